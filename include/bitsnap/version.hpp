@@ -1,0 +1,14 @@
+// The version of the library and of the snapshot format it writes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace bitsnap {
+
+[[nodiscard]] std::string_view version() noexcept;  // "0.1.0"
+
+// Format 0: not declared stable yet, may change with any version.
+inline constexpr std::uint32_t kFormatVersion = 0;
+
+}  // namespace bitsnap

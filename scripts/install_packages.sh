@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building and testing bitsnap need, as root or through sudo.
+# Prints nothing and changes nothing when all of them are there; the list below is the only one in the project.
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build ccache pkg-config git ca-certificates
+  clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev libfuzzer-19-dev llvm-19
+  python3 python3-dev python3-venv
+  libtbb-dev libzstd-dev libxxhash-dev nlohmann-json3-dev libexpected-dev libfmt-dev libcli11-dev
+  liblz4-dev libbz2-dev
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
+)
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_packages: this is not Debian or Ubuntu; install these by hand: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+[ "${#missing[@]}" -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install_packages: run as root, or install sudo; missing: ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+
+echo "installing ${#missing[@]} packages: ${missing[*]}"
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"

@@ -1,0 +1,64 @@
+// Working memory of one worker: taken piece by piece, given back all at once, kept for the next item.
+//
+// A Scratch belongs to one thread at a time. Spans taken from it are valid until the frame they were taken in closes;
+// growing never moves a span that is in use. Memory is 64-byte aligned and not initialised.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.hpp"
+
+namespace bitsnap {
+
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // resource_exhausted if the memory cannot be had.
+  [[nodiscard]] Result<ByteSpan> take(std::size_t size_bytes);
+
+  template <typename T>
+  [[nodiscard]] Result<std::span<T>> take_array(std::size_t count) {
+    BITSNAP_ASSIGN(const ByteSpan bytes, take(count * sizeof(T)));
+    return std::span<T>(reinterpret_cast<T*>(bytes.data()), count);
+  }
+
+  // What was taken since a frame was opened is given back when it closes. Frames nest.
+  class Frame {
+   public:
+    explicit Frame(Scratch& scratch) noexcept
+        : scratch_(scratch), block_(scratch.block_), used_(scratch.used_) {}
+    ~Frame() {
+      scratch_.block_ = block_;
+      scratch_.used_ = used_;
+    }
+    Frame(const Frame&) = delete;
+    Frame& operator=(const Frame&) = delete;
+
+   private:
+    Scratch& scratch_;
+    std::size_t block_;
+    std::size_t used_;
+  };
+
+  [[nodiscard]] std::size_t capacity_bytes() const noexcept;
+
+ private:
+  struct FreeBlock {
+    void operator()(std::byte* block) const noexcept;
+  };
+  struct Block {
+    std::unique_ptr<std::byte, FreeBlock> bytes;
+    std::size_t size = 0;
+  };
+
+  std::vector<Block> blocks_;
+  std::size_t block_ = 0;  // the block in use
+  std::size_t used_ = 0;   // bytes used of it
+};
+
+}  // namespace bitsnap

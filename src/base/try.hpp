@@ -1,0 +1,36 @@
+// The two macros of the tree: they pass an error on to the caller. `BITSNAP_TRY(expr)` for Result<void>,
+// `BITSNAP_ASSIGN(auto x, expr)` for a Result with a value. The expression is evaluated once.
+#pragma once
+
+#include <utility>
+
+#include <bitsnap/error.hpp>
+
+#define BITSNAP_CONCAT_INNER(a, b) a##b
+#define BITSNAP_CONCAT(a, b) BITSNAP_CONCAT_INNER(a, b)
+
+#define BITSNAP_TRY(...)                                             \
+  do {                                                               \
+    if (auto bitsnap_result = (__VA_ARGS__); !bitsnap_result) {      \
+      return ::tl::unexpected(std::move(bitsnap_result).error());    \
+    }                                                                \
+  } while (false)
+
+#define BITSNAP_ASSIGN_INNER(result, declaration, ...)               \
+  auto result = (__VA_ARGS__);                                       \
+  if (!result) {                                                     \
+    return ::tl::unexpected(std::move(result).error());              \
+  }                                                                  \
+  declaration = std::move(result).value()  // NOLINT(bugprone-macro-parentheses)
+
+#define BITSNAP_ASSIGN(declaration, ...) \
+  BITSNAP_ASSIGN_INNER(BITSNAP_CONCAT(bitsnap_result_, __LINE__), declaration, __VA_ARGS__)
+
+namespace bitsnap {
+
+// `return fail(ErrorKind::corrupt, "...")` from any function that returns a Result.
+[[nodiscard]] inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
+  return tl::unexpected<Error>(Error(kind, std::move(message)));
+}
+
+}  // namespace bitsnap
