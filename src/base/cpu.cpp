@@ -8,7 +8,7 @@ namespace bitsnap {
 namespace {
 
 CpuLevel detect() noexcept {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(BITSNAP_SCALAR_ONLY)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
   if (!avx2) return CpuLevel::scalar;

@@ -8,7 +8,7 @@
 
 #include <bitsnap/cpu.hpp>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(BITSNAP_SCALAR_ONLY)
 #define BITSNAP_X86(avx2, avx512) avx2, avx512
 #else
 #define BITSNAP_X86(avx2, avx512) nullptr, nullptr

@@ -1,0 +1,14 @@
+// Everything of bitsnap in one include.
+#pragma once
+
+#include <bitsnap/codec.hpp>
+#include <bitsnap/cpu.hpp>
+#include <bitsnap/dtype.hpp>
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/tensor.hpp>
+#include <bitsnap/value.hpp>
+#include <bitsnap/version.hpp>
+#include <bitsnap/writer.hpp>

@@ -1,0 +1,69 @@
+// The typed tree: the values that travel with the tensors of a state. docs/spec/typed_tree.md.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+namespace bitsnap {
+
+class Value;
+
+using ValueList = std::vector<Value>;
+
+struct ValueTuple {
+  ValueList items;
+};
+
+// Entries in order. Keys are none, boolean, string, integer, double, bytes, or tuples of those; none stands twice.
+struct ValueDict {
+  std::vector<std::pair<Value, Value>> entries;
+};
+
+struct ValueBytes {
+  std::string bytes;
+};
+
+// An integer beyond 64 bits: decimal, no leading zeros.
+struct ValueBigInt {
+  std::string decimal;
+};
+
+// A reference to a tensor of the same state.
+struct ValueTensor {
+  enum class Kind : std::uint8_t { tensor, array, scalar };  // as what it is given back
+
+  std::size_t index = 0;
+  Kind kind = Kind::tensor;
+};
+
+class Value {
+ public:
+  using Variant = std::variant<std::monostate, bool, std::int64_t, ValueBigInt, double, std::complex<double>, std::string,
+                               ValueBytes, ValueList, ValueTuple, ValueDict, ValueTensor>;
+
+  Value() = default;  // none
+  explicit Value(Variant variant) : variant_(std::move(variant)) {}
+
+  [[nodiscard]] const Variant& get() const noexcept { return variant_; }
+  [[nodiscard]] Variant& get() noexcept { return variant_; }
+
+ private:
+  Variant variant_;
+};
+
+// The JSON of docs/spec/typed_tree.md. Doubles keep their bits. invalid_argument for strings that are not UTF-8, keys that
+// are not allowed or stand twice, malformed integers, and trees nested deeper or larger than the limits.
+[[nodiscard]] Result<std::string> serialize_value(const Value& value, const DecodeLimits& limits = {});
+
+// corrupt, naming the place, for anything that the document does not allow; `tensor_count` bounds the references.
+[[nodiscard]] Result<Value> parse_value(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits = {});
+
+}  // namespace bitsnap

@@ -1,0 +1,70 @@
+// Writing: one state into one .bsnap file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/tensor.hpp>
+#include <bitsnap/value.hpp>
+
+namespace bitsnap {
+
+// Which codecs may be used, and how one is chosen.
+enum class Policy : std::uint8_t {
+  lossless,  // the smallest of all codecs, chunk by chunk
+  lmc,       // LMC (arXiv 2505.09810): byte planes of the tensor or of its XOR with the base, Huffman coded
+  bitsnap,   // BitSnap (arXiv 2511.12376), its lossless half: packed mask and changed values against the base
+  raw,       // stored as it is
+};
+
+[[nodiscard]] std::string_view policy_name(Policy policy) noexcept;
+[[nodiscard]] std::optional<Policy> policy_from_name(std::string_view name) noexcept;
+
+// A tensor to be stored. Its bytes are read chunk by chunk, once, from any thread, several at a time.
+struct TensorSource {
+  TensorInfo info;
+  // Either memory of the caller, which has to outlive the call ...
+  const std::byte* data = nullptr;
+  // ... or a function that fills `out` with the bytes from `offset` on; thread-safe.
+  std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)> read;
+};
+
+struct State {
+  std::vector<TensorSource> tensors;  // names are unique; an alias stands after the tensor it names
+  std::optional<Value> tree;
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<std::string> safetensors_header;  // verbatim, of the file these tensors are the data of, in its order
+};
+
+struct SaveOptions {
+  Policy policy = Policy::lossless;
+  std::shared_ptr<const Base> base;  // chunks may be coded against it; nullptr: a keyframe
+  std::uint32_t max_depth = 8;       // chunks that deep are not built upon; unchanged ones may still be referred to
+  bool overwrite = false;            // otherwise an existing file is invalid_argument
+  bool sync = true;                  // durable when the call returns
+  unsigned threads = 0;              // 0: all that this process may use
+  Progress progress;
+};
+
+struct SaveSummary {
+  SnapshotId id;
+  std::uint64_t raw_bytes = 0;     // of all tensors, aliases not counted again
+  std::uint64_t stored_bytes = 0;  // of the file
+  std::uint64_t chunks = 0;
+};
+
+// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed. The same state, base
+// and options give the same bytes on every CPU level and number of threads.
+[[nodiscard]] Result<SaveSummary> save_snapshot(const std::string& path, const State& state,
+                                                const SaveOptions& options = {});
+
+}  // namespace bitsnap

@@ -1,0 +1,19 @@
+// The stable numbers of the codecs, as they stand in chunk tables.
+#pragma once
+
+#include <cstdint>
+
+namespace bitsnap::codec {
+
+// On disk: never change or reuse.
+enum class CodecId : std::uint16_t {
+  raw = 0,
+  constant = 1,
+  same = 2,
+  zstd = 3,
+  byte_group = 4,
+  float_split = 5,
+  bitmask = 6,
+};
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,70 @@
+// What the two JSON sections of the index say, as plain data: docs/spec/snapshot.md, "Content" and "Encoding".
+//
+// parse_* accept only what the document allows, within the limits, and name tensor and key where they do not.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/tensor.hpp>
+#include <bitsnap/value.hpp>
+
+namespace bitsnap::container {
+
+struct Content {
+  std::vector<TensorInfo> tensors;
+  std::vector<std::optional<std::uint64_t>> pool_offsets;  // one per tensor
+  std::uint64_t pool_bytes = 0;                            // 0: no pool
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<Value> tree;
+};
+
+// The streams that the content implies, in order, and for each tensor its stream.
+struct StreamTable {
+  std::vector<StreamInfo> streams;
+  std::vector<std::optional<std::size_t>> stream_of;  // per tensor; nullopt: empty, pooled or an alias (ask alias_of)
+  std::vector<std::uint64_t> first_chunk;             // per stream, and the total at the end
+  std::optional<std::size_t> pool;
+};
+
+// One source of inputs of a stream.
+struct StreamInput {
+  std::optional<std::uint32_t> base;  // index into the table of bases; nullopt: this file
+  std::uint64_t stream = 0;           // number in that snapshot
+  std::uint64_t element = 0;          // what stands beside element 0 of the stream that has this input
+
+  friend bool operator==(const StreamInput&, const StreamInput&) = default;
+};
+
+struct StreamEncoding {
+  std::vector<StreamInput> inputs;
+  std::vector<std::uint32_t> parameters;  // into the parameter sets
+  std::string reason;
+};
+
+struct Encoding {
+  std::string writer;
+  std::string policy;
+  std::vector<BaseReference> bases;
+  std::vector<std::uint32_t> parameter_bytes;  // size of each parameter set
+  std::vector<StreamEncoding> streams;
+};
+
+[[nodiscard]] Result<std::string> serialize_content(const Content& content);
+[[nodiscard]] Result<Content> parse_content(std::string_view json, const DecodeLimits& limits);
+
+[[nodiscard]] std::string serialize_encoding(const Encoding& encoding);
+[[nodiscard]] Result<Encoding> parse_encoding(std::string_view json, std::size_t stream_count,
+                                              const DecodeLimits& limits);
+
+// Precondition: the content passed parse_content or obeys its rules. corrupt if the sizes overflow.
+[[nodiscard]] Result<StreamTable> derive_streams(const Content& content);
+
+}  // namespace bitsnap::container

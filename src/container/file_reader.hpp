@@ -1,0 +1,41 @@
+// Opening a snapshot file as far as its index, and reading payloads. Knows codec ids as numbers only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "base/bytes.hpp"
+#include "container/index.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap::container {
+
+// Immutable after open; thread-safe.
+class FileReader {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<FileReader>> open(std::unique_ptr<os::RandomAccessFile> file,
+                                                                const DecodeLimits& limits);
+
+  [[nodiscard]] const Index& index() const noexcept { return index_; }
+  [[nodiscard]] std::uint64_t file_bytes() const noexcept { return file_bytes_; }
+  [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
+
+  // Fills `out` (of the entry's stored size) with a chunk's payload and checks its stored hash.
+  [[nodiscard]] Result<void> read_payload(const ChunkEntry& entry, ByteSpan out) const;
+
+ private:
+  FileReader() = default;
+
+  std::unique_ptr<os::RandomAccessFile> file_;
+  std::uint64_t file_bytes_ = 0;
+  Index index_;
+};
+
+// Reads and checks header and footer alone.
+[[nodiscard]] Result<Footer> read_footer(const os::RandomAccessFile& file);
+
+}  // namespace bitsnap::container

@@ -1,0 +1,65 @@
+// Which codec a chunk gets, and why. Writing side only; the rules are fixed: least estimated size among the candidates
+// that policy, dtype and base allow.
+//
+// A StreamPlanner serves one stream. plan() may run on several threads at once for different chunks; note() is called in the
+// order of chunks, so that the reason is the same for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/tensor.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "base/scratch.hpp"
+#include "codec/encoder.hpp"
+
+namespace bitsnap::plan {
+
+struct Candidate {
+  const codec::Encoder* encoder = nullptr;
+  bool with_base = false;
+};
+
+// What one chunk is to be coded with.
+struct Choice {
+  Candidate candidate;                   // encoder nullptr: raw
+  std::vector<std::uint64_t> estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk
+};
+
+class StreamPlanner {
+ public:
+  // `is_pool`: the stream is the pool of small tensors.
+  StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base);
+
+  [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
+  // Whether anything could make use of the base's bytes.
+  [[nodiscard]] bool wants_base() const noexcept;
+  // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
+  [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
+
+  // `base` is empty where this chunk has none. Deterministic: samples depend on element indexes alone.
+  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, ConstByteSpan base, Scratch& scratch) const;
+
+  // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
+  void note(const Choice& choice, std::string_view codec, std::uint64_t stored_bytes);
+
+  // One line for people: "float_split 41/43, constant 2/43; estimated 1.9 MB, byte_group 2.1 MB, zstd 2.6 MB, raw 2.8 MB".
+  [[nodiscard]] std::string reason() const;
+
+ private:
+  Policy policy_;
+  DType dtype_;
+  bool detects_trivial_ = false;
+  std::vector<Candidate> candidates_;
+  std::vector<std::uint64_t> estimate_totals_;
+  std::vector<std::pair<std::string, std::uint64_t>> used_;  // codec, chunks
+  std::uint64_t chunks_ = 0;
+  std::uint64_t raw_bytes_ = 0;
+};
+
+}  // namespace bitsnap::plan

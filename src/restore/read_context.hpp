@@ -1,0 +1,44 @@
+// Working memory and budget of one read: what bounds the work that a hostile file can cause.
+//
+// A ReadContext belongs to one thread. Decoding a chunk for the sake of another opens a step; steps nest as deep as the
+// chain of dependence. Every chunk decoded counts, so that a file cannot fan out without limit.
+#pragma once
+
+#include <cstdint>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+
+#include "base/scratch.hpp"
+
+namespace bitsnap {
+
+class ReadContext {
+ public:
+  explicit ReadContext(const DecodeLimits& limits = {}) noexcept
+      : max_depth_(limits.chain_depth), max_decodes_(limits.chunk_decodes) {}
+
+  [[nodiscard]] Scratch& scratch() noexcept { return scratch_; }
+
+  // To be called before each read that somebody outside asked for.
+  void restart() noexcept {
+    depth_ = 0;
+    decodes_ = 0;
+  }
+
+  // The decoding of one chunk; corrupt if the chain gets too deep, resource_exhausted if the chunks get too many.
+  [[nodiscard]] Result<void> enter() noexcept;
+  void leave() noexcept { --depth_; }
+
+  // Chunks decoded since restart().
+  [[nodiscard]] std::uint32_t decodes() const noexcept { return decodes_; }
+
+ private:
+  Scratch scratch_;
+  std::uint32_t max_depth_;
+  std::uint32_t max_decodes_;
+  std::uint32_t depth_ = 0;
+  std::uint32_t decodes_ = 0;
+};
+
+}  // namespace bitsnap
