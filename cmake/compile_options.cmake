@@ -1,0 +1,59 @@
+# bitsnap_options: how every file of this project is compiled. Never exported.
+include_guard(GLOBAL)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Type of build" FORCE)
+  endif()
+endif()
+
+if(BITSNAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(BITSNAP_CCACHE_PROGRAM ccache)
+  mark_as_advanced(BITSNAP_CCACHE_PROGRAM)
+  if(BITSNAP_CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${BITSNAP_CCACHE_PROGRAM})
+  endif()
+endif()
+
+add_library(bitsnap_options INTERFACE)
+target_include_directories(bitsnap_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+                                                     ${PROJECT_SOURCE_DIR})
+target_link_libraries(bitsnap_options INTERFACE tl::expected)
+# The same bytes on every machine: no contraction of floating-point expressions.
+target_compile_options(bitsnap_options INTERFACE -ffp-contract=off)
+
+target_compile_options(
+  bitsnap_options
+  INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+            -Wold-style-cast -Wcast-qual -Wcast-align -Wimplicit-fallthrough -Wundef -Wextra-semi -Wunused
+            -Wnull-dereference -Wdouble-promotion -Wformat=2)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(bitsnap_options INTERFACE -Wduplicated-cond -Wlogical-op)
+elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(bitsnap_options INTERFACE -Wunreachable-code -Wrange-loop-analysis -Wcomma)
+endif()
+if(BITSNAP_WERROR)
+  target_compile_options(bitsnap_options INTERFACE -Werror)
+endif()
+
+foreach(option SCALAR_ONLY PLAIN_THREADS)
+  if(BITSNAP_${option})
+    target_compile_definitions(bitsnap_options INTERFACE BITSNAP_${option}=1)
+  endif()
+endforeach()
+
+if(BITSNAP_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "BITSNAP_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+if(BITSNAP_SANITIZE)
+  add_compile_options(-fsanitize=${BITSNAP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${BITSNAP_SANITIZE})
+endif()

@@ -1,0 +1,41 @@
+# The libraries bitsnap uses, all of them packages of the system. Their headers are SYSTEM: warnings are for our code.
+include_guard(GLOBAL)
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4.8)
+
+if(BITSNAP_PLAIN_THREADS)
+  set(BITSNAP_THREAD_LIBRARIES Threads::Threads)
+else()
+  find_package(TBB REQUIRED COMPONENTS tbb)
+  set(BITSNAP_THREAD_LIBRARIES TBB::tbb Threads::Threads)
+endif()
+
+# Header-only and without a CMake package.
+find_path(BITSNAP_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+mark_as_advanced(BITSNAP_XXHASH_INCLUDE_DIR)
+add_library(bitsnap_xxhash INTERFACE)
+add_library(xxHash::header ALIAS bitsnap_xxhash)
+target_include_directories(bitsnap_xxhash SYSTEM INTERFACE ${BITSNAP_XXHASH_INCLUDE_DIR})
+
+# What libbitsnap itself links; its public headers need tl::expected besides.
+set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd fmt::fmt)
+
+if(BITSNAP_CLI)
+  find_package(CLI11 2.1 REQUIRED)
+  find_package(BZip2 REQUIRED)
+  pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
+endif()
+if(BITSNAP_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+  add_library(bitsnap_test_libraries INTERFACE)
+  target_link_libraries(bitsnap_test_libraries INTERFACE GTest::gmock_main GTest::gmock GTest::gtest rapidcheck)
+endif()
+if(BITSNAP_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()

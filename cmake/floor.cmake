@@ -1,0 +1,201 @@
+# bitsnap_floor(<name> [SPLIT] [DEPENDS <floor>...] [LIBRARIES <target>...])
+#
+# Makes the targets of one floor from the files in its folder; what a file is for stands in its name, so that adding one
+# needs no edit of the build:
+#
+#   x.cpp             object library bitsnap_<name>
+#   x_encode*.cpp     of a SPLIT floor: bitsnap_<name>_encode, and everything else bitsnap_<name>_decode, so that what
+#                     only reads can be linked without anything that writes
+#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set; left out where the machine is not x86-64
+#   x_tbb.cpp         left out with BITSNAP_PLAIN_THREADS
+#   x_testing.cpp     object library bitsnap_<name>_testing: linked into the tests of this floor and the higher ones
+#   x_test.cpp        all of them one executable <name>_test, which is one ctest entry
+#   x_benchmark.cpp   all of them one executable <name>_benchmark (BITSNAP_BENCHMARKS)
+#   x_fuzz.cpp        the executable x_fuzz; its corpus is fuzz/corpus/x_fuzz/
+#
+# Tests, benchmarks and fuzz targets link the objects of the floor and of those it depends on, directly or not, and no
+# others: a call to a higher floor does not link. DEPENDS and bitsnap_link_floors() take the name of a floor, or
+# <name>_encode or <name>_decode of a SPLIT one.
+include_guard(GLOBAL)
+
+set(BITSNAP_X86_64 OFF)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT BITSNAP_SCALAR_ONLY)
+  set(BITSNAP_X86_64 ON)
+endif()
+# Fused multiply-add stays off: it would round differently from the other levels.
+set(BITSNAP_AVX2_FLAGS -mavx2 -mbmi -mbmi2 -mlzcnt -mno-fma)
+set(BITSNAP_AVX512_FLAGS ${BITSNAP_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vbmi2)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # The intrinsics of g++ 12 warn about themselves (its bug 105593).
+  list(APPEND BITSNAP_AVX512_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+endif()
+
+# Parts of the floors, in order: the object libraries that exist. A part's property BITSNAP_CLOSURE names itself and all
+# parts below it that it depends on.
+define_property(GLOBAL PROPERTY BITSNAP_PARTS)
+
+# The parts that a list of floors stands for, with all that those depend on, each once.
+function(bitsnap_closure out)
+  set(parts)
+  foreach(floor IN LISTS ARGN)
+    get_property(closure GLOBAL PROPERTY BITSNAP_CLOSURE_${floor})
+    list(APPEND parts ${closure})
+  endforeach()
+  list(REMOVE_DUPLICATES parts)
+  set(${out} ${parts} PARENT_SCOPE)
+endfunction()
+
+# Links a target to the objects of the floors and of all below them; TESTING adds what those offer to tests.
+function(bitsnap_link_floors target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TESTING" "" "")
+  bitsnap_closure(parts ${arg_UNPARSED_ARGUMENTS})
+  foreach(part IN LISTS parts)
+    if(TARGET bitsnap_${part})
+      target_link_libraries(${target} PRIVATE bitsnap_${part})
+    endif()
+    if(arg_TESTING AND TARGET bitsnap_${part}_testing)
+      target_link_libraries(${target} PRIVATE bitsnap_${part}_testing)
+    endif()
+  endforeach()
+  target_link_libraries(${target} PRIVATE bitsnap_options)
+endfunction()
+
+function(bitsnap_set_instruction_sets)
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "_avx2\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${BITSNAP_AVX2_FLAGS}")
+    elseif(source MATCHES "_avx512\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${BITSNAP_AVX512_FLAGS}")
+    endif()
+  endforeach()
+endfunction()
+
+# One object library of a floor.
+function(bitsnap_part part)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPENDS;LIBRARIES")
+  bitsnap_closure(closure ${arg_DEPENDS})
+  if(arg_SOURCES)
+    add_library(bitsnap_${part} OBJECT ${arg_SOURCES})
+    target_link_libraries(bitsnap_${part} PRIVATE bitsnap_options PUBLIC ${arg_LIBRARIES})
+    bitsnap_set_instruction_sets(${arg_SOURCES})
+    set_property(GLOBAL APPEND PROPERTY BITSNAP_PARTS ${part})
+  endif()
+  set_property(GLOBAL PROPERTY BITSNAP_CLOSURE_${part} ${part} ${closure})
+endfunction()
+
+# One gtest executable, one ctest entry.
+function(bitsnap_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;FLOORS;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  bitsnap_link_floors(${name} TESTING ${arg_FLOORS})
+  target_link_libraries(${name} PRIVATE bitsnap_test_libraries ${arg_LIBRARIES})
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
+endfunction()
+
+# One fuzz target. Its ctest entry runs the corpus, with libFuzzer or with a driver of our own.
+function(bitsnap_fuzz_target source)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FLOORS;LIBRARIES")
+  cmake_path(GET source STEM name)
+  add_executable(${name} ${source})
+  bitsnap_link_floors(${name} TESTING ${arg_FLOORS})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
+  set(corpus ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
+  if(BITSNAP_FUZZ)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    if(EXISTS ${corpus})
+      add_test(NAME ${name} COMMAND ${name} -runs=0 -rss_limit_mb=2560 ${corpus})
+    else()
+      add_test(NAME ${name} COMMAND ${name} -runs=1 -rss_limit_mb=2560)
+    endif()
+  else()
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/fuzz/regression_driver.cpp)
+    add_test(NAME ${name} COMMAND ${name} ${corpus})
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS fuzz)
+  set_property(GLOBAL APPEND PROPERTY BITSNAP_FUZZ_TARGETS ${name})
+endfunction()
+
+function(bitsnap_floor name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT" "" "DEPENDS;LIBRARIES")
+  if(name STREQUAL "interop")
+    set(folder ${PROJECT_SOURCE_DIR}/interop)
+  else()
+    set(folder ${PROJECT_SOURCE_DIR}/src/${name})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  list(SORT sources)
+
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  set(testing ${sources})
+  list(FILTER testing INCLUDE REGEX "_testing\\.cpp$")
+  set(benchmarks ${sources})
+  list(FILTER benchmarks INCLUDE REGEX "_benchmark\\.cpp$")
+  set(fuzzers ${sources})
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_(test|testing|benchmark|fuzz)\\.cpp$")
+  if(NOT BITSNAP_X86_64)
+    list(FILTER sources EXCLUDE REGEX "_(avx2|avx512)\\.cpp$")
+  endif()
+  if(BITSNAP_PLAIN_THREADS)
+    list(FILTER sources EXCLUDE REGEX "_tbb\\.cpp$")
+  endif()
+
+  if(arg_SPLIT)
+    set(encode ${sources})
+    list(FILTER encode INCLUDE REGEX "_encode[^/]*\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "_encode[^/]*\\.cpp$")
+    # The reading half of a floor stands on the reading halves below it only.
+    set(decode_depends)
+    foreach(floor IN LISTS arg_DEPENDS)
+      get_property(split GLOBAL PROPERTY BITSNAP_SPLIT_${floor})
+      if(split)
+        list(APPEND decode_depends ${floor}_decode)
+      else()
+        list(APPEND decode_depends ${floor})
+      endif()
+    endforeach()
+    bitsnap_part(${name}_decode SOURCES ${sources} DEPENDS ${decode_depends} LIBRARIES ${arg_LIBRARIES})
+    bitsnap_part(${name}_encode SOURCES ${encode} DEPENDS ${name}_decode ${arg_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+    get_property(closure GLOBAL PROPERTY BITSNAP_CLOSURE_${name}_encode)
+    set_property(GLOBAL PROPERTY BITSNAP_CLOSURE_${name} ${name} ${closure})
+    set_property(GLOBAL PROPERTY BITSNAP_SPLIT_${name} ON)
+  else()
+    bitsnap_part(${name} SOURCES ${sources} DEPENDS ${arg_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+  endif()
+
+  if(BITSNAP_TESTS)
+    if(testing)
+      add_library(bitsnap_${name}_testing OBJECT ${testing})
+      target_link_libraries(bitsnap_${name}_testing PRIVATE bitsnap_options bitsnap_test_libraries ${arg_LIBRARIES})
+    endif()
+    if(tests)
+      bitsnap_test(${name}_test SOURCES ${tests} FLOORS ${name} LIBRARIES ${arg_LIBRARIES})
+    endif()
+    foreach(source IN LISTS fuzzers)
+      bitsnap_fuzz_target(${source} FLOORS ${name} LIBRARIES ${arg_LIBRARIES})
+    endforeach()
+  endif()
+  if(BITSNAP_BENCHMARKS AND benchmarks)
+    add_executable(${name}_benchmark ${benchmarks})
+    bitsnap_link_floors(${name}_benchmark ${name})
+    target_link_libraries(${name}_benchmark PRIVATE benchmark::benchmark_main ${arg_LIBRARIES})
+  endif()
+endfunction()
+
+# libbitsnap: the objects of all floors.
+function(bitsnap_library)
+  get_property(parts GLOBAL PROPERTY BITSNAP_PARTS)
+  add_library(bitsnap)
+  add_library(bitsnap::bitsnap ALIAS bitsnap)
+  foreach(part IN LISTS parts)
+    target_sources(bitsnap PRIVATE $<TARGET_OBJECTS:bitsnap_${part}>)
+  endforeach()
+  target_compile_features(bitsnap PUBLIC cxx_std_20)
+  target_include_directories(bitsnap PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(bitsnap PUBLIC tl::expected PRIVATE ${BITSNAP_LINK_LIBRARIES})
+  set_target_properties(bitsnap PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION}
+                                           SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+endfunction()
