@@ -1,0 +1,79 @@
+// A file system that passes everything on to another one and fails where it is told to, for tests. Thread-safe.
+//
+// Operations are counted by kind and all together, from zero. A test runs once to learn the counts, then once for each
+// number with a fault there, and so meets every failure that the code under test can meet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/file_system.hpp"
+
+namespace bitsnap::os {
+
+enum class FileOperation : std::uint8_t {
+  open,
+  read,
+  create,
+  append,
+  sync,
+  close,
+  rename,  // both kinds
+  remove,
+  create_directory,
+  list_directory,
+  stat,
+  sync_directory,
+};
+inline constexpr std::size_t kFileOperations = 12;
+
+class FaultyFileSystem final : public FileSystem {
+ public:
+  struct Fault {
+    ErrorKind kind = ErrorKind::io;
+    // Every operation from this one on fails as well, as on a device that died or in a process that was killed.
+    bool lasting = false;
+    // An append hands the first half of its bytes on before it fails; a sync or close does its work, then fails. Else
+    // the failing operation does nothing.
+    bool half_done = false;
+  };
+
+  // Does not own `inner`, which must outlive this and the files opened through it.
+  explicit FaultyFileSystem(FileSystem& inner);
+  ~FaultyFileSystem() override;
+
+  // The operation of this kind that has number `index` fails; one fault of each sort may be set at a time.
+  void fail_at(FileOperation operation, std::uint64_t index, Fault fault);
+  // The operation that has number `index` among all fails.
+  void fail_at(std::uint64_t index, Fault fault);
+  // Clears the faults and begins to count at zero again.
+  void reset();
+
+  [[nodiscard]] std::uint64_t count(FileOperation operation) const;
+  [[nodiscard]] std::uint64_t count() const;
+  // Operations that were made to fail.
+  [[nodiscard]] std::uint64_t failures() const;
+
+  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern = AccessPattern::random) override;
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
+  Result<void> rename(const std::string& from, const std::string& to) override;
+  Result<void> rename_no_replace(const std::string& from, const std::string& to) override;
+  Result<void> remove(const std::string& path) override;
+  Result<void> create_directory(const std::string& path, FileMode mode = kDefaultDirectoryMode) override;
+  Result<std::vector<std::string>> list_directory(const std::string& path) override;
+  Result<FileInfo> stat(const std::string& path) override;
+  Result<DirectorySync> sync_directory(const std::string& path) override;
+
+ private:
+  class Plan;
+  class Reader;
+  class Writer;
+
+  FileSystem& inner_;
+  std::shared_ptr<Plan> plan_;  // shared with the open files
+};
+
+}  // namespace bitsnap::os

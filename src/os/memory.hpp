@@ -1,0 +1,25 @@
+// The memory of this process, as the system accounts it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <bitsnap/error.hpp>
+
+namespace bitsnap::os {
+
+struct ProcessMemory {
+  std::uint64_t resident_bytes = 0;       // in memory now
+  std::uint64_t peak_resident_bytes = 0;  // most ever, or since reset_peak_resident()
+  std::uint64_t anonymous_bytes = 0;      // in memory now and not from a file: what was allocated and touched
+};
+
+// unsupported where the system does not tell.
+[[nodiscard]] Result<ProcessMemory> process_memory();
+
+// The peak is counted anew from what is resident now; unsupported or io where the system refuses. For measurements.
+[[nodiscard]] Result<void> reset_peak_resident();
+
+[[nodiscard]] std::size_t page_size_bytes() noexcept;
+
+}  // namespace bitsnap::os
