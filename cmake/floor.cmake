@@ -1,4 +1,4 @@
-# bitsnap_floor(<name> [SPLIT] [DEPENDS <floor>...] [LIBRARIES <target>...])
+# bitsnap_floor(<name> [SPLIT] [DEPENDS <floor>...] [TEST_DEPENDS <floor>...] [LIBRARIES <target>...])
 #
 # Makes the targets of one floor from the files in its folder; what a file is for stands in its name, so that adding one
 # needs no edit of the build:
@@ -14,7 +14,8 @@
 #   x_fuzz.cpp        the executable x_fuzz; its corpus is fuzz/corpus/x_fuzz/
 #
 # Tests, benchmarks and fuzz targets link the objects of the floor and of those it depends on, directly or not, and no
-# others: a call to a higher floor does not link. DEPENDS and bitsnap_link_floors() take the name of a floor, or
+# others: a call to a higher floor does not link. TEST_DEPENDS is for them alone: what reads is tested on what lower
+# floors write. DEPENDS and bitsnap_link_floors() take the name of a floor, or
 # <name>_encode or <name>_decode of a SPLIT one.
 include_guard(GLOBAL)
 
@@ -117,7 +118,7 @@ function(bitsnap_fuzz_target source)
 endfunction()
 
 function(bitsnap_floor name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT" "" "DEPENDS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT" "" "DEPENDS;TEST_DEPENDS;LIBRARIES")
   if(name STREQUAL "interop")
     set(folder ${PROJECT_SOURCE_DIR}/interop)
   else()
@@ -171,15 +172,15 @@ function(bitsnap_floor name)
       target_link_libraries(bitsnap_${name}_testing PRIVATE bitsnap_options bitsnap_test_libraries ${arg_LIBRARIES})
     endif()
     if(tests)
-      bitsnap_test(${name}_test SOURCES ${tests} FLOORS ${name} LIBRARIES ${arg_LIBRARIES})
+      bitsnap_test(${name}_test SOURCES ${tests} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
     endif()
     foreach(source IN LISTS fuzzers)
-      bitsnap_fuzz_target(${source} FLOORS ${name} LIBRARIES ${arg_LIBRARIES})
+      bitsnap_fuzz_target(${source} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
     endforeach()
   endif()
   if(BITSNAP_BENCHMARKS AND benchmarks)
     add_executable(${name}_benchmark ${benchmarks})
-    bitsnap_link_floors(${name}_benchmark ${name})
+    bitsnap_link_floors(${name}_benchmark ${name} ${arg_TEST_DEPENDS})
     target_link_libraries(${name}_benchmark PRIVATE benchmark::benchmark_main ${arg_LIBRARIES})
   endif()
 endfunction()

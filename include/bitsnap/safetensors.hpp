@@ -11,9 +11,9 @@
 namespace bitsnap {
 
 // An open safetensors file as a state whose tensors are read from the file when they are asked for. The state stays
-// valid as long as it exists; the file must not change meanwhile (a change is noticed as a truncated read or goes into the
-// snapshot as read, never beyond bounds). Header rules are those of the safetensors format: the data has no holes and no
-// overlaps.
+// valid as long as it exists; the file must not change meanwhile (a change is noticed as a truncated read or goes into
+// the snapshot as read, never beyond bounds). Header rules are those of the safetensors format: the data has no holes
+// and no overlaps.
 [[nodiscard]] Result<State> open_safetensors(const std::string& path, const DecodeLimits& limits = {});
 
 // Whether the file looks like a snapshot or like safetensors; not_found or io if it cannot be read.
@@ -24,10 +24,10 @@ struct ExportSummary {
   std::uint64_t bytes = 0;
 };
 
-// Writes the snapshot as a safetensors file, atomically. One that was made from a safetensors file gives that very file,
-// byte for byte; any other gets a header of its own, with its tree, if it has one, as JSON under "bitsnap.tree" in __metadata__.
-// `path` "-" writes to standard output.
-[[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path, bool overwrite,
-                                                       const RunOptions& options = {});
+// Writes the snapshot as a safetensors file, atomically. One that was made from a safetensors file gives that very
+// file, byte for byte; any other gets a header of its own, with its tree, if it has one, as JSON under "bitsnap.tree"
+// in __metadata__. `path` "-" writes to standard output.
+[[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path,
+                                                       bool overwrite, const RunOptions& options = {});
 
 }  // namespace bitsnap

@@ -1,7 +1,7 @@
 // Reading: a Snapshot is one open .bsnap file; a Base is what chunks of another snapshot are decoded against.
 //
-// Everything read is held against its hash before it is given out. A Snapshot is immutable and may be used by any number of
-// threads at once.
+// Everything read is held against its hash before it is given out. A Snapshot is immutable and may be used by any
+// number of threads at once.
 #pragma once
 
 #include <cstddef>
@@ -185,8 +185,8 @@ struct TensorDifference {
   std::string name;
   Kind kind = Kind::equal;
   std::uint64_t elements = 0;
-  std::uint64_t changed = 0;           // elements whose bits differ
-  std::uint64_t largest_ulp = 0;       // largest distance between changed elements, in representable steps
+  std::uint64_t changed = 0;      // elements whose bits differ
+  std::uint64_t largest_ulp = 0;  // largest distance between changed elements, in representable steps
 };
 
 [[nodiscard]] Result<std::vector<TensorDifference>> compare(const Snapshot& a, const Snapshot& b,

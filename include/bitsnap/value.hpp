@@ -46,8 +46,8 @@ struct ValueTensor {
 
 class Value {
  public:
-  using Variant = std::variant<std::monostate, bool, std::int64_t, ValueBigInt, double, std::complex<double>, std::string,
-                               ValueBytes, ValueList, ValueTuple, ValueDict, ValueTensor>;
+  using Variant = std::variant<std::monostate, bool, std::int64_t, ValueBigInt, double, std::complex<double>,
+                               std::string, ValueBytes, ValueList, ValueTuple, ValueDict, ValueTensor>;
 
   Value() = default;  // none
   explicit Value(Variant variant) : variant_(std::move(variant)) {}
@@ -59,11 +59,12 @@ class Value {
   Variant variant_;
 };
 
-// The JSON of docs/spec/typed_tree.md. Doubles keep their bits. invalid_argument for strings that are not UTF-8, keys that
-// are not allowed or stand twice, malformed integers, and trees nested deeper or larger than the limits.
+// The JSON of docs/spec/typed_tree.md. Doubles keep their bits. invalid_argument for strings that are not UTF-8, keys
+// that are not allowed or stand twice, malformed integers, and trees nested deeper or larger than the limits.
 [[nodiscard]] Result<std::string> serialize_value(const Value& value, const DecodeLimits& limits = {});
 
 // corrupt, naming the place, for anything that the document does not allow; `tensor_count` bounds the references.
-[[nodiscard]] Result<Value> parse_value(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits = {});
+[[nodiscard]] Result<Value> parse_value(std::string_view json, std::size_t tensor_count,
+                                        const DecodeLimits& limits = {});
 
 }  // namespace bitsnap

@@ -62,8 +62,8 @@ struct SaveSummary {
   std::uint64_t chunks = 0;
 };
 
-// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed. The same state, base
-// and options give the same bytes on every CPU level and number of threads.
+// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed. The same state,
+// base and options give the same bytes on every CPU level and number of threads.
 [[nodiscard]] Result<SaveSummary> save_snapshot(const std::string& path, const State& state,
                                                 const SaveOptions& options = {});
 

@@ -1,6 +1,6 @@
 // Which of the kernels that one operation has is called: one per CPU level, chosen at run time.
 //
-//   constexpr KernelTable<void(const std::byte*, std::size_t)> kSplit{split_scalar, BITSNAP_X86(split_avx2, split_avx512)};
+//   constexpr KernelTable<Split> kSplit{split_scalar, BITSNAP_X86(split_avx2, split_avx512)};
 //   kSplit.pick()(bytes, size);
 //
 // A level without a kernel of its own is served by the next lower one.

@@ -30,8 +30,7 @@ class Scratch {
   // What was taken since a frame was opened is given back when it closes. Frames nest.
   class Frame {
    public:
-    explicit Frame(Scratch& scratch) noexcept
-        : scratch_(scratch), block_(scratch.block_), used_(scratch.used_) {}
+    explicit Frame(Scratch& scratch) noexcept : scratch_(scratch), block_(scratch.block_), used_(scratch.used_) {}
     ~Frame() {
       scratch_.block_ = block_;
       scratch_.used_ = used_;

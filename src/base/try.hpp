@@ -9,18 +9,18 @@
 #define BITSNAP_CONCAT_INNER(a, b) a##b
 #define BITSNAP_CONCAT(a, b) BITSNAP_CONCAT_INNER(a, b)
 
-#define BITSNAP_TRY(...)                                             \
-  do {                                                               \
-    if (auto bitsnap_result = (__VA_ARGS__); !bitsnap_result) {      \
-      return ::tl::unexpected(std::move(bitsnap_result).error());    \
-    }                                                                \
+#define BITSNAP_TRY(...)                                          \
+  do {                                                            \
+    if (auto bitsnap_result = (__VA_ARGS__); !bitsnap_result) {   \
+      return ::tl::unexpected(std::move(bitsnap_result).error()); \
+    }                                                             \
   } while (false)
 
-#define BITSNAP_ASSIGN_INNER(result, declaration, ...)               \
-  auto result = (__VA_ARGS__);                                       \
-  if (!result) {                                                     \
-    return ::tl::unexpected(std::move(result).error());              \
-  }                                                                  \
+#define BITSNAP_ASSIGN_INNER(result, declaration, ...)  \
+  auto result = (__VA_ARGS__);                          \
+  if (!result) {                                        \
+    return ::tl::unexpected(std::move(result).error()); \
+  }                                                     \
   declaration = std::move(result).value()  // NOLINT(bugprone-macro-parentheses)
 
 #define BITSNAP_ASSIGN(declaration, ...) \

@@ -1,7 +1,7 @@
 // What every codec is on the reading side.
 //
-// A codec turns one chunk into a payload and back, always without loss: decode(encode(x, inputs), inputs) == x for all bit
-// patterns. It sees bytes and geometry only: no names, no files, no other chunks than the inputs it is handed.
+// A codec turns one chunk into a payload and back, always without loss: decode(encode(x, inputs), inputs) == x for all
+// bit patterns. It sees bytes and geometry only: no names, no files, no other chunks than the inputs it is handed.
 // Decoders are stateless, immutable and shared by all threads; working memory comes from the caller.
 #pragma once
 
@@ -55,15 +55,16 @@ class Decoder {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;     // "float_split"
   [[nodiscard]] virtual std::string_view summary() const noexcept = 0;  // one line for people
 
-  // Whether chunks of this dtype with these inputs can be coded at all. Looks at kinds, dtypes and the number of inputs.
+  // Whether chunks of this dtype with these inputs can be coded at all. Looks at kinds, dtypes and the number of
+  // inputs.
   [[nodiscard]] virtual bool accepts(DType dtype, std::span<const Input> inputs) const noexcept = 0;
 
   // corrupt unless the bytes are a parameter set of this codec. Codecs without parameters accept the empty one alone.
   [[nodiscard]] virtual Result<void> check_parameters(ConstByteSpan parameters) const;
 
   // Preconditions, held by the caller: accepts(context.dtype, context.inputs), parameters checked, inputs of the right
-  // size, out.size() == context.size_bytes(), nothing overlaps. Any payload at all gives an error (corrupt or truncated) or
-  // fills `out` entirely; never reads or writes outside the spans; time is bounded by the output's size.
+  // size, out.size() == context.size_bytes(), nothing overlaps. Any payload at all gives an error (corrupt or
+  // truncated) or fills `out` entirely; never reads or writes outside the spans; time is bounded by the output's size.
   [[nodiscard]] virtual Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const = 0;
 };

@@ -1,7 +1,7 @@
 // What every codec is on the writing side. See decoder.hpp for the law that both sides keep.
 //
-// Encoders are stateless, immutable and shared by all threads. The bytes they write depend on data, inputs and parameters
-// alone: not on the CPU level, the number of threads or what the scratch held before.
+// Encoders are stateless, immutable and shared by all threads. The bytes they write depend on data, inputs and
+// parameters alone: not on the CPU level, the number of threads or what the scratch held before.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,11 @@ class Encoder {
   // The other side of the same codec: its id, name and accepts() hold for this one as well.
   [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
 
-  // Estimates the payload of a chunk from a sample of it: `sample` holds sample_context.elements elements drawn as a few
-  // runs from the chunk, the inputs of sample_context the same elements of the inputs; `elements` is the whole
+  // Estimates the payload of a chunk from a sample of it: `sample` holds sample_context.elements elements drawn as a
+  // few runs from the chunk, the inputs of sample_context the same elements of the inputs; `elements` is the whole
   // chunk's count. nullopt: this codec cannot express the chunk. By default the sample is encoded and scaled.
-  [[nodiscard]] virtual Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
+  [[nodiscard]] virtual Result<std::optional<Estimate>> analyze(ConstByteSpan sample,
+                                                                const ChunkContext& sample_context,
                                                                 std::size_t elements, Scratch& scratch) const;
 
   // Size of `out` that encode() needs for any chunk of this geometry.
@@ -40,8 +41,8 @@ class Encoder {
 
   // Encodes a chunk and returns the payload's size, or nullopt where this codec cannot express it (constant: elements
   // differ) or sees that it would not be smaller than raw. Preconditions, held by the caller: accepted dtype
-  // and inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), nothing overlaps. `data` is private
-  // to the call: it does not change meanwhile.
+  // and inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), nothing overlaps. `data` is
+  // private to the call: it does not change meanwhile.
   [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context,
                                                                   ByteSpan out, Scratch& scratch) const = 0;
 };

@@ -35,8 +35,9 @@ struct SerializedIndex {
 // Precondition: streams, chunks and encoding fit the content. Sections are compressed where that makes them smaller.
 [[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index);
 
-// Checks all that the format demands of an index by itself and against the size of the payload area: sections, JSON, streams, chunk
-// entries (sizes, inputs, parameters, extents that cover [64, index_offset) exactly), and the id against the footer's.
+// Checks all that the format demands of an index by itself and against the size of the payload area: sections, JSON,
+// streams, chunk entries (sizes, inputs, parameters, extents that cover [64, index_offset) exactly), and the id against
+// the footer's.
 [[nodiscard]] Result<Index> parse_index(ConstByteSpan bytes, const Footer& footer, const DecodeLimits& limits);
 
 }  // namespace bitsnap::container

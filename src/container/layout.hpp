@@ -49,7 +49,8 @@ struct ChunkEntry {
   std::uint32_t stored_bytes = 0;
   std::uint16_t codec = 0;
   std::uint16_t parameters = kNoParameters;  // index into the stream's list
-  std::array<std::uint8_t, kInputsPerChunk> inputs = {kNoInput, kNoInput, kNoInput, kNoInput};  // into the stream's list
+  std::array<std::uint8_t, kInputsPerChunk> inputs = {kNoInput, kNoInput, kNoInput,
+                                                      kNoInput};  // into the stream's list
   std::uint8_t depth = 0;
 };
 

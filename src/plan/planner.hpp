@@ -1,8 +1,8 @@
 // Which codec a chunk gets, and why. Writing side only; the rules are fixed: least estimated size among the candidates
 // that policy, dtype and base allow.
 //
-// A StreamPlanner serves one stream. plan() may run on several threads at once for different chunks; note() is called in the
-// order of chunks, so that the reason is the same for any number of threads.
+// A StreamPlanner serves one stream. plan() may run on several threads at once for different chunks; note() is called
+// in the order of chunks, so that the reason is the same for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ struct Candidate {
 
 // What one chunk is to be coded with.
 struct Choice {
-  Candidate candidate;                   // encoder nullptr: raw
-  std::vector<std::uint64_t> estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk
+  Candidate candidate;  // encoder nullptr: raw
+  std::vector<std::uint64_t>
+      estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk
 };
 
 class StreamPlanner {
@@ -48,7 +49,8 @@ class StreamPlanner {
   // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
   void note(const Choice& choice, std::string_view codec, std::uint64_t stored_bytes);
 
-  // One line for people: "float_split 41/43, constant 2/43; estimated 1.9 MB, byte_group 2.1 MB, zstd 2.6 MB, raw 2.8 MB".
+  // One line for people: "float_split 41/43, constant 2/43; estimated 1.9 MB, byte_group 2.1 MB, zstd 2.6 MB, raw 2.8
+  // MB".
   [[nodiscard]] std::string reason() const;
 
  private:
