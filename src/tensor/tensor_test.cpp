@@ -1,0 +1,85 @@
+// Tests of dtypes, shapes, roles and the ordinal mapping.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include <bitsnap/tensor.hpp>
+
+#include "tensor/ordinal.hpp"
+
+namespace bitsnap {
+namespace {
+
+TEST(DTypeNames, AreTheirOwnInverseAndUnknownOnesAreOpaque) {
+  for (int i = 1; i <= static_cast<int>(DType::c64); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
+  }
+  EXPECT_EQ(dtype_from_name("F4"), DType::opaque);
+  EXPECT_EQ(dtype_from_name("opaque"), DType::opaque);
+  EXPECT_EQ(dtype_from_name("bf16"), DType::opaque);
+}
+
+TEST(ShapeSize, CountsBytesAndFindsOverflow) {
+  EXPECT_EQ(shape_size_bytes(DType::f32, {}).value(), 4U);
+  EXPECT_EQ(shape_size_bytes(DType::bf16, {3, 5}).value(), 30U);
+  EXPECT_EQ(shape_size_bytes(DType::f64, {UINT64_MAX, UINT64_MAX, 0}).value(), 0U);
+  EXPECT_EQ(shape_size_bytes(DType::u8, {std::uint64_t{1} << 62}).value(), std::uint64_t{1} << 62);
+  EXPECT_EQ(shape_size_bytes(DType::u8, {std::uint64_t{1} << 63}).error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(shape_size_bytes(DType::u16, {std::uint64_t{1} << 40, std::uint64_t{1} << 40}).error().kind(),
+            ErrorKind::invalid_argument);
+}
+
+TEST(GuessRole, KnowsTheNamesOfFrameworks) {
+  EXPECT_EQ(guess_role("optimizer.state.0.exp_avg", DType::f32), Role::exp_avg);
+  EXPECT_EQ(guess_role("optimizer.state.0.exp_avg_sq", DType::f32), Role::exp_avg_sq);
+  EXPECT_EQ(guess_role("optimizer.state.0.step", DType::f32), Role::other);
+  EXPECT_EQ(guess_role("master.model.wte", DType::f32), Role::master);
+  EXPECT_EQ(guess_role("optimizer.fp32_from_fp16_params.0", DType::f32), Role::master);
+  EXPECT_EQ(guess_role("model.layers.0.mlp.up_proj.weight", DType::bf16), Role::weight);
+  EXPECT_EQ(guess_role("masterpiece", DType::bf16), Role::weight);
+  EXPECT_EQ(guess_role("exp_avg", DType::i64), Role::other);
+}
+
+TEST(Roles, AreNamedAndFoundByName) {
+  for (const Role role : {Role::other, Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq}) {
+    EXPECT_EQ(role_from_name(role_name(role)), role);
+  }
+  EXPECT_EQ(role_from_name("bias"), std::nullopt);
+}
+
+template <typename T>
+void expect_bijection(tensor::OrdinalKind kind) {
+  const std::uint64_t count = std::uint64_t{1} << std::numeric_limits<T>::digits;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<T>(i);
+    ASSERT_EQ(tensor::from_ordinal(tensor::to_ordinal(bits, kind), kind), bits);
+  }
+}
+
+TEST(Ordinal, IsABijectionOnAllBitPatterns) {
+  for (const auto kind : {tensor::OrdinalKind::unsigned_integer, tensor::OrdinalKind::signed_integer,
+                          tensor::OrdinalKind::floating}) {
+    expect_bijection<std::uint8_t>(kind);
+    expect_bijection<std::uint16_t>(kind);
+  }
+}
+
+TEST(Ordinal, OrdersFloatsAndCountsSteps) {
+  constexpr auto kFloat = tensor::OrdinalKind::floating;
+  const auto ordinal = [](std::uint16_t bits) { return tensor::to_ordinal(bits, kFloat); };
+  // bf16: -2 < -1 < -0 < +0 < smallest subnormal < 1 < infinity < NaN
+  EXPECT_LT(ordinal(0xC000), ordinal(0xBF80));
+  EXPECT_LT(ordinal(0xBF80), ordinal(0x8000));
+  EXPECT_EQ(ordinal(0x8000) + 1, ordinal(0x0000));
+  EXPECT_EQ(ordinal(0x0000) + 1, ordinal(0x0001));
+  EXPECT_LT(ordinal(0x3F80), ordinal(0x7F80));
+  EXPECT_LT(ordinal(0x7F80), ordinal(0x7FC1));
+  // A carry through the mantissa is one step.
+  EXPECT_EQ(tensor::ordinal_distance<std::uint16_t>(0x3FFF, 0x4000, kFloat), 1);
+  EXPECT_EQ(tensor::ordinal_distance<std::uint16_t>(0x8001, 0x0001, kFloat), 3);
+  EXPECT_EQ(tensor::ordinal_distance<std::uint8_t>(0xFF, 0x01, tensor::OrdinalKind::signed_integer), 2);
+}
+
+}  // namespace
+}  // namespace bitsnap
