@@ -1,4 +1,4 @@
-# bitsnap_options: how every file of this project is compiled. Never exported.
+# bitsnap_options: how every file of this project is compiled, with the public headers only. Never exported.
 include_guard(GLOBAL)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -21,8 +21,7 @@ if(BITSNAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(bitsnap_options INTERFACE)
-target_include_directories(bitsnap_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
-                                                     ${PROJECT_SOURCE_DIR})
+target_include_directories(bitsnap_options INTERFACE ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(bitsnap_options INTERFACE tl::expected)
 # The same bytes on every machine: no contraction of floating-point expressions.
 target_compile_options(bitsnap_options INTERFACE -ffp-contract=off)
@@ -46,6 +45,11 @@ foreach(option SCALAR_ONLY PLAIN_THREADS)
     target_compile_definitions(bitsnap_options INTERFACE BITSNAP_${option}=1)
   endif()
 endforeach()
+
+# For what may see more than the public headers: the floors and their tests.
+add_library(bitsnap_internal_options INTERFACE)
+target_link_libraries(bitsnap_internal_options INTERFACE bitsnap_options)
+target_include_directories(bitsnap_internal_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 
 if(BITSNAP_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
