@@ -1,0 +1,248 @@
+"""The demonstration that `make demo` runs: train, kill, restore, continue, compare, and what it cost.
+
+A small GPT is trained twice in child processes: once undisturbed, once killed hard while it saves a checkpoint and
+resumed from the newest one. Every tensor of the restored state, and every loss up to the last step, must be equal
+bit for bit. Exit status 0 only if all of it held; 1 and the reason if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from checkpoints import STORAGES, CheckpointFolder, TorchFolder, open_folder
+from child import Child, ChildError
+from records import ROLES, Record, differences, raw_bytes_by_role, read_record, record_of, tensor_count
+from screen import Screen, megabytes, print_table
+from train import SIZES, record_path
+
+_PROJECT = Path(__file__).resolve().parents[2]
+_MARKER = ".bitsnap-demo"
+
+
+class Failed(Exception):
+    """Something that the demonstration promises did not hold."""
+
+
+def prepare(out: Path) -> None:
+    """An empty folder; one that holds something else than an earlier demonstration is left alone."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / _MARKER).exists():
+            raise Failed(f"{out}: holds files that are not from an earlier demonstration; choose another --out")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / _MARKER).touch()
+
+
+def shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+class Demo:
+    def __init__(self, arguments: argparse.Namespace, screen: Screen) -> None:
+        self.out: Path = arguments.out.resolve()
+        self.steps: int = arguments.steps
+        self.every: int = arguments.every
+        self.size: str = arguments.size
+        self.storage: str = arguments.storage
+        self.screen = screen
+        # A little past the middle, at a checkpoint that has others before and after it.
+        self.kill_step = max(3, (self.steps * 6 // 10) // self.every) * self.every
+        self.run = self.out / "run"
+        self.reference = self.out / "reference"
+
+    def child(self, run: Path, name: str, *extra: str) -> Child:
+        arguments = ["--out", str(run), "--steps", str(self.steps), "--size", self.size, "--storage", self.storage]
+        return Child([*arguments, *extra], self.out / "logs" / f"{name}.txt")
+
+    def show_progress(self, what: str, child: Child, reference: Child) -> None:
+        other = reference.latest_step()
+        self.screen.progress(f"{what}: step {child.latest_step()} of {self.steps}   reference run: {other}")
+
+    def train_and_kill(self, reference: Child) -> dict[int, dict[str, Any]]:
+        every = ["--every", str(self.every)]
+        self.screen.heading("1  Train, and kill it hard")
+        last_save_seconds = 0.0
+        start = time.monotonic()
+        with self.child(self.run, "killed", *every) as child:
+            for event in child.events():
+                if event["event"] == "start":
+                    self.introduce(event)
+                elif event["event"] == "saved":
+                    last_save_seconds = event["seconds"]
+                elif event["event"] == "saving" and event["step"] == self.kill_step:
+                    time.sleep(last_save_seconds / 2)
+                    child.kill()
+                    seconds = time.monotonic() - start
+                    self.screen.line(f"  SIGKILL while it saved step {self.kill_step}, {seconds:.0f} s in")
+                    return child.steps()
+                self.show_progress("training", child, reference)
+            child.finish()
+        raise Failed(f"the training ended before step {self.kill_step} was saved")
+
+    def introduce(self, start: dict[str, Any]) -> None:
+        shape = SIZES[self.size]
+        parameters, text = start["parameters"] / 1e6, start["text_bytes"] / 1e6
+        self.screen.line(
+            f"  a GPT of {shape.layers} layers and {parameters:.1f} M parameters; bf16 weights, fp32 masters, AdamW"
+        )
+        self.screen.line(f"  text: {text:.1f} MB of Python's own library, {start['tokens']:,} tokens")
+        self.screen.line(f"  a checkpoint every {self.every} of {self.steps} steps, each with the one before as base")
+
+    def check_newest(self, folder: CheckpointFolder) -> int:
+        self.screen.heading("2  Load the newest checkpoint")
+        steps = folder.steps()
+        allowed = (self.kill_step - self.every, self.kill_step)
+        if not steps or steps[-1] not in allowed:
+            raise Failed(f"{folder.folder}: holds checkpoints {steps}; the newest should be one of {allowed}")
+        newest = steps[-1]
+        fate = "was just complete" if newest == self.kill_step else "was cut short: there is no such checkpoint"
+        self.screen.line(f"  step {self.kill_step} {fate}")
+        state, expected = self.load_checked(folder, newest)
+        size = megabytes(sum(raw_bytes_by_role(state).values()))
+        tensors = tensor_count(expected)
+        self.screen.line(f"  step {newest}: {tensors} tensors, {size}, and {len(expected) - tensors} other values")
+        self.screen.line(f"  every bit as it was in the trainer's memory  {self.screen.good('ok')}")
+        return newest
+
+    def load_checked(self, folder: CheckpointFolder, step: int) -> tuple[Any, Record]:
+        state = folder.load(step)
+        expected = read_record(record_path(self.run, step))
+        wrong = differences(expected, record_of(state))
+        if wrong:
+            raise Failed(f"{folder.path(step)}: {len(wrong)} values are not what was saved, the first at {wrong[0]}")
+        return state, expected
+
+    def resume(self, newest: int, reference: Child) -> dict[int, dict[str, Any]]:
+        self.screen.heading("3  Continue to the end")
+        with self.child(self.run, "resumed", "--every", str(self.every), "--resume") as child:
+            for event in child.events():
+                if event["event"] == "restored" and event["step"] != newest:
+                    raise Failed(f"the training resumed from step {event['step']} instead of {newest}")
+                self.show_progress("training", child, reference)
+            child.finish()
+            steps = child.steps()
+        if sorted(steps) != list(range(newest + 1, self.steps + 1)):
+            raise Failed(f"the resumed training reported steps {sorted(steps)}")
+        loss = float.fromhex(steps[self.steps]["loss"])
+        self.screen.line(f"  steps {newest + 1} to {self.steps}, the last loss {loss:.4f}")
+        return steps
+
+    def compare(self, newest: int, killed: dict[int, Any], resumed: dict[int, Any], reference: Child) -> None:
+        self.screen.heading("4  Compare with the run that was never stopped")
+        for _ in reference.events():
+            self.screen.progress(f"reference run: step {reference.latest_step()} of {self.steps}")
+        reference.finish()
+        expected = reference.steps()
+        for name, steps in (("killed", killed), ("resumed", resumed)):
+            for step, found in steps.items():
+                if found != expected.get(step):
+                    raise Failed(f"step {step} of the {name} run: {found}; the undisturbed run: {expected.get(step)}")
+        last = expected[self.steps]["loss"]
+        ok = self.screen.good("ok")
+        self.screen.line(f"  all {self.steps} losses and gradient norms equal to the last digit  {ok}")
+        self.screen.line(f"  the last loss in both, exactly: {last} = {float.fromhex(last)!r}")
+        wrong = differences(
+            read_record(record_path(self.reference, self.steps)), read_record(record_path(self.run, self.steps))
+        )
+        if wrong:
+            raise Failed(f"the final states differ in {len(wrong)} values, the first at {wrong[0]}")
+        self.screen.line(f"  the final states equal in every bit  {ok}")
+        losses = self.out / "losses.csv"
+        rows = [f"{step},{float.fromhex(event['loss'])!r},{event['loss']}" for step, event in sorted(expected.items())]
+        losses.write_text("step,loss,loss_hex\n" + "\n".join(rows) + "\n")
+
+    def measure(self, folder: CheckpointFolder) -> None:
+        self.screen.heading("5  What the checkpoints cost")
+        others: dict[str, CheckpointFolder] = {"torch.save": TorchFolder(self.out / "torch.save")}
+        if self.storage == "bitsnap":
+            for policy in ("lmc", "bitsnap"):
+                others[policy] = open_folder("bitsnap", self.out / policy, policy)
+        methods = {"lossless" if self.storage == "bitsnap" else "stored": folder, **others}
+        raw = dict.fromkeys(ROLES, 0)
+        stored = {method: dict.fromkeys(ROLES, 0) for method in methods}
+        same_bits: dict[str, str] = {}
+        steps = folder.steps()
+        for index, step in enumerate(steps):
+            self.screen.progress(f"the same checkpoints stored by other means: {index} of {len(steps)}")
+            state, expected = self.load_checked(folder, step)
+            for role, size in raw_bytes_by_role(state).items():
+                raw[role] += size
+            for method in others.values():
+                method.save(step, state)
+            for name, method in methods.items():
+                for role, size in method.stored_bytes_by_role(step).items():
+                    stored[name][role] += size
+                if step == steps[-1]:
+                    wrong = differences(expected, record_of(method.load(step)))
+                    same_bits[name] = f"{len(wrong)} differ" if wrong else "yes"
+            others["torch.save"].path(step).unlink()  # raw size each, and of no further use
+        (self.out / "torch.save").rmdir()
+        self.screen.line(f"  {len(steps)} checkpoints, each with the one before as base")
+        self.screen.line()
+        print_table(self.screen, raw, stored, same_bits)
+        report = {"steps": steps, "raw_bytes": raw, "stored_bytes": stored, "same_bits": same_bits}
+        (self.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+
+    def hints(self, folder: CheckpointFolder) -> None:
+        newest, before = (folder.path(step) for step in reversed(folder.steps()[-2:]))
+        tool = shown(Path(sys.executable).with_name("bitsnap"))
+        self.screen.heading("Files")
+        self.screen.line(f"  {shown(folder.folder)}/   the chain")
+        self.screen.line(f"  {shown(self.out)}/losses.csv, report.json   the losses, and this table in bytes")
+        if self.storage == "bitsnap":
+            self.screen.heading("To try next")
+            self.screen.line(f"  {tool} inspect {shown(newest)}")
+            self.screen.line(f"  {tool} verify {shown(folder.folder)}/*.bsnap")
+            self.screen.line(f"  {tool} diff {shown(before)} {shown(newest)}")
+
+    def play(self) -> None:
+        start = time.monotonic()
+        prepare(self.out)
+        self.screen.line(self.screen.bold("bitsnap: a training that survives its own death"))
+        with self.child(self.reference, "reference") as reference:
+            killed = self.train_and_kill(reference)
+            folder = open_folder(self.storage, self.run / "checkpoints")
+            newest = self.check_newest(folder)
+            resumed = self.resume(newest, reference)
+            self.compare(newest, killed, resumed, reference)
+        self.measure(folder)
+        self.hints(folder)
+        self.screen.line()
+        self.screen.line(f"Everything held, in {time.monotonic() - start:.0f} s.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=_PROJECT / "demo-run", help="folder for everything it writes")
+    parser.add_argument("--steps", type=int, default=120, help="length of the training (default 120)")
+    parser.add_argument("--every", type=int, default=10, help="steps between checkpoints (default 10)")
+    parser.add_argument("--size", choices=list(SIZES), default="small")
+    parser.add_argument("--storage", choices=STORAGES, default="bitsnap", help="torch: the same with torch.save")
+    arguments = parser.parse_args()
+    if arguments.every < 1 or arguments.steps < 5 * arguments.every:
+        parser.error("--steps must hold at least five checkpoints")
+    screen = Screen()
+    try:
+        Demo(arguments, screen).play()
+    except (Failed, ChildError) as error:
+        screen.line()
+        screen.line(f"FAILED: {error}")
+        return 1
+    except KeyboardInterrupt:
+        screen.line()
+        screen.line("stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

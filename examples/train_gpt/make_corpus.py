@@ -1,0 +1,116 @@
+"""Writes really trained states as safetensors files, for measurements.
+
+Trains a GPT of about ten million parameters and writes, at each wanted step, `state-000200.safetensors` (tensors
+`model.*` bfloat16, `master.*`, `exp_avg.*`, `exp_avg_sq.*` float32) and `weights-fp16-000200.safetensors`
+(`model.*`, the masters rounded to float16). Files that are there already, from the same configuration, are kept;
+a run that was stopped continues from where it last wrote. One thread, deterministic on one machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from model import ModelConfig, fast_compute_dtype
+from trainer import TrainConfig, Trainer
+
+_DEFAULT_STEPS = "1,2,10,11,20,21,50,51,60,100,101,110,150,200,201,210,250,400,401,410,450,590,600"
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+def corpus_config(steps: int) -> TrainConfig:
+    model = ModelConfig(layers=8, heads=5, width=320, compute=fast_compute_dtype())
+    return TrainConfig(model=model, steps=steps, warmup=40, text_bytes=4_000_000)
+
+
+def fingerprint(config: TrainConfig) -> str:
+    described = json.dumps({**asdict(config), "torch": torch.__version__}, sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def whole_with(path: Path, key: str) -> bool:
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return (file.metadata() or {}).get("config") == key
+    except (OSError, SafetensorError):
+        return False
+
+
+def write(tensors: dict[str, Tensor], path: Path, key: str, step: int) -> None:
+    temporary = path.with_suffix(".partial")
+    save_file(tensors, str(temporary), metadata={"format": "pt", "config": key, "step": str(step)})
+    os.replace(temporary, path)
+
+
+def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
+    """One tensor each for the tied embedding and head: safetensors refuses shared memory."""
+    tensors: dict[str, Tensor] = {}
+    state = trainer.state()
+    for name, (exp_avg, exp_avg_sq) in trainer.moments().items():
+        tensors[f"model.{name}"] = state["model"][name]
+        tensors[f"master.{name}"] = state["master"][name]
+        tensors[f"exp_avg.{name}"] = exp_avg
+        tensors[f"exp_avg_sq.{name}"] = exp_avg_sq
+    return tensors
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", default=_DEFAULT_STEPS, help="steps to write, separated by commas")
+    parser.add_argument("--length", type=int, default=600, help="steps that the learning rate is scheduled for")
+    parser.add_argument("--out", type=Path, default=_PROJECT / "build" / "corpus")
+    arguments = parser.parse_args()
+    wanted = sorted({int(step) for step in arguments.steps.split(",")})
+    if wanted[0] < 1:
+        parser.error("--steps: the first step is 1")
+
+    config = corpus_config(arguments.length)
+    key = fingerprint(config)
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+
+    def paths(step: int) -> tuple[Path, Path]:
+        return out / f"state-{step:06d}.safetensors", out / f"weights-fp16-{step:06d}.safetensors"
+
+    missing = [step for step in wanted if not all(whole_with(path, key) for path in paths(step))]
+    if not missing:
+        print(f"{out}: all of {len(wanted)} states are there")
+        return 0
+
+    trainer = Trainer(config)
+    resume = out / "resume.pt"
+    if resume.exists():
+        saved = torch.load(resume, weights_only=True)
+        if saved["key"] == key and saved["state"]["step"] < missing[0]:
+            trainer.load(saved["state"])
+    print(f"{trainer.parameter_count() / 1e6:.1f} M parameters, activations {config.model.compute}", flush=True)
+    start = time.monotonic()
+    while missing:
+        result = trainer.train_step()
+        if result.step != missing[0]:
+            continue
+        missing.pop(0)
+        state_path, half_path = paths(result.step)
+        write(state_tensors(trainer), state_path, key, result.step)
+        halves = {f"model.{name}": master.to(torch.float16) for name, master in trainer.state()["master"].items()}
+        write(halves, half_path, key, result.step)
+        partial = resume.with_suffix(".partial")
+        torch.save({"key": key, "state": trainer.state()}, partial)
+        os.replace(partial, resume)
+        print(f"step {result.step:4d}  loss {result.loss:.3f}  {time.monotonic() - start:6.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Trains the small GPT, saving a checkpoint every few steps; can be killed at any moment and resumed.
+
+    python train.py --out RUN --every 10          checkpoints in RUN/checkpoints, records in RUN/records
+    python train.py --out RUN --every 10 --resume continue from the newest one
+
+With `--events` each thing that happens is one line of JSON on stdout, for programs; numbers that must be
+compared are in hexadecimal, so that no digit is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from checkpoints import STORAGES, open_folder
+from model import ModelConfig, fast_compute_dtype
+from records import differences, read_record, record_of, tensor_count, write_record
+from trainer import TrainConfig, Trainer
+
+Emit = Callable[..., None]
+
+SIZES = {
+    "tiny": ModelConfig(vocab=512, block=32, layers=2, heads=2, width=32),
+    "small": ModelConfig(),
+}
+
+
+def run_config(size: str, steps: int) -> TrainConfig:
+    shape = SIZES[size]
+    model = ModelConfig(shape.vocab, shape.block, shape.layers, shape.heads, shape.width, compute=fast_compute_dtype())
+    text_bytes = 200_000 if size == "tiny" else 2_000_000
+    return TrainConfig(model=model, steps=steps, warmup=max(1, steps // 6), text_bytes=text_bytes)
+
+
+def record_path(run: Path, step: int) -> Path:
+    return run / "records" / f"step-{step:06d}.json"
+
+
+def emit_json(event: str, **values: Any) -> None:
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def emit_text(event: str, **values: Any) -> None:
+    if event == "step":
+        loss, rate = float.fromhex(values["loss"]), values["lr"]
+        print(f"step {values['step']:5d}   loss {loss:.4f}   lr {rate:.2e}", flush=True)
+    elif event == "saved":
+        print(f"step {values['step']:5d}   saved {values['bytes']:,} bytes in {values['seconds']:.2f} s", flush=True)
+    elif event == "restored":
+        print(f"step {values['step']:5d}   restored, {values['tensors']} tensors equal to their record", flush=True)
+
+
+def restore(trainer: Trainer, state: Any, record: Path) -> int:
+    """Loads the state and proves that the trainer now holds it bit for bit; the number of tensors compared."""
+    trainer.load(state)
+    expected = read_record(record)
+    wrong = differences(expected, record_of(trainer.state()))
+    if wrong:
+        raise ValueError(f"{len(wrong)} values differ from {record} after loading, the first at {wrong[0]}")
+    return tensor_count(expected)
+
+
+def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, emit: Emit) -> None:
+    trainer = Trainer(config)
+    emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
+    folder = open_folder(storage, run / "checkpoints") if every else None
+    if folder is not None:
+        steps = folder.steps()
+        if resume and not steps:
+            raise FileNotFoundError(f"{folder.folder}: no checkpoint to resume from")
+        if steps and not resume:
+            raise FileExistsError(f"{folder.folder}: holds checkpoints up to step {steps[-1]}; continue with --resume")
+        if steps:
+            tensors = restore(trainer, folder.load(steps[-1]), record_path(run, steps[-1]))
+            emit("restored", step=steps[-1], tensors=tensors)
+    while trainer.step < config.steps:
+        result = trainer.train_step()
+        emit("step", step=result.step, loss=result.loss.hex(), grad_norm=result.grad_norm.hex(), lr=result.lr)
+        last = result.step == config.steps
+        if last or (every and result.step % every == 0):
+            state = trainer.state()
+            # The record comes first, so that whatever checkpoint is found whole has one to be judged by.
+            write_record(record_of(state), record_path(run, result.step))
+            if folder is not None:
+                emit("saving", step=result.step)
+                start = time.monotonic()
+                folder.save(result.step, state)
+                seconds = time.monotonic() - start
+                emit("saved", step=result.step, seconds=seconds, bytes=folder.stored_bytes(result.step))
+    emit("done", step=trainer.step)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--steps", type=int, default=120, help="length of the training (default 120)")
+    parser.add_argument("--every", type=int, default=0, help="steps between checkpoints (0: none)")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
+    parser.add_argument("--size", choices=list(SIZES), default="small")
+    parser.add_argument("--storage", choices=STORAGES, default="bitsnap")
+    parser.add_argument("--events", action="store_true", help="report as lines of JSON")
+    arguments = parser.parse_args()
+    if arguments.resume and not arguments.every:
+        parser.error("--resume needs --every")
+    emit = emit_json if arguments.events else emit_text
+    config = run_config(arguments.size, arguments.steps)
+    train(arguments.out, config, arguments.every, arguments.resume, arguments.storage, emit)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
