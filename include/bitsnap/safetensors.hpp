@@ -1,8 +1,8 @@
 // safetensors files in and out, byte for byte.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>

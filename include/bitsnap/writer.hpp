@@ -50,7 +50,6 @@ struct SaveOptions {
   std::shared_ptr<const Base> base;  // chunks may be coded against it; nullptr: a keyframe
   std::uint32_t max_depth = 8;       // chunks that deep are not built upon; unchanged ones may still be referred to
   bool overwrite = false;            // otherwise an existing file is invalid_argument
-  bool sync = true;                  // durable when the call returns
   unsigned threads = 0;              // 0: all that this process may use
   Progress progress;
 };
@@ -62,7 +61,8 @@ struct SaveSummary {
   std::uint64_t chunks = 0;
 };
 
-// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed. The same state,
+// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed, and the directory
+// synced, so that the snapshot is durable when the call returns. The same state,
 // base and options give the same bytes on every CPU level and number of threads.
 [[nodiscard]] Result<SaveSummary> save_snapshot(const std::string& path, const State& state,
                                                 const SaveOptions& options = {});

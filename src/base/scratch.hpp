@@ -27,6 +27,12 @@ class Scratch {
     return std::span<T>(reinterpret_cast<T*>(bytes.data()), count);
   }
 
+  // Gives everything back and keeps the memory. No frame may be open.
+  void reset() noexcept {
+    block_ = 0;
+    used_ = 0;
+  }
+
   // What was taken since a frame was opened is given back when it closes. Frames nest.
   class Frame {
    public:

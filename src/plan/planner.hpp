@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -61,7 +63,8 @@ class StreamPlanner {
   std::vector<std::uint64_t> estimate_totals_;
   std::vector<std::pair<std::string, std::uint64_t>> used_;  // codec, chunks
   std::uint64_t chunks_ = 0;
-  std::uint64_t raw_bytes_ = 0;
+  std::uint64_t judged_ = 0;     // of the chunks, those that the candidates were estimated for
+  std::uint64_t raw_bytes_ = 0;  // of those
 };
 
 }  // namespace bitsnap::plan

@@ -1,0 +1,141 @@
+// safetensors files as states, and snapshots as safetensors files.
+#include <bitsnap/safetensors.hpp>
+
+#include <array>
+#include <exception>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/bytes.hpp"
+#include "base/try.hpp"
+#include "interop/safetensors_header.hpp"
+#include "os/atomic_file.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap {
+namespace {
+
+using interop::kLengthBytes;
+using interop::kMaxHeaderBytes;
+
+constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'}, std::byte{'S'},  std::byte{'N'},
+                                                  std::byte{'A'},  std::byte{'P'}, std::byte{'\r'}, std::byte{'\n'}};
+
+// No exception crosses into the caller: memory is the only thing that can throw here.
+template <typename Function>
+auto guarded(const std::string& what, Function&& function) -> decltype(function()) {
+  try {
+    auto result = function();
+    if (!result) return tl::unexpected(std::move(result).error().within(what));
+    return result;
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::resource_exhausted, what + ": out of memory");
+  } catch (const std::exception& failure) {
+    return fail(ErrorKind::internal, what + ": " + failure.what());
+  }
+}
+
+Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(std::shared_ptr<const os::RandomAccessFile> file,
+                 os::real_file_system().open(path, os::AccessPattern::sequential));
+  const std::uint64_t file_bytes = file->size_bytes();
+  if (file_bytes < kLengthBytes) {
+    return fail(ErrorKind::truncated, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+  }
+  std::array<std::byte, kLengthBytes> length{};
+  BITSNAP_TRY(file->read_at(0, length));
+  const auto header_bytes = load_le<std::uint64_t>(length.data());
+  if (header_bytes > kMaxHeaderBytes) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("not a safetensors file, or a broken one: its header would have {} bytes, "
+                            "at most {} are allowed",
+                            header_bytes, kMaxHeaderBytes));
+  }
+  if (header_bytes > file_bytes - kLengthBytes) {
+    return fail(ErrorKind::truncated, fmt::format("the header has {} bytes, the file ends after {} of them",
+                                                  header_bytes, file_bytes - kLengthBytes));
+  }
+  std::string header(static_cast<std::size_t>(header_bytes), '\0');
+  BITSNAP_TRY(file->read_at(kLengthBytes, std::as_writable_bytes(std::span(header))));
+  const std::uint64_t data_offset = kLengthBytes + header_bytes;
+  BITSNAP_ASSIGN(interop::SafetensorsHeader parsed,
+                 interop::parse_safetensors_header(header, file_bytes - data_offset, limits));
+
+  State state;
+  state.metadata = std::move(parsed.metadata);
+  state.safetensors_header = std::move(header);
+  state.tensors.reserve(parsed.tensors.size());
+  std::uint64_t offset = data_offset;
+  for (TensorInfo& info : parsed.tensors) {
+    const std::uint64_t begin = offset;
+    offset += info.size_bytes;
+    state.tensors.push_back({std::move(info), nullptr, [file, begin](std::uint64_t at, std::span<std::byte> out) {
+                               return file->read_at(begin + at, out);
+                             }});
+  }
+  return state;
+}
+
+Result<std::string> header_of(const Snapshot& snapshot) {
+  if (snapshot.safetensors_header()) return *snapshot.safetensors_header();
+  interop::SafetensorsHeader header;
+  header.tensors.assign(snapshot.tensors().begin(), snapshot.tensors().end());
+  header.metadata = snapshot.metadata();
+  if (snapshot.tree()) {
+    BITSNAP_ASSIGN(std::string tree, serialize_value(*snapshot.tree()));
+    header.metadata.emplace_back("bitsnap.tree", std::move(tree));
+  }
+  return interop::make_safetensors_header(header);
+}
+
+Result<ExportSummary> stream_file(const Snapshot& snapshot, const Snapshot::Sink& sink, const RunOptions& options) {
+  BITSNAP_ASSIGN(const std::string header, header_of(snapshot));
+  std::array<std::byte, kLengthBytes> length{};
+  store_le<std::uint64_t>(length.data(), header.size());
+  BITSNAP_TRY(sink(length));
+  BITSNAP_TRY(sink(as_byte_span(header)));
+  BITSNAP_TRY(snapshot.stream_all(sink, options));
+  std::uint64_t bytes = kLengthBytes + header.size();
+  for (const TensorInfo& info : snapshot.tensors()) bytes += info.size_bytes;
+  return ExportSummary{bytes};
+}
+
+}  // namespace
+
+Result<State> open_safetensors(const std::string& path, const DecodeLimits& limits) {
+  return guarded(path, [&] { return open_state(path, limits); });
+}
+
+Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
+                                         const RunOptions& options) {
+  return guarded(snapshot.name(), [&] { return stream_file(snapshot, sink, options); });
+}
+
+Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path, bool overwrite,
+                                         const RunOptions& options) {
+  return guarded(path, [&]() -> Result<ExportSummary> {
+    BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, overwrite));
+    const auto sink = [&file](std::span<const std::byte> piece) { return file.file().append(piece); };
+    BITSNAP_ASSIGN(const ExportSummary summary, stream_file(snapshot, sink, options));
+    BITSNAP_TRY(file.commit());
+    return summary;
+  });
+}
+
+Result<FileKind> detect_file_kind(const std::string& path) {
+  return guarded(path, [&]() -> Result<FileKind> {
+    BITSNAP_ASSIGN(const auto file, os::real_file_system().open(path));
+    std::array<std::byte, kLengthBytes + 1> start{};
+    if (file->size_bytes() < start.size()) return FileKind::other;
+    BITSNAP_TRY(file->read_at(0, start));
+    if (std::equal(kSnapshotMagic.begin(), kSnapshotMagic.end(), start.begin())) return FileKind::snapshot;
+    const auto header_bytes = load_le<std::uint64_t>(start.data());
+    const bool plausible = header_bytes <= kMaxHeaderBytes && header_bytes <= file->size_bytes() - kLengthBytes;
+    return plausible && start[kLengthBytes] == std::byte{'{'} ? FileKind::safetensors : FileKind::other;
+  });
+}
+
+}  // namespace bitsnap

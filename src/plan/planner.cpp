@@ -1,0 +1,163 @@
+// The fixed rules: which candidates a stream has, and the least estimate among them.
+#include "plan/planner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "codec/registry_encode.hpp"
+
+namespace bitsnap::plan {
+namespace {
+
+// A chunk is judged by so many runs spread evenly over it. A run is long enough for the block coders' tables to settle,
+// and the sixteenth of a chunk that is sampled bounds what choosing costs.
+constexpr std::size_t kSampleRuns = 16;
+constexpr std::size_t kRunElements = 1024;
+constexpr std::size_t kSampleElements = kSampleRuns * kRunElements;
+
+constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
+
+struct Rule {
+  std::string_view codec;
+  bool with_base;
+};
+
+// In the order in which ties are decided.
+constexpr std::array<Rule, 5> kLosslessRules{
+    {{"float_split", false}, {"byte_group", true}, {"bitmask", true}, {"byte_group", false}, {"zstd", false}}};
+constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd", false}}};
+constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", true}, {"byte_group", false}}};
+constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", true}}};
+
+std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept {
+  switch (policy) {
+    case Policy::lossless:
+      if (is_pool) return kLosslessPoolRules;
+      return kLosslessRules;
+    case Policy::lmc: return kLmcRules;
+    case Policy::bitsnap:
+      // The mask is BitSnap's method for model states; its method for optimizer states is a quantizer.
+      if (role == Role::weight || role == Role::other) return kBitsnapRules;
+      return {};
+    case Policy::raw: return {};
+  }
+  return {};
+}
+
+// Elements of the sample, gathered run by run. Positions depend on the number of elements alone.
+Result<ByteSpan> gather_sample(ConstByteSpan data, std::size_t elements, std::size_t element_bytes, Scratch& scratch) {
+  BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleElements * element_bytes));
+  for (std::size_t run = 0; run < kSampleRuns; ++run) {
+    const std::size_t first = (elements - kRunElements) * run / (kSampleRuns - 1);
+    std::memcpy(sample.data() + run * kRunElements * element_bytes, data.data() + first * element_bytes,
+                kRunElements * element_bytes);
+  }
+  return sample;
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string candidate_name(const Candidate& candidate) {
+  return fmt::format("{}{}", candidate.encoder->decoder().name(), candidate.with_base ? " on base" : "");
+}
+
+}  // namespace
+
+StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base)
+    : dtype_(dtype), detects_trivial_(policy == Policy::lossless) {
+  const codec::Input base{codec::InputKind::base, dtype, {}};
+  for (const Rule& rule : rules_of(policy, role, is_pool)) {
+    if (rule.with_base && !has_base) continue;
+    const codec::Encoder* encoder = codec::find_encoder(rule.codec);
+    if (encoder == nullptr) continue;
+    const std::span<const codec::Input> inputs(&base, rule.with_base ? 1 : 0);
+    if (encoder->decoder().accepts(dtype, inputs)) candidates_.push_back({encoder, rule.with_base});
+  }
+  estimate_totals_.assign(candidates_.size(), 0);
+}
+
+bool StreamPlanner::wants_base() const noexcept {
+  return detects_trivial_ || std::ranges::any_of(candidates_, &Candidate::with_base);
+}
+
+Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scratch& scratch) const {
+  Choice choice;
+  choice.estimates.assign(candidates_.size(), kNoEstimate);
+  const Scratch::Frame frame(scratch);
+  const std::size_t element_bytes = element_size(dtype_);
+  const std::size_t elements = data.size() / element_bytes;
+
+  ConstByteSpan sample = data;
+  ConstByteSpan base_sample = base;
+  std::size_t sample_elements = elements;
+  if (elements > 2 * kSampleElements) {
+    sample_elements = kSampleElements;
+    BITSNAP_ASSIGN(sample, gather_sample(data, elements, element_bytes, scratch));
+    if (!base.empty()) {
+      BITSNAP_ASSIGN(base_sample, gather_sample(base, elements, element_bytes, scratch));
+    }
+  }
+
+  const codec::Input input{codec::InputKind::base, dtype_, base_sample};
+  std::uint64_t least = data.size();  // raw, which anything else has to beat
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const Candidate& candidate = candidates_[i];
+    if (candidate.with_base && base.empty()) continue;
+    const codec::ChunkContext context{
+        dtype_, sample_elements, std::span<const codec::Input>(&input, candidate.with_base ? 1 : 0), {}};
+    BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(sample, context, elements, scratch));
+    if (!estimate) continue;
+    choice.estimates[i] = estimate->payload_bytes;
+    if (estimate->payload_bytes < least) {
+      least = estimate->payload_bytes;
+      choice.candidate = candidate;
+    }
+  }
+  return choice;
+}
+
+void StreamPlanner::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
+  ++chunks_;
+  if (!choice.estimates.empty()) {
+    ++judged_;
+    raw_bytes_ += raw_bytes;
+  }
+  for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
+    estimate_totals_[i] += std::min(choice.estimates[i], raw_bytes);
+  }
+  const auto known = std::ranges::find(used_, codec, &std::pair<std::string, std::uint64_t>::first);
+  if (known == used_.end()) {
+    used_.emplace_back(codec, 1);
+  } else {
+    ++known->second;
+  }
+}
+
+std::string StreamPlanner::reason() const {
+  std::string text;
+  for (const auto& [codec, count] : used_) {
+    text += fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", codec, count, chunks_);
+  }
+  if (candidates_.empty()) return text + "; the policy has nothing else for it";
+  if (judged_ == 0) return text;
+  std::vector<std::size_t> order(candidates_.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::stable_sort(order, {}, [this](std::size_t i) { return estimate_totals_[i]; });
+  text += "; estimates:";
+  for (const std::size_t i : order) {
+    text += fmt::format(" {} {},", candidate_name(candidates_[i]), format_bytes(estimate_totals_[i]));
+  }
+  return text + fmt::format(" raw {}", format_bytes(raw_bytes_));
+}
+
+}  // namespace bitsnap::plan

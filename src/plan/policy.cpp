@@ -1,0 +1,23 @@
+// Names of the policies.
+#include <bitsnap/writer.hpp>
+
+namespace bitsnap {
+
+std::string_view policy_name(Policy policy) noexcept {
+  switch (policy) {
+    case Policy::lossless: return "lossless";
+    case Policy::lmc: return "lmc";
+    case Policy::bitsnap: return "bitsnap";
+    case Policy::raw: return "raw";
+  }
+  return "unknown";
+}
+
+std::optional<Policy> policy_from_name(std::string_view name) noexcept {
+  for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
+    if (policy_name(policy) == name) return policy;
+  }
+  return std::nullopt;
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,94 @@
+// The way of one chunk from the caller's memory to its payload.
+#include "record/chunk_encoder.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "base/try.hpp"
+#include "codec/registry_encode.hpp"
+
+namespace bitsnap::record {
+namespace {
+
+// Encodes with a codec that takes the chunk as it is or not at all.
+Result<std::optional<ConstByteSpan>> try_codec(const codec::Encoder& encoder, ConstByteSpan data,
+                                               const codec::ChunkContext& context, Scratch& scratch) {
+  BITSNAP_ASSIGN(const ByteSpan out, scratch.take(encoder.max_encoded_size(context.dtype, context.elements)));
+  BITSNAP_ASSIGN(const std::optional<std::size_t> size, encoder.encode(data, context, out, scratch));
+  if (!size) return std::optional<ConstByteSpan>();
+  return std::optional<ConstByteSpan>(out.first(*size));
+}
+
+}  // namespace
+
+Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk,
+                                                        std::size_t size_bytes) {
+  const BaseStream& from = *job.base;
+  BaseBytes base;
+  BITSNAP_ASSIGN(base.holder, from.base->holder(from.stream, chunk));
+  if (base.holder.base == nullptr) base.holder.base = from.base;
+  base.deep = base.holder.depth + 1 > max_depth_;
+  BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(size_bytes));
+  context_.restart();
+  BITSNAP_TRY(from.base->read_elements(from.stream, chunk * kChunkElements, bytes, context_));
+  base.bytes = bytes;
+  return base;
+}
+
+Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk) {
+  Scratch& scratch = context_.scratch();
+  scratch.reset();
+  const std::size_t element_bytes = element_size(job.dtype);
+  const std::uint64_t first = chunk * kChunkElements;
+  const auto elements = static_cast<std::size_t>(std::min(kChunkElements, job.elements - first));
+
+  BITSNAP_ASSIGN(const ByteSpan data, scratch.take(elements * element_bytes));
+  BITSNAP_TRY(reader_.read(job.stream, first * element_bytes, data));
+
+  EncodedChunk encoded;
+  encoded.raw_bytes = data.size();
+  encoded.decoded_hash = hash64(data);
+  encoded.payload = data;
+  codec::ChunkContext context{job.dtype, elements, {}, {}};
+
+  const auto use = [&encoded](codec::CodecId id, ConstByteSpan payload) {
+    encoded.codec = id;
+    encoded.payload = payload;
+  };
+
+  BaseBytes base;
+  if (job.base) {
+    BITSNAP_ASSIGN(base, read_base(job, chunk, data.size()));
+  }
+  const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
+
+  if (job.planner->detects_trivial()) {
+    if (!base.bytes.empty() && std::memcmp(base.bytes.data(), data.data(), data.size()) == 0) {
+      use(codec::CodecId::same, {});
+      encoded.input = std::move(base.holder);
+      return encoded;
+    }
+    BITSNAP_ASSIGN(const auto constant,
+                   try_codec(*codec::find_encoder(codec::CodecId::constant), data, context, scratch));
+    if (constant && constant->size() < data.size()) {
+      use(codec::CodecId::constant, *constant);
+      return encoded;
+    }
+  }
+
+  if (base.deep) base.bytes = {};
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data, base.bytes, scratch));
+  const plan::Candidate& chosen = encoded.choice.candidate;
+  if (chosen.encoder == nullptr) return encoded;
+  context.inputs = std::span<const codec::Input>(&input, chosen.with_base ? 1 : 0);
+  BITSNAP_ASSIGN(const auto payload, try_codec(*chosen.encoder, data, context, scratch));
+  if (payload && payload->size() < data.size()) {
+    use(chosen.encoder->decoder().id(), *payload);
+    if (chosen.with_base) encoded.input = std::move(base.holder);
+  }
+  return encoded;
+}
+
+}  // namespace bitsnap::record

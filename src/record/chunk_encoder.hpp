@@ -1,0 +1,67 @@
+// Codes one chunk after another: reads its bytes once into private memory, looks at the base, lets the planner choose,
+// encodes, and falls back to raw.
+//
+// A ChunkEncoder holds the buffers of one slot of the pipeline and is used by one thread at a time. What it returns is
+// valid until the next chunk.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "base/bytes.hpp"
+#include "plan/planner.hpp"
+#include "record/state_layout.hpp"
+#include "restore/read_context.hpp"
+
+namespace bitsnap::record {
+
+// The stream of the base that holds the earlier bytes of a stream, element beside element.
+struct BaseStream {
+  std::shared_ptr<const Base> base;
+  std::size_t stream = 0;
+};
+
+// One stream as it is written.
+struct StreamJob {
+  std::size_t stream = 0;
+  DType dtype = DType::opaque;
+  std::uint64_t elements = 0;
+  std::optional<BaseStream> base;
+  plan::StreamPlanner* planner = nullptr;
+};
+
+struct EncodedChunk {
+  codec::CodecId codec = codec::CodecId::raw;
+  ConstByteSpan payload;
+  std::uint64_t decoded_hash = 0;
+  std::optional<ChunkHolder> input;  // of the base, where the codec used it; never with a nullptr for its base
+  plan::Choice choice;
+  std::uint64_t raw_bytes = 0;
+};
+
+class ChunkEncoder {
+ public:
+  // Both references outlive the encoder.
+  ChunkEncoder(const StreamReader& reader, std::uint32_t max_depth) noexcept : reader_(reader), max_depth_(max_depth) {}
+
+  [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
+
+ private:
+  // The base's bytes for this chunk, empty where there is none to build upon.
+  struct BaseBytes {
+    ConstByteSpan bytes;
+    ChunkHolder holder;
+    bool deep = false;  // may be referred to, not built upon
+  };
+  Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk, std::size_t size_bytes);
+
+  const StreamReader& reader_;
+  std::uint32_t max_depth_;
+  ReadContext context_;
+};
+
+}  // namespace bitsnap::record

@@ -1,0 +1,217 @@
+// The pipeline that codes and writes the chunks of a state, and the index that says what was done.
+#include "record/snapshot_recorder.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <bitsnap/version.hpp>
+
+#include "base/try.hpp"
+#include "codec/registry.hpp"
+#include "container/file_writer.hpp"
+#include "container/index.hpp"
+#include "exec/cancel_token.hpp"
+#include "os/atomic_file.hpp"
+#include "record/chunk_encoder.hpp"
+#include "record/state_layout.hpp"
+
+namespace bitsnap::record {
+namespace {
+
+// The stream of the base that stands for the same elements: of the tensor of that name, or of the pool, if dtype and
+// size are the same. Contents decide the rest, chunk by chunk.
+std::optional<BaseStream> match_base(const std::shared_ptr<const Base>& base, const StreamInfo& stream,
+                                     const std::vector<TensorInfo>& tensors) {
+  if (base == nullptr) return std::nullopt;
+  const std::span<const StreamInfo> theirs = base->streams();
+  std::optional<std::size_t> match;
+  if (stream.tensor) {
+    const std::optional<std::size_t> tensor = base->find(tensors[*stream.tensor].name);
+    if (!tensor) return std::nullopt;
+    const TensorInfo& info = base->tensors()[*tensor];
+    match = base->stream_of(info.alias_of.value_or(*tensor));
+    if (match && info.dtype_name != tensors[*stream.tensor].dtype_name) return std::nullopt;
+  } else if (!theirs.empty() && !theirs.back().tensor) {
+    match = theirs.size() - 1;
+  }
+  if (!match || theirs[*match].dtype != stream.dtype || theirs[*match].elements != stream.elements) {
+    return std::nullopt;
+  }
+  return BaseStream{base, *match};
+}
+
+// One save: the state of the pipeline between its stages.
+class Recording {
+ public:
+  Recording(const State& state, const SaveOptions& options, os::WritableFile& file)
+      : state_(state), options_(options), writer_(file) {}
+
+  Result<SaveSummary> run(exec::Executor& executor) {
+    BITSNAP_ASSIGN(index_.content, lay_out(state_));
+    BITSNAP_ASSIGN(index_.streams, container::derive_streams(index_.content));
+    index_.safetensors_header = state_.safetensors_header;
+    index_.encoding.writer = fmt::format("bitsnap {}", version());
+    index_.encoding.policy = policy_name(options_.policy);
+    prepare_streams();
+
+    const StreamReader reader(state_, index_.content, index_.streams);
+    const std::size_t slots = executor.default_slots();
+    std::deque<ChunkEncoder> encoders;
+    for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(reader, options_.max_depth);
+    std::vector<EncodedChunk> encoded(slots);
+
+    BITSNAP_TRY(writer_.begin());
+    const std::size_t chunks = static_cast<std::size_t>(index_.streams.first_chunk.back());
+    index_.chunks.resize(chunks);
+    exec::CancelToken cancel;
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      const std::size_t stream = stream_of(item);
+      auto result = encoders[slot].encode(jobs_[stream], item - index_.streams.first_chunk[stream]);
+      if (!result) return tl::unexpected(std::move(result).error().within(describe(stream)));
+      encoded[slot] = std::move(result).value();
+      return {};
+    };
+    const auto commit = [&](std::size_t item, std::size_t slot) { return commit_chunk(item, encoded[slot]); };
+    BITSNAP_TRY(executor.run_ordered(chunks, slots, work, commit, &cancel));
+
+    for (std::size_t i = 0; i < jobs_.size(); ++i) index_.encoding.streams[i].reason = planners_[i].reason();
+    BITSNAP_TRY(writer_.finish(index_));
+    return SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), chunks};
+  }
+
+ private:
+  void prepare_streams() {
+    const auto& streams = index_.streams.streams;
+    index_.encoding.streams.resize(streams.size());
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const StreamInfo& stream = streams[i];
+      std::optional<BaseStream> base = match_base(options_.base, stream, index_.content.tensors);
+      const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
+      planners_.emplace_back(options_.policy, stream.dtype, role, !stream.tensor, base.has_value());
+      if (!planners_.back().wants_base()) base.reset();
+      jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back()});
+      total_bytes_ += stream.elements * element_size(stream.dtype);
+    }
+  }
+
+  [[nodiscard]] std::size_t stream_of(std::size_t chunk) const {
+    const auto& first = index_.streams.first_chunk;
+    return static_cast<std::size_t>(std::ranges::upper_bound(first, chunk) - first.begin()) - 1;
+  }
+
+  [[nodiscard]] std::string describe(std::size_t stream) const {
+    const auto& tensor = index_.streams.streams[stream].tensor;
+    return tensor ? fmt::format("tensor \"{}\"", index_.content.tensors[*tensor].name) : "the pool of small tensors";
+  }
+
+  Result<void> commit_chunk(std::size_t item, EncodedChunk& chunk) {
+    const std::size_t stream = stream_of(item);
+    container::ChunkEntry& entry = index_.chunks[item];
+    entry.codec = static_cast<std::uint16_t>(chunk.codec);
+    entry.decoded_hash = chunk.decoded_hash;
+    if (chunk.input) {
+      const std::uint64_t first = (item - index_.streams.first_chunk[stream]) * kChunkElements;
+      BITSNAP_TRY(refer(stream, first, *chunk.input, entry));
+    }
+    BITSNAP_TRY(writer_.append_payload(chunk.payload, entry));
+    planners_[stream].note(chunk.choice, codec::find_decoder(entry.codec)->name(), chunk.raw_bytes);
+    raw_bytes_ += chunk.raw_bytes;
+    if (options_.progress && !options_.progress(raw_bytes_, total_bytes_)) {
+      return fail(ErrorKind::cancelled, "saving was cancelled by the caller");
+    }
+    return {};
+  }
+
+  // Enters the chunk that holds the base's bytes into the stream's inputs. Where that is not possible (the holder
+  // stands at an offset before the start, or the stream has too many holders) the base itself is named, which holds the
+  // same bytes.
+  Result<void> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry) {
+    if (holder.first_element >= first) {
+      const auto input = input_number(stream, *holder.base, holder.stream, holder.first_element - first);
+      if (input) {
+        entry.inputs[0] = *input;
+        entry.depth = static_cast<std::uint8_t>(holder.depth + 1);
+        return {};
+      }
+    }
+    const BaseStream& base = *jobs_[stream].base;
+    const auto input = input_number(stream, *base.base, base.stream, 0);
+    if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
+    entry.inputs[0] = *input;
+    // The base's chunk refers to the holder and so lies one deeper.
+    entry.depth = static_cast<std::uint8_t>(holder.depth + 2);
+    return {};
+  }
+
+  // Index into the stream's inputs. The last place is kept for the base itself.
+  std::optional<std::uint8_t> input_number(std::size_t stream, const Base& base, std::size_t base_stream,
+                                           std::uint64_t element) {
+    const container::StreamInput wanted{base_number(base), base_stream, element};
+    auto& inputs = index_.encoding.streams[stream].inputs;
+    const auto known = std::ranges::find(inputs, wanted);
+    if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
+    const bool is_own_base = &base == jobs_[stream].base->base.get() && element == 0;
+    const std::size_t room = container::kNoInput - (is_own_base ? 0U : 1U);
+    if (inputs.size() >= room) return std::nullopt;
+    inputs.push_back(wanted);
+    return static_cast<std::uint8_t>(inputs.size() - 1);
+  }
+
+  std::uint32_t base_number(const Base& base) {
+    const auto [position, is_new] =
+        base_numbers_.emplace(base.id(), static_cast<std::uint32_t>(index_.encoding.bases.size()));
+    if (is_new) {
+      index_.encoding.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
+    }
+    return position->second;
+  }
+
+  const State& state_;
+  const SaveOptions& options_;
+  container::FileWriter writer_;
+  container::Index index_;
+  std::deque<plan::StreamPlanner> planners_;  // one per stream
+  std::vector<StreamJob> jobs_;
+  std::map<SnapshotId, std::uint32_t> base_numbers_;
+  std::uint64_t raw_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<SaveSummary> record_snapshot(const State& state, const SaveOptions& options, os::WritableFile& file,
+                                    exec::Executor& executor) {
+  return Recording(state, options, file).run(executor);
+}
+
+}  // namespace bitsnap::record
+
+namespace bitsnap {
+
+Result<SaveSummary> save_snapshot(const std::string& path, const State& state, const SaveOptions& options) {
+  const auto save = [&]() -> Result<SaveSummary> {
+    BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, options.overwrite));
+    const auto executor = exec::make_executor(options.threads);
+    BITSNAP_ASSIGN(const SaveSummary summary, record::record_snapshot(state, options, file.file(), *executor));
+    BITSNAP_TRY(file.commit());
+    return summary;
+  };
+  try {
+    auto result = save();
+    if (!result) return tl::unexpected(std::move(result).error().within(path));
+    return result;
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::resource_exhausted, path + ": out of memory while saving");
+  } catch (const std::exception& failure) {
+    return fail(ErrorKind::internal, path + ": " + failure.what());
+  }
+}
+
+}  // namespace bitsnap

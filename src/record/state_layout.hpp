@@ -1,0 +1,40 @@
+// From a caller's state to the content of a snapshot: checks every claim of the caller, and places small tensors in the
+// pool.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "base/bytes.hpp"
+#include "container/directory.hpp"
+
+namespace bitsnap::record {
+
+// Tensors below this many bytes share the pool: a chunk of their own would cost more in tables than coding them saves.
+inline constexpr std::uint64_t kPoolTensorBytes = 4096;
+
+// invalid_argument, naming the tensor, for names that are too long or stand twice, sizes that do not fit the shape,
+// aliases that point nowhere, boxes outside their tensor, and sources without bytes.
+[[nodiscard]] Result<container::Content> lay_out(const State& state);
+
+// The bytes of the streams of a state. Holds references to all it is given. Thread-safe as the sources are.
+class StreamReader {
+ public:
+  StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams);
+
+  // Fills `out` with the bytes from `offset` on of a stream; errors name the tensor.
+  [[nodiscard]] Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out) const;
+
+ private:
+  Result<void> read_tensor(std::size_t tensor, std::uint64_t offset, ByteSpan out) const;
+
+  const State& state_;
+  const container::Content& content_;
+  const container::StreamTable& streams_;
+  std::vector<std::size_t> pooled_;  // tensors in the pool, by offset
+};
+
+}  // namespace bitsnap::record
