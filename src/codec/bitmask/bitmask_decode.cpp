@@ -1,0 +1,51 @@
+// Codec bitmask, reading: BitSnap's packed mask of changed elements, then the changed elements. spec.md.
+#include <string>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/payload_checks.hpp"
+#include "entropy/change_mask.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+class BitmaskDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::bitmask; }
+  std::string_view name() const noexcept override { return "bitmask"; }
+  std::string_view summary() const noexcept override {
+    return "BitSnap: mask of the changed elements and their values";
+  }
+
+  bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
+    return is_one_base(dtype, inputs);
+  }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch&) const override {
+    const std::size_t element_bytes = element_size(context.dtype);
+    const std::size_t mask_bytes = entropy::mask_bytes(context.elements);
+    if (payload.size() < mask_bytes) {
+      return fail(ErrorKind::truncated, "bitmask payload: the mask takes " + std::to_string(mask_bytes) +
+                                            " bytes, found " + std::to_string(payload.size()));
+    }
+    const std::byte* mask = payload.data();
+    if (const std::size_t used_bits = context.elements % 8;
+        used_bits != 0 && std::to_integer<unsigned>(mask[mask_bytes - 1]) >> used_bits != 0) {
+      return fail(ErrorKind::corrupt,
+                  "bitmask payload: bits beyond the last of " + std::to_string(context.elements) + " elements are set");
+    }
+    const std::size_t changed = entropy::count_changed(mask, context.elements);
+    BITSNAP_TRY(check_payload_size(name(), payload.size(), mask_bytes + changed * element_bytes));
+    entropy::scatter_changed(context.inputs[0].bytes.data(), mask, mask + mask_bytes, context.elements, element_bytes,
+                             out.data());
+    return {};
+  }
+};
+
+}  // namespace
+
+const Decoder& bitmask_decoder() noexcept {
+  static const BitmaskDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec

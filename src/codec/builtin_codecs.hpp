@@ -1,0 +1,27 @@
+// The codecs of this floor, each defined in the folder of its name. For the registries, and for each encoder to name
+// its decoder; everybody else asks registry.hpp or registry_encode.hpp. All are immutable and live as long as the
+// process.
+#pragma once
+
+namespace bitsnap::codec {
+
+class Decoder;
+class Encoder;
+
+[[nodiscard]] const Decoder& raw_decoder() noexcept;
+[[nodiscard]] const Decoder& constant_decoder() noexcept;
+[[nodiscard]] const Decoder& same_decoder() noexcept;
+[[nodiscard]] const Decoder& zstd_decoder() noexcept;
+[[nodiscard]] const Decoder& byte_group_decoder() noexcept;
+[[nodiscard]] const Decoder& float_split_decoder() noexcept;
+[[nodiscard]] const Decoder& bitmask_decoder() noexcept;
+
+[[nodiscard]] const Encoder& raw_encoder() noexcept;
+[[nodiscard]] const Encoder& constant_encoder() noexcept;
+[[nodiscard]] const Encoder& same_encoder() noexcept;
+[[nodiscard]] const Encoder& zstd_encoder() noexcept;
+[[nodiscard]] const Encoder& byte_group_encoder() noexcept;
+[[nodiscard]] const Encoder& float_split_encoder() noexcept;
+[[nodiscard]] const Encoder& bitmask_encoder() noexcept;
+
+}  // namespace bitsnap::codec

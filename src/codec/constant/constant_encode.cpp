@@ -1,0 +1,41 @@
+// Codec constant, writing: one element, where all are the same bits. spec.md.
+#include <cstring>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+#include "entropy/planes.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+class ConstantEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return constant_decoder(); }
+
+  // The payload does not grow with the chunk; whether the rest of it is constant too is for encode() to find.
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context, std::size_t,
+                                          Scratch&) const override {
+    const std::size_t element_bytes = element_size(sample_context.dtype);
+    if (!entropy::all_equal_element(sample.data(), sample_context.elements, element_bytes)) return std::nullopt;
+    return Estimate{.payload_bytes = element_bytes, .parameters = {}};
+  }
+
+  std::size_t max_encoded_size(DType dtype, std::size_t) const noexcept override { return element_size(dtype); }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+                                            Scratch&) const override {
+    const std::size_t element_bytes = element_size(context.dtype);
+    if (!entropy::all_equal_element(data.data(), context.elements, element_bytes)) return std::nullopt;
+    std::memcpy(out.data(), data.data(), element_bytes);
+    return element_bytes;
+  }
+};
+
+}  // namespace
+
+const Encoder& constant_encoder() noexcept {
+  static const ConstantEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,29 @@
+// The table of decoders, in the order of ids.
+#include "codec/builtin_codecs.hpp"
+#include "codec/registry.hpp"
+
+namespace bitsnap::codec {
+
+std::span<const Decoder* const> all_decoders() noexcept {
+  static const Decoder* const kDecoders[] = {
+      &raw_decoder(),        &constant_decoder(),    &same_decoder(),    &zstd_decoder(),
+      &byte_group_decoder(), &float_split_decoder(), &bitmask_decoder(),
+  };
+  return kDecoders;
+}
+
+const Decoder* find_decoder(std::uint16_t id) noexcept {
+  for (const Decoder* decoder : all_decoders()) {
+    if (static_cast<std::uint16_t>(decoder->id()) == id) return decoder;
+  }
+  return nullptr;
+}
+
+const Decoder* find_decoder(std::string_view name) noexcept {
+  for (const Decoder* decoder : all_decoders()) {
+    if (decoder->name() == name) return decoder;
+  }
+  return nullptr;
+}
+
+}  // namespace bitsnap::codec

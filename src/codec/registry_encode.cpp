@@ -1,0 +1,29 @@
+// The table of encoders, in the order of ids.
+#include "codec/registry_encode.hpp"
+#include "codec/builtin_codecs.hpp"
+
+namespace bitsnap::codec {
+
+std::span<const Encoder* const> all_encoders() noexcept {
+  static const Encoder* const kEncoders[] = {
+      &raw_encoder(),        &constant_encoder(),    &same_encoder(),    &zstd_encoder(),
+      &byte_group_encoder(), &float_split_encoder(), &bitmask_encoder(),
+  };
+  return kEncoders;
+}
+
+const Encoder* find_encoder(CodecId id) noexcept {
+  for (const Encoder* encoder : all_encoders()) {
+    if (encoder->decoder().id() == id) return encoder;
+  }
+  return nullptr;
+}
+
+const Encoder* find_encoder(std::string_view name) noexcept {
+  for (const Encoder* encoder : all_encoders()) {
+    if (encoder->decoder().name() == name) return encoder;
+  }
+  return nullptr;
+}
+
+}  // namespace bitsnap::codec

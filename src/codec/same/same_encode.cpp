@@ -1,0 +1,30 @@
+// Codec same, writing: nothing at all, where the chunk is its input. spec.md.
+#include <cstring>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+class SameEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return same_decoder(); }
+
+  std::size_t max_encoded_size(DType, std::size_t) const noexcept override { return 0; }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan,
+                                            Scratch&) const override {
+    if (std::memcmp(data.data(), context.inputs[0].bytes.data(), data.size()) != 0) return std::nullopt;
+    return std::size_t{0};
+  }
+};
+
+}  // namespace
+
+const Encoder& same_encoder() noexcept {
+  static const SameEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec

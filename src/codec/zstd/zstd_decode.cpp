@@ -1,0 +1,102 @@
+// Codec zstd, reading: one zstd frame that holds the chunk and nothing else. spec.md.
+//
+// Each thread keeps one decompression context for as long as it lives; decoding in one call needs no window buffer, so
+// the context has a fixed size whatever the frame asks for.
+#include <zstd.h>
+
+#include <memory>
+#include <string>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/payload_checks.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr std::size_t kMaxWindowBytes = std::size_t{2} << 20;  // the largest chunk: 2^18 elements of 8 bytes
+
+struct FreeContext {
+  void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
+};
+
+ZSTD_DCtx* thread_context() noexcept {
+  thread_local std::unique_ptr<ZSTD_DCtx, FreeContext> context;
+  if (!context) context.reset(ZSTD_createDCtx());
+  return context.get();
+}
+
+// The window that a frame header (RFC 8878, 3.1.1.1) asks for; 0 for a single segment, whose window is its content.
+// Precondition: the header is whole, which ZSTD_getFrameContentSize has shown.
+std::size_t window_bytes(ConstByteSpan frame) noexcept {
+  const unsigned descriptor = std::to_integer<unsigned>(frame[4]);
+  if ((descriptor >> 5 & 1) != 0) return 0;
+  const unsigned window = std::to_integer<unsigned>(frame[5]);
+  const std::size_t base = std::size_t{1} << (10 + (window >> 3));
+  return base + base / 8 * (window & 7);
+}
+
+Result<void> check_frame(ConstByteSpan payload, std::size_t chunk_bytes) {
+  if (payload.size() > chunk_bytes) {
+    return fail(ErrorKind::corrupt, "zstd payload: " + std::to_string(payload.size()) + " bytes for a chunk of " +
+                                        std::to_string(chunk_bytes));
+  }
+  if (payload.size() < sizeof(std::uint32_t)) {
+    return fail(ErrorKind::truncated, "zstd payload: " + std::to_string(payload.size()) + " bytes hold no frame");
+  }
+  // Skippable and legacy frames are none of ours; the library would take both.
+  if (const auto magic = load_le<std::uint32_t>(payload.data()); magic != ZSTD_MAGICNUMBER) {
+    return fail(ErrorKind::corrupt, "zstd payload: starts with " + std::to_string(magic) + ", not with a zstd frame");
+  }
+  const std::size_t frame_bytes = ZSTD_findFrameCompressedSize(payload.data(), payload.size());
+  if (ZSTD_isError(frame_bytes) != 0) {
+    return fail(ErrorKind::corrupt, std::string("zstd payload: no whole frame: ") + ZSTD_getErrorName(frame_bytes));
+  }
+  BITSNAP_TRY(check_payload_size("zstd", payload.size(), frame_bytes));
+  const unsigned long long content = ZSTD_getFrameContentSize(payload.data(), payload.size());
+  if (content != chunk_bytes) {
+    const bool stated = content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR;
+    return fail(ErrorKind::corrupt, "zstd payload: the frame states " +
+                                        (stated ? std::to_string(content) + " bytes" : std::string("no size")) +
+                                        ", the chunk has " + std::to_string(chunk_bytes));
+  }
+  if (ZSTD_getDictID_fromFrame(payload.data(), payload.size()) != 0) {
+    return fail(ErrorKind::corrupt, "zstd payload: the frame asks for a dictionary");
+  }
+  if (const std::size_t window = window_bytes(payload); window > kMaxWindowBytes) {
+    return fail(ErrorKind::corrupt, "zstd payload: the frame asks for a window of " + std::to_string(window) +
+                                        " bytes, the limit is " + std::to_string(kMaxWindowBytes));
+  }
+  return {};
+}
+
+class ZstdDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::zstd; }
+  std::string_view name() const noexcept override { return "zstd"; }
+  std::string_view summary() const noexcept override { return "one zstd frame, for general bytes"; }
+  bool accepts(DType, std::span<const Input> inputs) const noexcept override { return inputs.empty(); }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext&, ByteSpan out, Scratch&) const override {
+    BITSNAP_TRY(check_frame(payload, out.size()));
+    ZSTD_DCtx* context = thread_context();
+    if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
+    const std::size_t size = ZSTD_decompressDCtx(context, out.data(), out.size(), payload.data(), payload.size());
+    if (ZSTD_isError(size) != 0) {
+      return fail(ErrorKind::corrupt, std::string("zstd payload: ") + ZSTD_getErrorName(size));
+    }
+    if (size != out.size()) {
+      return fail(ErrorKind::corrupt, "zstd payload: decodes to " + std::to_string(size) + " bytes, the chunk has " +
+                                          std::to_string(out.size()));
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+const Decoder& zstd_decoder() noexcept {
+  static const ZstdDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,57 @@
+// Codec zstd, writing: one zstd frame that holds the chunk. spec.md.
+//
+// Each thread keeps one compression context (1.3 MB at this level) for as long as it lives.
+#include <zstd.h>
+
+#include <memory>
+#include <string>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr int kLevel = 3;
+
+struct FreeContext {
+  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
+};
+
+ZSTD_CCtx* thread_context() noexcept {
+  thread_local std::unique_ptr<ZSTD_CCtx, FreeContext> context;
+  if (!context) context.reset(ZSTD_createCCtx());
+  return context.get();
+}
+
+class ZstdEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return zstd_decoder(); }
+
+  // With this much room the library takes its fast path; what it may write beyond the chunk's size is never returned.
+  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    return ZSTD_compressBound(elements * element_size(dtype));
+  }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext&, ByteSpan out,
+                                            Scratch&) const override {
+    ZSTD_CCtx* context = thread_context();
+    if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
+    const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), data.data(), data.size(), kLevel);
+    if (ZSTD_isError(size) != 0) {
+      // The room suffices for any data, so memory is all that the library can be short of.
+      return fail(ErrorKind::resource_exhausted, std::string("zstd cannot encode: ") + ZSTD_getErrorName(size));
+    }
+    if (size >= data.size()) return std::nullopt;
+    return size;
+  }
+};
+
+}  // namespace
+
+const Encoder& zstd_encoder() noexcept {
+  static const ZstdEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec
