@@ -1,6 +1,6 @@
-// A reference to something callable: two pointers, no ownership, no allocation.
+// A reference to something callable: two words, no ownership, no allocation.
 //
-// For parameters only: it must not outlive the full expression or the object that it was made from.
+// For parameters only: it must not outlive the object that it was made from.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,33 @@ class FunctionRef;
 template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
+  // From an object: a lambda, a std::function.
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && !std::is_function_v<std::remove_reference_t<F>> &&
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
+             !std::is_function_v<std::remove_pointer_t<std::remove_cvref_t<F>>> &&
              std::is_invocable_r_v<R, F&, Args...>)
   FunctionRef(F&& callable) noexcept  // NOLINT(google-explicit-constructor): a lambda must convert at the call
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
-        call_([](void* object, Args... args) -> R {
-          return std::invoke(*static_cast<std::add_pointer_t<std::remove_reference_t<F>>>(object),
+      : target_{.object = const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
+        call_([](Target target, Args... args) -> R {
+          return std::invoke(*static_cast<std::add_pointer_t<std::remove_reference_t<F>>>(target.object),
                              std::forward<Args>(args)...);
         }) {}
 
-  R operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
+  // From a function. Never null.
+  FunctionRef(R (*function)(Args...)) noexcept  // NOLINT(google-explicit-constructor)
+      : target_{.function = function},
+        call_([](Target target, Args... args) -> R { return target.function(std::forward<Args>(args)...); }) {}
+
+  R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
 
  private:
-  void* object_;
-  R (*call_)(void*, Args...);
+  union Target {
+    void* object;
+    R (*function)(Args...);
+  };
+
+  Target target_;
+  R (*call_)(Target, Args...);
 };
 
 }  // namespace bitsnap

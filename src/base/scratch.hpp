@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/checked.hpp"
 
 namespace bitsnap {
 
@@ -23,7 +24,9 @@ class Scratch {
 
   template <typename T>
   [[nodiscard]] Result<std::span<T>> take_array(std::size_t count) {
-    BITSNAP_ASSIGN(const ByteSpan bytes, take(count * sizeof(T)));
+    const auto size_bytes = checked_multiply(count, sizeof(T));
+    if (!size_bytes) return fail(ErrorKind::resource_exhausted, "working memory: size overflows");
+    BITSNAP_ASSIGN(const ByteSpan bytes, take(*size_bytes));
     return std::span<T>(reinterpret_cast<T*>(bytes.data()), count);
   }
 

@@ -1,7 +1,7 @@
 // The ordinal mapping: the bits of an element as an unsigned integer that orders as the elements do.
 //
-// A bijection on all bit patterns: -0 and +0 stay distinct (neighbours), NaN payloads are kept, at both ends. The difference
-// of two ordinals counts representable steps (ULPs) for floats and plain distance for integers.
+// A bijection on all bit patterns: -0 and +0 stay distinct (neighbours), NaN payloads are kept, at both ends. The
+// difference of two ordinals counts representable steps (ULPs) for floats and plain distance for integers.
 #pragma once
 
 #include <concepts>

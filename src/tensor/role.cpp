@@ -1,7 +1,9 @@
 // Roles, and what names tell of them.
 //
-// The names are those of state dicts as frameworks write them: torch ("exp_avg", "exp_avg_sq"), Megatron-LM and DeepSpeed
-// ("fp32_from_fp16_params", "single_partition_of_fp32_groups", "main_params", "master"), Hugging Face (weights by module path).
+// The names are those of state dicts as frameworks write them: torch ("exp_avg", "exp_avg_sq"), Megatron-LM and
+// DeepSpeed
+// ("fp32_from_fp16_params", "single_partition_of_fp32_groups", "main_params", "master"), Hugging Face (weights by
+// module path).
 #include <array>
 
 #include <bitsnap/tensor.hpp>
@@ -20,7 +22,9 @@ constexpr std::array<RoleRow, 5> kRoles{{{Role::other, "other"},
                                          {Role::exp_avg, "exp_avg"},
                                          {Role::exp_avg_sq, "exp_avg_sq"}}};
 
-bool contains(std::string_view text, std::string_view part) noexcept { return text.find(part) != std::string_view::npos; }
+bool contains(std::string_view text, std::string_view part) noexcept {
+  return text.find(part) != std::string_view::npos;
+}
 
 }  // namespace
 

@@ -58,8 +58,8 @@ void expect_bijection(tensor::OrdinalKind kind) {
 }
 
 TEST(Ordinal, IsABijectionOnAllBitPatterns) {
-  for (const auto kind : {tensor::OrdinalKind::unsigned_integer, tensor::OrdinalKind::signed_integer,
-                          tensor::OrdinalKind::floating}) {
+  for (const auto kind :
+       {tensor::OrdinalKind::unsigned_integer, tensor::OrdinalKind::signed_integer, tensor::OrdinalKind::floating}) {
     expect_bijection<std::uint8_t>(kind);
     expect_bijection<std::uint16_t>(kind);
   }

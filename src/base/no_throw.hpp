@@ -1,0 +1,31 @@
+// Turns the exceptions that the standard library and callbacks may throw into errors, where a floor or the library
+// ends.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include <bitsnap/error.hpp>
+
+#include "base/try.hpp"
+
+namespace bitsnap {
+
+// Calls `body`, which returns a Result: std::bad_alloc (and sizes no container can have) becomes resource_exhausted,
+// anything else that is thrown internal. `what` names the operation in the message.
+template <typename Body>
+[[nodiscard]] std::invoke_result_t<Body> no_throw(const char* what, Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::resource_exhausted, std::string(what) + ": out of memory");
+  } catch (const std::exception& error) {
+    return fail(ErrorKind::internal, std::string(what) + ": " + error.what());
+  } catch (...) {
+    return fail(ErrorKind::internal, std::string(what) + ": an exception of unknown type");
+  }
+}
+
+}  // namespace bitsnap
