@@ -16,7 +16,9 @@ if(BITSNAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(BITSNAP_CCACHE_PROGRAM ccache)
   mark_as_advanced(BITSNAP_CCACHE_PROGRAM)
   if(BITSNAP_CCACHE_PROGRAM)
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${BITSNAP_CCACHE_PROGRAM})
+    # Without the build folder in the key, build trees with equal flags share their objects. Paths of sources are
+    # absolute, so the debug information stays right.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${BITSNAP_CCACHE_PROGRAM})
   endif()
 endif()
 

@@ -1,4 +1,4 @@
-# bitsnap_floor(<name> [SPLIT] [DEPENDS <floor>...] [TEST_DEPENDS <floor>...] [LIBRARIES <target>...])
+# bitsnap_floor(<name> [SPLIT] [PARALLEL] [DEPENDS <floor>...] [TEST_DEPENDS <floor>...] [LIBRARIES <target>...])
 #
 # Makes the targets of one floor from the files in its folder; what a file is for stands in its name, so that adding one
 # needs no edit of the build:
@@ -9,7 +9,8 @@
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set; left out where the machine is not x86-64
 #   x_tbb.cpp         left out with BITSNAP_PLAIN_THREADS
 #   x_testing.cpp     object library bitsnap_<name>_testing: linked into the tests of this floor and the higher ones
-#   x_test.cpp        all of them one executable <name>_test, which is one ctest entry
+#   x_test.cpp        all of them one executable <name>_test, which is one ctest entry; that of a PARALLEL floor is
+#                     also labelled "parallel" and run with ThreadSanitizer
 #   x_benchmark.cpp   all of them one executable <name>_benchmark (BITSNAP_BENCHMARKS)
 #   x_fuzz.cpp        the executable x_fuzz; its corpus is fuzz/corpus/x_fuzz/
 #
@@ -114,11 +115,11 @@ function(bitsnap_fuzz_target source)
     add_test(NAME ${name} COMMAND ${name} ${corpus})
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS fuzz)
-  set_property(GLOBAL APPEND PROPERTY BITSNAP_FUZZ_TARGETS ${name})
+  set_property(GLOBAL APPEND PROPERTY BITSNAP_FUZZ_TARGETS $<TARGET_FILE:${name}>)
 endfunction()
 
 function(bitsnap_floor name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT" "" "DEPENDS;TEST_DEPENDS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT;PARALLEL" "" "DEPENDS;TEST_DEPENDS;LIBRARIES")
   if(name STREQUAL "interop")
     set(folder ${PROJECT_SOURCE_DIR}/interop)
   else()
@@ -173,6 +174,10 @@ function(bitsnap_floor name)
     endif()
     if(tests)
       bitsnap_test(${name}_test SOURCES ${tests} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+      if(arg_PARALLEL)
+        set_property(TEST ${name}_test APPEND PROPERTY LABELS parallel)
+        set_property(GLOBAL APPEND PROPERTY BITSNAP_PARALLEL_TESTS ${name}_test)
+      endif()
     endif()
     foreach(source IN LISTS fuzzers)
       bitsnap_fuzz_target(${source} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
@@ -183,6 +188,18 @@ function(bitsnap_floor name)
     bitsnap_link_floors(${name}_benchmark ${name} ${arg_TEST_DEPENDS})
     target_link_libraries(${name}_benchmark PRIVATE benchmark::benchmark_main ${arg_LIBRARIES})
   endif()
+endfunction()
+
+# What the test scripts ask for: the target parallel_tests, and the file fuzz_targets.txt, a path a line.
+function(bitsnap_test_lists)
+  get_property(parallel GLOBAL PROPERTY BITSNAP_PARALLEL_TESTS)
+  add_custom_target(parallel_tests)
+  if(parallel)
+    add_dependencies(parallel_tests ${parallel})
+  endif()
+  get_property(fuzz_targets GLOBAL PROPERTY BITSNAP_FUZZ_TARGETS)
+  list(JOIN fuzz_targets "\n" fuzz_targets)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/fuzz_targets.txt CONTENT "${fuzz_targets}\n")
 endfunction()
 
 # libbitsnap: the objects of all floors.

@@ -1,0 +1,60 @@
+# bitsnap's front door; `make` lists what there is. Every target does the set-up it needs itself.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+venv_python := .venv/bin/python
+# Where the set-up and the installed package stand recorded; both go away with the environment.
+packages_stamp := .venv/.packages-installed
+package_stamp := .venv/.bitsnap-installed
+requirements := scripts/requirements-build.txt scripts/requirements-test.txt scripts/constraints.txt
+package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
+	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup system-packages build demo test quick lint format bench clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+system-packages:
+	@scripts/install_packages.sh
+
+setup: system-packages $(packages_stamp) ## Install the Debian packages and make .venv
+
+build: system-packages $(package_stamp) ## Make .venv/bin/bitsnap and a Python that imports bitsnap
+
+demo: build ## Train a small GPT, kill it, bring it back to the last digit
+	@$(venv_python) examples/train_gpt/demo.py
+
+test: build ## Everything that a change has to pass
+	@scripts/run_tests.sh all
+
+quick: setup ## The C++ unit tests alone, for the time between two edits
+	@scripts/run_tests.sh quick
+
+lint: build ## Formatting, clang-tidy, ruff, mypy
+	@scripts/lint.sh
+
+format: setup ## Format all sources
+	@scripts/format.sh
+
+bench: setup ## Build the benchmarks and run them
+	@scripts/run_benchmarks.sh
+
+clean: ## Remove what was built; .venv stays
+	rm -rf build $(package_stamp)
+
+$(packages_stamp): $(requirements) | system-packages
+	@scripts/make_venv.sh $(PYTHON) .venv $(requirements)
+	@touch $@
+
+# The build tree is kept, so that only what changed is compiled again.
+$(package_stamp): $(packages_stamp) $(package_sources) | system-packages
+	@echo "building the command and the Python package"
+	@$(venv_python) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall \
+		--config-settings=build-dir=build/python --config-settings=cmake.define.BITSNAP_WERROR=ON .
+	@touch $@

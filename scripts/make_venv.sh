@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# make_venv.sh PYTHON VENV REQUIREMENTS...
+# Makes the virtual environment and installs the pinned packages; a file named constraints*.txt only bounds versions.
+set -euo pipefail
+
+python=$1
+venv=$2
+shift 2
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  found=$("$python" --version 2>&1 || true)
+  echo "bitsnap needs Python 3.11 or newer; '$python' gives: ${found:-nothing}. Name another: make PYTHON=python3.12" >&2
+  exit 1
+fi
+
+arguments=()
+for file in "$@"; do
+  case "$file" in
+    */constraints*.txt) arguments+=(--constraint "$file") ;;
+    *) arguments+=(--requirement "$file") ;;
+  esac
+done
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+echo "installing the Python packages into $venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${arguments[@]}"
