@@ -48,9 +48,10 @@ struct State {
 struct SaveOptions {
   Policy policy = Policy::lossless;
   std::shared_ptr<const Base> base;  // chunks may be coded against it; nullptr: a keyframe
-  std::uint32_t max_depth = 8;       // chunks that deep are not built upon; unchanged ones may still be referred to
-  bool overwrite = false;            // otherwise an existing file is invalid_argument
-  unsigned threads = 0;              // 0: all that this process may use
+  std::uint32_t max_depth = 8;  // longest chain of chunks that decoding may have to follow, at most 32; an unchanged
+                                // chunk is referred to however deep it lies
+  bool overwrite = false;       // otherwise an existing file is invalid_argument
+  unsigned threads = 0;         // 0: all that this process may use
   Progress progress;
 };
 

@@ -8,6 +8,7 @@
 #include "base/hash.hpp"
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
+#include "container/layout.hpp"
 
 namespace bitsnap::record {
 namespace {
@@ -29,6 +30,7 @@ Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, st
   BaseBytes base;
   BITSNAP_ASSIGN(base.holder, from.base->holder(from.stream, chunk));
   if (base.holder.base == nullptr) base.holder.base = from.base;
+  if (base.holder.own_depth >= container::kMaxDepth) return BaseBytes{};
   base.deep = base.holder.depth + 1 > max_depth_;
   BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(size_bytes));
   context_.restart();

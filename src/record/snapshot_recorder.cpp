@@ -25,6 +25,9 @@
 namespace bitsnap::record {
 namespace {
 
+// Half of what the format allows, so that references to chunks that may not be built upon always have room.
+constexpr std::uint32_t kMaxBuildDepth = container::kMaxDepth / 2;
+
 // The stream of the base that stands for the same elements: of the tensor of that name, or of the pool, if dtype and
 // size are the same. Contents decide the rest, chunk by chunk.
 std::optional<BaseStream> match_base(const std::shared_ptr<const Base>& base, const StreamInfo& stream,
@@ -54,6 +57,10 @@ class Recording {
       : state_(state), options_(options), writer_(file) {}
 
   Result<SaveSummary> run(exec::Executor& executor) {
+    if (options_.max_depth > kMaxBuildDepth) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("max_depth {} is above {}", options_.max_depth, kMaxBuildDepth));
+    }
     BITSNAP_ASSIGN(index_.content, lay_out(state_));
     BITSNAP_ASSIGN(index_.streams, container::derive_streams(index_.content));
     index_.safetensors_header = state_.safetensors_header;
@@ -145,8 +152,7 @@ class Recording {
     const auto input = input_number(stream, *base.base, base.stream, 0);
     if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
     entry.inputs[0] = *input;
-    // The base's chunk refers to the holder and so lies one deeper.
-    entry.depth = static_cast<std::uint8_t>(holder.depth + 2);
+    entry.depth = static_cast<std::uint8_t>(holder.own_depth + 1);
     return {};
   }
 
