@@ -25,7 +25,7 @@ _PROJECT = Path(__file__).resolve().parents[2]
 _MARKER = ".bitsnap-demo"
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """Something that the demonstration promises did not hold."""
 
 
@@ -33,7 +33,7 @@ def prepare(out: Path) -> None:
     """An empty folder; one that holds something else than an earlier demonstration is left alone."""
     if out.exists() and any(out.iterdir()):
         if not (out / _MARKER).exists():
-            raise Failed(f"{out}: holds files that are not from an earlier demonstration; choose another --out")
+            raise FailedError(f"{out}: holds files that are not from an earlier demonstration; choose another --out")
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / _MARKER).touch()
@@ -86,7 +86,7 @@ class Demo:
                     return child.steps()
                 self.show_progress("training", child, reference)
             child.finish()
-        raise Failed(f"the training ended before step {self.kill_step} was saved")
+        raise FailedError(f"the training ended before step {self.kill_step} was saved")
 
     def introduce(self, start: dict[str, Any]) -> None:
         shape = SIZES[self.size]
@@ -102,7 +102,7 @@ class Demo:
         steps = folder.steps()
         allowed = (self.kill_step - self.every, self.kill_step)
         if not steps or steps[-1] not in allowed:
-            raise Failed(f"{folder.folder}: holds checkpoints {steps}; the newest should be one of {allowed}")
+            raise FailedError(f"{folder.folder}: holds checkpoints {steps}; the newest should be one of {allowed}")
         newest = steps[-1]
         fate = "was just complete" if newest == self.kill_step else "was cut short: there is no such checkpoint"
         self.screen.line(f"  step {self.kill_step} {fate}")
@@ -118,7 +118,9 @@ class Demo:
         expected = read_record(record_path(self.run, step))
         wrong = differences(expected, record_of(state))
         if wrong:
-            raise Failed(f"{folder.path(step)}: {len(wrong)} values are not what was saved, the first at {wrong[0]}")
+            raise FailedError(
+                f"{folder.path(step)}: {len(wrong)} values are not what was saved, the first at {wrong[0]}"
+            )
         return state, expected
 
     def resume(self, newest: int, reference: Child) -> dict[int, dict[str, Any]]:
@@ -126,12 +128,12 @@ class Demo:
         with self.child(self.run, "resumed", "--every", str(self.every), "--resume") as child:
             for event in child.events():
                 if event["event"] == "restored" and event["step"] != newest:
-                    raise Failed(f"the training resumed from step {event['step']} instead of {newest}")
+                    raise FailedError(f"the training resumed from step {event['step']} instead of {newest}")
                 self.show_progress("training", child, reference)
             child.finish()
             steps = child.steps()
         if sorted(steps) != list(range(newest + 1, self.steps + 1)):
-            raise Failed(f"the resumed training reported steps {sorted(steps)}")
+            raise FailedError(f"the resumed training reported steps {sorted(steps)}")
         loss = float.fromhex(steps[self.steps]["loss"])
         self.screen.line(f"  steps {newest + 1} to {self.steps}, the last loss {loss:.4f}")
         return steps
@@ -145,7 +147,9 @@ class Demo:
         for name, steps in (("killed", killed), ("resumed", resumed)):
             for step, found in steps.items():
                 if found != expected.get(step):
-                    raise Failed(f"step {step} of the {name} run: {found}; the undisturbed run: {expected.get(step)}")
+                    raise FailedError(
+                        f"step {step} of the {name} run: {found}; the undisturbed run: {expected.get(step)}"
+                    )
         last = expected[self.steps]["loss"]
         ok = self.screen.good("ok")
         self.screen.line(f"  all {self.steps} losses and gradient norms equal to the last digit  {ok}")
@@ -154,7 +158,7 @@ class Demo:
             read_record(record_path(self.reference, self.steps)), read_record(record_path(self.run, self.steps))
         )
         if wrong:
-            raise Failed(f"the final states differ in {len(wrong)} values, the first at {wrong[0]}")
+            raise FailedError(f"the final states differ in {len(wrong)} values, the first at {wrong[0]}")
         self.screen.line(f"  the final states equal in every bit  {ok}")
         losses = self.out / "losses.csv"
         rows = [f"{step},{float.fromhex(event['loss'])!r},{event['loss']}" for step, event in sorted(expected.items())]
@@ -233,7 +237,7 @@ def main() -> int:
     screen = Screen()
     try:
         Demo(arguments, screen).play()
-    except (Failed, ChildError) as error:
+    except (FailedError, ChildError) as error:
         screen.line()
         screen.line(f"FAILED: {error}")
         return 1

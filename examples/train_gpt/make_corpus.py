@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 from dataclasses import asdict
@@ -39,18 +38,23 @@ def fingerprint(config: TrainConfig) -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
-def whole_with(path: Path, key: str) -> bool:
+def made_from(key: str, step: int) -> dict[str, str]:
+    return {"made_from": f"{key} step {step}"}
+
+
+def is_made_from(path: Path, key: str, step: int) -> bool:
     try:
         with safe_open(str(path), framework="pt") as file:
-            return (file.metadata() or {}).get("config") == key
+            return (file.metadata() or {}) == made_from(key, step)
     except (OSError, SafetensorError):
         return False
 
 
 def write(tensors: dict[str, Tensor], path: Path, key: str, step: int) -> None:
     temporary = path.with_suffix(".partial")
-    save_file(tensors, str(temporary), metadata={"format": "pt", "config": key, "step": str(step)})
-    os.replace(temporary, path)
+    # One entry only: safetensors writes several in an arbitrary order, and equal states shall be equal files.
+    save_file(tensors, str(temporary), metadata=made_from(key, step))
+    temporary.replace(path)
 
 
 def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
@@ -83,7 +87,7 @@ def main() -> int:
     def paths(step: int) -> tuple[Path, Path]:
         return out / f"state-{step:06d}.safetensors", out / f"weights-fp16-{step:06d}.safetensors"
 
-    missing = [step for step in wanted if not all(whole_with(path, key) for path in paths(step))]
+    missing = [step for step in wanted if not all(is_made_from(path, key, step) for path in paths(step))]
     if not missing:
         print(f"{out}: all of {len(wanted)} states are there")
         return 0
@@ -107,7 +111,7 @@ def main() -> int:
         write(halves, half_path, key, result.step)
         partial = resume.with_suffix(".partial")
         torch.save({"key": key, "state": trainer.state()}, partial)
-        os.replace(partial, resume)
+        partial.replace(resume)
         print(f"step {result.step:4d}  loss {result.loss:.3f}  {time.monotonic() - start:6.1f} s", flush=True)
     return 0
 

@@ -75,8 +75,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.dropout(self.attention(self.norm_1(x)))
-        x = x + self.dropout(self.down(functional.gelu(self.up(self.norm_2(x)))))
-        return x
+        out: Tensor = x + self.dropout(self.down(functional.gelu(self.up(self.norm_2(x)))))
+        return out
 
 
 class Gpt(nn.Module):

@@ -1,0 +1,203 @@
+"""The claims of the example, on a tiny model: resumed equals uninterrupted, and the records see every difference."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import demo
+from checkpoints import TorchFolder
+from child import Child, ChildError
+from data import Corpus, Sampler, read_text
+from records import differences, raw_bytes_by_role, record_of
+from train import run_config
+from trainer import StepResult, TrainConfig, Trainer, learning_rate
+
+STEPS = 12
+STOP = 7
+
+
+def tiny_config(compute: str = "float32") -> TrainConfig:
+    config = run_config("tiny", STEPS)
+    return replace(config, model=replace(config.model, compute=compute))
+
+
+def frozen(state: Any) -> Any:
+    """What torch.save brings back: nothing shared with the live trainer."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def run(trainer: Trainer, until: int) -> list[StepResult]:
+    return [trainer.train_step() for _ in range(until - trainer.step)]
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_a_resumed_run_equals_an_uninterrupted_one_in_every_bit(compute: str) -> None:
+    whole = Trainer(tiny_config(compute))
+    run(whole, STOP)
+    stopped = frozen(whole.state())
+    expected = run(whole, STEPS)
+
+    resumed = Trainer(tiny_config(compute))
+    run(resumed, 3)  # has a past of its own, all of which the state must replace
+    resumed.load(stopped)
+    assert differences(record_of(stopped), record_of(resumed.state())) == []
+    assert run(resumed, STEPS) == expected
+    assert differences(record_of(whole.state()), record_of(resumed.state())) == []
+
+
+@pytest.mark.parametrize("source", ["torch_rng", "numpy", "python", "cursor"])
+def test_each_source_of_chance_matters_to_the_losses(source: str) -> None:
+    whole = Trainer(tiny_config())
+    fresh = frozen(whole.state())
+    run(whole, STOP)
+    state = frozen(whole.state())
+    expected = run(whole, STEPS)
+
+    if source == "torch_rng":
+        state["torch_rng"] = fresh["torch_rng"]
+    else:
+        state["data"][source] = fresh["data"][source]
+    resumed = Trainer(tiny_config())
+    resumed.load(state)
+    assert run(resumed, STEPS) != expected
+
+
+def test_weights_are_the_masters_rounded_to_nearest_even() -> None:
+    trainer = Trainer(tiny_config())
+    run(trainer, 2)
+    state = trainer.state()
+    for name, master in state["master"].items():
+        bits = master.contiguous().view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        found = state["model"][name].contiguous().view(torch.int16).to(torch.int64) & 0xFFFF
+        assert torch.equal(found, rounded), name
+
+
+def test_a_sampler_resumes_across_the_end_of_an_epoch() -> None:
+    corpus = Corpus(read_text(20_000), 512)
+    sampler = Sampler(corpus, block=32, batch=8, seed=3)
+    per_epoch = (len(corpus.tokens) - 1) // 32 // 8
+    for _ in range(per_epoch - 1):
+        sampler.next()
+    saved = copy.deepcopy(sampler.state())
+    expected = [sampler.next() for _ in range(5)]
+    assert sampler.state()["epoch"] == 1
+    other = Sampler(corpus, block=32, batch=8, seed=4)
+    other.load(saved)
+    for inputs, targets in expected:
+        found_inputs, found_targets = other.next()
+        assert torch.equal(inputs, found_inputs)
+        assert torch.equal(targets, found_targets)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused() -> None:
+    trainer = Trainer(tiny_config())
+    state = frozen(trainer.state())
+    state["config"]["seed"] += 1
+    with pytest.raises(ValueError, match="another configuration"):
+        trainer.load(state)
+
+
+def test_the_learning_rate_warms_up_and_ends_at_its_final_value() -> None:
+    config = tiny_config()
+    rates = [learning_rate(config, step) for step in range(1, STEPS + 1)]
+    assert max(rates) == rates[config.warmup - 1] == config.peak_lr
+    assert rates[-1] == pytest.approx(config.final_lr)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"a": 0.0}, {"a": -0.0}),
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": 1.0}),
+        ({1: 2}, {"1": 2}),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": None}, {}),
+        ({"a": torch.zeros(2, 3)}, {"a": torch.zeros(3, 2)}),
+        ({"a": torch.zeros(2)}, {"a": torch.zeros(2, dtype=torch.int32)}),
+        ({"a": torch.tensor(0.0)}, {"a": torch.tensor(-0.0)}),
+    ],
+)
+def test_a_record_sees_differences_that_equality_hides(before: Any, after: Any) -> None:
+    assert differences(record_of(before), record_of(copy.deepcopy(before))) == []
+    assert differences(record_of(before), record_of(after)) != []
+
+
+def test_raw_bytes_count_tied_tensors_once() -> None:
+    trainer = Trainer(tiny_config())
+    run(trainer, 1)
+    sizes = raw_bytes_by_role(trainer.state())
+    assert sizes["weight"] == 2 * trainer.parameter_count()
+    assert sizes["master"] == sizes["exp_avg"] == sizes["exp_avg_sq"] == 4 * trainer.parameter_count()
+
+
+def demo_arguments(out: Path) -> list[str]:
+    return ["demo.py", "--out", str(out), "--storage", "torch", "--size", "tiny", "--steps", "10", "--every", "2"]
+
+
+def test_the_demonstration_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr("sys.argv", demo_arguments(out))
+    assert demo.main() == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["steps"] == [2, 4, 6, 8, 10]
+    assert set(report["same_bits"].values()) == {"yes"}
+    assert demo.main() == 0  # its own earlier folder is replaced
+
+
+def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = TorchFolder.load
+
+    def load_with_a_flipped_bit(folder: TorchFolder, step: int) -> Any:
+        state = load(folder, step)
+        state["master"]["norm.bias"].view(torch.int32)[0] ^= 1
+        return state
+
+    monkeypatch.setattr(TorchFolder, "load", load_with_a_flipped_bit)
+    monkeypatch.setattr("sys.argv", demo_arguments(tmp_path / "out"))
+    assert demo.main() == 1
+    assert "first at /master/norm.bias" in capsys.readouterr().out
+
+
+def test_the_demonstration_leaves_a_folder_alone_that_it_did_not_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    monkeypatch.setattr("sys.argv", demo_arguments(tmp_path))
+    assert demo.main() == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_child_that_fails_is_reported_with_its_last_lines(tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--every", "2", "--resume"]
+    with Child(arguments, tmp_path / "log.txt") as child:
+        list(child.events())
+        with pytest.raises(ChildError, match="no checkpoint to resume from"):
+            child.finish()
+
+
+def test_a_killed_child_gets_no_chance_to_finish(tmp_path: Path) -> None:
+    arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--steps", "1000"]
+    with Child(arguments, tmp_path / "log.txt") as child:
+        for event in child.events():
+            if event["event"] == "step":
+                child.kill()
+                break
+        assert child._process.returncode == -signal.SIGKILL
+        assert all(event["event"] != "done" for event in child.seen)
