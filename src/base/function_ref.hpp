@@ -24,8 +24,12 @@ class FunctionRef<R(Args...)> {
   FunctionRef(F&& callable) noexcept  // NOLINT(google-explicit-constructor): a lambda must convert at the call
       : target_{.object = const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
         call_([](Target target, Args... args) -> R {
-          return std::invoke(*static_cast<std::add_pointer_t<std::remove_reference_t<F>>>(target.object),
-                             std::forward<Args>(args)...);
+          auto& object = *static_cast<std::add_pointer_t<std::remove_reference_t<F>>>(target.object);
+          if constexpr (std::is_void_v<R>) {
+            static_cast<void>(std::invoke(object, std::forward<Args>(args)...));
+          } else {
+            return std::invoke(object, std::forward<Args>(args)...);
+          }
         }) {}
 
   // From a function. Never null.

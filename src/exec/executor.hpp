@@ -3,8 +3,10 @@
 // Guarantees, the same for every kind of executor and number of threads:
 //  - Items are started in their order. If any fail, the error of the first failing item in the order of items is
 //    returned, whatever the schedule. Items after it may or may not have been worked on.
-//  - In run_ordered() the items before the first error are committed, and none from it on. Commits run one at a time, in
-//    the order of items, each after its item's work, not always on the same thread; what one commit wrote, the next sees.
+//  - In run_ordered() the items before the first error are committed, and none from it on. Commits run one at a time,
+//  in
+//    the order of items, each after its item's work, not always on the same thread; what one commit wrote, the next
+//    sees.
 //  - At most `slots` items at a time are between the start of their work and the end of their commit (in run(): the end
 //    of their work). Each holds a slot number below `slots` that nothing else holds at that time: buffers kept by slot
 //    need no lock and bound the memory.
@@ -13,10 +15,11 @@
 //    (then it is that error) or everything was done.
 //  - When a call returns, no callable of it is running and none will.
 //
-// One executor may be used by several threads at once; on oneTBB they share its threads. A call from inside a work or
-// commit, of this executor or another, runs inline on the calling thread: it cannot deadlock. With one thread, with one
-// item, and in a process that was forked from the one that made the executor (threads do not survive a fork), a call
-// runs inline too; inline calls start no thread and use slot 0 only. Threads start at the first call that needs them.
+// One executor may be used by several threads at once; on oneTBB they share its threads, so no call may wait for what
+// another is to do. A call from inside a work or commit, of this executor or another, runs inline on the calling thread:
+// it cannot deadlock. With one thread, with one item, and in a process that was forked from the one that made the
+// executor (threads do not survive a fork), a call runs inline too; inline calls start no thread and use slot 0 only.
+// Threads start at the first call that needs them.
 #pragma once
 
 #include <cstddef>

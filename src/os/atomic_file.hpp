@@ -31,7 +31,8 @@ class AtomicFile {
   // but a crash may still undo that; the error says so.
   [[nodiscard]] Result<void> commit();
 
-  // After commit(): false where the file system has no directory sync, so that a crash of the machine may undo the commit.
+  // After commit(): false where the file system has no directory sync, so that a crash of the machine may undo the
+  // commit.
   [[nodiscard]] bool directory_synced() const noexcept { return directory_synced_; }
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }

@@ -96,7 +96,7 @@ class FileSystem {
   [[nodiscard]] virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path,
                                                                      FileMode mode = kDefaultFileMode) = 0;
 
-  // Moves a file within one file system, replacing a file that stands at `to`; atomic.
+  // Moves a file or directory within one file system; atomic. A file replaces a file, a directory an empty directory.
   [[nodiscard]] virtual Result<void> rename(const std::string& from, const std::string& to) = 0;
 
   // The same, but fails with invalid_argument, and changes nothing, if something stands at `to`.

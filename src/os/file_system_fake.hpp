@@ -39,7 +39,8 @@ class FakeFileSystem final : public FileSystem {
   // Puts a file there, contents and name synced, with the directories above it; replaces what was there.
   void plant(const std::string& path, ConstByteSpan contents);
 
-  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern = AccessPattern::random) override;
+  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,
+                                                 AccessPattern pattern = AccessPattern::random) override;
   Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
   Result<void> rename(const std::string& from, const std::string& to) override;
   Result<void> rename_no_replace(const std::string& from, const std::string& to) override;

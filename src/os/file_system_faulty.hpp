@@ -36,12 +36,12 @@ class FaultyFileSystem final : public FileSystem {
     ErrorKind kind = ErrorKind::io;
     // Every operation from this one on fails as well, as on a device that died or in a process that was killed.
     bool lasting = false;
-    // An append hands the first half of its bytes on before it fails; a sync or close does its work, then fails. Else
-    // the failing operation does nothing.
+    // An append hands the first half of its bytes on, then fails; any other operation does its work, then fails, as
+    // when an answer is lost. Else the failing operation does nothing.
     bool half_done = false;
   };
 
-  // Does not own `inner`, which must outlive this and the files opened through it.
+  // `inner` must outlive this and the files opened through it.
   explicit FaultyFileSystem(FileSystem& inner);
   ~FaultyFileSystem() override;
 
@@ -57,7 +57,8 @@ class FaultyFileSystem final : public FileSystem {
   // Operations that were made to fail.
   [[nodiscard]] std::uint64_t failures() const;
 
-  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern = AccessPattern::random) override;
+  Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,
+                                                 AccessPattern pattern = AccessPattern::random) override;
   Result<std::unique_ptr<WritableFile>> create(const std::string& path, FileMode mode = kDefaultFileMode) override;
   Result<void> rename(const std::string& from, const std::string& to) override;
   Result<void> rename_no_replace(const std::string& from, const std::string& to) override;

@@ -1,0 +1,139 @@
+// Temporary, sync, rename, sync of the directory.
+#include "os/atomic_file.hpp"
+
+#include <cstdio>
+#include <utility>
+
+#include "os/random.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+constexpr std::size_t kMaxNamePart = 200;  // of the target's name in the temporary's, which may have 255 bytes in all
+constexpr std::size_t kRandomDigits = 16;
+constexpr std::string_view kSuffix = ".tmp";
+constexpr int kNameAttempts =
+    8;  // two 64-bit random numbers do not meet; a name that stands is a sign of something else
+
+std::string temporary_name(std::string_view name) {
+  if (name.size() > kMaxNamePart) {
+    std::size_t end = kMaxNamePart;
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0u) == 0x80u) --end;  // whole UTF-8 characters
+    name = name.substr(0, end);
+  }
+  char digits[kRandomDigits + 1];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(random_u64()));
+  return std::string(".").append(name).append(".").append(digits).append(kSuffix);
+}
+
+tl::unexpected<Error> already_exists(const std::string& path) {
+  return fail(ErrorKind::invalid_argument, "create " + path + ": it already exists");
+}
+
+}  // namespace
+
+bool AtomicFile::is_temporary_name(std::string_view name) noexcept {
+  if (!name.starts_with('.') || !name.ends_with(kSuffix)) return false;
+  name.remove_prefix(1);
+  name.remove_suffix(kSuffix.size());
+  if (name.size() < kRandomDigits + 2) return false;  // a name of one byte, a dot, the digits
+  const std::string_view digits = name.substr(name.size() - kRandomDigits);
+  return name[name.size() - kRandomDigits - 1] == '.' &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string temporary_path, bool overwrite,
+                       std::unique_ptr<WritableFile> file) noexcept
+    : file_system_(&file_system),
+      path_(std::move(path)),
+      temporary_path_(std::move(temporary_path)),
+      file_(std::move(file)),
+      overwrite_(overwrite) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : file_system_(other.file_system_),
+      path_(std::move(other.path_)),
+      temporary_path_(std::move(other.temporary_path_)),
+      file_(std::move(other.file_)),
+      overwrite_(other.overwrite_),
+      has_temporary_(std::exchange(other.has_temporary_, false)),
+      committed_(other.committed_),
+      directory_synced_(other.directory_synced_) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  if (this == &other) return *this;
+  abandon();
+  file_system_ = other.file_system_;
+  path_ = std::move(other.path_);
+  temporary_path_ = std::move(other.temporary_path_);
+  file_ = std::move(other.file_);
+  overwrite_ = other.overwrite_;
+  has_temporary_ = std::exchange(other.has_temporary_, false);
+  committed_ = other.committed_;
+  directory_synced_ = other.directory_synced_;
+  return *this;
+}
+
+AtomicFile::~AtomicFile() { abandon(); }
+
+void AtomicFile::abandon() noexcept {
+  file_.reset();
+  if (!std::exchange(has_temporary_, false)) return;
+  try {
+    static_cast<void>(file_system_->remove(temporary_path_));  // if this fails too, there is nobody left to tell
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory while making an error's message
+  }
+}
+
+Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode) {
+  const std::string_view name = file_name(path);
+  if (name.empty() || name == "." || name == "..") {
+    return fail(ErrorKind::invalid_argument, "create " + path + ": it does not name a file");
+  }
+  BITSNAP_ASSIGN(const FileInfo target, file_system.stat(path));
+  if (target.exists && !overwrite) return already_exists(path);
+  if (target.exists && !target.is_regular) {
+    return fail(ErrorKind::invalid_argument,
+                "create " + path + ": " + (target.is_directory ? "it is a directory" : "it is not a regular file"));
+  }
+  const std::size_t directory_bytes = path.size() - name.size();
+  for (int attempt = 1;; ++attempt) {
+    std::string temporary = path.substr(0, directory_bytes) + temporary_name(name);
+    auto file = file_system.create(temporary, mode);
+    if (file) return AtomicFile(file_system, path, std::move(temporary), overwrite, std::move(file).value());
+    if (attempt == kNameAttempts || file.error().kind() != ErrorKind::invalid_argument) {
+      return tl::unexpected<Error>(std::move(file).error());
+    }
+    // A name that stands, or one that no attempt will make good: ask once, for the clearer error.
+    BITSNAP_ASSIGN(const FileInfo info, file_system.stat(temporary));
+    if (!info.exists) return tl::unexpected<Error>(std::move(file).error());
+  }
+}
+
+Result<void> AtomicFile::commit() {
+  if (committed_ || file_ == nullptr || !has_temporary_) {
+    return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was committed or given up before");
+  }
+  const auto finish = [this]() -> Result<void> {
+    BITSNAP_TRY(file_->sync());
+    BITSNAP_TRY(file_->close());
+    if (overwrite_) return file_system_->rename(temporary_path_, path_);
+    return file_system_->rename_no_replace(temporary_path_, path_);
+  };
+  if (Result<void> finished = finish(); !finished) {
+    abandon();
+    return finished;
+  }
+  has_temporary_ = false;
+  committed_ = true;
+  file_.reset();
+  auto synced = file_system_->sync_directory(parent_directory(path_));
+  if (!synced) {
+    return tl::unexpected<Error>(
+        std::move(synced).error().within(path_ + " is written, but may not outlive a crash of the machine"));
+  }
+  directory_synced_ = *synced == DirectorySync::done;
+  return {};
+}
+
+}  // namespace bitsnap::os

@@ -1,0 +1,116 @@
+// Finds the group in /proc/self/cgroup, where it is mounted in /proc/self/mountinfo, and walks up from it.
+#include "os/cgroup.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace bitsnap::os {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+bool has(const std::vector<std::string_view>& parts, std::string_view part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<unsigned> quota_cpus(std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  const std::int64_t cpus = *quota / *period + (*quota % *period != 0 ? 1 : 0);
+  return static_cast<unsigned>(std::min<std::int64_t>(cpus, 1 << 20));
+}
+
+// The quota of the one group in this directory.
+std::optional<unsigned> directory_cpus(const std::string& directory, bool unified, TextReader read) {
+  if (unified) {
+    const std::optional<std::string> max = read(directory + "/cpu.max");  // "150000 100000" or "max 100000"
+    if (!max) return std::nullopt;
+    const std::vector<std::string_view> parts = split(*max, ' ');
+    if (parts.size() != 2) return std::nullopt;
+    return quota_cpus(parse_integer(parts[0]), parse_integer(parts[1]));
+  }
+  const std::optional<std::string> quota = read(directory + "/cpu.cfs_quota_us");
+  const std::optional<std::string> period = read(directory + "/cpu.cfs_period_us");
+  if (!quota || !period) return std::nullopt;
+  return quota_cpus(parse_integer(*quota), parse_integer(*period));
+}
+
+struct Mount {
+  std::string_view root;   // the group that is shown at the mount point
+  std::string_view point;  // where
+};
+
+// mountinfo: id parent device root point options [tags...] - type source super-options
+std::optional<Mount> find_mount(std::string_view mountinfo, bool unified) {
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    const std::vector<std::string_view> fields = split(line, ' ');
+    const auto dash = std::find(fields.begin(), fields.end(), "-");
+    if (fields.size() < 6 || fields.end() - dash < 4) continue;
+    const bool found = unified ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has(split(dash[3], ','), "cpu");
+    if (found) return Mount{fields[3], fields[4]};
+  }
+  return std::nullopt;
+}
+
+// The least quota from the group up to the mount point.
+std::optional<unsigned> hierarchy_cpus(std::string_view group, const Mount& mount, bool unified, TextReader read) {
+  std::string_view below = group;
+  if (mount.root != "/") {
+    // A group outside what is mounted cannot be seen; what is mounted is the nearest that can.
+    const bool inside =
+        group.starts_with(mount.root) && (group.size() == mount.root.size() || group[mount.root.size()] == '/');
+    below = inside ? group.substr(mount.root.size()) : std::string_view();
+  }
+  if (below.find("..") != std::string_view::npos) below = {};
+  std::optional<unsigned> least;
+  for (;;) {
+    while (below.ends_with('/')) below.remove_suffix(1);
+    const auto cpus = directory_cpus(std::string(mount.point).append(below), unified, read);
+    if (cpus && (!least || *cpus < *least)) least = cpus;
+    const std::size_t slash = below.rfind('/');
+    if (slash == std::string_view::npos) return least;
+    below = below.substr(0, slash);
+  }
+}
+
+}  // namespace
+
+std::optional<unsigned> cgroup_cpus(TextReader read) {
+  const std::optional<std::string> groups = read("/proc/self/cgroup");
+  const std::optional<std::string> mountinfo = read("/proc/self/mountinfo");
+  if (!groups || !mountinfo) return std::nullopt;
+  std::optional<unsigned> least;
+  for (const std::string_view line : split(*groups, '\n')) {  // id:controllers:group
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    const bool unified = controllers.empty();
+    if (!unified && !has(split(controllers, ','), "cpu")) continue;
+    const std::optional<Mount> mount = find_mount(*mountinfo, unified);
+    if (!mount) continue;
+    const auto cpus = hierarchy_cpus(line.substr(second + 1), *mount, unified, read);
+    if (cpus && (!least || *cpus < *least)) least = cpus;
+  }
+  return least;
+}
+
+}  // namespace bitsnap::os

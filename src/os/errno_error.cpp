@@ -1,0 +1,62 @@
+// The table from errno to the kinds of error, ordered by whose fault they are.
+#include "os/errno_error.hpp"
+
+#include <cctype>
+#include <cerrno>
+#include <system_error>
+
+#include "base/try.hpp"
+
+namespace bitsnap::os {
+
+ErrorKind errno_kind(int error) noexcept {
+  switch (error) {
+    case ENOENT:
+    case ESRCH:
+    case ENXIO:
+    case ENODEV: return ErrorKind::not_found;
+
+    case EEXIST:
+    case EISDIR:
+    case ENOTDIR:
+    case ENOTEMPTY:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EXDEV: return ErrorKind::invalid_argument;
+
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EMLINK: return ErrorKind::resource_exhausted;
+
+    case EBUSY:
+    case ETXTBSY:
+    case EAGAIN: return ErrorKind::busy;
+
+    default: return ErrorKind::io;
+  }
+}
+
+Error errno_error(int error, std::string_view operation, std::string_view path) {
+  std::string reason;
+  try {
+    reason = std::generic_category().message(error);
+  } catch (const std::exception&) {
+    reason = "error " + std::to_string(error);
+  }
+  if (!reason.empty()) reason[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(reason[0])));
+  return Error(errno_kind(error), std::string(operation).append(" ").append(path).append(": ").append(reason));
+}
+
+Result<void> check_path(std::string_view operation, std::string_view path) {
+  if (path.empty()) return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path is empty");
+  if (path.find('\0') != std::string_view::npos) {
+    return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path has a NUL byte in it");
+  }
+  return {};
+}
+
+}  // namespace bitsnap::os

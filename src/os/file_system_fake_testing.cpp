@@ -1,0 +1,358 @@
+// Nodes, each with what programs see and what a crash would leave. One lock over everything.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "os/errno_error.hpp"
+#include "os/file_system_fake.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+struct Node;
+using Entries = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
+
+struct Node {
+  explicit Node(bool directory) : is_directory(directory) {}
+
+  const bool is_directory;
+  std::vector<std::byte> contents;         // as programs see them
+  std::vector<std::byte> synced_contents;  // as a crash leaves them
+  Entries entries;
+  Entries synced_entries;
+};
+
+std::vector<std::string> path_parts(std::string_view path) {
+  std::vector<std::string> parts;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('/'), path.size());
+    const std::string_view part = path.substr(0, end);
+    if (!part.empty() && part != ".") parts.emplace_back(part);
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return parts;
+}
+
+tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
+  return tl::unexpected<Error>(errno_error(error, operation, path));
+}
+
+std::uint64_t total_bytes(const Node& node) {
+  std::uint64_t total = node.contents.size();
+  for (const auto& [name, child] : node.entries) total += total_bytes(*child);
+  return total;
+}
+
+void list_files(const Node& node, const std::string& path, std::vector<std::string>& out) {
+  for (const auto& [name, child] : node.entries) {
+    const std::string child_path = path + "/" + name;
+    if (child->is_directory) {
+      list_files(*child, child_path, out);
+    } else {
+      out.push_back(child_path);
+    }
+  }
+}
+
+void crash_node(Node& node, FakeFileSystem::CrashSpares spares, std::set<Node*>& seen) {
+  if (!seen.insert(&node).second) return;
+  if (spares == FakeFileSystem::CrashSpares::directory_entries) node.synced_entries = node.entries;
+  if (spares == FakeFileSystem::CrashSpares::file_contents) node.synced_contents = node.contents;
+  node.entries = node.synced_entries;
+  node.contents = node.synced_contents;
+  for (const auto& [name, child] : node.entries) crash_node(*child, spares, seen);
+}
+
+bool holds(const Node& directory, const Node* wanted) {
+  if (&directory == wanted) return true;
+  return std::any_of(directory.entries.begin(), directory.entries.end(),
+                     [&](const auto& entry) { return holds(*entry.second, wanted); });
+}
+
+}  // namespace
+
+struct FakeFileSystem::State {
+  mutable std::mutex mutex;
+  std::shared_ptr<Node> root = std::make_shared<Node>(true);
+  std::uint64_t crashes = 0;  // files opened before the last one are dead
+  bool has_directory_sync = true;
+  std::uint64_t space_bytes = std::numeric_limits<std::uint64_t>::max();
+
+  // The node at a path, or an errno.
+  std::pair<std::shared_ptr<Node>, int> find(const std::vector<std::string>& parts) const {
+    std::shared_ptr<Node> node = root;
+    for (const std::string& part : parts) {
+      if (!node->is_directory) return {nullptr, ENOTDIR};
+      const auto entry = node->entries.find(part);
+      if (entry == node->entries.end()) return {nullptr, ENOENT};
+      node = entry->second;
+    }
+    return {node, 0};
+  }
+
+  // The directory that a path's last part stands or would stand in, and that part.
+  struct Place {
+    std::shared_ptr<Node> directory;
+    std::string name;
+    std::shared_ptr<Node> node;  // or nothing
+  };
+  Result<Place> place(std::string_view operation, const std::string& path) const {
+    BITSNAP_TRY(check_path(operation, path));
+    std::vector<std::string> parts = path_parts(path);
+    if (parts.empty()) return fail_errno(EBUSY, operation, path);  // the root
+    Place result;
+    result.name = std::move(parts.back());
+    parts.pop_back();
+    auto [directory, error] = find(parts);
+    if (error == 0 && !directory->is_directory) error = ENOTDIR;
+    if (error != 0) return fail_errno(error, operation, path);
+    const auto entry = directory->entries.find(result.name);
+    if (entry != directory->entries.end()) result.node = entry->second;
+    result.directory = std::move(directory);
+    return result;
+  }
+
+  Result<void> rename(const std::string& from, const std::string& to, bool replace) {
+    const std::string operation = "rename " + from + " to";
+    BITSNAP_ASSIGN(const Place source, place("rename", from));
+    if (source.node == nullptr) return fail_errno(ENOENT, operation, to);
+    BITSNAP_ASSIGN(const Place target, place(operation, to));
+    if (target.node != nullptr) {
+      if (!replace) return fail_errno(EEXIST, operation, to);
+      if (target.node == source.node) return {};
+      if (target.node->is_directory && !source.node->is_directory) return fail_errno(EISDIR, operation, to);
+      if (!target.node->is_directory && source.node->is_directory) return fail_errno(ENOTDIR, operation, to);
+      if (!target.node->entries.empty()) return fail_errno(ENOTEMPTY, operation, to);
+    }
+    if (source.node->is_directory && holds(*source.node, target.directory.get())) {
+      return fail_errno(EINVAL, operation, to);
+    }
+    source.directory->entries.erase(source.name);
+    target.directory->entries[target.name] = source.node;
+    return {};
+  }
+};
+
+class FakeFileSystem::Reader final : public RandomAccessFile {
+ public:
+  Reader(std::shared_ptr<State> state, std::shared_ptr<Node> node, std::string path)
+      : state_(std::move(state)),
+        node_(std::move(node)),
+        path_(std::move(path)),
+        size_bytes_(node_->contents.size()),
+        crashes_(state_->crashes) {}
+
+  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
+    const std::lock_guard lock(state_->mutex);
+    if (crashes_ != state_->crashes) return fail(ErrorKind::io, "read " + path_ + ": the machine crashed");
+    const std::uint64_t size = node_->contents.size();
+    if (out.empty()) return {};
+    if (offset > size || out.size() > size - offset) {
+      return fail(ErrorKind::truncated, "read " + path_ + " at offset " + std::to_string(offset) + ": expected " +
+                                            std::to_string(out.size()) + " bytes, found " +
+                                            std::to_string(offset > size ? 0 : size - offset) +
+                                            " before the end of the file");
+    }
+    std::memcpy(out.data(), node_->contents.data() + offset, out.size());
+    return {};
+  }
+
+  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
+  const std::string& path() const noexcept override { return path_; }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<Node> node_;
+  const std::string path_;
+  const std::uint64_t size_bytes_;
+  const std::uint64_t crashes_;
+};
+
+class FakeFileSystem::Writer final : public WritableFile {
+ public:
+  Writer(std::shared_ptr<State> state, std::shared_ptr<Node> node, std::string path)
+      : state_(std::move(state)), node_(std::move(node)), path_(std::move(path)), crashes_(state_->crashes) {}
+
+  Result<void> append(ConstByteSpan bytes) override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_TRY(usable("append to"));
+    size_bytes_ += bytes.size();
+    std::size_t fits = bytes.size();
+    if (state_->space_bytes != std::numeric_limits<std::uint64_t>::max()) {
+      const std::uint64_t used = total_bytes(*state_->root);
+      const std::uint64_t left = used < state_->space_bytes ? state_->space_bytes - used : 0;
+      fits = static_cast<std::size_t>(std::min<std::uint64_t>(fits, left));
+    }
+    node_->contents.insert(node_->contents.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(fits));
+    if (fits == bytes.size()) return {};
+    error_ = errno_error(ENOSPC, "write", path_);
+    return tl::unexpected<Error>(*error_);
+  }
+
+  Result<void> sync() override {
+    const std::lock_guard lock(state_->mutex);
+    BITSNAP_TRY(usable("sync"));
+    node_->synced_contents = node_->contents;
+    return {};
+  }
+
+  Result<void> close() override {
+    const std::lock_guard lock(state_->mutex);
+    if (!error_ && closed_) return {};
+    BITSNAP_TRY(usable("close"));
+    closed_ = true;
+    return {};
+  }
+
+  std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
+  const std::string& path() const noexcept override { return path_; }
+
+ private:
+  Result<void> usable(std::string_view operation) {
+    if (!error_ && crashes_ != state_->crashes) {
+      error_ = Error(ErrorKind::io, std::string(operation) + " " + path_ + ": the machine crashed");
+    }
+    if (error_) return tl::unexpected<Error>(*error_);
+    if (closed_) return fail(ErrorKind::invalid_argument, std::string(operation) + " " + path_ + ": it is closed");
+    return {};
+  }
+
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<Node> node_;
+  const std::string path_;
+  const std::uint64_t crashes_;
+  std::uint64_t size_bytes_ = 0;
+  bool closed_ = false;
+  std::optional<Error> error_;
+};
+
+FakeFileSystem::FakeFileSystem() : state_(std::make_shared<State>()) {}
+FakeFileSystem::~FakeFileSystem() = default;
+
+void FakeFileSystem::crash(CrashSpares spares) {
+  const std::lock_guard lock(state_->mutex);
+  ++state_->crashes;
+  std::set<Node*> seen;
+  crash_node(*state_->root, spares, seen);
+}
+
+void FakeFileSystem::refuse_directory_sync() {
+  const std::lock_guard lock(state_->mutex);
+  state_->has_directory_sync = false;
+}
+
+void FakeFileSystem::limit_space(std::uint64_t size_bytes) {
+  const std::lock_guard lock(state_->mutex);
+  state_->space_bytes = size_bytes;
+}
+
+std::vector<std::string> FakeFileSystem::all_files() const {
+  const std::lock_guard lock(state_->mutex);
+  std::vector<std::string> files;
+  list_files(*state_->root, "", files);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void FakeFileSystem::plant(const std::string& path, ConstByteSpan contents) {
+  const std::lock_guard lock(state_->mutex);
+  std::shared_ptr<Node> node = state_->root;
+  const std::vector<std::string> parts = path_parts(path);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool is_file = i + 1 == parts.size();
+    std::shared_ptr<Node>& entry = node->entries[parts[i]];
+    if (entry == nullptr || is_file) entry = std::make_shared<Node>(!is_file);
+    node->synced_entries[parts[i]] = entry;
+    node = entry;
+  }
+  node->contents.assign(contents.begin(), contents.end());
+  node->synced_contents = node->contents;
+}
+
+Result<std::unique_ptr<RandomAccessFile>> FakeFileSystem::open(const std::string& path, AccessPattern) {
+  BITSNAP_TRY(check_path("open", path));
+  const std::lock_guard lock(state_->mutex);
+  auto [node, error] = state_->find(path_parts(path));
+  if (error == 0 && node->is_directory) error = EISDIR;
+  if (error != 0) return fail_errno(error, "open", path);
+  return std::make_unique<Reader>(state_, std::move(node), path);
+}
+
+Result<std::unique_ptr<WritableFile>> FakeFileSystem::create(const std::string& path, FileMode) {
+  const std::lock_guard lock(state_->mutex);
+  BITSNAP_ASSIGN(State::Place place, state_->place("create", path));
+  if (place.node != nullptr) return fail_errno(EEXIST, "create", path);
+  auto node = std::make_shared<Node>(false);
+  place.directory->entries[place.name] = node;
+  return std::make_unique<Writer>(state_, std::move(node), path);
+}
+
+Result<void> FakeFileSystem::rename(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->rename(from, to, true);
+}
+
+Result<void> FakeFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->rename(from, to, false);
+}
+
+Result<void> FakeFileSystem::remove(const std::string& path) {
+  const std::lock_guard lock(state_->mutex);
+  BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
+  if (place.node == nullptr) return fail_errno(ENOENT, "remove", path);
+  if (!place.node->entries.empty()) return fail_errno(ENOTEMPTY, "remove", path);
+  place.directory->entries.erase(place.name);
+  return {};
+}
+
+Result<void> FakeFileSystem::create_directory(const std::string& path, FileMode) {
+  const std::lock_guard lock(state_->mutex);
+  BITSNAP_ASSIGN(State::Place place, state_->place("create directory", path));
+  if (place.node != nullptr) return fail_errno(EEXIST, "create directory", path);
+  place.directory->entries[place.name] = std::make_shared<Node>(true);
+  return {};
+}
+
+Result<std::vector<std::string>> FakeFileSystem::list_directory(const std::string& path) {
+  BITSNAP_TRY(check_path("list directory", path));
+  const std::lock_guard lock(state_->mutex);
+  auto [node, error] = state_->find(path_parts(path));
+  if (error == 0 && !node->is_directory) error = ENOTDIR;
+  if (error != 0) return fail_errno(error, "list directory", path);
+  std::vector<std::string> names;
+  for (const auto& [name, child] : node->entries) names.push_back(name);
+  return names;
+}
+
+Result<FileInfo> FakeFileSystem::stat(const std::string& path) {
+  BITSNAP_TRY(check_path("stat", path));
+  const std::lock_guard lock(state_->mutex);
+  const auto [node, error] = state_->find(path_parts(path));
+  if (error != 0) return FileInfo{};
+  FileInfo info;
+  info.exists = true;
+  info.is_directory = node->is_directory;
+  info.is_regular = !node->is_directory;
+  info.size_bytes = node->contents.size();
+  return info;
+}
+
+Result<DirectorySync> FakeFileSystem::sync_directory(const std::string& path) {
+  BITSNAP_TRY(check_path("sync directory", path));
+  const std::lock_guard lock(state_->mutex);
+  auto [node, error] = state_->find(path_parts(path));
+  if (error == 0 && !node->is_directory) error = ENOTDIR;
+  if (error != 0) return fail_errno(error, "sync directory", path);
+  if (!state_->has_directory_sync) return DirectorySync::unsupported;
+  node->synced_entries = node->entries;
+  return DirectorySync::done;
+}
+
+}  // namespace bitsnap::os

@@ -1,0 +1,201 @@
+// Counts each operation, then passes it on or fails it.
+#include <array>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "os/file_system_faulty.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+constexpr std::array<std::string_view, kFileOperations> kOperationNames = {
+    "open",   "read",   "create",           "append",         "sync", "close",
+    "rename", "remove", "create directory", "list directory", "stat", "sync directory"};
+
+}  // namespace
+
+// What is to fail, and the counts; shared by the file system and its open files.
+class FaultyFileSystem::Plan {
+ public:
+  struct Verdict {
+    Error error;
+    bool half_done;
+  };
+
+  // Counts one operation; says whether and how it fails.
+  std::optional<Verdict> next(FileOperation operation, const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    const auto kind = static_cast<std::size_t>(operation);
+    const std::uint64_t index = counts_[kind]++;
+    const std::uint64_t index_of_all = total_++;
+    for (const auto& [fault, reached] : {std::pair(faults_[kind], index), std::pair(fault_of_all_, index_of_all)}) {
+      if (!fault) continue;
+      if (reached == fault->index || (fault->fault.lasting && reached > fault->index)) {
+        ++failures_;
+        return Verdict{Error(fault->fault.kind, std::string(kOperationNames[kind]) + " " + path + ": injected fault"),
+                       fault->fault.half_done};
+      }
+    }
+    return std::nullopt;
+  }
+
+  void set(FileOperation operation, std::uint64_t index, const Fault& fault) {
+    const std::lock_guard lock(mutex_);
+    faults_[static_cast<std::size_t>(operation)] = Planned{index, fault};
+  }
+  void set(std::uint64_t index, const Fault& fault) {
+    const std::lock_guard lock(mutex_);
+    fault_of_all_ = Planned{index, fault};
+  }
+  void reset() {
+    const std::lock_guard lock(mutex_);
+    counts_ = {};
+    total_ = failures_ = 0;
+    faults_ = {};
+    fault_of_all_.reset();
+  }
+  std::uint64_t count(FileOperation operation) const {
+    const std::lock_guard lock(mutex_);
+    return counts_[static_cast<std::size_t>(operation)];
+  }
+  std::uint64_t total() const {
+    const std::lock_guard lock(mutex_);
+    return total_;
+  }
+  std::uint64_t failures() const {
+    const std::lock_guard lock(mutex_);
+    return failures_;
+  }
+
+ private:
+  struct Planned {
+    std::uint64_t index;
+    Fault fault;
+  };
+
+  mutable std::mutex mutex_;
+  std::array<std::uint64_t, kFileOperations> counts_{};
+  std::uint64_t total_ = 0;
+  std::uint64_t failures_ = 0;
+  std::array<std::optional<Planned>, kFileOperations> faults_;
+  std::optional<Planned> fault_of_all_;
+};
+
+namespace {
+
+// Does `work`, unless it is to fail.
+template <typename Verdict, typename Work>
+auto obey(std::optional<Verdict> verdict, Work work) -> decltype(work()) {
+  if (!verdict) return work();
+  if (verdict->half_done) static_cast<void>(work());
+  return tl::unexpected<Error>(std::move(verdict->error));
+}
+
+}  // namespace
+
+class FaultyFileSystem::Reader final : public RandomAccessFile {
+ public:
+  Reader(std::shared_ptr<Plan> plan, std::unique_ptr<RandomAccessFile> inner)
+      : plan_(std::move(plan)), inner_(std::move(inner)) {}
+
+  Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
+    return obey(plan_->next(FileOperation::read, path()), [&] { return inner_->read_at(offset, out); });
+  }
+  std::uint64_t size_bytes() const noexcept override { return inner_->size_bytes(); }
+  const std::string& path() const noexcept override { return inner_->path(); }
+
+ private:
+  const std::shared_ptr<Plan> plan_;
+  const std::unique_ptr<RandomAccessFile> inner_;
+};
+
+class FaultyFileSystem::Writer final : public WritableFile {
+ public:
+  Writer(std::shared_ptr<Plan> plan, std::unique_ptr<WritableFile> inner)
+      : plan_(std::move(plan)), inner_(std::move(inner)) {}
+
+  Result<void> append(ConstByteSpan bytes) override {
+    return sticky(FileOperation::append,
+                  [&](bool half) { return inner_->append(half ? bytes.first(bytes.size() / 2) : bytes); });
+  }
+  Result<void> sync() override {
+    return sticky(FileOperation::sync, [&](bool) { return inner_->sync(); });
+  }
+  Result<void> close() override {
+    return sticky(FileOperation::close, [&](bool) { return inner_->close(); });
+  }
+  std::uint64_t size_bytes() const noexcept override { return inner_->size_bytes(); }
+  const std::string& path() const noexcept override { return inner_->path(); }
+
+ private:
+  template <typename Work>
+  Result<void> sticky(FileOperation operation, Work work) {
+    if (error_) return tl::unexpected<Error>(*error_);
+    std::optional<Plan::Verdict> verdict = plan_->next(operation, path());
+    if (!verdict) return work(false);
+    if (verdict->half_done) static_cast<void>(work(true));
+    error_ = std::move(verdict->error);
+    return tl::unexpected<Error>(*error_);
+  }
+
+  const std::shared_ptr<Plan> plan_;
+  const std::unique_ptr<WritableFile> inner_;
+  std::optional<Error> error_;
+};
+
+FaultyFileSystem::FaultyFileSystem(FileSystem& inner) : inner_(inner), plan_(std::make_shared<Plan>()) {}
+FaultyFileSystem::~FaultyFileSystem() = default;
+
+void FaultyFileSystem::fail_at(FileOperation operation, std::uint64_t index, Fault fault) {
+  plan_->set(operation, index, fault);
+}
+void FaultyFileSystem::fail_at(std::uint64_t index, Fault fault) { plan_->set(index, fault); }
+void FaultyFileSystem::reset() { plan_->reset(); }
+std::uint64_t FaultyFileSystem::count(FileOperation operation) const { return plan_->count(operation); }
+std::uint64_t FaultyFileSystem::count() const { return plan_->total(); }
+std::uint64_t FaultyFileSystem::failures() const { return plan_->failures(); }
+
+Result<std::unique_ptr<RandomAccessFile>> FaultyFileSystem::open(const std::string& path, AccessPattern pattern) {
+  return obey(plan_->next(FileOperation::open, path), [&]() -> Result<std::unique_ptr<RandomAccessFile>> {
+    BITSNAP_ASSIGN(auto file, inner_.open(path, pattern));
+    return std::make_unique<Reader>(plan_, std::move(file));
+  });
+}
+
+Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string& path, FileMode mode) {
+  return obey(plan_->next(FileOperation::create, path), [&]() -> Result<std::unique_ptr<WritableFile>> {
+    BITSNAP_ASSIGN(auto file, inner_.create(path, mode));
+    return std::make_unique<Writer>(plan_, std::move(file));
+  });
+}
+
+Result<void> FaultyFileSystem::rename(const std::string& from, const std::string& to) {
+  return obey(plan_->next(FileOperation::rename, from), [&] { return inner_.rename(from, to); });
+}
+
+Result<void> FaultyFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
+  return obey(plan_->next(FileOperation::rename, from), [&] { return inner_.rename_no_replace(from, to); });
+}
+
+Result<void> FaultyFileSystem::remove(const std::string& path) {
+  return obey(plan_->next(FileOperation::remove, path), [&] { return inner_.remove(path); });
+}
+
+Result<void> FaultyFileSystem::create_directory(const std::string& path, FileMode mode) {
+  return obey(plan_->next(FileOperation::create_directory, path), [&] { return inner_.create_directory(path, mode); });
+}
+
+Result<std::vector<std::string>> FaultyFileSystem::list_directory(const std::string& path) {
+  return obey(plan_->next(FileOperation::list_directory, path), [&] { return inner_.list_directory(path); });
+}
+
+Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
+  return obey(plan_->next(FileOperation::stat, path), [&] { return inner_.stat(path); });
+}
+
+Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {
+  return obey(plan_->next(FileOperation::sync_directory, path), [&] { return inner_.sync_directory(path); });
+}
+
+}  // namespace bitsnap::os
