@@ -193,6 +193,11 @@ class Demo:
         self.screen.line(f"  {len(steps)} checkpoints, each with the one before as base")
         self.screen.line()
         print_table(self.screen, raw, stored, same_bits)
+        if self.storage == "bitsnap":
+            self.screen.line()
+            self.screen.line(
+                self.screen.dim("  lossless, lmc, bitsnap: the policies of that name; the last two are as published")
+            )
         report = {"steps": steps, "raw_bytes": raw, "stored_bytes": stored, "same_bits": same_bits}
         (self.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
 
