@@ -1,0 +1,85 @@
+// The change-mask kernels' front: picks the level for whole groups of 64 elements and does the rest one by one.
+#include "entropy/change_mask.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "base/cpu_dispatch.hpp"
+#include "entropy/change_mask_kernel.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr std::size_t kGroup = 64;
+
+constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t,
+                                  std::uint8_t*) noexcept>
+    kChanged{changed_mask_scalar, BITSNAP_X86(changed_mask_avx2, changed_mask_avx512)};
+constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t,
+                                  std::uint8_t*) noexcept>
+    kGather{gather_changed_scalar, BITSNAP_X86(nullptr, gather_changed_avx512)};
+constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, const std::uint8_t*, std::size_t,
+                                  std::size_t, std::uint8_t*) noexcept>
+    kScatter{scatter_changed_scalar, BITSNAP_X86(nullptr, scatter_changed_avx512)};
+
+const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
+std::uint8_t* bytes_of(std::byte* to) noexcept { return reinterpret_cast<std::uint8_t*>(to); }
+
+bool is_set(const std::byte* mask, std::size_t i) noexcept {
+  return (std::to_integer<unsigned>(mask[i / 8]) >> (i % 8) & 1U) != 0;
+}
+
+}  // namespace
+
+std::size_t changed_mask(const std::byte* current, const std::byte* base, std::size_t elements,
+                         std::size_t element_size, std::byte* mask) noexcept {
+  const std::size_t groups = elements / kGroup;
+  std::size_t count = kChanged.pick()(bytes_of(current), bytes_of(base), groups, element_size, bytes_of(mask));
+  for (std::size_t i = groups * kGroup; i < elements; ++i) {
+    if (i % 8 == 0) mask[i / 8] = std::byte{0};
+    if (std::memcmp(current + i * element_size, base + i * element_size, element_size) != 0) {
+      mask[i / 8] |= std::byte{1} << (i % 8);
+      ++count;
+    }
+  }
+  return count;
+}
+
+std::size_t count_changed(const std::byte* mask, std::size_t elements) noexcept {
+  std::size_t count = 0;
+  std::size_t i = 0;
+  for (; i + kGroup <= elements; i += kGroup) {
+    count += static_cast<std::size_t>(std::popcount(load_le<std::uint64_t>(mask + i / 8)));
+  }
+  for (; i < elements; ++i) count += is_set(mask, i) ? std::size_t{1} : std::size_t{0};
+  return count;
+}
+
+std::size_t gather_changed(const std::byte* current, const std::byte* mask, std::size_t elements,
+                           std::size_t element_size, std::byte* values) noexcept {
+  const std::size_t groups = elements / kGroup;
+  std::size_t count = kGather.pick()(bytes_of(current), bytes_of(mask), groups, element_size, bytes_of(values));
+  for (std::size_t i = groups * kGroup; i < elements; ++i) {
+    if (!is_set(mask, i)) continue;
+    std::memcpy(values + count * element_size, current + i * element_size, element_size);
+    ++count;
+  }
+  return count;
+}
+
+std::size_t scatter_changed(const std::byte* base, const std::byte* mask, const std::byte* values,
+                            std::size_t elements, std::size_t element_size, std::byte* out) noexcept {
+  const std::size_t groups = elements / kGroup;
+  std::size_t count =
+      kScatter.pick()(bytes_of(base), bytes_of(mask), bytes_of(values), groups, element_size, bytes_of(out));
+  for (std::size_t i = groups * kGroup; i < elements; ++i) {
+    const std::byte* from = base + i * element_size;
+    if (is_set(mask, i)) from = values + count++ * element_size;
+    if (from != out + i * element_size) std::memcpy(out + i * element_size, from, element_size);
+  }
+  return count;
+}
+
+}  // namespace bitsnap::entropy

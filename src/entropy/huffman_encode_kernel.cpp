@@ -1,0 +1,15 @@
+// The Huffman encoding kernel for the baseline of every machine.
+#include "entropy/huffman_encode_kernel.hpp"
+
+#include "entropy/huffman_encode_loop.hpp"
+
+namespace bitsnap::entropy {
+
+std::size_t huffman_encode_scalar(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
+                                  std::uint8_t* out) noexcept {
+  BitWriter writer{.out = out};
+  encode_plain(table, in, size, writer);
+  return static_cast<std::size_t>(writer.finish() - out);
+}
+
+}  // namespace bitsnap::entropy

@@ -1,0 +1,29 @@
+// The Huffman encoding kernel: one stream of symbols to bits. The same bytes at every level.
+//
+// It allocates nothing. Preconditions: every symbol of `in` has a code, and `out` has room for all their bits and
+// kEncodeOverhang bytes more, which may be overwritten. `in` and `out` must not overlap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitsnap::entropy {
+
+// A code in the forms that the kernels look up in.
+struct HuffmanEncodeTable {
+  alignas(64) std::uint8_t low[256];   // code & 255
+  alignas(64) std::uint8_t high[256];  // code >> 8 | length << 4
+  std::uint32_t entry[256];            // code << 8 | length
+};
+
+inline constexpr std::size_t kEncodeOverhang = 8;
+
+// Writes the codes of `size` symbols, first bit on top of the first byte, zero padding to a byte; returns the bytes.
+std::size_t huffman_encode_scalar(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
+                                  std::uint8_t* out) noexcept;
+std::size_t huffman_encode_avx2(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
+                                std::uint8_t* out) noexcept;
+std::size_t huffman_encode_avx512(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
+                                  std::uint8_t* out) noexcept;
+
+}  // namespace bitsnap::entropy

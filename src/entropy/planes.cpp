@@ -1,0 +1,108 @@
+// The plane kernels' front: picks the level, and serves the cases that need no kernel.
+#include "entropy/planes.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "base/cpu_dispatch.hpp"
+#include "entropy/planes_kernel.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t, bool,
+                           std::uint8_t* const*) noexcept>
+    kSplit{split_planes_scalar, BITSNAP_X86(split_planes_avx2, split_planes_avx512)};
+constexpr KernelTable<void(const std::uint8_t* const*, const std::uint8_t*, std::size_t, std::size_t, bool,
+                           std::uint8_t*) noexcept>
+    kMerge{merge_planes_scalar, BITSNAP_X86(merge_planes_avx2, merge_planes_avx512)};
+
+const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
+
+void split(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size, bool rotated,
+           std::byte* const planes[]) noexcept {
+  std::uint8_t* to[kMaxElementSize];
+  for (std::size_t k = 0; k < element_size; ++k) to[k] = reinterpret_cast<std::uint8_t*>(planes[k]);
+  kSplit.pick()(bytes_of(in), bytes_of(base), elements, element_size, rotated, to);
+}
+
+void merge(const std::byte* const planes[], const std::byte* base, std::size_t elements, std::size_t element_size,
+           bool rotated, std::byte* out) noexcept {
+  const std::uint8_t* from[kMaxElementSize];
+  for (std::size_t k = 0; k < element_size; ++k) from[k] = bytes_of(planes[k]);
+  kMerge.pick()(from, bytes_of(base), elements, element_size, rotated, reinterpret_cast<std::uint8_t*>(out));
+}
+
+void xor_bytes(const std::byte* a, const std::byte* b, std::size_t size, std::byte* out) noexcept {
+  std::size_t i = 0;
+  for (; i + 8 <= size; i += 8) store_le(out + i, load_le<std::uint64_t>(a + i) ^ load_le<std::uint64_t>(b + i));
+  for (; i < size; ++i) out[i] = a[i] ^ b[i];
+}
+
+}  // namespace
+
+void split_planes(const std::byte* in, std::size_t elements, std::size_t element_size,
+                  std::byte* const planes[]) noexcept {
+  if (element_size == 1) {
+    if (elements != 0) std::memcpy(planes[0], in, elements);
+    return;
+  }
+  split(in, nullptr, elements, element_size, false, planes);
+}
+
+void merge_planes(const std::byte* const planes[], std::size_t elements, std::size_t element_size,
+                  std::byte* out) noexcept {
+  if (element_size == 1) {
+    if (elements != 0) std::memcpy(out, planes[0], elements);
+    return;
+  }
+  merge(planes, nullptr, elements, element_size, false, out);
+}
+
+void xor_split_planes(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size,
+                      std::byte* const planes[]) noexcept {
+  if (element_size == 1) return xor_bytes(in, base, elements, planes[0]);
+  split(in, base, elements, element_size, false, planes);
+}
+
+void xor_merge_planes(const std::byte* const planes[], const std::byte* base, std::size_t elements,
+                      std::size_t element_size, std::byte* out) noexcept {
+  if (element_size == 1) return xor_bytes(planes[0], base, elements, out);
+  merge(planes, base, elements, element_size, false, out);
+}
+
+void rotated_split_planes(const std::byte* in, std::size_t elements, std::size_t element_size,
+                          std::byte* const planes[]) noexcept {
+  split(in, nullptr, elements, element_size, true, planes);
+}
+
+void rotated_merge_planes(const std::byte* const planes[], std::size_t elements, std::size_t element_size,
+                          std::byte* out) noexcept {
+  merge(planes, nullptr, elements, element_size, true, out);
+}
+
+bool any_sign_bit_set(const std::byte* in, std::size_t elements, std::size_t element_size) noexcept {
+  std::uint64_t signs = 0;
+  for (std::size_t bit = 8 * element_size - 1; bit < 64; bit += 8 * element_size) signs |= std::uint64_t{1} << bit;
+  const std::size_t size = elements * element_size;
+  constexpr std::size_t kStep = 512;  // between looks at what was found
+  std::size_t at = 0;
+  for (; at + kStep <= size; at += kStep) {
+    std::uint64_t seen[4] = {0, 0, 0, 0};
+    for (std::size_t i = at; i < at + kStep; i += 32) {
+      for (std::size_t lane = 0; lane < 4; ++lane) seen[lane] |= load_le<std::uint64_t>(in + i + 8 * lane);
+    }
+    if (((seen[0] | seen[1] | seen[2] | seen[3]) & signs) != 0) return true;
+  }
+  for (at += element_size - 1; at < size; at += element_size) {
+    if ((in[at] & std::byte{0x80}) != std::byte{0}) return true;
+  }
+  return false;
+}
+
+bool all_equal_element(const std::byte* in, std::size_t elements, std::size_t element_size) noexcept {
+  return elements < 2 || std::memcmp(in, in + element_size, (elements - 1) * element_size) == 0;
+}
+
+}  // namespace bitsnap::entropy

@@ -1,0 +1,129 @@
+// Element by element: the whole of the baseline kernel, and the tails of the vector kernels. Everything here has
+// internal linkage, so that no other file can be given code it cannot run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "entropy/planes_kernel.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+enum class Change { none, with_base, rotate };
+
+constexpr Change change_of(const std::uint8_t* base, bool rotated) noexcept {
+  return rotated ? Change::rotate : base != nullptr ? Change::with_base : Change::none;
+}
+
+// base + offset, where there is a base.
+template <Change kChange>
+inline const std::uint8_t* part(const std::uint8_t* base, std::size_t offset) noexcept {
+  return kChange == Change::with_base ? base + offset : base;
+}
+
+template <std::size_t kSize>
+struct ElementOf;
+template <>
+struct ElementOf<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct ElementOf<4> {
+  using Type = std::uint32_t;
+};
+template <>
+struct ElementOf<8> {
+  using Type = std::uint64_t;
+};
+
+template <typename Element>
+inline Element load_element(const std::uint8_t* from) noexcept {
+  Element element;
+  __builtin_memcpy(&element, from, sizeof(Element));
+  return element;
+}
+
+template <std::size_t kSize, Change kChange>
+inline void split_loop(const std::uint8_t* in, const std::uint8_t* base, std::size_t begin, std::size_t end,
+                       std::uint8_t* const* planes) noexcept {
+  using Element = typename ElementOf<kSize>::Type;
+  std::uint8_t* to[kSize];
+  for (std::size_t k = 0; k < kSize; ++k) to[k] = planes[k];
+  for (std::size_t i = begin; i < end; ++i) {
+    std::uint64_t element = load_element<Element>(in + i * kSize);
+    if constexpr (kChange == Change::with_base) element ^= load_element<Element>(base + i * kSize);
+    if constexpr (kChange == Change::rotate) element = (element << 1) | (element >> (8 * kSize - 1));
+#pragma GCC unroll 8
+    for (std::size_t k = 0; k < kSize; ++k) to[k][i] = static_cast<std::uint8_t>(element >> (8 * k));
+  }
+}
+
+template <std::size_t kSize, Change kChange>
+inline void merge_loop(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t begin, std::size_t end,
+                       std::uint8_t* out) noexcept {
+  using Element = typename ElementOf<kSize>::Type;
+  const std::uint8_t* from[kSize];
+  for (std::size_t k = 0; k < kSize; ++k) from[k] = planes[k];
+  for (std::size_t i = begin; i < end; ++i) {
+    std::uint64_t bits = 0;
+#pragma GCC unroll 8
+    for (std::size_t k = 0; k < kSize; ++k) bits |= std::uint64_t{from[k][i]} << (8 * k);
+    if constexpr (kChange == Change::with_base) bits ^= load_element<Element>(base + i * kSize);
+    if constexpr (kChange == Change::rotate) bits = (bits >> 1) | (bits << (8 * kSize - 1));
+    const Element element = static_cast<Element>(bits);
+    __builtin_memcpy(out + i * kSize, &element, kSize);
+  }
+}
+
+// Calls `kernel.run<size, change>()` for what the arguments of a kernel function say.
+template <std::size_t kSize, typename Kernel>
+inline void run_changed(Change change, const Kernel& kernel) noexcept {
+  switch (change) {
+    case Change::none: kernel.template run<kSize, Change::none>(); break;
+    case Change::with_base: kernel.template run<kSize, Change::with_base>(); break;
+    case Change::rotate: kernel.template run<kSize, Change::rotate>(); break;
+  }
+}
+
+template <typename Kernel>
+inline void run_sized(std::size_t element_size, Change change, const Kernel& kernel) noexcept {
+  switch (element_size) {
+    case 2: run_changed<2>(change, kernel); break;
+    case 4: run_changed<4>(change, kernel); break;
+    case 8: run_changed<8>(change, kernel); break;
+    default: break;
+  }
+}
+
+// A kernel is vector code for whole groups of elements, which returns how many it has done, and the loop for the rest.
+template <typename Vectors>
+struct SplitKernel {
+  const std::uint8_t* in;
+  const std::uint8_t* base;
+  std::size_t elements;
+  std::uint8_t* const* planes;
+
+  template <std::size_t kSize, Change kChange>
+  void run() const noexcept {
+    const std::size_t done = Vectors::template split<kSize, kChange>(in, base, elements, planes);
+    split_loop<kSize, kChange>(in, base, done, elements, planes);
+  }
+};
+
+template <typename Vectors>
+struct MergeKernel {
+  const std::uint8_t* const* planes;
+  const std::uint8_t* base;
+  std::size_t elements;
+  std::uint8_t* out;
+
+  template <std::size_t kSize, Change kChange>
+  void run() const noexcept {
+    const std::size_t done = Vectors::template merge<kSize, kChange>(planes, base, elements, out);
+    merge_loop<kSize, kChange>(planes, base, done, elements, out);
+  }
+};
+
+}  // namespace
+}  // namespace bitsnap::entropy
