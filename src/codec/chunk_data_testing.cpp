@@ -1,0 +1,168 @@
+// Chunks, bases and guarded buffers for tests.
+#include "codec/chunk_data_testing.hpp"
+
+#include <algorithm>
+
+#include "codec/trained_like_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kAddressSanitizer = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kAddressSanitizer = true;
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+
+constexpr std::byte kCanary{0xC9};
+
+// Bits that float code likes to change: NaNs quiet, signalling and with payloads, infinities, zeros, subnormals.
+std::uint64_t special_float(DType dtype, std::size_t index) {
+  const std::size_t width = element_size(dtype);
+  const int total = static_cast<int>(width * 8);
+  int exponent_bits = 0;
+  switch (dtype) {
+    case DType::f8_e4m3: exponent_bits = 4; break;
+    case DType::f8_e5m2:
+    case DType::f16: exponent_bits = 5; break;
+    case DType::f64: exponent_bits = 11; break;
+    case DType::u8:
+    case DType::i8:
+    case DType::opaque:
+    case DType::boolean: exponent_bits = 4; break;
+    default: exponent_bits = total >= 16 ? 8 : 4; break;
+  }
+  const int mantissa_bits = total - 1 - exponent_bits;
+  const std::uint64_t sign = std::uint64_t{1} << (total - 1);
+  const std::uint64_t infinity = ((std::uint64_t{1} << exponent_bits) - 1) << mantissa_bits;
+  const std::uint64_t quiet = std::uint64_t{1} << (mantissa_bits - 1);
+  const std::array<std::uint64_t, 12> specials = {0,
+                                                  sign,
+                                                  infinity,
+                                                  sign | infinity,
+                                                  infinity | quiet,
+                                                  sign | infinity | quiet,
+                                                  1,
+                                                  sign | 1,
+                                                  infinity | 1,
+                                                  sign | infinity | 1,
+                                                  quiet,
+                                                  infinity | quiet | 1};
+  return specials[index % specials.size()];
+}
+
+std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::size_t elements, TestRandom& random) {
+  const std::size_t width = element_size(dtype);
+  const std::uint64_t top_bit = std::uint64_t{1} << (width * 8 - 1);
+  switch (pattern) {
+    case Pattern::zeros: return 0;
+    case Pattern::ones: return ~std::uint64_t{0};
+    case Pattern::random: return random.next();
+    case Pattern::special_floats: return special_float(dtype, index + index / 12);
+    case Pattern::ramp: return index;
+    case Pattern::byte_ramp: {
+      std::uint64_t bits = 0;
+      for (std::size_t k = 0; k < width; ++k) bits |= std::uint64_t{(index * width + k) & 0xFF} << (8 * k);
+      return bits;
+    }
+    case Pattern::trained_like: return element_bits(dtype, 0.02 * random.normal());
+    case Pattern::non_negative: return element_bits(dtype, 0.02 * random.normal()) & (top_bit - 1);
+    case Pattern::alternating: return index % 2 == 0 ? 0 : ~std::uint64_t{0};
+    case Pattern::one_outlier: return element_bits(dtype, index + 1 == elements ? 0.75 : 1.5);
+    case Pattern::low_half_zero: return element_bits(dtype, 0.02 * random.normal()) >> (width * 4) << (width * 4);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string_view pattern_name(Pattern pattern) noexcept {
+  switch (pattern) {
+    case Pattern::zeros: return "zeros";
+    case Pattern::ones: return "ones";
+    case Pattern::random: return "random";
+    case Pattern::special_floats: return "special_floats";
+    case Pattern::ramp: return "ramp";
+    case Pattern::byte_ramp: return "byte_ramp";
+    case Pattern::trained_like: return "trained_like";
+    case Pattern::non_negative: return "non_negative";
+    case Pattern::alternating: return "alternating";
+    case Pattern::one_outlier: return "one_outlier";
+    case Pattern::low_half_zero: return "low_half_zero";
+  }
+  return "unknown";
+}
+
+std::vector<std::byte> make_chunk(Pattern pattern, DType dtype, std::size_t elements, std::uint64_t seed) {
+  const std::size_t width = element_size(dtype);
+  std::vector<std::byte> chunk(elements * width);
+  TestRandom random(seed);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const std::uint64_t bits = element_of(pattern, dtype, i, elements, random);
+    std::memcpy(chunk.data() + i * width, &bits, width);
+  }
+  return chunk;
+}
+
+std::string_view base_kind_name(BaseKind kind) noexcept {
+  switch (kind) {
+    case BaseKind::none: return "none";
+    case BaseKind::equal: return "equal";
+    case BaseKind::sparse: return "sparse";
+    case BaseKind::near: return "near";
+    case BaseKind::unrelated: return "unrelated";
+    case BaseKind::inverted: return "inverted";
+  }
+  return "unknown";
+}
+
+std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t element_bytes, std::uint64_t seed) {
+  if (kind == BaseKind::none) return {};
+  std::vector<std::byte> base(chunk.begin(), chunk.end());
+  TestRandom random(seed ^ 0xBA5E);
+  for (std::size_t i = 0; i * element_bytes < base.size(); ++i) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, base.data() + i * element_bytes, element_bytes);
+    switch (kind) {
+      case BaseKind::none:
+      case BaseKind::equal: break;
+      case BaseKind::sparse:
+        if (random.below(64) == 0) bits ^= 1 + random.below(255);
+        break;
+      case BaseKind::near:
+        if (random.below(2) == 0) bits += random.below(7) - 3;
+        break;
+      case BaseKind::unrelated: bits = random.next(); break;
+      case BaseKind::inverted: bits = ~bits; break;
+    }
+    std::memcpy(base.data() + i * element_bytes, &bits, element_bytes);
+  }
+  return base;
+}
+
+GuardedBuffer::GuardedBuffer(std::size_t size, std::byte fill)
+    : before_(kAddressSanitizer ? 1 : 65),
+      size_(size),
+      after_(kAddressSanitizer ? 0 : 64),
+      memory_(new std::byte[before_ + size_ + after_]) {
+  std::fill_n(memory_.get(), before_ + size_ + after_, kCanary);
+  std::fill_n(memory_.get() + before_, size_, fill);
+}
+
+GuardedBuffer::GuardedBuffer(ConstByteSpan contents) : GuardedBuffer(contents.size()) {
+  std::copy(contents.begin(), contents.end(), span().begin());
+}
+
+bool GuardedBuffer::intact() const noexcept {
+  const auto is_canary = [](std::byte byte) { return byte == kCanary; };
+  const std::byte* end = memory_.get() + before_ + size_;
+  return std::all_of(memory_.get(), memory_.get() + before_, is_canary) && std::all_of(end, end + after_, is_canary);
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,85 @@
+// Encoding and decoding one chunk in guarded memory.
+#include "codec/coding_testing.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace bitsnap::codec {
+
+TestSurroundings::TestSurroundings(const TestChunk& chunk)
+    : base_(ConstByteSpan(chunk.base)),
+      inputs_{Input{.kind = chunk.kind, .dtype = chunk.dtype, .bytes = base_.span()}},
+      context_{.dtype = chunk.dtype,
+               .elements = chunk.elements(),
+               .inputs = {inputs_.data(), chunk.base.empty() ? 0U : 1U},
+               .parameters = {}} {}
+
+bool accepts(const Decoder& decoder, const TestChunk& chunk) {
+  const TestSurroundings surroundings(chunk);
+  return decoder.accepts(chunk.dtype, surroundings.context().inputs);
+}
+
+std::optional<std::vector<std::byte>> encode_test_chunk(const Encoder& encoder, const TestChunk& chunk,
+                                                        Scratch& scratch) {
+  const TestSurroundings surroundings(chunk);
+  GuardedBuffer data{ConstByteSpan(chunk.data)};
+  GuardedBuffer out(encoder.max_encoded_size(chunk.dtype, chunk.elements()));
+  const auto size = encoder.encode(data.span(), surroundings.context(), out.span(), scratch);
+  EXPECT_TRUE(out.intact()) << "the encoder wrote beyond max_encoded_size";
+  EXPECT_TRUE(data.intact() && surroundings.intact()) << "the encoder wrote to what it reads";
+  if (!size) {
+    ADD_FAILURE() << size.error().message();
+    return std::nullopt;
+  }
+  if (!*size) return std::nullopt;
+  EXPECT_LE(**size, chunk.data.size()) << "longer than raw";
+  EXPECT_LE(**size, out.span().size());
+  const ByteSpan payload = out.span().first(std::min(**size, out.span().size()));
+  return std::vector<std::byte>(payload.begin(), payload.end());
+}
+
+Result<std::vector<std::byte>> decode_test_chunk(const Decoder& decoder, ConstByteSpan payload, const TestChunk& chunk,
+                                                 Scratch& scratch) {
+  const TestSurroundings surroundings(chunk);
+  GuardedBuffer guarded_payload{payload};
+  GuardedBuffer first(chunk.data.size(), std::byte{0x00});
+  GuardedBuffer second(chunk.data.size(), std::byte{0xFF});
+  for (GuardedBuffer* out : {&first, &second}) {
+    const Result<void> decoded = decoder.decode(guarded_payload.span(), surroundings.context(), out->span(), scratch);
+    EXPECT_TRUE(out->intact()) << "the decoder wrote beyond its output";
+    EXPECT_TRUE(guarded_payload.intact() && surroundings.intact()) << "the decoder wrote to what it reads";
+    if (!decoded) return tl::unexpected(decoded.error());
+  }
+  const ByteSpan bytes = first.span();
+  EXPECT_TRUE(std::ranges::equal(bytes, second.span())) << "a byte of the output was never written";
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
+std::vector<std::byte> hex_bytes(std::string_view text) {
+  std::vector<std::byte> bytes;
+  unsigned value = 0;
+  int digits = 0;
+  for (const char c : text) {
+    if (c == ' ') continue;
+    value = value * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+    if (++digits == 2) {
+      bytes.push_back(static_cast<std::byte>(value));
+      value = 0;
+      digits = 0;
+    }
+  }
+  return bytes;
+}
+
+std::vector<std::byte> elements_of(DType dtype, std::initializer_list<std::uint64_t> elements) {
+  std::vector<std::byte> bytes;
+  for (const std::uint64_t element : elements) {
+    for (std::size_t k = 0; k < element_size(dtype); ++k) {
+      bytes.push_back(static_cast<std::byte>(element >> (8 * k) & 0xFF));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,318 @@
+// What every registered codec owes, whatever it does: it is found here by its registration and needs no code of its
+// own.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <string>
+#include <thread>
+
+#include <bitsnap/cpu.hpp>
+#include <bitsnap/tensor.hpp>
+
+#include "codec/coding_testing.hpp"
+#include "codec/registry.hpp"
+#include "codec/registry_encode.hpp"
+#include "codec/trained_like_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr std::size_t kSmallLengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000};
+constexpr std::size_t kLargeLengths[] = {4097, 65535, 65536, 65537, 131072, kChunkElements - 1, kChunkElements};
+
+template <typename T>
+std::string message_of(const Result<T>& result) {
+  return result ? std::string() : result.error().message();
+}
+
+std::vector<CpuLevel> levels() {
+  std::vector<CpuLevel> found;
+  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
+    if (level <= detected_cpu_level()) found.push_back(level);
+  }
+  return found;
+}
+
+TestChunk make_test_chunk(Pattern pattern, BaseKind base, DType dtype, std::size_t elements,
+                          InputKind kind = InputKind::base) {
+  const std::uint64_t seed = elements * 31 + static_cast<std::uint64_t>(pattern);
+  TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, elements, seed), .base = {}, .kind = kind};
+  chunk.base = make_base(base, chunk.data, element_size(dtype), seed);
+  return chunk;
+}
+
+std::string describe(Pattern pattern, BaseKind base, DType dtype, std::size_t elements) {
+  return std::to_string(elements) + " elements of " + std::string(dtype_name(dtype)) + ", " +
+         std::string(pattern_name(pattern)) + ", base " + std::string(base_kind_name(base));
+}
+
+class CodecConformance : public testing::TestWithParam<const Encoder*> {
+ protected:
+  ~CodecConformance() override { force_cpu_level(detected_cpu_level()); }
+
+  const Encoder& encoder() const { return *GetParam(); }
+  const Decoder& decoder() const { return GetParam()->decoder(); }
+
+  // Calls `body` with every chunk of these that the codec takes.
+  template <typename Body>
+  void for_each_chunk(std::span<const std::size_t> lengths, std::span<const Pattern> patterns,
+                      std::span<const BaseKind> bases, std::span<const DType> dtypes, Body&& body) {
+    for (const DType dtype : dtypes) {
+      for (const BaseKind base : bases) {
+        for (const InputKind kind : {InputKind::base, InputKind::peer}) {
+          if (base == BaseKind::none && kind == InputKind::peer) continue;
+          if (!accepts(decoder(), make_test_chunk(Pattern::zeros, base, dtype, 1, kind))) continue;
+          for (const std::size_t length : lengths) {
+            for (const Pattern pattern : patterns) {
+              SCOPED_TRACE(describe(pattern, base, dtype, length));
+              body(make_test_chunk(pattern, base, dtype, length, kind));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Encodes at every level, to the same bytes, and decodes these at every level, to the chunk.
+  void expect_round_trip_at_every_level(const TestChunk& chunk) {
+    std::optional<std::vector<std::byte>> payload;
+    for (const CpuLevel level : levels()) {
+      ASSERT_TRUE(force_cpu_level(level));
+      auto encoded = encode_test_chunk(encoder(), chunk, scratch_);
+      if (level == CpuLevel::scalar)
+        payload = std::move(encoded);
+      else
+        ASSERT_TRUE(encoded == payload) << "other bytes at level " << cpu_level_name(level);
+    }
+    if (!payload) return;
+    ++expressed_;
+    for (const CpuLevel level : levels()) {
+      ASSERT_TRUE(force_cpu_level(level));
+      const auto decoded = decode_test_chunk(decoder(), *payload, chunk, scratch_);
+      ASSERT_TRUE(decoded) << message_of(decoded) << " at level " << cpu_level_name(level);
+      ASSERT_TRUE(*decoded == chunk.data) << "not the chunk at level " << cpu_level_name(level);
+    }
+  }
+
+  Scratch scratch_;
+  std::size_t expressed_ = 0;
+};
+
+TEST_P(CodecConformance, RoundTripsSmallChunksOfEveryKindAtEveryCpuLevel) {
+  for_each_chunk(kSmallLengths, kAllPatterns, kAllBaseKinds, kAllDTypes,
+                 [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
+  EXPECT_GT(expressed_, 100U) << "the codec expressed next to nothing";
+}
+
+TEST_P(CodecConformance, RoundTripsLargeChunksOfEveryDtypeAtEveryCpuLevel) {
+  constexpr Pattern kPatterns[] = {Pattern::trained_like};
+  constexpr BaseKind kBases[] = {BaseKind::none, BaseKind::equal, BaseKind::near};
+  for_each_chunk(kLargeLengths, kPatterns, kBases, kAllDTypes,
+                 [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
+}
+
+TEST_P(CodecConformance, RoundTripsLargeChunksOfEveryPatternAtEveryCpuLevel) {
+  constexpr std::size_t kLengths[] = {65537, kChunkElements};
+  constexpr DType kDTypes[] = {DType::u8, DType::f8_e4m3, DType::f16, DType::bf16, DType::f32};
+  constexpr BaseKind kBases[] = {BaseKind::none, BaseKind::equal, BaseKind::sparse};
+  for_each_chunk(kLengths, kAllPatterns, kBases, kDTypes,
+                 [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
+  EXPECT_GT(expressed_, 5U) << "the codec expressed next to nothing";
+}
+
+// Runs `body` with the payloads of small chunks.
+constexpr std::size_t kFragileLengths[] = {1, 3, 9, 65, 600};
+constexpr Pattern kFragilePatterns[] = {Pattern::zeros, Pattern::trained_like, Pattern::non_negative, Pattern::ramp};
+constexpr BaseKind kFragileBases[] = {BaseKind::none, BaseKind::equal, BaseKind::sparse};
+
+bool blames_the_data(const Error& error) {
+  return error.kind() == ErrorKind::corrupt || error.kind() == ErrorKind::truncated;
+}
+
+TEST_P(CodecConformance, RejectsEveryTruncation) {
+  for_each_chunk(kFragileLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
+    const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    if (!payload) return;
+    for (std::size_t size = 0; size < payload->size(); ++size) {
+      const auto decoded = decode_test_chunk(decoder(), ConstByteSpan(*payload).first(size), chunk, scratch_);
+      ASSERT_FALSE(decoded) << "cut to " << size << " of " << payload->size() << " bytes";
+      ASSERT_TRUE(blames_the_data(decoded.error())) << message_of(decoded);
+      ASSERT_FALSE(decoded.error().message().empty());
+    }
+  });
+}
+
+TEST_P(CodecConformance, RejectsTrailingBytes) {
+  for_each_chunk(kFragileLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
+    auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    if (!payload) return;
+    for (const std::byte trailing : {std::byte{0x00}, std::byte{0x5A}, std::byte{0xFF}}) {
+      for (const std::size_t count : {1U, 2U, 4U, 100U}) {
+        std::vector<std::byte> longer = *payload;
+        longer.insert(longer.end(), count, trailing);
+        const auto decoded = decode_test_chunk(decoder(), longer, chunk, scratch_);
+        ASSERT_FALSE(decoded) << count << " trailing bytes";
+        ASSERT_EQ(decoded.error().kind(), ErrorKind::corrupt) << message_of(decoded);
+      }
+    }
+    std::vector<std::byte> twice = *payload;
+    twice.insert(twice.end(), payload->begin(), payload->end());
+    if (!payload->empty()) {
+      ASSERT_FALSE(decode_test_chunk(decoder(), twice, chunk, scratch_)) << "the payload, twice";
+    }
+  });
+}
+
+TEST_P(CodecConformance, SurvivesEveryFlippedByte) {
+  for_each_chunk(kFragileLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
+    const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    if (!payload) return;
+    std::vector<std::byte> damaged = *payload;
+    for (std::byte& byte : damaged) {
+      const std::byte good = byte;
+      for (const std::byte flip : {std::byte{0x01}, std::byte{0x80}, std::byte{0xFF}}) {
+        byte = good ^ flip;
+        const auto decoded = decode_test_chunk(decoder(), damaged, chunk, scratch_);
+        ASSERT_TRUE(decoded || blames_the_data(decoded.error())) << message_of(decoded);
+      }
+      byte = good;
+    }
+  });
+}
+
+TEST_P(CodecConformance, SurvivesRandomPayloadsAndDamageToLargeOnes) {
+  TestRandom random(1);
+  constexpr std::size_t kLengths[] = {65537};
+  constexpr Pattern kPatterns[] = {Pattern::trained_like, Pattern::zeros};
+  constexpr DType kDTypes[] = {DType::u8, DType::bf16, DType::f32};
+  for_each_chunk(kLengths, kPatterns, kFragileBases, kDTypes, [&](const TestChunk& chunk) {
+    std::vector<std::byte> noise(random.below(chunk.data.size()));
+    for (std::byte& byte : noise) byte = static_cast<std::byte>(random.next());
+    const auto of_noise = decode_test_chunk(decoder(), noise, chunk, scratch_);
+    ASSERT_TRUE(of_noise || blames_the_data(of_noise.error())) << message_of(of_noise);
+    const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    if (!payload || payload->empty()) return;
+    for (int round = 0; round < 40; ++round) {
+      std::vector<std::byte> damaged = *payload;
+      // Half of the damage falls near the front, where headers and tables are.
+      const std::size_t reach = round % 2 == 0 ? damaged.size() : std::min<std::size_t>(damaged.size(), 300);
+      for (std::uint64_t hits = 1 + random.below(4); hits > 0; --hits) {
+        damaged[random.below(reach)] = static_cast<std::byte>(random.next());
+      }
+      const auto decoded = decode_test_chunk(decoder(), damaged, chunk, scratch_);
+      ASSERT_TRUE(decoded || blames_the_data(decoded.error())) << message_of(decoded);
+    }
+  });
+}
+
+TEST_P(CodecConformance, WritesTheSameBytesWhateverTheScratchHeldBefore) {
+  constexpr std::size_t kLengths[] = {65, 70000};
+  for_each_chunk(kLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
+    std::optional<std::vector<std::byte>> payloads[2];
+    for (const int dirt : {0x00, 0xFF}) {
+      Scratch dirty;
+      {
+        const Scratch::Frame frame(dirty);
+        auto memory = dirty.take(std::size_t{4} << 20);
+        ASSERT_TRUE(memory);
+        std::ranges::fill(*memory, static_cast<std::byte>(dirt));
+      }
+      payloads[dirt & 1] = encode_test_chunk(encoder(), chunk, dirty);
+    }
+    ASSERT_TRUE(payloads[0] == payloads[1]);
+  });
+}
+
+TEST_P(CodecConformance, WritesTheSameBytesFromSeveralThreadsAtOnce) {
+  std::vector<TestChunk> chunks;
+  std::vector<std::optional<std::vector<std::byte>>> expected;
+  constexpr std::size_t kLengths[] = {1000, 66000};
+  constexpr DType kDTypes[] = {DType::u8, DType::bf16, DType::f32, DType::i64};
+  for_each_chunk(kLengths, kFragilePatterns, kFragileBases, kDTypes, [&](const TestChunk& chunk) {
+    chunks.push_back(chunk);
+    expected.push_back(encode_test_chunk(encoder(), chunk, scratch_));
+  });
+  ASSERT_FALSE(chunks.empty());
+  std::vector<std::size_t> wrong(4, 0);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      Scratch scratch;
+      for (std::size_t i = 0; i < chunks.size(); ++i) {
+        const std::size_t at = (i + t * 7) % chunks.size();
+        const auto payload = encode_test_chunk(encoder(), chunks[at], scratch);
+        if (payload != expected[at]) ++wrong[t];
+        if (!payload) continue;
+        const auto decoded = decode_test_chunk(decoder(), *payload, chunks[at], scratch);
+        if (!decoded || *decoded != chunks[at].data) ++wrong[t];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::size_t>(wrong.size(), 0));
+}
+
+TEST_P(CodecConformance, EstimatesAChunkThatIsItsOwnSampleExactly) {
+  constexpr std::size_t kLengths[] = {9, 1000, 66000};
+  for_each_chunk(kLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
+    const TestSurroundings surroundings(chunk);
+    const auto estimate = encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_);
+    ASSERT_TRUE(estimate) << estimate.error().message();
+    const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    ASSERT_EQ(estimate->has_value(), payload.has_value());
+    if (!payload) return;
+    ASSERT_EQ((*estimate)->payload_bytes, payload->size());
+    ASSERT_TRUE(decoder().check_parameters((*estimate)->parameters));
+  });
+}
+
+TEST_P(CodecConformance, AcceptsNoMoreInputsThanItCanHave) {
+  const Input input{.kind = InputKind::base, .dtype = DType::f32, .bytes = {}};
+  const std::vector<Input> too_many(kMaxInputs + 1, input);
+  EXPECT_FALSE(decoder().accepts(DType::f32, too_many));
+}
+
+TEST_P(CodecConformance, RejectsParametersThatAreNotItsOwn) {
+  EXPECT_TRUE(decoder().check_parameters({}));
+  std::vector<std::byte> junk(257, std::byte{0xEE});
+  for (const std::size_t size : {1U, 8U, 257U}) {
+    const auto checked = decoder().check_parameters(ConstByteSpan(junk).first(size));
+    ASSERT_FALSE(checked);
+    EXPECT_EQ(checked.error().kind(), ErrorKind::corrupt);
+  }
+}
+
+TEST_P(CodecConformance, RoundTripsWhateverPropertyTestingFinds) {
+  const bool holds = rc::check("decode(encode(x, inputs), inputs) == x", [&] {
+    const DType dtype = *rc::gen::elementOf(std::vector<DType>(kAllDTypes.begin(), kAllDTypes.end()));
+    const std::size_t width = element_size(dtype);
+    const auto elements = *rc::gen::inRange<std::size_t>(1, 400);
+    // Few distinct bytes, so that runs and skewed planes come up.
+    const auto alphabet = *rc::gen::nonEmpty(rc::gen::arbitrary<std::vector<std::uint8_t>>());
+    const auto picks =
+        *rc::gen::container<std::vector<std::uint16_t>>(elements * width, rc::gen::arbitrary<std::uint16_t>());
+    TestChunk chunk{.dtype = dtype, .data = {}, .base = {}};
+    for (const std::uint16_t pick : picks) chunk.data.push_back(std::byte{alphabet[pick % alphabet.size()]});
+    if (*rc::gen::arbitrary<bool>() || !accepts(decoder(), chunk)) {
+      chunk.base = chunk.data;
+      const auto changes = *rc::gen::container<std::vector<std::uint16_t>>(rc::gen::arbitrary<std::uint16_t>());
+      for (const std::uint16_t change : changes) {
+        chunk.base[change % chunk.base.size()] ^= static_cast<std::byte>(change >> 8);
+      }
+    }
+    RC_PRE(accepts(decoder(), chunk));
+    const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
+    if (!payload) return;
+    const auto decoded = decode_test_chunk(decoder(), *payload, chunk, scratch_);
+    RC_ASSERT(decoded.has_value());
+    RC_ASSERT(*decoded == chunk.data);
+  });
+  EXPECT_TRUE(holds);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodecConformance, testing::ValuesIn(all_encoders().begin(), all_encoders().end()),
+                         [](const auto& one) { return std::string(one.param->decoder().name()); });
+
+}  // namespace
+}  // namespace bitsnap::codec
