@@ -48,7 +48,7 @@ class IncludeLaw(unittest.TestCase):
             "a test does": ("src/base/up_test.cpp", '#include "codec/decoder.hpp"', "lies below"),
             "interop is a floor": ("src/record/up.cpp", '#include "interop/x.hpp"', "lies below"),
             "reading includes encoding": ("src/restore/up.cpp", '#include "codec/encoder.hpp"', "what writes"),
-            "a decoder includes its encoder": ("src/codec/x_decode.cpp", '#include "codec/x_encode.hpp"', "what writes"),
+            "a decoder includes an encoder": ("src/codec/x_decode.cpp", '#include "codec/x_encode.hpp"', "what writes"),
             "reading includes policy": ("src/restore/up.cpp", '#include "plan/planner.hpp"', "lies below"),
             "a testing header in the library": ("src/plan/p.cpp", '#include "codec/kit_testing.hpp"', "made for tests"),
             "a header without its floor": ("src/base/near.cpp", '#include "bytes.hpp"', "floor/header.hpp"),

@@ -22,7 +22,6 @@ std::uint64_t hash64(ConstByteSpan bytes) noexcept {
 }
 
 Hasher128::Hasher128() { XXH3_128bits_reset(::new (state_.data()) XXH3_state_t); }
-Hasher128::~Hasher128() = default;
 
 void Hasher128::update(ConstByteSpan bytes) noexcept {
   XXH3_128bits_update(reinterpret_cast<XXH3_state_t*>(state_.data()), bytes.data(), bytes.size());

@@ -22,7 +22,7 @@ struct Hash128 {
 class Hasher128 {
  public:
   Hasher128();
-  ~Hasher128();
+  ~Hasher128() = default;
   Hasher128(const Hasher128&) = delete;
   Hasher128& operator=(const Hasher128&) = delete;
 
