@@ -1,0 +1,220 @@
+// Speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, beside memcpy in the same run.
+//
+//   codec_benchmark [--corpus=FILE,DTYPE[,BASE_FILE]]... [google-benchmark options]
+//
+// Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
+// size. Without any, bf16 and f32 numbers shaped like trained weights stand in for them, and a base that differs in one
+// element of 64. Bytes per second are those of the decoded chunks; `ratio` is decoded size over payload size, where a
+// chunk that the codec cannot express counts as raw; a codec that expresses none is left out.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <bitsnap/tensor.hpp>
+
+#include "codec/registry_encode.hpp"
+#include "codec/trained_like_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+struct Corpus {
+  std::string name;
+  DType dtype = DType::opaque;
+  std::vector<std::byte> data;
+  std::vector<std::byte> base;  // empty: none
+
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return kChunkElements * element_size(dtype); }
+  [[nodiscard]] std::size_t chunks() const noexcept { return (data.size() + chunk_bytes() - 1) / chunk_bytes(); }
+  [[nodiscard]] ConstByteSpan chunk(std::size_t i, const std::vector<std::byte>& of) const noexcept {
+    const std::size_t begin = i * chunk_bytes();
+    return ConstByteSpan(of).subspan(begin, std::min(chunk_bytes(), of.size() - begin));
+  }
+};
+
+// All chunks of a corpus as one codec encodes them, in memory that is touched before anything is measured.
+class Coding {
+ public:
+  Coding(const Corpus& corpus, const Encoder& encoder, bool with_base)
+      : corpus_(corpus),
+        encoder_(encoder),
+        with_base_(with_base),
+        room_(encoder.max_encoded_size(corpus.dtype, kChunkElements)),
+        payloads_(room_ * corpus.chunks()),
+        sizes_(corpus.chunks()),
+        out_(corpus.data.size()) {}
+
+  // Whether any chunk could be expressed; exits on an error, which would make the numbers meaningless.
+  bool encode() {
+    bool any = false;
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      const ConstByteSpan data = corpus_.chunk(i, corpus_.data);
+      const Surroundings around(*this, i);
+      auto size = encoder_.encode(data, around.context, ByteSpan(payloads_).subspan(i * room_, room_), scratch_);
+      if (!size) give_up(size.error());
+      sizes_[i] = *size;
+      any = any || size->has_value();
+    }
+    return any;
+  }
+
+  void decode() {
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      if (!sizes_[i]) continue;
+      const Surroundings around(*this, i);
+      const ByteSpan out = ByteSpan(out_).subspan(i * corpus_.chunk_bytes(), around.context.size_bytes());
+      const auto decoded = encoder_.decoder().decode(ConstByteSpan(payloads_).subspan(i * room_, *sizes_[i]),
+                                                     around.context, out, scratch_);
+      if (!decoded) give_up(decoded.error());
+    }
+  }
+
+  [[nodiscard]] double ratio() const noexcept {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      total += sizes_[i].value_or(corpus_.chunk(i, corpus_.data).size());
+    }
+    return static_cast<double>(corpus_.data.size()) / static_cast<double>(std::max<std::size_t>(total, 1));
+  }
+
+  [[nodiscard]] const Corpus& corpus() const noexcept { return corpus_; }
+
+ private:
+  struct Surroundings {
+    Surroundings(const Coding& coding, std::size_t i)
+        : input{.kind = InputKind::base, .dtype = coding.corpus_.dtype, .bytes = {}} {
+      if (coding.with_base_) input.bytes = coding.corpus_.chunk(i, coding.corpus_.base);
+      context = {.dtype = coding.corpus_.dtype,
+                 .elements = coding.corpus_.chunk(i, coding.corpus_.data).size() / element_size(coding.corpus_.dtype),
+                 .inputs = {&input, coding.with_base_ ? 1U : 0U},
+                 .parameters = {}};
+    }
+    Input input;
+    ChunkContext context;
+  };
+
+  [[noreturn]] static void give_up(const Error& error) {
+    std::fprintf(stderr, "codec_benchmark: %s\n", error.message().c_str());
+    std::exit(1);
+  }
+
+  const Corpus& corpus_;
+  const Encoder& encoder_;
+  bool with_base_;
+  std::size_t room_;
+  std::vector<std::byte> payloads_;
+  std::vector<std::optional<std::size_t>> sizes_;
+  std::vector<std::byte> out_;
+  Scratch scratch_;
+};
+
+void report(benchmark::State& state, const Corpus& corpus) {
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) *
+                          static_cast<std::int64_t>(corpus.data.size()));
+}
+
+void register_memcpy(const Corpus& corpus) {
+  benchmark::RegisterBenchmark((corpus.name + "/memcpy").c_str(), [&corpus](benchmark::State& state) {
+    std::vector<std::byte> out(corpus.data.size());
+    for ([[maybe_unused]] auto _ : state) {
+      for (std::size_t i = 0; i < corpus.chunks(); ++i) {
+        const ConstByteSpan data = corpus.chunk(i, corpus.data);
+        std::memcpy(out.data() + i * corpus.chunk_bytes(), data.data(), data.size());
+      }
+      benchmark::ClobberMemory();
+    }
+    report(state, corpus);
+  });
+}
+
+void register_codec(const Corpus& corpus, const Encoder& encoder, bool with_base) {
+  const Input base{.kind = InputKind::base, .dtype = corpus.dtype, .bytes = {}};
+  if (!encoder.decoder().accepts(corpus.dtype, {&base, with_base ? 1U : 0U})) return;
+  const auto coding = std::make_shared<Coding>(corpus, encoder, with_base);
+  if (!coding->encode()) return;
+  const std::string name = corpus.name + "/" + std::string(encoder.decoder().name()) + (with_base ? "_of_base" : "");
+  benchmark::RegisterBenchmark((name + "/encode").c_str(), [coding](benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) coding->encode();
+    report(state, coding->corpus());
+    state.counters["ratio"] = coding->ratio();
+  });
+  benchmark::RegisterBenchmark((name + "/decode").c_str(), [coding](benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) coding->decode();
+    report(state, coding->corpus());
+  });
+}
+
+Corpus synthetic(DType dtype) {
+  Corpus corpus{.name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}};
+  corpus.data.resize(std::size_t{32} << 20);
+  fill_trained_like(dtype, corpus.data, 1);
+  corpus.base = corpus.data;
+  for (std::size_t i = 0; i < corpus.base.size(); i += 64 * element_size(dtype)) corpus.base[i] ^= std::byte{1};
+  return corpus;
+}
+
+bool read_file(const std::string& path, std::vector<std::byte>& bytes) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const ConstByteSpan read = std::as_bytes(std::span(text));
+  bytes.assign(read.begin(), read.end());
+  return !bytes.empty();
+}
+
+// "FILE,DTYPE[,BASE_FILE]"
+bool read_corpus(const std::string& argument, Corpus& corpus) {
+  const std::size_t first = argument.find(',');
+  if (first == std::string::npos) return false;
+  const std::size_t second = std::min(argument.find(',', first + 1), argument.size());
+  corpus.dtype = dtype_from_name(argument.substr(first + 1, second - first - 1));
+  const std::string path = argument.substr(0, first);
+  corpus.name = path.substr(path.find_last_of('/') + 1);
+  if (corpus.dtype == DType::opaque || !read_file(path, corpus.data)) return false;
+  if (corpus.data.size() % element_size(corpus.dtype) != 0) return false;
+  if (second == argument.size()) return true;
+  return read_file(argument.substr(second + 1), corpus.base) && corpus.base.size() == corpus.data.size();
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::unique_ptr<Corpus>> corpora;
+  std::vector<char*> others;
+  for (int i = 0; i < argc; ++i) {
+    constexpr std::string_view kFlag = "--corpus=";
+    if (!std::string_view(argv[i]).starts_with(kFlag)) {
+      others.push_back(argv[i]);
+      continue;
+    }
+    corpora.push_back(std::make_unique<Corpus>());
+    if (!read_corpus(argv[i] + kFlag.size(), *corpora.back())) {
+      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected FILE,DTYPE[,BASE_FILE]\n", argv[i]);
+      return 1;
+    }
+  }
+  int other_count = static_cast<int>(others.size());
+  benchmark::Initialize(&other_count, others.data());
+  if (benchmark::ReportUnrecognizedArguments(other_count, others.data())) return 1;
+  if (corpora.empty()) {
+    for (const DType dtype : {DType::bf16, DType::f32}) corpora.push_back(std::make_unique<Corpus>(synthetic(dtype)));
+  }
+  for (const auto& corpus : corpora) {
+    register_memcpy(*corpus);
+    for (const Encoder* encoder : all_encoders()) {
+      for (const bool with_base : {false, true}) {
+        if (!with_base || !corpus->base.empty()) register_codec(*corpus, *encoder, with_base);
+      }
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace bitsnap::codec
+
+int main(int argc, char** argv) { return bitsnap::codec::run(argc, argv); }
