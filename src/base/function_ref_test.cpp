@@ -11,18 +11,18 @@ namespace {
 
 int twice(int value) { return 2 * value; }
 
-int apply(FunctionRef<int(int)> function, int value) { return function(value); }
+int call_with(FunctionRef<int(int)> function, int value) { return function(value); }
 
 TEST(FunctionRef, CallsFunctionsLambdasAndFunctionObjects) {
   int calls = 0;
   const auto count = [&calls](int value) { return ++calls + value; };
   const std::function<int(int)> object = twice;
-  EXPECT_EQ(apply(twice, 4), 8);
-  EXPECT_EQ(apply(&twice, 5), 10);
-  EXPECT_EQ(apply(object, 6), 12);
-  EXPECT_EQ(apply(count, 10), 11);
-  EXPECT_EQ(apply(count, 10), 12);
-  EXPECT_EQ(apply([](int value) { return value - 1; }, 3), 2);
+  EXPECT_EQ(call_with(twice, 4), 8);
+  EXPECT_EQ(call_with(&twice, 5), 10);
+  EXPECT_EQ(call_with(object, 6), 12);
+  EXPECT_EQ(call_with(count, 10), 11);
+  EXPECT_EQ(call_with(count, 10), 12);
+  EXPECT_EQ(call_with([](int value) { return value - 1; }, 3), 2);
   EXPECT_EQ(calls, 2);
 }
 
