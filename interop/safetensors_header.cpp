@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ using Json = nlohmann::json;
 
 struct Entry {
   std::string name;
+  std::size_t position = 0;  // in the header
   std::optional<std::string> dtype;
   std::optional<std::vector<std::uint64_t>> shape;
   std::optional<std::vector<std::uint64_t>> offsets;
@@ -58,7 +60,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
       if (!in_metadata_) {
         if (entries.size() >= limits_.tensors) return stop(fmt::format("more than {} tensors", limits_.tensors));
         if (key.size() > limits_.name_bytes) return stop(fmt::format("a name of {} bytes", key.size()));
-        entries.push_back({key, {}, {}, {}});
+        entries.push_back({key, entries.size(), {}, {}, {}});
       }
       place_ = Place::top_value;
       return true;
@@ -182,9 +184,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   if (!Json::sax_parse(json, &handler)) {
     return fail(ErrorKind::corrupt, fmt::format("safetensors header: {}", handler.problem));
   }
-  std::ranges::stable_sort(handler.entries, {}, [](const Entry& entry) {
-    return entry.offsets && entry.offsets->size() == 2 ? std::pair((*entry.offsets)[0], (*entry.offsets)[1])
-                                                       : std::pair<std::uint64_t, std::uint64_t>(0, 0);
+  // Tensors without data begin where others do; they keep the order of the header.
+  std::ranges::sort(handler.entries, {}, [](const Entry& entry) {
+    const bool placed = entry.offsets && entry.offsets->size() == 2;
+    return std::tuple(placed ? (*entry.offsets)[0] : 0, placed ? (*entry.offsets)[1] : 0, entry.position);
   });
   SafetensorsHeader header;
   header.metadata = std::move(handler.metadata);

@@ -152,7 +152,7 @@ std::string StreamPlanner::reason() const {
   if (judged_ == 0) return text;
   std::vector<std::size_t> order(candidates_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, {}, [this](std::size_t i) { return estimate_totals_[i]; });
+  std::ranges::sort(order, {}, [this](std::size_t i) { return std::pair(estimate_totals_[i], i); });
   text += "; estimates:";
   for (const std::size_t i : order) {
     text += fmt::format(" {} {},", candidate_name(candidates_[i]), format_bytes(estimate_totals_[i]));

@@ -1,0 +1,106 @@
+// Tests of the fixed rules: who may compete, that the least estimate wins, and what the reason says.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "plan/planner.hpp"
+
+namespace bitsnap::plan {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::vector<std::string> names(const StreamPlanner& planner) {
+  std::vector<std::string> found;
+  for (const Candidate& candidate : planner.candidates()) {
+    found.push_back(std::string(candidate.encoder->decoder().name()) + (candidate.with_base ? "+base" : ""));
+  }
+  return found;
+}
+
+Bytes bf16_weights(std::size_t elements, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, 0.02F);
+  Bytes bytes(elements * 2);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const float value = normal(random);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    store_le<std::uint16_t>(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16U));
+  }
+  return bytes;
+}
+
+std::string chosen(const StreamPlanner& planner, ConstByteSpan data, ConstByteSpan base = {}) {
+  Scratch scratch;
+  const Choice choice = planner.choose(data, base, scratch).value();
+  if (choice.candidate.encoder == nullptr) return "raw";
+  return std::string(choice.candidate.encoder->decoder().name()) + (choice.candidate.with_base ? "+base" : "");
+}
+
+TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names({Policy::raw, DType::bf16, Role::weight, false, true}), Names());
+  EXPECT_EQ(names({Policy::lmc, DType::bf16, Role::weight, false, true}), (Names{"byte_group+base", "byte_group"}));
+  EXPECT_EQ(names({Policy::lmc, DType::f32, Role::exp_avg, false, false}), (Names{"byte_group"}));
+  EXPECT_EQ(names({Policy::bitsnap, DType::bf16, Role::weight, false, true}), (Names{"bitmask+base"}));
+  EXPECT_EQ(names({Policy::bitsnap, DType::bf16, Role::weight, false, false}), Names());
+  EXPECT_EQ(names({Policy::bitsnap, DType::f32, Role::exp_avg, false, true}), Names());
+  EXPECT_EQ(names({Policy::lossless, DType::u8, Role::other, true, true}), (Names{"zstd"}));
+  EXPECT_EQ(names({Policy::lossless, DType::i64, Role::other, false, false}), (Names{"byte_group", "zstd"}));
+  EXPECT_EQ(names({Policy::lossless, DType::bf16, Role::weight, false, true}),
+            (Names{"float_split", "byte_group+base", "bitmask+base", "byte_group", "zstd"}));
+}
+
+TEST(StreamPlanner, AsksForTheBaseOnlyWhereItIsOfUse) {
+  EXPECT_TRUE(StreamPlanner(Policy::lossless, DType::u8, Role::other, true, true).wants_base());
+  EXPECT_TRUE(StreamPlanner(Policy::lmc, DType::f32, Role::master, false, true).wants_base());
+  EXPECT_FALSE(StreamPlanner(Policy::lmc, DType::f32, Role::master, false, false).wants_base());
+  EXPECT_FALSE(StreamPlanner(Policy::raw, DType::f32, Role::master, false, true).wants_base());
+}
+
+TEST(StreamPlanner, TakesTheLeastEstimate) {
+  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
+  const Bytes weights = bf16_weights(kChunkElements, 1);
+  EXPECT_EQ(chosen(floats, weights), "float_split");
+  EXPECT_EQ(chosen(floats, weights, bf16_weights(kChunkElements, 2)), "float_split");
+  Bytes near = weights;
+  for (std::size_t i = 0; i < near.size(); i += 8) near[i] ^= std::byte{1};
+  EXPECT_EQ(chosen(floats, near, weights), "byte_group+base");
+
+  std::mt19937 random(3);
+  Bytes noise(kChunkElements);
+  for (auto& byte : noise) byte = static_cast<std::byte>(random());
+  EXPECT_EQ(chosen({Policy::lossless, DType::u8, Role::other, false, false}, noise), "raw");
+  Bytes repeating(kChunkElements);
+  for (std::size_t i = 0; i < repeating.size(); ++i) repeating[i] = static_cast<std::byte>((i * i) % 251);
+  EXPECT_EQ(chosen({Policy::lossless, DType::u8, Role::other, false, false}, repeating), "zstd");
+}
+
+TEST(StreamPlanner, ChoosesForSmallChunksToo) {
+  for (const std::size_t elements : {1U, 2U, 7U, 1000U, 32'768U, 32'769U}) {
+    const Bytes weights = bf16_weights(elements, 4);
+    const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, false);
+    Scratch scratch;
+    EXPECT_TRUE(planner.choose(weights, {}, scratch).has_value()) << elements;
+  }
+}
+
+TEST(StreamPlanner, GivesItsReason) {
+  StreamPlanner planner(Policy::lmc, DType::bf16, Role::weight, false, false);
+  Choice choice{planner.candidates()[0] /* byte_group */, {150'000}};
+  planner.note(choice, "byte_group", 200'000);
+  planner.note(choice, "byte_group", 200'000);
+  planner.note(Choice{}, "constant", 200'000);
+  EXPECT_EQ(planner.reason(), "byte_group 2/3, constant 1/3; estimates: byte_group 300.0 kB, raw 400.0 kB");
+  StreamPlanner raw(Policy::raw, DType::bf16, Role::weight, false, false);
+  raw.note(Choice{}, "raw", 100);
+  EXPECT_EQ(raw.reason(), "raw 1/1; the policy has nothing else for it");
+}
+
+}  // namespace
+}  // namespace bitsnap::plan
