@@ -1,0 +1,31 @@
+// The options that every sub-command takes.
+#include "cli/common_options.hpp"
+
+#include <cstdio>
+
+#include "cli/console.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr unsigned kMostThreads = 4096;
+
+}  // namespace
+
+std::optional<std::size_t> CommonOptions::table_width() const { return terminal_width(stdout); }
+
+void add_common_options(CLI::App& app, CommonOptions& options) {
+  app.add_option("-T,--threads", options.threads, "Threads to work with; 0: all that this process may use")
+      ->type_name("N")
+      ->check(CLI::Range(0U, kMostThreads))
+      ->group("Common options");
+  app.add_flag("-q,--quiet", options.quiet, "Say nothing but errors and what was asked for")->group("Common options");
+  app.add_flag("-v,--verbose", options.verbose, "Say more")->group("Common options");
+  app.add_flag("--json", options.json, "Print the result as JSON on standard output")->group("Common options");
+  app.add_option("--cpu-level", options.cpu_level, "Force the kernels' level: scalar, avx2 or avx512")
+      ->type_name("LEVEL")
+      ->group("");  // hidden: for tests and measurements
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,187 @@
+// `bitsnap compress`: a safetensors file into a snapshot, standalone or against a base.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/stored_sizes.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::uint32_t kLargestDepth = 32;  // of SaveOptions::max_depth
+
+struct CompressOptions {
+  std::string input;
+  std::string output;
+  std::vector<std::string> bases;  // the base, then where its own bases are looked for
+  std::string policy = "lossless";
+  std::uint32_t max_depth = SaveOptions{}.max_depth;
+  bool force = false;
+};
+
+struct CompressReport {
+  std::string input;
+  std::string output;
+  std::uint64_t input_bytes = 0;
+  double seconds = 0;
+  std::string policy;
+  std::shared_ptr<const Snapshot> base;
+  SaveSummary summary;
+};
+
+void print_report_json(const CompressReport& report) {
+  print_json({{"input", report.input},
+              {"output", report.output},
+              {"id", report.summary.id.to_hex()},
+              {"policy", report.policy},
+              {"base", report.base ? Json(report.base->id().to_hex()) : Json()},
+              {"input_bytes", report.input_bytes},
+              {"output_bytes", report.summary.stored_bytes},
+              {"tensor_bytes", report.summary.raw_bytes},
+              {"chunks", report.summary.chunks},
+              {"ratio", static_cast<double>(report.input_bytes) / static_cast<double>(report.summary.stored_bytes)},
+              {"seconds", report.seconds},
+              {"gbps", static_cast<double>(report.input_bytes) / report.seconds / 1e9}});
+}
+
+// The roles are read back from the file, so that they are what the file really says.
+Result<void> print_details(const CompressReport& report, const OpenOptions& open) {
+  print_note(fmt::format("id {}, policy {}, {}\n", report.summary.id.to_hex(), report.policy,
+                         format_plural(report.summary.chunks, "chunk")));
+  if (report.base) {
+    print_note(fmt::format("base {} ({})\n", report.base->id().to_hex(), printable(report.base->name())));
+  }
+  auto written = Snapshot::open(report.output, open);
+  if (!written) {
+    return tl::unexpected(std::move(written).error());
+  }
+  auto sizes = measure_sizes(**written);
+  if (!sizes) {
+    return tl::unexpected(std::move(sizes).error());
+  }
+  print_note(render_roles(**written, *sizes, std::nullopt));
+  return {};
+}
+
+Result<int> compress(const CompressOptions& options, const CommonOptions& common) {
+  const auto policy = policy_from_name(options.policy);
+  if (!policy) {
+    return fail(ErrorKind::invalid_argument, fmt::format("policy '{}' is not known", options.policy));
+  }
+  CompressReport report;
+  report.input = options.input;
+  report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
+  report.policy = policy_name(*policy);
+
+  auto kind = detect_file_kind(options.input);
+  if (!kind) {
+    return tl::unexpected(std::move(kind).error());
+  }
+  if (*kind != FileKind::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is {}, and `compress` takes safetensors files", options.input,
+                            *kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
+  }
+  std::vector<std::string> inputs = options.bases;
+  inputs.push_back(options.input);
+  if (auto checked = check_output(report.output, inputs, options.force); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
+
+  SaveOptions save;
+  OpenOptions open;
+  open.base_paths = options.bases;
+  if (!options.bases.empty()) {
+    auto base = Snapshot::open(options.bases.front(), open);
+    if (!base) {
+      return tl::unexpected(std::move(base).error());
+    }
+    report.base = *base;
+    if (auto checked = check_not_needed(report.output, **base); !checked) {
+      return tl::unexpected(std::move(checked).error());
+    }
+  }
+  auto input_bytes = file_size(options.input);
+  if (!input_bytes) {
+    return tl::unexpected(std::move(input_bytes).error());
+  }
+  report.input_bytes = *input_bytes;
+
+  const auto start = std::chrono::steady_clock::now();
+  auto state = open_safetensors(options.input);
+  if (!state) {
+    return tl::unexpected(std::move(state).error());
+  }
+  {
+    ProgressBar bar(file_name(options.input), !common.quiet);
+    save.policy = *policy;
+    save.base = report.base;
+    save.max_depth = options.max_depth;
+    save.overwrite = options.force;
+    save.threads = common.threads;
+    save.progress = bar.callback();
+    auto summary = save_snapshot(report.output, *state, save);
+    if (!summary) {
+      return tl::unexpected(std::move(summary).error());
+    }
+    report.summary = *summary;
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  if (common.json) {
+    print_report_json(report);
+  } else if (!common.quiet) {
+    print_note(fmt::format("{} : {} -> {}  ({}, {})  {}\n", printable(report.input), format_size(report.input_bytes),
+                           format_size(report.summary.stored_bytes),
+                           format_ratio(report.input_bytes, report.summary.stored_bytes),
+                           format_speed(report.input_bytes, report.seconds), printable(report.output)));
+    if (common.verbose) {
+      if (auto printed = print_details(report, open); !printed) {
+        return tl::unexpected(std::move(printed).error());
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_compress(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<CompressOptions>();
+  CLI::App* app = program.add_subcommand("compress", "Store a safetensors file as a snapshot");
+  app->add_option("input", options->input, "The safetensors file")->required()->type_name("IN.safetensors");
+  app->add_option("-o,--output", options->output, "Where to write; otherwise IN with the extension .bsnap")
+      ->type_name("OUT.bsnap");
+  app->add_option(
+         "--base", options->bases,
+         "Store what changed since this snapshot. Given again: files or folders where the base's own bases are "
+         "looked for, besides its own folder")
+      ->type_name("BASE.bsnap")
+      ->allow_extra_args(false);
+  app->add_option("--policy", options->policy,
+                  "lossless: the smallest of all codecs; lmc, bitsnap: the published methods; raw: as it is")
+      ->type_name("POLICY")
+      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}))
+      ->capture_default_str();
+  app->add_option("--max-depth", options->max_depth, "Longest chain of bases that reading a chunk may have to follow")
+      ->type_name("N")
+      ->check(CLI::Range(0U, kLargestDepth))
+      ->capture_default_str();
+  app->add_flag("-f,--force", options->force, "Overwrite the output");
+  return {app, [options, &common] { return compress(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

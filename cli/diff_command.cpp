@@ -1,0 +1,211 @@
+// `bitsnap diff`: how the tensors of two snapshots differ, on bits.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/value.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+struct DiffOptions {
+  std::string a;
+  std::string b;
+  std::vector<std::string> bases;
+};
+
+struct DiffReport {
+  std::vector<TensorDifference> tensors;
+  bool metadata_equal = true;
+  bool tree_equal = true;
+  std::uint64_t differing = 0;
+  std::uint64_t elements = 0;  // of tensors that could be compared
+  std::uint64_t changed = 0;
+  std::uint64_t largest_ulp = 0;
+
+  [[nodiscard]] bool equal() const noexcept { return differing == 0 && metadata_equal && tree_equal; }
+};
+
+std::string_view kind_name(TensorDifference::Kind kind) noexcept {
+  switch (kind) {
+    case TensorDifference::Kind::equal: return "equal";
+    case TensorDifference::Kind::changed: return "changed";
+    case TensorDifference::Kind::only_in_a: return "only_in_a";
+    case TensorDifference::Kind::only_in_b: return "only_in_b";
+    case TensorDifference::Kind::incomparable: return "incomparable";
+  }
+  return "unknown";
+}
+
+std::string describe(const TensorDifference& difference) {
+  switch (difference.kind) {
+    case TensorDifference::Kind::equal: return "equal";
+    case TensorDifference::Kind::changed: return "changed";
+    case TensorDifference::Kind::only_in_a: return "only in A";
+    case TensorDifference::Kind::only_in_b: return "only in B";
+    case TensorDifference::Kind::incomparable: return "other dtype or shape";
+  }
+  return "unknown";
+}
+
+Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const std::vector<std::string>& bases) {
+  auto kind = detect_file_kind(path);
+  if (!kind) {
+    return tl::unexpected(std::move(kind).error());
+  }
+  if (*kind == FileKind::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is a safetensors file, and `diff` compares snapshots; `bitsnap compress --policy raw` "
+                            "makes one of it",
+                            path));
+  }
+  OpenOptions open;
+  open.base_paths = bases;
+  return Snapshot::open(path, open);
+}
+
+bool trees_equal(const std::optional<Value>& a, const std::optional<Value>& b) {
+  if (!a || !b) {
+    return a.has_value() == b.has_value();
+  }
+  const auto text_a = serialize_value(*a);
+  const auto text_b = serialize_value(*b);
+  return text_a && text_b && *text_a == *text_b;
+}
+
+bool metadata_equal(const Snapshot& a, const Snapshot& b) {
+  auto entries_a = a.metadata();
+  auto entries_b = b.metadata();
+  std::sort(entries_a.begin(), entries_a.end());
+  std::sort(entries_b.begin(), entries_b.end());
+  return entries_a == entries_b;
+}
+
+void print_report_json(const Snapshot& a, const Snapshot& b, const DiffReport& report) {
+  const auto side = [](const Snapshot& snapshot) {
+    return Json{{"path", snapshot.name()}, {"id", snapshot.id().to_hex()}};
+  };
+  Json document = {{"equal", report.equal()}, {"a", side(a)}, {"b", side(b)}};
+  document["metadata_equal"] = report.metadata_equal;
+  document["tree_equal"] = report.tree_equal;
+  document["differing_tensors"] = report.differing;
+  document["elements"] = report.elements;
+  document["changed"] = report.changed;
+  document["largest_ulp"] = report.largest_ulp;
+  document["tensors"] = Json::array();
+  for (const TensorDifference& difference : report.tensors) {
+    Json tensor = {{"name", difference.name}, {"kind", kind_name(difference.kind)}};
+    tensor["elements"] = difference.elements;
+    if (difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed) {
+      tensor["changed"] = difference.changed;
+      tensor["changed_fraction"] =
+          difference.elements == 0 ? 0.0
+                                   : static_cast<double>(difference.changed) / static_cast<double>(difference.elements);
+      tensor["largest_ulp"] = difference.largest_ulp;
+    }
+    document["tensors"].push_back(std::move(tensor));
+  }
+  print_json(document);
+}
+
+void print_report(const DiffReport& report, const CommonOptions& common) {
+  std::string out;
+  if (!report.tensors.empty()) {
+    Table table({{"tensor", Align::left, Narrow::middle},
+                 {"elements", Align::right},
+                 {"difference"},
+                 {"changed", Align::right},
+                 {"largest ULP", Align::right}});
+    for (const TensorDifference& difference : report.tensors) {
+      const bool changed = difference.kind == TensorDifference::Kind::changed;
+      table.add_row({printable(difference.name), format_count(difference.elements), describe(difference),
+                     changed ? format_share(difference.changed, difference.elements) : "",
+                     changed ? format_count(difference.largest_ulp) : ""});
+    }
+    out = table.render(common.table_width()) + '\n';
+  }
+  if (report.equal()) {
+    out += fmt::format("equal: {}, {}\n", format_plural(report.tensors.size(), "tensor"),
+                       format_plural(report.elements, "element"));
+  } else {
+    out += fmt::format("{} of {} differ; {} of {} changed ({}), at most by {} ULP\n", format_count(report.differing),
+                       format_plural(report.tensors.size(), "tensor"), format_count(report.changed),
+                       format_plural(report.elements, "element"), format_share(report.changed, report.elements),
+                       format_count(report.largest_ulp));
+    out += report.metadata_equal ? "" : "the metadata differs\n";
+    out += report.tree_equal ? "" : "the values that travel with the tensors differ\n";
+  }
+  print_result(out);
+}
+
+Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
+  auto a = open_side(options.a, options.bases);
+  if (!a) {
+    return tl::unexpected(std::move(a).error());
+  }
+  auto b = open_side(options.b, options.bases);
+  if (!b) {
+    return tl::unexpected(std::move(b).error());
+  }
+  DiffReport report;
+  {
+    ProgressBar bar(file_name(options.a) + " " + file_name(options.b), !common.quiet);
+    RunOptions run;
+    run.threads = common.threads;
+    run.progress = bar.callback();
+    auto differences = compare(**a, **b, run);
+    if (!differences) {
+      return tl::unexpected(std::move(differences).error());
+    }
+    report.tensors = std::move(*differences);
+  }
+  report.metadata_equal = metadata_equal(**a, **b);
+  report.tree_equal = trees_equal((*a)->tree(), (*b)->tree());
+  for (const TensorDifference& difference : report.tensors) {
+    report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
+    if (difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed) {
+      report.elements += difference.elements;
+      report.changed += difference.changed;
+      report.largest_ulp = std::max(report.largest_ulp, difference.largest_ulp);
+    }
+  }
+  if (common.json) {
+    print_report_json(**a, **b, report);
+  } else if (!common.quiet) {
+    print_report(report, common);
+  }
+  return report.equal() ? kExitOk : kExitDiffer;
+}
+
+}  // namespace
+
+Command add_diff(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<DiffOptions>();
+  CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, on bits");
+  app->add_option("a", options->a, "A snapshot")->required()->type_name("A");
+  app->add_option("b", options->b, "Another one")->required()->type_name("B");
+  app->add_option("--base", options->bases, "A snapshot, or a folder of them, that A or B may depend on")
+      ->type_name("BASE.bsnap")
+      ->allow_extra_args(false);
+  app->footer(
+      "The exit status is 0 where they are equal and 1 where they differ; -q prints nothing.\n"
+      "ULP: the distance in representable values between the two elements that lie farthest apart.");
+  return {app, [options, &common] { return diff(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

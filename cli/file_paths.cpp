@@ -1,0 +1,71 @@
+// Names of output files.
+#include "cli/file_paths.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace bitsnap::cli {
+
+namespace fs = std::filesystem;
+
+std::string replace_extension(const std::string& path, std::string_view from, std::string_view to) {
+  if (path.size() > from.size() && path.ends_with(from)) {
+    return path.substr(0, path.size() - from.size()).append(to);
+  }
+  return path + std::string(to);
+}
+
+std::string file_name(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  return name.empty() ? path : name;
+}
+
+Result<std::uint64_t> file_size(const std::string& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) {
+    return fail(ErrorKind::io, fmt::format("{}: cannot find its size: {}", path, error.message()));
+  }
+  return size;
+}
+
+Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(output, error);
+  if (!fs::exists(status)) {
+    return {};
+  }
+  if (fs::is_directory(status)) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: is a directory; name the output file with -o", output));
+  }
+  for (const std::string& input : inputs) {
+    if (fs::equivalent(output, input, error)) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: is an input of this command; choose another output with -o", output));
+    }
+  }
+  if (!overwrite) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: exists already; -f overwrites it, -o names another output", output));
+  }
+  return {};
+}
+
+Result<void> check_not_needed(const std::string& output, const Snapshot& base) {
+  const auto id = peek_snapshot_id(output);
+  if (!id) {
+    return {};  // nothing there, or nothing that could be a base
+  }
+  const auto bases = base.bases();
+  if (*id == base.id() ||
+      std::any_of(bases.begin(), bases.end(), [&](const BaseReference& reference) { return reference.id == *id; })) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: the base {} needs it, so it cannot be overwritten", output, base.name()));
+  }
+  return {};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,33 @@
+// Names of output files, and the rule that no output replaces something that it is made from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+
+namespace bitsnap::cli {
+
+[[nodiscard]] inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
+  return tl::unexpected<Error>(Error(kind, std::move(message)));
+}
+
+// `path` with the extension `from` replaced by `to`; without that extension, `to` is added.
+[[nodiscard]] std::string replace_extension(const std::string& path, std::string_view from, std::string_view to);
+
+// The last part of a path, for messages and labels.
+[[nodiscard]] std::string file_name(const std::string& path);
+
+[[nodiscard]] Result<std::uint64_t> file_size(const std::string& path);
+
+// Held before anything is written: an existing output needs `overwrite`, and must be none of the files in `inputs`.
+[[nodiscard]] Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs,
+                                        bool overwrite);
+
+// An output that is to be replaced must not be a snapshot that `base`, which is going to be depended on, needs itself.
+[[nodiscard]] Result<void> check_not_needed(const std::string& output, const Snapshot& base);
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,332 @@
+// `bitsnap inspect`: what a snapshot or a safetensors file holds, and what each tensor costs. Decodes nothing.
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/version.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/stored_sizes.hpp"
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::size_t kMetadataWidth = 100;
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+void add_line(std::string& out, std::string_view title, std::string_view text) {
+  out += fmt::format("{:<10} {}\n", title, text);
+}
+
+void add_metadata(std::string& out, const Metadata& metadata, bool whole) {
+  for (const auto& [key, value] : metadata) {
+    const std::string line = fmt::format("{} = {}", printable(key), printable(value));
+    add_line(out, "metadata", whole ? line : elide_end(line, kMetadataWidth));
+  }
+}
+
+Json metadata_json(const Metadata& metadata) {
+  Json object = Json::object();
+  for (const auto& [key, value] : metadata) {
+    object[key] = value;
+  }
+  return object;
+}
+
+Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
+  return stored_bytes == 0 ? Json() : Json(static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes));
+}
+
+// ---- snapshots as JSON
+
+Json chunks_json(const Snapshot& snapshot, std::size_t stream) {
+  Json chunks = Json::array();
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    const auto info = snapshot.chunk_info(stream, i);
+    if (!info) {
+      continue;  // measure_sizes() has asked for each of them before
+    }
+    chunks.push_back({{"codec", info->codec},
+                      {"codec_id", info->codec_id},
+                      {"uses_base", info->uses_base},
+                      {"depth", info->depth},
+                      {"offset", info->offset},
+                      {"raw_bytes", info->raw_bytes},
+                      {"stored_bytes", info->stored_bytes},
+                      {"stored_hash", fmt::format("{:016x}", info->stored_hash)},
+                      {"decoded_hash", fmt::format("{:016x}", info->decoded_hash)}});
+  }
+  return chunks;
+}
+
+void add_stream(Json& object, const Snapshot& snapshot, std::size_t stream, const StreamSizes& sizes,
+                bool with_chunks) {
+  object["stored_bytes"] = sizes.stored_bytes;
+  object["ratio"] = ratio_json(sizes.raw_bytes, sizes.stored_bytes);
+  object["codec"] = sizes.codec();
+  object["codecs"] = sizes.codecs;
+  object["depth"] = sizes.depth;
+  object["reason"] = snapshot.reason(stream);
+  if (with_chunks) {
+    object["chunks"] = chunks_json(snapshot, stream);
+  }
+}
+
+Json role_json(const RoleSizes& role) {
+  return {{"tensors", role.tensors},
+          {"elements", role.elements},
+          {"raw_bytes", role.raw_bytes},
+          {"stored_bytes", role.stored_bytes},
+          {"ratio", ratio_json(role.raw_bytes, role.stored_bytes)}};
+}
+
+Json tensor_json(const Snapshot& snapshot, const SnapshotSizes& sizes, std::size_t index, bool with_chunks) {
+  const TensorInfo& tensor = snapshot.tensors()[index];
+  Json object = to_json(tensor);
+  if (tensor.shard) {
+    object["global_shape"] = tensor.shard->global_shape;
+    object["offset"] = tensor.shard->offset;
+  }
+  if (tensor.alias_of) {
+    object["alias_of"] = snapshot.tensors()[*tensor.alias_of].name;
+  } else if (const auto stream = snapshot.stream_of(index)) {
+    add_stream(object, snapshot, *stream, sizes.streams[*stream], with_chunks);
+  } else if (tensor.size_bytes > 0) {
+    object["pooled"] = true;
+  }
+  return object;
+}
+
+Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const Json& tree, bool with_chunks) {
+  Json document = {{"path", snapshot.name()},
+                   {"kind", "snapshot"},
+                   {"id", snapshot.id().to_hex()},
+                   {"format", kFormatVersion},
+                   {"writer", snapshot.writer()},
+                   {"policy", snapshot.policy()},
+                   {"file_bytes", snapshot.file_bytes()}};
+  document["from_safetensors"] = snapshot.safetensors_header().has_value();
+  document["depth"] = sizes.depth;
+  document["bases"] = Json::array();
+  for (const BaseReference& base : snapshot.bases()) {
+    document["bases"].push_back({{"id", base.id.to_hex()}, {"name", base.name}});
+  }
+  document["metadata"] = metadata_json(snapshot.metadata());
+  document["tree"] = tree;
+  document["tensors"] = Json::array();
+  for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {
+    document["tensors"].push_back(tensor_json(snapshot, sizes, i, with_chunks));
+  }
+  document["pool"] = nullptr;
+  if (sizes.pool) {
+    const StreamSizes& pool = sizes.streams[*sizes.pool];
+    document["pool"] = {{"tensors", sizes.pooled_tensors}, {"raw_bytes", pool.raw_bytes}};
+    add_stream(document["pool"], snapshot, *sizes.pool, pool, with_chunks);
+  }
+  document["roles"] = Json::object();
+  for (const auto& [role, role_sizes] : sizes.roles) {
+    document["roles"][std::string(role_name(role))] = role_json(role_sizes);
+  }
+  document["index_bytes"] = sizes.overhead_bytes;
+  document["total"] = role_json(sizes.total);
+  document["total"]["stored_bytes"] = snapshot.file_bytes();
+  document["total"]["ratio"] = ratio_json(sizes.total.raw_bytes, snapshot.file_bytes());
+  return document;
+}
+
+// ---- snapshots as text
+
+std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, bool verbose) {
+  std::string out;
+  add_line(out, "file", fmt::format("{} ({})", printable(snapshot.name()), format_size(snapshot.file_bytes())));
+  add_line(out, "id", snapshot.id().to_hex());
+  add_line(out, "format",
+           fmt::format("bitsnap snapshot, format {}{}", kFormatVersion,
+                       snapshot.safetensors_header() ? ", made from a safetensors file" : ""));
+  add_line(out, "writer", fmt::format("{}, policy {}", printable(snapshot.writer()), printable(snapshot.policy())));
+  for (const BaseReference& base : snapshot.bases()) {
+    add_line(out, "base", fmt::format("{} {}", base.id.to_hex(), printable(base.name)));
+  }
+  add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
+  if (snapshot.tree()) {
+    add_line(out, "tree", "values that travel with the tensors; --json shows them");
+  }
+  add_metadata(out, snapshot.metadata(), verbose);
+  return out;
+}
+
+std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes, const CommonOptions& common) {
+  Table table({{"tensor", Align::left, Narrow::middle},
+               {"dtype"},
+               {"shape"},
+               {"role"},
+               {"codec"},
+               {"raw", Align::right},
+               {"stored", Align::right},
+               {"ratio", Align::right},
+               {"why", Align::left, Narrow::end}});
+  const auto tensors = snapshot.tensors();
+  const auto codec_of = [&](const StreamSizes& stream) {
+    return common.verbose && stream.codecs.size() > 1 ? stream.codec_counts() : stream.codec();
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& tensor = tensors[i];
+    std::string codec = "-";
+    std::string stored = "-";
+    std::string ratio = "-";
+    std::string why;
+    if (tensor.alias_of) {
+      codec = "alias";
+      why = fmt::format("the same bytes as {}", printable(tensors[*tensor.alias_of].name));
+    } else if (const auto stream = snapshot.stream_of(i)) {
+      const StreamSizes& stream_sizes = sizes.streams[*stream];
+      codec = codec_of(stream_sizes);
+      stored = format_size(stream_sizes.stored_bytes);
+      ratio = format_ratio(stream_sizes.raw_bytes, stream_sizes.stored_bytes);
+      why = printable(snapshot.reason(*stream));
+    } else if (tensor.size_bytes > 0) {
+      codec = "(pool)";
+      why = "small: stored together with others";
+    } else {
+      why = "empty";
+    }
+    table.add_row({printable(tensor.name), printable(tensor.dtype_name), format_shape(tensor.shape),
+                   std::string(role_name(tensor.role)), std::move(codec), format_size(tensor.size_bytes),
+                   std::move(stored), std::move(ratio), std::move(why)});
+  }
+  if (sizes.pool) {
+    const StreamSizes& pool = sizes.streams[*sizes.pool];
+    table.add_row({"(pool)", "", format_plural(sizes.pooled_tensors, "tensor"), "", codec_of(pool),
+                   format_size(pool.raw_bytes), format_size(pool.stored_bytes),
+                   format_ratio(pool.raw_bytes, pool.stored_bytes), printable(snapshot.reason(*sizes.pool))});
+  }
+  return table.render(common.table_width());
+}
+
+Result<int> inspect_snapshot(const std::string& path, const CommonOptions& common) {
+  auto snapshot = Snapshot::open(path);
+  if (!snapshot) {
+    return tl::unexpected(std::move(snapshot).error());
+  }
+  auto sizes = measure_sizes(**snapshot);
+  if (!sizes) {
+    return tl::unexpected(std::move(sizes).error());
+  }
+  if (common.json) {
+    Json tree;
+    if ((*snapshot)->tree()) {
+      auto text = serialize_value(*(*snapshot)->tree());
+      if (!text) {
+        return tl::unexpected(std::move(text).error());
+      }
+      tree = Json::parse(*text);
+    }
+    print_json(snapshot_json(**snapshot, *sizes, tree, common.verbose));
+    return 0;
+  }
+  std::string out = render_header(**snapshot, *sizes, common.verbose) + '\n';
+  if (!(*snapshot)->tensors().empty()) {
+    out += render_tensors(**snapshot, *sizes, common) + '\n';
+  }
+  print_result(out + render_roles(**snapshot, *sizes, common.table_width()));
+  return 0;
+}
+
+// ---- safetensors files
+
+std::string render_state(const std::string& path, std::uint64_t file_bytes, const State& state,
+                         const std::map<Role, RoleSizes>& roles, const CommonOptions& common) {
+  std::string out;
+  add_line(out, "file", fmt::format("{} ({})", printable(path), format_size(file_bytes)));
+  add_line(out, "format", "safetensors");
+  add_metadata(out, state.metadata, common.verbose);
+  Table tensors({{"tensor", Align::left, Narrow::middle}, {"dtype"}, {"shape"}, {"role"}, {"raw", Align::right}});
+  for (const TensorSource& source : state.tensors) {
+    tensors.add_row({printable(source.info.name), printable(source.info.dtype_name), format_shape(source.info.shape),
+                     std::string(role_name(source.info.role)), format_size(source.info.size_bytes)});
+  }
+  if (!tensors.empty()) {
+    out += '\n' + tensors.render(common.table_width());
+  }
+  Table totals({{"role"}, {"tensors", Align::right}, {"raw", Align::right}});
+  RoleSizes all;
+  for (const Role role : kRoleOrder) {
+    if (const auto found = roles.find(role); found != roles.end()) {
+      const RoleSizes& sizes = found->second;
+      totals.add_row({std::string(role_name(role)), format_count(sizes.tensors), format_size(sizes.raw_bytes)});
+      all.tensors += sizes.tensors;
+      all.raw_bytes += sizes.raw_bytes;
+    }
+  }
+  totals.add_rule();
+  totals.add_row({"total", format_count(all.tensors), format_size(all.raw_bytes)});
+  return out + '\n' + totals.render(common.table_width());
+}
+
+Result<int> inspect_safetensors(const std::string& path, const CommonOptions& common) {
+  auto state = open_safetensors(path);
+  if (!state) {
+    return tl::unexpected(std::move(state).error());
+  }
+  auto file_bytes = file_size(path);
+  if (!file_bytes) {
+    return tl::unexpected(std::move(file_bytes).error());
+  }
+  std::map<Role, RoleSizes> roles;
+  for (const TensorSource& source : state->tensors) {
+    RoleSizes& role = roles[source.info.role];
+    ++role.tensors;
+    role.elements += source.info.element_count();
+    role.raw_bytes += source.info.size_bytes;
+  }
+  if (!common.json) {
+    print_result(render_state(path, *file_bytes, *state, roles, common));
+    return 0;
+  }
+  Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", *file_bytes}};
+  document["metadata"] = metadata_json(state->metadata);
+  document["tensors"] = Json::array();
+  for (const TensorSource& source : state->tensors) {
+    document["tensors"].push_back(to_json(source.info));
+  }
+  document["roles"] = Json::object();
+  for (const auto& [role, sizes] : roles) {
+    document["roles"][std::string(role_name(role))] = {
+        {"tensors", sizes.tensors}, {"elements", sizes.elements}, {"raw_bytes", sizes.raw_bytes}};
+  }
+  print_json(document);
+  return 0;
+}
+
+Result<int> inspect(const std::string& path, const CommonOptions& common) {
+  auto kind = detect_file_kind(path);
+  if (!kind) {
+    return tl::unexpected(std::move(kind).error());
+  }
+  // What is neither is opened as a snapshot: its error says what is wrong with it as one.
+  return *kind == FileKind::safetensors ? inspect_safetensors(path, common) : inspect_snapshot(path, common);
+}
+
+}  // namespace
+
+Command add_inspect(CLI::App& program, const CommonOptions& common) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* app = program.add_subcommand("inspect", "Show what a file holds, and what each tensor costs and why");
+  app->add_option("file", *path, "A snapshot or a safetensors file")->required()->type_name("FILE");
+  app->footer("-v shows metadata and mixed codecs in full; --json -v every chunk.");
+  return {app, [path, &common] { return inspect(*path, common); }};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,220 @@
+// The command `bitsnap`: reads the command line, runs one sub-command, turns its outcome into an exit status.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <bitsnap/cpu.hpp>
+#include <bitsnap/version.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/console.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/suggestion.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints losslessly, many times smaller.
+
+  bitsnap compress model.safetensors                     -> model.bsnap
+  bitsnap compress step2.safetensors --base step1.bsnap  only what changed since step1
+  bitsnap decompress model.bsnap                         -> model.safetensors, byte for byte
+  bitsnap inspect model.bsnap                            each tensor: codec, size, ratio, why
+  bitsnap verify *.bsnap                                 read every byte, name each damage
+  bitsnap diff step1.bsnap step2.bsnap                   which tensors changed, and how far
+  bitsnap bench model.safetensors                        all codecs and zstd, lz4, bzip2 side by side
+
+`bitsnap --help` and `bitsnap COMMAND --help` say more.
+)";
+
+constexpr const char* kDescription = "bitsnap stores training checkpoints losslessly, many times smaller.";
+
+constexpr const char* kExitCodes = R"(Exit status:
+  0   success              13  unsupported: made by a newer version
+  1   diff: they differ    14  truncated data
+  2   wrong command line   15  corrupt data
+  11  invalid argument     16  the system failed to read or write
+  12  not found            17  out of memory, or over a limit
+  18  busy                 19  cancelled
+  20  internal error       128 + the signal's number: interrupted)";
+
+std::string version_text() {
+  return fmt::format("bitsnap {} (snapshot format {})\ncpu level: {} (detected: {})\n", version(), kFormatVersion,
+                     cpu_level_name(cpu_level()), cpu_level_name(detected_cpu_level()));
+}
+
+Result<void> apply_cpu_level(const std::string& name) {
+  if (name.empty()) {
+    return {};
+  }
+  const auto level = cpu_level_from_name(name);
+  if (!level) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("--cpu-level {}: not a level; expected scalar, avx2 or avx512", name));
+  }
+  if (!force_cpu_level(*level)) {
+    return fail(ErrorKind::unsupported,
+                fmt::format("--cpu-level {}: this machine goes up to {}", name, cpu_level_name(detected_cpu_level())));
+  }
+  return {};
+}
+
+int report(const Error& error, const CommonOptions& common) {
+  if (const int signal = interrupt_signal(); signal != 0 && error.kind() == ErrorKind::cancelled) {
+    print_note("bitsnap: interrupted\n");
+    return exit_code_of_signal(signal);
+  }
+  if (common.json) {
+    print_json({{"error", to_json(error)}});
+  }
+  print_error(error.message(), error_kind_name(error.kind()));
+  return exit_code(error.kind());
+}
+
+int usage_error(std::string_view message, std::string_view hint) {
+  print_error(message, "usage");
+  print_note(fmt::format("{}\n", hint));
+  return kExitUsage;
+}
+
+class Program {
+ public:
+  Program() : app_(kDescription, "bitsnap") {
+    app_.require_subcommand(0, 1);
+    app_.footer(kExitCodes);
+    app_.get_formatter()->column_width(34);
+    app_.add_flag("--version", show_version_, "Print the version and the CPU level");
+    add_common_options(app_, common_);
+    for (const auto& add : {add_compress, add_decompress, add_inspect, add_verify, add_diff, add_bench}) {
+      commands_.push_back(add(app_, common_));
+      add_common_options(*commands_.back().app, common_);
+    }
+    help_ = app_.add_subcommand("help", "Show the help of a command");
+    help_->add_option("command", help_topic_, "The command")->type_name("COMMAND");
+  }
+
+  int run(int argc, const char* const* argv) {
+    if (argc <= 1) {
+      print_result(kShortHelp);
+      return kExitOk;
+    }
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::Success&) {  // --help
+      const auto used = app_.get_subcommands();
+      print_result(used.empty() ? app_.help() : used.front()->help());
+      return kExitOk;
+    } catch (const CLI::ParseError& error) {
+      return explain(error);
+    }
+    if (const auto applied = apply_cpu_level(common_.cpu_level); !applied) {
+      return report(applied.error(), common_);
+    }
+    if (show_version_) {
+      print_result(version_text());
+      return kExitOk;
+    }
+    if (help_->parsed()) {
+      return show_help();
+    }
+    for (const Command& command : commands_) {
+      if (command.app->parsed()) {
+        const auto status = command.run();
+        return status ? *status : report(status.error(), common_);
+      }
+    }
+    return usage_error("no command given", "`bitsnap --help` lists them");
+  }
+
+  [[nodiscard]] const CommonOptions& common() const noexcept { return common_; }
+
+ private:
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const Command& command : commands_) {
+      names.push_back(command.app->get_name());
+    }
+    return names;
+  }
+
+  int unknown_command(const std::string& name) const {
+    const auto suggestion = closest(name, names());
+    return usage_error(fmt::format("'{}' is not a command", name),
+                       suggestion ? fmt::format("did you mean `bitsnap {}`?", *suggestion)
+                                  : std::string("`bitsnap --help` lists the commands"));
+  }
+
+  int show_help() const {
+    if (help_topic_.empty()) {
+      print_result(app_.help());
+      return kExitOk;
+    }
+    for (const Command& command : commands_) {
+      if (command.app->get_name() == help_topic_) {
+        print_result(command.app->help());
+        return kExitOk;
+      }
+    }
+    return unknown_command(help_topic_);
+  }
+
+  int explain(const CLI::ParseError& error) const {
+    const auto used = app_.get_subcommands();
+    if (used.empty()) {
+      for (const std::string& rest : app_.remaining()) {
+        if (!rest.starts_with('-')) {
+          return unknown_command(rest);
+        }
+      }
+    }
+    const std::string command = used.empty() ? "" : used.front()->get_name() + " ";
+    return usage_error(error.what(), fmt::format("`bitsnap {}--help` shows the options", command));
+  }
+
+  CommonOptions common_;
+  CLI::App app_;
+  bool show_version_ = false;
+  std::vector<Command> commands_;
+  CLI::App* help_ = nullptr;
+  std::string help_topic_;
+};
+
+int run_program(int argc, const char* const* argv) {
+  Program program;
+  int status = kExitOk;
+  try {
+    status = program.run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    status = report(Error(ErrorKind::resource_exhausted, "out of memory"), program.common());
+  } catch (const std::system_error& error) {
+    status = report(Error(ErrorKind::io, error.what()), program.common());
+  } catch (const std::exception& error) {
+    status = report(Error(ErrorKind::internal, error.what()), program.common());
+  }
+  // A result that did not reach its reader (a full disk) is a failure, whatever came before.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    print_error("standard output: cannot be written", error_kind_name(ErrorKind::io));
+    status = status == kExitOk ? exit_code(ErrorKind::io) : status;
+  }
+  return status;
+}
+
+}  // namespace
+
+}  // namespace bitsnap::cli
+
+int main(int argc, char** argv) {
+  bitsnap::cli::open_standard_streams();
+  bitsnap::cli::catch_interrupts();
+  return bitsnap::cli::run_program(argc, argv);
+}

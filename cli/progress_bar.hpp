@@ -1,0 +1,48 @@
+// A progress bar on standard error, and the way by which an interrupt reaches the library: its callback returns false.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <bitsnap/snapshot.hpp>
+
+namespace bitsnap::cli {
+
+// Draws at most ten times a second and takes its line away when it is destroyed. Any thread may report.
+class ProgressBar {
+ public:
+  enum class Unit { bytes, share };  // share: of work that is not counted in bytes
+
+  // Draws only where `enabled` and standard error is a terminal; cancels in any case.
+  ProgressBar(std::string_view label, bool enabled, Unit unit = Unit::bytes);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  // For the library; must not outlive the bar.
+  [[nodiscard]] Progress callback();
+
+  // Another label from the next drawing on.
+  void set_label(std::string_view label);
+
+  // False once the command has been interrupted.
+  bool update(std::uint64_t done, std::uint64_t total);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void draw(std::uint64_t done, std::uint64_t total, Clock::time_point now);
+
+  std::mutex mutex_;
+  std::string label_;
+  bool enabled_;
+  Unit unit_;
+  bool drawn_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_drawn_;
+};
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,183 @@
+// Numbers and names as people read them.
+#include "cli/text_format.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::string_view kEllipsis = "...";
+
+// Three significant digits below 1000.
+std::string three_digits(double value) {
+  if (value < 9.995) {
+    return fmt::format("{:.2f}", value);
+  }
+  if (value < 99.95) {
+    return fmt::format("{:.1f}", value);
+  }
+  return fmt::format("{:.0f}", value);
+}
+
+std::string scaled(double value, std::string_view unit) {
+  constexpr std::array<std::string_view, 6> kPrefixes = {"", "k", "M", "G", "T", "P"};
+  std::size_t prefix = 0;
+  while (value >= 999.5 && prefix + 1 < kPrefixes.size()) {
+    value /= 1000;
+    ++prefix;
+  }
+  return fmt::format("{} {}{}", three_digits(value), kPrefixes[prefix], unit);
+}
+
+// Bytes of the code point that starts at `text[at]`, 0 where it is malformed.
+std::size_t code_point_bytes(std::string_view text, std::size_t at) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(at);
+  if (lead < 0x80) {
+    return 1;
+  }
+  std::size_t size = 0;
+  if (lead >= 0xC2 && lead <= 0xDF) {
+    size = 2;
+  } else if (lead >= 0xE0 && lead <= 0xEF) {
+    size = 3;
+  } else if (lead >= 0xF0 && lead <= 0xF4) {
+    size = 4;
+  }
+  if (size == 0 || text.size() - at < size) {
+    return 0;
+  }
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) {
+      return 0;
+    }
+  }
+  return size;
+}
+
+// Offset of the code point number `index`, or the text's size.
+std::size_t offset_of(std::string_view text, std::size_t index) noexcept {
+  std::size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) {
+    const std::size_t size = code_point_bytes(text, at);
+    at += size == 0 ? 1 : size;
+  }
+  return at;
+}
+
+}  // namespace
+
+std::string format_size(std::uint64_t bytes) {
+  return bytes < 1000 ? fmt::format("{} B", bytes) : scaled(static_cast<double>(bytes), "B");
+}
+
+std::string format_ratio(double ratio) {
+  if (ratio < 9.9995) {
+    return fmt::format("{:.3f}x", ratio);
+  }
+  if (ratio < 99.995) {
+    return fmt::format("{:.2f}x", ratio);
+  }
+  return fmt::format("{:.{}f}x", ratio, ratio < 999.95 ? 1 : 0);
+}
+
+std::string format_ratio(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
+  return stored_bytes == 0 ? "-" : format_ratio(static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes));
+}
+
+std::string format_speed(std::uint64_t bytes, double seconds) {
+  return seconds > 0 ? scaled(static_cast<double>(bytes) / seconds, "B/s") : "-";
+}
+
+std::string format_count(std::uint64_t count) {
+  std::string digits = fmt::format("{}", count);
+  for (std::size_t at = digits.size(); at > 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string format_shape(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+std::string format_share(std::uint64_t part, std::uint64_t whole) {
+  if (part == 0 || whole == 0) {
+    return "0 %";
+  }
+  if (part == whole) {
+    return "100 %";
+  }
+  const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  if (percent < 0.05) {
+    return "< 0.1 %";
+  }
+  return percent > 99.9 ? "> 99.9 %" : fmt::format("{:.1f} %", percent);
+}
+
+std::string format_plural(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = code_point_bytes(text, at);
+    const auto lead = static_cast<unsigned char>(text[at]);
+    // U+0080 to U+009F are control characters too: "\xC2\x9B" starts an escape sequence on some terminals.
+    const bool c1 = size == 2 && lead == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0;
+    if (size == 0 || lead < 0x20 || lead == 0x7F || c1) {
+      const std::size_t bytes = size == 0 ? 1 : size;
+      for (std::size_t i = 0; i < bytes; ++i) {
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at + i]));
+      }
+      at += bytes;
+    } else {
+      out.append(text.substr(at, size));
+      at += size;
+    }
+  }
+  return out;
+}
+
+std::size_t display_width(std::string_view text) noexcept {
+  std::size_t width = 0;
+  for (std::size_t at = 0; at < text.size(); ++width) {
+    const std::size_t size = code_point_bytes(text, at);
+    at += size == 0 ? 1 : size;
+  }
+  return width;
+}
+
+std::string elide_middle(std::string_view text, std::size_t width) {
+  const std::size_t full = display_width(text);
+  if (full <= width) {
+    return std::string(text);
+  }
+  if (width <= kEllipsis.size()) {
+    return std::string(kEllipsis.substr(0, width));
+  }
+  // The end of a tensor's name says more than its beginning.
+  const std::size_t kept = width - kEllipsis.size();
+  const std::size_t head = kept / 2;
+  std::string out(text.substr(0, offset_of(text, head)));
+  out.append(kEllipsis).append(text.substr(offset_of(text, full - (kept - head))));
+  return out;
+}
+
+std::string elide_end(std::string_view text, std::size_t width) {
+  if (display_width(text) <= width) {
+    return std::string(text);
+  }
+  if (width <= kEllipsis.size()) {
+    return std::string(kEllipsis.substr(0, width));
+  }
+  return std::string(text.substr(0, offset_of(text, width - kEllipsis.size()))).append(kEllipsis);
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,44 @@
+// Numbers and names as people read them. Sizes are decimal everywhere (1 MB = 10^6 bytes), as speeds in GB/s are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bitsnap::cli {
+
+// "0 B", "999 B", "66.4 MB", "4.29 GB": three significant digits.
+[[nodiscard]] std::string format_size(std::uint64_t bytes);
+
+// "1.506x", "13.81x", "1024x"; "-" where nothing is stored.
+[[nodiscard]] std::string format_ratio(std::uint64_t raw_bytes, std::uint64_t stored_bytes);
+[[nodiscard]] std::string format_ratio(double ratio);
+
+// "1.24 GB/s", "87.3 MB/s".
+[[nodiscard]] std::string format_speed(std::uint64_t bytes, double seconds);
+
+// "12,345,678".
+[[nodiscard]] std::string format_count(std::uint64_t count);
+
+// "[512, 128]"; "[]" for a scalar.
+[[nodiscard]] std::string format_shape(const std::vector<std::uint64_t>& shape);
+
+// "37.4 %", but neither "0.0 %" for something nor "100.0 %" for less than everything.
+[[nodiscard]] std::string format_share(std::uint64_t part, std::uint64_t whole);
+
+// "1 tensor", "2 tensors".
+[[nodiscard]] std::string format_plural(std::uint64_t count, std::string_view noun);
+
+// The same text with control characters and malformed UTF-8 as \xNN: what a file says must not drive the terminal.
+[[nodiscard]] std::string printable(std::string_view text);
+
+// Columns that a text takes: its code points.
+[[nodiscard]] std::size_t display_width(std::string_view text) noexcept;
+
+// At most `width` columns, with "..." in place of the middle or of the end.
+[[nodiscard]] std::string elide_middle(std::string_view text, std::size_t width);
+[[nodiscard]] std::string elide_end(std::string_view text, std::size_t width);
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,173 @@
+// `bitsnap verify`: reads every byte of snapshots and names each damage.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+struct VerifyOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> bases;
+  bool no_decode = false;
+};
+
+struct FileReport {
+  std::string path;
+  std::optional<Error> error;  // the file could not be opened, or verification could not go on
+  std::vector<Damage> damages;
+  std::string id;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t tensors = 0;
+  std::uint64_t chunks = 0;
+  double seconds = 0;
+
+  [[nodiscard]] bool ok() const noexcept { return !error && damages.empty(); }
+  [[nodiscard]] ErrorKind kind() const noexcept { return error ? error->kind() : damages.front().error.kind(); }
+};
+
+FileReport verify_file(const std::string& path, const VerifyOptions& options, const CommonOptions& common) {
+  FileReport report;
+  report.path = path;
+  const auto start = std::chrono::steady_clock::now();
+  OpenOptions open;
+  open.base_paths = options.bases;
+  if (const auto kind = detect_file_kind(path); kind && *kind == FileKind::safetensors) {
+    report.error = Error(ErrorKind::invalid_argument,
+                         fmt::format("{}: is a safetensors file; those carry no hashes to verify", path));
+    return report;
+  }
+  auto snapshot = Snapshot::open(path, open);
+  if (!snapshot) {
+    report.error = std::move(snapshot).error();
+    return report;
+  }
+  report.id = (*snapshot)->id().to_hex();
+  report.file_bytes = (*snapshot)->file_bytes();
+  report.tensors = (*snapshot)->tensors().size();
+  for (const StreamInfo& stream : (*snapshot)->streams()) {
+    report.chunks += stream.chunk_count();
+    report.tensor_bytes += stream.elements * element_size(stream.dtype);
+  }
+  ProgressBar bar(file_name(path), !common.quiet);
+  RunOptions run;
+  run.threads = common.threads;
+  run.progress = bar.callback();
+  auto damages = (*snapshot)->verify(!options.no_decode, run);
+  if (!damages) {
+    report.error = std::move(damages).error();
+  } else {
+    report.damages = std::move(*damages);
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void print_report(const FileReport& report, const VerifyOptions& options, const CommonOptions& common) {
+  const std::string path = printable(report.path);
+  if (report.ok()) {
+    if (common.quiet) {
+      return;
+    }
+    std::string line = path + ": OK";
+    if (common.verbose) {
+      // Without decoding, only what lies in the file has been read.
+      const std::uint64_t bytes = options.no_decode ? report.file_bytes : report.tensor_bytes;
+      line += fmt::format("  ({}, {}, {}, {}; id {})", format_plural(report.tensors, "tensor"),
+                          format_plural(report.chunks, "chunk"), format_size(bytes),
+                          format_speed(bytes, report.seconds), report.id);
+    }
+    print_result(line + '\n');
+    return;
+  }
+  if (report.error) {
+    print_result(fmt::format("{}: FAILED [{}]: {}\n", path, error_kind_name(report.error->kind()),
+                             printable(report.error->message())));
+    return;
+  }
+  print_result(fmt::format("{}: {}\n", path, format_plural(report.damages.size(), "damage")));
+  for (const Damage& damage : report.damages) {
+    print_result(fmt::format("  {} [{}]: {}\n", printable(damage.where), error_kind_name(damage.error.kind()),
+                             printable(damage.error.message())));
+  }
+}
+
+Json report_json(const FileReport& report) {
+  Json document = {{"path", report.path}, {"ok", report.ok()}};
+  if (report.error) {
+    document["error"] = to_json(*report.error);
+  }
+  if (!report.id.empty()) {
+    document["id"] = report.id;
+    document["file_bytes"] = report.file_bytes;
+    document["tensor_bytes"] = report.tensor_bytes;
+    document["tensors"] = report.tensors;
+    document["chunks"] = report.chunks;
+    document["seconds"] = report.seconds;
+  }
+  document["damages"] = Json::array();
+  for (const Damage& damage : report.damages) {
+    document["damages"].push_back(
+        {{"where", damage.where}, {"kind", error_kind_name(damage.error.kind())}, {"message", damage.error.message()}});
+  }
+  return document;
+}
+
+Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
+  Json files = Json::array();
+  int status = kExitOk;
+  std::size_t failed = 0;
+  for (const std::string& path : options.files) {
+    const FileReport report = verify_file(path, options, common);
+    if (report.error && report.error->kind() == ErrorKind::cancelled) {
+      return tl::unexpected(*report.error);
+    }
+    if (!report.ok()) {
+      ++failed;
+      status = status == kExitOk ? exit_code(report.kind()) : status;
+    }
+    if (common.json) {
+      files.push_back(report_json(report));
+    } else {
+      print_report(report, options, common);
+    }
+  }
+  if (common.json) {
+    print_json({{"ok", failed == 0}, {"decoded", !options.no_decode}, {"files", std::move(files)}});
+  } else if (failed > 0 && options.files.size() > 1) {
+    print_note(fmt::format("bitsnap: {} of {} failed\n", failed, format_plural(options.files.size(), "file")));
+  }
+  return status;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and name each damage");
+  app->add_option("files", options->files, "The snapshots")->required()->type_name("FILE");
+  app->add_option("--base", options->bases, "A snapshot, or a folder of them, that a FILE may depend on")
+      ->type_name("BASE.bsnap")
+      ->allow_extra_args(false);
+  app->add_flag("--no-decode", options->no_decode, "Check the stored bytes only: faster, and needs no base");
+  app->footer("The exit status is that of the first failure.");
+  return {app, [options, &common] { return verify(*options, common); }};
+}
+
+}  // namespace bitsnap::cli
