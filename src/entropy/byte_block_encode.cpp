@@ -15,8 +15,8 @@ namespace {
 constexpr KernelTable<std::size_t(const HuffmanEncodeTable&, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept>
     kHuffmanEncode{huffman_encode_scalar, BITSNAP_X86(huffman_encode_avx2, huffman_encode_avx512)};
 
-// What a block must save to be worth decoding. The constant part also gives the kernel its overhang: a Huffman block and
-// kEncodeOverhang bytes behind it never need more room than the raw form.
+// What a block must save to be worth decoding. The constant part also gives the kernel its overhang: a Huffman block
+// and kEncodeOverhang bytes behind it never need more room than the raw form.
 constexpr std::size_t kMinSavedBytes = kEncodeOverhang;
 constexpr std::size_t kMinSavedShare = 128;
 

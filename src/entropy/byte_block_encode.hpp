@@ -1,8 +1,8 @@
 // The block coder over byte planes, encoding side: docs/spec/entropy.md.
 //
-// For each block the shortest form is taken among fill, Huffman and raw; a block that a sample shows to be incompressible
-// is copied without being looked at closely. Same plane, same bytes: on every CPU level and in every thread. Functions
-// here own and keep nothing; each thread brings a Scratch of its own.
+// For each block the shortest form is taken among fill, Huffman and raw; a block that a sample shows to be
+// incompressible is copied without being looked at closely. Same plane, same bytes: on every CPU level and in every
+// thread. Functions here own and keep nothing; each thread brings a Scratch of its own.
 //
 // The plane must not change while it is read (it is read more than once): copy what others may write to first.
 #pragma once
@@ -19,8 +19,8 @@ namespace bitsnap::entropy {
 }
 
 // Writes all blocks of a plane one after another to the front of `out` and returns how many bytes that took. `out` must
-// hold max_encoded_plane_size(plane.size()) bytes (else invalid_argument) and must not overlap the plane; bytes of `out`
-// behind the returned size may be overwritten.
+// hold max_encoded_plane_size(plane.size()) bytes (else invalid_argument) and must not overlap the plane; bytes of
+// `out` behind the returned size may be overwritten.
 [[nodiscard]] Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scratch);
 
 // What encode_plane would return, without the encoding: for choosing between codecs.

@@ -69,8 +69,8 @@ std::size_t gather_changed(const std::byte* current, const std::byte* mask, std:
   return count;
 }
 
-std::size_t scatter_changed(const std::byte* base, const std::byte* mask, const std::byte* values,
-                            std::size_t elements, std::size_t element_size, std::byte* out) noexcept {
+std::size_t scatter_changed(const std::byte* base, const std::byte* mask, const std::byte* values, std::size_t elements,
+                            std::size_t element_size, std::byte* out) noexcept {
   const std::size_t groups = elements / kGroup;
   std::size_t count =
       kScatter.pick()(bytes_of(base), bytes_of(mask), bytes_of(values), groups, element_size, bytes_of(out));

@@ -63,7 +63,9 @@ inline std::uint64_t lanes_of(std::uint64_t bits, std::size_t i) noexcept {
 }
 
 // Mask of the first `bytes` bytes of a vector, at most 64.
-inline __mmask64 first_bytes(std::size_t bytes) noexcept { return _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(bytes)); }
+inline __mmask64 first_bytes(std::size_t bytes) noexcept {
+  return _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(bytes));
+}
 
 inline std::uint64_t load_bits(const std::uint8_t* from) noexcept {
   std::uint64_t bits;

@@ -1,5 +1,5 @@
-// The kernels behind change_mask.hpp; preconditions and aliasing are stated there. Each does whole groups of 64 elements
-// from the front and leaves the rest to the caller.
+// The kernels behind change_mask.hpp; preconditions and aliasing are stated there. Each does whole groups of 64
+// elements from the front and leaves the rest to the caller.
 #pragma once
 
 #include <cstddef>

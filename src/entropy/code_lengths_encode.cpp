@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::size_t kSymbols = 256;
 constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max() / 2;  // two of them do not overflow
-constexpr std::size_t kMaxGap = 4;  // symbols without a code inside a range: a nibble each, where a new range costs 2 bytes
+constexpr std::size_t kMaxGap =
+    4;  // symbols without a code inside a range: a nibble each, where a new range costs 2 bytes
 
 struct Leaves {
   std::array<std::uint32_t, kSymbols + 1> keys;  // count << 8 | symbol, ascending, then kNever

@@ -7,8 +7,8 @@
 
 namespace bitsnap::entropy {
 
-// The best prefix code of at most kMaxCodeBits bits for these counts (package-merge). Precondition: at least two symbols
-// occur, and the counts sum to less than 2^24.
+// The best prefix code of at most kMaxCodeBits bits for these counts (package-merge). Precondition: at least two
+// symbols occur, and the counts sum to less than 2^24.
 void choose_code_lengths(const Histogram& counts, CodeLengths& lengths) noexcept;
 
 // Writes the table of code lengths and returns its size, at most kMaxCodeLengthBytes. Precondition: a symbol occurs.

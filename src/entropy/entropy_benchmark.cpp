@@ -110,7 +110,8 @@ void decode(benchmark::State& state, CpuLevel level, const Bytes& plane) {
   for (auto _ : state) {
     std::size_t used = 0;
     for (std::size_t i = 0; i < kChunks; ++i) {
-      used += *decode_plane(ConstByteSpan(encoded).subspan(used), ByteSpan(out).subspan(i * kElements, kElements), scratch);
+      used +=
+          *decode_plane(ConstByteSpan(encoded).subspan(used), ByteSpan(out).subspan(i * kElements, kElements), scratch);
     }
     if (used != encoded.size()) state.SkipWithError("decoded another size");
   }
@@ -149,14 +150,14 @@ void register_plane_kernels(CpuLevel level, const Bytes& data, const Bytes& base
     };
     add("split/", [=, &data](std::size_t at) { split_planes(data.data() + at, kElements, size, planes); });
     add("merge/", [=](std::size_t at) { merge_planes(planes, kElements, size, out.data() + at); });
-    add("rotated_split/", [=, &data](std::size_t at) { rotated_split_planes(data.data() + at, kElements, size, planes); });
+    add("rotated_split/",
+        [=, &data](std::size_t at) { rotated_split_planes(data.data() + at, kElements, size, planes); });
     add("rotated_merge/", [=](std::size_t at) { rotated_merge_planes(planes, kElements, size, out.data() + at); });
     add("xor_split/", [=, &data, &base](std::size_t at) {
       xor_split_planes(data.data() + at, base.data() + at, kElements, size, planes);
     });
-    add("xor_merge/", [=, &base](std::size_t at) {
-      xor_merge_planes(planes, base.data() + at, kElements, size, out.data() + at);
-    });
+    add("xor_merge/",
+        [=, &base](std::size_t at) { xor_merge_planes(planes, base.data() + at, kElements, size, out.data() + at); });
     add("any_sign_bit_set/", [=](std::size_t at) {
       benchmark::DoNotOptimize(any_sign_bit_set(out.data() + at % out.size(), kElements, size));
     });
@@ -165,15 +166,13 @@ void register_plane_kernels(CpuLevel level, const Bytes& data, const Bytes& base
   static Bytes values(data.size());
   const std::size_t elements = data.size() / 2;
   const auto add = [&](const std::string& what, auto operation) {
-    benchmark::RegisterBenchmark((what + "2" + suffix).c_str(), [=, &data](benchmark::State& state) {
-      kernel(state, level, data.size(), operation);
-    });
+    benchmark::RegisterBenchmark((what + "2" + suffix).c_str(),
+                                 [=, &data](benchmark::State& state) { kernel(state, level, data.size(), operation); });
   };
   add("changed_mask/", [=, &data, &base] { changed_mask(data.data(), base.data(), elements, 2, mask.data()); });
   add("gather_changed/", [=, &data] { gather_changed(data.data(), mask.data(), elements, 2, values.data()); });
-  add("scatter_changed/", [=, &base] {
-    scatter_changed(base.data(), mask.data(), values.data(), elements, 2, out.data());
-  });
+  add("scatter_changed/",
+      [=, &base] { scatter_changed(base.data(), mask.data(), values.data(), elements, 2, out.data()); });
 }
 
 }  // namespace
@@ -187,8 +186,8 @@ void register_all() {
     Bytes bytes;
   };
   static const std::vector<Plane> planes = {
-      {"exponent", plane_of(weights, nullptr, true, 1)},   {"mantissa", plane_of(weights, nullptr, true, 0)},
-      {"top_byte", plane_of(weights, nullptr, false, 1)},  {"xor_low_60%", plane_of(dense, &weights, false, 0)},
+      {"exponent", plane_of(weights, nullptr, true, 1)},     {"mantissa", plane_of(weights, nullptr, true, 0)},
+      {"top_byte", plane_of(weights, nullptr, false, 1)},    {"xor_low_60%", plane_of(dense, &weights, false, 0)},
       {"xor_low_10%", plane_of(sparse, &weights, false, 0)}, {"xor_high_10%", plane_of(sparse, &weights, false, 1)},
   };
   benchmark::RegisterBenchmark("memcpy", [](benchmark::State& state) { copy(state, weights); });

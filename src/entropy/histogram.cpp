@@ -6,8 +6,8 @@
 namespace bitsnap::entropy {
 namespace {
 
-// Equal bytes often come together; neighbours counting in tables of their own do not wait for each other. Counters of 16
-// bits keep all tables in 4 KiB.
+// Equal bytes often come together; neighbours counting in tables of their own do not wait for each other. Counters of
+// 16 bits keep all tables in 4 KiB.
 constexpr std::size_t kTables = 8;
 using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 constexpr std::size_t kPartBytes = kTables * 0xffff;  // no counter overflows
@@ -53,8 +53,8 @@ bool looks_incompressible(const std::byte* bytes, std::size_t size) noexcept {
     }
   }
   // The collision entropy never exceeds the order-0 entropy: where it is near 8 bits, so is the other, and for small
-  // slopes twice as near. N flat samples give N + N^2 / 256 in the mean, with a deviation of 0.09 N. The bound stands for
-  // 7.85 bits, that is, for about 1 % to be saved; mantissas of normally distributed weights have 7.94.
+  // slopes twice as near. N flat samples give N + N^2 / 256 in the mean, with a deviation of 0.09 N. The bound stands
+  // for 7.85 bits, that is, for about 1 % to be saved; mantissas of normally distributed weights have 7.94.
   std::uint32_t squares = 0;
   for (std::size_t value = 0; value < 256; ++value) {
     const std::uint32_t count = tables[0][value] + tables[1][value];

@@ -1,5 +1,5 @@
-// How often each byte value occurs in a block. A kernel: no allocation, no failure, any thread; the same counts on every
-// CPU level.
+// How often each byte value occurs in a block. A kernel: no allocation, no failure, any thread; the same counts on
+// every CPU level.
 #pragma once
 
 #include <array>

@@ -13,7 +13,8 @@ namespace bitsnap::entropy {
 // On disk: never change.
 inline constexpr unsigned kMaxCodeBits = 11;
 inline constexpr std::size_t kMaxStreams = 8;
-inline constexpr std::size_t kMinStreamedBytes = 1024;  // shorter blocks are one stream: eight sizes would cost too much
+inline constexpr std::size_t kMinStreamedBytes =
+    1024;  // shorter blocks are one stream: eight sizes would cost too much
 
 // Bytes of the longest table of code lengths: one range of all symbols, a nibble each.
 inline constexpr std::size_t kMaxCodeLengthBytes = 3 + 128;

@@ -2,8 +2,8 @@
 // has internal linkage, so that no other file can be given code it cannot run.
 //
 // Two ideas carry the speed. One look-up of 11 bits yields every symbol that ends within them. And a stream's position
-// is three words (bits, in, out): a one is kept behind the last bit that was loaded, so that counting trailing zeros says
-// how far the stream has moved, and eight streams hide each other's latency.
+// is three words (bits, in, out): a one is kept behind the last bit that was loaded, so that counting trailing zeros
+// says how far the stream has moved, and eight streams hide each other's latency.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ using Lanes = std::uint64_t __attribute__((vector_size(32), aligned(8), may_alia
 constexpr unsigned kTableBits = 11;
 constexpr std::uint64_t kSymbolField = 0x00ffffffffffff00U;
 constexpr unsigned kMaxSymbolsPerEntry = 6;
-constexpr unsigned kLookupsPerLoad = 5;  // 7 bits left over from a byte, 5 * 11 bits, and the marker fit 64
+constexpr unsigned kLookupsPerLoad = 5;      // 7 bits left over from a byte, 5 * 11 bits, and the marker fit 64
 constexpr std::ptrdiff_t kInPerRound = 7;    // bytes, at most
 constexpr std::ptrdiff_t kOutPerRound = 32;  // 5 * 6 symbols, and what the last store of 8 writes beyond them
 constexpr std::size_t kGroup = 4;            // streams whose states are in registers together

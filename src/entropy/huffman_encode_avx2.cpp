@@ -7,7 +7,7 @@
 namespace bitsnap::entropy {
 
 std::size_t huffman_encode_avx2(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
-                                  std::uint8_t* out) noexcept {
+                                std::uint8_t* out) noexcept {
   BitWriter writer{.out = out};
   encode_plain(table, in, size, writer);
   return static_cast<std::size_t>(writer.finish() - out);

@@ -1,5 +1,5 @@
-// The Huffman encoding kernel for AVX-512 VBMI: 64 codes are looked up in registers and joined four by four, and eight by
-// eight where they are short; called only where the machine has it.
+// The Huffman encoding kernel for AVX-512 VBMI: 64 codes are looked up in registers and joined four by four, and eight
+// by eight where they are short; called only where the machine has it.
 #include "entropy/huffman_encode_kernel.hpp"
 
 #if defined(__x86_64__)
@@ -39,21 +39,21 @@ inline __m512i join_four(__m512i codes) noexcept {
   const __m512i low_half = _mm512_set1_epi64(0xffffffff);
   const __m512i rear_length = _mm512_srli_epi64(pair_length, 32);
   const __m512i length = _mm512_add_epi64(_mm512_and_si512(pair_length, low_half), rear_length);
-  const __m512i code = _mm512_or_si512(_mm512_sllv_epi64(_mm512_and_si512(pair, low_half), rear_length),
-                                       _mm512_srli_epi64(pair, 32));
+  const __m512i code =
+      _mm512_or_si512(_mm512_sllv_epi64(_mm512_and_si512(pair, low_half), rear_length), _mm512_srli_epi64(pair, 32));
   return _mm512_or_si512(_mm512_slli_epi64(code, 8), length);
 }
 
-// Words of eight codes, in the order of the symbols, from words of four: those of each lower and each upper eight of 16.
-// Returns whether all fit a word; `to` is complete only then.
+// Words of eight codes, in the order of the symbols, from words of four: those of each lower and each upper eight
+// of 16. Returns whether all fit a word; `to` is complete only then.
 inline bool join_eight(__m512i lower, __m512i upper, std::uint64_t* to) noexcept {
   const __m512i length_bits = _mm512_set1_epi64(255);
   const __m512i first = _mm512_unpacklo_epi64(lower, upper);
   const __m512i second = _mm512_unpackhi_epi64(lower, upper);
   const __m512i second_length = _mm512_and_si512(second, length_bits);
   const __m512i length = _mm512_add_epi64(_mm512_and_si512(first, length_bits), second_length);
-  const __m512i code = _mm512_or_si512(_mm512_sllv_epi64(_mm512_srli_epi64(first, 8), second_length),
-                                       _mm512_srli_epi64(second, 8));
+  const __m512i code =
+      _mm512_or_si512(_mm512_sllv_epi64(_mm512_srli_epi64(first, 8), second_length), _mm512_srli_epi64(second, 8));
   _mm512_store_si512(to, _mm512_or_si512(_mm512_slli_epi64(code, 8), length));
   return _mm512_cmpgt_epi64_mask(length, _mm512_set1_epi64(56)) == 0;
 }

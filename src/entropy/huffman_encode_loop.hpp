@@ -11,8 +11,8 @@ namespace bitsnap::entropy {
 namespace {
 
 struct BitWriter {
-  std::uint64_t bits = 0;   // the lowest `held` are still to be written
-  std::uint64_t held = 0;   // at most 7 after flush()
+  std::uint64_t bits = 0;  // the lowest `held` are still to be written
+  std::uint64_t held = 0;  // at most 7 after flush()
   std::uint8_t* out;
 
   // Up to 57 bits at a time fit behind the seven that may be held. Only the lowest six bits of `shift` count, so that a

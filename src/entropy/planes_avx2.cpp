@@ -102,7 +102,8 @@ struct Vectors {
         const __m256i a = _mm256_unpacklo_epi8(even, odd);
         const __m256i b = _mm256_unpackhi_epi8(even, odd);
         const __m256i first = unchanged<2, kChange>(_mm256_permute2x128_si256(a, b, 0x20), part<kChange>(base, 2 * i));
-        const __m256i second = unchanged<2, kChange>(_mm256_permute2x128_si256(a, b, 0x31), part<kChange>(base, 2 * i + 32));
+        const __m256i second =
+            unchanged<2, kChange>(_mm256_permute2x128_si256(a, b, 0x31), part<kChange>(base, 2 * i + 32));
         store(out + 2 * i, first);
         store(out + 2 * i + 32, second);
       }
@@ -114,7 +115,8 @@ struct Vectors {
         for (std::size_t k = 0; k < 4; ++k) v[k] = _mm256_permutevar8x32_epi32(load(planes[k] + i), in_order);
         transpose_words(v);
         for (std::size_t k = 0; k < 4; ++k) {
-          store(out + 4 * i + 32 * k, unchanged<4, kChange>(transpose_bytes(v[k]), part<kChange>(base, 4 * i + 32 * k)));
+          store(out + 4 * i + 32 * k,
+                unchanged<4, kChange>(transpose_bytes(v[k]), part<kChange>(base, 4 * i + 32 * k)));
         }
       }
     }
@@ -124,13 +126,13 @@ struct Vectors {
 
 }  // namespace
 
-void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept {
+void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements, std::size_t element_size,
+                       bool rotated, std::uint8_t* const* planes) noexcept {
   run_sized(element_size, change_of(base, rotated), SplitKernel<Vectors>{in, base, elements, planes});
 }
 
 void merge_planes_avx2(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* out) noexcept {
+                       std::size_t element_size, bool rotated, std::uint8_t* out) noexcept {
   run_sized(element_size, change_of(base, rotated), MergeKernel<Vectors>{planes, base, elements, out});
 }
 

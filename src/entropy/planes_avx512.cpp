@@ -94,7 +94,8 @@ struct Vectors {
 #pragma GCC unroll 8
         for (std::size_t k = 0; k < kSize; ++k) {
           const std::size_t at = kSize * i + 64 * k;
-          v[k] = _mm512_permutexvar_epi8(by_plane, changed<kSize, kChange>(_mm512_loadu_si512(in + at), part<kChange>(base, at)));
+          v[k] = _mm512_permutexvar_epi8(by_plane,
+                                         changed<kSize, kChange>(_mm512_loadu_si512(in + at), part<kChange>(base, at)));
         }
         if constexpr (kSize == 4) transpose_quarters(v);
         if constexpr (kSize == 8) transpose_words(v);
@@ -115,8 +116,10 @@ struct Vectors {
       for (; i + kGroup <= elements; i += kGroup) {
         const __m512i even = _mm512_loadu_si512(planes[0] + i);
         const __m512i odd = _mm512_loadu_si512(planes[1] + i);
-        const __m512i first = unchanged<2, kChange>(_mm512_permutex2var_epi8(even, front, odd), part<kChange>(base, 2 * i));
-        const __m512i second = unchanged<2, kChange>(_mm512_permutex2var_epi8(even, rear, odd), part<kChange>(base, 2 * i + 64));
+        const __m512i first =
+            unchanged<2, kChange>(_mm512_permutex2var_epi8(even, front, odd), part<kChange>(base, 2 * i));
+        const __m512i second =
+            unchanged<2, kChange>(_mm512_permutex2var_epi8(even, rear, odd), part<kChange>(base, 2 * i + 64));
         _mm512_storeu_si512(out + 2 * i, first);
         _mm512_storeu_si512(out + 2 * i + 64, second);
       }
@@ -134,8 +137,8 @@ struct Vectors {
 #pragma GCC unroll 8
         for (std::size_t k = 0; k < kSize; ++k) {
           const std::size_t at = kSize * i + 64 * k;
-          _mm512_storeu_si512(out + at,
-                              unchanged<kSize, kChange>(_mm512_permutexvar_epi8(by_element, v[k]), part<kChange>(base, at)));
+          _mm512_storeu_si512(
+              out + at, unchanged<kSize, kChange>(_mm512_permutexvar_epi8(by_element, v[k]), part<kChange>(base, at)));
         }
       }
     }

@@ -10,8 +10,8 @@ namespace bitsnap::entropy {
 
 void split_planes_scalar(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
                          std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept;
-void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
-                       std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept;
+void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements, std::size_t element_size,
+                       bool rotated, std::uint8_t* const* planes) noexcept;
 void split_planes_avx512(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
                          std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept;
 
