@@ -52,9 +52,10 @@ $(packages_stamp): $(requirements) | system-packages
 	@scripts/make_venv.sh $(PYTHON) .venv $(requirements)
 	@touch $@
 
-# The build tree is kept, so that only what changed is compiled again.
+# The build tree is kept, so that only what changed is compiled again; the compiler is the one of the preset `dev`, so that
+# either build finds the other's objects in ccache.
 $(package_stamp): $(packages_stamp) $(package_sources) | system-packages
 	@echo "building the command and the Python package"
-	@$(venv_python) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall \
+	@CC=gcc CXX=g++ $(venv_python) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall \
 		--config-settings=build-dir=build/python --config-settings=cmake.define.BITSNAP_WERROR=ON .
 	@touch $@
