@@ -1,0 +1,186 @@
+// What the system says about memory, CPUs, time and terminals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "os/cgroup.hpp"
+#include "os/clock.hpp"
+#include "os/memory.hpp"
+#include "os/process.hpp"
+#include "os/random.hpp"
+#include "os/terminal.hpp"
+#include "os/thread_count.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+TEST(Memory, SeesWhatIsAllocatedAndTouched) {
+  const auto before = process_memory();
+  ASSERT_TRUE(before) << before.error().message();
+  EXPECT_GT(before->resident_bytes, 0u);
+  EXPECT_GE(before->peak_resident_bytes, before->resident_bytes);
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  {
+    std::vector<char> block(kBytes);
+    volatile char* const touched = block.data();
+    for (std::size_t i = 0; i < kBytes; i += 4096) touched[i] = 1;
+    const auto during = process_memory();
+    ASSERT_TRUE(during);
+    EXPECT_GE(during->anonymous_bytes, before->anonymous_bytes + kBytes * 9 / 10);
+    EXPECT_GE(during->peak_resident_bytes, kBytes);
+  }
+  EXPECT_GE(process_memory()->peak_resident_bytes, kBytes);
+}
+
+TEST(Memory, CountsThePeakAnew) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  {
+    std::vector<char> block(kBytes, 1);
+  }
+  const auto high = process_memory();
+  ASSERT_TRUE(high);
+  if (high->resident_bytes + kBytes / 2 > high->peak_resident_bytes) {
+    GTEST_SKIP() << "freed memory stays with the process here";
+  }
+  if (const auto reset = reset_peak_resident(); !reset) GTEST_SKIP() << reset.error().message();
+  EXPECT_LT(process_memory()->peak_resident_bytes, high->peak_resident_bytes);
+}
+
+TEST(Memory, HasPagesOfAPowerOfTwo) {
+  const std::size_t size = page_size_bytes();
+  EXPECT_GE(size, 4096u);
+  EXPECT_EQ(size & (size - 1), 0u);
+}
+
+TEST(Clock, NeverRunsBackwardsAndMeasuresASleep) {
+  const Stopwatch watch;
+  std::uint64_t last = monotonic_ns();
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t now = monotonic_ns();
+    ASSERT_GE(now, last);
+    last = now;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GE(watch.elapsed_ns(), 10000000u);
+  EXPECT_GE(watch.elapsed_seconds(), 0.01);
+}
+
+TEST(Process, HasAnIdentity) { EXPECT_EQ(process_id(), ::getpid()); }
+
+TEST(Random, DoesNotRepeatItself) {
+  std::set<std::uint64_t> seen;
+  for (int i = 0; i < 1000; ++i) seen.insert(random_u64());
+  EXPECT_EQ(seen.size(), 1000u);
+}
+
+TEST(Terminal, TellsAPseudoTerminalFromAPipe) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  EXPECT_FALSE(is_terminal(pipe_ends[1]));
+  EXPECT_FALSE(terminal_width(pipe_ends[1]));
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+  EXPECT_FALSE(is_terminal(-1));
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0) GTEST_SKIP() << "this system has no pseudo terminals";
+  EXPECT_TRUE(is_terminal(terminal));
+  EXPECT_FALSE(terminal_width(terminal)) << "it has no size yet";
+  ::close(terminal);
+}
+
+TEST(ThreadCount, FollowsTheAffinityOfTheProcess) {
+  EXPECT_GE(usable_threads(), 1u);
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) {
+      CPU_SET(cpu, &one);
+      break;
+    }
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(usable_threads(), 1u);
+  ::sched_setaffinity(0, sizeof(before), &before);
+}
+
+using Files = std::map<std::string, std::string>;
+
+std::optional<unsigned> cpus(const Files& files) {
+  return cgroup_cpus([&](const std::string& path) -> std::optional<std::string> {
+    const auto file = files.find(path);
+    if (file == files.end()) return std::nullopt;
+    return file->second;
+  });
+}
+
+constexpr const char* kUnifiedMount =
+    "22 1 0:20 / /proc rw - proc proc rw\n"
+    "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+TEST(Cgroup, TakesTheLeastQuotaOfTheGroupAndThoseAboveIt) {
+  Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
+                 {"/proc/self/mountinfo", kUnifiedMount},
+                 {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}};
+  EXPECT_EQ(cpus(files), std::nullopt);
+  files["/sys/fs/cgroup/a/cpu.max"] = "400000 100000\n";
+  EXPECT_EQ(cpus(files), 4u);
+  files["/sys/fs/cgroup/a/b/cpu.max"] = "150000 100000\n";
+  EXPECT_EQ(cpus(files), 2u) << "rounded up";
+  files["/sys/fs/cgroup/cpu.max"] = "5000 100000\n";
+  EXPECT_EQ(cpus(files), 1u);
+}
+
+TEST(Cgroup, FindsTheQuotaOfAContainerThatSeesItsOwnGroupOnly) {
+  EXPECT_EQ(cpus({{"/proc/self/cgroup", "0::/\n"},
+                  {"/proc/self/mountinfo", kUnifiedMount},
+                  {"/sys/fs/cgroup/cpu.max", "300000 100000\n"}}),
+            3u);
+  // The same without a namespace for groups: the path is the machine's, the mount shows the container's.
+  const std::string mount = "30 22 0:26 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+  for (const char* const group : {"0::/docker/x\n", "0::/elsewhere\n", "0::/docker/xy\n", "0::/../y\n"}) {
+    EXPECT_EQ(cpus({{"/proc/self/cgroup", group},
+                    {"/proc/self/mountinfo", mount},
+                    {"/sys/fs/cgroup/cpu.max", "300000 100000\n"}}),
+              3u)
+        << group;
+  }
+}
+
+TEST(Cgroup, ReadsTheFirstVersion) {
+  Files files = {{"/proc/self/cgroup", "12:memory:/m\n4:cpu,cpuacct:/job/1\n1:name=systemd:/x\n"},
+                 {"/proc/self/mountinfo",
+                  "40 22 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                  "41 22 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"},
+                 {"/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n"},
+                 {"/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"},
+                 {"/sys/fs/cgroup/cpu,cpuacct/job/1/cpu.cfs_quota_us", "250000\n"},
+                 {"/sys/fs/cgroup/cpu,cpuacct/job/1/cpu.cfs_period_us", "50000\n"}};
+  EXPECT_EQ(cpus(files), 5u);
+  files["/sys/fs/cgroup/cpu,cpuacct/job/1/cpu.cfs_quota_us"] = "-1\n";
+  EXPECT_EQ(cpus(files), std::nullopt);
+}
+
+TEST(Cgroup, SaysNothingWhereTheTextsMakeNoSense) {
+  EXPECT_EQ(cpus({}), std::nullopt);
+  EXPECT_EQ(
+      cpus({{"/proc/self/cgroup", "\n:\n::\nx\n0::/a\n"}, {"/proc/self/mountinfo", "- \n\n - - - -\n1 2 3 4 -\n"}}),
+      std::nullopt);
+  for (const char* const max : {"", "max", "x y", "100000", "100000 0", "0 100000", "-5 100000", "1e5 100000"}) {
+    EXPECT_EQ(
+        cpus({{"/proc/self/cgroup", "0::/"}, {"/proc/self/mountinfo", kUnifiedMount}, {"/sys/fs/cgroup/cpu.max", max}}),
+        std::nullopt)
+        << max;
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::os
