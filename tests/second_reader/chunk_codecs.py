@@ -1,0 +1,157 @@
+"""docs/spec/codecs.md and the specifications of the codecs: one payload to one chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from second_reader import zstd_frame
+from second_reader.byte_blocks import read_byte_block
+from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
+
+ELEMENT_SIZES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
+}
+FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
+MAX_ELEMENTS = 262_144
+_GROUP = 65_536
+_MAX_WINDOW = 2 << 20
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Input:
+    from_base: bool
+    dtype: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a decoder is given. A dtype that is not known is opaque: its elements are bytes."""
+
+    payload: bytes
+    dtype: str
+    elements: int
+    inputs: tuple[Input, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return ELEMENT_SIZES.get(self.dtype, 1)
+
+    @property
+    def size(self) -> int:
+        return self.elements * self.width
+
+    def take_exactly(self, size: int) -> bytes:
+        if len(self.payload) < size:
+            raise Truncated(f"payload of {len(self.payload)} bytes, expected {size}")
+        require(len(self.payload) == size, f"payload of {len(self.payload)} bytes, expected {size}")
+        return self.payload
+
+
+def _raw(chunk: Chunk) -> bytes:
+    return chunk.take_exactly(chunk.size)
+
+
+def _constant(chunk: Chunk) -> bytes:
+    return chunk.take_exactly(chunk.width) * chunk.elements
+
+
+def _same(chunk: Chunk) -> bytes:
+    chunk.take_exactly(0)
+    return chunk.inputs[0].data
+
+
+def _zstd(chunk: Chunk) -> bytes:
+    require(len(chunk.payload) <= chunk.size, "zstd payload is longer than the chunk")
+    header = zstd_frame.read_header(chunk.payload)
+    require(header.content_size == chunk.size, f"zstd frame states {header.content_size} bytes, not {chunk.size}")
+    require(header.dictionary == 0, "zstd frame names a dictionary")
+    require(header.window_size is None or header.window_size <= _MAX_WINDOW, "zstd frame: window above 2 MiB")
+    return zstd_frame.decompress(chunk.payload, chunk.size, "zstd payload")
+
+
+def _byte_group(chunk: Chunk) -> bytes:
+    planes = _plane_groups(chunk.payload, chunk.elements, chunk.width)
+    if chunk.inputs:
+        planes ^= np.frombuffer(chunk.inputs[0].data, np.uint8).reshape(planes.shape)
+    return planes.tobytes()
+
+
+def _float_split(chunk: Chunk) -> bytes:
+    if not chunk.payload:
+        raise Truncated("float_split payload is empty")
+    place = chunk.payload[0]
+    require(place in (0, 1), f"float_split: place of the sign {place}")
+    require(place == 0 or chunk.width > 1, "float_split: rotated elements of one byte")
+    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width)
+    if place == 0:
+        return planes.tobytes()
+    words = planes.reshape(-1).view(f"<u{chunk.width}")
+    top = chunk.width * 8 - 1
+    return (words >> 1 | words << top).tobytes()
+
+
+def _bitmask(chunk: Chunk) -> bytes:
+    mask_size = (chunk.elements + 7) // 8
+    if len(chunk.payload) < mask_size:
+        raise Truncated(f"bitmask payload of {len(chunk.payload)} bytes, the mask has {mask_size}")
+    bits = np.unpackbits(np.frombuffer(chunk.payload[:mask_size], np.uint8), bitorder="little").astype(bool)
+    require(not bits[chunk.elements :].any(), "bitmask: bits beyond the last element")
+    mask = bits[: chunk.elements]
+    chunk.take_exactly(mask_size + int(mask.sum()) * chunk.width)
+    elements = np.frombuffer(chunk.inputs[0].data, np.uint8).reshape(-1, chunk.width).copy()
+    elements[mask] = np.frombuffer(chunk.payload[mask_size:], np.uint8).reshape(-1, chunk.width)
+    return elements.tobytes()
+
+
+def _plane_groups(payload: bytes, elements: int, width: int) -> Bytes:
+    """The elements, one row of `width` bytes for each."""
+    rows = np.empty((elements, width), np.uint8)
+    offset = 0
+    for first in range(0, elements, _GROUP):
+        length = min(_GROUP, elements - first)
+        for plane in range(width):
+            block, offset = read_byte_block(payload, offset, length)
+            rows[first : first + length, plane] = np.frombuffer(block, np.uint8)
+    require(offset == len(payload), f"{len(payload) - offset} bytes behind the last byte block")
+    return rows
+
+
+_NO_INPUT: tuple[str, ...] = ("",)
+# By codec id: name, decoder, the inputs it takes ("" none, "b" a base's, "p" a peer's), floats only.
+_CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], bool]] = {
+    0: ("raw", _raw, _NO_INPUT, False),
+    1: ("constant", _constant, _NO_INPUT, False),
+    2: ("same", _same, ("b", "p"), False),
+    3: ("zstd", _zstd, _NO_INPUT, False),
+    4: ("byte_group", _byte_group, ("", "b"), False),
+    5: ("float_split", _float_split, _NO_INPUT, True),
+    6: ("bitmask", _bitmask, ("b",), False),
+}
+CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
+
+
+def decode(codec: int, chunk: Chunk, parameters: bytes = b"") -> bytes:
+    if codec not in _CODECS:
+        raise Unsupported(f"codec {codec}")
+    name, decoder, kinds, floats_only = _CODECS[codec]
+    require(not parameters, f"{name} has no parameters")
+    require(not floats_only or chunk.dtype in FLOATS, f"{name} does not take {chunk.dtype}")
+    given = "".join("b" if item.from_base else "p" for item in chunk.inputs)
+    require(given in kinds, f"{name} does not take the inputs {given!r}")
+    for item in chunk.inputs:
+        require(item.dtype == chunk.dtype, f"{name}: input of {item.dtype} for a chunk of {chunk.dtype}")
+        if len(item.data) != chunk.size:
+            raise Corrupt(f"{name}: input of {len(item.data)} bytes for a chunk of {chunk.size}")
+    output = decoder(chunk)
+    assert len(output) == chunk.size
+    return output
