@@ -33,10 +33,9 @@ tl::unexpected<Error> already_exists(const std::string& path) {
 }  // namespace
 
 bool AtomicFile::is_temporary_name(std::string_view name) noexcept {
-  if (!name.starts_with('.') || !name.ends_with(kSuffix)) return false;
-  name.remove_prefix(1);
+  constexpr std::size_t kMinBytes = 1 + 1 + 1 + kRandomDigits + kSuffix.size();  // a dot, a byte of name, a dot
+  if (name.size() < kMinBytes || !name.starts_with('.') || !name.ends_with(kSuffix)) return false;
   name.remove_suffix(kSuffix.size());
-  if (name.size() < kRandomDigits + 2) return false;  // a name of one byte, a dot, the digits
   const std::string_view digits = name.substr(name.size() - kRandomDigits);
   return name[name.size() - kRandomDigits - 1] == '.' &&
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
