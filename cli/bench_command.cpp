@@ -219,16 +219,16 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
       ->allow_extra_args(false);
   app->add_option("--limit-mb", options->limit_mb, "Measure on an even sample of about so many MB")
       ->type_name("MB")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
       ->capture_default_str();
   app->add_option("--seconds", options->seconds,
                   "Time for all rounds; slow engines get fewer, but every engine is measured once")
       ->type_name("S")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(CLI::Range(0.0, 86400.0).description(""))
       ->capture_default_str();
   app->add_option("--rounds", options->rounds, "Measurements of each engine, at most")
       ->type_name("N")
-      ->check(CLI::Range(1U, 1000U))
+      ->check(CLI::Range(1U, 1000U).description(""))
       ->capture_default_str();
   app->footer("Measures on one thread and on all (-T sets how many). -v explains the columns.");
   return {app, [options, &common] { return bench(*options, common); }};

@@ -18,7 +18,7 @@ std::optional<std::size_t> CommonOptions::table_width() const { return terminal_
 void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_option("-T,--threads", options.threads, "Threads to work with; 0: all that this process may use")
       ->type_name("N")
-      ->check(CLI::Range(0U, kMostThreads))
+      ->check(CLI::Range(0U, kMostThreads).description(""))
       ->group("Common options");
   app.add_flag("-q,--quiet", options.quiet, "Say nothing but errors and what was asked for")->group("Common options");
   app.add_flag("-v,--verbose", options.verbose, "Say more")->group("Common options");

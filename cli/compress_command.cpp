@@ -174,11 +174,11 @@ Command add_compress(CLI::App& program, const CommonOptions& common) {
   app->add_option("--policy", options->policy,
                   "lossless: the smallest of all codecs; lmc, bitsnap: the published methods; raw: as it is")
       ->type_name("POLICY")
-      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}))
+      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""))
       ->capture_default_str();
   app->add_option("--max-depth", options->max_depth, "Longest chain of bases that reading a chunk may have to follow")
       ->type_name("N")
-      ->check(CLI::Range(0U, kLargestDepth))
+      ->check(CLI::Range(0U, kLargestDepth).description(""))
       ->capture_default_str();
   app->add_flag("-f,--force", options->force, "Overwrite the output");
   return {app, [options, &common] { return compress(*options, common); }};
