@@ -1,8 +1,9 @@
 // The block coder over byte planes, decoding side: docs/spec/entropy.md.
 //
 // A plane is cut into blocks of kBlockBytes (the last one may be shorter), and each block stands in the payload as raw
-// bytes, as one repeated byte, or Huffman coded. Functions here are pure: they own nothing, keep nothing, and may be
-// called from any thread, each with a Scratch of its own. The encoding side is byte_block_encode.hpp.
+// bytes, as one repeated byte, Huffman coded, or as a mask and what it marks. Functions here are pure: they own
+// nothing, keep nothing, and may be called from any thread, each with a Scratch of its own. The encoding side is
+// byte_block_encode.hpp.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,7 @@ enum class BlockMode : std::uint8_t {
   raw = 0,      // the bytes as they are
   fill = 1,     // one byte, repeated
   huffman = 2,  // canonical Huffman code in interleaved streams
+  sparse = 3,   // one byte almost everywhere: a mask of the others, and the others, each a block of modes 0 to 2
 };
 
 // Decodes exactly plane.size() bytes from the front of `payload` and returns how many of its bytes that took; whoever

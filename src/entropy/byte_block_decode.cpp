@@ -3,6 +3,7 @@
 
 #include "base/cpu_dispatch.hpp"
 #include "entropy/byte_block.hpp"
+#include "entropy/change_mask.hpp"
 #include "entropy/huffman.hpp"
 #include "entropy/huffman_decode_kernel.hpp"
 
@@ -43,8 +44,15 @@ Result<std::size_t> decode_huffman(ConstByteSpan payload, ByteSpan block, std::s
   return cursor.offset();
 }
 
-// Decodes the block at the front of `payload`; returns the bytes it took.
-Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, std::span<std::uint64_t> table) {
+// Working memory for one block.
+struct Workspace {
+  std::span<std::uint64_t> table;  // kHuffmanTableEntries
+  ByteSpan mask;                   // mask_bytes(kBlockBytes)
+  ByteSpan values;                 // kBlockBytes
+};
+
+// Decodes a block of one of the plain modes from the front of `payload`; returns the bytes it took.
+Result<std::size_t> decode_plain(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t mode, cursor.read<std::uint8_t>("mode of the block"));
   switch (static_cast<BlockMode>(mode)) {
@@ -59,22 +67,54 @@ Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, std::spa
       return cursor.offset();
     }
     case BlockMode::huffman: {
-      BITSNAP_ASSIGN(const std::size_t used, decode_huffman(payload.subspan(1), block, table));
+      BITSNAP_ASSIGN(const std::size_t used, decode_huffman(payload.subspan(1), block, work.table));
       return 1 + used;
     }
+    case BlockMode::sparse: break;
   }
-  return fail(ErrorKind::corrupt, "mode of the block is " + std::to_string(mode) + ", expected 0, 1 or 2");
+  return fail(ErrorKind::corrupt, "mode of the block is " + std::to_string(mode) + ", which cannot stand here");
+}
+
+// Decodes a sparse block from the front of `payload`, which begins behind the mode byte; returns the bytes it took.
+Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
+  ByteCursor cursor(payload);
+  BITSNAP_ASSIGN(const std::uint8_t common, cursor.read<std::uint8_t>("common byte"));
+  const ByteSpan mask = work.mask.first(mask_bytes(block.size()));
+  BITSNAP_ASSIGN(const std::size_t mask_used, decode_plain(payload.subspan(1), mask, work));
+  BITSNAP_TRY(cursor.take(mask_used, "mask"));
+  if (block.size() % 8 != 0 && std::to_integer<unsigned>(mask.back()) >> (block.size() % 8) != 0) {
+    return fail(ErrorKind::corrupt, "mask of a sparse block marks bytes behind its end");
+  }
+  const ByteSpan values = work.values.first(count_changed(mask.data(), block.size()));
+  if (!values.empty()) {
+    BITSNAP_ASSIGN(const std::size_t used, decode_plain(payload.subspan(cursor.offset()), values, work));
+    BITSNAP_TRY(cursor.take(used, "marked bytes"));
+  }
+  std::memset(block.data(), common, block.size());
+  scatter_changed(block.data(), mask.data(), values.data(), block.size(), 1, block.data());
+  return cursor.offset();
+}
+
+Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
+  ByteCursor cursor(payload);
+  BITSNAP_ASSIGN(const std::uint8_t mode, cursor.read<std::uint8_t>("mode of the block"));
+  if (static_cast<BlockMode>(mode) != BlockMode::sparse) return decode_plain(payload, block, work);
+  BITSNAP_ASSIGN(const std::size_t used, decode_sparse(payload.subspan(1), block, work));
+  return 1 + used;
 }
 
 }  // namespace
 
 Result<std::size_t> decode_plane(ConstByteSpan payload, ByteSpan plane, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const std::span<std::uint64_t> table, scratch.take_array<std::uint64_t>(kHuffmanTableEntries));
+  Workspace work;
+  BITSNAP_ASSIGN(work.table, scratch.take_array<std::uint64_t>(kHuffmanTableEntries));
+  BITSNAP_ASSIGN(work.mask, scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.values, scratch.take(kBlockBytes));
   std::size_t offset = 0;
   for (std::size_t begin = 0; begin < plane.size(); begin += kBlockBytes) {
     const std::size_t size = std::min(kBlockBytes, plane.size() - begin);
-    Result<std::size_t> used = decode_block(payload.subspan(offset), plane.subspan(begin, size), table);
+    Result<std::size_t> used = decode_block(payload.subspan(offset), plane.subspan(begin, size), work);
     if (!used) {
       return tl::unexpected(std::move(used).error().within("block " + std::to_string(begin / kBlockBytes) +
                                                            " of the plane, at offset " + std::to_string(offset)));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/cpu_dispatch.hpp"
+#include "entropy/change_mask.hpp"
 #include "entropy/code_lengths_encode.hpp"
 #include "entropy/histogram.hpp"
 #include "entropy/huffman.hpp"
@@ -20,35 +21,104 @@ constexpr KernelTable<std::size_t(const HuffmanEncodeTable&, const std::uint8_t*
 constexpr std::size_t kMinSavedBytes = kEncodeOverhang;
 constexpr std::size_t kMinSavedShare = 128;
 
-struct BlockPlan {
+// A block in one of the plain modes.
+struct PlainPlan {
   BlockMode mode = BlockMode::raw;
   std::size_t size_bytes = 0;  // with the mode byte; of a Huffman block at most 7 bytes too many
   CodeLengths lengths;         // of a Huffman block
 };
 
-void plan_block(ConstByteSpan block, BlockPlan& plan) noexcept {
+struct BlockPlan {
+  BlockMode mode = BlockMode::raw;
+  std::size_t size_bytes = 0;
+  PlainPlan plain;  // of a sparse block: how its mask is coded
+  std::byte common{0};
+  std::size_t marked = 0;
+  PlainPlan values;
+};
+
+// Working memory for one block.
+struct Workspace {
+  ByteSpan common;  // kBlockBytes of the common byte
+  ByteSpan mask;    // mask_bytes(kBlockBytes)
+  ByteSpan values;  // kBlockBytes
+};
+
+[[nodiscard]] Result<Workspace> take_workspace(Scratch& scratch) {
+  Workspace work;
+  BITSNAP_ASSIGN(work.common, scratch.take(kBlockBytes));
+  BITSNAP_ASSIGN(work.mask, scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.values, scratch.take(kBlockBytes));
+  return work;
+}
+
+constexpr std::size_t least_saving(std::size_t block_bytes) noexcept {
+  return std::max(kMinSavedBytes, block_bytes / kMinSavedShare);
+}
+
+// The plan of a block of which only the counts need be known. Precondition: size > 0.
+void plan_counted(const Histogram& counts, std::size_t size, PlainPlan& plan) noexcept {
   plan.mode = BlockMode::raw;
-  plan.size_bytes = 1 + block.size();
-  if (std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0) {
+  plan.size_bytes = 1 + size;
+  if (*std::max_element(counts.begin(), counts.end()) == size) {
     plan.mode = BlockMode::fill;
     plan.size_bytes = 2;
     return;
   }
-  if (looks_incompressible(block.data(), block.size())) return;
-  Histogram counts;
-  count_bytes(block.data(), block.size(), counts);
   choose_code_lengths(counts, plan.lengths);
   std::size_t bits = 0;
   for (std::size_t symbol = 0; symbol < counts.size(); ++symbol) {
     bits += std::size_t{counts[symbol]} * plan.lengths[symbol];
   }
   std::array<std::byte, kMaxCodeLengthBytes> table;
-  const std::size_t streams = stream_count(block.size());
+  const std::size_t streams = stream_count(size);
   // Each stream is padded to a byte on its own.
-  const std::size_t size = 1 + 2 * streams + write_code_lengths(plan.lengths, table.data()) + (bits + 7 * streams) / 8;
-  if (size + std::max(kMinSavedBytes, block.size() / kMinSavedShare) > plan.size_bytes) return;
+  const std::size_t coded = 1 + 2 * streams + write_code_lengths(plan.lengths, table.data()) + (bits + 7 * streams) / 8;
+  if (coded + least_saving(size) > plan.size_bytes) return;
   plan.mode = BlockMode::huffman;
+  plan.size_bytes = coded;
+}
+
+// Returns whether `counts` was filled: not where a quick look settled the matter.
+bool plan_plain(ConstByteSpan block, PlainPlan& plan, Histogram& counts) noexcept {
+  plan.mode = BlockMode::raw;
+  plan.size_bytes = 1 + block.size();
+  if (std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0) {
+    plan.mode = BlockMode::fill;
+    plan.size_bytes = 2;
+    return false;
+  }
+  if (looks_incompressible(block.data(), block.size())) return false;
+  count_bytes(block.data(), block.size(), counts);
+  plan_counted(counts, block.size(), plan);
+  return true;
+}
+
+// Leaves the mask of a block that it plans as sparse in `work.mask`.
+void plan_block(ConstByteSpan block, BlockPlan& plan, const Workspace& work) noexcept {
+  Histogram counts;
+  const bool counted = plan_plain(block, plan.plain, counts);
+  plan.mode = plan.plain.mode;
+  plan.size_bytes = plan.plain.size_bytes;
+  if (!counted) return;
+
+  // Huffman codes spend a bit on the commonest byte however common it is: from one half on, a mask can do better.
+  const auto commonest = std::max_element(counts.begin(), counts.end());
+  if (*commonest < block.size() / 2 || *commonest == block.size()) return;
+  plan.common = static_cast<std::byte>(commonest - counts.begin());
+  plan.marked = block.size() - *commonest;
+  std::memset(work.common.data(), std::to_integer<int>(plan.common), block.size());
+  changed_mask(block.data(), work.common.data(), block.size(), 1, work.mask.data());
+  PlainPlan mask_plan;
+  Histogram mask_counts;
+  plan_plain(work.mask.first(mask_bytes(block.size())), mask_plan, mask_counts);
+  *commonest = 0;
+  plan_counted(counts, plan.marked, plan.values);
+  const std::size_t size = 2 + mask_plan.size_bytes + plan.values.size_bytes;
+  if (size + least_saving(block.size()) > plan.size_bytes) return;
+  plan.mode = BlockMode::sparse;
   plan.size_bytes = size;
+  plan.plain = mask_plan;
 }
 
 void fill_encode_table(const CodeLengths& lengths, HuffmanEncodeTable& table) noexcept {
@@ -85,37 +155,52 @@ std::size_t write_huffman(ConstByteSpan block, const CodeLengths& lengths, std::
   return offset;
 }
 
+// Writes a block in a plain mode and returns the bytes it took.
+std::size_t write_plain(ConstByteSpan block, const PlainPlan& plan, std::byte* out) noexcept {
+  out[0] = static_cast<std::byte>(plan.mode);
+  if (plan.mode == BlockMode::huffman) return 1 + write_huffman(block, plan.lengths, out + 1);
+  const std::size_t size = plan.mode == BlockMode::fill ? 1 : block.size();
+  std::memcpy(out + 1, block.data(), size);
+  return 1 + size;
+}
+
+// The mask is where plan_block left it.
+std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Workspace& work, std::byte* out) noexcept {
+  if (plan.mode != BlockMode::sparse) return write_plain(block, plan.plain, out);
+  out[0] = static_cast<std::byte>(plan.mode);
+  out[1] = plan.common;
+  const std::size_t offset = 2 + write_plain(work.mask.first(mask_bytes(block.size())), plan.plain, out + 2);
+  gather_changed(block.data(), work.mask.data(), block.size(), 1, work.values.data());
+  return offset + write_plain(work.values.first(plan.marked), plan.values, out + offset);
+}
+
 }  // namespace
 
-Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& /*scratch*/) {
+Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scratch) {
   if (out.size() < max_encoded_plane_size(plane.size())) {
     return fail(ErrorKind::invalid_argument, "encoding a plane of " + std::to_string(plane.size()) + " bytes needs " +
                                                  std::to_string(max_encoded_plane_size(plane.size())) +
                                                  " bytes of room, found " + std::to_string(out.size()));
   }
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const Workspace work, take_workspace(scratch));
   BlockPlan plan;
-  std::byte* to = out.data();
+  std::size_t offset = 0;
   for (std::size_t begin = 0; begin < plane.size(); begin += kBlockBytes) {
     const ConstByteSpan block = plane.subspan(begin, std::min(kBlockBytes, plane.size() - begin));
-    plan_block(block, plan);
-    *to++ = static_cast<std::byte>(plan.mode);
-    switch (plan.mode) {
-      case BlockMode::raw:
-        std::memcpy(to, block.data(), block.size());
-        to += block.size();
-        break;
-      case BlockMode::fill: *to++ = block[0]; break;
-      case BlockMode::huffman: to += write_huffman(block, plan.lengths, to); break;
-    }
+    plan_block(block, plan, work);
+    offset += write_block(block, plan, work, out.data() + offset);
   }
-  return static_cast<std::size_t>(to - out.data());
+  return offset;
 }
 
-Result<std::size_t> encoded_plane_size(ConstByteSpan plane, Scratch& /*scratch*/) {
+Result<std::size_t> encoded_plane_size(ConstByteSpan plane, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const Workspace work, take_workspace(scratch));
   BlockPlan plan;
   std::size_t size = 0;
   for (std::size_t begin = 0; begin < plane.size(); begin += kBlockBytes) {
-    plan_block(plane.subspan(begin, std::min(kBlockBytes, plane.size() - begin)), plan);
+    plan_block(plane.subspan(begin, std::min(kBlockBytes, plane.size() - begin)), plan, work);
     size += plan.size_bytes;
   }
   return size;

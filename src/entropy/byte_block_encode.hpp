@@ -1,6 +1,6 @@
 // The block coder over byte planes, encoding side: docs/spec/entropy.md.
 //
-// For each block the shortest form is taken among fill, Huffman and raw; a block that a sample shows to be
+// For each block the shortest form is taken among fill, Huffman, sparse and raw; a block that a sample shows to be
 // incompressible is copied without being looked at closely. Same plane, same bytes: on every CPU level and in every
 // thread. Functions here own and keep nothing; each thread brings a Scratch of its own.
 //
@@ -23,7 +23,7 @@ namespace bitsnap::entropy {
 // `out` behind the returned size may be overwritten.
 [[nodiscard]] Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scratch);
 
-// What encode_plane would return, without the encoding: for choosing between codecs.
+// What encode_plane would return, or up to 16 bytes a block more, without the encoding: for choosing between codecs.
 [[nodiscard]] Result<std::size_t> encoded_plane_size(ConstByteSpan plane, Scratch& scratch);
 
 }  // namespace bitsnap::entropy

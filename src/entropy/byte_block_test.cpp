@@ -45,57 +45,75 @@ class BlockCoder : public testing::Test {
   Scratch scratch_;
 };
 
+Bytes naive_block(const Bytes& payload, std::size_t& at, std::size_t size);
+
 // A decoder as docs/spec/entropy.md describes it: one bit after another, for sound payloads only.
 Bytes naive_decode(const Bytes& payload, std::size_t plane_bytes) {
   Bytes plane;
   std::size_t at = 0;
-  const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(payload.at(i)); };
   while (plane.size() < plane_bytes) {
-    const std::size_t size = std::min(kBlockBytes, plane_bytes - plane.size());
-    const unsigned mode = byte(at++);
-    if (mode == 0) {
-      for (std::size_t i = 0; i < size; ++i) plane.push_back(payload.at(at++));
-    } else if (mode == 1) {
-      plane.insert(plane.end(), size, payload.at(at++));
-    } else {
-      const std::size_t streams = size >= 1024 ? 8 : 1;
-      std::vector<std::size_t> sizes;
-      for (std::size_t s = 0; s < streams; ++s, at += 2) sizes.push_back(byte(at) | byte(at + 1) << 8U);
-      std::vector<std::size_t> symbols;
-      const std::size_t ranges = byte(at);
-      for (std::size_t r = 0; r < ranges; ++r) {
-        for (std::size_t s = byte(at + 1 + 2 * r); s <= byte(at + 2 + 2 * r); ++s) symbols.push_back(s);
-      }
-      at += 1 + 2 * ranges;
-      std::map<std::pair<unsigned, unsigned>, unsigned> symbol_of;  // (length, code)
-      std::vector<unsigned> lengths;
-      for (std::size_t i = 0; i < symbols.size(); ++i) lengths.push_back(byte(at + i / 2) >> (i % 2 * 4) & 15U);
-      at += (symbols.size() + 1) / 2;
-      unsigned code = 0;
-      for (unsigned length = 1; length <= 11; ++length, code *= 2) {
-        for (std::size_t i = 0; i < symbols.size(); ++i) {
-          if (lengths[i] == length) symbol_of[{length, code++}] = static_cast<unsigned>(symbols[i]);
-        }
-      }
-      for (std::size_t s = 0; s < streams; ++s) {
-        const std::size_t each = (size + streams - 1) / streams;
-        std::size_t left = s + 1 < streams ? each : size - each * (streams - 1);
-        unsigned length = 0;
-        unsigned bits = 0;
-        for (std::size_t bit = 0; left > 0; ++bit) {
-          bits = bits << 1 | (byte(at + bit / 8) >> (7 - bit % 8) & 1U);
-          const auto found = symbol_of.find({++length, bits});
-          if (found == symbol_of.end()) continue;
-          plane.push_back(static_cast<std::byte>(found->second));
-          --left;
-          length = bits = 0;
-        }
-        at += sizes[s];
-      }
-    }
+    const Bytes block = naive_block(payload, at, std::min(kBlockBytes, plane_bytes - plane.size()));
+    plane.insert(plane.end(), block.begin(), block.end());
   }
   EXPECT_EQ(at, payload.size());
   return plane;
+}
+
+Bytes naive_block(const Bytes& payload, std::size_t& at, std::size_t size) {
+  Bytes block;
+  const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(payload.at(i)); };
+  const unsigned mode = byte(at++);
+  if (mode == 0) {
+    for (std::size_t i = 0; i < size; ++i) block.push_back(payload.at(at++));
+    return block;
+  }
+  if (mode == 1) return Bytes(size, payload.at(at++));
+  if (mode == 3) {
+    block.assign(size, payload.at(at++));
+    const Bytes mask = naive_block(payload, at, (size + 7) / 8);
+    std::vector<std::size_t> marked;
+    for (std::size_t i = 0; i < size; ++i) {
+      if ((std::to_integer<unsigned>(mask[i / 8]) >> (i % 8) & 1U) != 0) marked.push_back(i);
+    }
+    const Bytes values = marked.empty() ? Bytes{} : naive_block(payload, at, marked.size());
+    for (std::size_t i = 0; i < marked.size(); ++i) block[marked[i]] = values[i];
+    return block;
+  }
+  const std::size_t streams = size >= 1024 ? 8 : 1;
+  std::vector<std::size_t> sizes;
+  for (std::size_t s = 0; s < streams; ++s, at += 2) sizes.push_back(byte(at) | byte(at + 1) << 8U);
+  std::vector<std::size_t> symbols;
+  const std::size_t ranges = byte(at);
+  for (std::size_t r = 0; r < ranges; ++r) {
+    for (std::size_t s = byte(at + 1 + 2 * r); s <= byte(at + 2 + 2 * r); ++s) symbols.push_back(s);
+  }
+  at += 1 + 2 * ranges;
+  std::map<std::pair<unsigned, unsigned>, unsigned> symbol_of;  // (length, code)
+  std::vector<unsigned> lengths;
+  for (std::size_t i = 0; i < symbols.size(); ++i) lengths.push_back(byte(at + i / 2) >> (i % 2 * 4) & 15U);
+  at += (symbols.size() + 1) / 2;
+  unsigned code = 0;
+  for (unsigned length = 1; length <= 11; ++length, code *= 2) {
+    for (std::size_t i = 0; i < symbols.size(); ++i) {
+      if (lengths[i] == length) symbol_of[{length, code++}] = static_cast<unsigned>(symbols[i]);
+    }
+  }
+  for (std::size_t s = 0; s < streams; ++s) {
+    const std::size_t each = (size + streams - 1) / streams;
+    std::size_t left = s + 1 < streams ? each : size - each * (streams - 1);
+    unsigned length = 0;
+    unsigned bits = 0;
+    for (std::size_t bit = 0; left > 0; ++bit) {
+      bits = bits << 1 | (byte(at + bit / 8) >> (7 - bit % 8) & 1U);
+      const auto found = symbol_of.find({++length, bits});
+      if (found == symbol_of.end()) continue;
+      block.push_back(static_cast<std::byte>(found->second));
+      --left;
+      length = bits = 0;
+    }
+    at += sizes[s];
+  }
+  return block;
 }
 
 Bytes random_plane(std::size_t size, unsigned seed, const std::function<double(std::mt19937&)>& next) {
@@ -163,7 +181,7 @@ TEST_F(BlockCoder, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
       const Result<std::size_t> estimate = encoded_plane_size(plane, scratch_);
       ASSERT_TRUE(estimate);
       EXPECT_GE(*estimate, payload.size());
-      EXPECT_LE(*estimate, payload.size() + 8 * (length / kBlockBytes + 1));
+      EXPECT_LE(*estimate, payload.size() + 16 * (length / kBlockBytes + 1));
     }
   }
 }
@@ -251,7 +269,45 @@ void expect_error(const Result<Bytes>& result, ErrorKind kind, std::string_view 
 }
 
 TEST_F(BlockCoder, RefusesAnUnknownMode) {
-  expect_error(decode(from_hex("0300"), 1), ErrorKind::corrupt, "mode of the block is 3");
+  expect_error(decode(from_hex("0400"), 1), ErrorKind::corrupt, "mode of the block is 4");
+}
+
+// 12 bytes: 7 everywhere but 8 and 9 at places 1 and 10.
+TEST_F(BlockCoder, ReadsASparseBlock) {
+  const Result<Bytes> plane = decode(from_hex("0307"
+                                              "000204"
+                                              "000809"),
+                                     12);
+  ASSERT_TRUE(plane) << plane.error().message();
+  EXPECT_EQ(*plane, from_hex("070807070707070707070907"));
+  EXPECT_EQ(*decode(from_hex("0307"
+                             "0100"),
+                    12),
+            Bytes(12, std::byte{7}));
+}
+
+TEST_F(BlockCoder, RefusesASparseBlockInsideASparseBlock) {
+  expect_error(decode(from_hex("0307"
+                               "0300000204"
+                               "000809"),
+                      12),
+               ErrorKind::corrupt, "cannot stand here");
+}
+
+TEST_F(BlockCoder, RefusesAMaskThatMarksBytesBehindTheBlock) {
+  expect_error(decode(from_hex("0307"
+                               "000214"
+                               "000809"),
+                      12),
+               ErrorKind::corrupt, "behind its end");
+}
+
+TEST_F(BlockCoder, TakesLessThanABitForAByteThatIsNearlyAlwaysTheSame) {
+  const Bytes plane =
+      random_plane(kBlockBytes, 1, [](std::mt19937& random) { return random() % 100 == 0 ? random() % 9 : 0; });
+  const Bytes payload = encode(plane);
+  EXPECT_EQ(payload[0], std::byte{3});
+  EXPECT_LT(payload.size(), kBlockBytes / 8 / 5);
 }
 
 TEST_F(BlockCoder, RefusesPaddingThatIsNotZero) {
