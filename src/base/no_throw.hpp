@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 
@@ -21,6 +22,8 @@ template <typename Body>
     return body();
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::resource_exhausted, std::string(what) + ": out of memory");
+  } catch (const std::length_error&) {
+    return fail(ErrorKind::resource_exhausted, std::string(what) + ": a size beyond what memory can hold");
   } catch (const std::exception& error) {
     return fail(ErrorKind::internal, std::string(what) + ": " + error.what());
   } catch (...) {

@@ -21,6 +21,8 @@ class FileReader {
                                                                 const DecodeLimits& limits);
 
   [[nodiscard]] const Index& index() const noexcept { return index_; }
+  // Tells this file from any other, even one with the same content.
+  [[nodiscard]] const Footer& footer() const noexcept { return footer_; }
   [[nodiscard]] std::uint64_t file_bytes() const noexcept { return file_bytes_; }
   [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
 
@@ -32,6 +34,7 @@ class FileReader {
 
   std::unique_ptr<os::RandomAccessFile> file_;
   std::uint64_t file_bytes_ = 0;
+  Footer footer_;
   Index index_;
 };
 

@@ -40,6 +40,8 @@ struct Footer {
   std::uint64_t index_bytes = 0;
   std::uint64_t index_hash = 0;
   SnapshotId id;
+
+  friend bool operator==(const Footer&, const Footer&) = default;
 };
 
 struct ChunkEntry {

@@ -1,0 +1,81 @@
+// Header, footer and index of a file, and its payloads. Order: size, header, footer, bounds, index.
+#include "container/file_reader.hpp"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+
+namespace bitsnap::container {
+namespace {
+
+Result<Footer> read_frame(const os::RandomAccessFile& file) {
+  const std::uint64_t size = file.size_bytes();
+  std::array<std::byte, kHeaderBytes> header;
+  if (size >= kHeaderBytes) {
+    BITSNAP_TRY(file.read_at(0, header));
+    BITSNAP_TRY(parse_header(header));
+  }
+  if (size < kHeaderBytes + kFooterBytes) {
+    return fail(ErrorKind::truncated, fmt::format("the file has {} bytes, header and footer alone take {}", size,
+                                                  kHeaderBytes + kFooterBytes));
+  }
+  std::array<std::byte, kFooterBytes> footer;
+  BITSNAP_TRY(file.read_at(size - kFooterBytes, footer));
+  return parse_footer(footer, size);
+}
+
+Result<Index> read_index(const os::RandomAccessFile& file, const DecodeLimits& limits, Footer& footer) {
+  BITSNAP_ASSIGN(footer, read_frame(file));
+  if (footer.index_bytes > limits.index_bytes) {
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("index of {} bytes is beyond the limit of {}", footer.index_bytes, limits.index_bytes));
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(footer.index_bytes));
+  BITSNAP_TRY(file.read_at(footer.index_offset, bytes));
+  return parse_index(bytes, footer, limits);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileReader>> FileReader::open(std::unique_ptr<os::RandomAccessFile> file,
+                                                     const DecodeLimits& limits) {
+  return no_throw("snapshot", [&]() -> Result<std::unique_ptr<FileReader>> {
+    Footer footer;
+    Result<Index> index = read_index(*file, limits, footer);
+    if (!index) return tl::unexpected(std::move(index).error().within(file->path()));
+    std::unique_ptr<FileReader> reader(new FileReader());
+    reader->footer_ = footer;
+    reader->file_bytes_ = file->size_bytes();
+    reader->file_ = std::move(file);
+    reader->index_ = std::move(*index);
+    return reader;
+  });
+}
+
+Result<void> FileReader::read_payload(const ChunkEntry& entry, ByteSpan out) const {
+  if (out.size() != entry.stored_bytes) {
+    return fail(ErrorKind::internal, fmt::format("payload of {} bytes read into {}", entry.stored_bytes, out.size()));
+  }
+  if (!out.empty()) BITSNAP_TRY(file_->read_at(entry.offset, out));
+  if (const std::uint64_t hash = hash64(out); hash != entry.stored_hash) {
+    return fail(ErrorKind::corrupt, fmt::format("payload of {} bytes at {}: hash is {:016x}, expected {:016x}",
+                                                entry.stored_bytes, entry.offset, hash, entry.stored_hash));
+  }
+  return {};
+}
+
+Result<Footer> read_footer(const os::RandomAccessFile& file) {
+  return no_throw("snapshot", [&]() -> Result<Footer> {
+    Result<Footer> footer = read_frame(file);
+    if (footer) return footer;
+    return tl::unexpected(std::move(footer).error().within(file.path()));
+  });
+}
+
+}  // namespace bitsnap::container

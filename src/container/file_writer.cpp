@@ -1,0 +1,51 @@
+// A snapshot file as a stream of appends.
+#include "container/file_writer.hpp"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+
+namespace bitsnap::container {
+
+Result<void> FileWriter::begin() {
+  if (offset_ != 0) return fail(ErrorKind::internal, "snapshot: the header was written before");
+  const auto header = serialize_header();
+  BITSNAP_TRY(file_.append(header));
+  offset_ = header.size();
+  return {};
+}
+
+Result<void> FileWriter::append_payload(ConstByteSpan payload, ChunkEntry& entry) {
+  if (payload.size() > std::numeric_limits<std::uint32_t>::max()) {
+    return fail(ErrorKind::internal, fmt::format("snapshot: a payload of {} bytes", payload.size()));
+  }
+  entry.offset = payload.empty() ? 0 : offset_;
+  entry.stored_bytes = static_cast<std::uint32_t>(payload.size());
+  entry.stored_hash = hash64(payload);
+  if (payload.empty()) return {};
+  BITSNAP_TRY(file_.append(payload));
+  offset_ += payload.size();
+  return {};
+}
+
+Result<void> FileWriter::finish(Index& index) {
+  return no_throw("snapshot", [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const SerializedIndex serialized, serialize_index(index));
+    index.id = serialized.id;
+    Footer footer;
+    footer.index_offset = offset_;
+    footer.index_bytes = serialized.bytes.size();
+    footer.index_hash = hash64(serialized.bytes);
+    footer.id = serialized.id;
+    BITSNAP_TRY(file_.append(serialized.bytes));
+    BITSNAP_TRY(file_.append(serialize_footer(footer)));
+    offset_ += serialized.bytes.size() + kFooterBytes;
+    return {};
+  });
+}
+
+}  // namespace bitsnap::container

@@ -1,0 +1,179 @@
+// Strings, numbers, hexadecimal and base64 as the JSON of an index has them.
+#include "container/json_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace bitsnap::container {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::size_t kLongestQuotedBytes = 120;
+
+constexpr std::uint8_t byte_of(char c) noexcept { return static_cast<std::uint8_t>(c); }
+
+// Length of the UTF-8 sequence that begins at `at`, 0 if there is none.
+std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept {
+  const std::uint8_t lead = byte_of(text[at]);
+  if (lead < 0x80) return 1;
+  // What the second byte may be is where overlong forms, surrogates and numbers too large are kept out.
+  std::size_t size = 0;
+  std::uint8_t second_min = 0x80;
+  std::uint8_t second_max = 0xBF;
+  if (lead >= 0xC2 && lead <= 0xDF) {
+    size = 2;
+  } else if (lead >= 0xE0 && lead <= 0xEF) {
+    size = 3;
+    if (lead == 0xE0) second_min = 0xA0;
+    if (lead == 0xED) second_max = 0x9F;
+  } else if (lead >= 0xF0 && lead <= 0xF4) {
+    size = 4;
+    if (lead == 0xF0) second_min = 0x90;
+    if (lead == 0xF4) second_max = 0x8F;
+  } else {
+    return 0;
+  }
+  if (text.size() - at < size) return 0;
+  if (byte_of(text[at + 1]) < second_min || byte_of(text[at + 1]) > second_max) return 0;
+  for (std::size_t i = 2; i < size; ++i) {
+    if ((byte_of(text[at + i]) & 0xC0) != 0x80) return 0;
+  }
+  return size;
+}
+
+void append_escaped_control(std::string& to, std::uint8_t c) {
+  to.append("\\u00");
+  to.push_back(kHexDigits[c >> 4]);
+  to.push_back(kHexDigits[c & 15]);
+}
+
+constexpr std::array<std::uint8_t, 256> base64_values() {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(0xFF);
+  for (std::size_t i = 0; i < kBase64Digits.size(); ++i)
+    values[byte_of(kBase64Digits[i])] = static_cast<std::uint8_t>(i);
+  return values;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) noexcept {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = utf8_sequence(text, at);
+    if (size == 0) return false;
+    at += size;
+  }
+  return true;
+}
+
+void append_json_string(std::string& to, std::string_view text) {
+  to.push_back('"');
+  for (const char c : text) {
+    switch (c) {
+      case '"': to.append("\\\""); break;
+      case '\\': to.append("\\\\"); break;
+      case '\n': to.append("\\n"); break;
+      case '\r': to.append("\\r"); break;
+      case '\t': to.append("\\t"); break;
+      default:
+        if (byte_of(c) < 0x20) {
+          append_escaped_control(to, byte_of(c));
+        } else {
+          to.push_back(c);
+        }
+    }
+  }
+  to.push_back('"');
+}
+
+void append_decimal(std::string& to, std::uint64_t number) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  to.append(digits.data(), end);
+}
+
+void append_decimal(std::string& to, std::int64_t number) {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  to.append(digits.data(), end);
+}
+
+void append_double(std::string& to, double number) {
+  std::array<char, 64> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  const std::string_view text(digits.data(), static_cast<std::size_t>(end - digits.data()));
+  to.append(text);
+  if (text.find_first_of(".e") == std::string_view::npos) to.append(".0");
+}
+
+void append_hex(std::string& to, std::uint64_t number) {
+  for (int shift = 60; shift >= 0; shift -= 4) to.push_back(kHexDigits[(number >> shift) & 15]);
+}
+
+std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept {
+  if (text.size() != 16) return std::nullopt;
+  std::uint64_t number = 0;
+  for (const char c : text) {
+    const std::size_t digit = kHexDigits.find(c);
+    if (digit == std::string_view::npos) return std::nullopt;
+    number = number << 4 | digit;
+  }
+  return number;
+}
+
+void append_base64(std::string& to, std::string_view bytes) {
+  to.reserve(to.size() + (bytes.size() + 2) / 3 * 4);
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t size = std::min<std::size_t>(3, bytes.size() - at);
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 3; ++i) group = group << 8 | (i < size ? byte_of(bytes[at + i]) : 0U);
+    for (std::size_t i = 0; i < 4; ++i) to.push_back(i <= size ? kBase64Digits[(group >> (18 - 6 * i)) & 63] : '=');
+  }
+}
+
+std::optional<std::string> parse_base64(std::string_view text) {
+  static constexpr std::array<std::uint8_t, 256> kValues = base64_values();
+  if (text.size() % 4 != 0) return std::nullopt;
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3);
+  for (std::size_t at = 0; at < text.size(); at += 4) {
+    std::size_t padding = 0;
+    if (at + 4 == text.size()) padding = text[at + 3] != '=' ? 0U : text[at + 2] != '=' ? 1U : 2U;
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 4 - padding; ++i) {
+      const std::uint8_t value = kValues[byte_of(text[at + i])];
+      if (value == 0xFF) return std::nullopt;
+      group |= std::uint32_t{value} << (18 - 6 * i);
+    }
+    const std::size_t size = 3 - padding;
+    if (size < 3 && (group & ((std::uint32_t{1} << (8 * (3 - size))) - 1)) != 0) return std::nullopt;
+    for (std::size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(group >> (16 - 8 * i) & 0xFF));
+  }
+  return bytes;
+}
+
+std::string quote_name(std::string_view name) {
+  std::string text = "'";
+  for (std::size_t at = 0; at < name.size();) {
+    if (text.size() > kLongestQuotedBytes) {
+      text.append("...");
+      break;
+    }
+    const std::size_t size = utf8_sequence(name, at);
+    const std::uint8_t c = byte_of(name[at]);
+    // Control characters, among them those that UTF-8 writes as C2 80 to C2 9F, and bytes that are no UTF-8.
+    const bool is_c1 = size == 2 && c == 0xC2 && byte_of(name[at + 1]) < 0xA0;
+    if (size == 0 || c < 0x20 || c == 0x7F || is_c1) {
+      append_escaped_control(text, is_c1 ? byte_of(name[at + 1]) : c);
+    } else {
+      text.append(name.substr(at, size));
+    }
+    at += size == 0 ? 1 : size;
+  }
+  text.push_back('\'');
+  return text;
+}
+
+}  // namespace bitsnap::container

@@ -1,0 +1,207 @@
+// serialize_value(): a typed tree as JSON. docs/spec/typed_tree.md. Recursion is bounded by the depth limit.
+#include "container/value_text.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <bitsnap/value.hpp>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "container/value_reader.hpp"
+
+namespace bitsnap::container {
+
+bool is_plain_integer(std::int64_t number) noexcept {
+  constexpr auto kMax = static_cast<std::int64_t>(kMaxPlainInteger);
+  return number >= -kMax && number <= kMax;
+}
+
+bool is_decimal(std::string_view text) noexcept {
+  if (text == "0") return true;
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.front() != '0' && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<std::int64_t> to_int64(std::string_view text) noexcept {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+namespace {
+
+class ValueWriter {
+ public:
+  explicit ValueWriter(const DecodeLimits& limits) : limits_(limits) {}
+
+  Result<void> write(const Value& value, std::size_t depth, bool is_key) {
+    if (depth > std::min<std::size_t>(kMaxTreeDepth, limits_.tree_depth)) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tree: nested deeper than {}", std::min<std::size_t>(kMaxTreeDepth, limits_.tree_depth)));
+    }
+    if (++nodes_ > limits_.tree_nodes) {
+      return fail(ErrorKind::invalid_argument, fmt::format("tree: more than {} values", limits_.tree_nodes));
+    }
+    return std::visit([&](const auto& v) { return write_value(v, depth, is_key); }, value.get());
+  }
+
+  [[nodiscard]] std::string take_text() { return std::move(text_); }
+
+ private:
+  Result<void> write_value(std::monostate, std::size_t, bool) {
+    text_ += "null";
+    return {};
+  }
+
+  Result<void> write_value(bool value, std::size_t, bool) {
+    text_ += value ? "true" : "false";
+    return {};
+  }
+
+  Result<void> write_value(std::int64_t value, std::size_t, bool) {
+    if (is_plain_integer(value)) {
+      append_decimal(text_, value);
+    } else {
+      text_ += "{\"int\":\"";
+      append_decimal(text_, value);
+      text_ += "\"}";
+    }
+    return {};
+  }
+
+  Result<void> write_value(const ValueBigInt& value, std::size_t depth, bool is_key) {
+    if (!is_decimal(value.decimal)) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tree: {} is not a decimal integer", quote_name(value.decimal)));
+    }
+    if (const std::optional<std::int64_t> small = to_int64(value.decimal)) return write_value(*small, depth, is_key);
+    text_ += "{\"int\":\"";
+    text_ += value.decimal;
+    text_ += "\"}";
+    return {};
+  }
+
+  Result<void> write_value(double value, std::size_t, bool) {
+    if (std::isfinite(value)) {
+      append_double(text_, value);
+    } else {
+      text_ += "{\"f64\":\"";
+      append_hex(text_, std::bit_cast<std::uint64_t>(value));
+      text_ += "\"}";
+    }
+    return {};
+  }
+
+  Result<void> write_value(const std::complex<double>& value, std::size_t depth, bool is_key) {
+    if (is_key) return not_a_key();
+    text_ += "{\"complex\":[";
+    BITSNAP_TRY(write_value(value.real(), depth, false));
+    text_ += ',';
+    BITSNAP_TRY(write_value(value.imag(), depth, false));
+    text_ += "]}";
+    return {};
+  }
+
+  Result<void> write_value(const std::string& value, std::size_t, bool) {
+    if (!is_utf8(value)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("tree: the string {} is not UTF-8", quote_name(value)));
+    }
+    append_json_string(text_, value);
+    return {};
+  }
+
+  Result<void> write_value(const ValueBytes& value, std::size_t, bool) {
+    text_ += "{\"bytes\":\"";
+    append_base64(text_, value.bytes);
+    text_ += "\"}";
+    return {};
+  }
+
+  Result<void> write_value(const ValueList& value, std::size_t depth, bool is_key) {
+    if (is_key) return not_a_key();
+    return write_items(value, depth, false);
+  }
+
+  Result<void> write_value(const ValueTuple& value, std::size_t depth, bool is_key) {
+    text_ += "{\"tuple\":";
+    BITSNAP_TRY(write_items(value.items, depth, is_key));
+    text_ += '}';
+    return {};
+  }
+
+  Result<void> write_value(const ValueDict& value, std::size_t depth, bool is_key) {
+    if (is_key) return not_a_key();
+    std::set<std::string> keys;
+    text_ += "{\"dict\":[";
+    bool first = true;
+    for (const auto& [key, item] : value.entries) {
+      if (!first) text_ += ',';
+      first = false;
+      text_ += '[';
+      const std::size_t begin = text_.size();
+      BITSNAP_TRY(write(key, depth + 1, true));
+      if (const auto [at, is_new] = keys.insert(text_.substr(begin)); !is_new) {
+        return fail(ErrorKind::invalid_argument, fmt::format("tree: key {} stands twice in a dict", quote_name(*at)));
+      }
+      text_ += ',';
+      BITSNAP_TRY(write(item, depth + 1, false));
+      text_ += ']';
+    }
+    text_ += "]}";
+    return {};
+  }
+
+  Result<void> write_value(const ValueTensor& value, std::size_t, bool is_key) {
+    if (is_key) return not_a_key();
+    text_ += value.kind == ValueTensor::Kind::tensor  ? "{\"tensor\":"
+             : value.kind == ValueTensor::Kind::array ? "{\"array\":"
+                                                      : "{\"scalar\":";
+    append_decimal(text_, std::uint64_t{value.index});
+    text_ += '}';
+    return {};
+  }
+
+  Result<void> write_items(const ValueList& items, std::size_t depth, bool is_key) {
+    text_ += '[';
+    bool first = true;
+    for (const Value& item : items) {
+      if (!first) text_ += ',';
+      first = false;
+      BITSNAP_TRY(write(item, depth + 1, is_key));
+    }
+    text_ += ']';
+    return {};
+  }
+
+  static Result<void> not_a_key() {
+    return fail(ErrorKind::invalid_argument, "tree: a key of a dict is of a kind that keys cannot be");
+  }
+
+  const DecodeLimits& limits_;
+  std::string text_;
+  std::uint64_t nodes_ = 0;
+};
+
+}  // namespace
+}  // namespace bitsnap::container
+
+namespace bitsnap {
+
+Result<std::string> serialize_value(const Value& value, const DecodeLimits& limits) {
+  return no_throw("typed tree", [&]() -> Result<std::string> {
+    container::ValueWriter writer(limits);
+    BITSNAP_TRY(writer.write(value, 1, false));
+    return writer.take_text();
+  });
+}
+
+}  // namespace bitsnap
