@@ -173,6 +173,8 @@ class Snapshot final : public Base {
   explicit Snapshot(std::unique_ptr<Impl> impl) noexcept;
 
  private:
+  friend class SnapshotComparison;  // compare()
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -26,8 +26,9 @@ class ReadContext {
     decodes_ = 0;
   }
 
-  // The decoding of one chunk; corrupt if the chain gets too deep, resource_exhausted if the chunks get too many.
-  [[nodiscard]] Result<void> enter() noexcept;
+  // The decoding of one chunk; corrupt if the chain gets too deep, resource_exhausted if the chunks get too many. Only
+  // what was entered is to be left.
+  [[nodiscard]] Result<void> enter();
   void leave() noexcept { --depth_; }
 
   // Chunks decoded since restart().

@@ -1,0 +1,225 @@
+// Decoding a chunk with all that it depends on, and ranges of streams from chunks.
+//
+// Recursion: a chunk reads its inputs, which read theirs. Each step is counted in the ReadContext, which bounds both
+// the depth and the number of chunks. Inputs are gathered before the payload is read, so that what a step holds while
+// it waits for the deeper ones is its inputs alone.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/checked.hpp"
+#include "base/hash.hpp"
+#include "base/try.hpp"
+#include "codec/registry.hpp"
+#include "container/chunk_table.hpp"
+#include "container/json_text.hpp"
+#include "restore/snapshot_impl.hpp"
+
+namespace bitsnap {
+namespace {
+
+class Step {
+ public:
+  explicit Step(ReadContext& context) noexcept : context_(context), frame_(context.scratch()) {}
+  ~Step() { context_.leave(); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+ private:
+  ReadContext& context_;
+  Scratch::Frame frame_;
+};
+
+}  // namespace
+
+// The elements that stand beside a chunk, in this file or in a base.
+struct Snapshot::Impl::Source {
+  std::shared_ptr<const Base> base;  // nullptr: this file
+  std::size_t stream = 0;
+  std::uint64_t first = 0;  // element
+  DType dtype = DType::opaque;
+};
+
+std::size_t Snapshot::Impl::chunk_bytes(std::size_t stream_number, std::uint64_t chunk) const noexcept {
+  const StreamInfo& info = stream(stream_number);
+  return static_cast<std::size_t>(container::chunk_elements(info, chunk)) * element_size(info.dtype);
+}
+
+bool Snapshot::Impl::has_chunk(std::size_t stream_number, std::uint64_t chunk) const noexcept {
+  return stream_number < index().streams.streams.size() && chunk < stream(stream_number).chunk_count();
+}
+
+bool Snapshot::Impl::uses_base(std::size_t stream_number, const container::ChunkEntry& entry) const noexcept {
+  return std::any_of(entry.inputs.begin(), entry.inputs.end(), [&](std::uint8_t input) {
+    return input != container::kNoInput && index().encoding.streams[stream_number].inputs[input].base.has_value();
+  });
+}
+
+std::string Snapshot::Impl::place(std::size_t stream_number, std::uint64_t chunk) const {
+  return fmt::format("{}, {}", reader->path(), container::chunk_place(index().content, stream(stream_number), chunk));
+}
+
+Result<Snapshot::Impl::Source> Snapshot::Impl::find_source(std::size_t stream_number, std::uint64_t chunk,
+                                                           std::uint8_t input_number) const {
+  const container::StreamInput& input = index().encoding.streams[stream_number].inputs[input_number];
+  Source source;
+  source.stream = static_cast<std::size_t>(input.stream);
+  // Held against overflow, and within this file against the stream's end, when the file was opened.
+  source.first = input.element + chunk * kChunkElements;
+  if (!input.base) {
+    source.dtype = stream(source.stream).dtype;
+    return source;
+  }
+  BITSNAP_ASSIGN(source.base, base(*input.base));
+  const std::span<const StreamInfo> streams = source.base->streams();
+  if (input.stream >= streams.size()) {
+    return fail(ErrorKind::corrupt, fmt::format("needs stream {} of its base {}, which has {}", input.stream,
+                                                source.base->name(), streams.size()));
+  }
+  const std::uint64_t end = source.first + container::chunk_elements(stream(stream_number), chunk);
+  if (end > streams[source.stream].elements) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("needs elements {} to {} of stream {} of its base {}, which has {}", source.first, end,
+                            source.stream, source.base->name(), streams[source.stream].elements));
+  }
+  source.dtype = streams[source.stream].dtype;
+  return source;
+}
+
+Result<void> Snapshot::Impl::read_source(const Source& source, ByteSpan out, ReadContext& context) const {
+  if (source.base != nullptr) return source.base->read_elements(source.stream, source.first, out, context);
+  return read_stream(source.stream, source.first * element_size(source.dtype), out, context);
+}
+
+Result<ConstByteSpan> Snapshot::Impl::parameters_of(std::size_t stream_number, const container::ChunkEntry& entry,
+                                                    const codec::Decoder& decoder) const {
+  if (entry.parameters == container::kNoParameters) {
+    BITSNAP_TRY(decoder.check_parameters({}));
+    return ConstByteSpan();
+  }
+  const std::uint32_t set = index().encoding.streams[stream_number].parameters[entry.parameters];
+  const ConstByteSpan parameters = index().parameters[set];
+  const std::uint32_t mark = std::uint32_t{entry.codec} + 1;
+  if (accepted_parameters_[set].load(std::memory_order_relaxed) != mark) {
+    BITSNAP_TRY(decoder.check_parameters(parameters));
+    accepted_parameters_[set].store(mark, std::memory_order_relaxed);
+  }
+  return parameters;
+}
+
+Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
+                                            ReadContext& context, std::optional<ConstByteSpan> payload) const {
+  BITSNAP_TRY(context.enter());
+  const Step step(context);
+  const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
+  const codec::Decoder* const decoder = codec::find_decoder(chunk_entry.codec);
+  if (decoder == nullptr) {
+    return fail(ErrorKind::unsupported, fmt::format("codec {} is not known to this version", chunk_entry.codec));
+  }
+
+  codec::ChunkContext chunk_context;
+  chunk_context.dtype = stream(stream_number).dtype;
+  chunk_context.elements = out.size() / element_size(chunk_context.dtype);
+  BITSNAP_ASSIGN(chunk_context.parameters, parameters_of(stream_number, chunk_entry, *decoder));
+
+  std::array<Source, container::kInputsPerChunk> sources;
+  std::array<codec::Input, container::kInputsPerChunk> inputs;
+  std::size_t input_count = 0;
+  for (; input_count < inputs.size() && chunk_entry.inputs[input_count] != container::kNoInput; ++input_count) {
+    BITSNAP_ASSIGN(sources[input_count], find_source(stream_number, chunk, chunk_entry.inputs[input_count]));
+    inputs[input_count].kind = sources[input_count].base ? codec::InputKind::base : codec::InputKind::peer;
+    inputs[input_count].dtype = sources[input_count].dtype;
+  }
+  chunk_context.inputs = std::span<const codec::Input>(inputs.data(), input_count);
+  if (!decoder->accepts(chunk_context.dtype, chunk_context.inputs)) {
+    return fail(ErrorKind::corrupt, fmt::format("codec {} does not take {} with these {} inputs", decoder->name(),
+                                                dtype_name(chunk_context.dtype), input_count));
+  }
+
+  const std::size_t stored_bytes = chunk_entry.stored_bytes;
+  const bool is_same = decoder->id() == codec::CodecId::same && stored_bytes == 0;
+  const bool is_raw = decoder->id() == codec::CodecId::raw && stored_bytes == out.size() && !payload;
+  if (is_same) {
+    // Straight through: the input is the chunk.
+    BITSNAP_TRY(reader->read_payload(chunk_entry, {}));
+    BITSNAP_TRY(read_source(sources[0], out, context));
+  } else if (is_raw) {
+    BITSNAP_TRY(reader->read_payload(chunk_entry, out));
+  } else {
+    for (std::size_t i = 0; i < input_count; ++i) {
+      BITSNAP_ASSIGN(const ByteSpan bytes,
+                     context.scratch().take(chunk_context.elements * element_size(inputs[i].dtype)));
+      BITSNAP_TRY(read_source(sources[i], bytes, context));
+      inputs[i].bytes = bytes;
+    }
+    if (!payload) {
+      BITSNAP_ASSIGN(const ByteSpan bytes, context.scratch().take(stored_bytes));
+      BITSNAP_TRY(reader->read_payload(chunk_entry, bytes));
+      payload = bytes;
+    }
+    Result<void> decoded = decoder->decode(*payload, chunk_context, out, context.scratch());
+    if (!decoded) return tl::unexpected(std::move(decoded).error().within(decoder->name()));
+  }
+
+  const std::uint64_t hash = is_raw ? chunk_entry.stored_hash : hash64(out);
+  if (hash == chunk_entry.decoded_hash) return {};
+  std::string message = fmt::format("decoded by {} its hash is {:016x}, expected {:016x}", decoder->name(), hash,
+                                    chunk_entry.decoded_hash);
+  for (std::size_t i = 0; i < input_count; ++i) {
+    if (!sources[i].base) continue;
+    message += fmt::format("; its base {} may be a different one", sources[i].base->name());
+    break;
+  }
+  return fail(ErrorKind::corrupt, std::move(message));
+}
+
+Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
+                                          ReadContext& context, std::optional<ConstByteSpan> payload) const {
+  Result<void> decoded = decode_unnamed(stream_number, chunk, out, context, payload);
+  if (decoded) return decoded;
+  return tl::unexpected(std::move(decoded).error().within(place(stream_number, chunk)));
+}
+
+Result<void> Snapshot::Impl::read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out,
+                                       ReadContext& context) const {
+  restore::PoolCache::Bytes bytes = pool_cache_.find(chunk);
+  if (bytes == nullptr) {
+    const std::size_t pool = *index().streams.pool;
+    auto decoded = std::make_shared<std::vector<std::byte>>(chunk_bytes(pool, chunk));
+    BITSNAP_TRY(decode_chunk(pool, chunk, *decoded, context));
+    bytes = std::move(decoded);
+    pool_cache_.put(chunk, bytes);
+  }
+  std::memcpy(out.data(), bytes->data() + offset, out.size());
+  return {};
+}
+
+Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_t offset, ByteSpan out,
+                                         ReadContext& context) const {
+  const std::uint64_t whole_chunk = kChunkElements * element_size(stream(stream_number).dtype);
+  while (!out.empty()) {
+    const std::uint64_t chunk = offset / whole_chunk;
+    const auto begin = static_cast<std::size_t>(offset % whole_chunk);
+    const std::size_t size = chunk_bytes(stream_number, chunk);
+    const std::size_t used = std::min(out.size(), size - begin);
+    const ByteSpan piece = out.first(used);
+    if (used == size) {
+      BITSNAP_TRY(decode_chunk(stream_number, chunk, piece, context));
+    } else if (stream_number == index().streams.pool) {
+      BITSNAP_TRY(read_pool(chunk, begin, piece, context));
+    } else {
+      const Scratch::Frame frame(context.scratch());
+      BITSNAP_ASSIGN(const ByteSpan decoded, context.scratch().take(size));
+      BITSNAP_TRY(decode_chunk(stream_number, chunk, decoded, context));
+      std::memcpy(piece.data(), decoded.data() + begin, used);
+    }
+    offset += used;
+    out = out.subspan(used);
+  }
+  return {};
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,166 @@
+// Looking for bases among files.
+#include "restore/directory_bases.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/file_reader.hpp"
+#include "container/json_text.hpp"
+#include "restore/snapshot_impl.hpp"
+
+namespace bitsnap::restore {
+namespace {
+
+constexpr std::string_view kSuffix = ".bsnap";
+
+}  // namespace
+
+// What one search wants and has met so far.
+struct DirectoryBases::Search {
+  const BaseReference& wanted;
+  const container::Footer* asker = nullptr;
+  // The asker holds the content that it asks for: another file that asks for it again may lead around in a circle.
+  bool is_own_content = false;
+  const Snapshot* found = nullptr;
+  std::optional<Error> unreadable;   // a file has the id and cannot be opened
+  std::optional<std::string> other;  // a file has the name and another id
+};
+
+DirectoryBases::DirectoryBases(os::FileSystem& file_system, const std::vector<std::string>& paths,
+                               const std::string& folder, const DecodeLimits& limits)
+    : file_system_(file_system), limits_(limits) {
+  const auto add = [this](const std::string& path) {
+    const bool is_new = std::none_of(places_.begin(), places_.end(), [&](const Place& p) { return p.path == path; });
+    if (is_new) places_.emplace_back().path = path;
+  };
+  for (const std::string& path : paths) add(path);
+  for (const std::string& path : paths) {
+    const Result<os::FileInfo> info = file_system_.stat(path);
+    if (info && info->exists && !info->is_directory) add(os::parent_directory(path));
+  }
+  add(folder);
+}
+
+DirectoryBases::~DirectoryBases() = default;
+
+Result<std::shared_ptr<const Base>> DirectoryBases::find(const SnapshotId& id) const {
+  return no_throw("base", [&]() -> Result<std::shared_ptr<const Base>> {
+    const BaseReference wanted{id, ""};
+    BITSNAP_ASSIGN(const Snapshot* const found, search(wanted, nullptr));
+    return std::shared_ptr<const Base>(shared_from_this(), found);
+  });
+}
+
+Result<std::shared_ptr<const Base>> DirectoryBases::find_for(const BaseReference& wanted,
+                                                             const container::Footer& asker) const {
+  BITSNAP_ASSIGN(const Snapshot* const found, search(wanted, &asker));
+  return std::shared_ptr<const Base>(shared_from_this(), found);
+}
+
+Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, const container::Footer* asker) const {
+  const std::lock_guard lock(mutex_);
+  const bool is_own_content = asker != nullptr && asker->id == wanted.id;
+  const std::pair key(wanted.id, is_own_content ? asker->index_hash : 0);
+  if (const auto known = found_.find(key); known != found_.end()) return known->second;
+
+  Search search{wanted, asker, is_own_content, nullptr, std::nullopt, std::nullopt};
+  const std::string_view name = os::file_name(wanted.name);
+  bool ended = false;
+  for (const bool by_name : {true, false}) {
+    if (by_name && name.empty()) continue;
+    for (Place& place : places_) {
+      list(place);
+      for (Candidate& candidate : place.candidates) {
+        if ((os::file_name(candidate.path) == name) != by_name) continue;
+        if (ended = try_candidate(candidate, search); ended) break;
+      }
+      if (ended) break;
+    }
+    if (ended) break;
+  }
+  Result<const Snapshot*> result = search.found;
+  if (search.found == nullptr) {
+    result = tl::unexpected(search.unreadable ? std::move(*search.unreadable) : not_found(search));
+  }
+  found_.emplace(key, result);
+  return result;
+}
+
+bool DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
+  if (!candidate.is_peeked) {
+    candidate.is_peeked = true;
+    if (Result<std::unique_ptr<os::RandomAccessFile>> file = file_system_.open(candidate.path)) {
+      if (const Result<container::Footer> footer = container::read_footer(**file)) candidate.footer = *footer;
+    }
+  }
+  if (!candidate.footer) return false;
+  if (candidate.footer->id != search.wanted.id) {
+    if (!search.other && os::file_name(candidate.path) == os::file_name(search.wanted.name)) {
+      search.other = fmt::format("{} holds {}", candidate.path, candidate.footer->id.to_hex());
+    }
+    return false;
+  }
+  if (search.asker != nullptr && *candidate.footer == *search.asker) return false;
+
+  std::shared_ptr<const Snapshot>& snapshot = opened_[candidate.path];
+  if (!snapshot) {
+    Result<std::unique_ptr<os::RandomAccessFile>> file = file_system_.open(candidate.path);
+    Result<std::shared_ptr<const Snapshot>> opened =
+        file ? open_for(std::move(*file), limits_, *this) : tl::unexpected(std::move(file).error());
+    if (!opened) {
+      if (!search.unreadable) search.unreadable = std::move(opened).error();
+      return false;
+    }
+    snapshot = std::move(*opened);
+  }
+  if (snapshot->id() != search.wanted.id) return false;  // replaced since its footer was read
+  if (search.found == nullptr) search.found = snapshot.get();
+  if (!search.is_own_content) return true;
+  const auto bases = snapshot->bases();
+  const bool asks_on =
+      std::any_of(bases.begin(), bases.end(), [&](const BaseReference& b) { return b.id == search.wanted.id; });
+  if (asks_on && os::file_name(candidate.path) != os::file_name(search.wanted.name)) return false;
+  search.found = snapshot.get();
+  return true;
+}
+
+void DirectoryBases::list(Place& place) const {
+  if (place.is_known) return;
+  place.is_known = true;
+  const Result<os::FileInfo> info = file_system_.stat(place.path);
+  if (!info || !info->exists) {
+    place.problem = info ? "is not there" : info.error().message();
+    return;
+  }
+  if (!info->is_directory) {
+    place.candidates.emplace_back().path = place.path;
+    return;
+  }
+  const Result<std::vector<std::string>> names = file_system_.list_directory(place.path);
+  if (!names) {
+    place.problem = names.error().message();
+    return;
+  }
+  for (const std::string& name : *names) {
+    if (name.ends_with(kSuffix)) place.candidates.emplace_back().path = os::join_path(place.path, name);
+  }
+}
+
+Error DirectoryBases::not_found(const Search& search) const {
+  std::string message = fmt::format("base {}", search.wanted.id.to_hex());
+  if (!search.wanted.name.empty())
+    message += fmt::format(", when written {},", container::quote_name(search.wanted.name));
+  message += " was not found";
+  if (search.other) message += fmt::format("; {}", *search.other);
+  message += "; looked in";
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    message += fmt::format("{} '{}'", i > 0 ? "," : "", places_[i].path);
+    if (!places_[i].problem.empty()) message += fmt::format(" ({})", places_[i].problem);
+  }
+  return Error(ErrorKind::not_found, std::move(message));
+}
+
+}  // namespace bitsnap::restore

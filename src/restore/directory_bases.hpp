@@ -1,0 +1,70 @@
+// Bases from files: the default BaseProvider. Looks for a snapshot by its id among the files and directories it was
+// given, by the footers of the files, and opens it once.
+//
+// Owns the snapshots it opened, and these ask it for their own bases; what it hands out keeps it, and so all of them,
+// alive. What it did not find once it does not look for again. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "container/layout.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap::restore {
+
+class DirectoryBases final : public BaseProvider, public std::enable_shared_from_this<DirectoryBases> {
+ public:
+  // Looks in `paths` in their order, then in the folders of those that are files, then in `folder`.
+  DirectoryBases(os::FileSystem& file_system, const std::vector<std::string>& paths, const std::string& folder,
+                 const DecodeLimits& limits);
+  ~DirectoryBases() override;
+
+  Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
+
+  // The same for a snapshot that depends on it: a file called `wanted.name` is tried first, and the asking file, which
+  // may hold the very content that it asks for, is never the answer.
+  Result<std::shared_ptr<const Base>> find_for(const BaseReference& wanted, const container::Footer& asker) const;
+
+ private:
+  struct Candidate {
+    std::string path;
+    bool is_peeked = false;
+    std::optional<container::Footer> footer;  // nullopt: no snapshot, or not readable
+  };
+  // A directory that is listed when it is first needed, or one file.
+  struct Place {
+    std::string path;
+    bool is_known = false;
+    std::vector<Candidate> candidates;
+    std::string problem;  // why there are none
+  };
+  struct Search;
+
+  Result<const Snapshot*> search(const BaseReference& wanted, const container::Footer* asker) const;
+  // True ends the search.
+  bool try_candidate(Candidate& candidate, Search& search) const;
+  void list(Place& place) const;
+  [[nodiscard]] Error not_found(const Search& search) const;
+
+  os::FileSystem& file_system_;
+  const DecodeLimits limits_;
+  mutable std::mutex mutex_;
+  mutable std::vector<Place> places_;
+  mutable std::map<std::string, std::shared_ptr<const Snapshot>> opened_;  // by path
+  // By id and, for a snapshot that asks for its own content, by its index's hash.
+  mutable std::map<std::pair<SnapshotId, std::uint64_t>, Result<const Snapshot*>> found_;
+};
+
+}  // namespace bitsnap::restore

@@ -1,0 +1,94 @@
+// What is behind a Snapshot: the open file, the way to its bases, and the decoding of chunks.
+//
+// Immutable but for what it remembers (bases, checked parameter sets, pool chunks), which is locked or atomic.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "base/bytes.hpp"
+#include "codec/decoder.hpp"
+#include "container/file_reader.hpp"
+#include "os/file_system.hpp"
+#include "restore/directory_bases.hpp"
+#include "restore/pool_cache.hpp"
+#include "restore/read_context.hpp"
+
+namespace bitsnap {
+
+struct Snapshot::Impl {
+  Impl(std::unique_ptr<container::FileReader> file_reader, const DecodeLimits& decode_limits);
+
+  [[nodiscard]] const container::Index& index() const noexcept { return reader->index(); }
+  [[nodiscard]] const StreamInfo& stream(std::size_t number) const noexcept { return index().streams.streams[number]; }
+  [[nodiscard]] const container::ChunkEntry& entry(std::size_t stream, std::uint64_t chunk) const noexcept {
+    return index().chunks[static_cast<std::size_t>(index().streams.first_chunk[stream] + chunk)];
+  }
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t stream, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] bool has_chunk(std::size_t stream, std::uint64_t chunk) const noexcept;
+  [[nodiscard]] bool uses_base(std::size_t stream, const container::ChunkEntry& entry) const noexcept;
+  // "run/a.bsnap, tensor 'x', chunk 3"
+  [[nodiscard]] std::string place(std::size_t stream, std::uint64_t chunk) const;
+
+  // Where the bytes of a tensor begin.
+  struct TensorPlace {
+    std::size_t stream = 0;
+    std::uint64_t offset = 0;  // bytes
+  };
+  // Precondition: the tensor is not empty. Aliases are followed.
+  [[nodiscard]] TensorPlace tensor_place(std::size_t tensor) const noexcept;
+
+  // Base `number` of the table, looked for when it is first needed.
+  [[nodiscard]] Result<std::shared_ptr<const Base>> base(std::size_t number) const;
+
+  // Decodes a chunk into `out`, which has its size, and checks it against its hash. `payload`: where it has been read
+  // and checked already.
+  [[nodiscard]] Result<void> decode_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
+                                          std::optional<ConstByteSpan> payload = std::nullopt) const;
+  // Bytes [offset, offset + out.size()) of a stream. Precondition: they lie inside it.
+  [[nodiscard]] Result<void> read_stream(std::size_t stream, std::uint64_t offset, ByteSpan out,
+                                         ReadContext& context) const;
+
+  std::unique_ptr<container::FileReader> reader;
+  DecodeLimits limits;
+  std::vector<std::size_t> by_name;  // tensors in the order of their names
+
+  // One of these: a provider of the caller's or our own, or the one that owns this snapshot.
+  std::shared_ptr<const BaseProvider> provider;
+  std::shared_ptr<const restore::DirectoryBases> directory;
+  const restore::DirectoryBases* owner = nullptr;
+
+ private:
+  struct Source;
+
+  Result<void> decode_unnamed(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
+                              std::optional<ConstByteSpan> payload) const;
+  Result<Source> find_source(std::size_t stream, std::uint64_t chunk, std::uint8_t input) const;
+  Result<void> read_source(const Source& source, ByteSpan out, ReadContext& context) const;
+  Result<ConstByteSpan> parameters_of(std::size_t stream, const container::ChunkEntry& entry,
+                                      const codec::Decoder& decoder) const;
+  Result<void> read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out, ReadContext& context) const;
+
+  mutable std::mutex bases_mutex_;
+  mutable std::vector<std::shared_ptr<const Base>> bases_;  // as they were found; empty where `owner` keeps them
+  // Per parameter set, one more than the codec that took it last.
+  mutable std::vector<std::atomic<std::uint32_t>> accepted_parameters_;
+  mutable restore::PoolCache pool_cache_;
+};
+
+namespace restore {
+
+// A snapshot that `owner` owns and whose bases it finds.
+[[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_for(std::unique_ptr<os::RandomAccessFile> file,
+                                                               const DecodeLimits& limits, const DirectoryBases& owner);
+
+}  // namespace restore
+}  // namespace bitsnap

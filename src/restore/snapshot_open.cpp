@@ -1,0 +1,217 @@
+// Opening snapshots, and what is known of one without decoding anything.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "codec/registry.hpp"
+#include "container/chunk_table.hpp"
+#include "restore/open_snapshot.hpp"
+#include "restore/snapshot_impl.hpp"
+
+namespace bitsnap {
+
+Snapshot::Impl::Impl(std::unique_ptr<container::FileReader> file_reader, const DecodeLimits& decode_limits)
+    : reader(std::move(file_reader)),
+      limits(decode_limits),
+      by_name(index().content.tensors.size()),
+      bases_(index().encoding.bases.size()),
+      accepted_parameters_(index().parameters.size()) {
+  const std::vector<TensorInfo>& tensors = index().content.tensors;
+  std::iota(by_name.begin(), by_name.end(), std::size_t{0});
+  std::sort(by_name.begin(), by_name.end(),
+            [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+}
+
+Snapshot::Impl::TensorPlace Snapshot::Impl::tensor_place(std::size_t tensor) const noexcept {
+  const std::size_t holder = index().content.tensors[tensor].alias_of.value_or(tensor);
+  if (const auto& offset = index().content.pool_offsets[holder]) return {*index().streams.pool, *offset};
+  return {*index().streams.stream_of[holder], 0};
+}
+
+Result<std::shared_ptr<const Base>> Snapshot::Impl::base(std::size_t number) const {
+  const BaseReference& wanted = index().encoding.bases[number];
+  // What the owner keeps must not be kept here as well: bases may depend on each other in a circle.
+  if (owner != nullptr) return owner->find_for(wanted, reader->footer());
+  {
+    const std::lock_guard lock(bases_mutex_);
+    if (bases_[number]) return bases_[number];
+  }
+  BITSNAP_ASSIGN(std::shared_ptr<const Base> found,
+                 directory ? directory->find_for(wanted, reader->footer()) : provider->find(wanted.id));
+  if (found == nullptr || found->id() != wanted.id) {
+    return fail(ErrorKind::internal, fmt::format("asked for base {}, the provider of bases gave {}", wanted.id.to_hex(),
+                                                 found ? found->id().to_hex() : "none"));
+  }
+  const std::lock_guard lock(bases_mutex_);
+  bases_[number] = found;
+  return found;
+}
+
+namespace restore {
+
+Result<std::shared_ptr<const Snapshot>> open_for(std::unique_ptr<os::RandomAccessFile> file, const DecodeLimits& limits,
+                                                 const DirectoryBases& owner) {
+  BITSNAP_ASSIGN(std::unique_ptr<container::FileReader> reader, container::FileReader::open(std::move(file), limits));
+  auto impl = std::make_unique<Snapshot::Impl>(std::move(reader), limits);
+  impl->owner = &owner;
+  return std::make_shared<const Snapshot>(std::move(impl));
+}
+
+Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::RandomAccessFile> file,
+                                                      const OpenOptions& options, os::FileSystem& file_system) {
+  return no_throw("snapshot", [&]() -> Result<std::shared_ptr<const Snapshot>> {
+    BITSNAP_ASSIGN(std::unique_ptr<container::FileReader> reader,
+                   container::FileReader::open(std::move(file), options.limits));
+    const std::string folder = os::parent_directory(reader->path());
+    auto impl = std::make_unique<Snapshot::Impl>(std::move(reader), options.limits);
+    impl->provider = options.bases;
+    if (impl->provider == nullptr) {
+      impl->directory = std::make_shared<DirectoryBases>(file_system, options.base_paths, folder, options.limits);
+    }
+    return std::make_shared<const Snapshot>(std::move(impl));
+  });
+}
+
+}  // namespace restore
+
+Result<std::shared_ptr<const Snapshot>> Snapshot::open(const std::string& path, const OpenOptions& options) {
+  return no_throw("snapshot", [&]() -> Result<std::shared_ptr<const Snapshot>> {
+    BITSNAP_ASSIGN(std::unique_ptr<os::RandomAccessFile> file, os::real_file_system().open(path));
+    return restore::open_snapshot(std::move(file), options, os::real_file_system());
+  });
+}
+
+Result<SnapshotId> peek_snapshot_id(const std::string& path) {
+  return no_throw("snapshot", [&]() -> Result<SnapshotId> {
+    BITSNAP_ASSIGN(const std::unique_ptr<os::RandomAccessFile> file, os::real_file_system().open(path));
+    BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(*file));
+    return footer.id;
+  });
+}
+
+Snapshot::Snapshot(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Snapshot::~Snapshot() = default;
+
+SnapshotId Snapshot::id() const noexcept { return impl_->index().id; }
+const std::string& Snapshot::name() const noexcept { return impl_->reader->path(); }
+std::span<const TensorInfo> Snapshot::tensors() const noexcept { return impl_->index().content.tensors; }
+std::span<const StreamInfo> Snapshot::streams() const noexcept { return impl_->index().streams.streams; }
+std::uint64_t Snapshot::file_bytes() const noexcept { return impl_->reader->file_bytes(); }
+std::span<const BaseReference> Snapshot::bases() const noexcept { return impl_->index().encoding.bases; }
+const std::optional<Value>& Snapshot::tree() const noexcept { return impl_->index().content.tree; }
+const std::string& Snapshot::writer() const noexcept { return impl_->index().encoding.writer; }
+const std::string& Snapshot::policy() const noexcept { return impl_->index().encoding.policy; }
+
+const std::vector<std::pair<std::string, std::string>>& Snapshot::metadata() const noexcept {
+  return impl_->index().content.metadata;
+}
+
+const std::optional<std::string>& Snapshot::safetensors_header() const noexcept {
+  return impl_->index().safetensors_header;
+}
+
+std::optional<std::size_t> Snapshot::find(std::string_view tensor_name) const noexcept {
+  const std::vector<TensorInfo>& tensors = impl_->index().content.tensors;
+  const std::vector<std::size_t>& order = impl_->by_name;
+  const auto at = std::lower_bound(
+      order.begin(), order.end(), tensor_name,
+      [&](std::size_t tensor, std::string_view n) { return std::string_view(tensors[tensor].name) < n; });
+  if (at == order.end() || tensors[*at].name != tensor_name) return std::nullopt;
+  return *at;
+}
+
+std::optional<std::size_t> Snapshot::stream_of(std::size_t tensor) const noexcept {
+  if (tensor >= tensors().size()) return std::nullopt;
+  return impl_->index().streams.stream_of[tensors()[tensor].alias_of.value_or(tensor)];
+}
+
+const std::string& Snapshot::reason(std::size_t stream) const noexcept {
+  static const std::string kNone;
+  const std::vector<container::StreamEncoding>& streams = impl_->index().encoding.streams;
+  return stream < streams.size() ? streams[stream].reason : kNone;
+}
+
+Result<ChunkInfo> Snapshot::chunk_info(std::size_t stream, std::uint64_t chunk) const {
+  return no_throw("chunk", [&]() -> Result<ChunkInfo> {
+    if (!impl_->has_chunk(stream, chunk)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: no chunk {} of stream {}", name(), chunk, stream));
+    }
+    const container::ChunkEntry& entry = impl_->entry(stream, chunk);
+    const codec::Decoder* const decoder = codec::find_decoder(entry.codec);
+    ChunkInfo info;
+    info.codec_id = entry.codec;
+    info.codec = decoder != nullptr ? decoder->name() : "unknown";
+    info.offset = entry.offset;
+    info.stored_bytes = entry.stored_bytes;
+    info.raw_bytes = static_cast<std::uint32_t>(impl_->chunk_bytes(stream, chunk));
+    info.depth = entry.depth;
+    info.stored_hash = entry.stored_hash;
+    info.decoded_hash = entry.decoded_hash;
+    info.uses_base = impl_->uses_base(stream, entry);
+    return info;
+  });
+}
+
+namespace {
+
+// A snapshot and what keeps it alive.
+struct Place {
+  const Snapshot::Impl* impl = nullptr;
+  std::shared_ptr<const Base> base;  // nullptr: the one that was asked
+};
+
+}  // namespace
+
+Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) const {
+  return no_throw("chunk", [&]() -> Result<ChunkHolder> {
+    if (!impl_->has_chunk(stream, chunk)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: no chunk {} of stream {}", name(), chunk, stream));
+    }
+    const std::uint32_t own_depth = impl_->entry(stream, chunk).depth;
+    Place at{impl_.get(), nullptr};
+    for (std::uint32_t step = 0; step <= impl_->limits.chain_depth; ++step) {
+      const container::ChunkEntry& entry = at.impl->entry(stream, chunk);
+      const ChunkHolder here{at.base, stream, chunk * kChunkElements, entry.depth, own_depth};
+      if (entry.codec != static_cast<std::uint16_t>(codec::CodecId::same) || entry.inputs[0] == container::kNoInput) {
+        return here;
+      }
+      const StreamInfo& info = at.impl->stream(stream);
+      const container::StreamInput& input = at.impl->index().encoding.streams[stream].inputs[entry.inputs[0]];
+      const auto next_stream = static_cast<std::size_t>(input.stream);
+      const std::uint64_t first = input.element + chunk * kChunkElements;
+      std::shared_ptr<const Base> base;
+      if (input.base) {
+        Result<std::shared_ptr<const Base>> found = at.impl->base(*input.base);
+        if (!found) return tl::unexpected(std::move(found).error().within(at.impl->place(stream, chunk)));
+        base = std::move(*found);
+      }
+      const std::span<const StreamInfo> streams = base ? base->streams() : at.impl->index().streams.streams;
+      // A reference to anything else than one whole chunk cannot be shortened: the chunk that has it is the holder.
+      if (next_stream >= streams.size() || streams[next_stream].dtype != info.dtype || first % kChunkElements != 0 ||
+          first >= streams[next_stream].elements ||
+          container::chunk_elements(streams[next_stream], first / kChunkElements) !=
+              container::chunk_elements(info, chunk)) {
+        return here;
+      }
+      stream = next_stream;
+      chunk = first / kChunkElements;
+      if (!base) continue;
+      const auto* const snapshot = dynamic_cast<const Snapshot*>(base.get());
+      if (snapshot == nullptr) {
+        BITSNAP_ASSIGN(ChunkHolder holder, base->holder(stream, chunk));
+        if (holder.base == nullptr) holder.base = std::move(base);
+        holder.own_depth = own_depth;
+        return holder;
+      }
+      at = Place{snapshot->impl_.get(), std::move(base)};
+    }
+    return fail(ErrorKind::corrupt, fmt::format("{}, references to unchanged data do not end within {} steps",
+                                                at.impl->place(stream, chunk), impl_->limits.chain_depth));
+  });
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,178 @@
+// Reading tensors: a range, whole tensors in parallel, everything as a stream.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "restore/run_control.hpp"
+#include "restore/snapshot_impl.hpp"
+
+namespace bitsnap {
+namespace {
+
+// Bytes of one tensor that lie in one chunk.
+struct Piece {
+  std::size_t stream = 0;
+  std::uint64_t chunk = 0;
+  std::size_t offset = 0;  // within the chunk
+  std::size_t size = 0;
+  std::byte* out = nullptr;  // read() only
+};
+
+Result<void> check_tensor(const Snapshot& snapshot, std::size_t tensor) {
+  if (tensor < snapshot.tensors().size()) return {};
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: no tensor {}, there are {}", snapshot.name(), tensor, snapshot.tensors().size()));
+}
+
+// Appends a tensor's pieces in order; `out` is nullptr or where its first byte goes.
+void append_pieces(const Snapshot::Impl& impl, std::size_t tensor, std::byte* out, std::vector<Piece>& pieces) {
+  std::uint64_t left = impl.index().content.tensors[tensor].size_bytes;
+  if (left == 0) return;
+  const auto [stream, begin] = impl.tensor_place(tensor);
+  const std::uint64_t chunk_bytes = kChunkElements * element_size(impl.stream(stream).dtype);
+  for (std::uint64_t at = begin; left > 0;) {
+    const std::uint64_t offset = at % chunk_bytes;
+    const std::uint64_t size = std::min(left, chunk_bytes - offset);
+    pieces.push_back(
+        Piece{stream, at / chunk_bytes, static_cast<std::size_t>(offset), static_cast<std::size_t>(size), out});
+    if (out != nullptr) out += size;
+    at += size;
+    left -= size;
+  }
+}
+
+// Decodes a chunk once for all the pieces that lie in it.
+Result<void> read_group(const Snapshot::Impl& impl, std::span<const Piece> group, ReadContext& context) {
+  const std::size_t stream = group.front().stream;
+  const std::uint64_t chunk = group.front().chunk;
+  const std::size_t size = impl.chunk_bytes(stream, chunk);
+  const auto whole = std::find_if(group.begin(), group.end(), [&](const Piece& piece) { return piece.size == size; });
+  ByteSpan decoded;
+  if (whole != group.end()) {
+    decoded = ByteSpan(whole->out, size);
+  } else {
+    BITSNAP_ASSIGN(decoded, context.scratch().take(size));
+  }
+  BITSNAP_TRY(impl.decode_chunk(stream, chunk, decoded, context));
+  for (const Piece& piece : group) {
+    if (piece.out != decoded.data()) std::memcpy(piece.out, decoded.data() + piece.offset, piece.size);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Snapshot::read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
+                                     ReadContext& context) const {
+  return no_throw("read", [&]() -> Result<void> {
+    if (stream >= streams().size()) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: no stream {}, there are {}", name(), stream, streams().size()));
+    }
+    const StreamInfo& info = streams()[stream];
+    const std::size_t element_bytes = element_size(info.dtype);
+    const std::uint64_t count = out.size() / element_bytes;
+    if (out.size() % element_bytes != 0 || first > info.elements || count > info.elements - first) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: {} bytes from element {} are not elements of stream {}, which has {} of {} bytes",
+                              name(), out.size(), first, stream, info.elements, element_bytes));
+    }
+    return impl_->read_stream(stream, first * element_bytes, out, context);
+  });
+}
+
+Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const {
+  return no_throw("read", [&]() -> Result<void> {
+    BITSNAP_TRY(check_tensor(*this, tensor));
+    const TensorInfo& info = tensors()[tensor];
+    if (offset > info.size_bytes || out.size() > info.size_bytes - offset) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}: tensor {}: {} bytes from {} leave its {}", name(), container::quote_name(info.name),
+                              out.size(), offset, info.size_bytes));
+    }
+    if (out.empty()) return {};
+    const auto [stream, begin] = impl_->tensor_place(tensor);
+    const std::uint64_t chunk_bytes = kChunkElements * element_size(impl_->stream(stream).dtype);
+    ReadContext context(impl_->limits);
+    // Chunk by chunk: the budget is for each.
+    for (std::uint64_t at = begin + offset; !out.empty();) {
+      const std::size_t size =
+          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), chunk_bytes - at % chunk_bytes));
+      context.restart();
+      BITSNAP_TRY(impl_->read_stream(stream, at, out.first(size), context));
+      at += size;
+      out = out.subspan(size);
+    }
+    return {};
+  });
+}
+
+Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOptions& options) const {
+  return no_throw("read", [&]() -> Result<void> {
+    std::vector<Piece> pieces;
+    std::uint64_t total = 0;
+    for (const ReadRequest& request : requests) {
+      BITSNAP_TRY(check_tensor(*this, request.tensor));
+      const TensorInfo& info = tensors()[request.tensor];
+      if (request.out.size() != info.size_bytes) {
+        return fail(ErrorKind::invalid_argument,
+                    fmt::format("{}: tensor {} has {} bytes, the memory to read it into {}", name(),
+                                container::quote_name(info.name), info.size_bytes, request.out.size()));
+      }
+      append_pieces(*impl_, request.tensor, request.out.data(), pieces);
+      total += info.size_bytes;
+    }
+    const auto key = [](const Piece& piece) { return std::pair(piece.stream, piece.chunk); };
+    std::sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return key(a) < key(b); });
+    std::vector<std::size_t> groups;  // where each begins, and the end
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (i == 0 || key(pieces[i]) != key(pieces[i - 1])) groups.push_back(i);
+    }
+    groups.push_back(pieces.size());
+
+    restore::RunControl control(options, impl_->limits, total);
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      const auto group = std::span<const Piece>(pieces).subspan(groups[item], groups[item + 1] - groups[item]);
+      BITSNAP_TRY(read_group(*impl_, group, control.context(slot)));
+      std::uint64_t bytes = 0;
+      for (const Piece& piece : group) bytes += piece.size;
+      control.add(bytes);
+      return {};
+    };
+    return control.executor().run(groups.size() - 1, control.slots(), work, &control.cancel());
+  });
+}
+
+Result<void> Snapshot::stream_all(const Sink& sink, const RunOptions& options) const {
+  return no_throw("read", [&]() -> Result<void> {
+    std::vector<Piece> pieces;
+    std::uint64_t total = 0;
+    for (std::size_t tensor = 0; tensor < tensors().size(); ++tensor) {
+      append_pieces(*impl_, tensor, nullptr, pieces);
+      total += tensors()[tensor].size_bytes;
+    }
+    restore::RunControl control(options, impl_->limits, total);
+    std::vector<ByteSpan> decoded(control.slots());  // in the slot's working memory
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      const Piece& piece = pieces[item];
+      ReadContext& context = control.context(slot);
+      BITSNAP_ASSIGN(decoded[slot], context.scratch().take(piece.size));
+      const std::uint64_t chunk_bytes = kChunkElements * element_size(impl_->stream(piece.stream).dtype);
+      return impl_->read_stream(piece.stream, piece.chunk * chunk_bytes + piece.offset, decoded[slot], context);
+    };
+    const auto commit = [&](std::size_t, std::size_t slot) -> Result<void> {
+      BITSNAP_TRY(sink(decoded[slot]));
+      control.add(decoded[slot].size());
+      return {};
+    };
+    return control.executor().run_ordered(pieces.size(), control.slots(), work, commit, &control.cancel());
+  });
+}
+
+}  // namespace bitsnap
