@@ -1,0 +1,68 @@
+"""bitsnap stores the checkpoints of a training many times smaller, and gives them back bit for bit.
+
+    import bitsnap
+
+    bitsnap.save("step-100.bsnap", {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100})
+    bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # what has changed since
+    state = bitsnap.load("step-110.bsnap")
+
+save() and load() take whole states; save_file(), load_file() and safe_open() are named and used as in safetensors.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bitsnap import _bitsnap
+from bitsnap._bitsnap import SaveSummary
+from bitsnap.errors import (
+    BitsnapError,
+    BusyError,
+    CancelledError,
+    CorruptError,
+    InternalError,
+    InvalidArgumentError,
+    IoError,
+    NotFoundError,
+    ResourceExhaustedError,
+    TruncatedError,
+    UnsupportedError,
+)
+from bitsnap.files import TensorSlice, load_file, safe_open, save_file
+from bitsnap.snapshot import Inspection, Snapshot, TensorSummary, compress, decompress, inspect, snapshot_id, verify
+from bitsnap.state import load, save
+
+__version__: str = _bitsnap.version()
+
+# Threads do not survive a fork: a child of a process that has used them works on its own thread alone.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_bitsnap.note_fork)
+
+__all__ = [
+    "BitsnapError",
+    "BusyError",
+    "CancelledError",
+    "CorruptError",
+    "Inspection",
+    "InternalError",
+    "InvalidArgumentError",
+    "IoError",
+    "NotFoundError",
+    "ResourceExhaustedError",
+    "SaveSummary",
+    "Snapshot",
+    "TensorSlice",
+    "TensorSummary",
+    "TruncatedError",
+    "UnsupportedError",
+    "compress",
+    "decompress",
+    "inspect",
+    "load",
+    "load_file",
+    "safe_open",
+    "save",
+    "save_file",
+    "snapshot_id",
+    "verify",
+]

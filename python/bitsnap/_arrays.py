@@ -1,0 +1,243 @@
+"""Tensors and arrays as memory: what the library reads states from and decodes them into.
+
+A :class:`Source` is one tensor to store, a :class:`Place` memory that one tensor is decoded into. A contiguous tensor
+on the CPU is passed by its address; any other is made contiguous on the CPU by a thread of the library when its turn
+comes, and let go after its last byte has been read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from bitsnap import _dtypes
+from bitsnap._bitsnap import TensorInfo
+from bitsnap.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    AnyTensor: TypeAlias = Tensor | np.ndarray[Any, Any]
+else:
+    AnyTensor = Any
+
+Data: TypeAlias = int | Callable[[], tuple[object, int]]
+
+
+class Source(NamedTuple):
+    """One tensor to store. `data` is valid as long as `owner` lives."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    data: Data
+    identity: Hashable | None  # equal for two tensors that are the same memory, read in the same way
+    owner: object
+
+
+class Place(NamedTuple):
+    """Contiguous memory of exactly a tensor's size. Valid as long as `owner` lives."""
+
+    address: int
+    size_bytes: int
+    owner: object
+
+
+# --- torch
+
+
+def is_tensor(value: object) -> bool:
+    torch = _dtypes.loaded_torch()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _refuse(where: str, what: str, instead: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{where} is {what} and cannot be stored: {instead}")
+
+
+def _check_tensor(tensor: Tensor, where: str) -> str:
+    """The dtype's name, for a tensor that has plain memory; raises InvalidArgumentError for any other."""
+    torch = _dtypes.import_torch()
+    kind = type(tensor)
+    if torch.nn.parameter.is_lazy(tensor):
+        raise _refuse(where, "an uninitialized parameter", "run the module once first")
+    if tensor.is_meta:
+        raise _refuse(where, "a meta tensor, which has no data", "materialize it first")
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and kind is not torch.nn.Parameter:
+        raise _refuse(where, f"a {kind.__module__}.{kind.__qualname__}", "pass the plain tensors it is made of")
+    if tensor.is_quantized:
+        raise _refuse(where, f"a quantized tensor ({tensor.dtype})", "store int_repr(), scales and zero points")
+    if tensor.layout != torch.strided:
+        raise _refuse(where, f"a tensor of layout {tensor.layout}", "store its indices and values, or to_dense()")
+    name = _dtypes.name_of_torch(tensor.dtype)
+    if name is None:
+        raise _refuse(where, f"a tensor of dtype {tensor.dtype}", "view it as a dtype that has whole bytes")
+    if tensor.numel() > 0:
+        last = tensor.storage_offset() + sum(
+            (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        if tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size():
+            raise _refuse(where, "a tensor whose storage has been freed", "gather its shards first")
+    return name
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The same memory as integers, so that copies are of bits and exist for every dtype."""
+    torch = _dtypes.import_torch()
+    dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
+    plain: Tensor = tensor.detach()
+    if dtype is not None:
+        plain = plain.view(dtype)
+    return plain
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return bool(tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
+
+
+def _tensor_source(tensor: Tensor, where: str) -> Source:
+    name = _check_tensor(tensor, where)
+    shape = tuple(tensor.shape)
+    size_bytes = tensor.numel() * tensor.element_size()
+    if size_bytes == 0:
+        return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
+
+    def make() -> tuple[object, int]:
+        on_cpu = _bits(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
+        return on_cpu, on_cpu.data_ptr()
+
+    flags = (tensor.is_conj(), tensor.is_neg())
+    identity = ("torch", tensor.data_ptr(), str(tensor.device), name, shape, tensor.stride(), flags)
+    data: Data = tensor.data_ptr() if _is_plain(tensor) else make
+    return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, tensor)
+
+
+# --- numpy
+
+
+def _array_address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _check_array(array: np.ndarray[Any, Any], where: str) -> str:
+    kind = type(array)
+    if kind is not np.ndarray and kind is not np.memmap:
+        raise _refuse(where, f"a {kind.__module__}.{kind.__qualname__}", "pass the plain arrays it is made of")
+    name = _dtypes.name_of_numpy(array.dtype)
+    if name is None:
+        raise _refuse(where, f"an array of dtype {array.dtype}", "convert it to numbers or bytes first")
+    return name
+
+
+def _array_source(array: np.ndarray[Any, Any], where: str) -> Source:
+    name = _check_array(array, where)
+    if array.size == 0:
+        return Source(name, array.shape, 0, 0, None, array)
+
+    def make() -> tuple[object, int]:
+        plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        return plain, _array_address(plain)
+
+    address = _array_address(array)
+    identity = ("numpy", address, array.dtype.str, name, array.shape, array.strides)
+    plain = array.flags.c_contiguous and array.dtype == array.dtype.newbyteorder("<")
+    return Source(name, array.shape, array.nbytes, address if plain else make, identity, array)
+
+
+# --- both
+
+
+def source_of(value: Any, where: str) -> Source:
+    """Describes a tensor of torch, or an array or scalar of numpy; raises InvalidArgumentError for what has no bytes.
+
+    `where` names the value in errors, such as ``state['model']['weight']``.
+    """
+    if is_tensor(value):
+        return _tensor_source(value, where)
+    if isinstance(value, np.generic):
+        return _array_source(np.asarray(value), where)._replace(identity=None)
+    return _array_source(value, where)
+
+
+def new_tensor(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
+    """An uninitialized tensor on the CPU, as a file describes it."""
+    return _new(info.name, info.dtype, info.shape, info.size_bytes, framework)
+
+
+def new_part(
+    info: TensorInfo, shape: tuple[int, ...], item_bytes: int, framework: _dtypes.Framework
+) -> tuple[Any, Place]:
+    """The same of another shape: for a part of a tensor."""
+    size_bytes = item_bytes
+    for n in shape:
+        size_bytes *= n
+    return _new(info.name, info.dtype, shape, size_bytes, framework)
+
+
+def _new(
+    name: str, dtype: str, shape: tuple[int, ...], size_bytes: int, framework: _dtypes.Framework
+) -> tuple[Any, Place]:
+    where = f"tensor '{name}'"
+    if framework == "pt":
+        torch = _dtypes.import_torch()
+        tensor = torch.empty(
+            _dtypes.tensor_shape(dtype, shape, where), dtype=_dtypes.torch_dtype(dtype, where), device="cpu"
+        )
+        return tensor, Place(tensor.data_ptr(), size_bytes, tensor)
+    array = np.empty(shape, _dtypes.numpy_dtype(dtype, where))
+    return array, Place(_array_address(array), size_bytes, array)
+
+
+def bytes_at(place: Place) -> np.ndarray[Any, Any]:
+    """The memory as an array of bytes."""
+    if place.size_bytes == 0:
+        return np.empty(0, np.uint8)
+    memory = memoryview((ctypes.c_ubyte * place.size_bytes).from_address(place.address))
+    return np.frombuffer(memory, np.uint8)
+
+
+class Target(NamedTuple):
+    """A tensor of the caller to be filled: `place` where it can be decoded into, otherwise None and it is copied to."""
+
+    value: Any
+    place: Place | None
+    identity: Hashable | None
+
+
+def target_of(value: Any, info: TensorInfo, where: str) -> Target:
+    """Checks that a tensor of the caller can take what the file holds; raises InvalidArgumentError where it cannot."""
+    source = source_of(value, where)
+    if (source.dtype, source.shape) != (info.dtype, info.shape):
+        raise InvalidArgumentError(
+            f"{where} is {source.dtype} {list(source.shape)}, but the snapshot holds {info.dtype} {list(info.shape)}"
+        )
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise InvalidArgumentError(f"{where} is an array that is not writeable")
+    if isinstance(source.data, int):
+        return Target(value, Place(source.data, source.size_bytes, value), source.identity)
+    return Target(value, None, source.identity)
+
+
+def copy_into(target: Any, staged: Any, where: str) -> None:
+    """Copies a contiguous tensor or array, bit for bit, into one of any layout and device."""
+    try:
+        if isinstance(target, np.ndarray):
+            np.copyto(target, staged, casting="equiv")
+            return
+        torch = _dtypes.import_torch()
+        with torch.no_grad():
+            if target.is_conj() or target.is_neg():
+                target.copy_(staged)
+            else:
+                _bits(target).copy_(_bits(staged))
+    except (RuntimeError, ValueError) as error:
+        raise InvalidArgumentError(f"{where} cannot be filled in place: {error}") from error
+
+
+def note_filled(target: Any) -> None:
+    """Tells autograd that the memory of a tensor has changed."""
+    if is_tensor(target) and not target.is_inference():
+        _dtypes.import_torch().autograd.graph.increment_version(target)

@@ -1,0 +1,154 @@
+"""Bindings of libbitsnap; use the package bitsnap. Paths are bytes as os.fsencode gives them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+FORMAT_VERSION: int
+
+def version() -> str: ...
+def cpu_level() -> str: ...
+def detected_cpu_level() -> str: ...
+def force_cpu_level(level: str) -> bool: ...
+def guess_role(name: str, dtype: str) -> str: ...
+def note_fork() -> None: ...
+def peek_snapshot_id(path: bytes) -> str: ...
+def is_safetensors(path: bytes) -> bool: ...
+
+class TensorRef:
+    """Stands in a tree of values where a tensor of the state belongs."""
+
+    def __init__(self, index: int, kind: Literal["tensor", "array", "scalar"] | str) -> None: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+
+class TensorInfo:
+    """A tensor of a snapshot. Sizes are in bytes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def item_bytes(self) -> int: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def alias_of(self) -> int | None: ...
+
+class StreamSummary:
+    """What the chunks of a tensor, or of the pool of small tensors, cost. Sizes are in bytes."""
+
+    @property
+    def tensor(self) -> int | None: ...
+    @property
+    def raw_bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def chunks_with_base(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def codecs(self) -> dict[str, int]: ...
+    @property
+    def reason(self) -> str: ...
+
+class Snapshot:
+    @staticmethod
+    def open(path: bytes, base_paths: Sequence[bytes]) -> Snapshot: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def writer(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    @property
+    def bases(self) -> list[tuple[str, str]]: ...
+    @property
+    def tensors(self) -> list[TensorInfo]: ...
+    @property
+    def has_tree(self) -> bool: ...
+    def tree(self) -> Any: ...
+    def find(self, name: str) -> int | None: ...
+    def read(
+        self,
+        requests: Sequence[tuple[int, int, int]],
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> None:
+        """Decodes whole tensors, (index, address, size in bytes) each, into memory of the caller."""
+
+    def read_bytes(self, tensor: int, offset: int, address: int, size_bytes: int, threads: int) -> None: ...
+    def streams(self) -> list[StreamSummary]: ...
+    def verify(
+        self, decode: bool, threads: int, progress: Callable[[int, int], object] | None
+    ) -> list[tuple[str, str, str]]:
+        """The damage: where, kind of error, message."""
+
+class SaveSummary:
+    """What was written. Sizes are in bytes."""
+
+    @property
+    def id(self) -> str:
+        """32 hexadecimal digits over what the snapshot holds."""
+
+    @property
+    def raw_bytes(self) -> int:
+        """Size of all tensors; tied ones count once."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the file."""
+
+    @property
+    def chunks(self) -> int: ...
+
+def compare(
+    a: Snapshot, b: Snapshot, threads: int, progress: Callable[[int, int], object] | None
+) -> list[tuple[str, str, int, int, int]]: ...
+def save(
+    path: bytes,
+    tensors: Sequence[tuple[Any, ...]],
+    tree: tuple[Any] | None,
+    metadata: Sequence[tuple[str, str]],
+    *,
+    policy: str,
+    base: Snapshot | None,
+    max_depth: int,
+    overwrite: bool,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> SaveSummary: ...
+def compress(
+    source: bytes,
+    path: bytes,
+    *,
+    policy: str,
+    base: Snapshot | None,
+    max_depth: int,
+    overwrite: bool,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> SaveSummary: ...
+def decompress(
+    snapshot: Snapshot,
+    path: bytes,
+    *,
+    overwrite: bool,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> int: ...

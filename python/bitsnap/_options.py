@@ -1,0 +1,38 @@
+"""What the functions of the package share: paths, bases, progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from bitsnap.errors import InvalidArgumentError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
+Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
+# Called now and then with (done bytes, total bytes), on any thread; what is not False lets the work go on.
+Progress: TypeAlias = Callable[[int, int], object]
+# Where the bases of a file are looked for: files or directories.
+Bases: TypeAlias = PathLike | Iterable[PathLike]
+
+
+def native_path(path: PathLike) -> bytes:
+    native = os.fsencode(path)
+    if b"\0" in native:
+        raise InvalidArgumentError(f"a path cannot hold a null character: {native!r}")
+    return native
+
+
+def native_bases(bases: Bases) -> list[bytes]:
+    if isinstance(bases, str | os.PathLike):
+        return [native_path(bases)]
+    return [native_path(base) for base in bases]
+
+
+def same_file(a: PathLike, b: PathLike) -> bool:
+    try:
+        return Path(a).samefile(b)
+    except OSError:
+        return False

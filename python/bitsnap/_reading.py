@@ -1,0 +1,130 @@
+"""Decoding tensors: straight into memory of the CPU in one parallel call, and by way of it onto other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from bitsnap import _bitsnap, _dtypes
+from bitsnap._arrays import Place, new_tensor
+from bitsnap._bitsnap import TensorInfo
+from bitsnap._options import Progress
+from bitsnap.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch as pt
+
+    Device: TypeAlias = str | int | pt.device
+else:
+    Device = Any
+
+# Tensors that are on their way to somewhere else take at most this much memory at a time, or the largest of them.
+_STAGED_BYTES = 256 << 20
+
+
+class Job(NamedTuple):
+    """One tensor to read: into `place`, or into a new tensor on the CPU, which `deliver` gets."""
+
+    tensor: int
+    info: TensorInfo
+    place: Place | None
+    framework: _dtypes.Framework
+    deliver: Callable[[Any], None]
+
+
+def run(native: _bitsnap.Snapshot, jobs: Sequence[Job], threads: int, progress: Progress | None) -> None:
+    """Reads all tensors; those with a place of their own first, all at once."""
+    total = sum(job.info.size_bytes for job in jobs)
+    done = 0
+
+    def read(requests: list[tuple[int, int, int]]) -> None:
+        nonlocal done
+        start = done
+        report = None
+        if progress is not None:
+            report = lambda part, _: progress(start + part, total)  # noqa: E731
+        requests = [request for request in requests if request[2] > 0]
+        if requests:
+            native.read(requests, threads, report)
+        done += sum(request[2] for request in requests)
+
+    read([(job.tensor, job.place.address, job.place.size_bytes) for job in jobs if job.place is not None])
+    for batch in _batches([job for job in jobs if job.place is None]):
+        made = [(job, *new_tensor(job.info, job.framework)) for job in batch]
+        read([(job.tensor, place.address, place.size_bytes) for job, _, place in made])
+        for job, tensor, _ in made:
+            job.deliver(tensor)
+
+
+def _batches(jobs: list[Job]) -> list[list[Job]]:
+    batches: list[list[Job]] = []
+    size = 0
+    for job in jobs:
+        if not batches or size + job.info.size_bytes > _STAGED_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(job)
+        size += job.info.size_bytes
+    return batches
+
+
+def device_of(device: Device | None, framework: _dtypes.Framework) -> pt.device | None:
+    """The device to bring tensors to; None stands for the CPU."""
+    if device is None or (isinstance(device, str) and device == "cpu"):
+        return None
+    if framework == "np":
+        raise InvalidArgumentError(f"framework 'np' has no device but 'cpu', got {device!r}")
+    torch = _dtypes.import_torch()
+    try:
+        found: pt.device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidArgumentError(f"{device!r} is not a device of torch: {error}") from error
+    return None if found.type == "cpu" else found
+
+
+def canonical(infos: Sequence[TensorInfo], index: int) -> int:
+    """The tensor whose memory a tensor shares when both are loaded: tied tensors come back tied."""
+    info = infos[index]
+    if info.alias_of is None or info.size_bytes == 0:
+        return index
+    owner = infos[info.alias_of]
+    return info.alias_of if (owner.dtype, owner.shape) == (info.dtype, info.shape) else index
+
+
+class Loader:
+    """Collects the tensors to load, each once, and reads them all together."""
+
+    def __init__(self, native: _bitsnap.Snapshot, infos: Sequence[TensorInfo]) -> None:
+        self._native = native
+        self._infos = infos
+        self._jobs: list[Job] = []
+        self._loaded: dict[tuple[int, str], Any] = {}
+
+    def want(self, index: int, framework: _dtypes.Framework, device: pt.device | None) -> tuple[int, str]:
+        """Asks for a tensor; what is returned fetches it with `get` after `run`."""
+        index = canonical(self._infos, index)
+        ticket = (index, framework)
+        if ticket in self._loaded:
+            return ticket
+        info = self._infos[index]
+        if device is None:
+            tensor, place = new_tensor(info, framework)
+            self._loaded[ticket] = tensor
+            self._jobs.append(Job(index, info, place, framework, lambda _: None))
+        else:
+            self._loaded[ticket] = None
+
+            def deliver(tensor: Any) -> None:
+                self._loaded[ticket] = tensor.to(device)
+
+            self._jobs.append(Job(index, info, None, framework, deliver))
+        return ticket
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def run(self, threads: int, progress: Progress | None) -> None:
+        run(self._native, self._jobs, threads, progress)
+
+    def get(self, ticket: tuple[int, str]) -> Any:
+        return self._loaded[ticket]

@@ -1,0 +1,274 @@
+"""Whole training states in files: any nesting of containers, tensors and values, without pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from bitsnap import _bitsnap, _dtypes
+from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
+from bitsnap._bitsnap import TensorInfo, TensorRef
+from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_path
+from bitsnap._reading import Device, Job, Loader, canonical, device_of
+from bitsnap._tree import flatten, place_of, prune, rebuild, references
+from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.files import native_metadata
+from bitsnap.snapshot import Snapshot, native_base, native_snapshot
+
+if TYPE_CHECKING:
+    import torch
+
+# Longer lists of keys are cut in messages.
+_LISTED_KEYS = 20
+
+
+def save(
+    path: PathLike,
+    state: Any,
+    *,
+    base: PathLike | Snapshot | None = None,
+    bases: Bases = (),
+    policy: Policy = "lossless",
+    metadata: Mapping[str, str] | None = None,
+    roles: Mapping[str, Role] | None = None,
+    max_depth: int = 8,
+    overwrite: bool = True,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> _bitsnap.SaveSummary:
+    """Saves a state as one snapshot: any nesting of dict, list and tuple around tensors and values.
+
+    A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
+    and None. The keys of dicts may be str, int, float, bool, bytes, None, or tuples of those. ``state_dict()`` of
+    modules, optimizers and schedulers, ``torch.get_rng_state()``, ``numpy`` generators' ``bit_generator.state`` and
+    ``random.getstate()`` go in whole. Everything comes back with the type and the bits that it had; only OrderedDict,
+    defaultdict and Counter come back as dict, and torch.Size as tuple. Whether a tensor is a parameter, requires a
+    gradient, or on which device it was, is not kept.
+
+    Tensors are named by where they stand, as in ``optimizer.state.0.exp_avg``; a base is compared by these names.
+
+    Args:
+        path: the file to write. It appears whole or not at all.
+        state: what to save. Its tensors must not change before the function returns.
+        metadata: strings to keep with the state.
+        base, bases, policy, roles, max_depth, overwrite, threads, progress: as in save_file().
+
+    Returns:
+        id, raw_bytes, stored_bytes and chunks of what was written.
+
+    Raises:
+        InvalidArgumentError: something in the state cannot be stored. The message names it as in
+            ``state['optimizer']['state'][0]``. Nothing has been written.
+        IoError: the file could not be written. What was at `path` before is still there.
+        CancelledError: `progress` returned False.
+    """
+    entries, tree = flatten(state, roles)
+    return _bitsnap.save(
+        native_path(path),
+        entries,
+        (tree,),
+        native_metadata(metadata),
+        policy=policy,
+        base=native_base(base, bases, path, overwrite),
+        max_depth=max_depth,
+        overwrite=overwrite,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def load(
+    path: PathLike | Snapshot,
+    *,
+    into: Any = None,
+    keys: str | Iterable[str] | Callable[[str], bool] | None = None,
+    strict: bool = True,
+    map_location: Device | None = None,
+    bases: Bases = (),
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Any:
+    """Loads a state as save() took it. A file of save_file() or of a safetensors file gives a flat dict of tensors.
+
+    Tensors that were tied come back as one object. Without torch, its tensors come back as numpy arrays.
+
+    Args:
+        path: the file, or an open snapshot.
+        into: a state to fill: wherever it has a tensor or array, the one in the file is decoded into that memory, which
+            must have the same dtype and shape. Strides, device and requires_grad may be any. The other values of `into`
+            do not matter; they are returned from the file and `into` is not changed otherwise. Every dtype and shape
+            is checked before anything is written; if the file turns out to be damaged, some tensors have been filled.
+        keys: which part of the state to load. Dotted names as tensors have them, each standing for all below it, such
+            as "model" or "optimizer.state"; or a function of such a name. Dicts are cut down to what is selected;
+            lists and tuples of which any part is selected come whole.
+        strict: with `into`, refuse if it has tensors that the file has not, or the file (as cut down by `keys`) has
+            some that it has not. False leaves the former as they are and loads the latter as new ones.
+        map_location: the device for new tensors of torch, the CPU otherwise. The file does not know devices.
+        bases: where the snapshots that this one needs are looked for, beside its directory.
+        threads: 0 for all that the process may use.
+        progress: called now and then with (done bytes, total bytes); returning False cancels.
+
+    Returns:
+        the state, with the tensors of `into` in their places.
+
+    Raises:
+        NotFoundError: the file or one of its bases is not there, or nothing of `keys`.
+        InvalidArgumentError: `into` does not fit. The message names the keys.
+        CorruptError, TruncatedError: the file is damaged.
+    """
+    native = native_snapshot(path, bases)
+    infos = native.tensors
+    tree = native.tree() if native.has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
+    if keys is not None:
+        tree = _select(tree, keys)
+
+    tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
+    device = device_of(map_location, tensors)
+    loader = Loader(native, infos)
+    filler = _Filler(infos, into, strict) if into is not None else None
+    if filler is not None:
+        filler.match(tree, loader)
+
+    def ask(reference: TensorRef, path: tuple[object, ...]) -> _Promise:
+        if filler is not None and path in filler.filled:
+            return _Given(filler.filled[path])
+        if reference.kind == "tensor":
+            return _Loaded(loader, loader.want(reference.index, tensors, device))
+        return _Loaded(loader, loader.want(reference.index, "np", None), reference.kind == "scalar")
+
+    promises = rebuild(tree, ask)
+    loader.run(threads, progress)
+    if filler is not None:
+        for value in filler.filled.values():
+            note_filled(value)
+    return _keep_promises(promises)
+
+
+class _Promise(Protocol):
+    """Stands in a tree for a tensor that is yet to be read."""
+
+    def keep(self) -> Any: ...
+
+
+class _Given:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def keep(self) -> Any:
+        return self._value
+
+
+class _Loaded:
+    def __init__(self, loader: Loader, ticket: tuple[int, str], scalar: bool = False) -> None:
+        self._loader = loader
+        self._ticket = ticket
+        self._scalar = scalar
+
+    def keep(self) -> Any:
+        value = self._loader.get(self._ticket)
+        return value[()] if self._scalar else value
+
+
+def _keep_promises(tree: Any) -> Any:
+    if isinstance(tree, _Given | _Loaded):
+        return tree.keep()
+    if isinstance(tree, dict):
+        return {key: _keep_promises(item) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [_keep_promises(item) for item in tree]
+    if isinstance(tree, tuple):
+        return tuple(_keep_promises(item) for item in tree)
+    return tree
+
+
+def _select(tree: Any, keys: str | Iterable[str] | Callable[[str], bool]) -> Any:
+    if callable(keys):
+        selected = prune(tree, keys)
+        if selected is ...:
+            raise NotFoundError("keys: the function selects nothing of the snapshot")
+        return selected
+    names = [keys] if isinstance(keys, str) else list(keys)
+    missed = [name for name in names if prune(tree, _below([name])) is ...]
+    if missed:
+        raise NotFoundError(f"keys: the snapshot holds nothing under {', '.join(map(repr, missed))}")
+    selected = prune(tree, _below(names))
+    return {} if selected is ... else selected
+
+
+def _below(names: list[str]) -> Callable[[str], bool]:
+    whole = set(names)
+    prefixes = tuple(f"{name}." for name in names)
+    return lambda path: path in whole or path.startswith(prefixes)
+
+
+class _Filler:
+    """Matches the tensors of a file with those of a state of the caller."""
+
+    def __init__(self, infos: list[TensorInfo], into: Any, strict: bool) -> None:
+        self._infos = infos
+        self._strict = strict
+        self._targets = dict(_tensors_of(into, ()))
+        self.filled: dict[tuple[object, ...], Any] = {}
+
+    def match(self, tree: Any, loader: Loader) -> None:
+        """Checks everything, then asks the loader for what is to be filled."""
+        found = {path: reference for path, reference in references(tree) if reference.kind != "scalar"}
+        missing = [path for path in self._targets if path not in found]
+        unexpected = [path for path in found if path not in self._targets]
+        if self._strict and (missing or unexpected):
+            raise InvalidArgumentError(_describe(missing, unexpected))
+
+        matched: list[tuple[tuple[object, ...], int, Target]] = []
+        taken: dict[Hashable, tuple[int, tuple[object, ...]]] = {}
+        for path, reference in found.items():
+            if path not in self._targets:
+                continue
+            target = target_of(self._targets[path], self._infos[reference.index], place_of(path, "into"))
+            self.filled[path] = target.value
+            index = canonical(self._infos, reference.index)
+            if target.identity is not None:
+                first, other = taken.setdefault(target.identity, (index, path))
+                if other is not path and first != index:
+                    raise InvalidArgumentError(
+                        f"{place_of(other, 'into')} and {place_of(path, 'into')} are the same memory, "
+                        "but two different tensors in the snapshot"
+                    )
+                if other is not path:
+                    continue
+            matched.append((path, index, target))
+        for path, index, target in matched:
+            loader.add(self._job(path, index, target))
+
+    def _job(self, path: tuple[object, ...], index: int, target: Target) -> Job:
+        framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
+        where = place_of(path, "into")
+        return Job(
+            index,
+            self._infos[index],
+            target.place,
+            framework,
+            lambda staged: copy_into(target.value, staged, where),
+        )
+
+
+def _tensors_of(value: Any, path: tuple[object, ...]) -> Iterable[tuple[tuple[object, ...], torch.Tensor | Any]]:
+    if is_tensor(value) or isinstance(value, np.ndarray):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors_of(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _tensors_of(item, (*path, i))
+
+
+def _describe(missing: list[tuple[object, ...]], unexpected: list[tuple[object, ...]]) -> str:
+    lines = ["the tensors of `into` and of the snapshot differ (strict=False takes what fits; keys= selects)"]
+    for what, paths in (("not in the snapshot", missing), ("not in `into`", unexpected)):
+        if paths:
+            shown = ", ".join(place_of(path, "state") for path in paths[:_LISTED_KEYS])
+            more = f" and {len(paths) - _LISTED_KEYS} more" if len(paths) > _LISTED_KEYS else ""
+            lines.append(f"  {what}: {shown}{more}")
+    return "\n".join(lines)

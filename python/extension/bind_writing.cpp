@@ -1,0 +1,107 @@
+// Saving states, and safetensors files in and out.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "bindings.hpp"
+#include "python_error.hpp"
+#include "python_source.hpp"
+#include "python_value.hpp"
+#include "run_context.hpp"
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+SaveOptions save_options(const std::string& policy_name, const PySnapshot* base, std::uint32_t max_depth,
+                         bool overwrite, unsigned threads, RunContext& context) {
+  const std::optional<Policy> policy = policy_from_name(policy_name);
+  if (!policy) {
+    raise(Error(ErrorKind::invalid_argument,
+                "unknown policy '" + policy_name + "', expected 'lossless', 'lmc', 'bitsnap' or 'raw'"));
+  }
+  SaveOptions options;
+  options.policy = *policy;
+  if (base != nullptr) options.base = base->snapshot;
+  options.max_depth = max_depth;
+  options.overwrite = overwrite;
+  options.threads = usable_threads(threads);
+  options.progress = context.progress();
+  return options;
+}
+
+SaveSummary save(nb::bytes path, nb::sequence tensors, nb::object tree,
+                 std::vector<std::pair<std::string, std::string>> metadata, const std::string& policy,
+                 const PySnapshot* base, std::uint32_t max_depth, bool overwrite, unsigned threads,
+                 nb::object progress) {
+  RunContext context(std::move(progress));
+  const SaveOptions options = save_options(policy, base, max_depth, overwrite, threads, context);
+  State state;
+  state.tensors = sources_from_python(std::move(tensors), context);
+  if (!tree.is_none()) state.tree = value_from_python(tree[0]);
+  state.metadata = std::move(metadata);
+  const std::string to = to_path(path);
+  return context.call([&] { return save_snapshot(to, state, options); });
+}
+
+SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const PySnapshot* base,
+                     std::uint32_t max_depth, bool overwrite, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
+  const SaveOptions options = save_options(policy, base, max_depth, overwrite, threads, context);
+  const std::string from = to_path(source);
+  const std::string to = to_path(path);
+  return context.call([&]() -> Result<SaveSummary> {
+    const Result<State> state = open_safetensors(from);
+    if (!state) return tl::unexpected(state.error());
+    return save_snapshot(to, *state, options);
+  });
+}
+
+std::uint64_t decompress(const PySnapshot& snapshot, nb::bytes path, bool overwrite, unsigned threads,
+                         nb::object progress) {
+  RunContext context(std::move(progress));
+  const RunOptions options{usable_threads(threads), context.progress()};
+  const std::string to = to_path(path);
+  return context.call([&] { return export_safetensors(*snapshot.snapshot, to, overwrite, options); }).bytes;
+}
+
+}  // namespace
+
+void bind_writing(nb::module_& module) {
+  nb::class_<SaveSummary>(module, "SaveSummary")
+      .def_prop_ro("id", [](const SaveSummary& self) { return self.id.to_hex(); })
+      .def_ro("raw_bytes", &SaveSummary::raw_bytes)
+      .def_ro("stored_bytes", &SaveSummary::stored_bytes)
+      .def_ro("chunks", &SaveSummary::chunks);
+
+  module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
+             nb::kw_only(), nb::arg("policy"), nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"),
+             nb::arg("threads"), nb::arg("progress").none());
+  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("policy"),
+             nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
+             nb::arg("progress").none());
+  module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
+             nb::arg("threads"), nb::arg("progress").none());
+  module.def(
+      "is_safetensors",
+      [](nb::bytes path) {
+        const std::string file = to_path(path);
+        RunContext context{nb::none()};
+        return context.call([&] { return detect_file_kind(file); }) == FileKind::safetensors;
+      },
+      nb::arg("path"));
+}
+
+}  // namespace bitsnap::python

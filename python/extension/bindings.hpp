@@ -1,0 +1,24 @@
+// What the parts of the extension module share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <nanobind/nanobind.h>
+
+#include <bitsnap/snapshot.hpp>
+
+namespace bitsnap::python {
+
+// An open snapshot as Python holds it; any number of threads may use it.
+struct PySnapshot {
+  std::shared_ptr<const Snapshot> snapshot;
+};
+
+// Paths cross as os.fsencode gives them: file names need not be text.
+[[nodiscard]] inline std::string to_path(const nanobind::bytes& path) { return {path.c_str(), path.size()}; }
+
+void bind_reading(nanobind::module_& module);
+void bind_writing(nanobind::module_& module);
+
+}  // namespace bitsnap::python

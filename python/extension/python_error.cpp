@@ -1,0 +1,40 @@
+// The exception classes are Python's own (bitsnap/errors.py), because most have two bases.
+#include "python_error.hpp"
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+const char* class_name(ErrorKind kind) noexcept {
+  switch (kind) {
+    case ErrorKind::invalid_argument: return "InvalidArgumentError";
+    case ErrorKind::not_found: return "NotFoundError";
+    case ErrorKind::unsupported: return "UnsupportedError";
+    case ErrorKind::truncated: return "TruncatedError";
+    case ErrorKind::corrupt: return "CorruptError";
+    case ErrorKind::io: return "IoError";
+    case ErrorKind::resource_exhausted: return "ResourceExhaustedError";
+    case ErrorKind::busy: return "BusyError";
+    case ErrorKind::cancelled: return "CancelledError";
+    case ErrorKind::internal: return "InternalError";
+  }
+  return "InternalError";
+}
+
+}  // namespace
+
+nb::object exception_class(ErrorKind kind) { return nb::module_::import_("bitsnap.errors").attr(class_name(kind)); }
+
+void raise(const Error& error) {
+  const nb::object type = exception_class(error.kind());
+  // Messages quote names from files: what is not UTF-8 there must not hide the error.
+  const nb::object text = nb::steal(PyUnicode_DecodeUTF8(
+      error.message().data(), static_cast<Py_ssize_t>(error.message().size()), "backslashreplace"));
+  if (!text.is_valid()) throw nb::python_error();
+  PyErr_SetObject(type.ptr(), text.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace bitsnap::python

@@ -1,0 +1,131 @@
+// Memory of Python read by threads of the library: the GIL is taken only to make a tensor and to let it go.
+#include "python_source.hpp"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+// Memory that a Python object owns.
+class OwnedMemory {
+ public:
+  OwnedMemory(nb::object owner, std::uintptr_t address)
+      : owner_(std::move(owner)), data_(reinterpret_cast<const std::byte*>(address)) {}
+  OwnedMemory(const OwnedMemory&) = delete;
+  OwnedMemory& operator=(const OwnedMemory&) = delete;
+  ~OwnedMemory() {
+    const nb::gil_scoped_acquire gil;
+    owner_.reset();
+  }
+
+  [[nodiscard]] const std::byte* data() const noexcept { return data_; }
+
+ private:
+  nb::object owner_;
+  const std::byte* data_;
+};
+
+// A tensor whose bytes exist only while they are read. The mutex is never waited for with the GIL held.
+class LazyTensor {
+ public:
+  LazyTensor(nb::object make, std::uint64_t size_bytes, RunContext& context)
+      : make_(std::move(make)), size_bytes_(size_bytes), context_(context) {}
+  LazyTensor(const LazyTensor&) = delete;
+  LazyTensor& operator=(const LazyTensor&) = delete;
+  ~LazyTensor() {
+    const nb::gil_scoped_acquire gil;
+    make_.reset();
+  }
+
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) {
+    Result<std::shared_ptr<const OwnedMemory>> memory = acquire();
+    if (!memory) return tl::unexpected(std::move(memory.error()));
+    std::memcpy(out.data(), (*memory)->data() + offset, out.size());
+    release(out.size());
+    return {};
+  }
+
+ private:
+  Result<std::shared_ptr<const OwnedMemory>> acquire() {
+    const std::lock_guard lock(mutex_);
+    if (memory_ == nullptr) {
+      const nb::gil_scoped_acquire gil;
+      try {
+        const nb::object made = make_();
+        memory_ = std::make_shared<const OwnedMemory>(nb::object(made[0]), nb::cast<std::uintptr_t>(made[1]));
+      } catch (nb::python_error& exception) {
+        context_.keep(std::move(exception));
+        return tl::unexpected(Error(ErrorKind::cancelled, "a tensor could not be brought to the CPU"));
+      }
+    }
+    return memory_;
+  }
+
+  void release(std::size_t bytes) {
+    std::shared_ptr<const OwnedMemory> done;  // destroyed after the lock is given back
+    const std::lock_guard lock(mutex_);
+    served_bytes_ += bytes;
+    if (served_bytes_ < size_bytes_) return;
+    served_bytes_ = 0;
+    done.swap(memory_);
+  }
+
+  nb::object make_;
+  const std::uint64_t size_bytes_;
+  RunContext& context_;
+  std::mutex mutex_;
+  std::shared_ptr<const OwnedMemory> memory_;
+  std::uint64_t served_bytes_ = 0;
+};
+
+using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
+                        std::optional<std::size_t>, nb::object, nb::object>;
+
+Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
+  if (!given) return guess_role(info.name, info.dtype);
+  const std::optional<Role> role = role_from_name(*given);
+  if (!role) {
+    raise(Error(ErrorKind::invalid_argument, "tensor '" + info.name + "': unknown role '" + *given +
+                                                 "', expected 'weight', 'master', 'exp_avg', 'exp_avg_sq' or 'other'"));
+  }
+  return *role;
+}
+
+}  // namespace
+
+std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& context) {
+  std::vector<TensorSource> sources;
+  sources.reserve(nb::len(tensors));
+  for (const nb::handle item : tensors) {
+    auto [name, dtype_name, shape, size_bytes, role, alias, data, owner] = nb::cast<Item>(item);
+    TensorSource source;
+    source.info.name = std::move(name);
+    source.info.dtype = dtype_from_name(dtype_name);
+    source.info.dtype_name = std::move(dtype_name);
+    source.info.shape = std::move(shape);
+    source.info.size_bytes = size_bytes;
+    source.info.role = role_of(role, source.info);
+    source.info.alias_of = alias;
+    if (PyCallable_Check(data.ptr()) != 0) {
+      source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
+                        std::uint64_t offset, std::span<std::byte> out) { return lazy->read(offset, out); };
+    } else {
+      source.data = reinterpret_cast<const std::byte*>(nb::cast<std::uintptr_t>(data));
+    }
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+}  // namespace bitsnap::python

@@ -1,0 +1,29 @@
+// The typed tree between Python and the library. Needs the GIL.
+//
+// Only exact types are taken (str, not its subclasses): what a subclass stands for is decided in bitsnap/_tree.py,
+// which also names the place of what cannot be stored.
+#pragma once
+
+#include <cstddef>
+
+#include <nanobind/nanobind.h>
+
+#include <bitsnap/value.hpp>
+
+namespace bitsnap::python {
+
+// Stands in a tree of Python objects where a tensor of the state belongs.
+struct TensorRef {
+  std::size_t index = 0;
+  ValueTensor::Kind kind = ValueTensor::Kind::tensor;
+};
+
+// Throws nanobind::type_error for a type that the tree does not know.
+[[nodiscard]] Value value_from_python(nanobind::handle object);
+
+// Raises UnsupportedError for a dict whose keys Python cannot tell apart (1 and true).
+[[nodiscard]] nanobind::object value_to_python(const Value& value);
+
+void bind_values(nanobind::module_& module);
+
+}  // namespace bitsnap::python

@@ -1,0 +1,71 @@
+// The checks of signals and of progress are spaced out in time, whichever threads ask.
+#include "run_context.hpp"
+
+#include <utility>
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Often enough for a person; seldom enough that taking the GIL costs nothing.
+constexpr Clock::duration kSignalInterval = std::chrono::milliseconds(20);
+constexpr Clock::duration kReportInterval = std::chrono::milliseconds(50);
+
+std::atomic<bool> threads_were_used = false;
+std::atomic<bool> threads_are_lost = false;
+
+// True for one caller at a time, and not again before the interval is over.
+bool is_due(std::atomic<std::int64_t>& next, Clock::duration interval) {
+  const std::int64_t now = Clock::now().time_since_epoch().count();
+  std::int64_t due = next.load(std::memory_order_relaxed);
+  return now >= due && next.compare_exchange_strong(due, now + interval.count(), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+unsigned usable_threads(unsigned requested) noexcept {
+  if (requested == 1 || threads_are_lost.load(std::memory_order_relaxed)) return 1;
+  threads_were_used.store(true, std::memory_order_relaxed);
+  return requested;
+}
+
+void note_fork() noexcept {
+  if (threads_were_used.load(std::memory_order_relaxed)) threads_are_lost.store(true, std::memory_order_relaxed);
+}
+
+RunContext::RunContext(nb::object progress) : progress_(std::move(progress)), has_progress_(!progress_.is_none()) {}
+
+void RunContext::keep(nb::python_error exception) {
+  if (!kept_) kept_.emplace(std::move(exception));
+  stopped_.store(true, std::memory_order_relaxed);
+}
+
+void RunContext::raise_kept() {
+  if (!kept_) return;
+  nb::python_error exception = std::move(*kept_);
+  kept_.reset();
+  throw std::move(exception);
+}
+
+bool RunContext::on_progress(std::uint64_t done, std::uint64_t total) {
+  if (stopped_.load(std::memory_order_relaxed)) return false;
+  // Signal handlers of Python run in its main thread; the caller works too, so its turn comes soon.
+  const bool check_signals = std::this_thread::get_id() == caller_ && is_due(next_signal_check_, kSignalInterval);
+  const bool report = has_progress_ && (done >= total || is_due(next_report_, kReportInterval));
+  if (!check_signals && !report) return true;
+
+  const nb::gil_scoped_acquire gil;
+  try {
+    if (check_signals && PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (report && progress_(done, total).is(nb::handle(Py_False))) stopped_.store(true, std::memory_order_relaxed);
+  } catch (nb::python_error& exception) {
+    keep(std::move(exception));
+  }
+  return !stopped_.load(std::memory_order_relaxed);
+}
+
+}  // namespace bitsnap::python
