@@ -1,4 +1,4 @@
-# bitsnap_floor(<name> [SPLIT] [PARALLEL] [DEPENDS <floor>...] [TEST_DEPENDS <floor>...] [LIBRARIES <target>...])
+# bitsnap_floor(<name> [SPLIT] [PARALLEL] [SHARDS <n>] [DEPENDS <floor>...] [TEST_DEPENDS <floor>...] [LIBRARIES <target>...])
 #
 # Makes the targets of one floor from the files in its folder; what a file is for stands in its name, so that adding one
 # needs no edit of the build:
@@ -9,8 +9,8 @@
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set; left out where the machine is not x86-64
 #   x_tbb.cpp         left out with BITSNAP_PLAIN_THREADS
 #   x_testing.cpp     object library bitsnap_<name>_testing: linked into the tests of this floor and the higher ones
-#   x_test.cpp        all of them one executable <name>_test, which is one ctest entry; that of a PARALLEL floor is
-#                     also labelled "parallel" and run with ThreadSanitizer
+#   x_test.cpp        all of them one executable <name>_test, which is one ctest entry, or as many as SHARDS says, each
+#                     with its share of the tests; those of a PARALLEL floor are run with ThreadSanitizer too
 #   x_benchmark.cpp   all of them one executable <name>_benchmark (BITSNAP_BENCHMARKS)
 #   x_fuzz.cpp        the executable x_fuzz; its corpus is fuzz/corpus/x_fuzz/
 #
@@ -85,14 +85,33 @@ function(bitsnap_part part)
   set_property(GLOBAL PROPERTY BITSNAP_CLOSURE_${part} ${part} ${closure})
 endfunction()
 
-# One gtest executable, one ctest entry.
+# One gtest executable; its ctest entries share its tests.
 function(bitsnap_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;FLOORS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "PARALLEL" "SHARDS" "SOURCES;FLOORS;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   bitsnap_link_floors(${name} TESTING ${arg_FLOORS})
   target_link_libraries(${name} PRIVATE bitsnap_test_libraries ${arg_LIBRARIES})
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS unit)
+  set(labels unit)
+  if(arg_PARALLEL)
+    list(APPEND labels parallel)
+    set_property(GLOBAL APPEND PROPERTY BITSNAP_PARALLEL_TESTS ${name})
+  endif()
+  set(shards 1)
+  if(arg_SHARDS)
+    set(shards ${arg_SHARDS})
+  endif()
+  foreach(shard RANGE 1 ${shards})
+    set(entry ${name})
+    if(shards GREATER 1)
+      set(entry ${name}_${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${entry} COMMAND ${name} --gtest_brief=1)
+    # Where there are several they take long: they start first.
+    set_tests_properties(
+      ${entry} PROPERTIES TIMEOUT 600 COST ${shards} LABELS "${labels}"
+                          ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # One fuzz target. Its ctest entry runs the corpus, with libFuzzer or with a driver of our own.
@@ -119,7 +138,7 @@ function(bitsnap_fuzz_target source)
 endfunction()
 
 function(bitsnap_floor name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT;PARALLEL" "" "DEPENDS;TEST_DEPENDS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT;PARALLEL" "SHARDS" "DEPENDS;TEST_DEPENDS;LIBRARIES")
   if(name STREQUAL "interop")
     set(folder ${PROJECT_SOURCE_DIR}/interop)
   else()
@@ -173,11 +192,14 @@ function(bitsnap_floor name)
       target_link_libraries(bitsnap_${name}_testing PRIVATE bitsnap_internal_options bitsnap_test_libraries ${arg_LIBRARIES})
     endif()
     if(tests)
-      bitsnap_test(${name}_test SOURCES ${tests} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+      set(options)
       if(arg_PARALLEL)
-        set_property(TEST ${name}_test APPEND PROPERTY LABELS parallel)
-        set_property(GLOBAL APPEND PROPERTY BITSNAP_PARALLEL_TESTS ${name}_test)
+        list(APPEND options PARALLEL)
       endif()
+      if(arg_SHARDS)
+        list(APPEND options SHARDS ${arg_SHARDS})
+      endif()
+      bitsnap_test(${name}_test ${options} SOURCES ${tests} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
     endif()
     foreach(source IN LISTS fuzzers)
       bitsnap_fuzz_target(${source} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
