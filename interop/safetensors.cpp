@@ -2,14 +2,14 @@
 #include <bitsnap/safetensors.hpp>
 
 #include <array>
-#include <exception>
 #include <memory>
-#include <new>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/bytes.hpp"
+#include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "interop/safetensors_header.hpp"
 #include "os/atomic_file.hpp"
@@ -24,18 +24,12 @@ using interop::kMaxHeaderBytes;
 constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'}, std::byte{'S'},  std::byte{'N'},
                                                   std::byte{'A'},  std::byte{'P'}, std::byte{'\r'}, std::byte{'\n'}};
 
-// No exception crosses into the caller: memory is the only thing that can throw here.
-template <typename Function>
-auto guarded(const std::string& what, Function&& function) -> decltype(function()) {
-  try {
-    auto result = function();
-    if (!result) return tl::unexpected(std::move(result).error().within(what));
-    return result;
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorKind::resource_exhausted, what + ": out of memory");
-  } catch (const std::exception& failure) {
-    return fail(ErrorKind::internal, what + ": " + failure.what());
-  }
+// What an outside caller gets: no exception, and the file's name before the message.
+template <typename Body>
+std::invoke_result_t<Body> guarded(const std::string& file, Body&& body) {
+  auto result = no_throw("safetensors", std::forward<Body>(body));
+  if (!result) return tl::unexpected(std::move(result).error().within(file));
+  return result;
 }
 
 Result<State> open_state(const std::string& path, const DecodeLimits& limits) {

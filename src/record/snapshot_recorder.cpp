@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <bitsnap/version.hpp>
 
+#include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "codec/registry.hpp"
 #include "container/file_writer.hpp"
@@ -209,15 +210,9 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     BITSNAP_TRY(file.commit());
     return summary;
   };
-  try {
-    auto result = save();
-    if (!result) return tl::unexpected(std::move(result).error().within(path));
-    return result;
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorKind::resource_exhausted, path + ": out of memory while saving");
-  } catch (const std::exception& failure) {
-    return fail(ErrorKind::internal, path + ": " + failure.what());
-  }
+  auto result = no_throw("saving", save);
+  if (!result) return tl::unexpected(std::move(result).error().within(path));
+  return result;
 }
 
 }  // namespace bitsnap
