@@ -18,8 +18,9 @@ namespace bitsnap::codec {
 // What is done to the elements before they are split into planes.
 enum class PlaneForm : std::uint8_t {
   plain,
-  rotated,   // left by one bit; elements of 2, 4 or 8 bytes
-  xor_base,  // XOR with the base
+  rotated,           // left by one bit, which moves the sign below the mantissa; elements of 2, 4 or 8 bytes
+  unsigned_rotated,  // the same for elements without sign: plane 0 has seven bits an element and is packed
+  xor_base,          // XOR with the base
 };
 
 // A chunk, or the first elements of one, as planes.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/try.hpp"
+#include "codec/seven_bits.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -14,12 +15,26 @@ void merge_group(const PlanePointers& planes, const PlaneGeometry& geometry, std
   switch (geometry.form) {
     case PlaneForm::plain: entropy::merge_planes(planes.data(), count, geometry.element_bytes, out + offset); return;
     case PlaneForm::rotated:
+    case PlaneForm::unsigned_rotated:
       entropy::rotated_merge_planes(planes.data(), count, geometry.element_bytes, out + offset);
       return;
     case PlaneForm::xor_base:
       entropy::xor_merge_planes(planes.data(), geometry.base + offset, count, geometry.element_bytes, out + offset);
       return;
   }
+}
+
+// Decodes one plane of a group from the front of `payload`; returns the bytes it took.
+Result<std::size_t> decode_group_plane(ConstByteSpan payload, ByteSpan plane, bool packed, Scratch& scratch) {
+  if (!packed) return entropy::decode_plane(payload, plane, scratch);
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const ByteSpan sevens, scratch.take(packed_bytes(plane.size())));
+  BITSNAP_ASSIGN(const std::size_t used, entropy::decode_plane(payload, sevens, scratch));
+  if (padding_is_set(sevens.data(), plane.size())) {
+    return fail(ErrorKind::corrupt, "bits behind the last of " + std::to_string(plane.size()) + " elements are set");
+  }
+  unpack_plane(sevens.data(), plane.size(), plane.data());
+  return used;
 }
 
 }  // namespace
@@ -33,7 +48,8 @@ Result<void> decode_plane_groups(ConstByteSpan payload, const PlaneGeometry& geo
   for (std::size_t first = 0; first < geometry.elements; first += group_elements) {
     const std::size_t count = std::min(group_elements, geometry.elements - first);
     for (std::size_t k = 0; k < geometry.element_bytes; ++k) {
-      auto used = entropy::decode_plane(payload.subspan(offset), ByteSpan(planes[k], count), scratch);
+      const bool packed = k == 0 && geometry.form == PlaneForm::unsigned_rotated;
+      auto used = decode_group_plane(payload.subspan(offset), ByteSpan(planes[k], count), packed, scratch);
       if (!used) {
         return tl::unexpected(std::move(used).error().within("byte plane " + std::to_string(k) + " from element " +
                                                              std::to_string(first) + ", payload offset " +

@@ -1,8 +1,8 @@
 // Plane groups, writing: each group is split into planes in working memory and these are coded one after the other.
 #include "codec/plane_groups_encode.hpp"
 
-#include "base/checked.hpp"
 #include "base/try.hpp"
+#include "codec/seven_bits.hpp"
 #include "entropy/byte_block_encode.hpp"
 
 namespace bitsnap::codec {
@@ -14,6 +14,7 @@ void split_group(const std::byte* data, const PlaneGeometry& geometry, std::size
   switch (geometry.form) {
     case PlaneForm::plain: entropy::split_planes(data + offset, count, geometry.element_bytes, planes.data()); return;
     case PlaneForm::rotated:
+    case PlaneForm::unsigned_rotated:
       entropy::rotated_split_planes(data + offset, count, geometry.element_bytes, planes.data());
       return;
     case PlaneForm::xor_base:
@@ -30,12 +31,19 @@ Result<std::size_t> over_planes(ConstByteSpan data, const PlaneGeometry& geometr
   const std::size_t group_elements = std::min(geometry.elements, entropy::kBlockBytes);
   BITSNAP_ASSIGN(const ByteSpan memory, scratch.take(group_elements * geometry.element_bytes));
   const PlanePointers planes = plane_pointers(memory.data(), geometry.element_bytes, group_elements);
+  const bool packs = geometry.form == PlaneForm::unsigned_rotated;
+  BITSNAP_ASSIGN(const ByteSpan sevens, scratch.take(packs ? packed_bytes(group_elements) : 0));
   std::size_t total = 0;
   for (std::size_t first = 0; first < geometry.elements; first += group_elements) {
     const std::size_t count = std::min(group_elements, geometry.elements - first);
     split_group(data.data(), geometry, first, count, planes);
     for (std::size_t k = 0; k < geometry.element_bytes; ++k) {
-      BITSNAP_ASSIGN(const std::size_t size, take_plane(ConstByteSpan(planes[k], count), total));
+      ConstByteSpan plane(planes[k], count);
+      if (packs && k == 0) {
+        pack_plane(plane.data(), count, sevens.data());
+        plane = sevens.first(packed_bytes(count));
+      }
+      BITSNAP_ASSIGN(const std::size_t size, take_plane(plane, total));
       total += size;
     }
   }

@@ -5,7 +5,6 @@
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
-#include "codec/plane_groups.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -25,17 +24,18 @@ class FloatSplitDecoder final : public Decoder {
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                       Scratch& scratch) const override {
     ByteCursor cursor(payload);
-    BITSNAP_ASSIGN(const auto place, cursor.read<std::uint8_t>("float_split: place of the sign"));
+    BITSNAP_ASSIGN(const auto place, cursor.read<std::uint8_t>("float_split payload: place of the sign"));
     const std::size_t element_bytes = element_size(context.dtype);
-    const bool rotated = place == static_cast<std::uint8_t>(SignPlace::bottom);
-    if ((!rotated && place != static_cast<std::uint8_t>(SignPlace::top)) || (rotated && element_bytes == 1)) {
-      return fail(ErrorKind::corrupt, "float_split payload: place of the sign is " + std::to_string(place) + " for " +
-                                          std::string(dtype_name(context.dtype)));
+    const SignPlace last_place = element_bytes == 1 ? SignPlace::top : SignPlace::none;
+    if (place > static_cast<std::uint8_t>(last_place)) {
+      return fail(ErrorKind::corrupt, "float_split payload: place of the sign is " + std::to_string(place) +
+                                          ", expected at most " + std::to_string(static_cast<int>(last_place)) +
+                                          " for " + std::string(dtype_name(context.dtype)));
     }
     return decode_plane_groups(payload.subspan(kFloatSplitHeaderBytes),
                                {.elements = context.elements,
                                 .element_bytes = element_bytes,
-                                .form = rotated ? PlaneForm::rotated : PlaneForm::plain},
+                                .form = plane_form(static_cast<SignPlace>(place))},
                                out, scratch);
   }
 };

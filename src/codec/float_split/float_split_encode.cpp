@@ -19,7 +19,7 @@ class FloatSplitEncoder final : public Encoder {
                                             Scratch& scratch) const override {
     PlaneGeometry geometry{.elements = context.elements, .element_bytes = element_size(context.dtype)};
     BITSNAP_ASSIGN(const SignPlace place, choose_sign_place(data, geometry, scratch));
-    geometry.form = place == SignPlace::bottom ? PlaneForm::rotated : PlaneForm::plain;
+    geometry.form = plane_form(place);
     out[0] = static_cast<std::byte>(place);
     BITSNAP_ASSIGN(const std::size_t planes_size,
                    encode_plane_groups(data, geometry, out.subspan(kFloatSplitHeaderBytes), scratch));
@@ -29,16 +29,17 @@ class FloatSplitEncoder final : public Encoder {
   }
 
  private:
-  // A sign that varies always goes to the bottom, where it leaves the exponent whole. Without any sign the exponent is
-  // whole down there as well, but the plane that gains the empty bit has to be entropy coded to use it: both are sized.
+  // A sign that varies goes to the bottom. Without any, leaving it out is best where the mantissa is random, and
+  // leaving the elements alone where it is not, because packing hides the pattern: the first group of the chunk tells.
   static Result<SignPlace> choose_sign_place(ConstByteSpan data, PlaneGeometry geometry, Scratch& scratch) {
     if (geometry.element_bytes == 1) return SignPlace::top;
     if (entropy::any_sign_bit_set(data.data(), geometry.elements, geometry.element_bytes)) return SignPlace::bottom;
-    geometry.form = PlaneForm::plain;
+    geometry.elements = std::min(geometry.elements, entropy::kBlockBytes);
+    geometry.form = plane_form(SignPlace::top);
     BITSNAP_ASSIGN(const std::size_t top_size, plane_groups_size(data, geometry, scratch));
-    geometry.form = PlaneForm::rotated;
-    BITSNAP_ASSIGN(const std::size_t bottom_size, plane_groups_size(data, geometry, scratch));
-    return top_size <= bottom_size ? SignPlace::top : SignPlace::bottom;
+    geometry.form = plane_form(SignPlace::none);
+    BITSNAP_ASSIGN(const std::size_t none_size, plane_groups_size(data, geometry, scratch));
+    return top_size <= none_size ? SignPlace::top : SignPlace::none;
   }
 };
 

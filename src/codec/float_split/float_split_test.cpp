@@ -1,0 +1,181 @@
+// The worked examples of spec.md, where the sign goes, and how near the exponents' entropy the payload comes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/coding_testing.hpp"
+#include "codec/seven_bits.hpp"
+#include "codec/trained_like_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+// Bits of an ideal payload: the order-0 entropy of the exponents, and all other bits as they are.
+double ideal_bits(DType dtype, const std::vector<std::byte>& data, int exponent_bits) {
+  const std::size_t width = element_size(dtype);
+  const int total_bits = static_cast<int>(width) * 8;
+  std::vector<double> counts(std::size_t{1} << exponent_bits);
+  const double elements = static_cast<double>(data.size() / width);
+  for (std::size_t i = 0; i < data.size(); i += width) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, data.data() + i, width);
+    counts[bits >> (total_bits - 1 - exponent_bits) & (counts.size() - 1)] += 1;
+  }
+  double bits = elements * (total_bits - exponent_bits);
+  for (const double count : counts) {
+    if (count > 0) bits += count * std::log2(elements / count);
+  }
+  return bits;
+}
+
+TEST(FloatSplit, WritesTheRotatedExampleOfItsSpec) {
+  Scratch scratch;
+  const TestChunk chunk{
+      .dtype = DType::bf16, .data = elements_of(DType::bf16, {0x3F80, 0xBF80, 0x3FC0, 0x3FA0, 0x3F90}), .base = {}};
+  const auto payload = hex_bytes("01    00 00 01 80 40 20    01 7F");
+  EXPECT_EQ(encode_test_chunk(float_split_encoder(), chunk, scratch), payload);
+  const auto decoded = decode_test_chunk(float_split_decoder(), payload, chunk, scratch);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, chunk.data);
+}
+
+TEST(FloatSplit, WritesTheUnsignedExampleOfItsSpec) {
+  Scratch scratch;
+  const TestChunk chunk{
+      .dtype = DType::bf16,
+      .data = elements_of(DType::bf16, {0x3F81, 0x3F82, 0x3F83, 0x3F84, 0x3F85, 0x3F86, 0x3F87, 0x3F88}),
+      .base = {}};
+  const auto payload = hex_bytes("02    00 01 C1 80 50 30 1C 10    01 7F");
+  EXPECT_EQ(encode_test_chunk(float_split_encoder(), chunk, scratch), payload);
+  const auto decoded = decode_test_chunk(float_split_decoder(), payload, chunk, scratch);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, chunk.data);
+}
+
+TEST(FloatSplit, ComesWithinOneAndAHalfPercentOfTheExponentsEntropy) {
+  struct Case {
+    DType dtype;
+    int exponent_bits;
+  };
+  for (const auto& [dtype, exponent_bits] : {Case{DType::bf16, 8}, Case{DType::f16, 5}, Case{DType::f32, 8}}) {
+    for (const std::size_t elements : {65536U, 262144U}) {
+      TestChunk chunk{.dtype = dtype, .data = std::vector<std::byte>(elements * element_size(dtype)), .base = {}};
+      fill_trained_like(dtype, chunk.data, elements);
+      Scratch scratch;
+      const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+      ASSERT_TRUE(payload);
+      EXPECT_LE(static_cast<double>(payload->size()) * 8, ideal_bits(dtype, chunk.data, exponent_bits) * 1.015)
+          << dtype_name(dtype) << ", " << elements << " elements";
+    }
+  }
+}
+
+TEST(FloatSplit, SavesTheSignWhereNoneIsSet) {
+  Scratch scratch;
+  constexpr std::size_t kElements = 70000;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const TestChunk with_sign{
+        .dtype = dtype, .data = make_chunk(Pattern::trained_like, dtype, kElements, 1), .base = {}};
+    TestChunk without{.dtype = dtype, .data = make_chunk(Pattern::non_negative, dtype, kElements, 1), .base = {}};
+    const auto longer = encode_test_chunk(float_split_encoder(), with_sign, scratch);
+    const auto shorter = encode_test_chunk(float_split_encoder(), without, scratch);
+    ASSERT_TRUE(longer && shorter);
+    EXPECT_EQ((*longer)[0], std::byte{1}) << dtype_name(dtype);
+    EXPECT_EQ((*shorter)[0], std::byte{2}) << dtype_name(dtype);
+    EXPECT_LE(shorter->size() + kElements / 8, longer->size() + 100) << "a bit an element";
+    without.data.back() |= std::byte{0x80};
+    const auto last_negative = encode_test_chunk(float_split_encoder(), without, scratch);
+    ASSERT_TRUE(last_negative);
+    EXPECT_EQ((*last_negative)[0], std::byte{1}) << "one sign anywhere";
+  }
+}
+
+TEST(FloatSplit, KeepsTheElementsAsTheyAreWherePackingHidesAPattern) {
+  Scratch scratch;
+  TestChunk positive{.dtype = DType::bf16, .data = {}, .base = {}};
+  TestRandom random(1);
+  for (std::size_t i = 0; i < 5000; ++i) {
+    const auto element = elements_of(DType::bf16, {0x3F80 + 5 * random.below(6)});
+    positive.data.insert(positive.data.end(), element.begin(), element.end());
+  }
+  const auto payload = encode_test_chunk(float_split_encoder(), positive, scratch);
+  ASSERT_TRUE(payload);
+  EXPECT_EQ((*payload)[0], std::byte{0});
+  EXPECT_LT(payload->size(), 5000 * 3 / 8 + 200U) << "six values: under three bits each";
+}
+
+TEST(FloatSplit, LeavesElementsOfOneByteAsTheyAre) {
+  Scratch scratch;
+  for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
+    for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
+      const TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, 70000, 1), .base = {}};
+      const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+      ASSERT_TRUE(payload);
+      EXPECT_EQ((*payload)[0], std::byte{0});
+      for (const unsigned place : {1U, 2U, 3U, 255U}) {
+        auto damaged = *payload;
+        damaged[0] = static_cast<std::byte>(place);
+        const auto decoded = decode_test_chunk(float_split_decoder(), damaged, chunk, scratch);
+        ASSERT_FALSE(decoded);
+        EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+      }
+    }
+  }
+}
+
+TEST(FloatSplit, SpendsNextToNothingOnTheLowHalfOfAnF32ThatHoldsABf16) {
+  Scratch scratch;
+  const TestChunk wide{
+      .dtype = DType::f32, .data = make_chunk(Pattern::low_half_zero, DType::f32, 65536, 1), .base = {}};
+  TestChunk narrow{.dtype = DType::bf16, .data = {}, .base = {}};
+  for (std::size_t i = 0; i < wide.data.size(); i += 4) {
+    narrow.data.push_back(wide.data[i + 2]);
+    narrow.data.push_back(wide.data[i + 3]);
+  }
+  const auto wide_payload = encode_test_chunk(float_split_encoder(), wide, scratch);
+  const auto narrow_payload = encode_test_chunk(float_split_encoder(), narrow, scratch);
+  ASSERT_TRUE(wide_payload && narrow_payload);
+  EXPECT_LE(wide_payload->size(), narrow_payload->size() + narrow_payload->size() / 100);
+}
+
+TEST(FloatSplit, RejectsSetBitsBehindTheLastPackedElement) {
+  Scratch scratch;
+  const TestChunk chunk{.dtype = DType::bf16, .data = std::vector<std::byte>(6), .base = {}};
+  const auto good = decode_test_chunk(float_split_decoder(), hex_bytes("02    00 01 02 04    01 7F"), chunk, scratch);
+  ASSERT_TRUE(good);
+  const auto bad = decode_test_chunk(float_split_decoder(), hex_bytes("02    00 01 02 24    01 7F"), chunk, scratch);
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().kind(), ErrorKind::corrupt);
+}
+
+TEST(SevenBits, PacksAndUnpacksEveryCountAsOneBitAfterTheOther) {
+  for (std::size_t count = 1; count < 70; ++count) {
+    TestRandom random(count);
+    std::vector<std::byte> bytes(count);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next() & 0xFE);
+    GuardedBuffer packed(packed_bytes(count));
+    pack_plane(bytes.data(), count, packed.span().data());
+    ASSERT_TRUE(packed.intact());
+    EXPECT_FALSE(padding_is_set(packed.span().data(), count));
+    for (std::size_t bit = 0; bit < 7 * count; ++bit) {
+      const unsigned expected = std::to_integer<unsigned>(bytes[bit / 7]) >> (bit % 7 + 1) & 1;
+      ASSERT_EQ(std::to_integer<unsigned>(packed.span()[bit / 8]) >> bit % 8 & 1, expected) << count << ", " << bit;
+    }
+    GuardedBuffer unpacked(count);
+    unpack_plane(packed.span().data(), count, unpacked.span().data());
+    ASSERT_TRUE(unpacked.intact());
+    EXPECT_TRUE(std::ranges::equal(unpacked.span(), bytes)) << count;
+  }
+}
+
+TEST(FloatSplit, TakesFloatsWithoutInputsAndNothingElse) {
+  for (const DType dtype : kAllDTypes) {
+    EXPECT_EQ(float_split_decoder().accepts(dtype, {}), is_float(dtype)) << dtype_name(dtype);
+    const Input base{.kind = InputKind::base, .dtype = dtype, .bytes = {}};
+    EXPECT_FALSE(float_split_decoder().accepts(dtype, {&base, 1}));
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::codec

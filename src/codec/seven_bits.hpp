@@ -1,0 +1,72 @@
+// Packing of bytes whose lowest bit is zero to seven bits each: docs/spec/codecs.md, "Plane groups".
+//
+// Kernels in plain 64-bit arithmetic, the same on every CPU; they allocate nothing and cannot fail. `packed` holds
+// packed_bytes(count) bytes, `bytes` holds `count`; the two must not overlap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace bitsnap::codec {
+
+[[nodiscard]] constexpr std::size_t packed_bytes(std::size_t count) noexcept { return count - count / 8; }
+
+// The upper seven bits of each of eight bytes, side by side in the lower 56.
+[[nodiscard]] constexpr std::uint64_t pack_seven_bits(std::uint64_t eight) noexcept {
+  const std::uint64_t sevens = eight >> 1 & 0x7F7F7F7F7F7F7F7F;
+  const std::uint64_t pairs = (sevens & 0x007F007F007F007F) | (sevens & 0x7F007F007F007F00) >> 1;
+  const std::uint64_t fours = (pairs & 0x00003FFF00003FFF) | (pairs & 0x3FFF00003FFF0000) >> 2;
+  return (fours & 0x000000000FFFFFFF) | (fours & 0x0FFFFFFF00000000) >> 4;
+}
+
+[[nodiscard]] constexpr std::uint64_t unpack_seven_bits(std::uint64_t packed) noexcept {
+  const std::uint64_t fours = (packed & 0x000000000FFFFFFF) | (packed & 0x00FFFFFFF0000000) << 4;
+  const std::uint64_t pairs = (fours & 0x00003FFF00003FFF) | (fours & 0x0FFFC0000FFFC000) << 2;
+  const std::uint64_t sevens = (pairs & 0x007F007F007F007F) | (pairs & 0x3F803F803F803F80) << 1;
+  return sevens << 1;
+}
+
+// The bits behind the last element are written as zero. Whole words are moved as long as there is room behind the seven
+// bytes that count; moves of seven bytes would take three times as long.
+inline void pack_plane(const std::byte* bytes, std::size_t count, std::byte* packed) noexcept {
+  for (; count >= 16; count -= 8, bytes += 8, packed += 7) {
+    std::uint64_t eight;
+    std::memcpy(&eight, bytes, 8);
+    eight = pack_seven_bits(eight);
+    std::memcpy(packed, &eight, 8);
+  }
+  for (; count > 0; bytes += 8, packed += 7) {
+    const std::size_t some = count < 8 ? count : 8;
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, bytes, some);
+    eight = pack_seven_bits(eight);
+    std::memcpy(packed, &eight, packed_bytes(some));
+    count -= some;
+  }
+}
+
+inline void unpack_plane(const std::byte* packed, std::size_t count, std::byte* bytes) noexcept {
+  for (; count >= 16; count -= 8, bytes += 8, packed += 7) {
+    std::uint64_t eight;
+    std::memcpy(&eight, packed, 8);
+    eight = unpack_seven_bits(eight);
+    std::memcpy(bytes, &eight, 8);
+  }
+  for (; count > 0; bytes += 8, packed += 7) {
+    const std::size_t some = count < 8 ? count : 8;
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, packed, packed_bytes(some));
+    eight = unpack_seven_bits(eight);
+    std::memcpy(bytes, &eight, some);
+    count -= some;
+  }
+}
+
+// Whether a bit behind the last of `count` elements is set.
+[[nodiscard]] inline bool padding_is_set(const std::byte* packed, std::size_t count) noexcept {
+  const std::size_t used_bits = 7 * count % 8;
+  return used_bits != 0 && std::to_integer<unsigned>(packed[packed_bytes(count) - 1]) >> used_bits != 0;
+}
+
+}  // namespace bitsnap::codec
