@@ -133,7 +133,7 @@ void kernel(benchmark::State& state, CpuLevel level, std::size_t bytes, Operatio
 
 // One chunk after another through planes that stay in cache, as the codecs do.
 void register_plane_kernels(CpuLevel level, const Bytes& data, const Bytes& base) {
-  const std::string suffix = "/" + std::string(cpu_level_name(level));
+  const std::string suffix = std::string("/").append(cpu_level_name(level));
   static std::vector<Bytes> buffers(kMaxElementSize, Bytes(kElements));
   static Bytes out(data.size());
   static std::byte* planes[kMaxElementSize];
@@ -193,7 +193,7 @@ void register_all() {
   benchmark::RegisterBenchmark("memcpy", [](benchmark::State& state) { copy(state, weights); });
   for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
     if (level > detected_cpu_level()) continue;
-    const std::string suffix = "/" + std::string(cpu_level_name(level));
+    const std::string suffix = std::string("/").append(cpu_level_name(level));
     for (const Plane& plane : planes) {
       benchmark::RegisterBenchmark((std::string("encode/") + plane.name + suffix).c_str(),
                                    [=, &plane](benchmark::State& state) { encode(state, level, plane.bytes); });
