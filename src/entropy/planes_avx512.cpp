@@ -75,13 +75,17 @@ struct Vectors {
                            std::uint8_t* const* planes) noexcept {
     std::size_t i = 0;
     if constexpr (kSize == 2) {
-      const __m512i even = byte_order([](unsigned at) { return 2 * at; });
-      const __m512i odd = byte_order([](unsigned at) { return 2 * at + 1; });
+      // Even bytes in front and odd ones behind; of the second vector the other way round, so that one blend and one
+      // shuffle bring the halves together.
+      const __m512i front = byte_order([](unsigned at) { return at % 32 * 2 + at / 32; });
+      const __m512i rear = byte_order([](unsigned at) { return at % 32 * 2 + 1 - at / 32; });
       for (; i + kGroup <= elements; i += kGroup) {
         const __m512i a = changed<2, kChange>(_mm512_loadu_si512(in + 2 * i), part<kChange>(base, 2 * i));
         const __m512i b = changed<2, kChange>(_mm512_loadu_si512(in + 2 * i + 64), part<kChange>(base, 2 * i + 64));
-        _mm512_storeu_si512(planes[0] + i, _mm512_permutex2var_epi8(a, even, b));
-        _mm512_storeu_si512(planes[1] + i, _mm512_permutex2var_epi8(a, odd, b));
+        const __m512i even_odd = _mm512_permutexvar_epi8(front, a);
+        const __m512i odd_even = _mm512_permutexvar_epi8(rear, b);
+        _mm512_storeu_si512(planes[0] + i, _mm512_mask_blend_epi64(0xf0, even_odd, odd_even));
+        _mm512_storeu_si512(planes[1] + i, _mm512_shuffle_i64x2(even_odd, odd_even, 0x4e));
       }
     } else {
       // The bytes of one vector are grouped by plane; then its groups change places with those of the others.
