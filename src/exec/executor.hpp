@@ -16,10 +16,10 @@
 //  - When a call returns, no callable of it is running and none will.
 //
 // One executor may be used by several threads at once; on oneTBB they share its threads, so no call may wait for what
-// another is to do. A call from inside a work or commit, of this executor or another, runs inline on the calling thread:
-// it cannot deadlock. With one thread, with one item, and in a process that was forked from the one that made the
-// executor (threads do not survive a fork), a call runs inline too; inline calls start no thread and use slot 0 only.
-// Threads start at the first call that needs them.
+// another is to do. A call from inside a work or commit, of this executor or another, runs inline on the calling
+// thread: it cannot deadlock. With one thread, with one item, and in a process that was forked from the one that made
+// the executor (threads do not survive a fork), a call runs inline too; inline calls start no thread and use slot 0
+// only. Threads start at the first call that needs them.
 #pragma once
 
 #include <cstddef>

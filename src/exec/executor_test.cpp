@@ -156,6 +156,30 @@ TEST_P(ExecutorTest, WorksOnOthersWhileOneCommits) {
   EXPECT_TRUE(overlapped);
 }
 
+TEST_P(ExecutorTest, UsesAThreadAgainThatHadNothingToDo) {
+  const auto executor = make(2);
+  std::atomic<unsigned> arrived{0};
+  const auto result = executor->run_ordered(
+      4, 2,
+      [&](std::size_t item, std::size_t) -> Result<void> {
+        if (item < 2) return {};
+        ++arrived;  // the last two items wait for each other
+        for (int tries = 0; tries < 5000 && arrived < 2; ++tries) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return {};
+      },
+      [&](std::size_t item, std::size_t) -> Result<void> {
+        // Both slots are taken meanwhile, so the other thread leaves.
+        if (item == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (item == 2) {
+          EXPECT_EQ(arrived.load(), 2u);
+        }
+        return {};
+      });
+  ASSERT_TRUE(result);
+}
+
 TEST_P(ExecutorTest, UsesAllItsThreads) {
   constexpr unsigned kThreads = 4;
   const auto executor = make(kThreads);
@@ -272,6 +296,33 @@ TEST_P(ExecutorTest, StopsWhenCancelled) {
     EXPECT_EQ(again.error().kind(), ErrorKind::cancelled);
     EXPECT_EQ(worked.load(), 0u) << "cancelled before it began";
   }
+}
+
+TEST_P(ExecutorTest, CommitsNothingMoreOnceCancelledThoughItIsReady) {
+  const auto executor = make(2);
+  const CancelToken token;
+  std::atomic<std::size_t> worked{0};
+  std::size_t committed = 0;
+  const auto result = executor->run_ordered(
+      10, 4,
+      [&](std::size_t item, std::size_t) -> Result<void> {
+        if (item == 0) {
+          for (int tries = 0; tries < 5000 && worked < 3; ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+        }
+        ++worked;
+        return {};
+      },
+      [&](std::size_t, std::size_t) -> Result<void> {
+        ++committed;
+        token.request_cancel();
+        return {};
+      },
+      &token);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().kind(), ErrorKind::cancelled);
+  EXPECT_EQ(committed, 1u);
 }
 
 TEST_P(ExecutorTest, CancelsFromAnotherThread) {
@@ -453,10 +504,17 @@ TEST_P(ExecutorTest, ServesAForkedChildInline) {
   if (child == 0) {
     alarm(20);
     std::size_t next = 0;
-    const auto result = executor->run_ordered(100, 0, nothing, [&](std::size_t item, std::size_t) -> Result<void> {
-      if (item != next++) return fail(ErrorKind::internal, "out of order");
-      return {};
-    });
+    const auto result = executor->run_ordered(
+        100, 0,
+        [](std::size_t item, std::size_t slot) -> Result<void> {
+          if (item < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // time for another thread to come
+          if (slot != 0) return fail(ErrorKind::internal, "not inline");
+          return {};
+        },
+        [&](std::size_t item, std::size_t) -> Result<void> {
+          if (item != next++) return fail(ErrorKind::internal, "out of order");
+          return {};
+        });
     executor.reset();
     _exit(result && next == 100 ? 0 : 1);
   }

@@ -136,15 +136,16 @@ void ItemRun::finish_work(std::size_t item, std::size_t slot, Result<void> worke
     return;
   }
   ready_[item % ready_.size()] = slot;
-  if (!committing_) commit_ready(lock, recruit);
+  commit_ready(lock, recruit);
 }
 
+// Commits what is ready. Only one thread at a time finds anything: the next item is taken out of ready_ when its commit
+// begins, and the one after it becomes the next when that has ended.
 void ItemRun::commit_ready(Lock& lock, Recruit recruit) {
-  committing_ = true;
   for (;;) {
     if (!stopped_ && is_cancelled()) stopped_ = true;
     std::size_t& ready = ready_[next_commit_ % ready_.size()];
-    if (stopped_ || next_commit_ >= end_ || ready == kNone) break;
+    if (stopped_ || next_commit_ >= end_ || ready == kNone) return;
     const std::size_t slot = std::exchange(ready, kNone);
     const std::size_t item = next_commit_;
     // What the commit before this one made room for is for others: this thread is busy.
@@ -160,12 +161,6 @@ void ItemRun::commit_ready(Lock& lock, Recruit recruit) {
       fail_item(item, std::move(committed).error());
     }
   }
-  committing_ = false;
-  const unsigned claimed = claim_recruits(1);
-  if (claimed == 0) return;
-  lock.unlock();
-  recruit_claimed(claimed, recruit);
-  lock.lock();
 }
 
 bool ItemRun::is_finished() const {

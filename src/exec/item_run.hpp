@@ -67,11 +67,10 @@ class ItemRun {
   std::size_t next_start_ = 0;           // items below are started
   std::size_t next_commit_ = 0;          // items below are committed; in a run without order, how many are done
   std::size_t end_;                      // the first item that failed; nothing from it on is started or committed
-  bool committing_ = false;              // a thread is committing; it sees to all that become ready meanwhile
   bool stopped_ = false;                 // cancelled
   std::vector<std::size_t> free_slots_;  // a stack: the slot that was used last is the warmest
-  std::vector<std::size_t> ready_;       // slot of an item that waits for its commit, or kNone; at item % slots
-  std::optional<Error> error_;           // of the item end_
+  std::vector<std::size_t> ready_;  // slot of an item that waits for its commit to begin, or kNone; at item % slots
+  std::optional<Error> error_;      // of the item end_
 };
 
 }  // namespace bitsnap::exec

@@ -83,7 +83,8 @@ TEST_P(FileSystemTest, ReadsBackWhatWasAppendedInPiecesOfAnySize) {
   EXPECT_EQ((*file)->path(), at("f"));
   std::size_t done = 0;
   // Around the size of the write buffer, far below and far above it.
-  const std::vector<std::size_t> sizes = {0, 1, 7, 262144, 262143, 1, 1, 262145, 100000, 162144, 1000000, 3};
+  const std::vector<std::size_t> sizes = {0,      1, 7,      262144, 262143, 1,       262142, 2,
+                                          262142, 3, 262145, 100000, 162144, 1000000, 3};
   for (std::size_t i = 0; done < bytes.size(); ++i) {
     const std::size_t size = std::min(sizes[i % sizes.size()], bytes.size() - done);
     ASSERT_TRUE((*file)->append(ConstByteSpan(bytes).subspan(done, size)));
