@@ -1,4 +1,4 @@
-"""docs/spec/entropy.md: one block of a byte plane, stored raw, as a fill or as a Huffman block."""
+"""docs/spec/entropy.md: one block of a byte plane, stored raw, as a fill, as a Huffman block or as a sparse block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from second_reader.reader_errors import Truncated, require
 
-_RAW, _FILL, _HUFFMAN = range(3)
+_RAW, _FILL, _HUFFMAN, _SPARSE = range(4)
 _MANY_STREAMS = 8
 _MANY_STREAMS_FROM = 1024
 _MAX_LENGTH = 11
@@ -31,12 +31,32 @@ def read_byte_block(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
     """The `size` bytes of the block that begins at `offset`, and where it ends."""
     cursor = _Cursor(data, offset)
     [mode] = cursor.take(1)
+    if mode == _SPARSE:
+        return _read_sparse(cursor, size), cursor.offset
+    return _read_plain(cursor, mode, size), cursor.offset
+
+
+def _read_plain(cursor: _Cursor, mode: int, size: int) -> bytes:
+    """A block of any mode but sparse, behind its mode byte."""
     require(mode in (_RAW, _FILL, _HUFFMAN), f"byte block of mode {mode}")
     if mode == _RAW:
-        return cursor.take(size), cursor.offset
+        return cursor.take(size)
     if mode == _FILL:
-        return cursor.take(1) * size, cursor.offset
-    return _read_huffman(cursor, size), cursor.offset
+        return cursor.take(1) * size
+    return _read_huffman(cursor, size)
+
+
+def _read_sparse(cursor: _Cursor, size: int) -> bytes:
+    common, mask_mode = cursor.take(2)
+    mask = _read_plain(cursor, mask_mode, -(-size // 8))
+    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
+    require(not bits[size:].any(), "sparse block: its mask marks places behind its end")
+    places = np.flatnonzero(bits)
+    block = np.full(size, common, np.uint8)
+    if len(places):
+        [values_mode] = cursor.take(1)
+        block[places] = np.frombuffer(_read_plain(cursor, values_mode, len(places)), np.uint8)
+    return block.tobytes()
 
 
 def _read_huffman(cursor: _Cursor, size: int) -> bytes:
