@@ -90,12 +90,13 @@ def _float_split(chunk: Chunk) -> bytes:
     if not chunk.payload:
         raise Truncated("float_split payload is empty")
     place = chunk.payload[0]
-    require(place in (0, 1), f"float_split: place of the sign {place}")
-    require(place == 0 or chunk.width > 1, "float_split: rotated elements of one byte")
-    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width)
+    require(place <= (2 if chunk.width > 1 else 0), f"float_split: place of the sign {place} for {chunk.dtype}")
+    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width, packed=place == 2)
     if place == 0:
         return planes.tobytes()
     words = planes.reshape(-1).view(f"<u{chunk.width}")
+    if place == 2:
+        return (words >> 1).tobytes()
     top = chunk.width * 8 - 1
     return (words >> 1 | words << top).tobytes()
 
@@ -113,17 +114,27 @@ def _bitmask(chunk: Chunk) -> bytes:
     return elements.tobytes()
 
 
-def _plane_groups(payload: bytes, elements: int, width: int) -> Bytes:
+def _plane_groups(payload: bytes, elements: int, width: int, *, packed: bool = False) -> Bytes:
     """The elements, one row of `width` bytes for each."""
     rows = np.empty((elements, width), np.uint8)
     offset = 0
     for first in range(0, elements, _GROUP):
         length = min(_GROUP, elements - first)
         for plane in range(width):
-            block, offset = read_byte_block(payload, offset, length)
-            rows[first : first + length, plane] = np.frombuffer(block, np.uint8)
+            sevens = packed and plane == 0
+            block, offset = read_byte_block(payload, offset, (7 * length + 7) // 8 if sevens else length)
+            values = np.frombuffer(block, np.uint8)
+            rows[first : first + length, plane] = _unpack_sevens(values, length) if sevens else values
     require(offset == len(payload), f"{len(payload) - offset} bytes behind the last byte block")
     return rows
+
+
+def _unpack_sevens(packed: Bytes, elements: int) -> Bytes:
+    bits = np.unpackbits(packed, bitorder="little")
+    require(not bits[7 * elements :].any(), "packed plane: bits behind the last element")
+    upper = np.zeros((elements, 8), np.uint8)
+    upper[:, 1:] = bits[: 7 * elements].reshape(elements, 7)
+    return np.packbits(upper, axis=1, bitorder="little")[:, 0]
 
 
 _NO_INPUT: tuple[str, ...] = ("",)

@@ -19,6 +19,17 @@ TEST(ByteGroup, WritesTheExamplesOfItsSpec) {
   EXPECT_EQ(*decoded, chunk.data);
 }
 
+TEST(ByteGroup, ReadsAllPlanesOfAGroupBeforeTheNextGroup) {
+  Scratch scratch;
+  TestChunk chunk{.dtype = DType::bf16, .data = std::vector<std::byte>(2 * 65537), .base = {}};
+  const auto decoded = decode_test_chunk(byte_group_decoder(), hex_bytes("01 80 01 3F    01 01 01 40"), chunk, scratch);
+  ASSERT_TRUE(decoded) << decoded.error().message();
+  for (std::size_t i = 0; i < chunk.data.size(); ++i) chunk.data[i] = i % 2 == 0 ? std::byte{0x80} : std::byte{0x3F};
+  chunk.data[2 * 65536] = std::byte{0x01};
+  chunk.data[2 * 65536 + 1] = std::byte{0x40};
+  EXPECT_TRUE(*decoded == chunk.data);
+}
+
 TEST(ByteGroup, TakesTwoBytesForEachPlaneOfAGroupThatHasNotChanged) {
   Scratch scratch;
   TestChunk chunk{.dtype = DType::f32, .data = make_chunk(Pattern::random, DType::f32, 65537, 1), .base = {}};

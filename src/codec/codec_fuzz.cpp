@@ -1,0 +1,95 @@
+// Any bytes as a payload of any codec, and what decodes must survive coding.
+//
+// Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1: bit 0 an input, bit 1 it is a peer, bit 2
+// the rest is data to encode and not a payload), elements less one (2 bytes, and bit 3 of the flags as bit 16), then
+// the payload. The input is as long as the chunk and made from its first bytes.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "codec/registry.hpp"
+#include "codec/registry_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr std::size_t kHeaderBytes = 5;
+
+[[noreturn]] void broken(const char* law) {
+  std::fprintf(stderr, "codec_fuzz: %s\n", law);
+  std::abort();
+}
+
+// A heap block of exactly this size, so that AddressSanitizer sees every byte beyond it.
+class ExactBuffer {
+ public:
+  explicit ExactBuffer(std::size_t size) : bytes_(new std::byte[size]), size_(size) {}
+  explicit ExactBuffer(ConstByteSpan contents) : ExactBuffer(contents.size()) {
+    std::copy(contents.begin(), contents.end(), bytes_.get());
+  }
+  [[nodiscard]] ByteSpan span() const noexcept { return {bytes_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_;
+};
+
+void round_trip(const Encoder& encoder, ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+  const ExactBuffer room(encoder.max_encoded_size(context.dtype, context.elements));
+  const auto size = encoder.encode(data, context, room.span(), scratch);
+  if (!size) broken("encoding failed");
+  if (!*size) return;
+  if (**size > data.size()) broken("a payload is longer than the chunk");
+  const ExactBuffer payload(room.span().first(**size));
+  const ExactBuffer again(data.size());
+  if (!encoder.decoder().decode(payload.span(), context, again.span(), scratch)) broken("an own payload is rejected");
+  if (!std::equal(data.begin(), data.end(), again.span().begin())) broken("decode(encode(x)) is not x");
+}
+
+void run(ConstByteSpan bytes) {
+  if (bytes.size() < kHeaderBytes) return;
+  static Scratch scratch;
+  const auto field = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
+  const Encoder& encoder = *all_encoders()[field(0) % all_encoders().size()];
+  const auto dtype = static_cast<DType>(field(1) % (static_cast<std::size_t>(DType::c64) + 1));
+  const std::size_t flags = field(2);
+  const std::size_t elements = 1 + field(3) + (field(4) << 8) + ((flags >> 3 & 1) << 16);
+  const ConstByteSpan rest = bytes.subspan(kHeaderBytes);
+
+  const ExactBuffer input_bytes(elements * element_size(dtype));
+  for (std::size_t i = 0; i < input_bytes.span().size(); ++i) {
+    input_bytes.span()[i] = rest.empty() ? std::byte{0} : rest[i % std::min<std::size_t>(rest.size(), 61)];
+  }
+  const Input input{
+      .kind = (flags & 2) != 0 ? InputKind::peer : InputKind::base, .dtype = dtype, .bytes = input_bytes.span()};
+  const ChunkContext context{.dtype = dtype, .elements = elements, .inputs = {&input, flags & 1}, .parameters = {}};
+  if (!encoder.decoder().accepts(dtype, context.inputs)) return;
+
+  const ExactBuffer chunk(context.size_bytes());
+  if ((flags & 4) != 0) {
+    const std::size_t given = std::min(rest.size(), chunk.span().size());
+    std::copy_n(rest.begin(), given, chunk.span().begin());
+    std::copy(input_bytes.span().begin() + static_cast<std::ptrdiff_t>(given), input_bytes.span().end(),
+              chunk.span().begin() + static_cast<std::ptrdiff_t>(given));
+    round_trip(encoder, chunk.span(), context, scratch);
+    return;
+  }
+  const ExactBuffer payload(rest);
+  const auto decoded = encoder.decoder().decode(payload.span(), context, chunk.span(), scratch);
+  if (decoded) {
+    round_trip(encoder, chunk.span(), context, scratch);
+  } else if (decoded.error().kind() != ErrorKind::corrupt && decoded.error().kind() != ErrorKind::truncated) {
+    broken("an error blames something other than the payload");
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::codec
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  bitsnap::codec::run(std::as_bytes(std::span(data, size)));
+  return 0;
+}

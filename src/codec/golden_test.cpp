@@ -1,0 +1,69 @@
+// Payloads that earlier versions wrote: they decode to the same bytes for ever, and are what the encoders still write.
+// tests/golden/README.md says what the files are.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "codec/coding_testing.hpp"
+#include "codec/registry_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  const std::vector<char> text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const ConstByteSpan bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
+ protected:
+  // Calls `body` with each golden case of the codec; returns how many there are.
+  template <typename Body>
+  std::size_t for_each_case(Body&& body) {
+    const std::filesystem::path folder =
+        std::filesystem::path(BITSNAP_TESTS_DIR) / "golden" / "codec" / GetParam()->decoder().name();
+    std::size_t cases = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() != ".payload") continue;
+      SCOPED_TRACE(entry.path().string());
+      const std::string stem = entry.path().stem().string();
+      auto file = entry.path();
+      TestChunk chunk{.dtype = dtype_from_name(stem.substr(0, stem.find('-'))),
+                      .data = read_file(file.replace_extension(".raw")),
+                      .base = {}};
+      if (std::filesystem::exists(file.replace_extension(".base"))) chunk.base = read_file(file);
+      body(read_file(entry.path()), chunk);
+      ++cases;
+    }
+    return cases;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_P(GoldenPayloads, DecodeToTheBytesTheyWereWrittenFrom) {
+  const std::size_t cases = for_each_case([&](const std::vector<std::byte>& payload, const TestChunk& chunk) {
+    const auto decoded = decode_test_chunk(GetParam()->decoder(), payload, chunk, scratch_);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_TRUE(*decoded == chunk.data);
+  });
+  EXPECT_GT(cases, 0U) << "run write_codec_golden";
+}
+
+TEST_P(GoldenPayloads, AreWhatTheEncoderStillWrites) {
+  if (GetParam()->decoder().id() == CodecId::zstd) GTEST_SKIP() << "its bytes depend on the version of libzstd";
+  for_each_case([&](const std::vector<std::byte>& payload, const TestChunk& chunk) {
+    EXPECT_TRUE(encode_test_chunk(*GetParam(), chunk, scratch_) == payload);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenPayloads, testing::ValuesIn(all_encoders().begin(), all_encoders().end()),
+                         [](const auto& one) { return std::string(one.param->decoder().name()); });
+
+}  // namespace
+}  // namespace bitsnap::codec

@@ -1,0 +1,90 @@
+// Writes the golden files of the codecs: write_codec_golden <folder>. See golden/README.md.
+//
+// A case that is there already is left alone, for golden files are written once and read for ever: run this after a
+// codec or a case was added. The data is small and varied: the point is that payloads written by this version stay
+// readable.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "codec/coding_testing.hpp"
+#include "codec/registry_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+struct GoldenCase {
+  DType dtype;
+  Pattern pattern;
+  std::size_t elements;
+  BaseKind base;
+  std::string_view only_codec = {};  // empty: all that take it
+};
+
+constexpr GoldenCase kCases[] = {
+    {DType::bf16, Pattern::trained_like, 1200, BaseKind::none},
+    {DType::bf16, Pattern::trained_like, 1200, BaseKind::near},
+    {DType::bf16, Pattern::special_floats, 333, BaseKind::sparse},
+    {DType::f16, Pattern::trained_like, 1100, BaseKind::none},
+    {DType::f32, Pattern::trained_like, 1100, BaseKind::none},
+    {DType::f32, Pattern::non_negative, 1100, BaseKind::none},
+    {DType::f32, Pattern::low_half_zero, 1001, BaseKind::none},
+    {DType::f32, Pattern::trained_like, 1100, BaseKind::near},
+    {DType::f64, Pattern::trained_like, 300, BaseKind::none},
+    {DType::f8_e4m3, Pattern::trained_like, 1100, BaseKind::none},
+    {DType::u8, Pattern::one_outlier, 65539, BaseKind::none, "byte_group"},
+    {DType::u8, Pattern::byte_ramp, 600, BaseKind::none},
+    {DType::i64, Pattern::ramp, 300, BaseKind::none},
+    {DType::i64, Pattern::ramp, 300, BaseKind::equal},
+    {DType::f32, Pattern::zeros, 700, BaseKind::none},
+    {DType::bf16, Pattern::ones, 65, BaseKind::none},
+};
+
+std::string name_of(const GoldenCase& golden) {
+  return std::string(dtype_name(golden.dtype)) + "-" + std::string(pattern_name(golden.pattern)) + "-" +
+         std::to_string(golden.elements) + "-" + std::string(base_kind_name(golden.base));
+}
+
+bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  return file.good();
+}
+
+bool write_case(const std::filesystem::path& folder, const Encoder& encoder, const GoldenCase& golden) {
+  if (!golden.only_codec.empty() && golden.only_codec != encoder.decoder().name()) return true;
+  TestChunk chunk{.dtype = golden.dtype,
+                  .data = make_chunk(golden.pattern, golden.dtype, golden.elements, golden.elements),
+                  .base = {}};
+  chunk.base = make_base(golden.base, chunk.data, element_size(golden.dtype), golden.elements);
+  const std::filesystem::path stem = folder / encoder.decoder().name() / name_of(golden);
+  const std::filesystem::path payload_path = stem.string() + ".payload";
+  if (std::filesystem::exists(payload_path) || !accepts(encoder.decoder(), chunk)) return true;
+  Scratch scratch;
+  const auto payload = encode_test_chunk(encoder, chunk, scratch);
+  if (!payload) return true;
+  std::filesystem::create_directories(stem.parent_path());
+  if (!chunk.base.empty() && !write_file(stem.string() + ".base", chunk.base)) return false;
+  return write_file(stem.string() + ".raw", chunk.data) && write_file(payload_path, *payload);
+}
+
+}  // namespace
+}  // namespace bitsnap::codec
+
+int main(int argc, char** argv) {
+  using namespace bitsnap::codec;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: write_codec_golden <folder>\n");
+    return 1;
+  }
+  for (const Encoder* encoder : all_encoders()) {
+    for (const GoldenCase& golden : kCases) {
+      if (!write_case(argv[1], *encoder, golden)) {
+        std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
+        return 1;
+      }
+    }
+  }
+  return 0;
+}
