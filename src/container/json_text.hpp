@@ -17,7 +17,7 @@ void append_json_string(std::string& to, std::string_view text);
 void append_decimal(std::string& to, std::uint64_t number);
 void append_decimal(std::string& to, std::int64_t number);
 
-// The shortest form that gives back the same double, always with a fraction or an exponent. Precondition: finite.
+// Digits enough to give back the same double, always with a fraction or an exponent. Precondition: finite.
 void append_double(std::string& to, double number);
 
 // 16 lower-case hexadecimal digits.
