@@ -17,12 +17,15 @@ namespace bitsnap::entropy {
 // Bytes of a plane that one block covers. On disk: never change.
 inline constexpr std::size_t kBlockBytes = 65536;
 
+// How deep masks of sparse blocks may be sparse themselves: a block and its mask. On disk: never change.
+inline constexpr std::size_t kMaxSparseLevels = 2;
+
 // The first byte of a block. On disk: never change or reuse.
 enum class BlockMode : std::uint8_t {
   raw = 0,      // the bytes as they are
   fill = 1,     // one byte, repeated
   huffman = 2,  // canonical Huffman code in interleaved streams
-  sparse = 3,   // one byte almost everywhere: a mask of the others, and the others, each a block of modes 0 to 2
+  sparse = 3,   // one byte almost everywhere: a mask of the other places, and the bytes there
 };
 
 // Decodes exactly plane.size() bytes from the front of `payload` and returns how many of its bytes that took; whoever

@@ -46,9 +46,9 @@ Result<std::size_t> decode_huffman(ConstByteSpan payload, ByteSpan block, std::s
 
 // Working memory for one block.
 struct Workspace {
-  std::span<std::uint64_t> table;  // kHuffmanTableEntries
-  ByteSpan mask;                   // mask_bytes(kBlockBytes)
-  ByteSpan values;                 // kBlockBytes
+  std::span<std::uint64_t> table;                // kHuffmanTableEntries
+  std::array<ByteSpan, kMaxSparseLevels> masks;  // of a block, and of its mask
+  ByteSpan values;                               // kBlockBytes
 };
 
 // Decodes a block of one of the plain modes from the front of `payload`; returns the bytes it took.
@@ -75,12 +75,14 @@ Result<std::size_t> decode_plain(ConstByteSpan payload, ByteSpan block, const Wo
   return fail(ErrorKind::corrupt, "mode of the block is " + std::to_string(mode) + ", which cannot stand here");
 }
 
+Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level);
+
 // Decodes a sparse block from the front of `payload`, which begins behind the mode byte; returns the bytes it took.
-Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
+Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t common, cursor.read<std::uint8_t>("common byte"));
-  const ByteSpan mask = work.mask.first(mask_bytes(block.size()));
-  BITSNAP_ASSIGN(const std::size_t mask_used, decode_plain(payload.subspan(1), mask, work));
+  const ByteSpan mask = work.masks[level].first(mask_bytes(block.size()));
+  BITSNAP_ASSIGN(const std::size_t mask_used, decode_block(payload.subspan(1), mask, work, level + 1));
   BITSNAP_TRY(cursor.take(mask_used, "mask"));
   if (block.size() % 8 != 0 && std::to_integer<unsigned>(mask.back()) >> (block.size() % 8) != 0) {
     return fail(ErrorKind::corrupt, "mask of a sparse block marks bytes behind its end");
@@ -95,11 +97,14 @@ Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const W
   return cursor.offset();
 }
 
-Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
+// Decodes a block (level 0), or a mask of the level, from the front of `payload`; returns the bytes it took.
+Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t mode, cursor.read<std::uint8_t>("mode of the block"));
-  if (static_cast<BlockMode>(mode) != BlockMode::sparse) return decode_plain(payload, block, work);
-  BITSNAP_ASSIGN(const std::size_t used, decode_sparse(payload.subspan(1), block, work));
+  if (static_cast<BlockMode>(mode) != BlockMode::sparse || level == kMaxSparseLevels) {
+    return decode_plain(payload, block, work);
+  }
+  BITSNAP_ASSIGN(const std::size_t used, decode_sparse(payload.subspan(1), block, work, level));
   return 1 + used;
 }
 
@@ -109,12 +114,13 @@ Result<std::size_t> decode_plane(ConstByteSpan payload, ByteSpan plane, Scratch&
   const Scratch::Frame frame(scratch);
   Workspace work;
   BITSNAP_ASSIGN(work.table, scratch.take_array<std::uint64_t>(kHuffmanTableEntries));
-  BITSNAP_ASSIGN(work.mask, scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.masks[0], scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.masks[1], scratch.take(mask_bytes(mask_bytes(kBlockBytes))));
   BITSNAP_ASSIGN(work.values, scratch.take(kBlockBytes));
   std::size_t offset = 0;
   for (std::size_t begin = 0; begin < plane.size(); begin += kBlockBytes) {
     const std::size_t size = std::min(kBlockBytes, plane.size() - begin);
-    Result<std::size_t> used = decode_block(payload.subspan(offset), plane.subspan(begin, size), work);
+    Result<std::size_t> used = decode_block(payload.subspan(offset), plane.subspan(begin, size), work, 0);
     if (!used) {
       return tl::unexpected(std::move(used).error().within("block " + std::to_string(begin / kBlockBytes) +
                                                            " of the plane, at offset " + std::to_string(offset)));

@@ -28,26 +28,32 @@ struct PlainPlan {
   CodeLengths lengths;         // of a Huffman block
 };
 
-struct BlockPlan {
-  BlockMode mode = BlockMode::raw;
-  std::size_t size_bytes = 0;
-  PlainPlan plain;  // of a sparse block: how its mask is coded
+struct SparsePlan {
   std::byte common{0};
   std::size_t marked = 0;
   PlainPlan values;
 };
 
+// A block is the mask of its mask, `levels` deep, in a plain mode, and the values of each level.
+struct BlockPlan {
+  std::size_t size_bytes = 0;  // with the mode byte; up to 32 bytes too many
+  std::size_t levels = 0;
+  std::array<SparsePlan, kMaxSparseLevels> sparse;
+  PlainPlan plain;
+};
+
 // Working memory for one block.
 struct Workspace {
-  ByteSpan common;  // kBlockBytes of the common byte
-  ByteSpan mask;    // mask_bytes(kBlockBytes)
-  ByteSpan values;  // kBlockBytes
+  ByteSpan common;                               // kBlockBytes of the common byte
+  std::array<ByteSpan, kMaxSparseLevels> masks;  // of a block, and of its mask
+  ByteSpan values;                               // kBlockBytes
 };
 
 [[nodiscard]] Result<Workspace> take_workspace(Scratch& scratch) {
   Workspace work;
   BITSNAP_ASSIGN(work.common, scratch.take(kBlockBytes));
-  BITSNAP_ASSIGN(work.mask, scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.masks[0], scratch.take(mask_bytes(kBlockBytes)));
+  BITSNAP_ASSIGN(work.masks[1], scratch.take(mask_bytes(mask_bytes(kBlockBytes))));
   BITSNAP_ASSIGN(work.values, scratch.take(kBlockBytes));
   return work;
 }
@@ -94,31 +100,35 @@ bool plan_plain(ConstByteSpan block, PlainPlan& plan, Histogram& counts) noexcep
   return true;
 }
 
-// Leaves the mask of a block that it plans as sparse in `work.mask`.
+// Leaves the masks of a block that it plans as sparse in `work.masks`.
 void plan_block(ConstByteSpan block, BlockPlan& plan, const Workspace& work) noexcept {
   Histogram counts;
-  const bool counted = plan_plain(block, plan.plain, counts);
-  plan.mode = plan.plain.mode;
+  bool counted = plan_plain(block, plan.plain, counts);
+  plan.levels = 0;
   plan.size_bytes = plan.plain.size_bytes;
-  if (!counted) return;
-
-  // Huffman codes spend a bit on the commonest byte however common it is: from one half on, a mask can do better.
-  const auto commonest = std::max_element(counts.begin(), counts.end());
-  if (*commonest < block.size() / 2 || *commonest == block.size()) return;
-  plan.common = static_cast<std::byte>(commonest - counts.begin());
-  plan.marked = block.size() - *commonest;
-  std::memset(work.common.data(), std::to_integer<int>(plan.common), block.size());
-  changed_mask(block.data(), work.common.data(), block.size(), 1, work.mask.data());
-  PlainPlan mask_plan;
-  Histogram mask_counts;
-  plan_plain(work.mask.first(mask_bytes(block.size())), mask_plan, mask_counts);
-  *commonest = 0;
-  plan_counted(counts, plan.marked, plan.values);
-  const std::size_t size = 2 + mask_plan.size_bytes + plan.values.size_bytes;
-  if (size + least_saving(block.size()) > plan.size_bytes) return;
-  plan.mode = BlockMode::sparse;
-  plan.size_bytes = size;
-  plan.plain = mask_plan;
+  std::size_t values_bytes = 0;  // common and marked bytes of the levels taken so far
+  ConstByteSpan data = block;
+  while (counted && plan.levels < kMaxSparseLevels) {
+    // Huffman codes spend a bit on the commonest byte however common it is: from one half on, a mask can do better.
+    const auto commonest = std::max_element(counts.begin(), counts.end());
+    if (*commonest < data.size() / 2) return;
+    SparsePlan& sparse = plan.sparse[plan.levels];
+    sparse.common = static_cast<std::byte>(commonest - counts.begin());
+    sparse.marked = data.size() - *commonest;
+    *commonest = 0;
+    plan_counted(counts, sparse.marked, sparse.values);
+    const ByteSpan mask = work.masks[plan.levels].first(mask_bytes(data.size()));
+    std::memset(work.common.data(), std::to_integer<int>(sparse.common), data.size());
+    changed_mask(data.data(), work.common.data(), data.size(), 1, mask.data());
+    PlainPlan mask_plan;
+    counted = plan_plain(mask, mask_plan, counts);
+    values_bytes += 2 + sparse.values.size_bytes;
+    if (values_bytes + mask_plan.size_bytes + least_saving(data.size()) > plan.size_bytes) return;
+    plan.size_bytes = values_bytes + mask_plan.size_bytes;
+    plan.plain = mask_plan;
+    ++plan.levels;
+    data = mask;
+  }
 }
 
 void fill_encode_table(const CodeLengths& lengths, HuffmanEncodeTable& table) noexcept {
@@ -164,14 +174,18 @@ std::size_t write_plain(ConstByteSpan block, const PlainPlan& plan, std::byte* o
   return 1 + size;
 }
 
-// The mask is where plan_block left it.
-std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Workspace& work, std::byte* out) noexcept {
-  if (plan.mode != BlockMode::sparse) return write_plain(block, plan.plain, out);
-  out[0] = static_cast<std::byte>(plan.mode);
-  out[1] = plan.common;
-  const std::size_t offset = 2 + write_plain(work.mask.first(mask_bytes(block.size())), plan.plain, out + 2);
-  gather_changed(block.data(), work.mask.data(), block.size(), 1, work.values.data());
-  return offset + write_plain(work.values.first(plan.marked), plan.values, out + offset);
+// Writes a block (level 0), or the mask of the level, and returns the bytes it took. The masks are where plan_block
+// left them.
+std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Workspace& work, std::size_t level,
+                        std::byte* out) noexcept {
+  if (level == plan.levels) return write_plain(block, plan.plain, out);
+  const SparsePlan& sparse = plan.sparse[level];
+  const ConstByteSpan mask = work.masks[level].first(mask_bytes(block.size()));
+  out[0] = static_cast<std::byte>(BlockMode::sparse);
+  out[1] = sparse.common;
+  const std::size_t offset = 2 + write_block(mask, plan, work, level + 1, out + 2);
+  gather_changed(block.data(), mask.data(), block.size(), 1, work.values.data());
+  return offset + write_plain(work.values.first(sparse.marked), sparse.values, out + offset);
 }
 
 }  // namespace
@@ -189,7 +203,7 @@ Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scr
   for (std::size_t begin = 0; begin < plane.size(); begin += kBlockBytes) {
     const ConstByteSpan block = plane.subspan(begin, std::min(kBlockBytes, plane.size() - begin));
     plan_block(block, plan, work);
-    offset += write_block(block, plan, work, out.data() + offset);
+    offset += write_block(block, plan, work, 0, out.data() + offset);
   }
   return offset;
 }

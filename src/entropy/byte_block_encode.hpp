@@ -23,7 +23,7 @@ namespace bitsnap::entropy {
 // `out` behind the returned size may be overwritten.
 [[nodiscard]] Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scratch);
 
-// What encode_plane would return, or up to 16 bytes a block more, without the encoding: for choosing between codecs.
+// What encode_plane would return, or up to 32 bytes a block more, without the encoding: for choosing between codecs.
 [[nodiscard]] Result<std::size_t> encoded_plane_size(ConstByteSpan plane, Scratch& scratch);
 
 }  // namespace bitsnap::entropy

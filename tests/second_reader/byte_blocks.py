@@ -30,32 +30,28 @@ class _Cursor:
 def read_byte_block(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
     """The `size` bytes of the block that begins at `offset`, and where it ends."""
     cursor = _Cursor(data, offset)
+    return _read_block(cursor, size, (_RAW, _FILL, _HUFFMAN, _SPARSE)), cursor.offset
+
+
+def _read_block(cursor: _Cursor, size: int, modes: tuple[int, ...]) -> bytes:
     [mode] = cursor.take(1)
-    if mode == _SPARSE:
-        return _read_sparse(cursor, size), cursor.offset
-    return _read_plain(cursor, mode, size), cursor.offset
-
-
-def _read_plain(cursor: _Cursor, mode: int, size: int) -> bytes:
-    """A block of any mode but sparse, behind its mode byte."""
-    require(mode in (_RAW, _FILL, _HUFFMAN), f"byte block of mode {mode}")
+    require(mode in modes, f"byte block of mode {mode}")
     if mode == _RAW:
         return cursor.take(size)
     if mode == _FILL:
         return cursor.take(1) * size
-    return _read_huffman(cursor, size)
+    return _read_huffman(cursor, size) if mode == _HUFFMAN else _read_sparse(cursor, size)
 
 
 def _read_sparse(cursor: _Cursor, size: int) -> bytes:
-    common, mask_mode = cursor.take(2)
-    mask = _read_plain(cursor, mask_mode, -(-size // 8))
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
-    require(not bits[size:].any(), "sparse block: its mask marks places behind its end")
-    places = np.flatnonzero(bits)
-    block = np.full(size, common, np.uint8)
+    inner_modes = (_RAW, _FILL, _HUFFMAN)
+    block = np.frombuffer(cursor.take(1) * size, np.uint8).copy()
+    mask = np.frombuffer(_read_block(cursor, (size + 7) // 8, inner_modes), np.uint8)
+    marked = np.unpackbits(mask, bitorder="little").astype(bool)
+    require(not marked[size:].any(), "sparse block: a mask bit beyond the last place")
+    places = np.flatnonzero(marked)
     if len(places):
-        [values_mode] = cursor.take(1)
-        block[places] = np.frombuffer(_read_plain(cursor, values_mode, len(places)), np.uint8)
+        block[places] = np.frombuffer(_read_block(cursor, len(places), inner_modes), np.uint8)
     return block.tobytes()
 
 
