@@ -129,9 +129,10 @@ void ItemRun::fail_item(std::size_t item, Error error) {
 }
 
 void ItemRun::finish_work(std::size_t item, std::size_t slot, Result<void> worked, Lock& lock, Recruit recruit) {
-  if (!worked) fail_item(item, std::move(worked).error());
+  const bool failed = !worked;
+  if (failed) fail_item(item, std::move(worked).error());
   if (commit_ == nullptr || item >= end_) {
-    if (commit_ == nullptr && worked) ++next_commit_;
+    if (commit_ == nullptr && !failed) ++next_commit_;
     free_slots_.push_back(slot);  // this thread takes the next item itself
     return;
   }

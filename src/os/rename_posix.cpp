@@ -2,10 +2,10 @@
 #include "os/rename_posix.hpp"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 namespace bitsnap::os {
 
