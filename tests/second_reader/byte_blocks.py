@@ -30,28 +30,28 @@ class _Cursor:
 def read_byte_block(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
     """The `size` bytes of the block that begins at `offset`, and where it ends."""
     cursor = _Cursor(data, offset)
-    return _read_block(cursor, size, (_RAW, _FILL, _HUFFMAN, _SPARSE)), cursor.offset
+    return _read_block(cursor, size, sparse_levels=2), cursor.offset
 
 
-def _read_block(cursor: _Cursor, size: int, modes: tuple[int, ...]) -> bytes:
+def _read_block(cursor: _Cursor, size: int, sparse_levels: int) -> bytes:
+    """A block that may be sparse so many levels deep: itself, and its mask."""
     [mode] = cursor.take(1)
-    require(mode in modes, f"byte block of mode {mode}")
+    require(mode <= (_SPARSE if sparse_levels else _HUFFMAN), f"byte block of mode {mode}")
     if mode == _RAW:
         return cursor.take(size)
     if mode == _FILL:
         return cursor.take(1) * size
-    return _read_huffman(cursor, size) if mode == _HUFFMAN else _read_sparse(cursor, size)
+    return _read_huffman(cursor, size) if mode == _HUFFMAN else _read_sparse(cursor, size, sparse_levels)
 
 
-def _read_sparse(cursor: _Cursor, size: int) -> bytes:
-    inner_modes = (_RAW, _FILL, _HUFFMAN)
+def _read_sparse(cursor: _Cursor, size: int, sparse_levels: int) -> bytes:
     block = np.frombuffer(cursor.take(1) * size, np.uint8).copy()
-    mask = np.frombuffer(_read_block(cursor, (size + 7) // 8, inner_modes), np.uint8)
+    mask = np.frombuffer(_read_block(cursor, (size + 7) // 8, sparse_levels - 1), np.uint8)
     marked = np.unpackbits(mask, bitorder="little").astype(bool)
     require(not marked[size:].any(), "sparse block: a mask bit beyond the last place")
     places = np.flatnonzero(marked)
     if len(places):
-        block[places] = np.frombuffer(_read_block(cursor, len(places), inner_modes), np.uint8)
+        block[places] = np.frombuffer(_read_block(cursor, len(places), 0), np.uint8)
     return block.tobytes()
 
 
