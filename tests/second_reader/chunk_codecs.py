@@ -22,6 +22,8 @@ FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
 MAX_ELEMENTS = 262_144
 _GROUP = 65_536
 _MAX_WINDOW = 2 << 20
+# Places of the sign in a float_split payload.
+_TOP, _BOTTOM, _NONE = range(3)
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -90,15 +92,15 @@ def _float_split(chunk: Chunk) -> bytes:
     if not chunk.payload:
         raise Truncated("float_split payload is empty")
     place = chunk.payload[0]
-    require(place <= (2 if chunk.width > 1 else 0), f"float_split: place of the sign {place} for {chunk.dtype}")
-    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width, packed=place == 2)
-    if place == 0:
+    require(place <= (_NONE if chunk.width > 1 else _TOP), f"float_split: place of the sign {place} for {chunk.dtype}")
+    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width, packed=place == _NONE)
+    if place == _TOP:
         return planes.tobytes()
     words = planes.reshape(-1).view(f"<u{chunk.width}")
-    if place == 2:
+    if place == _NONE:
         return (words >> 1).tobytes()
-    top = chunk.width * 8 - 1
-    return (words >> 1 | words << top).tobytes()
+    assert place == _BOTTOM
+    return (words >> 1 | words << (chunk.width * 8 - 1)).tobytes()
 
 
 def _bitmask(chunk: Chunk) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import xxhash
 
 from second_reader import zstd_frame
-from second_reader.reader_errors import Truncated, Unsupported, require
+from second_reader.reader_errors import Corrupt, LimitReached, Truncated, Unsupported, require
 
 HEADER_SIZE = 64
 FOOTER_SIZE = 64
@@ -17,9 +17,8 @@ FOOTER_MAGIC = bytes.fromhex("0d0a50414e534289")
 CONTENT, ENCODING, CHUNKS, PARAMETERS, SAFETENSORS = range(1, 6)
 NO_PARAMETERS = 0xFFFF
 MAX_DEPTH = 64
-# Limits of this reader's own.
+# This reader's own limit: for the index, and for each section of it.
 MAX_INDEX_SIZE = 1 << 30
-MAX_SECTION_SIZE = 1 << 30
 
 _CHUNK_ROW = struct.Struct("<QQQIHH4sB3s")
 
@@ -76,7 +75,7 @@ def read_footer(file: bytes) -> Footer:
 
 def read_sections(file: bytes, footer: Footer) -> dict[int, bytes]:
     """The raw bytes of each section, by kind."""
-    require(footer.index_size <= MAX_INDEX_SIZE, f"index of {footer.index_size} bytes")
+    _grant(footer.index_size, "index")
     index = file[footer.index_offset : footer.index_offset + footer.index_size]
     require(hash64(index) == footer.index_hash, "index: wrong hash")
     require(len(index) >= 8, f"index of {len(index)} bytes")
@@ -93,7 +92,7 @@ def read_sections(file: bytes, footer: Footer) -> dict[int, bytes]:
             raise Unsupported(f"section kind {kind}")
         previous = kind
         require(stored_size <= len(index) - offset, f"section {kind}: {stored_size} bytes, too many for the index")
-        require(raw_size <= MAX_SECTION_SIZE, f"section {kind}: {raw_size} bytes")
+        _grant(raw_size, f"section {kind}")
         stored = index[offset : offset + stored_size]
         offset += stored_size
         sections[kind] = _section(stored, encoding, raw_size, f"section {kind}")
@@ -103,12 +102,20 @@ def read_sections(file: bytes, footer: Footer) -> dict[int, bytes]:
     return sections
 
 
+def _grant(size: int, what: str) -> None:
+    if size > MAX_INDEX_SIZE:
+        raise LimitReached(f"{what} of {size} bytes")
+
+
 def _section(stored: bytes, encoding: int, raw_size: int, where: str) -> bytes:
     if encoding == 0:
         require(raw_size == len(stored), f"{where}: {len(stored)} bytes stored as they are, stated {raw_size}")
         return stored
     if encoding == 1:
-        return zstd_frame.decompress(stored, raw_size, where)
+        try:
+            return zstd_frame.decompress(stored, raw_size, where)
+        except Truncated as error:  # the file goes on behind the section
+            raise Corrupt(f"{where}: {error}") from error
     raise Unsupported(f"{where}: encoding {encoding}")
 
 

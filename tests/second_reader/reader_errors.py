@@ -19,6 +19,10 @@ class Unsupported(ReaderError):  # noqa: N818
     """The file asks for a newer reader."""
 
 
+class LimitReached(ReaderError):  # noqa: N818
+    """The file asks for more memory than this reader grants. Says nothing against the file."""
+
+
 class BaseMissing(ReaderError):  # noqa: N818
     """A base that a chunk needs was not found. Says nothing against the file."""
 

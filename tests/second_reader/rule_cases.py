@@ -36,6 +36,11 @@ def _row(**wrong: Any) -> Parts:
     return Parts(_content(), chunks=[ChunkPart(0, _OTHER, _OTHER, wrong=wrong)])
 
 
+def _coded(codec: int, payload: bytes) -> Parts:
+    """Four bf16 zeros as this payload."""
+    return Parts(_content(), chunks=[ChunkPart(codec, payload, bytes(8))])
+
+
 def _bare(content: Any, **parts: Any) -> Parts:
     """A content without chunks: all tensors are empty, or the fault is found before chunks matter."""
     return Parts(content, encoding=parts.pop("encoding", {}), **parts)
@@ -140,11 +145,11 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "a file without its last byte": build(_one())[:-1],
         "a raw payload too short": Parts(_content(), chunks=[ChunkPart(0, _OTHER[:7], _OTHER)]),
         "a constant payload too short": Parts(_content(), chunks=[ChunkPart(1, b"\x80", _ONES)]),
-        "a bitmask payload too short for its mask": Parts(
+        "byte_group without a payload": Parts(
             _content(tensor("a", shape=[9], dtype="U8")), chunks=[ChunkPart(4, b"", bytes(9))]
         ),
         "float_split without a payload": Parts(_content(), chunks=[ChunkPart(5, b"", _OTHER)]),
-        "byte_group without its second plane": Parts(_content(), chunks=[ChunkPart(4, b"\1\0", bytes(8))]),
+        "byte_group without its second plane": _coded(4, b"\1\0"),
     },
     "unsupported": {
         "another version": _one(header={8: b"\x01"}),
@@ -165,10 +170,13 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "an index that is too long": _one(footer={8: b"\xff\xff"}),
         "an index count that is not followed by zero": _one(index_zero=1),
         "bytes behind the sections": _one(index_tail=b"\x00"),
-        "a section too long for the index": _one(section_rows={1: struct.pack("<IIQQ", 1, 0, 2**63, 2**63)}),
+        "a section too long for the index": _one(section_rows={1: struct.pack("<IIQQ", 1, 0, 4096, 4096)}),
         "a raw size that is not the stored one": _one(section_rows={2: struct.pack("<IIQQ", 2, 0, 16, 15)}),
-        "a compressed section of a wrong raw size": _one(
-            compressed={1}, section_rows={1: struct.pack("<IIQQ", 1, 1, 65, 70)}
+        "a compressed section of a smaller raw size": _one(compressed={1}, raw_sizes={1: 10}),
+        "a compressed section of a larger raw size": _one(compressed={1}, raw_sizes={1: 1000}),
+        "a compressed section that is no zstd frame": _one(section_rows={2: struct.pack("<IIQQ", 2, 1, 16, 16)}),
+        "a compressed section that is cut short": _one(
+            sections={2: b"\x28\xb5\x2f\xfd\x20"}, section_rows={2: struct.pack("<IIQQ", 2, 1, 5, 16)}
         ),
         "sections out of order": _one(section_rows={3: struct.pack("<IIQQ", 1, 0, 40, 40)}),
         "no encoding": _one(sections={2: None}),
@@ -253,11 +261,19 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "float_split of integers": Parts(
             _content(tensor("a", dtype="U16")), chunks=[ChunkPart(5, b"\0\1\0\1\0", bytes(8))]
         ),
-        "float_split with another place": Parts(_content(), chunks=[ChunkPart(5, b"\2\1\0\1\0", bytes(8))]),
+        "float_split with another place": _coded(5, b"\3\1\0\1\0"),
+        "float_split that leaves the sign out of bytes": Parts(
+            _content(tensor("a", dtype="F8_E5M2")), chunks=[ChunkPart(5, b"\2\1\0", bytes(4))]
+        ),
+        "a packed plane with bits to spare": _coded(5, b"\2\0\0\0\0\x10\1\0"),
+        "an unknown mode of a byte block": _coded(4, b"\4\0\0\0\0\1\0"),
+        "a sparse block with mask bits to spare": _coded(4, b"\3\0\0\x10\1\0\1\0"),
+        "three sparse blocks in one another": _coded(4, b"\3\0\3\0\3\0\1\0"),
+        "sparse values of a sparse block": _coded(4, b"\3\0\1\1\3\0\0\0"),
         "float_split that rotates bytes": Parts(
             _content(tensor("a", dtype="F8_E5M2")), chunks=[ChunkPart(5, b"\1\1\0", bytes(4))]
         ),
-        "bytes behind the last byte block": Parts(_content(), chunks=[ChunkPart(4, b"\1\0\1\0\0", bytes(8))]),
+        "bytes behind the last byte block": _coded(4, b"\1\0\1\0\0"),
         "129 values deep": _tree(_nested(129)),
         "a plain integer beyond the limit": _tree(str(2**53)),
         "a small integer in the long form": _tree({"int": "5"}),
