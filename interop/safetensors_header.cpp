@@ -117,7 +117,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool null() override { return stop_value("null"); }
   bool boolean(bool /*value*/) override { return stop_value("a boolean"); }
   bool number_integer(number_integer_t /*value*/) override { return stop_value("a negative number"); }
-  bool number_float(number_float_t /*value*/, const string_t& text) override { return stop_value(text.c_str()); }
+  bool number_float(number_float_t /*value*/, const string_t& text) override { return stop_value(text); }
   bool binary(binary_t& /*value*/) override { return stop_value("binary data"); }
 
   bool parse_error(std::size_t position, const std::string& /*token*/, const Json::exception& /*error*/) override {
