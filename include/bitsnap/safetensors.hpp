@@ -26,8 +26,12 @@ struct ExportSummary {
 
 // Writes the snapshot as a safetensors file, atomically. One that was made from a safetensors file gives that very
 // file, byte for byte; any other gets a header of its own, with its tree, if it has one, as JSON under "bitsnap.tree"
-// in __metadata__. `path` "-" writes to standard output.
+// in __metadata__.
 [[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path,
                                                        bool overwrite, const RunOptions& options = {});
+
+// The bytes of that same file to a sink, piece by piece and in order, on the calling thread: for pipes and sockets.
+[[nodiscard]] Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
+                                                       const RunOptions& options = {});
 
 }  // namespace bitsnap

@@ -85,15 +85,15 @@ class BaseProvider {
 using Progress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
 struct OpenOptions {
-  DecodeLimits limits;
+  DecodeLimits limits = {};
   // Where bases are looked for. Without one: among `base_paths`, then beside the file, in files that end in ".bsnap".
-  std::shared_ptr<const BaseProvider> bases;
-  std::vector<std::string> base_paths;  // files or directories
+  std::shared_ptr<const BaseProvider> bases = nullptr;
+  std::vector<std::string> base_paths = {};  // files or directories
 };
 
 struct RunOptions {
   unsigned threads = 0;  // 0: all that this process may use
-  Progress progress;
+  Progress progress = nullptr;
 };
 
 // What is known of one chunk without decoding it.

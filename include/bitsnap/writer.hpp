@@ -35,7 +35,7 @@ struct TensorSource {
   // Either memory of the caller, which has to outlive the call ...
   const std::byte* data = nullptr;
   // ... or a function that fills `out` with the bytes from `offset` on; thread-safe.
-  std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)> read;
+  std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)> read = nullptr;
 };
 
 struct State {
@@ -47,12 +47,12 @@ struct State {
 
 struct SaveOptions {
   Policy policy = Policy::lossless;
-  std::shared_ptr<const Base> base;  // chunks may be coded against it; nullptr: a keyframe
+  std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: a keyframe
   std::uint32_t max_depth = 8;  // longest chain of chunks that decoding may have to follow, at most 32; an unchanged
                                 // chunk is referred to however deep it lies
   bool overwrite = false;       // otherwise an existing file is invalid_argument
   unsigned threads = 0;         // 0: all that this process may use
-  Progress progress;
+  Progress progress = nullptr;
 };
 
 struct SaveSummary {

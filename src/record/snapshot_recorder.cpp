@@ -160,14 +160,15 @@ class Recording {
   // Index into the stream's inputs. The last place is kept for the base itself.
   std::optional<std::uint8_t> input_number(std::size_t stream, const Base& base, std::size_t base_stream,
                                            std::uint64_t element) {
-    const container::StreamInput wanted{base_number(base), base_stream, element};
     auto& inputs = index_.encoding.streams[stream].inputs;
-    const auto known = std::ranges::find(inputs, wanted);
-    if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
+    if (const auto number = base_numbers_.find(base.id()); number != base_numbers_.end()) {
+      const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
+      if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
+    }
     const bool is_own_base = &base == jobs_[stream].base->base.get() && element == 0;
     const std::size_t room = container::kNoInput - (is_own_base ? 0U : 1U);
     if (inputs.size() >= room) return std::nullopt;
-    inputs.push_back(wanted);
+    inputs.push_back({base_number(base), base_stream, element});
     return static_cast<std::uint8_t>(inputs.size() - 1);
   }
 

@@ -10,6 +10,7 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
+#include "container/json_text.hpp"
 
 namespace bitsnap::record {
 namespace {
@@ -38,6 +39,9 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   if (info.name.size() > limits.name_bytes) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("the name has {} bytes, at most {} can be stored", info.name.size(), limits.name_bytes));
+  }
+  if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
+    return fail(ErrorKind::invalid_argument, "the name or the dtype's name is not UTF-8");
   }
   if (info.shape.size() > limits.rank) {
     return fail(ErrorKind::invalid_argument,

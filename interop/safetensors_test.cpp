@@ -1,0 +1,174 @@
+// Tests of the safetensors header, and of files going through a snapshot and back byte for byte.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <unistd.h>
+#include <bitsnap/safetensors.hpp>
+
+#include "base/bytes.hpp"
+#include "interop/safetensors_header.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap {
+namespace {
+
+class SafetensorsTest : public testing::Test {
+ protected:
+  SafetensorsTest() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("bitsnap-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  ~SafetensorsTest() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return (directory_ / name).string(); }
+
+  void write(const std::string& name, const std::string& header, const std::string& data) const {
+    std::ofstream file(path(name), std::ios::binary);
+    const std::uint64_t length = header.size();
+    file.write(reinterpret_cast<const char*>(&length), sizeof length);
+    file << header << data;
+  }
+
+  [[nodiscard]] std::string contents(const std::string& name) const {
+    const auto bytes = os::read_file(os::real_file_system(), path(name), UINT64_MAX).value();
+    return std::string(as_text(bytes));
+  }
+
+  void expect_round_trip(const std::string& header, const std::string& data) const {
+    write("in.safetensors", header, data);
+    const auto state = open_safetensors(path("in.safetensors"));
+    ASSERT_TRUE(state.has_value()) << state.error().message();
+    const auto saved = save_snapshot(path("x.bsnap"), *state, {.overwrite = true});
+    ASSERT_TRUE(saved.has_value()) << saved.error().message();
+    const auto snapshot = Snapshot::open(path("x.bsnap"));
+    ASSERT_TRUE(snapshot.has_value()) << snapshot.error().message();
+    const auto exported = export_safetensors(**snapshot, path("out.safetensors"), true);
+    ASSERT_TRUE(exported.has_value()) << exported.error().message();
+    EXPECT_EQ(contents("in.safetensors"), contents("out.safetensors"));
+    EXPECT_EQ(exported->bytes, contents("in.safetensors").size());
+  }
+
+  [[nodiscard]] Error refusal(const std::string& header, const std::string& data) const {
+    write("bad.safetensors", header, data);
+    const auto state = open_safetensors(path("bad.safetensors"));
+    if (state) return Error(ErrorKind::internal, "was accepted");
+    return state.error();
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(SafetensorsTest, FilesComeBackByteForByte) {
+  expect_round_trip("{}", "");
+  expect_round_trip("{}      ", "");
+  expect_round_trip(R"({"__metadata__":{"format":"pt","note":"a\u00e9\"b"}})", "");
+  // Data in another order than the header, odd spacing, an empty tensor, a scalar, a sub-byte and an unknown dtype.
+  expect_round_trip(
+      R"({ "b" : {"dtype":"F32","shape":[2],"data_offsets":[4,12]},"a":{"dtype":"I32","shape":[],"data_offsets":[0,4]},)"
+      R"("e":{"dtype":"BF16","shape":[0,7],"data_offsets":[12,12]},"q":{"dtype":"F4","shape":[6],"data_offsets":[12,15]},)"
+      R"("u":{"data_offsets":[15,20],"shape":[3,3],"dtype":"WEIRD"}}   )",
+      std::string("\x01\x02\x03\x04........abcdefgh", 20));
+  expect_round_trip(R"({"":{"dtype":"U8","shape":[9000],"data_offsets":[0,9000]}})", std::string(9000, 'z'));
+}
+
+TEST_F(SafetensorsTest, BrokenFilesAreRefusedByNameAndKind) {
+  const std::string eight(8, 'x');
+  const auto expect_corrupt = [&](const std::string& header, const std::string& data, const std::string& part) {
+    const Error error = refusal(header, data);
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt) << error.message();
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("bad.safetensors"), std::string::npos) << error.message();
+  };
+  expect_corrupt("", "", "JSON");
+  expect_corrupt("[]", "", "an array");
+  expect_corrupt("null", "", "null");
+  expect_corrupt("{} x", "", "JSON");
+  expect_corrupt(R"({"a":1})", "", "a number");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8]}})", eight, "\"a\"");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"x":1}})", eight, "unknown key");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"shape":[8],"data_offsets":[0,8]}})", eight, "twice");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,8]}})", eight, "make 7 bytes");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", eight, "negative");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8.0],"data_offsets":[0,8]}})", eight, "8.0");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", eight, "an array");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}})", eight, "ascending");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,9]}})", eight, "ascending");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", eight, "hole");
+  expect_corrupt(
+      R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+      eight, "overlap");
+  expect_corrupt(
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+      eight, "twice");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", eight, "take 4 bytes");
+  expect_corrupt(R"({"a":{"dtype":"F64","shape":[9223372036854775807,3],"data_offsets":[0,8]}})", eight, "63 bits");
+  expect_corrupt(R"({"__metadata__":{"a":1}})", "", "a number");
+  expect_corrupt(R"({"__metadata__":null})", "", "null");
+  expect_corrupt(R"({"__metadata__":{"a":"x","a":"y"}})", "", "twice");
+  expect_corrupt("{\"\xC3(\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", eight, "JSON");
+  EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", eight).kind(), ErrorKind::truncated);
+  const std::string deep(100'000, '[');
+  EXPECT_EQ(refusal(deep, "").kind(), ErrorKind::corrupt);
+  const std::string deep_object = [] {
+    std::string text;
+    for (int i = 0; i < 50'000; ++i) text += R"({"a":)";
+    return text;
+  }();
+  EXPECT_EQ(refusal(deep_object, "").kind(), ErrorKind::corrupt);
+}
+
+TEST_F(SafetensorsTest, EveryTruncationIsAnError) {
+  const std::string header = R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})";
+  write("whole.safetensors", header, "12345678");
+  const std::string whole = contents("whole.safetensors");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    std::ofstream(path("cut.safetensors"), std::ios::binary) << whole.substr(0, size);
+    const auto state = open_safetensors(path("cut.safetensors"));
+    ASSERT_FALSE(state.has_value()) << size;
+    EXPECT_EQ(state.error().kind(), ErrorKind::truncated) << size << state.error().message();
+  }
+}
+
+TEST_F(SafetensorsTest, FileKindsAreToldApart) {
+  write("a.safetensors", "{}", "");
+  EXPECT_EQ(detect_file_kind(path("a.safetensors")).value(), FileKind::safetensors);
+  const State nothing;
+  ASSERT_TRUE(save_snapshot(path("a.bsnap"), nothing).has_value());
+  EXPECT_EQ(detect_file_kind(path("a.bsnap")).value(), FileKind::snapshot);
+  std::ofstream(path("text")) << "just a text file, long enough";
+  EXPECT_EQ(detect_file_kind(path("text")).value(), FileKind::other);
+  EXPECT_EQ(detect_file_kind(path("none")).error().kind(), ErrorKind::not_found);
+}
+
+TEST_F(SafetensorsTest, AStateWithoutAHeaderGetsOneThatReadsBack) {
+  const std::string data = "abcdefgh";
+  State state;
+  state.metadata = {{"format", "pt"}};
+  state.tree = Value(Value::Variant(std::string("hello")));
+  TensorSource tensor;
+  tensor.info = {"quo\"te", DType::u16, "U16", {2, 2}, 8, Role::other, std::nullopt, std::nullopt};
+  tensor.data = reinterpret_cast<const std::byte*>(data.data());
+  state.tensors.push_back(tensor);
+  ASSERT_TRUE(save_snapshot(path("x.bsnap"), state).has_value());
+  const auto snapshot = Snapshot::open(path("x.bsnap")).value();
+  ASSERT_TRUE(export_safetensors(*snapshot, path("out.safetensors"), false).has_value());
+  EXPECT_EQ(export_safetensors(*snapshot, path("out.safetensors"), false).error().kind(), ErrorKind::invalid_argument);
+  const auto again = open_safetensors(path("out.safetensors"));
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  ASSERT_EQ(again->tensors.size(), 1U);
+  EXPECT_EQ(again->tensors[0].info.name, "quo\"te");
+  EXPECT_EQ(again->metadata,
+            (std::vector<std::pair<std::string, std::string>>{{"format", "pt"}, {"bitsnap.tree", "\"hello\""}}));
+  std::string read(8, '\0');
+  ASSERT_TRUE(again->tensors[0].read(0, std::as_writable_bytes(std::span(read))).has_value());
+  EXPECT_EQ(read, data);
+}
+
+}  // namespace
+}  // namespace bitsnap
