@@ -21,6 +21,9 @@ constexpr KernelTable<std::size_t(const HuffmanEncodeTable&, const std::uint8_t*
 constexpr std::size_t kMinSavedBytes = kEncodeOverhang;
 constexpr std::size_t kMinSavedShare = 128;
 
+// Shorter masks are not made sparse themselves: the few bytes it would save do not pay for decoding another level.
+constexpr std::size_t kMinSparseMaskBytes = 1024;
+
 // A block in one of the plain modes.
 struct PlainPlan {
   BlockMode mode = BlockMode::raw;
@@ -109,6 +112,7 @@ void plan_block(ConstByteSpan block, BlockPlan& plan, const Workspace& work) noe
   std::size_t values_bytes = 0;  // common and marked bytes of the levels taken so far
   ConstByteSpan data = block;
   while (counted && plan.levels < kMaxSparseLevels) {
+    if (plan.levels > 0 && data.size() < kMinSparseMaskBytes) return;
     // Huffman codes spend a bit on the commonest byte however common it is: from one half on, a mask can do better.
     const auto commonest = std::max_element(counts.begin(), counts.end());
     if (*commonest < data.size() / 2) return;
