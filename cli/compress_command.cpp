@@ -162,13 +162,11 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
 Command add_compress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<CompressOptions>();
   CLI::App* app = program.add_subcommand("compress", "Store a safetensors file as a snapshot");
-  app->add_option("input", options->input, "The safetensors file")->required()->type_name("IN.safetensors");
+  app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
   app->add_option("-o,--output", options->output, "Where to write; otherwise IN with the extension .bsnap")
       ->type_name("OUT.bsnap");
-  app->add_option(
-         "--base", options->bases,
-         "Store what changed since this snapshot. Given again: files or folders where the base's own bases are "
-         "looked for, besides its own folder")
+  app->add_option("--base", options->bases,
+                  "Store what changed since this snapshot; given again, files or folders with its own bases")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
   app->add_option("--policy", options->policy,

@@ -1,8 +1,12 @@
 // `bitsnap decompress`: a snapshot back into the safetensors file it was made from, byte for byte.
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,6 +32,14 @@ struct DecompressOptions {
   bool to_stdout = false;
   bool force = false;
 };
+
+Result<void> write_to_stdout(std::span<const std::byte> piece) {
+  errno = 0;
+  if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) {
+    return fail(ErrorKind::io, fmt::format("standard output: {}", std::generic_category().message(errno)));
+  }
+  return {};
+}
 
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
   const bool to_stdout = options.to_stdout || options.output == "-";
@@ -58,7 +70,8 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
     RunOptions run;
     run.threads = common.threads;
     run.progress = bar.callback();
-    auto summary = export_safetensors(**snapshot, output, options.force, run);
+    auto summary = to_stdout ? stream_safetensors(**snapshot, write_to_stdout, run)
+                             : export_safetensors(**snapshot, output, options.force, run);
     if (!summary) {
       return tl::unexpected(std::move(summary).error());
     }
@@ -94,15 +107,14 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
 Command add_decompress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DecompressOptions>();
   CLI::App* app = program.add_subcommand("decompress", "Give back the safetensors file of a snapshot");
-  app->add_option("input", options->input, "The snapshot")->required()->type_name("IN.bsnap");
+  app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
   CLI::Option* output =
       app->add_option("-o,--output", options->output,
-                      "Where to write, - for standard output; otherwise IN with the extension .safetensors")
+                      "Where to write; - is standard output; otherwise IN with the extension .safetensors")
           ->type_name("OUT.safetensors");
   app->add_flag("-c,--stdout", options->to_stdout, "Write to standard output")->excludes(output);
   app->add_option("--base", options->bases,
-                  "A snapshot, or a folder of them, that IN may depend on; may be given again. IN's own folder is "
-                  "looked through as well")
+                  "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
   app->add_flag("-f,--force", options->force, "Overwrite the output");

@@ -197,9 +197,10 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
 Command add_diff(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DiffOptions>();
   CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, on bits");
-  app->add_option("a", options->a, "A snapshot")->required()->type_name("A");
-  app->add_option("b", options->b, "Another one")->required()->type_name("B");
-  app->add_option("--base", options->bases, "A snapshot, or a folder of them, that A or B may depend on")
+  app->add_option("A", options->a, "A snapshot")->required()->type_name("");
+  app->add_option("B", options->b, "Another one")->required()->type_name("");
+  app->add_option("--base", options->bases,
+                  "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
   app->footer(

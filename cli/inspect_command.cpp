@@ -324,7 +324,7 @@ Result<int> inspect(const std::string& path, const CommonOptions& common) {
 Command add_inspect(CLI::App& program, const CommonOptions& common) {
   auto path = std::make_shared<std::string>();
   CLI::App* app = program.add_subcommand("inspect", "Show what a file holds, and what each tensor costs and why");
-  app->add_option("file", *path, "A snapshot or a safetensors file")->required()->type_name("FILE");
+  app->add_option("FILE", *path, "A snapshot or a safetensors file")->required()->type_name("");
   app->footer("-v shows metadata and mixed codecs in full; --json -v every chunk.");
   return {app, [path, &common] { return inspect(*path, common); }};
 }

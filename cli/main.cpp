@@ -91,7 +91,6 @@ class Program {
  public:
   Program() : app_(kDescription, "bitsnap") {
     app_.require_subcommand(0, 1);
-    app_.footer(kExitCodes);
     app_.get_formatter()->column_width(34);
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
@@ -100,7 +99,8 @@ class Program {
       add_common_options(*commands_.back().app, common_);
     }
     help_ = app_.add_subcommand("help", "Show the help of a command");
-    help_->add_option("command", help_topic_, "The command")->type_name("COMMAND");
+    help_->add_option("COMMAND", help_topic_, "The command")->type_name("");
+    app_.footer(kExitCodes);  // after the sub-commands, which would inherit it
   }
 
   int run(int argc, const char* const* argv) {
@@ -112,7 +112,7 @@ class Program {
       app_.parse(argc, argv);
     } catch (const CLI::Success&) {  // --help
       const auto used = app_.get_subcommands();
-      print_result(used.empty() ? app_.help() : used.front()->help());
+      print_help(used.empty() ? nullptr : used.front());
       return kExitOk;
     } catch (const CLI::ParseError& error) {
       return explain(error);
@@ -154,14 +154,21 @@ class Program {
                                   : std::string("`bitsnap --help` lists the commands"));
   }
 
+  // Of a command, or of the program.
+  void print_help(const CLI::App* command) const {
+    const CLI::App* app = command == nullptr ? &app_ : command;
+    const std::string name = command == nullptr ? "bitsnap" : "bitsnap " + command->get_name();
+    print_result(app_.get_formatter()->make_help(app, name, CLI::AppFormatMode::Normal));
+  }
+
   int show_help() const {
     if (help_topic_.empty()) {
-      print_result(app_.help());
+      print_help(nullptr);
       return kExitOk;
     }
     for (const Command& command : commands_) {
       if (command.app->get_name() == help_topic_) {
-        print_result(command.app->help());
+        print_help(command.app);
         return kExitOk;
       }
     }

@@ -161,8 +161,9 @@ Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
 Command add_verify(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<VerifyOptions>();
   CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and name each damage");
-  app->add_option("files", options->files, "The snapshots")->required()->type_name("FILE");
-  app->add_option("--base", options->bases, "A snapshot, or a folder of them, that a FILE may depend on")
+  app->add_option("FILE", options->files, "The snapshots")->required()->type_name("");
+  app->add_option("--base", options->bases,
+                  "A snapshot, or a folder of them, that a FILE may depend on, besides those in its own folder")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
   app->add_flag("--no-decode", options->no_decode, "Check the stored bytes only: faster, and needs no base");

@@ -1,0 +1,127 @@
+"""On a terminal: the progress bar, narrow tables, refused floods, and interrupts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.command_line import INVALID_ARGUMENT, executable, run
+from cli.tensor_file import Tensor, weights, write
+
+LONG_NAME = "model.layers." + "very." * 20 + "long.weight"
+
+
+def sparse_source(path: Path, gigabytes: float) -> Path:
+    """Zeros that take no space on the disk."""
+    size = int(gigabytes * (1 << 30))
+    header = f'{{"w":{{"dtype":"BF16","shape":[{size // 2}],"data_offsets":[0,{size}]}}}}'.encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+    return path
+
+
+def run_on_terminal(*arguments: object, streams: str, columns: int = 80) -> tuple[int, str]:
+    """Runs the command with these of its streams ("out", "err") on a terminal; returns the status and what came."""
+    master, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen(
+        [executable(), *map(str, arguments)],
+        stdout=terminal if "out" in streams else subprocess.DEVNULL,
+        stderr=terminal if "err" in streams else subprocess.DEVNULL,
+    ) as process:
+        os.close(terminal)
+        text = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            text += piece
+        os.close(master)
+        return process.wait(60), text.decode()
+
+
+def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    source = sparse_source(tmp_path / "in.safetensors", 1)
+    arguments = ["compress", source, "-f", "-T1"]
+    status, text = run_on_terminal(*arguments, streams="err")
+    assert status == 0
+    assert " % " in text
+    assert "in.safetensors [" in text
+    assert "B/s" in text
+    drawings, last = text.rsplit("\x1b[K", 1)
+    assert "->" in last  # the bar is gone when the summary comes
+    assert all(len(line) <= 80 for line in drawings.replace("\x1b[K", "").split("\r"))
+    status, text = run_on_terminal(*arguments, "-q", streams="err")
+    assert (status, text) == (0, "")
+    assert b"\r" not in run(*arguments).stderr
+
+
+def test_tables_fit_the_terminal(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.safetensors", [weights(LONG_NAME, 300_000, 1), weights("short", 300_000, 2)])
+    run("compress", source)
+    for columns in (100, 120):
+        for path in (source, tmp_path / "in.bsnap"):
+            status, text = run_on_terminal("inspect", path, streams="out", columns=columns)
+            assert status == 0
+            table = [line for line in text.splitlines() if " F32 " in line]
+            assert len(table) == 2
+            assert all(len(line) <= columns for line in table)
+            assert "..." in table[0]
+            assert "weight" in table[0]
+    assert LONG_NAME in run("inspect", tmp_path / "in.bsnap").stdout.decode()
+
+
+def test_a_file_is_not_poured_onto_a_terminal(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.safetensors", [Tensor("t", "U8", (3,), b"abc")])
+    run("compress", source)
+    status, text = run_on_terminal("decompress", "-c", tmp_path / "in.bsnap", streams="out err")
+    assert status == INVALID_ARGUMENT
+    assert "terminal" in text
+    status, _ = run_on_terminal("decompress", "-cf", tmp_path / "in.bsnap", streams="out err")
+    assert status == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["compress", "decompress"])
+def test_an_interrupt_leaves_no_file(tmp_path: Path, command: str, number: signal.Signals) -> None:
+    source = sparse_source(tmp_path / "in.safetensors", 2)
+    snapshot = tmp_path / "in.bsnap"
+    arguments = ["compress", source]
+    if command == "decompress":
+        run("compress", source)
+        source.unlink()
+        arguments = ["decompress", snapshot]
+    before = sorted(tmp_path.iterdir())
+    with subprocess.Popen([executable(), *map(str, arguments), "-T1"], stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 60
+        while sorted(tmp_path.iterdir()) == before and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.001)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert b"interrupted" in errors
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
+    source = sparse_source(tmp_path / "in.safetensors", 1)
+    with subprocess.Popen(
+        [executable(), "compress", source, "-q", "-T1"], preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ) as process:
+        while not list(tmp_path.glob(".*.tmp")) and process.poll() is None:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
