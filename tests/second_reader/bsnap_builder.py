@@ -11,7 +11,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-import xxhash
 import zstandard
 
 from second_reader.container_format import FOOTER_MAGIC, HEADER_MAGIC, hash64, snapshot_id
@@ -110,12 +109,3 @@ def build(parts: Parts) -> bytes:
     footer = struct.pack("<QQQ16s8x", 64 + len(body), len(index), hash64(index), id_bytes)
     footer = _replace(footer, parts.footer)
     return header + body + index + footer + hash64(footer).to_bytes(8, "little") + FOOTER_MAGIC
-
-
-def flipped(data: bytes, offset: int) -> bytes:
-    return data[:offset] + bytes([data[offset] ^ 0x10]) + data[offset + 1 :]
-
-
-def hash_of_state(state: dict[str, bytes]) -> dict[str, str]:
-    """A digest of each tensor's bytes, for expectation files."""
-    return {name: xxhash.xxh3_128_hexdigest(data) for name, data in state.items()}

@@ -1,0 +1,191 @@
+"""Crosses the second reader with what bitsnap writes: random states of all dtypes, every policy, alone and in chains."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from cli import command_line
+from golden.state_description import describe
+from second_reader.bsnap_reader import open_file
+from second_reader.chunk_codecs import CODEC_IDS, ELEMENT_SIZES
+from second_reader.described_state import describe_state
+
+Policy = Literal["lossless", "lmc", "bitsnap", "raw"]
+POLICIES = get_args(Policy)
+# By size of an element; a dtype of torch, and one of the same size without a known name.
+DTYPES = {
+    1: [torch.bool, torch.uint8, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu],
+    2: [torch.uint16, torch.int16, torch.float16, torch.bfloat16],
+    4: [torch.uint32, torch.int32, torch.float32],
+    8: [torch.uint64, torch.int64, torch.float64, torch.complex64],
+    16: [torch.complex128],
+}
+# Around the size of the pool's tensors, of a Huffman block, of a group.
+ELEMENTS = [0, 1, 3, 511, 1025, 2048, 4100, 9001, 65_535, 65_537]
+PATTERNS = ["random", "few", "constant", "floats", "positive", "sparse"]
+
+
+def random_bits(generator: np.random.Generator, pattern: str, elements: int, width: int) -> np.ndarray[Any, Any]:
+    """One row of bytes for each element."""
+    if pattern == "random":
+        return generator.integers(0, 256, (elements, width), np.uint8)
+    if pattern in ("few", "constant"):
+        patterns = generator.integers(0, 256, (5 if pattern == "few" else 1, width), np.uint8)
+        return patterns[generator.integers(0, len(patterns), elements)]
+    if pattern == "sparse":
+        rows = np.zeros((elements, width), np.uint8)
+        marked = generator.random(elements) < 0.01
+        rows[marked] = generator.integers(0, 256, (int(marked.sum()), width), np.uint8)
+        return rows
+    values = (generator.standard_normal(elements) * 0.02).astype(np.float64 if width == 8 else np.float32)
+    values = np.abs(values) if pattern == "positive" else values
+    size = values.dtype.itemsize
+    upper = values.view(np.uint8).reshape(elements, size)[:, size - min(width, size) :]
+    return np.ascontiguousarray(np.resize(upper, (elements, width)) if width > size else upper)
+
+
+def to_tensor(rows: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    if dtype == torch.bool:
+        rows = rows & 1
+    data = torch.from_numpy(np.ascontiguousarray(rows).reshape(-1).copy())
+    return data.view(dtype) if data.numel() else torch.empty(0, dtype=dtype)
+
+
+def random_state(seed: int) -> dict[str, torch.Tensor]:
+    generator = np.random.default_rng(seed)
+    state = {}
+    for width, dtypes in DTYPES.items():
+        for dtype in dtypes:
+            elements = int(generator.choice(ELEMENTS)) // (2 if width > 4 else 1)
+            rows = random_bits(generator, str(generator.choice(PATTERNS)), elements, width)
+            state[str(dtype).removeprefix("torch.")] = to_tensor(rows, dtype)
+    return state
+
+
+def changed_state(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
+    """Some tensors unchanged, some in few elements, some in the low bits, some new, some of another size."""
+    generator = np.random.default_rng(seed)
+    changed = {}
+    for name, tensor in state.items():
+        width = tensor.element_size()
+        rows = tensor.view(torch.uint8).numpy().reshape(-1, width).copy() if tensor.numel() else None
+        if rows is not None:
+            how = generator.choice(["keep", "few", "low", "new", "shorter"], p=[0.3, 0.2, 0.3, 0.1, 0.1])
+            if how == "few":
+                rows[generator.random(len(rows)) < 0.005] ^= 0x41
+            elif how == "low":
+                rows[:, 0] ^= (generator.random(len(rows)) < 0.2).astype(np.uint8)
+            elif how == "new":
+                rows = random_bits(generator, "floats", len(rows), width)
+            elif how == "shorter":
+                rows = rows[: len(rows) // 2 + 1]
+        changed[name] = tensor if rows is None else to_tensor(rows, tensor.dtype)
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_chain_of_states_is_read_bit_for_bit(policy: Policy, seed: int, tmp_path: Path) -> None:
+    state = random_state(seed)
+    base: Path | None = None
+    for step in range(3):
+        path = tmp_path / f"step-{step}.bsnap"
+        bitsnap.save(path, state, base=base, policy=policy, metadata={"step": str(step)})
+        snapshot = open_file(path)
+        snapshot.verify()
+        assert describe_state(snapshot) == describe(state)
+        assert snapshot.metadata == {"step": str(step)}
+        base = path
+        state = changed_state(state, 100 * seed + step)
+
+
+def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
+    used: set[str] = set()
+    for policy in POLICIES:
+        state = random_state(1)
+        bitsnap.save(tmp_path / "base.bsnap", state, policy=policy)
+        bitsnap.save(tmp_path / "next.bsnap", changed_state(state, 2), base=tmp_path / "base.bsnap", policy=policy)
+        for name in ("base", "next"):
+            used |= open_file(tmp_path / f"{name}.bsnap").codec_names()
+    assert used == set(CODEC_IDS)
+
+
+def test_chunks_beyond_the_first_are_read_bit_for_bit(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    rows = random_bits(generator, "sparse", 262_144 + 1000, 2)
+    state = {"long": to_tensor(rows, torch.bfloat16), "step": 1}
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    rows[[0, 262_143, 262_144, -1]] ^= 1
+    changed = {"long": to_tensor(rows, torch.bfloat16), "step": 2}
+    bitsnap.save(tmp_path / "b.bsnap", changed, base=tmp_path / "a.bsnap")
+    for name, expected in (("a", state), ("b", changed)):
+        snapshot = open_file(tmp_path / f"{name}.bsnap")
+        snapshot.verify()
+        assert describe_state(snapshot) == describe(expected)
+
+
+def test_a_chain_as_deep_as_is_allowed_is_read(tmp_path: Path) -> None:
+    value = torch.zeros(3000, dtype=torch.int32)
+    base: Path | None = None
+    depths = []
+    for step in range(12):
+        value = value.clone()
+        value[:: step + 7] += 1
+        path = tmp_path / f"{step}.bsnap"
+        bitsnap.save(path, {"value": value}, base=base, policy="bitsnap", max_depth=5)
+        snapshot = open_file(path)
+        snapshot.verify()
+        depths.append(snapshot.rows[0].depth)
+        assert describe_state(snapshot) == describe({"value": value})
+        base = path
+    assert max(depths) == 5
+
+
+def test_a_state_saved_again_unchanged_finds_its_base(tmp_path: Path) -> None:
+    state = {"a": torch.arange(5000)}
+    for name, base in (("first", None), ("second", "first"), ("third", "second")):
+        bitsnap.save(tmp_path / f"{name}.bsnap", state, base=base and tmp_path / f"{base}.bsnap")
+    snapshots = [open_file(tmp_path / f"{name}.bsnap") for name in ("first", "second", "third")]
+    assert len({snapshot.snapshot_id for snapshot in snapshots}) == 1
+    for snapshot in snapshots:
+        snapshot.verify()
+        assert describe_state(snapshot) == describe(state)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_safetensors_file_that_the_command_compressed_is_read(policy: str, seed: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(seed)
+    originals = []
+    for step in range(2):
+        header: dict[str, Any] = {"__metadata__": {"step": str(step)}}
+        data = b""
+        for dtype in [*ELEMENT_SIZES, "F4", "F6_E2M3"]:
+            elements = int(generator.choice([0, 40, 4096]))
+            piece = random_bits(np.random.default_rng(seed), "floats", elements, ELEMENT_SIZES.get(dtype, 1)).tobytes()
+            piece = bytes(byte & 1 for byte in piece) if dtype == "BOOL" else piece
+            bits = {"F4": 4, "F6_E2M3": 6}.get(dtype, 8)
+            shape = [len(piece) * 8 // bits if bits < 8 else elements]
+            if dtype == "F6_E2M3":
+                shape, piece = [len(piece) // 3 * 4], piece[: len(piece) // 3 * 3]
+            header[dtype] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(piece)]}
+            data += piece
+        text = json.dumps(header).encode() + b" " * (step * 3)
+        originals.append(struct.pack("<Q", len(text)) + text + data)
+    base: list[object] = []
+    for step, original in enumerate(originals):
+        source, path = tmp_path / f"{step}.safetensors", tmp_path / f"{step}.bsnap"
+        source.write_bytes(original)
+        command_line.run("compress", source, "-o", path, "--policy", policy, *base)
+        snapshot = open_file(path)
+        snapshot.verify()
+        assert snapshot.safetensors_file() == original
+        base = ["--base", path]
