@@ -30,7 +30,8 @@ struct ExportSummary {
 [[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path,
                                                        bool overwrite, const RunOptions& options = {});
 
-// The bytes of that same file to a sink, piece by piece and in order, on the calling thread: for pipes and sockets.
+// The bytes of that same file to a sink, piece by piece and in order, one call at a time though not always on the same
+// thread: for pipes and sockets.
 [[nodiscard]] Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
                                                        const RunOptions& options = {});
 
