@@ -1,8 +1,8 @@
 """Tensors and arrays as memory: what the library reads states from and decodes them into.
 
-A :class:`Source` is one tensor to store, a :class:`Place` memory that one tensor is decoded into. A contiguous tensor
-on the CPU is passed by its address; any other is made contiguous on the CPU by a thread of the library when its turn
-comes, and let go after its last byte has been read.
+A :class:`Source` is one tensor to store, a :class:`Place` memory that one tensor is decoded into. A tensor on the CPU
+is passed by its address and strides, so that it is never copied as a whole. One of another device is brought to the CPU
+by a thread of the library when its turn comes, and let go after its last byte has been read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bitsnap import _dtypes
+from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorInfo
 from bitsnap.errors import InvalidArgumentError
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 else:
     AnyTensor = Any
 
-Data: TypeAlias = int | Callable[[], tuple[object, int]]
+# Address, shape, strides in bytes, bytes of an element.
+Strided: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int]
+Data: TypeAlias = int | Strided | Callable[[], tuple[object, int]]
 
 
 class Source(NamedTuple):
@@ -94,8 +96,14 @@ def _bits(tensor: Tensor) -> Tensor:
     return plain
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    return bool(tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
+def _memory(tensor: Tensor) -> int | Strided | None:
+    """Where the bits of a tensor are, if they are on the CPU as they stand."""
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        return None
+    if tensor.is_contiguous():
+        return tensor.data_ptr()
+    item = tensor.element_size()
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item
 
 
 def _tensor_source(tensor: Tensor, where: str) -> Source:
@@ -106,12 +114,13 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
 
     def make() -> tuple[object, int]:
-        on_cpu = _bits(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
+        on_cpu = _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous().cpu()
         return on_cpu, on_cpu.data_ptr()
 
     flags = (tensor.is_conj(), tensor.is_neg())
     identity = ("torch", tensor.data_ptr(), str(tensor.device), name, shape, tensor.stride(), flags)
-    data: Data = tensor.data_ptr() if _is_plain(tensor) else make
+    memory = _memory(tensor)
+    data: Data = make if memory is None else memory
     return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, tensor)
 
 
@@ -143,8 +152,10 @@ def _array_source(array: np.ndarray[Any, Any], where: str) -> Source:
 
     address = _array_address(array)
     identity = ("numpy", address, array.dtype.str, name, array.shape, array.strides)
-    plain = array.flags.c_contiguous and array.dtype == array.dtype.newbyteorder("<")
-    return Source(name, array.shape, array.nbytes, address if plain else make, identity, array)
+    data: Data = make
+    if array.dtype == array.dtype.newbyteorder("<"):
+        data = address if array.flags.c_contiguous else (address, array.shape, array.strides, array.itemsize)
+    return Source(name, array.shape, array.nbytes, data, identity, array)
 
 
 # --- both
@@ -204,6 +215,7 @@ class Target(NamedTuple):
 
     value: Any
     place: Place | None
+    strided: Strided | None  # memory on the CPU in which no two elements are the same
     identity: Hashable | None
 
 
@@ -217,13 +229,28 @@ def target_of(value: Any, info: TensorInfo, where: str) -> Target:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         raise InvalidArgumentError(f"{where} is an array that is not writeable")
     if isinstance(source.data, int):
-        return Target(value, Place(source.data, source.size_bytes, value), source.identity)
-    return Target(value, None, source.identity)
+        return Target(value, Place(source.data, source.size_bytes, value), None, source.identity)
+    strided = source.data if isinstance(source.data, tuple) and not _may_overlap(source.data) else None
+    return Target(value, None, strided, source.identity)
 
 
-def copy_into(target: Any, staged: Any, where: str) -> None:
+def _may_overlap(memory: Strided) -> bool:
+    _, shape, strides, extent = memory
+    for step, length in sorted((abs(step), length) for step, length in zip(strides, shape, strict=True) if length > 1):
+        if step < extent:
+            return True
+        extent += (length - 1) * step
+    return False
+
+
+def copy_into(place: Target, staged: Any, where: str) -> None:
     """Copies a contiguous tensor or array, bit for bit, into one of any layout and device."""
+    target = place.value
     try:
+        if place.strided is not None:
+            address = staged.data_ptr() if is_tensor(staged) else _array_address(staged)
+            _bitsnap.scatter(address, staged.nbytes, place.strided)
+            return
         if isinstance(target, np.ndarray):
             np.copyto(target, staged, casting="equiv")
             return

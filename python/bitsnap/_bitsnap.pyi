@@ -117,6 +117,9 @@ class SaveSummary:
     @property
     def chunks(self) -> int: ...
 
+def scatter(address: int, size_bytes: int, target: tuple[int, tuple[int, ...], tuple[int, ...], int]) -> None:
+    """Copies packed bytes to strided memory: (address, shape, strides in bytes, bytes of an element)."""
+
 def compare(
     a: Snapshot, b: Snapshot, threads: int, progress: Callable[[int, int], object] | None
 ) -> list[tuple[str, str, int, int, int]]: ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,9 +37,9 @@ def normalize(index: Any, shape: Sequence[int]) -> tuple[list[range], list[int]]
         if isinstance(part, slice):
             ranges.append(range(*part.indices(length)))
             continue
-        if isinstance(part, bool | np.bool_) or not hasattr(part, "__index__"):
+        if isinstance(part, bool) or not isinstance(part, int | np.integer):
             raise TypeError(f"a tensor in a file is indexed by integers, slices and an ellipsis, not by {part!r}")
-        i = operator.index(part)
+        i = int(part)
         if not -length <= i < length:
             raise IndexError(f"index {i} is out of bounds for dimension {axis} of size {length}")
         i += length if i < 0 else 0

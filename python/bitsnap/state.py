@@ -249,7 +249,7 @@ class _Filler:
             self._infos[index],
             target.place,
             framework,
-            lambda staged: copy_into(target.value, staged, where),
+            lambda staged: copy_into(target, staged, where),
         )
 
 

@@ -26,6 +26,7 @@
 
 #include "bindings.hpp"
 #include "python_error.hpp"
+#include "python_source.hpp"
 #include "python_value.hpp"
 #include "run_context.hpp"
 
@@ -255,6 +256,14 @@ void bind_reading(nb::module_& module) {
            })
       .def("verify", &verify, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none());
 
+  module.def(
+      "scatter",
+      [](std::uintptr_t address, std::uint64_t size_bytes, const StridedTuple& target) {
+        const StridedMemory memory = strided_memory(target);
+        const nb::gil_scoped_release release;
+        memory.write(0, memory_at(address, size_bytes));
+      },
+      nb::arg("address"), nb::arg("size_bytes"), nb::arg("target"));
   module.def("compare", &differences, nb::arg("a"), nb::arg("b"), nb::arg("threads"), nb::arg("progress").none());
   module.def(
       "peek_snapshot_id",

@@ -9,6 +9,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -104,6 +105,12 @@ Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
 
 }  // namespace
 
+StridedMemory strided_memory(const StridedTuple& description) {
+  const auto& [address, shape, strides, item_bytes] = description;
+  if (shape.size() != strides.size() || item_bytes == 0) throw nb::value_error("shape and strides do not go together");
+  return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
+}
+
 std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& context) {
   std::vector<TensorSource> sources;
   sources.reserve(nb::len(tensors));
@@ -120,6 +127,12 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     if (PyCallable_Check(data.ptr()) != 0) {
       source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
                         std::uint64_t offset, std::span<std::byte> out) { return lazy->read(offset, out); };
+    } else if (PyTuple_Check(data.ptr())) {
+      source.read = [memory = strided_memory(nb::cast<StridedTuple>(data))](std::uint64_t offset,
+                                                                            std::span<std::byte> out) -> Result<void> {
+        memory.read(offset, out);
+        return {};
+      };
     } else {
       source.data = reinterpret_cast<const std::byte*>(nb::cast<std::uintptr_t>(data));
     }

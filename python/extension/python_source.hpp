@@ -1,18 +1,30 @@
-// A state from Python: tensors by address, or made contiguous on the CPU when their turn comes.
+// A state from Python: tensors by address, of any strides, or brought to the CPU when their turn comes.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
 #include <bitsnap/writer.hpp>
 
 #include "run_context.hpp"
+#include "strided_memory.hpp"
 
 namespace bitsnap::python {
 
 // `tensors` is a sequence of (name, dtype name, shape, size in bytes, role or None, index of the tensor it is an alias
-// of or None, data, owner). Data is an address, valid as long as owner lives, or a callable that gives (owner, address)
-// of contiguous little-endian bytes: it is called from a thread of the library when the first bytes of the tensor are
-// needed, and what it gave is let go after the last. The sources must not outlive `tensors` and `context`.
+// of or None, data, owner). Data is memory that owner keeps, little-endian: an address if it is contiguous, otherwise
+// (address, shape, strides in bytes, bytes of an element). Or it is a callable that gives (owner, address) of
+// contiguous memory: it is called from a thread of the library when the first bytes of the tensor are needed, and what
+// it gave is let go after the last. The sources must not outlive `tensors` and `context`.
 [[nodiscard]] std::vector<TensorSource> sources_from_python(nanobind::sequence tensors, RunContext& context);
+
+// (address, shape, strides in bytes, bytes of an element).
+using StridedTuple = std::tuple<std::uintptr_t, std::vector<std::uint64_t>, std::vector<std::int64_t>, std::size_t>;
+
+[[nodiscard]] StridedMemory strided_memory(const StridedTuple& description);
 
 }  // namespace bitsnap::python

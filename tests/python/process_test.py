@@ -1,0 +1,312 @@
+"""What the package does to its process: the GIL, memory, signals, threads and forks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from python.same_bits import assert_same, random_bits
+
+MIB = 1 << 20
+
+
+def run_script(script: str, *arguments: object, timeout: float = 120) -> str:
+    """Runs Python in a process of its own; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Ticker:
+    """A Python thread that counts; it can only do so while others let go of the GIL."""
+
+    def __enter__(self) -> Ticker:
+        self.longest_pause = 0.0
+        self.ticks = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        last = time.perf_counter()
+        while not self._stop.is_set():
+            time.sleep(0.001)
+            now = time.perf_counter()
+            self.longest_pause = max(self.longest_pause, now - last)
+            self.ticks += 1
+            last = now
+
+
+def test_other_threads_go_on_while_the_library_works(tmp_path: Path) -> None:
+    state = {"w": random_bits(np.random.default_rng(1), torch.float32, (24 * MIB,))}
+    path = tmp_path / "a.bsnap"
+    bitsnap.save(path, state)
+    calls: dict[str, Callable[[], Any]] = {
+        "save": lambda: bitsnap.save(path, state, threads=1),
+        "load": lambda: bitsnap.load(path, threads=1),
+        "load into": lambda: bitsnap.load(path, into=state, threads=1),
+        "slice": lambda: bitsnap.safe_open(path, "pt", threads=1).get_slice("w")[5:-5],
+        "verify": lambda: bitsnap.verify(path, threads=1),
+        "decompress": lambda: bitsnap.decompress(path, tmp_path / "a.safetensors", threads=1),
+        "compress": lambda: bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "b.bsnap", threads=1),
+    }
+    for name, call in calls.items():
+        with Ticker() as ticker:
+            start = time.perf_counter()
+            call()
+            took = time.perf_counter() - start
+        # With the GIL held there would be no tick, and a pause as long as the call.
+        assert ticker.ticks > 5, name
+        assert ticker.longest_pause < 0.9 * took or took < 0.05, name
+
+
+PEAK = """
+import sys, threading
+import numpy as np, torch, bitsnap
+
+def anonymous():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) << 10
+
+class Peak:
+    def __enter__(self):
+        self.before = self.peak = anonymous()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+        return self
+    def watch(self):
+        while not self.stop.wait(0.002):
+            self.peak = max(self.peak, anonymous())
+    def __exit__(self, *error):
+        self.stop.set()
+        self.thread.join()
+        self.growth = max(self.peak, anonymous()) - self.before
+
+path = sys.argv[1]
+rng = np.random.default_rng(1)
+def tensor(mib):
+    return torch.from_numpy(rng.integers(0, 2**16, mib << 19, np.uint16)).view(torch.bfloat16)
+small = {"w": tensor(1)}
+bitsnap.save(path, small, threads=2); bitsnap.load(path, threads=2)   # threads and libraries are there
+"""
+
+
+def test_a_contiguous_tensor_is_not_copied_on_its_way_in_or_out(tmp_path: Path) -> None:
+    script = (
+        PEAK
+        + """
+state = {"w": tensor(300), "v": np.ones(25 << 20, np.float32)}
+with Peak() as peak:
+    bitsnap.save(path, state, threads=2)
+print(peak.growth)
+with Peak() as peak:
+    bitsnap.load(path, into=state, threads=2)
+print(peak.growth)
+"""
+    )
+    saved, loaded = map(int, run_script(script, tmp_path / "a.bsnap").split())
+    assert saved < 60 * MIB
+    assert loaded < 60 * MIB
+
+
+def test_views_are_not_copied_either(tmp_path: Path) -> None:
+    script = (
+        PEAK
+        + """
+state = {f"w{i}": tensor(40).view(1024, -1).t() for i in range(10)}
+state["expanded"] = tensor(1)[:1].expand(100 << 19)
+with Peak() as peak:
+    bitsnap.save(path, state, threads=2)
+print(peak.growth)
+loaded = bitsnap.load(path, threads=2)
+assert all(torch.equal(loaded[name].view(torch.int16), state[name].view(torch.int16)) for name in state)
+"""
+    )
+    assert int(run_script(script, tmp_path / "a.bsnap")) < 60 * MIB
+
+
+def test_what_has_to_be_computed_is_computed_one_after_another(tmp_path: Path) -> None:
+    script = (
+        PEAK
+        + """
+state = {f"w{i}": tensor(40).view(torch.complex64).conj() for i in range(10)}
+with Peak() as peak:
+    bitsnap.save(path, state, threads=2)
+print(peak.growth)
+loaded = bitsnap.load(path, threads=2)
+assert all(torch.equal(loaded[name].view(torch.int64), state[name].resolve_conj().view(torch.int64)) for name in state)
+"""
+    )
+    assert int(run_script(script, tmp_path / "a.bsnap")) < 200 * MIB  # of 400
+
+
+def test_ctrl_c_ends_what_is_going_on_and_leaves_nothing(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys, threading, time
+import numpy as np, bitsnap
+path = sys.argv[1]
+state = {"w": np.random.default_rng(1).standard_normal(32 << 20, np.float32)}
+bitsnap.save(path + ".large", state)
+bitsnap.save(path, {"old": 1})
+calls = {
+    "save": lambda progress=None: bitsnap.save(path, state, progress=progress),
+    "load": lambda progress=None: bitsnap.load(path + ".large", into=state, progress=progress),
+    "verify": lambda progress=None: bitsnap.verify(path + ".large", progress=progress),
+}
+for name, call in calls.items():
+    seen = []
+    def interrupt_once(done, total):
+        seen.append(done < total)
+        if len(seen) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+    try:
+        call(interrupt_once)
+    except KeyboardInterrupt:
+        print(name, "interrupted", seen[-1])
+    assert bitsnap.load(path) == {"old": 1}
+
+for name, call in calls.items():
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        while True:
+            call()
+    except KeyboardInterrupt:
+        print(name, "interrupted")
+    timer.join()
+"""
+    assert run_script(script, tmp_path / "a.bsnap").splitlines() == [
+        "save interrupted True",
+        "load interrupted True",
+        "verify interrupted True",
+        "save interrupted",
+        "load interrupted",
+        "verify interrupted",
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["a.bsnap", "a.bsnap.large"]  # noqa: PTH208
+    bitsnap.verify(tmp_path / "a.bsnap")
+
+
+def test_many_threads_may_use_one_snapshot(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    state = {f"w{i}": random_bits(rng, torch.bfloat16, (300, 1000 + i)) for i in range(8)}
+    bitsnap.save(tmp_path / "base.bsnap", {name: tensor.roll(1) for name, tensor in state.items()})
+    bitsnap.save(tmp_path / "a.bsnap", state, base=tmp_path / "base.bsnap")
+    opened = bitsnap.safe_open(tmp_path / "a.bsnap", "pt")
+
+    def work(i: int) -> None:
+        name = f"w{i % 8}"
+        assert_same(opened.get_tensor(name), state[name])
+        assert_same(opened.get_slice(name)[10:20], state[name][10:20])
+        bitsnap.save_file({name: state[name].t()}, tmp_path / f"{i}.bsnap", base=tmp_path / "base.bsnap")
+        assert_same(bitsnap.load_file(tmp_path / f"{i}.bsnap"), {name: state[name].t()})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(32)))
+
+
+def in_fork(work: Callable[[], None]) -> int:
+    """The exit status of a forked child that did the work; a child that hangs is killed."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_of_a_process_that_has_used_threads_works(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    state: dict[str, Any] = {
+        "w": random_bits(rng, torch.bfloat16, (1000, 1500)),
+        "v": rng.standard_normal((700, 700)).T,
+    }
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
+    opened = bitsnap.Snapshot(tmp_path / "a.bsnap")
+
+    def child() -> None:
+        assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
+        assert_same(bitsnap.load(opened), state)
+        assert_same(bitsnap.safe_open(opened, "pt").get_slice("w")[3:-3], state["w"][3:-3])
+        bitsnap.save(tmp_path / "b.bsnap", state, base=opened)
+        bitsnap.verify(tmp_path / "b.bsnap")
+        assert in_fork(lambda: bitsnap.verify(tmp_path / "b.bsnap")) == 0
+
+    for _ in range(3):
+        assert in_fork(child) == 0
+    assert_same(bitsnap.load(tmp_path / "b.bsnap"), state)
+
+
+class Rows(torch.utils.data.Dataset[Any]):
+    """Rows of a tensor in a file, opened by whoever reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self._opened = bitsnap.safe_open(path, "pt")
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        row: torch.Tensor = self._opened.get_slice("w")[index]
+        return row
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_of_a_data_loader_read_what_the_parent_opened(tmp_path: Path) -> None:
+    tensor = torch.randn(32, 100_000)
+    bitsnap.save_file({"w": tensor}, tmp_path / "a.bsnap")
+    loader = torch.utils.data.DataLoader(
+        Rows(tmp_path / "a.bsnap"), batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    assert_same(torch.cat(list(loader)), tensor)
+
+
+def test_a_killed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    script = """
+import sys
+import numpy as np, bitsnap
+state = {"w": np.random.default_rng(1).standard_normal(64 << 20, np.float32)}
+bitsnap.save(sys.argv[1], {"old": 1})
+print("saving", flush=True)
+while True:
+    bitsnap.save(sys.argv[1] + "2", state, progress=lambda done, total: print(done, flush=True))
+"""
+    process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "a.bsnap"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "saving\n"
+    process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    process.stdout.close()
+    assert bitsnap.load(tmp_path / "a.bsnap") == {"old": 1}
+    assert not (tmp_path / "a.bsnap2").exists()

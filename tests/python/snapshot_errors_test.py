@@ -1,0 +1,289 @@
+"""Errors: one class per kind, damage is found, files are replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from bitsnap.errors import class_of_kind
+from python.same_bits import assert_same, random_bits
+
+KINDS = {
+    "invalid_argument": (bitsnap.InvalidArgumentError, ValueError),
+    "not_found": (bitsnap.NotFoundError, FileNotFoundError),
+    "unsupported": (bitsnap.UnsupportedError, Exception),
+    "truncated": (bitsnap.TruncatedError, Exception),
+    "corrupt": (bitsnap.CorruptError, Exception),
+    "io": (bitsnap.IoError, OSError),
+    "resource_exhausted": (bitsnap.ResourceExhaustedError, MemoryError),
+    "busy": (bitsnap.BusyError, Exception),
+    "cancelled": (bitsnap.CancelledError, Exception),
+    "internal": (bitsnap.InternalError, RuntimeError),
+}
+
+
+def small_state() -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    return {
+        "w": random_bits(rng, torch.bfloat16, (40, 30)),
+        "optimizer": [{"exp_avg": random_bits(rng, torch.float32, (40, 30))}],
+        "step": torch.tensor(3.0),
+        "text": "hello",
+    }
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    bitsnap.save(tmp_path / "a.bsnap", small_state())
+    return tmp_path / "a.bsnap"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_class_that_is_documented_and_pickles(kind: str) -> None:
+    expected, builtin = KINDS[kind]
+    assert class_of_kind(kind) is expected
+    assert issubclass(expected, bitsnap.BitsnapError)
+    assert issubclass(expected, builtin)
+    assert expected.__doc__
+    error = pickle.loads(pickle.dumps(expected("what 'x' was")))
+    assert type(error) is expected
+    assert str(error) == "what 'x' was"
+
+
+def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    for read in (bitsnap.load, bitsnap.load_file, bitsnap.verify, bitsnap.inspect, bitsnap.snapshot_id):
+        with pytest.raises(FileNotFoundError, match=r"none\.bsnap") as caught:
+            read(tmp_path / "none.bsnap")
+        assert type(caught.value) is bitsnap.NotFoundError
+
+
+def test_a_base_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bases").mkdir()
+    state = {"w": torch.randn(100, 100)}
+    bitsnap.save(tmp_path / "bases" / "1.bsnap", state)
+    bitsnap.save(tmp_path / "2.bsnap", state, base=tmp_path / "bases" / "1.bsnap")
+    with pytest.raises(bitsnap.NotFoundError, match=bitsnap.snapshot_id(tmp_path / "bases" / "1.bsnap")):
+        bitsnap.load(tmp_path / "2.bsnap")
+    for bases in (tmp_path / "bases", [tmp_path / "bases" / "1.bsnap"], [str(tmp_path / "bases")]):
+        assert_same(bitsnap.load(tmp_path / "2.bsnap", bases=bases), state)
+        assert_same(bitsnap.load(bitsnap.Snapshot(tmp_path / "2.bsnap", bases=bases)), state)
+    with bitsnap.safe_open(tmp_path / "2.bsnap", "pt", bases=tmp_path / "bases") as opened:
+        assert_same(opened.get_tensor("w"), state["w"])
+    assert bitsnap.inspect(tmp_path / "2.bsnap").bases[0][1] == "1.bsnap"
+
+
+def test_a_flipped_byte_anywhere_in_a_file_is_an_error(tmp_path: Path, path: Path) -> None:
+    good = path.read_bytes()
+    damaged = tmp_path / "b.bsnap"
+    for place in range(0, len(good), 5):
+        data = bytearray(good)
+        data[place] ^= 0x41
+        damaged.write_bytes(data)
+        with pytest.raises((bitsnap.CorruptError, bitsnap.UnsupportedError, bitsnap.TruncatedError)):
+            bitsnap.verify(damaged)
+
+
+def test_a_truncation_anywhere_in_a_file_is_an_error(tmp_path: Path, path: Path) -> None:
+    good = path.read_bytes()
+    damaged = tmp_path / "b.bsnap"
+    for size in range(0, len(good), 5):
+        damaged.write_bytes(good[:size])
+        with pytest.raises((bitsnap.TruncatedError, bitsnap.CorruptError)):
+            bitsnap.load(damaged)
+
+
+def test_a_damaged_chunk_is_named_and_never_given_out(tmp_path: Path) -> None:
+    state = {"w": random_bits(np.random.default_rng(2), torch.float32, (1 << 19,))}
+    bitsnap.save(tmp_path / "a.bsnap", state, policy="raw")
+    data = bytearray((tmp_path / "a.bsnap").read_bytes())
+    data[64 + (1 << 20) + 5] ^= 1
+    (tmp_path / "a.bsnap").write_bytes(data)
+    for read in (bitsnap.load, bitsnap.load_file, bitsnap.verify):
+        with pytest.raises(bitsnap.CorruptError, match=r"a\.bsnap.*(\n.*)?tensor 'w', chunk 1"):
+            read(tmp_path / "a.bsnap")
+
+
+def test_a_newer_format_is_called_unsupported(tmp_path: Path, path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[8] = 200
+    path.write_bytes(data)
+    with pytest.raises(bitsnap.UnsupportedError, match="200"):
+        bitsnap.load(path)
+
+
+def test_saving_replaces_a_file_whole_and_leaves_nothing_beside_it(tmp_path: Path, path: Path) -> None:
+    before = path.stat().st_ino
+    bitsnap.save(path, {"new": torch.ones(5)})
+    assert path.stat().st_ino != before
+    assert list(bitsnap.load(path)) == ["new"]
+    assert os.listdir(tmp_path) == ["a.bsnap"]  # noqa: PTH208
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path, path: Path) -> None:
+    before = path.read_bytes()
+    for bad in (len, torch.empty(1, device="meta")):
+        with pytest.raises(bitsnap.InvalidArgumentError):
+            bitsnap.save(path, {"w": torch.ones(5), "bad": bad})
+    large = {"w": torch.randn(3 << 20)}
+    with pytest.raises(bitsnap.CancelledError):
+        bitsnap.save(path, large, progress=lambda done, total: False)
+    with pytest.raises(ZeroDivisionError):
+        bitsnap.save(path, large, progress=lambda done, total: 1 / 0)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.bsnap"]  # noqa: PTH208
+
+
+def test_overwriting_can_be_refused(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(bitsnap.InvalidArgumentError, match="exists"):
+        bitsnap.save(path, {}, overwrite=False)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="exists"):
+        bitsnap.save_file({}, path, overwrite=False)
+    assert path.read_bytes() == before
+
+
+def test_a_file_cannot_be_its_own_base(tmp_path: Path, path: Path) -> None:
+    before = path.read_bytes()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for base in (path, tmp_path / "link" / "a.bsnap", bitsnap.Snapshot(path)):
+        with pytest.raises(bitsnap.InvalidArgumentError, match="its own base"):
+            bitsnap.save(path, small_state(), base=base)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_its_base_is_coded_against_is_not_replaced(tmp_path: Path, path: Path) -> None:
+    state = small_state()
+    state["w"] = torch.randn(300, 400)
+    bitsnap.save(path, state)
+    before = path.read_bytes()
+    bitsnap.save(tmp_path / "b.bsnap", state, base=path)
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a\.bsnap' is what the base .*b\.bsnap' is coded against"):
+        bitsnap.save(path, state, base=tmp_path / "b.bsnap")
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="none"):
+        bitsnap.save(tmp_path / "none" / "a.bsnap", {})
+
+
+def test_file_names_may_be_any_bytes(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.bsnap")
+    bitsnap.save(path, {"a": 1})
+    assert bitsnap.load(path) == {"a": 1}
+    assert bitsnap.Snapshot(path).path == Path(path)
+    with pytest.raises(bitsnap.NotFoundError):
+        bitsnap.load(path + "x")
+    with pytest.raises(bitsnap.InvalidArgumentError, match="null character"):
+        bitsnap.load("a\0b")
+
+
+def test_metadata_is_kept_and_checked(tmp_path: Path) -> None:
+    bitsnap.save_file({}, tmp_path / "a.bsnap", {"b": "2", "ä": "\N{SNOWMAN}"})
+    assert bitsnap.Snapshot(tmp_path / "a.bsnap").metadata == {"b": "2", "ä": "\N{SNOWMAN}"}
+    with pytest.raises(bitsnap.InvalidArgumentError, match="metadata maps str to str"):
+        bitsnap.save_file({}, tmp_path / "a.bsnap", {"b": 2})  # type: ignore[dict-item]
+
+
+def test_wrong_arguments_are_named(tmp_path: Path) -> None:
+    with pytest.raises(bitsnap.InvalidArgumentError, match="unknown policy 'best'"):
+        bitsnap.save(tmp_path / "a.bsnap", {}, policy="best")  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match="names that are str, not 3"):
+        bitsnap.save_file({3: torch.ones(1)}, tmp_path / "a.bsnap")  # type: ignore[dict-item]
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"tensors\['a'\] is of type float"):
+        bitsnap.save_file({"a": 3.0}, tmp_path / "a.bsnap")  # type: ignore[dict-item]
+
+
+def test_progress_ends_with_everything_done(tmp_path: Path) -> None:
+    state = {"w": torch.randn(1 << 20), "v": torch.randn(1000, 500).t()}
+    size = sum(tensor.nbytes for tensor in state.values())
+    seen: list[tuple[int, int]] = []
+
+    def report(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    bitsnap.save(tmp_path / "a.bsnap", state, progress=report)
+    assert seen[-1] == (size, size)
+    seen.clear()
+    bitsnap.load(tmp_path / "a.bsnap", progress=report)
+    assert seen[-1] == (size, size)
+    assert all(done <= size == total for done, total in seen)
+
+
+def test_inspect_says_what_a_file_holds(tmp_path: Path) -> None:
+    state = small_state()
+    state["large"] = torch.randn(600, 1000).bfloat16()
+    summary = bitsnap.save(tmp_path / "1.bsnap", state, metadata={"k": "v"})
+    bitsnap.save(tmp_path / "2.bsnap", state, base=tmp_path / "1.bsnap", metadata={"k": "v"})
+    found = bitsnap.inspect(tmp_path / "1.bsnap")
+    assert found.id == summary.id == bitsnap.Snapshot(tmp_path / "1.bsnap").id
+    assert found.file_bytes == summary.stored_bytes == (tmp_path / "1.bsnap").stat().st_size
+    assert found.raw_bytes == summary.raw_bytes == 40 * 30 * 6 + 4 + 600 * 1000 * 2
+    assert found.metadata == {"k": "v"}
+    assert found.policy == "lossless"
+    large = found.tensors[-1]
+    assert (large.name, large.dtype, large.shape, large.role) == ("large", "BF16", (600, 1000), "weight")
+    assert sum(large.codecs.values()) == 3
+    assert large.ratio is not None
+    assert large.ratio > 1
+    delta = bitsnap.inspect(tmp_path / "2.bsnap")
+    assert delta.bases == [(found.id, "1.bsnap")]
+    assert delta.tensors[-1].codecs == {"same": 3}
+    assert delta.tensors[-1].chunks_with_base == 3
+    assert delta.id == found.id
+
+
+def test_loading_works_where_torch_is_not_installed(tmp_path: Path) -> None:
+    state = {"a": torch.arange(6).reshape(2, 3), "n": np.ones(3), "s": np.float64(2.5), "b": torch.ones(2).bfloat16()}
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    script = """
+import sys
+sys.modules["torch"] = None
+import numpy as np, bitsnap
+loaded = bitsnap.load(sys.argv[1])
+assert type(loaded["a"]) is np.ndarray and loaded["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+assert type(loaded["s"]) is np.float64 and loaded["b"].dtype.name == "bfloat16"
+bitsnap.save(sys.argv[1] + "2", loaded)
+assert bitsnap.load(sys.argv[1] + "2")["a"].tolist() == loaded["a"].tolist()
+assert bitsnap.load_file(sys.argv[1], framework="np")["n"].tolist() == [1, 1, 1]
+try:
+    bitsnap.load_file(sys.argv[1])
+except ImportError as error:
+    assert "needs the package torch" in str(error)
+else:
+    raise AssertionError
+assert not [name for name in sys.modules if name.startswith("torch.")]
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path / "a.bsnap"], check=True)
+
+
+def test_importing_the_package_imports_neither_torch_nor_ml_dtypes() -> None:
+    script = "import sys, bitsnap; assert not {'torch', 'ml_dtypes', 'safetensors'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_array_that_numpy_has_no_dtype_for_names_the_package_that_has(tmp_path: Path) -> None:
+    bitsnap.save_file({"a": torch.ones(2).bfloat16(), "b": torch.ones(2)}, tmp_path / "a.bsnap")
+    script = """
+import sys
+sys.modules["torch"] = sys.modules["ml_dtypes"] = None
+import bitsnap
+opened = bitsnap.safe_open(sys.argv[1], "np")
+assert opened.get_tensor("b").tolist() == [1, 1]
+try:
+    opened.get_tensor("a")
+except ImportError as error:
+    assert "tensor 'a'" in str(error) and "BF16" in str(error) and "ml_dtypes" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path / "a.bsnap"], check=True)
