@@ -5,11 +5,11 @@
 namespace bitsnap::codec {
 
 std::span<const Decoder* const> all_decoders() noexcept {
-  static const Decoder* const kDecoders[] = {
+  static const Decoder* const decoders[] = {
       &raw_decoder(),        &constant_decoder(),    &same_decoder(),    &zstd_decoder(),
       &byte_group_decoder(), &float_split_decoder(), &bitmask_decoder(),
   };
-  return kDecoders;
+  return decoders;
 }
 
 const Decoder* find_decoder(std::uint16_t id) noexcept {

@@ -5,11 +5,11 @@
 namespace bitsnap::codec {
 
 std::span<const Encoder* const> all_encoders() noexcept {
-  static const Encoder* const kEncoders[] = {
+  static const Encoder* const encoders[] = {
       &raw_encoder(),        &constant_encoder(),    &same_encoder(),    &zstd_encoder(),
       &byte_group_encoder(), &float_split_encoder(), &bitmask_encoder(),
   };
-  return kEncoders;
+  return encoders;
 }
 
 const Encoder* find_encoder(CodecId id) noexcept {

@@ -182,7 +182,8 @@ std::size_t write_plain(ConstByteSpan block, const PlainPlan& plan, std::byte* o
 // left them.
 std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Workspace& work, std::size_t level,
                         std::byte* out) noexcept {
-  if (level == plan.levels) return write_plain(block, plan.plain, out);
+  // That no plan has more levels than there is room for is said again for g++, which unrolls this at -O3.
+  if (level == plan.levels || level == kMaxSparseLevels) return write_plain(block, plan.plain, out);
   const SparsePlan& sparse = plan.sparse[level];
   const ConstByteSpan mask = work.masks[level].first(mask_bytes(block.size()));
   out[0] = static_cast<std::byte>(BlockMode::sparse);
