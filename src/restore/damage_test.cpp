@@ -247,7 +247,7 @@ struct Everything {
     state.add("peer", DType::u8, Bytes(state.bytes_of(0).begin() + 5, state.bytes_of(0).end()),
               {CodecId::same, {{{}, 0, 5}}, {}});
     state.add("zstd", DType::i32, Bytes(4000, std::byte{9}), {CodecId::zstd, {}, {}});
-    Bytes narrow = random_bytes(8000, 3);
+    Bytes narrow = random_bytes(1600, 3);
     for (std::byte& byte : narrow) byte &= std::byte{3};
     state.add("byte_group", DType::f32, narrow, {CodecId::byte_group, {}, {}});
     state.add("float_split", DType::bf16, narrow, {CodecId::float_split, {}, {}});
@@ -300,7 +300,7 @@ TEST(Verification, FindsEveryFlippedByte) {
   const Everything all;
   const OpenOptions options = all.options();
   for (std::size_t at = 0; at < all.file.size(); ++at) {
-    for (const auto change : {std::byte{1}, std::byte{0x80}, std::byte{0xFF}}) {
+    for (const auto change : {std::byte{1}, std::byte{0xFF}}) {
       Bytes damaged = all.file;
       damaged[at] ^= change;
       ASSERT_TRUE(is_found(all, std::move(damaged), options, true)) << at;

@@ -298,9 +298,7 @@ TEST_F(Reading, FindsWhereBytesReallyAre) {
 }
 
 TEST(Holders, AreFollowedThroughSeveralFiles) {
-  auto bases = std::make_shared<MapBases>();
-  OpenOptions options;
-  options.bases = bases;
+  std::shared_ptr<const Snapshot> last;
   std::vector<std::unique_ptr<StateBuilder>> builders;
   const Bytes data = random_bytes(2000, 1);
   for (std::size_t i = 0; i < 5; ++i) {
@@ -314,10 +312,13 @@ TEST(Holders, AreFollowedThroughSeveralFiles) {
       builder->add("x", DType::u8, data, {CodecId::same, {{base, 1, 0}}, {}});
       builder->add("again", DType::u8, data, {CodecId::same, {{{}, 0, 0}}, {}});
     }
-    bases->add(open_bytes(builder->build(), options, nullptr, std::to_string(i)));
+    auto bases = std::make_shared<MapBases>();
+    if (last) bases->add(last);
+    OpenOptions options;
+    options.bases = bases;
+    last = open_bytes(builder->build(), options, nullptr, std::to_string(i));
     builders.push_back(std::move(builder));
   }
-  const auto last = *bases->find(builders.back()->id());
   const auto holder = last->holder(1, 0);
   ASSERT_TRUE(holder.has_value()) << holder.error().message();
   EXPECT_EQ(holder->base->name(), "0");
