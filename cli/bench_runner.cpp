@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/console.hpp"
 #include "cli/file_paths.hpp"
 
 namespace bitsnap::cli {
@@ -51,6 +52,9 @@ struct Entry {
 
   [[nodiscard]] double first_pass() const noexcept { return first_encode + first_decode; }
 };
+
+// Slow engines are asked between chunks, not only between rounds.
+bool going(const Result<void>& outcome) noexcept { return outcome.has_value() && interrupt_signal() == 0; }
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -198,6 +202,9 @@ class Runner {
       if (auto done = decode(entry, slot, *worker); !done) {
         return done;
       }
+      if (interrupt_signal() != 0) {
+        return fail(ErrorKind::cancelled, "bench: cancelled");
+      }
     }
     entry.first_decode = seconds_since(start);
     entry.times.resize(limits_.threads.size());
@@ -279,11 +286,11 @@ class Runner {
       const auto worker = entry.engine->make_worker();
       barrier.arrive_and_wait();
       Result<void>& outcome = outcomes[thread];
-      for (std::size_t i = next_encode++; outcome && i < entry.slots.size(); i = next_encode++) {
+      for (std::size_t i = next_encode++; going(outcome) && i < entry.slots.size(); i = next_encode++) {
         outcome = encode(entry, entry.slots[i], *worker);
       }
       barrier.arrive_and_wait();
-      for (std::size_t i = next_decode++; outcome && i < entry.slots.size(); i = next_decode++) {
+      for (std::size_t i = next_decode++; going(outcome) && i < entry.slots.size(); i = next_decode++) {
         outcome = decode(entry, entry.slots[i], *worker);
       }
     };
@@ -295,6 +302,9 @@ class Runner {
       work(0);
     }
     const auto done = Clock::now();
+    if (interrupt_signal() != 0) {
+      return fail(ErrorKind::cancelled, "bench: cancelled");
+    }
     for (const Result<void>& outcome : outcomes) {
       if (!outcome) {
         return outcome;

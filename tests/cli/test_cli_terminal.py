@@ -116,6 +116,17 @@ def test_an_interrupt_leaves_no_file(tmp_path: Path, command: str, number: signa
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_bench_ends_at_an_interrupt(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.safetensors", [weights("w", 16_000_000, 1)])
+    with subprocess.Popen([executable(), "bench", source], stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=10)
+    assert process.returncode == 128 + signal.SIGINT
+    assert output == b""
+    assert b"interrupted" in errors
+
+
 def test_an_ignored_interrupt_stays_ignored(tmp_path: Path) -> None:
     source = sparse_source(tmp_path / "in.safetensors", 1)
     with subprocess.Popen(
