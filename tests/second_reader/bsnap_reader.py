@@ -7,6 +7,7 @@ for tests. It shares no code with bitsnap. One thread at a time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Snapshot:
         self._file = file
         self._find_base = find_base
         self._bases: dict[int, Snapshot] = {}
-        self._decoded: dict[int, bytes] = {}
+        self._decoded: dict[int, tuple[bytes, int]] = {}  # with the number of inputs in a row behind it
         self.path = path
         self.asked_by: Snapshot | None = None
 
@@ -83,11 +84,11 @@ class Snapshot:
         if tensor.alias is not None:
             return self.read_tensor(tensor.alias)
         if tensor.pool is not None:
-            return self._elements(len(self.streams) - 1, tensor.pool, tensor.size)
+            return self._elements(len(self.streams) - 1, tensor.pool, tensor.size)[0]
         if tensor.size == 0:
             return b""
         stream = self._stream_of_tensor[number]
-        return self._elements(stream, 0, self.streams[stream].elements)
+        return self._elements(stream, 0, self.streams[stream].elements)[0]
 
     def read_state(self) -> dict[str, bytes]:
         return {tensor.name: self.read_tensor(number) for number, tensor in enumerate(self.tensors)}
@@ -103,7 +104,7 @@ class Snapshot:
         """Full verification: every payload and every decoded chunk has its hash."""
         for stream in range(len(self.streams)):
             for chunk in range(self.streams[stream].chunk_count):
-                self._chunk(stream, chunk, 0)
+                self._chunk(stream, chunk)
 
     def _cut_parameters(self, section: bytes) -> list[bytes]:
         sizes = self.encoding.parameter_sizes
@@ -150,45 +151,47 @@ class Snapshot:
             self._bases[number] = base
         return self._bases[number]
 
-    def _elements(self, stream_number: int, first: int, elements: int, path: int = 0) -> bytes:
+    def _elements(self, stream_number: int, first: int, elements: int) -> tuple[bytes, int]:
         stream = self.streams[stream_number]
         begin, end = first // chunk_codecs.MAX_ELEMENTS, -(-(first + elements) // chunk_codecs.MAX_ELEMENTS)
-        data = b"".join(self._chunk(stream_number, chunk, path) for chunk in range(begin, end))
+        chunks = [self._chunk(stream_number, chunk) for chunk in range(begin, end)]
+        data = b"".join(data for data, _ in chunks)
         start = (first - begin * chunk_codecs.MAX_ELEMENTS) * stream.width
-        return data[start : start + elements * stream.width]
+        return data[start : start + elements * stream.width], max(steps for _, steps in chunks)
 
-    def _chunk(self, stream_number: int, chunk: int, path: int) -> bytes:
-        """`path` counts the bases between this chunk and the one that was asked for."""
+    def _chunk(self, stream_number: int, chunk: int) -> tuple[bytes, int]:
+        """The decoded chunk, and how many inputs had to be followed in a row."""
         stream = self.streams[stream_number]
         number = stream.first_chunk + chunk
         if number in self._decoded:
             return self._decoded[number]
         where = f"stream {stream_number}, chunk {chunk}"
-        require(path <= container_format.MAX_DEPTH, f"{where}: more than 64 bases deep")
         row = self.rows[number]
         payload = self._file[row.offset : row.offset + row.size]
         require(hash64(payload) == row.stored_hash, f"{where}: wrong hash of the payload")
         first, elements = stream.chunk_elements(chunk)
         encoding = self.encoding.streams[stream_number]
-        inputs = tuple(self._input(encoding.inputs[index], first, elements, path, where) for index in row.inputs)
+        followed = [self._input(encoding.inputs[index], first, elements, where) for index in row.inputs]
+        inputs = tuple(item for item, _ in followed)
+        steps = max((1 + steps for _, steps in followed), default=0)
+        require(steps <= container_format.MAX_STEPS, f"{where}: needs {steps} inputs in a row")
         parameters = self._parameters(row, encoding.parameters)
         try:
             data = chunk_codecs.decode(row.codec, Chunk(payload, stream.dtype, elements, inputs), parameters)
         except ReaderError as error:
             raise type(error)(f"{where}: {error}") from error
         require(hash64(data) == row.decoded_hash, f"{where}: wrong hash of the decoded chunk")
-        self._decoded[number] = data
-        return data
+        self._decoded[number] = (data, steps)
+        return data, steps
 
-    def _input(self, item: StreamInput, first: int, elements: int, path: int, where: str) -> Input:
+    def _input(self, item: StreamInput, first: int, elements: int, where: str) -> tuple[Input, int]:
         snapshot = self if item.base is None else self._base(item.base)
         require(item.stream < len(snapshot.streams), f"{where}: input stream {item.stream}")
         stream = snapshot.streams[item.stream]
         end = item.element + first + elements
         require(end <= stream.elements, f"{where}: input up to element {end} of {stream.elements}")
-        path += item.base is not None
-        data = snapshot._elements(item.stream, item.element + first, elements, path)
-        return Input(item.base is not None, stream.dtype, data)
+        data, steps = snapshot._elements(item.stream, item.element + first, elements)
+        return Input(item.base is not None, stream.dtype, data), steps
 
     def _parameters(self, row: ChunkRow, sets: list[int]) -> bytes:
         return b"" if row.parameters == container_format.NO_PARAMETERS else self.parameter_sets[sets[row.parameters]]
@@ -200,8 +203,8 @@ def open_file(path: Path, find_base: FindBase | None = None) -> Snapshot:
 
 
 def search_folder(folder: Path) -> FindBase:
-    """Bases are the files of the folder with the right id: the one that has the hinted name first, and never one that
-    asks, directly or for another."""
+    """Bases are the files of the folder with the right id: the one of the hinted name first, then the one of least
+    depth, and never one that asks, directly or for another."""
 
     def find(asking: Snapshot, base_id: str, name: str) -> Snapshot | None:
         asked: set[Path | None] = set()
@@ -209,13 +212,16 @@ def search_folder(folder: Path) -> FindBase:
         while above is not None:
             asked.add(above.path)
             above = above.asked_by
-        for path in sorted(folder.glob("*.bsnap"), key=lambda path: (path.name != name, path.name)):
-            file = path.read_bytes() if path not in asked else b""
-            try:
-                if file and container_format.read_footer(file).snapshot_id == base_id:
-                    return Snapshot(file, find, path)
-            except ReaderError:
-                continue
-        return None
+        found = [Snapshot(path.read_bytes(), find, path) for path in of_id(base_id) if path not in asked]
+        depths = {base.path: max((row.depth for row in base.rows), default=0) for base in found}
+        return min(found, key=lambda base: (base.path != folder / name, depths[base.path], base.path), default=None)
+
+    def of_id(base_id: str) -> list[Path]:
+        paths = []
+        for path in folder.glob("*.bsnap"):
+            with contextlib.suppress(ReaderError):
+                if container_format.read_footer(path.read_bytes()).snapshot_id == base_id:
+                    paths.append(path)
+        return paths
 
     return find

@@ -18,6 +18,7 @@ ELEMENT_SIZES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
 }
+OPAQUE = "opaque"  # the dtype, with elements of one byte, of all tensors whose dtype is not known
 FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
 MAX_ELEMENTS = 262_144
 _GROUP = 65_536
@@ -37,7 +38,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a decoder is given. A dtype that is not known is opaque: its elements are bytes."""
+    """What a decoder is given."""
 
     payload: bytes
     dtype: str

@@ -17,6 +17,7 @@ FOOTER_MAGIC = bytes.fromhex("0d0a50414e534289")
 CONTENT, ENCODING, CHUNKS, PARAMETERS, SAFETENSORS = range(1, 6)
 NO_PARAMETERS = 0xFFFF
 MAX_DEPTH = 64
+MAX_STEPS = 64  # inputs to follow in a row
 # This reader's own limit: for the index, and for each section of it.
 MAX_INDEX_SIZE = 1 << 30
 

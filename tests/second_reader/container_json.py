@@ -7,12 +7,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from second_reader.chunk_codecs import ELEMENT_SIZES, MAX_ELEMENTS
+from second_reader.chunk_codecs import ELEMENT_SIZES, MAX_ELEMENTS, OPAQUE
 from second_reader.reader_errors import require
-from second_reader.strict_json import MAX_U64, check_type, count, counts, members, parse
+from second_reader.strict_json import check_type, count, counts, members, parse
 from second_reader.typed_tree import parse_tree
 
 _ROLES = {"weight", "master", "exp_avg", "exp_avg_sq", "other"}
+_MAX_SIZE = 2**63 - 1
 _MAX_PARAMETER_SETS = 65_535
 _MAX_INPUTS = 255
 
@@ -104,10 +105,10 @@ def _parse_tensor(entry: Any, earlier: list[Tensor], pool_size: int, where: str)
     role = check_type(fields["role"], str, f"{where}: role")
     require(role in _ROLES, f"{where}: role {role!r}")
     shape = counts(fields["shape"], f"{where}: shape")
+    size = math.prod(shape) * ELEMENT_SIZES.get(dtype, 1)
+    require(size <= _MAX_SIZE, f"{where}: shape {shape[:8]} is too large")
     if dtype in ELEMENT_SIZES:
         require("bytes" not in fields, f"{where}: bytes of the known dtype {dtype}")
-        size = math.prod(shape) * ELEMENT_SIZES[dtype]
-        require(size <= MAX_U64, f"{where}: {size} bytes")
     else:
         require("bytes" in fields, f"{where}: dtype {dtype!r} is not known, and there is no size in bytes")
         size = count(fields["bytes"], f"{where}: bytes")
@@ -149,7 +150,7 @@ def streams_of(content: Content) -> tuple[list[Stream], dict[int, int]]:
     for number, tensor in enumerate(content.tensors):
         if tensor.size > 0 and tensor.alias is None and tensor.pool is None:
             stream_of_tensor[number] = len(streams)
-            add(tensor.dtype, tensor.size)
+            add(tensor.dtype if tensor.dtype in ELEMENT_SIZES else OPAQUE, tensor.size)
     if content.pool_size:
         add("U8", content.pool_size)
     return streams, stream_of_tensor
@@ -169,7 +170,7 @@ def parse_encoding(section: bytes, streams: list[Stream]) -> Encoding:
         bases.append((base_id, check_type(fields.get("name", ""), str, "encoding: name of a base")))
     require(len({base_id for base_id, _ in bases}) == len(bases), "encoding: one base stands twice")
 
-    sizes = counts(top.get("parameters", []), "encoding: parameters")
+    sizes = counts(top.get("parameters", []), "encoding: parameters", 2**32 - 1)
     require(len(sizes) <= _MAX_PARAMETER_SETS, f"encoding: {len(sizes)} parameter sets")
     entries = check_type(top.get("streams", []), list, "encoding: streams")
     require(len(entries) == len(streams), f"encoding: {len(entries)} streams, the content has {len(streams)}")

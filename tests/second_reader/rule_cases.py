@@ -72,6 +72,18 @@ def peers(second: ChunkPart, inputs: list[dict[str, Any]] | None = None, dtype: 
     return Parts(content, encoding, [ChunkPart(1, b"\x80\x3f", _ONES), second])
 
 
+def _chain(length: int) -> Parts:
+    """So many tensors, each the same as the one before."""
+    streams = [{}, *({"inputs": [{"stream": before, "element": 0}]} for before in range(length - 1))]
+    chunks = [ChunkPart(0, _ONES, _ONES), *(ChunkPart(2, b"", _ONES, (0,)) for _ in range(length - 1))]
+    return Parts(_content(*(tensor(f"t{number}") for number in range(length))), {"streams": streams}, chunks)
+
+
+def _ignored(depth: int) -> Parts:
+    """An encoding that nests so deep in a value that is ignored."""
+    return _bare({"tensors": []}, encoding=b'{"x":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}")
+
+
 def _nested(depth: int) -> Any:
     value: Any = None
     for _ in range(depth - 1):
@@ -123,6 +135,15 @@ ALLOWED: dict[str, Parts] = {
     "a base that nothing needs": _bases({"id": _BASE_ID, "name": "x"}),
     "an empty parameter set": _parameters(b"", [0], [0], 0),
     "an empty parameter set without a section": _parameters(None, [0], [0], 0),
+    "64 inputs in a row": _chain(65),
+    "JSON that nests 512 deep": _ignored(512),
+    "an input of another opaque dtype": Parts(
+        _content(tensor("a", dtype="F4", bytes=4), tensor("b", dtype="F6", bytes=4)),
+        {"streams": [{}, {"inputs": [{"stream": 0, "element": 0}]}]},
+        [ChunkPart(0, b"abcd", b"abcd"), ChunkPart(2, b"", b"abcd", (0,))],
+    ),
+    "a base without a name": _bases({"id": _BASE_ID}),
+    "minus zero": _bare(b'{"tensors":[{"name":"a","dtype":"U8","shape":[-0],"role":"other"}],"tree":-0}'),
     "128 values deep": _tree(_nested(128)),
     "keys that are equal numbers": _tree(
         {"dict": [[1, None], [1.0, None], [True, None], [0.0, None], [-0.0, None], [0, None], [False, None]]}
@@ -274,6 +295,16 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
             _content(tensor("a", dtype="F8_E5M2")), chunks=[ChunkPart(5, b"\1\1\0", bytes(4))]
         ),
         "bytes behind the last byte block": _coded(4, b"\1\0\1\0\0"),
+        "65 inputs in a row": _chain(66),
+        "JSON that nests 513 deep": _ignored(513),
+        "a shape beyond 63 bits": _bare(_content(tensor("a", dtype="U8", shape=[2**62, 2]))),
+        "an opaque shape beyond 63 bits": _bare(_content(tensor("a", dtype="F4", shape=[2**63], bytes=0))),
+        "a parameter set beyond 32 bits": _parameters(b"", [2**32], [0], 0xFFFF),
+        "an input of bytes for an opaque tensor": Parts(
+            _content(tensor("a", dtype="U8"), tensor("b", dtype="F6", bytes=4)),
+            {"streams": [{}, {"inputs": [{"stream": 0, "element": 0}]}]},
+            [ChunkPart(0, b"abcd", b"abcd"), ChunkPart(2, b"", b"abcd", (0,))],
+        ),
         "129 values deep": _tree(_nested(129)),
         "a plain integer beyond the limit": _tree(str(2**53)),
         "a small integer in the long form": _tree({"int": "5"}),

@@ -13,6 +13,7 @@ from second_reader.reader_errors import Corrupt, Unsupported, require
 
 T = TypeVar("T")
 MAX_U64 = 2**64 - 1
+MAX_NESTING = 512
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -37,21 +38,22 @@ def parse(data: bytes, where: str) -> Any:
         value = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{where}: not JSON: {error}") from error
-    _check_strings(value, where)
+    _check_items(value, where)
     return value
 
 
-def _check_strings(value: Any, where: str) -> None:
-    """Strings are Unicode: an escaped surrogate without its partner is none."""
-    pending = [value]
+def _check_items(value: Any, where: str) -> None:
+    """Strings are Unicode, of which half a surrogate pair is no part; arrays and objects nest only so deep."""
+    pending = [(value, 1)]
     while pending:
-        item = pending.pop()
+        item, depth = pending.pop()
+        require(depth <= MAX_NESTING or not isinstance(item, list | dict), f"{where}: nested too deep")
         if isinstance(item, str):
             require(not any("\ud800" <= c <= "\udfff" for c in item), f"{where}: a string holds a lone surrogate")
         elif isinstance(item, list):
-            pending += item
+            pending += [(inner, depth + 1) for inner in item]
         elif isinstance(item, dict):
-            pending += [*item.keys(), *item.values()]
+            pending += [(inner, depth + 1) for inner in (*item.keys(), *item.values())]
 
 
 def check_type(value: Any, kind: type[T], where: str) -> T:

@@ -1,4 +1,4 @@
-"""Crosses the second reader with what bitsnap writes: random states of all dtypes, every policy, alone and in chains."""
+"""Crosses the second reader with what bitsnap writes: random states of all dtypes, every policy, bases and chains."""
 
 from __future__ import annotations
 
@@ -109,8 +109,9 @@ def test_a_chain_of_states_is_read_bit_for_bit(policy: Policy, seed: int, tmp_pa
 
 def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     used: set[str] = set()
+    weights = random_bits(np.random.default_rng(5), "floats", 9001, 2)
     for policy in POLICIES:
-        state = random_state(1)
+        state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16)}
         bitsnap.save(tmp_path / "base.bsnap", state, policy=policy)
         bitsnap.save(tmp_path / "next.bsnap", changed_state(state, 2), base=tmp_path / "base.bsnap", policy=policy)
         for name in ("base", "next"):

@@ -1,0 +1,145 @@
+"""The states of the golden snapshots. Only make_snapshot_golden.py uses them; the tests read what it wrote.
+
+Everything is small, or compresses well: a golden file takes less than 20 KB.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import torch
+
+# All known dtypes, then opaque ones.
+_DTYPES = [
+    *(torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64),
+    *(torch.int64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32),
+    *(torch.float64, torch.complex64),
+    *(torch.complex32, torch.complex128, torch.float8_e4m3fnuz, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2),
+]
+_STREAM_BYTES = 4096  # tensors below this size lie in the pool
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _of_bytes(data: np.ndarray[Any, Any], dtype: torch.dtype, shape: list[int] | None = None) -> torch.Tensor:
+    flat = torch.frombuffer(bytearray(data.tobytes()), dtype=torch.uint8)
+    return flat.view(dtype).reshape(shape or [-1])
+
+
+def _few_patterns(dtype: torch.dtype, elements: int, seed: int) -> torch.Tensor:
+    """Elements of which only four bit patterns occur, at random."""
+    generator = _generator(seed)
+    patterns = generator.integers(0, 2 if dtype == torch.bool else 256, (4, dtype.itemsize), np.uint8)
+    return _of_bytes(patterns[generator.integers(0, 4, elements)], dtype)
+
+
+def empty() -> dict[str, Any]:
+    return {}
+
+
+def scalars() -> dict[str, Any]:
+    """Tensors that share the pool, tensors of no elements, and numbers of numpy."""
+    state: dict[str, Any] = {
+        str(dtype).removeprefix("torch."): _few_patterns(dtype, 1 if i % 2 else 5, i) for i, dtype in enumerate(_DTYPES)
+    }
+    state["step"] = torch.tensor(120.0)
+    state["no_elements"] = torch.empty(3, 0, 2, dtype=torch.bfloat16)
+    state["array"] = np.arange(12, dtype=np.int16).reshape(3, 4)
+    state["no_dimensions"] = np.array(7, np.uint64)
+    state["numpy"] = [np.float32(0.1), np.float64(-0.0), np.int64(-(2**63)), np.bool_(True), np.complex64(1 - 2j)]
+    return state
+
+
+def dtypes() -> dict[str, Any]:
+    """A stream of its own for each dtype."""
+    return {
+        str(dtype).removeprefix("torch."): _few_patterns(dtype, _STREAM_BYTES // dtype.itemsize, 100 + i)
+        for i, dtype in enumerate(_DTYPES)
+    }
+
+
+def tied() -> dict[str, Any]:
+    """Tensors that are the same memory, in a stream and in the pool."""
+    weight = _few_patterns(torch.bfloat16, 4096, 7).reshape(64, 64)
+    bias = torch.arange(16, dtype=torch.float32)
+    return {"wte": weight, "lm_head": weight, "bias": bias, "again": bias, "array": np.arange(3)}
+
+
+def _other_nans() -> tuple[float, ...]:
+    return struct.unpack("<2d", bytes.fromhex("010000000000f87f0f0000000000f8ff"))
+
+
+def tree() -> dict[str, Any]:
+    """Each kind of value of a typed tree, at the ends of its range."""
+    return {
+        "none": None,
+        "booleans": [True, False],
+        "strings": ["", "plain", 'quotes " \\ and \x00\x1f\x7f', "ä€𝄞", "\u2028\ufeff\uffff"],
+        "integers": [0, -1, 2**53 - 1, -(2**53) + 1, 2**53, -(2**53), 2**64, -(2**127), 10**300],
+        "doubles": [0.0, -0.0, 0.1, 1.0, 1e22, 1e-08, 5e-324, 1.7976931348623157e308, -math.pi, 2.0**53],
+        "not finite": [math.inf, -math.inf, math.nan, *_other_nans()],
+        "complex": [1 + 2j, complex(-0.0, 0.1), complex(math.inf, math.nan)],
+        "bytes": [b"", b"\x00", b"\xff\xfe", bytes(range(256))],
+        "nested": [[], [[]], (), ((), []), {}, {"a": {"b": [{}]}}, (1, "two", 3.0)],
+        "keys": {
+            None: 1, True: 2, 7: 3, -0.5: 4, "": 5, "7": 6, b"7": 7, (): 8, (1, ("a", None), b"x"): 9, 2**70: 10,
+            math.inf: 11,
+        },
+        "order": {"z": 1, "a": 2, "m": 3},
+        "rng": (3, tuple(range(20)), None),
+    }  # fmt: skip
+
+
+def long_constant() -> dict[str, Any]:
+    """Streams of several chunks that take a few bytes each; the base of `long_changed`."""
+    return {
+        "ones": torch.ones(600_001, dtype=torch.bfloat16),
+        "kept": torch.full((262_144, 2), 0.5, dtype=torch.float32),
+        "exp_avg_sq": torch.zeros(262_145, dtype=torch.float32),
+    }
+
+
+def long_changed() -> dict[str, Any]:
+    state = long_constant()
+    state["ones"][[5, 300_000, 300_001, 600_000]] = torch.tensor([2.0, -1.0, math.nan, 0.0], dtype=torch.bfloat16)
+    state["exp_avg_sq"][262_144] = 1e-9
+    return state
+
+
+def training(step: int) -> dict[str, Any]:
+    """A small training's state; from one step to the next few bf16 weights and all moments change."""
+    generator = _generator(500)
+    masters = (generator.standard_normal(2048) * 0.02).astype(np.float32)
+    moments = (generator.standard_normal(1024) * 1e-4).astype(np.float32)
+    for i in range(step):
+        masters += (_generator(600 + i).standard_normal(2048) * 3e-6).astype(np.float32)
+        moments[:128] *= np.float32(0.9)
+    exponents = np.repeat(np.arange(2.0**-10, 2.0**-9, 2.0**-18, dtype=np.float32), 4)[:1024]
+    return {
+        "model": {"weight": torch.from_numpy(masters).to(torch.bfloat16).reshape(32, 64)},
+        "optimizer": {
+            "state": {0: {"exp_avg": torch.from_numpy(moments), "exp_avg_sq": torch.from_numpy(exponents * (1 + step))}}
+        },
+        "ids": torch.arange(1024, dtype=torch.int32),
+        "step": step,
+    }
+
+
+def safetensors_file() -> bytes:
+    """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
+    values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()
+    header = {
+        "__metadata__": {"format": "pt", "ü": "\u0001"},
+        "b.weight": {"dtype": "BF16", "shape": [50, 50], "data_offsets": [1000, 6000]},
+        "empty": {"dtype": "F32", "shape": [0, 4], "data_offsets": [1000, 1000]},
+        "a.bias": {"dtype": "F8_E8M0", "shape": [1000], "data_offsets": [0, 1000]},
+    }
+    text = json.dumps(header, indent=1).encode()
+    text += b" " * (-len(text) % 8 + 16)
+    return struct.pack("<Q", len(text)) + text + values

@@ -1,0 +1,147 @@
+"""Writes the golden snapshots: tests/golden/snapshot/*.bsnap, and beside each what a reader must find in it, as .json.
+
+    PYTHONPATH=tests .venv/bin/python -m golden.make_snapshot_golden
+
+Golden files are written once and read for ever: what once could be read must stay readable. Add files, never write one
+again. Only while the format is 0, which is not stable, they are all made anew when it changes (--again).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bitsnap
+from bitsnap._options import Policy
+from golden import golden_states
+from golden.state_description import describe, digest
+from second_reader.bsnap_builder import ChunkPart, Parts, build
+
+FOLDER = Path(__file__).resolve().with_name("snapshot")
+LARGEST_BYTES = 20_000
+
+# Name, state, base, policy, metadata.
+SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[str, str]]] = [
+    ("empty", golden_states.empty, None, "lossless", {}),
+    ("scalars", golden_states.scalars, None, "lossless", {"framework": "torch", "": "", "ü": "\u0000\U0001f600"}),
+    ("dtypes", golden_states.dtypes, None, "lossless", {}),
+    ("tied", golden_states.tied, None, "lossless", {}),
+    ("tree", golden_states.tree, None, "lossless", {}),
+    ("raw", lambda: golden_states.training(0), None, "raw", {}),
+    ("long-constant", golden_states.long_constant, None, "lossless", {}),
+    ("long-changed", golden_states.long_changed, "long-constant", "lossless", {}),
+    ("long-unchanged", golden_states.long_changed, "long-changed", "lossless", {}),
+    ("lossless-0", lambda: golden_states.training(0), None, "lossless", {}),
+    ("lossless-1", lambda: golden_states.training(1), "lossless-0", "lossless", {}),
+    ("lossless-2", lambda: golden_states.training(2), "lossless-1", "lossless", {}),
+    ("lmc-0", lambda: golden_states.training(0), None, "lmc", {}),
+    ("lmc-1", lambda: golden_states.training(1), "lmc-0", "lmc", {}),
+    ("bitsnap-0", lambda: golden_states.training(0), None, "bitsnap", {}),
+    ("bitsnap-1", lambda: golden_states.training(1), "bitsnap-0", "bitsnap", {}),
+]
+
+
+def by_hand() -> tuple[bytes, dict[str, bytes]]:
+    """A sound file that bitsnap does not write, and its tensors: a box, an input within the file at another place,
+    payloads in another order, tensors of the pool that overlap, an empty parameter set, keys of a later version."""
+    elements = struct.pack("<6H", 1, 2, 3, 4, 5, 6)
+    weight = {"dtype": "BF16", "role": "weight"}
+    box = {"shape": [2, 3], "global_shape": [8, 3], "offset": [4, 0]}
+    content = {
+        "metadata": {},
+        "tensors": [
+            weight | box | {"name": "box"},
+            weight | {"name": "rows", "shape": [3]},
+            {"name": "packed", "dtype": "F4", "shape": [5], "bytes": 3, "role": "master"},
+            {"name": "last", "dtype": "U8", "shape": [2], "role": "other", "pool": 3},
+            {"name": "first", "dtype": "U16", "shape": [2], "role": "exp_avg", "pool": 0},
+            {"name": "alias", "dtype": "I8", "shape": [1, 2], "role": "exp_avg_sq", "alias": 3},
+        ],
+        "pool": 5,
+    }
+    encoding = {
+        "streams": [
+            {"parameters": [0], "later": [{"version": None}]},
+            {"inputs": [{"stream": 0, "element": 2}], "reason": "the same rows"},
+            {},
+            {"later": 1e3},
+        ],
+        "parameters": [0],
+        "later": {"a": [True]},
+    }
+    pool = b"\x01\x02\x03\x04\x05"
+    chunks = [
+        ChunkPart(0, elements, elements, parameters=0, wrong={"offset": 72}),
+        ChunkPart(2, b"", elements[4:10], (0,)),
+        ChunkPart(0, b"\xaa\xbb\x0c", b"\xaa\xbb\x0c", wrong={"offset": 69}),
+        ChunkPart(0, pool, pool, wrong={"offset": 64}),
+    ]
+    file = build(Parts(content, encoding, chunks, compressed={3}))
+    # The payloads were laid down in the order of the chunks; this file has them the other way round.
+    payloads = pool + b"\xaa\xbb\x0c" + elements
+    assert len(payloads) == 20
+    tensors = {
+        "box": elements,
+        "rows": elements[4:10],
+        "packed": b"\xaa\xbb\x0c",
+        "last": pool[3:],
+        "first": pool[:4],
+        "alias": pool[3:],
+    }
+    return file[:64] + payloads + file[64 + len(payloads) :], tensors
+
+
+def write_expectation(name: str, **expected: Any) -> None:
+    path = FOLDER / f"{name}.bsnap"
+    inspection = bitsnap.inspect(path)
+    tensors = [{"name": t.name, "role": t.role, "alias_of": t.alias_of} for t in inspection.tensors]
+    text = json.dumps({"id": inspection.id, "tensors": tensors} | expected, indent=1, ensure_ascii=False)
+    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+
+
+def make_all() -> None:
+    for name, make_state, base, policy, metadata in SAVED:
+        base_path = None if base is None else FOLDER / f"{base}.bsnap"
+        bitsnap.save(
+            FOLDER / f"{name}.bsnap", make_state(), base=base_path, policy=policy, metadata=metadata, threads=1
+        )
+        write_expectation(name, metadata=metadata, state=describe(make_state()))
+
+    original = golden_states.safetensors_file()
+    source = FOLDER / "original.safetensors"
+    source.write_bytes(original)
+    bitsnap.compress(source, FOLDER / "safetensors.bsnap", threads=1)
+    source.unlink()
+    write_expectation("safetensors", metadata={"format": "pt", "ü": "\u0001"}, safetensors=digest(original))
+
+    hand_made, tensors = by_hand()
+    (FOLDER / "by-hand.bsnap").write_bytes(hand_made)
+    write_expectation("by-hand", metadata={}, bytes={tensor: digest(data) for tensor, data in tensors.items()})
+
+    for path in sorted(FOLDER.glob("*.bsnap")):
+        size = path.stat().st_size
+        print(f"{size:6} {path.name}")
+        if size > LARGEST_BYTES:
+            sys.exit(f"{path.name} is too large")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+    parser.add_argument("--again", action="store_true", help="make all files anew: only for a change of format 0")
+    again = parser.parse_args().again
+    FOLDER.mkdir(exist_ok=True)
+    old = [*FOLDER.glob("*.bsnap"), *FOLDER.glob("*.json")]
+    if old and not again:
+        sys.exit(f"{FOLDER} has golden files already; they are written once (see --help)")
+    for path in old:
+        path.unlink()
+    make_all()
+
+
+if __name__ == "__main__":
+    main()
