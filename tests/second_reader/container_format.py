@@ -79,11 +79,13 @@ def read_sections(file: bytes, footer: Footer) -> dict[int, bytes]:
     _grant(footer.index_size, "index")
     index = file[footer.index_offset : footer.index_offset + footer.index_size]
     require(hash64(index) == footer.index_hash, "index: wrong hash")
-    require(len(index) >= 8, f"index of {len(index)} bytes")
+    if len(index) < 8:
+        raise Truncated(f"index of {len(index)} bytes")
     section_count, zero = struct.unpack("<II", index[:8])
     require(zero == 0, "index: a reserved byte is not zero")
     offset = 8 + 24 * section_count
-    require(offset <= len(index), f"index: {section_count} sections in {len(index)} bytes")
+    if offset > len(index):
+        raise Truncated(f"index: {section_count} sections in {len(index)} bytes")
     sections: dict[int, bytes] = {}
     previous = 0
     for row in struct.iter_unpack("<IIQQ", index[8:offset]):
@@ -92,7 +94,8 @@ def read_sections(file: bytes, footer: Footer) -> dict[int, bytes]:
         if kind > SAFETENSORS:
             raise Unsupported(f"section kind {kind}")
         previous = kind
-        require(stored_size <= len(index) - offset, f"section {kind}: {stored_size} bytes, too many for the index")
+        if stored_size > len(index) - offset:
+            raise Truncated(f"section {kind} of {stored_size} bytes at {offset}, the index has {len(index)}")
         _grant(raw_size, f"section {kind}")
         stored = index[offset : offset + stored_size]
         offset += stored_size

@@ -164,6 +164,7 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "an empty file": b"",
         "a header alone": build(_one())[:64],
         "a file without its last byte": build(_one())[:-1],
+        "a section too long for the index": _one(section_rows={1: struct.pack("<IIQQ", 1, 0, 4096, 4096)}),
         "a raw payload too short": Parts(_content(), chunks=[ChunkPart(0, _OTHER[:7], _OTHER)]),
         "a constant payload too short": Parts(_content(), chunks=[ChunkPart(1, b"\x80", _ONES)]),
         "byte_group without a payload": Parts(
@@ -191,7 +192,6 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "an index that is too long": _one(footer={8: b"\xff\xff"}),
         "an index count that is not followed by zero": _one(index_zero=1),
         "bytes behind the sections": _one(index_tail=b"\x00"),
-        "a section too long for the index": _one(section_rows={1: struct.pack("<IIQQ", 1, 0, 4096, 4096)}),
         "a raw size that is not the stored one": _one(section_rows={2: struct.pack("<IIQQ", 2, 0, 16, 15)}),
         "a compressed section of a smaller raw size": _one(compressed={1}, raw_sizes={1: 10}),
         "a compressed section of a larger raw size": _one(compressed={1}, raw_sizes={1: 1000}),
