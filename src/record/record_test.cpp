@@ -206,6 +206,24 @@ TEST_F(RecordTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveOneId) 
   EXPECT_EQ(read_tensor(*Snapshot::open(path("second.bsnap")).value(), "w"), weights);
 }
 
+TEST_F(RecordTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDependsOnTheAsker) {
+  const Bytes weights = bf16_weights(500'000, 16);
+  Bytes changed = weights;
+  for (std::size_t i = 0; i < changed.size(); i += 20) changed[i] ^= std::byte{3};
+  State there;
+  there.tensors.push_back(source("w", DType::bf16, {500'000}, weights));
+  State elsewhere = there;
+  elsewhere.tensors[0].data = changed.data();
+  ASSERT_TRUE(save_snapshot(path("z-there.bsnap"), there).has_value());
+  const auto first = Snapshot::open(path("z-there.bsnap")).value();
+  ASSERT_TRUE(save_snapshot(path("elsewhere.bsnap"), elsewhere, {.base = first}).has_value());
+  const auto second = Snapshot::open(path("elsewhere.bsnap")).value();
+  ASSERT_TRUE(save_snapshot(path("back.bsnap"), there, {.base = second}).has_value());
+  std::filesystem::rename(path("z-there.bsnap"), path("z-renamed.bsnap"));
+  EXPECT_EQ(read_tensor(*Snapshot::open(path("elsewhere.bsnap")).value(), "w"), changed);
+  EXPECT_EQ(read_tensor(*Snapshot::open(path("back.bsnap")).value(), "w"), weights);
+}
+
 TEST_F(RecordTest, ChainsAreNoDeeperThanAsked) {
   Bytes weights = bf16_weights(300'000, 9);
   State state;

@@ -16,15 +16,25 @@ namespace {
 
 constexpr std::string_view kSuffix = ".bsnap";
 
+// Of its deepest chunk.
+std::uint32_t depth_of(const Snapshot& snapshot) {
+  std::uint32_t deepest = 0;
+  for (std::size_t stream = 0; stream < snapshot.streams().size(); ++stream) {
+    for (std::uint64_t chunk = 0; chunk < snapshot.streams()[stream].chunk_count(); ++chunk) {
+      if (const Result<ChunkInfo> info = snapshot.chunk_info(stream, chunk)) deepest = std::max(deepest, info->depth);
+    }
+  }
+  return deepest;
+}
+
 }  // namespace
 
 // What one search wants and has met so far.
 struct DirectoryBases::Search {
   const BaseReference& wanted;
   const container::Footer* asker = nullptr;
-  // The asker holds the content that it asks for: another file that asks for it again may lead around in a circle.
-  bool is_own_content = false;
   const Snapshot* found = nullptr;
+  std::uint32_t found_depth = 0;
   std::optional<Error> unreadable;   // a file has the id and cannot be opened
   std::optional<std::string> other;  // a file has the name and another id
 };
@@ -66,20 +76,19 @@ Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, cons
   const std::pair key(wanted.id, is_own_content ? asker->index_hash : 0);
   if (const auto known = found_.find(key); known != found_.end()) return known->second;
 
-  Search search{wanted, asker, is_own_content, nullptr, std::nullopt, std::nullopt};
+  // A file of the name that was written down is the one. Otherwise several may hold the content, and one of them may
+  // itself depend on the asker: the base that was written against is no deeper than any that came after it, so the
+  // least deep one is taken.
+  Search search{wanted, asker, nullptr, 0, std::nullopt, std::nullopt};
   const std::string_view name = os::file_name(wanted.name);
-  bool ended = false;
   for (const bool by_name : {true, false}) {
-    if (by_name && name.empty()) continue;
+    if (search.found != nullptr || (by_name && name.empty())) continue;
     for (Place& place : places_) {
       list(place);
       for (Candidate& candidate : place.candidates) {
-        if ((os::file_name(candidate.path) == name) != by_name) continue;
-        if (ended = try_candidate(candidate, search); ended) break;
+        if ((os::file_name(candidate.path) == name) == by_name) try_candidate(candidate, search);
       }
-      if (ended) break;
     }
-    if (ended) break;
   }
   Result<const Snapshot*> result = search.found;
   if (search.found == nullptr) {
@@ -89,21 +98,21 @@ Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, cons
   return result;
 }
 
-bool DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
+void DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
   if (!candidate.is_peeked) {
     candidate.is_peeked = true;
     if (Result<std::unique_ptr<os::RandomAccessFile>> file = file_system_.open(candidate.path)) {
       if (const Result<container::Footer> footer = container::read_footer(**file)) candidate.footer = *footer;
     }
   }
-  if (!candidate.footer) return false;
+  if (!candidate.footer) return;
   if (candidate.footer->id != search.wanted.id) {
     if (!search.other && os::file_name(candidate.path) == os::file_name(search.wanted.name)) {
       search.other = fmt::format("{} holds {}", candidate.path, candidate.footer->id.to_hex());
     }
-    return false;
+    return;
   }
-  if (search.asker != nullptr && *candidate.footer == *search.asker) return false;
+  if (search.asker != nullptr && *candidate.footer == *search.asker) return;
 
   std::shared_ptr<const Snapshot>& snapshot = opened_[candidate.path];
   if (!snapshot) {
@@ -112,19 +121,15 @@ bool DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
         file ? open_for(std::move(*file), limits_, *this) : tl::unexpected(std::move(file).error());
     if (!opened) {
       if (!search.unreadable) search.unreadable = std::move(opened).error();
-      return false;
+      return;
     }
     snapshot = std::move(*opened);
   }
-  if (snapshot->id() != search.wanted.id) return false;  // replaced since its footer was read
-  if (search.found == nullptr) search.found = snapshot.get();
-  if (!search.is_own_content) return true;
-  const auto bases = snapshot->bases();
-  const bool asks_on =
-      std::any_of(bases.begin(), bases.end(), [&](const BaseReference& b) { return b.id == search.wanted.id; });
-  if (asks_on && os::file_name(candidate.path) != os::file_name(search.wanted.name)) return false;
+  if (snapshot->id() != search.wanted.id) return;  // replaced since its footer was read
+  const std::uint32_t depth = depth_of(*snapshot);
+  if (search.found != nullptr && depth >= search.found_depth) return;
   search.found = snapshot.get();
-  return true;
+  search.found_depth = depth;
 }
 
 void DirectoryBases::list(Place& place) const {

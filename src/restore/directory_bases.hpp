@@ -53,8 +53,7 @@ class DirectoryBases final : public BaseProvider, public std::enable_shared_from
   struct Search;
 
   Result<const Snapshot*> search(const BaseReference& wanted, const container::Footer* asker) const;
-  // True ends the search.
-  bool try_candidate(Candidate& candidate, Search& search) const;
+  void try_candidate(Candidate& candidate, Search& search) const;
   void list(Place& place) const;
   [[nodiscard]] Error not_found(const Search& search) const;
 
