@@ -68,11 +68,18 @@ class BitsnapFolder(CheckpointFolder):
     def stored_bytes_by_role(self, step: int) -> dict[str, int]:
         import bitsnap
 
-        sizes = dict.fromkeys(ROLES, 0)
-        for tensor in bitsnap.inspect(self.path(step))["tensors"]:
-            sizes[tensor["role"]] += tensor["stored_bytes"]
-        sizes["other"] += self.stored_bytes(step) - sum(sizes.values())
-        return sizes
+        found = bitsnap.inspect(self.path(step))
+        # Small tensors share chunks: each is taken to cost as much per byte as all of them together.
+        shared = found.pool_stored_bytes / max(found.pool_raw_bytes, 1)
+        sizes = dict.fromkeys(ROLES, 0.0)
+        for tensor in found.tensors:
+            if tensor.alias_of is None:
+                own = tensor.stored_bytes
+                sizes[tensor.role] += tensor.raw_bytes * shared if own is None else own
+        rounded = {role: round(size) for role, size in sizes.items()}
+        # The index, which says what is where, belongs to no tensor.
+        rounded["other"] += self.stored_bytes(step) - sum(rounded.values())
+        return rounded
 
 
 class TorchFolder(CheckpointFolder):
