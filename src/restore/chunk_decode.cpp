@@ -111,7 +111,8 @@ Result<ConstByteSpan> Snapshot::Impl::parameters_of(std::size_t stream_number, c
 }
 
 Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
-                                            ReadContext& context, std::optional<ConstByteSpan> payload) const {
+                                            ReadContext& context, std::optional<ConstByteSpan> payload,
+                                            bool& failed_in_input) const {
   BITSNAP_TRY(context.enter());
   const Step step(context);
   const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
@@ -145,14 +146,18 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   if (is_same) {
     // Straight through: the input is the chunk.
     BITSNAP_TRY(reader->read_payload(chunk_entry, {}));
+    failed_in_input = true;
     BITSNAP_TRY(read_source(sources[0], out, context));
+    failed_in_input = false;
   } else if (is_raw) {
     BITSNAP_TRY(reader->read_payload(chunk_entry, out));
   } else {
     for (std::size_t i = 0; i < input_count; ++i) {
       BITSNAP_ASSIGN(const ByteSpan bytes,
                      context.scratch().take(chunk_context.elements * element_size(inputs[i].dtype)));
+      failed_in_input = true;
       BITSNAP_TRY(read_source(sources[i], bytes, context));
+      failed_in_input = false;
       inputs[i].bytes = bytes;
     }
     if (!payload) {
@@ -178,8 +183,12 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
 
 Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
                                           ReadContext& context, std::optional<ConstByteSpan> payload) const {
-  Result<void> decoded = decode_unnamed(stream_number, chunk, out, context, payload);
+  bool failed_in_input = false;
+  const bool is_step = context.is_nested();
+  Result<void> decoded = decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input);
   if (decoded) return decoded;
+  // Of a chain, the chunk that was asked for and the one that failed are named; the steps between would bury them.
+  if (is_step && failed_in_input) return decoded;
   return tl::unexpected(std::move(decoded).error().within(place(stream_number, chunk)));
 }
 

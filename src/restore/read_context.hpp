@@ -31,6 +31,9 @@ class ReadContext {
   [[nodiscard]] Result<void> enter();
   void leave() noexcept { --depth_; }
 
+  // Whether a chunk is being decoded for the sake of another.
+  [[nodiscard]] bool is_nested() const noexcept { return depth_ > 0; }
+
   // Chunks decoded since restart().
   [[nodiscard]] std::uint32_t decodes() const noexcept { return decodes_; }
 

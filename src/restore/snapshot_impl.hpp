@@ -70,7 +70,7 @@ struct Snapshot::Impl {
   struct Source;
 
   Result<void> decode_unnamed(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
-                              std::optional<ConstByteSpan> payload) const;
+                              std::optional<ConstByteSpan> payload, bool& failed_in_input) const;
   Result<Source> find_source(std::size_t stream, std::uint64_t chunk, std::uint8_t input) const;
   Result<void> read_source(const Source& source, ByteSpan out, ReadContext& context) const;
   Result<ConstByteSpan> parameters_of(std::size_t stream, const container::ChunkEntry& entry,
