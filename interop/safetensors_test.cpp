@@ -2,31 +2,22 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
-#include <unistd.h>
 #include <bitsnap/safetensors.hpp>
 
 #include "base/bytes.hpp"
 #include "interop/safetensors_header.hpp"
 #include "os/file_system.hpp"
+#include "os/temporary_directory_testing.hpp"
 
 namespace bitsnap {
 namespace {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = std::filesystem::temp_directory_path() /
-                 ("bitsnap-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(directory_);
-  }
-  ~SafetensorsTest() override { std::filesystem::remove_all(directory_); }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory_ / name; }
 
   void write(const std::string& name, const std::string& header, const std::string& data) const {
     std::ofstream file(path(name), std::ios::binary);
@@ -61,7 +52,7 @@ class SafetensorsTest : public testing::Test {
     return state.error();
   }
 
-  std::filesystem::path directory_;
+  os::TemporaryDirectory directory_;
 };
 
 TEST_F(SafetensorsTest, FilesComeBackByteForByte) {

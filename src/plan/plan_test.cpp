@@ -1,12 +1,12 @@
 // Tests of the fixed rules: who may compete, that the least estimate wins, and what the reason says.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "codec/trained_like_testing.hpp"
 #include "plan/planner.hpp"
 
 namespace bitsnap::plan {
@@ -23,15 +23,8 @@ std::vector<std::string> names(const StreamPlanner& planner) {
 }
 
 Bytes bf16_weights(std::size_t elements, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0F, 0.02F);
   Bytes bytes(elements * 2);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const float value = normal(random);
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    store_le<std::uint16_t>(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16U));
-  }
+  codec::fill_trained_like(DType::bf16, bytes, seed);
   return bytes;
 }
 

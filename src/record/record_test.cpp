@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
 #include "base/bytes.hpp"
+#include "codec/trained_like_testing.hpp"
 #include "os/file_system.hpp"
+#include "os/temporary_directory_testing.hpp"
 
 namespace bitsnap {
 namespace {
@@ -26,21 +27,18 @@ using Bytes = std::vector<std::byte>;
 
 class RecordTest : public testing::Test {
  protected:
-  RecordTest() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    directory_ = std::filesystem::temp_directory_path() /
-                 ("bitsnap-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(directory_);
-  }
-  ~RecordTest() override { std::filesystem::remove_all(directory_); }
+  [[nodiscard]] std::string path(const std::string& name) const { return directory_ / name; }
 
-  [[nodiscard]] std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  // Names in the directory.
+  [[nodiscard]] std::vector<std::string> files() const {
+    return os::real_file_system().list_directory(directory_.path()).value();
+  }
 
   [[nodiscard]] Bytes contents(const std::string& name) const {
     return os::read_file(os::real_file_system(), path(name), UINT64_MAX).value();
   }
 
-  std::filesystem::path directory_;
+  os::TemporaryDirectory directory_;
 };
 
 TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes) {
@@ -55,17 +53,9 @@ TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> sh
   return tensor;
 }
 
-// bf16 values as training leaves them: a normal distribution, so few exponents and random mantissas.
 Bytes bf16_weights(std::size_t elements, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0F, 0.02F);
   Bytes bytes(elements * 2);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const float value = normal(random);
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    store_le<std::uint16_t>(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16U));
-  }
+  codec::fill_trained_like(DType::bf16, bytes, seed);
   return bytes;
 }
 
@@ -272,7 +262,7 @@ TEST_F(RecordTest, AFailingSourceLeavesNothingAndIsNamed) {
   ASSERT_FALSE(saved.has_value());
   EXPECT_EQ(saved.error().kind(), ErrorKind::io);
   EXPECT_NE(saved.error().message().find("tensor \"bad\""), std::string::npos) << saved.error().message();
-  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  EXPECT_TRUE(files().empty());
 }
 
 TEST_F(RecordTest, CancellingLeavesNothing) {
@@ -289,7 +279,7 @@ TEST_F(RecordTest, CancellingLeavesNothing) {
   const auto saved = save_snapshot(path("a.bsnap"), state, {.progress = progress});
   ASSERT_FALSE(saved.has_value());
   EXPECT_EQ(saved.error().kind(), ErrorKind::cancelled);
-  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  EXPECT_TRUE(files().empty());
 }
 
 TEST_F(RecordTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
@@ -329,7 +319,7 @@ TEST_F(RecordTest, StatesThatContradictThemselvesAreRefusedByName) {
   EXPECT_EQ(kind_of([](State& s) { s.tensors[1].info.name = std::string(70'000, 'x'); }), kRefused);
   EXPECT_EQ(kind_of([](State& s) { s.tensors[1].info.name = "\xC3("; }), kRefused);
   EXPECT_EQ(kind_of([](State& s) { s.tensors[1].info.shape.assign(300, 1); }), kRefused);
-  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  EXPECT_TRUE(files().empty());
 }
 
 TEST_F(RecordTest, ManySmallTensorsShareThePool) {
