@@ -55,11 +55,18 @@ add_library(bitsnap_internal_options INTERFACE)
 target_link_libraries(bitsnap_internal_options INTERFACE bitsnap_options)
 target_include_directories(bitsnap_internal_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 
+# For tests. Compiling GoogleTest's macros takes most of the time of a build, and little of it is worth optimising.
+add_library(bitsnap_test_options INTERFACE)
+separate_arguments(test_flags UNIX_COMMAND "${BITSNAP_TEST_FLAGS}")
+target_compile_options(bitsnap_test_options INTERFACE ${test_flags})
+
+# For what fuzzing is to see the branches of.
+add_library(bitsnap_fuzz_options INTERFACE)
 if(BITSNAP_FUZZ)
+  target_compile_options(bitsnap_fuzz_options INTERFACE -fsanitize=fuzzer-no-link)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "BITSNAP_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 if(BITSNAP_SANITIZE)
   add_compile_options(-fsanitize=${BITSNAP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -56,7 +56,6 @@ class StreamPlanner {
   [[nodiscard]] std::string reason() const;
 
  private:
-  Policy policy_;
   DType dtype_;
   bool detects_trivial_ = false;
   std::vector<Candidate> candidates_;
