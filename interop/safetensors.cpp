@@ -28,7 +28,7 @@ constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'
 template <typename Body>
 std::invoke_result_t<Body> guarded(const std::string& file, Body&& body) {
   auto result = no_throw("safetensors", std::forward<Body>(body));
-  if (!result) return tl::unexpected(std::move(result).error().within(file));
+  if (!result) return tl::unexpected(name_file(std::move(result).error(), file));
   return result;
 }
 

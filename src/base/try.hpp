@@ -2,6 +2,8 @@
 // `BITSNAP_ASSIGN(auto x, expr)` for a Result with a value. The expression is evaluated once.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <bitsnap/error.hpp>
@@ -31,6 +33,13 @@ namespace bitsnap {
 // `return fail(ErrorKind::corrupt, "...")` from any function that returns a Result.
 [[nodiscard]] inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
   return tl::unexpected<Error>(Error(kind, std::move(message)));
+}
+
+// The error with the file's name before its message, unless the message has it already, as those of the operating
+// system do.
+[[nodiscard]] inline Error name_file(Error error, std::string_view path) {
+  if (error.message().find(path) != std::string::npos) return error;
+  return std::move(error).within(path);
 }
 
 }  // namespace bitsnap

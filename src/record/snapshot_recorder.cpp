@@ -212,7 +212,7 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     return summary;
   };
   auto result = no_throw("saving", save);
-  if (!result) return tl::unexpected(std::move(result).error().within(path));
+  if (!result) return tl::unexpected(name_file(std::move(result).error(), path));
   return result;
 }
 
