@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from records import ROLES, raw_bytes_by_role
 
 STORAGES = ("bitsnap", "torch")
+Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
 
 
 class CheckpointFolder(ABC):
@@ -49,7 +50,7 @@ class CheckpointFolder(ABC):
 class BitsnapFolder(CheckpointFolder):
     suffix = ".bsnap"
 
-    def __init__(self, folder: Path, policy: str = "lossless") -> None:
+    def __init__(self, folder: Path, policy: Policy = "lossless") -> None:
         super().__init__(folder)
         self._policy = policy
 
@@ -101,5 +102,5 @@ class TorchFolder(CheckpointFolder):
         return sizes
 
 
-def open_folder(storage: str, folder: Path, policy: str = "lossless") -> CheckpointFolder:
+def open_folder(storage: str, folder: Path, policy: Policy = "lossless") -> CheckpointFolder:
     return TorchFolder(folder) if storage == "torch" else BitsnapFolder(folder, policy)

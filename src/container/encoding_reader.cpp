@@ -86,8 +86,8 @@ class EncodingSink final : public JsonSink {
     return {};
   }
 
-  template <std::size_t N>
-  void take_key(JsonToken& token, const std::string_view (&known)[N]) {
+  template <std::size_t kCount>
+  void take_key(JsonToken& token, const std::string_view (&known)[kCount]) {
     key_ = std::move(token.text);
     skips_value_ = std::find(std::begin(known), std::end(known), key_) == std::end(known);
   }

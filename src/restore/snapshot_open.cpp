@@ -175,7 +175,7 @@ Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) co
     Place at{impl_.get(), nullptr};
     for (std::uint32_t step = 0; step <= impl_->limits.chain_depth; ++step) {
       const container::ChunkEntry& entry = at.impl->entry(stream, chunk);
-      const ChunkHolder here{at.base, stream, chunk * kChunkElements, entry.depth, own_depth};
+      ChunkHolder here{at.base, stream, chunk * kChunkElements, entry.depth, own_depth};
       if (entry.codec != static_cast<std::uint16_t>(codec::CodecId::same) || entry.inputs[0] == container::kNoInput) {
         return here;
       }
