@@ -110,9 +110,6 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
       return tl::unexpected(std::move(base).error());
     }
     report.base = *base;
-    if (auto checked = check_not_needed(report.output, **base); !checked) {
-      return tl::unexpected(std::move(checked).error());
-    }
   }
   auto input_bytes = file_size(options.input);
   if (!input_bytes) {

@@ -1,7 +1,6 @@
 // Names of output files.
 #include "cli/file_paths.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -50,20 +49,6 @@ Result<void> check_output(const std::string& output, const std::vector<std::stri
   if (!overwrite) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: exists already; -f overwrites it, -o names another output", output));
-  }
-  return {};
-}
-
-Result<void> check_not_needed(const std::string& output, const Snapshot& base) {
-  const auto id = peek_snapshot_id(output);
-  if (!id) {
-    return {};  // nothing there, or nothing that could be a base
-  }
-  const auto bases = base.bases();
-  if (*id == base.id() ||
-      std::any_of(bases.begin(), bases.end(), [&](const BaseReference& reference) { return reference.id == *id; })) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: the base {} needs it, so it cannot be overwritten", output, base.name()));
   }
   return {};
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <bitsnap/error.hpp>
-#include <bitsnap/snapshot.hpp>
 
 namespace bitsnap::cli {
 
@@ -26,8 +25,5 @@ namespace bitsnap::cli {
 // Held before anything is written: an existing output needs `overwrite`, and must be none of the files in `inputs`.
 [[nodiscard]] Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs,
                                         bool overwrite);
-
-// An output that is to be replaced must not be a snapshot that `base`, which is going to be depended on, needs itself.
-[[nodiscard]] Result<void> check_not_needed(const std::string& output, const Snapshot& base);
 
 }  // namespace bitsnap::cli

@@ -1,6 +1,7 @@
 // safetensors files as states, and snapshots as safetensors files.
 #include <bitsnap/safetensors.hpp>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <type_traits>
@@ -73,8 +74,25 @@ Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
   return state;
 }
 
+// The header that a snapshot keeps must describe its tensors, or the file would give them other names or places.
+Result<void> check_header(const Snapshot& snapshot, const std::string& header) {
+  const std::span<const TensorInfo> tensors = snapshot.tensors();
+  std::uint64_t data_bytes = 0;
+  for (const TensorInfo& info : tensors) data_bytes += info.size_bytes;
+  BITSNAP_ASSIGN(const interop::SafetensorsHeader parsed,
+                 interop::parse_safetensors_header(header, data_bytes, DecodeLimits()));
+  const bool agree = std::ranges::equal(parsed.tensors, tensors, [](const TensorInfo& a, const TensorInfo& b) {
+    return a.name == b.name && a.dtype_name == b.dtype_name && a.shape == b.shape && a.size_bytes == b.size_bytes;
+  });
+  if (!agree) return fail(ErrorKind::corrupt, "its safetensors header does not describe its tensors");
+  return {};
+}
+
 Result<std::string> header_of(const Snapshot& snapshot) {
-  if (snapshot.safetensors_header()) return *snapshot.safetensors_header();
+  if (snapshot.safetensors_header()) {
+    BITSNAP_TRY(check_header(snapshot, *snapshot.safetensors_header()));
+    return *snapshot.safetensors_header();
+  }
   interop::SafetensorsHeader header;
   header.tensors.assign(snapshot.tensors().begin(), snapshot.tensors().end());
   header.metadata = snapshot.metadata();
@@ -111,6 +129,9 @@ Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapsho
 Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path, bool overwrite,
                                          const RunOptions& options) {
   return guarded(path, [&]() -> Result<ExportSummary> {
+    if (overwrite) {
+      BITSNAP_TRY(snapshot.check_not_needed(path));
+    }
     BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, overwrite));
     const auto sink = [&file](std::span<const std::byte> piece) { return file.file().append(piece); };
     BITSNAP_ASSIGN(const ExportSummary summary, stream_file(snapshot, sink, options));

@@ -12,11 +12,15 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
+#include "container/json_text.hpp"
 
 namespace bitsnap::interop {
 namespace {
 
 using Json = nlohmann::json;
+
+// The one key of a header that is no tensor's name.
+constexpr std::string_view kMetadataKey = "__metadata__";
 
 struct Entry {
   std::string name;
@@ -56,10 +60,11 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool key(string_t& key) override {
     if (place_ == Place::top) {
       if (!names_.insert(key).second) return stop("the name stands twice", key);
-      in_metadata_ = key == "__metadata__";
+      in_metadata_ = key == kMetadataKey;
       if (!in_metadata_) {
         if (entries.size() >= limits_.tensors) return stop(fmt::format("more than {} tensors", limits_.tensors));
-        if (key.size() > limits_.name_bytes) return stop(fmt::format("a name of {} bytes", key.size()));
+        if (key.size() > limits_.name_bytes)
+          return stop(fmt::format("a name of {} bytes, at most {} can be stored", key.size(), limits_.name_bytes));
         entries.push_back({key, entries.size(), {}, {}, {}});
       }
       place_ = Place::top_value;
@@ -67,7 +72,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     }
     key_ = key;
     if (place_ == Place::metadata) {
-      if (!metadata_keys_.insert(key).second) return stop(fmt::format("key \"{}\" stands twice", key), "__metadata__");
+      if (!metadata_keys_.insert(key).second) return stop(fmt::format("key \"{}\" stands twice", key), kMetadataKey);
       return true;
     }
     Entry& entry = entries.back();
@@ -97,7 +102,8 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::numbers) return stop_value("a number");
     if (numbers_.size() >= limits_.rank)
-      return stop(fmt::format("more than {} numbers", limits_.rank), entries.back().name);
+      return stop(fmt::format("more than {} dimensions, which is what can be stored", limits_.rank),
+                  entries.back().name);
     numbers_.push_back(value);
     return true;
   }
@@ -128,13 +134,15 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   enum class Place : std::uint8_t { start, top, top_value, tensor, metadata, numbers, done };
 
   bool stop(std::string what, std::string_view tensor = {}) {
-    if (problem.empty()) problem = tensor.empty() ? std::move(what) : fmt::format("tensor \"{}\": {}", tensor, what);
+    if (problem.empty()) {
+      problem = tensor.empty() ? std::move(what) : fmt::format("tensor {}: {}", container::quote_name(tensor), what);
+    }
     return false;
   }
 
   bool stop_value(std::string_view found) {
     if (place_ == Place::start) return stop(fmt::format("{} where the header's object is expected", found));
-    if (in_metadata_) return stop(fmt::format("{} where a string is expected", found), "__metadata__");
+    if (in_metadata_) return stop(fmt::format("{} where a string is expected", found), kMetadataKey);
     return stop(fmt::format("{} where it does not belong (key \"{}\")", found, key_), entries.back().name);
   }
 
@@ -148,7 +156,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 };
 
 tl::unexpected<Error> corrupt(std::string_view tensor, std::string_view what) {
-  return fail(ErrorKind::corrupt, fmt::format("tensor \"{}\": {}", tensor, what));
+  return fail(ErrorKind::corrupt, fmt::format("tensor {}: {}", container::quote_name(tensor), what));
 }
 
 Result<TensorInfo> to_tensor(Entry& entry) {
@@ -165,13 +173,11 @@ Result<TensorInfo> to_tensor(Entry& entry) {
   info.shape = *entry.shape;
   info.size_bytes = (*entry.offsets)[1] - (*entry.offsets)[0];
   info.role = guess_role(info.name, info.dtype);
-  if (info.dtype != DType::opaque) {
-    const auto expected = shape_size_bytes(info.dtype, info.shape);
-    if (!expected) return corrupt(entry.name, expected.error().message());
-    if (*expected != info.size_bytes) {
-      return corrupt(entry.name, fmt::format("dtype {} and shape make {} bytes, data_offsets {}", info.dtype_name,
-                                             *expected, info.size_bytes));
-    }
+  const auto expected = shape_size_bytes(info.dtype, info.shape);
+  if (!expected) return corrupt(entry.name, expected.error().message());
+  if (info.dtype != DType::opaque && *expected != info.size_bytes) {
+    return corrupt(entry.name, fmt::format("dtype {} and shape make {} bytes, data_offsets {}", info.dtype_name,
+                                           *expected, info.size_bytes));
   }
   return info;
 }
@@ -216,13 +222,17 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
 Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (!header.metadata.empty()) {
-    auto& metadata = json["__metadata__"] = nlohmann::ordered_json::object();
+    auto& metadata = json[std::string(kMetadataKey)] = nlohmann::ordered_json::object();
     for (const auto& [key, value] : header.metadata) metadata[key] = value;
   }
   std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::strict);
   text.pop_back();
   std::uint64_t offset = 0;
   for (const TensorInfo& info : header.tensors) {
+    if (info.name == kMetadataKey) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("a tensor called {} cannot be written to a safetensors file", kMetadataKey));
+    }
     // Written piece by piece: an object of 100,000 keys would be searched from its start for each of them.
     const nlohmann::ordered_json entry = {
         {"dtype", info.dtype_name}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.size_bytes}}};

@@ -81,7 +81,7 @@ TEST_F(SafetensorsTest, BrokenFilesAreRefusedByNameAndKind) {
   expect_corrupt("null", "", "null");
   expect_corrupt("{} x", "", "JSON");
   expect_corrupt(R"({"a":1})", "", "a number");
-  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8]}})", eight, "\"a\"");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[8]}})", eight, "'a'");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"x":1}})", eight, "unknown key");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"shape":[8],"data_offsets":[0,8]}})", eight, "twice");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,8]}})", eight, "make 7 bytes");
@@ -112,6 +112,25 @@ TEST_F(SafetensorsTest, BrokenFilesAreRefusedByNameAndKind) {
     return text;
   }();
   EXPECT_EQ(refusal(deep_object, "").kind(), ErrorKind::corrupt);
+}
+
+TEST_F(SafetensorsTest, AHeaderThatContradictsTheTensorsMakesNoFile) {
+  write("in.safetensors",
+        R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+        "AAAABBBB");
+  State state = open_safetensors(path("in.safetensors")).value();
+  std::swap(state.tensors[0], state.tensors[1]);
+  ASSERT_TRUE(save_snapshot(path("x.bsnap"), state).has_value());
+  const auto snapshot = Snapshot::open(path("x.bsnap")).value();
+  EXPECT_EQ(export_safetensors(*snapshot, path("out.safetensors"), false).error().kind(), ErrorKind::corrupt);
+  EXPECT_EQ(os::real_file_system().stat(path("out.safetensors")).value().exists, false);
+}
+
+TEST_F(SafetensorsTest, ASnapshotDoesNotExportOverItself) {
+  const State nothing;
+  ASSERT_TRUE(save_snapshot(path("x.bsnap"), nothing).has_value());
+  const auto snapshot = Snapshot::open(path("x.bsnap")).value();
+  EXPECT_EQ(export_safetensors(*snapshot, path("x.bsnap"), true).error().kind(), ErrorKind::invalid_argument);
 }
 
 TEST_F(SafetensorsTest, EveryTruncationIsAnError) {

@@ -7,7 +7,7 @@
 namespace bitsnap {
 
 struct DecodeLimits {
-  std::uint64_t index_bytes = std::uint64_t{1} << 30;   // the index of one file, as stored and unpacked
+  std::uint64_t index_bytes = std::uint64_t{1} << 28;   // the index of one file, as stored and unpacked
   std::uint64_t tensors = std::uint64_t{1} << 22;       // entries in a tensor directory
   std::uint64_t tensor_bytes = std::uint64_t{1} << 44;  // one tensor, decoded
   std::uint64_t name_bytes = std::uint64_t{1} << 16;    // one tensor name

@@ -170,6 +170,10 @@ class Snapshot final : public Base {
   // on) against its decoded hash. An error only where verification itself could not go on.
   [[nodiscard]] Result<std::vector<Damage>> verify(bool decode = true, const RunOptions& options = {}) const;
 
+  // To be asked before a file is replaced: invalid_argument if the file at `path` is this one, or one that this
+  // snapshot depends on, over any number of steps. Opens all of those, and fails if one is not found.
+  [[nodiscard]] Result<void> check_not_needed(const std::string& path) const;
+
   struct Impl;
   explicit Snapshot(std::unique_ptr<Impl> impl) noexcept;
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorInfo
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +70,8 @@ def _check_tensor(tensor: Tensor, where: str) -> str:
         raise _refuse(where, "a meta tensor, which has no data", "materialize it first")
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and kind is not torch.nn.Parameter:
         raise _refuse(where, f"a {kind.__module__}.{kind.__qualname__}", "pass the plain tensors it is made of")
+    if tensor.is_nested:
+        raise _refuse(where, "a nested tensor", "store its parts, as unbind() gives them")
     if tensor.is_quantized:
         raise _refuse(where, f"a quantized tensor ({tensor.dtype})", "store int_repr(), scales and zero points")
     if tensor.layout != torch.strided:
@@ -112,6 +114,8 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
     size_bytes = tensor.numel() * tensor.element_size()
     if size_bytes == 0:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
+    # The memory itself is kept alive: a parameter may be given other memory while its values are being read.
+    owner = tensor.untyped_storage()
 
     def make() -> tuple[object, int]:
         on_cpu = _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous().cpu()
@@ -121,7 +125,7 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
     identity = ("torch", tensor.data_ptr(), str(tensor.device), name, shape, tensor.stride(), flags)
     memory = _memory(tensor)
     data: Data = make if memory is None else memory
-    return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, tensor)
+    return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, owner)
 
 
 # --- numpy
@@ -197,6 +201,10 @@ def _new(
         tensor = torch.empty(
             _dtypes.tensor_shape(dtype, shape, where), dtype=_dtypes.torch_dtype(dtype, where), device="cpu"
         )
+        if type(tensor) is not torch.Tensor or (size_bytes > 0 and tensor.data_ptr() == 0):
+            raise UnsupportedError(
+                f"{where} cannot be loaded: torch makes tensors without memory here (a fake or meta mode)"
+            )
         return tensor, Place(tensor.data_ptr(), size_bytes, tensor)
     array = np.empty(shape, _dtypes.numpy_dtype(dtype, where))
     return array, Place(_array_address(array), size_bytes, array)
@@ -229,8 +237,10 @@ def target_of(value: Any, info: TensorInfo, where: str) -> Target:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         raise InvalidArgumentError(f"{where} is an array that is not writeable")
     if isinstance(source.data, int):
-        return Target(value, Place(source.data, source.size_bytes, value), None, source.identity)
-    strided = source.data if isinstance(source.data, tuple) and not _may_overlap(source.data) else None
+        return Target(value, Place(source.data, source.size_bytes, source.owner), None, source.identity)
+    if isinstance(source.data, tuple) and _may_overlap(source.data):
+        raise InvalidArgumentError(f"{where} cannot be filled in place: several of its elements may be the same memory")
+    strided = source.data if isinstance(source.data, tuple) else None
     return Target(value, None, strided, source.identity)
 
 

@@ -85,7 +85,7 @@ def place_of(path: tuple[object, ...], root: str) -> str:
     return text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}..."
 
 
-def _check_text(text: str, where: str) -> str:
+def check_text(text: str, where: str) -> str:
     if not text.isascii():
         try:
             text.encode()
@@ -126,7 +126,7 @@ class _Flattener:
         if kind in _PLAIN:
             return value
         if kind is str:
-            return _check_text(value, place_of(path, "state"))
+            return check_text(value, place_of(path, "state"))
         if kind is list or kind is tuple or kind in _DICTS:
             return self._container(value, path)
         return self._leaf(value, path)
@@ -150,7 +150,7 @@ class _Flattener:
         if kind in _KEY_TYPES:
             return key
         if kind is str:
-            return _check_text(key, f"a key of {place_of(path, 'state')}")
+            return check_text(key, f"a key of {place_of(path, 'state')}")
         if kind is tuple:
             return tuple(self._key(part, path) for part in key)
         raise InvalidArgumentError(

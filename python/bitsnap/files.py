@@ -13,7 +13,7 @@ from bitsnap._arrays import AnyTensor, is_tensor, source_of
 from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_path
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
-from bitsnap._tree import Entries
+from bitsnap._tree import Entries, check_text
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.snapshot import Snapshot, find_tensor, native_base, native_snapshot
 
@@ -22,6 +22,8 @@ def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgumentError(f"metadata maps str to str, but has {key!r}: {value!r}")
+        check_text(key, f"the metadata key {key!r}")
+        check_text(value, f"metadata[{key!r}]")
     return list((metadata or {}).items())
 
 
@@ -75,6 +77,7 @@ def save_file(
     for name, tensor in tensors.items():
         if not isinstance(name, str):
             raise InvalidArgumentError(f"tensors have names that are str, not {name!r}")
+        check_text(name, f"the name {name!r}")
         if not is_tensor(tensor) and not _is_array(tensor):
             raise InvalidArgumentError(
                 f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor or array; "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bitsnap import _bitsnap
 from bitsnap._options import Bases, PathLike, Policy, Progress, native_bases, native_path, same_file
-from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError, class_of_kind
+from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
 
 # Damage beyond this many places is counted, not listed.
 _LISTED_DAMAGE = 20
@@ -73,7 +73,7 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> _bitsnap.Sn
 def native_base(
     base: PathLike | Snapshot | None, bases: Bases, path: PathLike, overwrite: bool
 ) -> _bitsnap.Snapshot | None:
-    """The base to code a file at `path` against, which must not be replaced by that file, nor what it depends on."""
+    """The base to code a file at `path` against. That its bases are not replaced is seen to where files are written."""
     if base is None:
         return None
     base_path = base.path if isinstance(base, Snapshot) else base
@@ -82,21 +82,7 @@ def native_base(
             f"{os.fspath(path)!r} is its own base: what it is coded against would be replaced by it; "
             "save to another file, or without a base"
         )
-    native = native_snapshot(base, bases)
-    needed = {identity for identity, _ in native.bases}
-    if overwrite and needed and _id_of(path) in needed:
-        raise InvalidArgumentError(
-            f"{os.fspath(path)!r} is what the base {os.fspath(base_path)!r} is coded against, and would be replaced; "
-            "save to another file, or without a base"
-        )
-    return native
-
-
-def _id_of(path: PathLike) -> str | None:
-    try:
-        return snapshot_id(path)
-    except BitsnapError:
-        return None
+    return native_snapshot(base, bases)
 
 
 def snapshot_id(path: PathLike) -> str:
@@ -235,6 +221,8 @@ def compress(
 
     The arguments are those of save_file(). Memory is bounded by the number of threads, whatever the size of the file.
     """
+    if overwrite and same_file(source, path):
+        raise InvalidArgumentError(f"{os.fspath(path)!r} is the source itself; compress to another file")
     return _bitsnap.compress(
         native_path(source),
         native_path(path),

@@ -190,17 +190,24 @@ def _select(tree: Any, keys: str | Iterable[str] | Callable[[str], bool]) -> Any
             raise NotFoundError("keys: the function selects nothing of the snapshot")
         return selected
     names = [keys] if isinstance(keys, str) else list(keys)
-    missed = [name for name in names if prune(tree, _below([name])) is ...]
-    if missed:
-        raise NotFoundError(f"keys: the snapshot holds nothing under {', '.join(map(repr, missed))}")
-    selected = prune(tree, _below(names))
+    missed = dict.fromkeys(names)
+    wanted = set(names)
+
+    def is_below(path: str) -> bool:
+        end = len(path)
+        while end >= 0:
+            if path[:end] in wanted:
+                missed.pop(path[:end], None)
+                return True
+            end = path.rfind(".", 0, end)
+        return False
+
+    selected = prune(tree, is_below)
+    # A name below another one that is wanted too was not asked for by itself.
+    missed_alone = [name for name in missed if prune(tree, lambda path, name=name: path == name) is ...]
+    if missed_alone:
+        raise NotFoundError(f"keys: the snapshot holds nothing under {', '.join(map(repr, missed_alone))}")
     return {} if selected is ... else selected
-
-
-def _below(names: list[str]) -> Callable[[str], bool]:
-    whole = set(names)
-    prefixes = tuple(f"{name}." for name in names)
-    return lambda path: path in whole or path.startswith(prefixes)
 
 
 class _Filler:

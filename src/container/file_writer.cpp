@@ -41,6 +41,11 @@ Result<void> FileWriter::finish(Index& index) {
     footer.index_bytes = serialized.bytes.size();
     footer.index_hash = hash64(serialized.bytes);
     footer.id = serialized.id;
+    // What this version could not read again must not replace anything: a state beyond the limits, a tree that names a
+    // tensor that is not there.
+    if (auto readable = parse_index(serialized.bytes, footer, DecodeLimits()); !readable) {
+      return fail(ErrorKind::invalid_argument, "the state cannot be stored: " + readable.error().message());
+    }
     BITSNAP_TRY(file_.append(serialized.bytes));
     BITSNAP_TRY(file_.append(serialize_footer(footer)));
     offset_ += serialized.bytes.size() + kFooterBytes;

@@ -24,13 +24,7 @@ ErrorKind errno_kind(int error) noexcept {
     case ELOOP:
     case EXDEV: return ErrorKind::invalid_argument;
 
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    case ENOMEM:
-    case EMFILE:
-    case ENFILE:
-    case EMLINK: return ErrorKind::resource_exhausted;
+    case ENOMEM: return ErrorKind::resource_exhausted;
 
     case EBUSY:
     case ETXTBSY:

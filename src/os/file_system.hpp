@@ -3,7 +3,7 @@
 //
 // Paths are bytes as the system takes them; relative ones start at the working directory. An error names the operation,
 // the path and the system's reason. Its kind: not_found (no such file or directory), invalid_argument (already exists,
-// is or is not a directory, no usable name), resource_exhausted (no space left, quota, no memory or descriptors),
+// is or is not a directory, no usable name), resource_exhausted (no memory), io (no space left, quota, descriptors),
 // busy, io (everything else). A FileSystem may be used by several threads at once and outlives the files it opened.
 #pragma once
 

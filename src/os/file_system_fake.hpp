@@ -30,7 +30,7 @@ class FakeFileSystem final : public FileSystem {
   void refuse_directory_sync();
 
   // From now on the files of this file system hold at most so many bytes together; an append that would pass it writes
-  // what fits, then fails with resource_exhausted.
+  // what fits, then fails with io.
   void limit_space(std::uint64_t size_bytes);
 
   // Every file (not directory) that programs see, as an absolute path, in byte order.

@@ -34,9 +34,10 @@ TEST(ErrnoError, SaysWhoseFaultItIs) {
   EXPECT_EQ(errno_kind(ENOENT), ErrorKind::not_found);
   EXPECT_EQ(errno_kind(EEXIST), ErrorKind::invalid_argument);
   EXPECT_EQ(errno_kind(EISDIR), ErrorKind::invalid_argument);
-  EXPECT_EQ(errno_kind(ENOSPC), ErrorKind::resource_exhausted);
-  EXPECT_EQ(errno_kind(EDQUOT), ErrorKind::resource_exhausted);
-  EXPECT_EQ(errno_kind(EMFILE), ErrorKind::resource_exhausted);
+  EXPECT_EQ(errno_kind(ENOSPC), ErrorKind::io);
+  EXPECT_EQ(errno_kind(EDQUOT), ErrorKind::io);
+  EXPECT_EQ(errno_kind(EMFILE), ErrorKind::io);
+  EXPECT_EQ(errno_kind(ENOMEM), ErrorKind::resource_exhausted);
   EXPECT_EQ(errno_kind(EACCES), ErrorKind::io);
   EXPECT_EQ(errno_kind(EROFS), ErrorKind::io);
   EXPECT_EQ(errno_kind(EIO), ErrorKind::io);
@@ -76,7 +77,7 @@ TEST(PosixFileSystem, KeepsFailingAfterAFailedWriteThoughTheCauseIsGone) {
     const FileSizeLimit limit(1 << 18);
     const auto failed = (*file)->append(bytes);
     ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().kind(), ErrorKind::resource_exhausted);
+    EXPECT_EQ(failed.error().kind(), ErrorKind::io);
     message = failed.error().message();
     EXPECT_THAT(message, HasSubstr(directory / "f"));
   }
@@ -96,7 +97,7 @@ TEST(PosixFileSystem, ReportsTheFailureOfABufferedWriteAtSyncAndAtClose) {
     const FileSizeLimit limit(500);
     const auto failed = syncs ? (*file)->sync() : (*file)->close();
     ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().kind(), ErrorKind::resource_exhausted);
+    EXPECT_EQ(failed.error().kind(), ErrorKind::io);
     EXPECT_FALSE((*file)->close());
     EXPECT_FALSE((*file)->append(bytes));
   }
@@ -109,7 +110,7 @@ TEST(ErrnoError, SaysThatADeviceIsFullAsTheSystemReportsIt) {
   EXPECT_EQ(::write(fd, "x", 1), -1);
   const Error error = errno_error(errno, "write", "/dev/full");
   ::close(fd);
-  EXPECT_EQ(error.kind(), ErrorKind::resource_exhausted);
+  EXPECT_EQ(error.kind(), ErrorKind::io);
   EXPECT_THAT(error.message(), HasSubstr("no space left"));
 }
 

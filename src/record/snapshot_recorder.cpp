@@ -18,7 +18,7 @@
 #include "codec/registry.hpp"
 #include "container/file_writer.hpp"
 #include "container/index.hpp"
-#include "exec/cancel_token.hpp"
+#include "container/json_text.hpp"
 #include "os/atomic_file.hpp"
 #include "record/chunk_encoder.hpp"
 #include "record/state_layout.hpp"
@@ -78,7 +78,6 @@ class Recording {
     BITSNAP_TRY(writer_.begin());
     const std::size_t chunks = static_cast<std::size_t>(index_.streams.first_chunk.back());
     index_.chunks.resize(chunks);
-    exec::CancelToken cancel;
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
       const std::size_t stream = stream_of(item);
       auto result = encoders[slot].encode(jobs_[stream], item - index_.streams.first_chunk[stream]);
@@ -87,7 +86,7 @@ class Recording {
       return {};
     };
     const auto commit = [&](std::size_t item, std::size_t slot) { return commit_chunk(item, encoded[slot]); };
-    BITSNAP_TRY(executor.run_ordered(chunks, slots, work, commit, &cancel));
+    BITSNAP_TRY(executor.run_ordered(chunks, slots, work, commit));
 
     for (std::size_t i = 0; i < jobs_.size(); ++i) index_.encoding.streams[i].reason = planners_[i].reason();
     BITSNAP_TRY(writer_.finish(index_));
@@ -116,7 +115,8 @@ class Recording {
 
   [[nodiscard]] std::string describe(std::size_t stream) const {
     const auto& tensor = index_.streams.streams[stream].tensor;
-    return tensor ? fmt::format("tensor \"{}\"", index_.content.tensors[*tensor].name) : "the pool of small tensors";
+    return tensor ? fmt::format("tensor {}", container::quote_name(index_.content.tensors[*tensor].name))
+                  : "the pool of small tensors";
   }
 
   Result<void> commit_chunk(std::size_t item, EncodedChunk& chunk) {
@@ -157,7 +157,7 @@ class Recording {
     return {};
   }
 
-  // Index into the stream's inputs. The last place is kept for the base itself.
+  // Index into the stream's inputs. The last place there, and in the table of bases, is kept for the base itself.
   std::optional<std::uint8_t> input_number(std::size_t stream, const Base& base, std::size_t base_stream,
                                            std::uint64_t element) {
     auto& inputs = index_.encoding.streams[stream].inputs;
@@ -166,8 +166,9 @@ class Recording {
       if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
     }
     const bool is_own_base = &base == jobs_[stream].base->base.get() && element == 0;
-    const std::size_t room = container::kNoInput - (is_own_base ? 0U : 1U);
-    if (inputs.size() >= room) return std::nullopt;
+    const std::size_t kept = is_own_base ? 0 : 1;
+    if (inputs.size() + kept >= container::kNoInput) return std::nullopt;
+    if (!base_numbers_.contains(base.id()) && base_numbers_.size() + kept >= DecodeLimits().bases) return std::nullopt;
     inputs.push_back({base_number(base), base_stream, element});
     return static_cast<std::uint8_t>(inputs.size() - 1);
   }
@@ -205,6 +206,9 @@ namespace bitsnap {
 
 Result<SaveSummary> save_snapshot(const std::string& path, const State& state, const SaveOptions& options) {
   const auto save = [&]() -> Result<SaveSummary> {
+    if (const auto* base = dynamic_cast<const Snapshot*>(options.base.get()); base != nullptr && options.overwrite) {
+      BITSNAP_TRY(base->check_not_needed(path));
+    }
     BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, options.overwrite));
     const auto executor = exec::make_executor(options.threads);
     BITSNAP_ASSIGN(const SaveSummary summary, record::record_snapshot(state, options, file.file(), *executor));

@@ -51,8 +51,8 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{} bytes, at most {} can be stored", info.size_bytes, limits.tensor_bytes));
   }
+  BITSNAP_ASSIGN(const std::uint64_t expected, shape_size_bytes(info.dtype, info.shape));
   if (info.dtype != DType::opaque) {
-    BITSNAP_ASSIGN(const std::uint64_t expected, shape_size_bytes(info.dtype, info.shape));
     if (info.size_bytes != expected) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("dtype and shape make {} bytes, the tensor claims {}", expected, info.size_bytes));
@@ -93,10 +93,12 @@ Result<container::Content> lay_out(const State& state) {
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const TensorInfo& info = state.tensors[i].info;
     if (auto checked = check_tensor(state.tensors[i], state, i); !checked) {
-      return tl::unexpected(std::move(checked).error().within(fmt::format("tensor \"{}\"", info.name)));
+      return tl::unexpected(
+          std::move(checked).error().within(fmt::format("tensor {}", container::quote_name(info.name))));
     }
     if (!names.emplace(info.name, i).second) {
-      return fail(ErrorKind::invalid_argument, fmt::format("tensor \"{}\": the name stands twice", info.name));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tensor {}: the name stands twice", container::quote_name(info.name)));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -138,10 +140,12 @@ Result<void> StreamReader::read_tensor(std::size_t tensor, std::uint64_t offset,
     return {};
   }
   auto result = source.read(offset, out);
-  if (!result) {
-    return tl::unexpected(std::move(result).error().within(fmt::format("tensor \"{}\"", source.info.name)));
+  // The stream is named by whoever asked for it; a tensor in the pool only here.
+  if (!result && content_.pool_offsets[tensor]) {
+    return tl::unexpected(
+        std::move(result).error().within(fmt::format("tensor {}", container::quote_name(source.info.name))));
   }
-  return {};
+  return result;
 }
 
 }  // namespace bitsnap::record

@@ -42,16 +42,19 @@ struct DirectoryBases::Search {
 DirectoryBases::DirectoryBases(os::FileSystem& file_system, const std::vector<std::string>& paths,
                                const std::string& folder, const DecodeLimits& limits)
     : file_system_(file_system), limits_(limits) {
-  const auto add = [this](const std::string& path) {
+  const auto add = [this](const std::string& path, bool is_named_by_caller) {
     const bool is_new = std::none_of(places_.begin(), places_.end(), [&](const Place& p) { return p.path == path; });
-    if (is_new) places_.emplace_back().path = path;
+    if (!is_new) return;
+    Place& place = places_.emplace_back();
+    place.path = path;
+    place.is_named_by_caller = is_named_by_caller;
   };
-  for (const std::string& path : paths) add(path);
+  for (const std::string& path : paths) add(path, true);
   for (const std::string& path : paths) {
     const Result<os::FileInfo> info = file_system_.stat(path);
-    if (info && info->exists && !info->is_directory) add(os::parent_directory(path));
+    if (info && info->exists && !info->is_directory) add(os::parent_directory(path), false);
   }
-  add(folder);
+  add(folder, false);
 }
 
 DirectoryBases::~DirectoryBases() = default;
@@ -73,36 +76,53 @@ Result<std::shared_ptr<const Base>> DirectoryBases::find_for(const BaseReference
 Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, const container::Footer* asker) const {
   const std::lock_guard lock(mutex_);
   const bool is_own_content = asker != nullptr && asker->id == wanted.id;
-  const std::pair key(wanted.id, is_own_content ? asker->index_hash : 0);
+  const Wanted key{wanted.id, wanted.name, is_own_content ? asker->index_hash : 0};
   if (const auto known = found_.find(key); known != found_.end()) return known->second;
 
-  // A file of the name that was written down is the one. Otherwise several may hold the content, and one of them may
-  // itself depend on the asker: the base that was written against is no deeper than any that came after it, so the
-  // least deep one is taken.
+  // Places that the caller named come first, then the file of the name that was written down, then any. Several files
+  // may hold the content, and one of them may itself depend on the asker: the base that was written against is no
+  // deeper than any that came after it, so of several the least deep one is taken.
   Search search{wanted, asker, nullptr, 0, std::nullopt, std::nullopt};
   const std::string_view name = os::file_name(wanted.name);
-  for (const bool by_name : {true, false}) {
-    if (search.found != nullptr || (by_name && name.empty())) continue;
+  const auto try_places = [&](bool named_by_caller, bool of_that_name) {
     for (Place& place : places_) {
+      if (place.is_named_by_caller != named_by_caller) continue;
       list(place);
+      if (of_that_name) add_unlisted(place, name);
       for (Candidate& candidate : place.candidates) {
-        if ((os::file_name(candidate.path) == name) == by_name) try_candidate(candidate, search);
+        if (!of_that_name || os::file_name(candidate.path) == name) try_candidate(candidate, search);
       }
     }
-  }
+  };
+  try_places(true, false);
+  if (search.found == nullptr || search.found_depth > 0) try_places(false, true);
+  if (search.found == nullptr) try_places(false, false);
   Result<const Snapshot*> result = search.found;
   if (search.found == nullptr) {
     result = tl::unexpected(search.unreadable ? std::move(*search.unreadable) : not_found(search));
   }
-  found_.emplace(key, result);
+  // What the system refused now it may grant later.
+  const bool may_pass =
+      !result && (result.error().kind() == ErrorKind::io || result.error().kind() == ErrorKind::resource_exhausted);
+  if (!may_pass) found_.emplace(key, result);
   return result;
 }
 
 void DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
-  if (!candidate.is_peeked) {
-    candidate.is_peeked = true;
-    if (Result<std::unique_ptr<os::RandomAccessFile>> file = file_system_.open(candidate.path)) {
-      if (const Result<container::Footer> footer = container::read_footer(**file)) candidate.footer = *footer;
+  if (!candidate.footer && !candidate.is_no_snapshot) {
+    Result<std::unique_ptr<os::RandomAccessFile>> file = file_system_.open(candidate.path);
+    Result<container::Footer> footer = file ? container::read_footer(**file) : tl::unexpected(std::move(file).error());
+    if (footer) {
+      candidate.footer = *footer;
+    } else {
+      const ErrorKind kind = footer.error().kind();
+      candidate.is_no_snapshot = kind != ErrorKind::io && kind != ErrorKind::resource_exhausted;
+      // Of a file that is meant, or that could be the one but for the system, the reason is worth more than "not
+      // found".
+      const bool is_meant = os::file_name(candidate.path) == os::file_name(search.wanted.name);
+      if (!search.unreadable && (is_meant || !candidate.is_no_snapshot)) {
+        search.unreadable = std::move(footer).error();
+      }
     }
   }
   if (!candidate.footer) return;
@@ -144,6 +164,7 @@ void DirectoryBases::list(Place& place) const {
     place.candidates.emplace_back().path = place.path;
     return;
   }
+  place.is_directory = true;
   const Result<std::vector<std::string>> names = file_system_.list_directory(place.path);
   if (!names) {
     place.problem = names.error().message();
@@ -151,6 +172,16 @@ void DirectoryBases::list(Place& place) const {
   }
   for (const std::string& name : *names) {
     if (name.ends_with(kSuffix)) place.candidates.emplace_back().path = os::join_path(place.path, name);
+  }
+}
+
+void DirectoryBases::add_unlisted(Place& place, std::string_view name) const {
+  if (name.empty() || name.ends_with(kSuffix) || !place.is_directory) return;
+  const std::string path = os::join_path(place.path, name);
+  const bool is_known =
+      std::any_of(place.candidates.begin(), place.candidates.end(), [&](const Candidate& c) { return c.path == path; });
+  if (const Result<os::FileInfo> info = file_system_.stat(path); !is_known && info && info->is_regular) {
+    place.candidates.emplace_back().path = path;
   }
 }
 
