@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 import bitsnap
@@ -166,7 +167,7 @@ def test_a_file_that_its_base_is_coded_against_is_not_replaced(tmp_path: Path, p
     bitsnap.save(path, state)
     before = path.read_bytes()
     bitsnap.save(tmp_path / "b.bsnap", state, base=path)
-    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a\.bsnap' is what the base .*b\.bsnap' is coded against"):
+    with pytest.raises(bitsnap.InvalidArgumentError, match=r"a\.bsnap: .*b\.bsnap is read from it"):
         bitsnap.save(path, state, base=tmp_path / "b.bsnap")
     assert path.read_bytes() == before
 
@@ -287,3 +288,76 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", script, tmp_path / "a.bsnap"], check=True)
+
+
+def test_a_ring_of_files_never_replaces_what_its_chain_needs(tmp_path: Path) -> None:
+    tensor = torch.randn(30_000)
+    for step in range(4):
+        base = tmp_path / f"{step - 1}.bsnap" if step else None
+        bitsnap.save(tmp_path / f"{step}.bsnap", {"w": tensor}, base=base)
+        tensor = tensor * (1 + 1e-4 * torch.randn(30_000))
+    with pytest.raises(bitsnap.InvalidArgumentError, match="is read from it"):
+        bitsnap.save(tmp_path / "0.bsnap", {"w": tensor}, base=tmp_path / "3.bsnap")
+    for step in range(4):
+        bitsnap.load(tmp_path / f"{step}.bsnap")
+
+
+def test_a_source_is_not_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
+    source, stored = tmp_path / "a.safetensors", tmp_path / "a.bsnap"
+    safetensors.torch.save_file({"w": torch.randn(3000)}, source)
+    with pytest.raises(bitsnap.InvalidArgumentError):
+        bitsnap.compress(source, source)
+    bitsnap.compress(source, stored)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="is read from it"):
+        bitsnap.decompress(stored, stored)
+    assert bitsnap.load_file(stored).keys() == {"w"}
+
+
+def test_a_base_of_any_extension_is_found_by_its_name(tmp_path: Path) -> None:
+    tensor = torch.randn(30_000)
+    bitsnap.save(tmp_path / "a.ckpt", {"w": tensor})
+    bitsnap.save(tmp_path / "b.ckpt", {"w": tensor * 1.0001}, base=tmp_path / "a.ckpt")
+    assert torch.equal(bitsnap.load(tmp_path / "b.ckpt")["w"], tensor * 1.0001)
+
+
+def test_metadata_keeps_nul_and_refuses_lone_surrogates(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsnap"
+    metadata = {"a\0b": "1", "a": "2\0"}
+    bitsnap.save(path, {}, metadata=metadata)
+    assert bitsnap.Snapshot(path).metadata == metadata
+    for broken in ({"\ud800": "1"}, {"a": "\ud800"}):
+        with pytest.raises(bitsnap.InvalidArgumentError, match="metadata"):
+            bitsnap.save(path, {}, metadata=broken)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="name"):
+        bitsnap.save_file({"\ud800": torch.zeros(1)}, path)
+
+
+def test_targets_whose_elements_share_memory_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsnap"
+    bitsnap.save(path, {"a": torch.ones(3), "b": torch.arange(9.0).reshape(3, 3)})
+    first = torch.zeros(3)
+    for target in (torch.zeros(5).as_strided((3, 3), (1, 1)), torch.zeros(3).expand(3, 3)):
+        with pytest.raises(bitsnap.InvalidArgumentError, match="same memory"):
+            bitsnap.load(path, into={"a": first, "b": target})
+        assert not first.any()
+
+
+def test_a_mode_without_memory_is_refused(tmp_path: Path) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    path = tmp_path / "a.bsnap"
+    bitsnap.save(path, {"w": torch.randn(3000)})
+    with FakeTensorMode(), pytest.raises(bitsnap.UnsupportedError, match="memory"):
+        bitsnap.load(path)
+
+
+def test_memory_that_a_parameter_gives_up_stays_until_it_is_read(tmp_path: Path) -> None:
+    parameter = torch.nn.Parameter(torch.randn(3_000_000))
+    before = parameter.detach().clone()
+
+    def swap(_done: int, _total: int) -> bool:
+        parameter.data = torch.zeros(1)
+        return True
+
+    bitsnap.save(tmp_path / "a.bsnap", {"p": parameter}, progress=swap, threads=1)
+    assert torch.equal(bitsnap.load(tmp_path / "a.bsnap")["p"], before)
