@@ -221,7 +221,8 @@ void bind_reading(nb::module_& module) {
       .def_prop_ro("metadata",
                    [](const PySnapshot& self) {
                      nb::dict result;
-                     for (const auto& [key, value] : self.snapshot->metadata()) result[nb::str(key.data(), key.size())] = value;
+                     for (const auto& [key, value] : self.snapshot->metadata())
+                       result[nb::str(key.data(), key.size())] = value;
                      return result;
                    })
       .def_prop_ro("bases",
