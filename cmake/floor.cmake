@@ -108,10 +108,11 @@ function(bitsnap_test name)
     endif()
     math(EXPR index "${shard} - 1")
     add_test(NAME ${entry} COMMAND ${name} --gtest_brief=1)
+    set(environment GTEST_TOTAL_SHARDS=${shards} GTEST_SHARD_INDEX=${index})
+    # Memory that cannot be had is an error like any other, also where AddressSanitizer refuses it.
+    list(APPEND environment ASAN_OPTIONS=allocator_may_return_null=1)
     # Where there are several they take long: they start first.
-    set_tests_properties(
-      ${entry} PROPERTIES TIMEOUT 600 COST ${shards} LABELS "${labels}"
-                          ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+    set_tests_properties(${entry} PROPERTIES TIMEOUT 600 COST ${shards} LABELS "${labels}" ENVIRONMENT "${environment}")
   endforeach()
 endfunction()
 
