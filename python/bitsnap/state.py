@@ -204,7 +204,7 @@ def _select(tree: Any, keys: str | Iterable[str] | Callable[[str], bool]) -> Any
 
     selected = prune(tree, is_below)
     # A name below another one that is wanted too was not asked for by itself.
-    missed_alone = [name for name in missed if prune(tree, lambda path, name=name: path == name) is ...]
+    missed_alone = [name for name in missed if prune(tree, name.__eq__) is ...]
     if missed_alone:
         raise NotFoundError(f"keys: the snapshot holds nothing under {', '.join(map(repr, missed_alone))}")
     return {} if selected is ... else selected
