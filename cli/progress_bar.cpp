@@ -2,6 +2,7 @@
 #include "cli/progress_bar.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 
@@ -21,7 +22,7 @@ constexpr std::size_t kLargestBar = 40;
 constexpr std::size_t kLargestLabel = 40;
 
 std::string format_remaining(double seconds) {
-  const auto whole = static_cast<std::uint64_t>(seconds + 0.5);
+  const auto whole = std::llround(seconds);
   return whole < 60 ? fmt::format("{} s left", whole) : fmt::format("{}:{:02} left", whole / 60, whole % 60);
 }
 
