@@ -14,16 +14,11 @@
 
 #include "base/bytes.hpp"
 #include "plan/planner.hpp"
+#include "record/base_finder.hpp"
 #include "record/state_layout.hpp"
 #include "restore/read_context.hpp"
 
 namespace bitsnap::record {
-
-// The stream of the base that holds the earlier bytes of a stream, element beside element.
-struct BaseStream {
-  std::shared_ptr<const Base> base;
-  std::size_t stream = 0;
-};
 
 // One stream as it is written.
 struct StreamJob {

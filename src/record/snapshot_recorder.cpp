@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "container/index.hpp"
 #include "container/json_text.hpp"
 #include "os/atomic_file.hpp"
+#include "record/base_finder.hpp"
 #include "record/chunk_encoder.hpp"
 #include "record/state_layout.hpp"
 
@@ -29,33 +31,11 @@ namespace {
 // Half of what the format allows, so that references to chunks that may not be built upon always have room.
 constexpr std::uint32_t kMaxBuildDepth = container::kMaxDepth / 2;
 
-// The stream of the base that stands for the same elements: of the tensor of that name, or of the pool, if dtype and
-// size are the same. Contents decide the rest, chunk by chunk.
-std::optional<BaseStream> match_base(const std::shared_ptr<const Base>& base, const StreamInfo& stream,
-                                     const std::vector<TensorInfo>& tensors) {
-  if (base == nullptr) return std::nullopt;
-  const std::span<const StreamInfo> theirs = base->streams();
-  std::optional<std::size_t> match;
-  if (stream.tensor) {
-    const std::optional<std::size_t> tensor = base->find(tensors[*stream.tensor].name);
-    if (!tensor) return std::nullopt;
-    const TensorInfo& info = base->tensors()[*tensor];
-    match = base->stream_of(info.alias_of.value_or(*tensor));
-    if (match && info.dtype_name != tensors[*stream.tensor].dtype_name) return std::nullopt;
-  } else if (!theirs.empty() && !theirs.back().tensor) {
-    match = theirs.size() - 1;
-  }
-  if (!match || theirs[*match].dtype != stream.dtype || theirs[*match].elements != stream.elements) {
-    return std::nullopt;
-  }
-  return BaseStream{base, *match};
-}
-
 // One save: the state of the pipeline between its stages.
 class Recording {
  public:
-  Recording(const State& state, const SaveOptions& options, os::WritableFile& file)
-      : state_(state), options_(options), writer_(file) {}
+  Recording(const State& state, const SaveOptions& options, BaseFinder* bases, os::WritableFile& file)
+      : state_(state), options_(options), bases_(bases), writer_(file) {}
 
   Result<SaveSummary> run(exec::Executor& executor) {
     if (options_.max_depth > kMaxBuildDepth) {
@@ -67,7 +47,7 @@ class Recording {
     index_.safetensors_header = state_.safetensors_header;
     index_.encoding.writer = fmt::format("bitsnap {}", version());
     index_.encoding.policy = policy_name(options_.policy);
-    prepare_streams();
+    BITSNAP_TRY(prepare_streams());
 
     const StreamReader reader(state_, index_.content, index_.streams);
     const std::size_t slots = executor.default_slots();
@@ -94,18 +74,31 @@ class Recording {
   }
 
  private:
-  void prepare_streams() {
+  Result<void> prepare_streams() {
     const auto& streams = index_.streams.streams;
     index_.encoding.streams.resize(streams.size());
     for (std::size_t i = 0; i < streams.size(); ++i) {
       const StreamInfo& stream = streams[i];
-      std::optional<BaseStream> base = match_base(options_.base, stream, index_.content.tensors);
+      BITSNAP_ASSIGN(std::optional<BaseStream> base, find_base(stream));
       const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
       planners_.emplace_back(options_.policy, stream.dtype, role, !stream.tensor, base.has_value());
       if (!planners_.back().wants_base()) base.reset();
+      if (base) unnamed_bases_.insert(base->base->id());
       jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back()});
       total_bytes_ += stream.elements * element_size(stream.dtype);
     }
+    return {};
+  }
+
+  Result<std::optional<BaseStream>> find_base(const StreamInfo& stream) {
+    if (bases_ == nullptr) return std::nullopt;
+    BITSNAP_ASSIGN(std::optional<BaseStream> base, stream.tensor
+                                                       ? bases_->find(index_.content.tensors[*stream.tensor], stream)
+                                                       : bases_->find_pool(stream));
+    // Each base of a stream has to fit into the table of bases, whatever else comes to stand there.
+    const bool is_full = unnamed_bases_.size() >= DecodeLimits().bases;
+    if (base && is_full && !unnamed_bases_.contains(base->base->id())) base.reset();
+    return base;
   }
 
   [[nodiscard]] std::size_t stream_of(std::size_t chunk) const {
@@ -157,7 +150,8 @@ class Recording {
     return {};
   }
 
-  // Index into the stream's inputs. The last place there, and in the table of bases, is kept for the base itself.
+  // Index into the stream's inputs. The last place there is kept for the base itself, and in the table of bases one for
+  // the base of every stream.
   std::optional<std::uint8_t> input_number(std::size_t stream, const Base& base, std::size_t base_stream,
                                            std::uint64_t element) {
     auto& inputs = index_.encoding.streams[stream].inputs;
@@ -165,10 +159,11 @@ class Recording {
       const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
       if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
     }
-    const bool is_own_base = &base == jobs_[stream].base->base.get() && element == 0;
-    const std::size_t kept = is_own_base ? 0 : 1;
-    if (inputs.size() + kept >= container::kNoInput) return std::nullopt;
-    if (!base_numbers_.contains(base.id()) && base_numbers_.size() + kept >= DecodeLimits().bases) return std::nullopt;
+    const BaseStream& own = *jobs_[stream].base;
+    const bool is_own_base = &base == own.base.get() && base_stream == own.stream && element == 0;
+    if (inputs.size() + (is_own_base ? 0 : 1) >= container::kNoInput) return std::nullopt;
+    const bool is_expected = base_numbers_.contains(base.id()) || unnamed_bases_.contains(base.id());
+    if (!is_expected && base_numbers_.size() + unnamed_bases_.size() >= DecodeLimits().bases) return std::nullopt;
     inputs.push_back({base_number(base), base_stream, element});
     return static_cast<std::uint8_t>(inputs.size() - 1);
   }
@@ -178,17 +173,20 @@ class Recording {
         base_numbers_.emplace(base.id(), static_cast<std::uint32_t>(index_.encoding.bases.size()));
     if (is_new) {
       index_.encoding.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
+      unnamed_bases_.erase(base.id());
     }
     return position->second;
   }
 
   const State& state_;
   const SaveOptions& options_;
+  BaseFinder* bases_;
   container::FileWriter writer_;
   container::Index index_;
   std::deque<plan::StreamPlanner> planners_;  // one per stream
   std::vector<StreamJob> jobs_;
   std::map<SnapshotId, std::uint32_t> base_numbers_;
+  std::set<SnapshotId> unnamed_bases_;  // bases of streams that nothing refers to yet
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
 };
@@ -197,7 +195,9 @@ class Recording {
 
 Result<SaveSummary> record_snapshot(const State& state, const SaveOptions& options, os::WritableFile& file,
                                     exec::Executor& executor) {
-  return Recording(state, options, file).run(executor);
+  std::optional<SingleBase> base;
+  if (options.base != nullptr) base.emplace(options.base);
+  return Recording(state, options, base ? &*base : nullptr, file).run(executor);
 }
 
 }  // namespace bitsnap::record
