@@ -81,6 +81,21 @@ class WritableFile {
   [[nodiscard]] virtual const std::string& path() const noexcept = 0;
 };
 
+// Whether a lock on a file may be held by several at once.
+enum class LockKind : std::uint8_t { shared, exclusive };
+
+// A lock on a file, released by the destructor, which any thread may run; and by the death of the process in any way.
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  virtual ~FileLock() = default;
+
+  // False in a child that was forked from the process that took the lock: it inherits none.
+  [[nodiscard]] virtual bool is_held() const noexcept = 0;
+};
+
 class FileSystem {
  public:
   FileSystem() = default;
@@ -117,6 +132,13 @@ class FileSystem {
 
   // Makes the names in a directory safe from a crash of the machine: what was created, renamed or removed in it.
   [[nodiscard]] virtual Result<DirectorySync> sync_directory(const std::string& path) = 0;
+
+  // Locks a file, without waiting; makes it if there is none. busy, and naming the holder where the system knows it, if
+  // a lock is held, in this process or another, that excludes this one; io if the file system has no locks.
+  //
+  // The lock is on the file and not on the name, so nobody may remove or replace a lock file that is in use. A process
+  // must not open() a file that it has locked: closing it would release the lock.
+  [[nodiscard]] virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) = 0;
 };
 
 // The file system of this machine; lives as long as the process.

@@ -23,7 +23,7 @@ class FakeFileSystem final : public FileSystem {
   FakeFileSystem();
   ~FakeFileSystem() override;
 
-  // Forgets what was not synced. Files that were open fail from now on.
+  // Forgets what was not synced. Files that were open fail from now on, and locks are no longer held.
   void crash(CrashSpares spares = CrashSpares::nothing);
 
   // From now on sync_directory() answers `unsupported`, as some network file systems do.
@@ -49,11 +49,13 @@ class FakeFileSystem final : public FileSystem {
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
 
  private:
   struct State;
   class Reader;
   class Writer;
+  class Lock;
 
   std::shared_ptr<State> state_;  // shared with the open files
 };

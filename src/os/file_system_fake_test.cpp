@@ -108,6 +108,20 @@ TEST(FakeFileSystem, FilesThatWereOpenAreDeadAfterACrash) {
   EXPECT_TRUE(fs.open("/r"));
 }
 
+TEST(FakeFileSystem, ACrashTakesLocksFromTheirHolders) {
+  FakeFileSystem fs;
+  fs.plant("/lock", {});
+  auto dead = fs.lock("/lock", LockKind::exclusive);
+  ASSERT_TRUE(dead);
+  fs.crash();
+  EXPECT_FALSE((*dead)->is_held());
+  const auto held = fs.lock("/lock", LockKind::exclusive);
+  ASSERT_TRUE(held);
+  dead->reset();
+  EXPECT_TRUE((*held)->is_held());
+  EXPECT_FALSE(fs.lock("/lock", LockKind::shared)) << "a dead holder released what another one holds";
+}
+
 TEST(FakeFileSystem, RunsOutOfSpaceAndStaysSo) {
   FakeFileSystem fs;
   fs.plant("/old", as_byte_span("12345"));
@@ -160,8 +174,9 @@ TEST(FaultyFileSystem, FailsTheOperationThatHasTheNumberAmongAll) {
   EXPECT_FALSE(fs.rename_no_replace("/a", "/b"));
   EXPECT_FALSE(fs.create_directory("/d"));
   EXPECT_FALSE(fs.sync_directory("/"));
+  EXPECT_FALSE(fs.lock("/lock", LockKind::shared));
   EXPECT_THAT(inner.all_files(), ElementsAre("/a"));
-  EXPECT_EQ(fs.failures(), 7u);
+  EXPECT_EQ(fs.failures(), 8u);
   fs.reset();
   EXPECT_EQ(fs.count(), 0u);
   EXPECT_TRUE(fs.remove("/a"));
@@ -189,6 +204,19 @@ TEST(FaultyFileSystem, CanLoseTheAnswerOfWhatItDid) {
   fs.fail_at(FileOperation::rename, 0, {.half_done = true});
   EXPECT_FALSE(fs.rename("/a", "/b"));
   EXPECT_THAT(inner.all_files(), ElementsAre("/b"));
+}
+
+TEST(FaultyFileSystem, FailsToLock) {
+  FakeFileSystem inner;
+  FaultyFileSystem fs(inner);
+  fs.fail_at(FileOperation::lock, 1, {.kind = ErrorKind::busy});
+  EXPECT_TRUE(fs.lock("/lock", LockKind::exclusive));
+  const auto failed = fs.lock("/lock", LockKind::exclusive);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().kind(), ErrorKind::busy);
+  EXPECT_EQ(failed.error().message(), "lock /lock: injected fault");
+  EXPECT_TRUE(fs.lock("/lock", LockKind::exclusive));
+  EXPECT_EQ(fs.count(FileOperation::lock), 3u);
 }
 
 TEST(FaultyFileSystem, FailsReads) {

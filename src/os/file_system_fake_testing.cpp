@@ -80,7 +80,12 @@ bool holds(const Node& directory, const Node* wanted) {
 struct FakeFileSystem::State {
   mutable std::mutex mutex;
   std::shared_ptr<Node> root = std::make_shared<Node>(true);
-  std::uint64_t crashes = 0;  // files opened before the last one are dead
+  std::uint64_t crashes = 0;  // files opened and locks taken before the last one are dead
+  struct HeldFile {
+    LockKind kind;
+    std::uint64_t holders;
+  };
+  std::map<const Node*, HeldFile> locks;
   bool has_directory_sync = true;
   std::uint64_t space_bytes = std::numeric_limits<std::uint64_t>::max();
 
@@ -232,12 +237,35 @@ class FakeFileSystem::Writer final : public WritableFile {
   std::optional<Error> error_;
 };
 
+class FakeFileSystem::Lock final : public FileLock {
+ public:
+  Lock(std::shared_ptr<State> state, std::shared_ptr<Node> node)
+      : state_(std::move(state)), node_(std::move(node)), crashes_(state_->crashes) {}
+  ~Lock() override {
+    const std::lock_guard lock(state_->mutex);
+    if (crashes_ != state_->crashes) return;
+    const auto held = state_->locks.find(node_.get());
+    if (--held->second.holders == 0) state_->locks.erase(held);
+  }
+
+  bool is_held() const noexcept override {
+    const std::lock_guard lock(state_->mutex);
+    return crashes_ == state_->crashes;
+  }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<Node> node_;
+  const std::uint64_t crashes_;
+};
+
 FakeFileSystem::FakeFileSystem() : state_(std::make_shared<State>()) {}
 FakeFileSystem::~FakeFileSystem() = default;
 
 void FakeFileSystem::crash(CrashSpares spares) {
   const std::lock_guard lock(state_->mutex);
   ++state_->crashes;
+  state_->locks.clear();
   std::set<Node*> seen;
   crash_node(*state_->root, spares, seen);
 }
@@ -353,6 +381,25 @@ Result<DirectorySync> FakeFileSystem::sync_directory(const std::string& path) {
   if (!state_->has_directory_sync) return DirectorySync::unsupported;
   node->synced_entries = node->entries;
   return DirectorySync::done;
+}
+
+Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, LockKind kind) {
+  const std::lock_guard lock(state_->mutex);
+  BITSNAP_ASSIGN(State::Place place, state_->place("lock", path));
+  if (place.node == nullptr) {
+    place.node = std::make_shared<Node>(false);
+    place.directory->entries[place.name] = place.node;
+  }
+  if (place.node->is_directory) return fail_errno(EISDIR, "lock", path);
+  const auto held = state_->locks.find(place.node.get());
+  if (held == state_->locks.end()) {
+    state_->locks[place.node.get()] = {kind, 1};
+  } else if (kind == LockKind::exclusive || held->second.kind == LockKind::exclusive) {
+    return fail(ErrorKind::busy, "lock " + path + ": another holds it");
+  } else {
+    ++held->second.holders;
+  }
+  return std::make_unique<Lock>(state_, std::move(place.node));
 }
 
 }  // namespace bitsnap::os

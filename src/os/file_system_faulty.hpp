@@ -27,8 +27,9 @@ enum class FileOperation : std::uint8_t {
   list_directory,
   stat,
   sync_directory,
+  lock,
 };
-inline constexpr std::size_t kFileOperations = 12;
+inline constexpr std::size_t kFileOperations = 13;
 
 class FaultyFileSystem final : public FileSystem {
  public:
@@ -67,6 +68,7 @@ class FaultyFileSystem final : public FileSystem {
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
   Result<FileInfo> stat(const std::string& path) override;
   Result<DirectorySync> sync_directory(const std::string& path) override;
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override;
 
  private:
   class Plan;

@@ -10,8 +10,8 @@ namespace bitsnap::os {
 namespace {
 
 constexpr std::array<std::string_view, kFileOperations> kOperationNames = {
-    "open",   "read",   "create",           "append",         "sync", "close",
-    "rename", "remove", "create directory", "list directory", "stat", "sync directory"};
+    "open",           "read", "create",         "append", "sync", "close", "rename", "remove", "create directory",
+    "list directory", "stat", "sync directory", "lock"};
 
 }  // namespace
 
@@ -196,6 +196,10 @@ Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
 
 Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {
   return obey(plan_->next(FileOperation::sync_directory, path), [&] { return inner_.sync_directory(path); });
+}
+
+Result<std::unique_ptr<FileLock>> FaultyFileSystem::lock(const std::string& path, LockKind kind) {
+  return obey(plan_->next(FileOperation::lock, path), [&] { return inner_.lock(path, kind); });
 }
 
 }  // namespace bitsnap::os

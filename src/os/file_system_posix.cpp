@@ -1,6 +1,6 @@
 // The real file system, on Linux.
 //
-// Descriptors are closed on exec. Calls that a signal interrupts are made again. Appends are gathered in a buffer, so
+// Calls that a signal interrupts are made again. Appends are gathered in a buffer, so
 // that many small ones cost one system call; large ones go past it.
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,8 +14,11 @@
 #include <limits>
 #include <new>
 #include <optional>
+#include <utility>
 
+#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
+#include "os/file_lock_posix.hpp"
 #include "os/file_system.hpp"
 #include "os/rename_posix.hpp"
 
@@ -27,32 +30,6 @@ constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;  // the system m
 
 tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
   return tl::unexpected<Error>(errno_error(error, operation, path));
-}
-
-// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-Descriptor open_descriptor(const char* path, int flags, mode_t mode = 0) noexcept {
-  int fd;
-  do {
-    fd = ::open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
-  } while (fd < 0 && errno == EINTR);
-  return Descriptor(fd);
 }
 
 class PosixReader final : public RandomAccessFile {
@@ -275,6 +252,10 @@ class PosixFileSystem final : public FileSystem {
     if (result == 0) return DirectorySync::done;
     if (errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS) return DirectorySync::unsupported;
     return fail_errno(errno, "sync directory", path);
+  }
+
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) override {
+    return lock_file(path, kind);
   }
 };
 

@@ -265,6 +265,48 @@ TEST_P(FileSystemTest, ReadsAWholeFileUpToALimit) {
   EXPECT_EQ(read_file(*fs_, at("empty"), 0)->size(), 0u);
 }
 
+TEST_P(FileSystemTest, AnExclusiveLockExcludesEveryOther) {
+  auto held = fs_->lock(at("lock"), LockKind::exclusive);
+  ASSERT_TRUE(held) << held.error().message();
+  EXPECT_TRUE((*held)->is_held());
+  EXPECT_TRUE(fs_->stat(at("lock"))->is_regular) << "a lock file that is missing is made";
+  expect_error(fs_->lock(at("lock"), LockKind::exclusive), ErrorKind::busy, at("lock"));
+  expect_error(fs_->lock(at("lock"), LockKind::shared), ErrorKind::busy, at("lock"));
+  EXPECT_TRUE((*held)->is_held());
+  EXPECT_TRUE(fs_->lock(at("other"), LockKind::exclusive));
+  held->reset();
+  EXPECT_TRUE(fs_->lock(at("lock"), LockKind::shared));
+}
+
+TEST_P(FileSystemTest, ASharedLockExcludesOnlyAnExclusiveOneUntilItsLastHolderIsGone) {
+  write("lock", "what a lock file holds is its own affair");
+  auto first = fs_->lock(at("lock"), LockKind::shared);
+  auto second = fs_->lock(at("lock"), LockKind::shared);
+  ASSERT_TRUE(first && second);
+  expect_error(fs_->lock(at("lock"), LockKind::exclusive), ErrorKind::busy, at("lock"));
+  first->reset();
+  expect_error(fs_->lock(at("lock"), LockKind::exclusive), ErrorKind::busy, at("lock"));
+  second->reset();
+  EXPECT_TRUE(fs_->lock(at("lock"), LockKind::exclusive));
+  EXPECT_EQ(read("lock"), "what a lock file holds is its own affair");
+}
+
+TEST_P(FileSystemTest, ALockIsOnTheFileAndNotOnItsName) {
+  const auto held = fs_->lock(at("lock"), LockKind::exclusive);
+  ASSERT_TRUE(held);
+  ASSERT_TRUE(fs_->rename(at("lock"), at("moved")));
+  expect_error(fs_->lock(at("moved"), LockKind::exclusive), ErrorKind::busy, at("moved"));
+  EXPECT_TRUE(fs_->lock(at("lock"), LockKind::exclusive)) << "another file";
+}
+
+TEST_P(FileSystemTest, LocksOnlyFilesInDirectoriesThatExist) {
+  for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
+    expect_error(fs_->lock(at("none/lock"), kind), ErrorKind::not_found, at("none/lock"));
+    expect_error(fs_->lock(root_, kind), ErrorKind::invalid_argument, root_);
+    expect_error(fs_->lock("", kind), ErrorKind::invalid_argument, "empty");
+  }
+}
+
 TEST(Paths, AreTakenApartAndJoinedAsTheSystemDoes) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("a//c"), "a");

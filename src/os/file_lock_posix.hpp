@@ -1,0 +1,14 @@
+// Locks on files of the real file system. Of this floor only. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "os/file_system.hpp"
+
+namespace bitsnap::os {
+
+// FileSystem::lock() of the real file system.
+[[nodiscard]] Result<std::unique_ptr<FileLock>> lock_file(const std::string& path, LockKind kind);
+
+}  // namespace bitsnap::os
