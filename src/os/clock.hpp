@@ -1,4 +1,4 @@
-// Monotonic time: for measuring, never for dates. Thread-safe.
+// Monotonic time: for measuring, never for dates; and the date, never for measuring. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@ namespace bitsnap::os {
 
 // Nanoseconds since some fixed moment; does not jump when the wall clock is set.
 [[nodiscard]] std::uint64_t monotonic_ns() noexcept;
+
+// Milliseconds since the Unix epoch, by a clock that may be set, also backwards.
+[[nodiscard]] std::int64_t unix_time_ms() noexcept;
 
 class Stopwatch {
  public:

@@ -31,6 +31,11 @@ struct FileInfo {
   bool is_directory = false;
   bool is_regular = false;       // neither a directory nor a device, pipe or socket
   std::uint64_t size_bytes = 0;  // of a regular file
+  // When the contents last changed, or the names in a directory, since the Unix epoch. As coarse as the file system's
+  // clock: two changes within a few milliseconds may show the same time.
+  std::int64_t modified_ns = 0;
+  // Differs from that of everything else that stands on the same file system now; may be given again later.
+  std::uint64_t file_id = 0;
 };
 
 // Whether the names in a directory are now safe from a crash, or the file system does not offer that.

@@ -3,7 +3,7 @@
 // Each file has its contents as programs see them and the contents that would survive a crash; each directory likewise
 // has its entries. sync() makes a file's contents survive, sync_directory() a directory's entries: no sync implies the
 // other, which is the strictest machine a program can meet. There are no links, no permissions, no working directory:
-// relative paths start at the root. Thread-safe.
+// relative paths start at the root. Its time is a count of changes. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -19,9 +19,11 @@ struct Node;
 using Entries = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
 
 struct Node {
-  explicit Node(bool directory) : is_directory(directory) {}
+  Node(bool directory, std::uint64_t file_id) : is_directory(directory), id(file_id) {}
 
   const bool is_directory;
+  const std::uint64_t id;
+  std::int64_t modified = 0;
   std::vector<std::byte> contents;         // as programs see them
   std::vector<std::byte> synced_contents;  // as a crash leaves them
   Entries entries;
@@ -79,7 +81,9 @@ bool holds(const Node& directory, const Node* wanted) {
 
 struct FakeFileSystem::State {
   mutable std::mutex mutex;
-  std::shared_ptr<Node> root = std::make_shared<Node>(true);
+  std::uint64_t nodes = 0;
+  std::int64_t changes = 0;  // the time of this file system
+  std::shared_ptr<Node> root = make_node(true);
   std::uint64_t crashes = 0;  // files opened and locks taken before the last one are dead
   struct HeldFile {
     LockKind kind;
@@ -88,6 +92,22 @@ struct FakeFileSystem::State {
   std::map<const Node*, HeldFile> locks;
   bool has_directory_sync = true;
   std::uint64_t space_bytes = std::numeric_limits<std::uint64_t>::max();
+
+  std::shared_ptr<Node> make_node(bool is_directory) {
+    auto node = std::make_shared<Node>(is_directory, ++nodes);
+    node->modified = ++changes;
+    return node;
+  }
+
+  // Changes what programs see under a name; without a node it is removed.
+  void set_entry(Node& directory, const std::string& name, std::shared_ptr<Node> node) {
+    if (node == nullptr) {
+      directory.entries.erase(name);
+    } else {
+      directory.entries[name] = std::move(node);
+    }
+    directory.modified = ++changes;
+  }
 
   // The node at a path, or an errno.
   std::pair<std::shared_ptr<Node>, int> find(const std::vector<std::string>& parts) const {
@@ -138,8 +158,8 @@ struct FakeFileSystem::State {
     if (source.node->is_directory && holds(*source.node, target.directory.get())) {
       return fail_errno(EINVAL, operation, to);
     }
-    source.directory->entries.erase(source.name);
-    target.directory->entries[target.name] = source.node;
+    set_entry(*source.directory, source.name, nullptr);
+    set_entry(*target.directory, target.name, source.node);
     return {};
   }
 };
@@ -195,6 +215,7 @@ class FakeFileSystem::Writer final : public WritableFile {
       fits = static_cast<std::size_t>(std::min<std::uint64_t>(fits, left));
     }
     node_->contents.insert(node_->contents.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(fits));
+    if (fits > 0) node_->modified = ++state_->changes;
     if (fits == bytes.size()) return {};
     error_ = errno_error(ENOSPC, "write", path_);
     return tl::unexpected<Error>(*error_);
@@ -295,7 +316,10 @@ void FakeFileSystem::plant(const std::string& path, ConstByteSpan contents) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const bool is_file = i + 1 == parts.size();
     std::shared_ptr<Node>& entry = node->entries[parts[i]];
-    if (entry == nullptr || is_file) entry = std::make_shared<Node>(!is_file);
+    if (entry == nullptr || is_file) {
+      entry = state_->make_node(!is_file);
+      node->modified = ++state_->changes;
+    }
     node->synced_entries[parts[i]] = entry;
     node = entry;
   }
@@ -316,8 +340,8 @@ Result<std::unique_ptr<WritableFile>> FakeFileSystem::create(const std::string& 
   const std::lock_guard lock(state_->mutex);
   BITSNAP_ASSIGN(State::Place place, state_->place("create", path));
   if (place.node != nullptr) return fail_errno(EEXIST, "create", path);
-  auto node = std::make_shared<Node>(false);
-  place.directory->entries[place.name] = node;
+  auto node = state_->make_node(false);
+  state_->set_entry(*place.directory, place.name, node);
   return std::make_unique<Writer>(state_, std::move(node), path);
 }
 
@@ -336,7 +360,7 @@ Result<void> FakeFileSystem::remove(const std::string& path) {
   BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
   if (place.node == nullptr) return fail_errno(ENOENT, "remove", path);
   if (!place.node->entries.empty()) return fail_errno(ENOTEMPTY, "remove", path);
-  place.directory->entries.erase(place.name);
+  state_->set_entry(*place.directory, place.name, nullptr);
   return {};
 }
 
@@ -344,7 +368,7 @@ Result<void> FakeFileSystem::create_directory(const std::string& path, FileMode)
   const std::lock_guard lock(state_->mutex);
   BITSNAP_ASSIGN(State::Place place, state_->place("create directory", path));
   if (place.node != nullptr) return fail_errno(EEXIST, "create directory", path);
-  place.directory->entries[place.name] = std::make_shared<Node>(true);
+  state_->set_entry(*place.directory, place.name, state_->make_node(true));
   return {};
 }
 
@@ -369,6 +393,8 @@ Result<FileInfo> FakeFileSystem::stat(const std::string& path) {
   info.is_directory = node->is_directory;
   info.is_regular = !node->is_directory;
   info.size_bytes = node->contents.size();
+  info.modified_ns = node->modified;
+  info.file_id = node->id;
   return info;
 }
 
@@ -387,8 +413,8 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, 
   const std::lock_guard lock(state_->mutex);
   BITSNAP_ASSIGN(State::Place place, state_->place("lock", path));
   if (place.node == nullptr) {
-    place.node = std::make_shared<Node>(false);
-    place.directory->entries[place.name] = place.node;
+    place.node = state_->make_node(false);
+    state_->set_entry(*place.directory, place.name, place.node);
   }
   if (place.node->is_directory) return fail_errno(EISDIR, "lock", path);
   const auto held = state_->locks.find(place.node.get());

@@ -234,6 +234,8 @@ class PosixFileSystem final : public FileSystem {
     result.is_directory = S_ISDIR(info.st_mode);
     result.is_regular = S_ISREG(info.st_mode);
     if (result.is_regular) result.size_bytes = static_cast<std::uint64_t>(info.st_size);
+    result.modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+    result.file_id = info.st_ino;
     return result;
   }
 

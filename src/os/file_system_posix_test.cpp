@@ -159,6 +159,19 @@ TEST(PosixFileSystem, LeavesNoDescriptorOpenAndNoneToAProgramThatIsStarted) {
   EXPECT_EQ(lowest_after, lowest);
 }
 
+TEST(PosixFileSystem, SaysWhenAFileChangedInNanosecondsSinceTheEpoch) {
+  const TemporaryDirectory directory;
+  put(directory / "f", "x");
+  for (const timespec at : {timespec{1'700'000'000, 123'456'789}, timespec{-2, 5}}) {
+    const timespec times[2] = {at, at};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (directory / "f").c_str(), times, 0), 0);
+    EXPECT_EQ(real_file_system().stat(directory / "f")->modified_ns, at.tv_sec * 1'000'000'000 + at.tv_nsec);
+  }
+  struct stat info{};
+  ASSERT_EQ(::stat((directory / "f").c_str(), &info), 0);
+  EXPECT_EQ(real_file_system().stat(directory / "f")->file_id, info.st_ino);
+}
+
 TEST(PosixFileSystem, ReadsFilesOfMoreThanFourGibibytes) {
   const TemporaryDirectory directory;
   put(directory / "f", "");

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <random>
 #include <thread>
@@ -241,6 +242,46 @@ TEST_P(FileSystemTest, SaysWhatStandsAtAPath) {
   EXPECT_TRUE(directory->exists && directory->is_directory && !directory->is_regular);
   EXPECT_FALSE(fs_->stat(at("none"))->exists);
   EXPECT_FALSE(fs_->stat(at("f/none"))->exists);
+}
+
+TEST_P(FileSystemTest, TellsOneFileFromAnotherThatTookItsName) {
+  write("a", "same");
+  write("b", "same");
+  const auto id = [&](const std::string& name) { return fs_->stat(at(name))->file_id; };
+  const std::uint64_t a = id("a");
+  const std::uint64_t b = id("b");
+  EXPECT_NE(a, b);
+  EXPECT_NE(a, fs_->stat(root_)->file_id);
+  EXPECT_EQ(a, id("a"));
+  ASSERT_TRUE(fs_->rename(at("b"), at("a")));
+  EXPECT_EQ(id("a"), b);
+}
+
+TEST_P(FileSystemTest, SaysWhenContentsAndDirectoriesChanged) {
+  const auto modified = [&](const std::string& path) { return fs_->stat(path)->modified_ns; };
+  // The clock of a real file system may stand still for a while.
+  const auto changes = [&](const std::string& path, std::int64_t before, const auto& change) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (modified(path) <= before && std::chrono::steady_clock::now() < limit) change();
+    EXPECT_GT(modified(path), before);
+  };
+  auto file = fs_->create(at("f"));
+  ASSERT_TRUE(file);
+  const std::int64_t before = modified(at("f"));
+  changes(at("f"), before, [&] {
+    ASSERT_TRUE((*file)->append(as_byte_span("x")));
+    ASSERT_TRUE((*file)->sync());
+  });
+  ASSERT_TRUE((*file)->close());
+  const std::int64_t written = modified(at("f"));
+  const std::int64_t directory = modified(root_);
+  EXPECT_EQ(read("f").substr(0, 1), "x");
+  EXPECT_EQ(modified(at("f")), written) << "reading changes nothing";
+  changes(root_, directory, [&] {
+    ASSERT_TRUE(fs_->rename(at("f"), at("g")));
+    ASSERT_TRUE(fs_->rename(at("g"), at("f")));
+  });
+  EXPECT_EQ(modified(at("f")), written) << "a new name is no new contents";
 }
 
 TEST_P(FileSystemTest, MakesOneDirectoryAtATime) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <set>
 #include <thread>
@@ -70,6 +71,12 @@ TEST(Clock, NeverRunsBackwardsAndMeasuresASleep) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GE(watch.elapsed_ns(), 10000000u);
   EXPECT_GE(watch.elapsed_seconds(), 0.01);
+}
+
+TEST(Clock, KnowsTheDate) {
+  const std::int64_t now_ms = unix_time_ms();
+  EXPECT_GE(now_ms, 1'600'000'000'000) << "before September 2020";
+  EXPECT_NEAR(static_cast<double>(now_ms) / 1000, static_cast<double>(std::time(nullptr)), 2);
 }
 
 TEST(Process, HasAnIdentity) { EXPECT_EQ(process_id(), ::getpid()); }
