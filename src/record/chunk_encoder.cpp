@@ -64,6 +64,7 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   if (job.base) {
     BITSNAP_ASSIGN(base, read_base(job, chunk, data.size()));
   }
+  if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data);
   const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
 
   if (job.planner->detects_trivial()) {

@@ -16,6 +16,7 @@
 #include "plan/planner.hpp"
 #include "record/base_finder.hpp"
 #include "record/state_layout.hpp"
+#include "record/state_tap.hpp"
 #include "restore/read_context.hpp"
 
 namespace bitsnap::record {
@@ -40,8 +41,9 @@ struct EncodedChunk {
 
 class ChunkEncoder {
  public:
-  // Both references outlive the encoder.
-  ChunkEncoder(const StreamReader& reader, std::uint32_t max_depth) noexcept : reader_(reader), max_depth_(max_depth) {}
+  // Reader and tap outlive the encoder; `tap` may be nullptr.
+  ChunkEncoder(const StreamReader& reader, std::uint32_t max_depth, StateTap* tap) noexcept
+      : reader_(reader), max_depth_(max_depth), tap_(tap) {}
 
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
 
@@ -56,6 +58,7 @@ class ChunkEncoder {
 
   const StreamReader& reader_;
   std::uint32_t max_depth_;
+  StateTap* tap_;
   ReadContext context_;
 };
 

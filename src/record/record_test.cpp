@@ -15,15 +15,18 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
-#include "base/bytes.hpp"
-#include "codec/trained_like_testing.hpp"
 #include "os/file_system.hpp"
 #include "os/temporary_directory_testing.hpp"
+#include "record/state_testing.hpp"
 
 namespace bitsnap {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using record::bf16_weights;
+using record::Bytes;
+using record::random_bytes;
+using record::read_tensor;
+using record::source;
 
 class RecordTest : public testing::Test {
  protected:
@@ -40,41 +43,6 @@ class RecordTest : public testing::Test {
 
   os::TemporaryDirectory directory_;
 };
-
-TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes) {
-  TensorSource tensor;
-  tensor.info.role = guess_role(name, dtype);
-  tensor.info.name = std::move(name);
-  tensor.info.dtype = dtype;
-  tensor.info.dtype_name = dtype_name(dtype);
-  tensor.info.shape = std::move(shape);
-  tensor.info.size_bytes = bytes.size();
-  tensor.data = bytes.data();
-  return tensor;
-}
-
-Bytes bf16_weights(std::size_t elements, unsigned seed) {
-  Bytes bytes(elements * 2);
-  codec::fill_trained_like(DType::bf16, bytes, seed);
-  return bytes;
-}
-
-Bytes random_bytes(std::size_t size, unsigned seed) {
-  std::mt19937 random(seed);
-  Bytes bytes(size);
-  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
-  return bytes;
-}
-
-Bytes read_tensor(const Snapshot& snapshot, std::string_view name) {
-  const auto tensor = snapshot.find(name);
-  if (!tensor) return {};
-  Bytes bytes(snapshot.tensors()[*tensor].size_bytes);
-  const Snapshot::ReadRequest request{*tensor, bytes};
-  const auto result = snapshot.read(std::span(&request, 1));
-  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message());
-  return bytes;
-}
 
 TEST_F(RecordTest, EveryTensorComesBackBitForBit) {
   const Bytes weights = bf16_weights(600'001, 1);

@@ -34,10 +34,10 @@ constexpr std::uint32_t kMaxBuildDepth = container::kMaxDepth / 2;
 // One save: the state of the pipeline between its stages.
 class Recording {
  public:
-  Recording(const State& state, const SaveOptions& options, BaseFinder* bases, os::WritableFile& file)
-      : state_(state), options_(options), bases_(bases), writer_(file) {}
+  Recording(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap, os::WritableFile& file)
+      : state_(state), options_(options), bases_(bases), tap_(tap), writer_(file) {}
 
-  Result<SaveSummary> run(exec::Executor& executor) {
+  Result<RecordSummary> run(exec::Executor& executor) {
     if (options_.max_depth > kMaxBuildDepth) {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("max_depth {} is above {}", options_.max_depth, kMaxBuildDepth));
@@ -52,9 +52,10 @@ class Recording {
     const StreamReader reader(state_, index_.content, index_.streams);
     const std::size_t slots = executor.default_slots();
     std::deque<ChunkEncoder> encoders;
-    for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(reader, options_.max_depth);
+    for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(reader, options_.max_depth, tap_);
     std::vector<EncodedChunk> encoded(slots);
 
+    if (tap_ != nullptr) BITSNAP_TRY(tap_->begin(index_.streams.streams));
     BITSNAP_TRY(writer_.begin());
     const std::size_t chunks = static_cast<std::size_t>(index_.streams.first_chunk.back());
     index_.chunks.resize(chunks);
@@ -70,7 +71,8 @@ class Recording {
 
     for (std::size_t i = 0; i < jobs_.size(); ++i) index_.encoding.streams[i].reason = planners_[i].reason();
     BITSNAP_TRY(writer_.finish(index_));
-    return SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), chunks};
+    return RecordSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), chunks}, depth_,
+                         std::move(references_)};
   }
 
  private:
@@ -121,6 +123,7 @@ class Recording {
       const std::uint64_t first = (item - index_.streams.first_chunk[stream]) * kChunkElements;
       BITSNAP_TRY(refer(stream, first, *chunk.input, entry));
     }
+    depth_ = std::max<std::uint32_t>(depth_, entry.depth);
     BITSNAP_TRY(writer_.append_payload(chunk.payload, entry));
     planners_[stream].note(chunk.choice, codec::find_decoder(entry.codec)->name(), chunk.raw_bytes);
     raw_bytes_ += chunk.raw_bytes;
@@ -137,17 +140,22 @@ class Recording {
     if (holder.first_element >= first) {
       const auto input = input_number(stream, *holder.base, holder.stream, holder.first_element - first);
       if (input) {
-        entry.inputs[0] = *input;
-        entry.depth = static_cast<std::uint8_t>(holder.depth + 1);
+        set_input(stream, *input, holder.depth, entry);
         return {};
       }
     }
     const BaseStream& base = *jobs_[stream].base;
     const auto input = input_number(stream, *base.base, base.stream, 0);
     if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
-    entry.inputs[0] = *input;
-    entry.depth = static_cast<std::uint8_t>(holder.own_depth + 1);
+    set_input(stream, *input, holder.own_depth, entry);
     return {};
+  }
+
+  // `depth` is that of the chunk that is referred to.
+  void set_input(std::size_t stream, std::uint8_t input, std::uint32_t depth, container::ChunkEntry& entry) {
+    entry.inputs[0] = input;
+    entry.depth = static_cast<std::uint8_t>(depth + 1);
+    if (depth > 0) references_[*index_.encoding.streams[stream].inputs[input].base].standalone = false;
   }
 
   // Index into the stream's inputs. The last place there is kept for the base itself, and in the table of bases one for
@@ -160,7 +168,7 @@ class Recording {
       if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
     }
     const BaseStream& own = *jobs_[stream].base;
-    const bool is_own_base = &base == own.base.get() && base_stream == own.stream && element == 0;
+    const bool is_own_base = base.id() == own.base->id() && base_stream == own.stream && element == 0;
     if (inputs.size() + (is_own_base ? 0 : 1) >= container::kNoInput) return std::nullopt;
     const bool is_expected = base_numbers_.contains(base.id()) || unnamed_bases_.contains(base.id());
     if (!is_expected && base_numbers_.size() + unnamed_bases_.size() >= DecodeLimits().bases) return std::nullopt;
@@ -173,6 +181,7 @@ class Recording {
         base_numbers_.emplace(base.id(), static_cast<std::uint32_t>(index_.encoding.bases.size()));
     if (is_new) {
       index_.encoding.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
+      references_.push_back({base.id()});
       unnamed_bases_.erase(base.id());
     }
     return position->second;
@@ -181,23 +190,24 @@ class Recording {
   const State& state_;
   const SaveOptions& options_;
   BaseFinder* bases_;
+  StateTap* tap_;
   container::FileWriter writer_;
   container::Index index_;
   std::deque<plan::StreamPlanner> planners_;  // one per stream
   std::vector<StreamJob> jobs_;
   std::map<SnapshotId, std::uint32_t> base_numbers_;
   std::set<SnapshotId> unnamed_bases_;  // bases of streams that nothing refers to yet
+  std::vector<Reference> references_;   // as the table of bases
+  std::uint32_t depth_ = 0;             // of the deepest chunk
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
 };
 
 }  // namespace
 
-Result<SaveSummary> record_snapshot(const State& state, const SaveOptions& options, os::WritableFile& file,
-                                    exec::Executor& executor) {
-  std::optional<SingleBase> base;
-  if (options.base != nullptr) base.emplace(options.base);
-  return Recording(state, options, base ? &*base : nullptr, file).run(executor);
+Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
+                                      os::WritableFile& file, exec::Executor& executor) {
+  return Recording(state, options, bases, tap, file).run(executor);
 }
 
 }  // namespace bitsnap::record
@@ -211,9 +221,13 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     }
     BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, options.overwrite));
     const auto executor = exec::make_executor(options.threads);
-    BITSNAP_ASSIGN(const SaveSummary summary, record::record_snapshot(state, options, file.file(), *executor));
+    std::optional<record::SingleBase> base;
+    if (options.base != nullptr) base.emplace(options.base);
+    record::BaseFinder* const bases = base ? &*base : nullptr;
+    BITSNAP_ASSIGN(const record::RecordSummary recorded,
+                   record::record_snapshot(state, options, bases, nullptr, file.file(), *executor));
     BITSNAP_TRY(file.commit());
-    return summary;
+    return recorded.summary;
   };
   auto result = no_throw("saving", save);
   if (!result) return tl::unexpected(name_file(std::move(result).error(), path));

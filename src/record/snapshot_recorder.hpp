@@ -4,17 +4,37 @@
 // state; it does not depend on the number of tensors but for the index.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
 #include "exec/executor.hpp"
 #include "os/file_system.hpp"
+#include "record/base_finder.hpp"
+#include "record/state_tap.hpp"
 
 namespace bitsnap::record {
 
-// Writes into a file that the caller created and will make durable. `options.overwrite` and `options.threads` are not
-// looked at. On an error the file's contents are unspecified.
-[[nodiscard]] Result<SaveSummary> record_snapshot(const State& state, const SaveOptions& options,
-                                                  os::WritableFile& file, exec::Executor& executor);
+// A snapshot that some chunk refers to.
+struct Reference {
+  SnapshotId id;
+  bool standalone = true;  // every chunk that is referred to there needs no other snapshot: its depth is 0
+};
+
+// What was written, and what it depends on.
+struct RecordSummary {
+  SaveSummary summary;
+  std::uint32_t depth = 0;            // of the deepest chunk
+  std::vector<Reference> references;  // in the order of the table of bases
+};
+
+// Writes into a file that the caller created and will make durable. `options.base`, `options.overwrite` and
+// `options.threads` are not looked at. `bases` may be nullptr: a keyframe; `tap` too. On an error the file's contents
+// are unspecified.
+[[nodiscard]] Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases,
+                                                    StateTap* tap, os::WritableFile& file, exec::Executor& executor);
 
 }  // namespace bitsnap::record

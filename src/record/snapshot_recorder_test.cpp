@@ -1,0 +1,225 @@
+// Tests of what a store asks of the recorder: bases of many shards, a tap on the bytes, and what a file depends on.
+#include "record/snapshot_recorder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/try.hpp"
+#include "record/state_testing.hpp"
+#include "restore/state_builder_testing.hpp"
+
+namespace bitsnap::record {
+namespace {
+
+using restore::MapBases;
+
+void change(Bytes& bytes, std::size_t stride, unsigned mask) {
+  for (std::size_t i = 0; i < bytes.size(); i += stride) bytes[i] ^= static_cast<std::byte>(mask);
+}
+
+// Saves one state after another, each against the one before, and keeps all files open.
+class Chain {
+ public:
+  const Snapshot& save(const State& state, SaveOptions options = {}) {
+    std::optional<SingleBase> base;
+    if (!snapshots.empty()) base.emplace(snapshots.back());
+    auto recorded = record_state(state, options, base ? &*base : nullptr);
+    if (!recorded) throw std::logic_error(recorded.error().message());
+    last = recorded->summary;
+    snapshots.push_back(open_file(std::to_string(snapshots.size()) + ".bsnap", std::move(recorded->file), bases));
+    bases->add(snapshots.back());
+    return *snapshots.back();
+  }
+
+  std::shared_ptr<MapBases> bases = std::make_shared<MapBases>();
+  std::vector<std::shared_ptr<const Snapshot>> snapshots;
+  RecordSummary last;
+};
+
+TEST(SnapshotRecorder, AKeyframeRefersToNothing) {
+  const Bytes weights = bf16_weights(300'000, 1);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  const auto recorded = record_state(state, {}).value();
+  EXPECT_EQ(recorded.summary.depth, 0U);
+  EXPECT_TRUE(recorded.summary.references.empty());
+  EXPECT_EQ(recorded.summary.summary.stored_bytes, recorded.file.size());
+  const auto snapshot = open_file("a.bsnap", recorded.file);
+  EXPECT_EQ(recorded.summary.summary.id, snapshot->id());
+  EXPECT_EQ(read_tensor(*snapshot, "w"), weights);
+}
+
+TEST(SnapshotRecorder, TheBaseOfTheOptionsIsNotLookedAt) {
+  const Bytes weights = bf16_weights(300'000, 1);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  const auto base = open_file("a.bsnap", record_state(state, {}).value().file);
+  EXPECT_TRUE(record_state(state, {.base = base}).value().summary.references.empty());
+}
+
+TEST(SnapshotRecorder, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
+  Bytes frozen = bf16_weights(300'000, 2);
+  Bytes weights = bf16_weights(300'000, 3);
+  State state;
+  state.tensors.push_back(source("frozen", DType::bf16, {300'000}, frozen));
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  Chain chain;
+  chain.save(state);
+  change(weights, 100, 1);
+  chain.save(state);
+  ASSERT_EQ(chain.last.references.size(), 1U);
+  EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());
+  EXPECT_TRUE(chain.last.references[0].standalone);
+  EXPECT_EQ(chain.last.depth, 1U);
+  change(weights, 100, 2);
+  const Snapshot& third = chain.save(state);
+  ASSERT_EQ(chain.last.references.size(), 2U);
+  EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());  // frozen
+  EXPECT_TRUE(chain.last.references[0].standalone);
+  EXPECT_EQ(chain.last.references[1].id, chain.snapshots[1]->id());
+  EXPECT_FALSE(chain.last.references[1].standalone);
+  EXPECT_EQ(chain.last.depth, 2U);
+  ASSERT_EQ(third.bases().size(), 2U);
+  EXPECT_EQ(third.bases()[0].id, chain.last.references[0].id);
+  EXPECT_EQ(third.bases()[0].name, "0.bsnap");
+  EXPECT_EQ(read_tensor(third, "w"), weights);
+}
+
+TEST(SnapshotRecorder, ATapSeesTheStoredBytesOfEveryChunkOnce) {
+  const Bytes weights = bf16_weights(700'000, 4);
+  const Bytes small = random_bytes(40, 5);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {700'000}, weights));
+  state.tensors.push_back(source("small", DType::u8, {40}, small));
+  state.tensors.push_back(source("tied", DType::bf16, {700'000}, weights));
+  state.tensors.back().info.alias_of = 0;
+  MemoryBase tap;
+  const auto recorded = record_state(state, {}, nullptr, &tap).value();
+  EXPECT_EQ(tap.chunks_taken(), 4U);
+  EXPECT_EQ(tap.stream_bytes(0), weights);
+  EXPECT_EQ(tap.stream_bytes(1), small);
+}
+
+TEST(SnapshotRecorder, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
+  State state;
+  TensorSource noise;
+  noise.info = source("w", DType::u8, {1'000'000}, Bytes(1'000'000)).info;
+  noise.read = [](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+    static std::atomic<unsigned> seed = 0;
+    const Bytes bytes = random_bytes(out.size(), static_cast<unsigned>(offset) + ++seed);
+    std::ranges::copy(bytes, out.begin());
+    return {};
+  };
+  state.tensors.push_back(noise);
+  MemoryBase tap;
+  const auto recorded = record_state(state, {}, nullptr, &tap).value();
+  EXPECT_EQ(read_tensor(*open_file("a.bsnap", recorded.file), "w"), tap.stream_bytes(0));
+}
+
+TEST(SnapshotRecorder, ATapThatRefusesTheStreamsEndsTheSave) {
+  class Refusing final : public StateTap {
+   public:
+    Result<void> begin(std::span<const StreamInfo>) override { return fail(ErrorKind::resource_exhausted, "too much"); }
+    void take(std::size_t, std::uint64_t, ConstByteSpan) noexcept override { ADD_FAILURE() << "begin() failed"; }
+  };
+  const Bytes weights = bf16_weights(3000, 6);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {3000}, weights));
+  Refusing tap;
+  const auto recorded = record_state(state, {}, nullptr, &tap);
+  ASSERT_FALSE(recorded.has_value());
+  EXPECT_EQ(recorded.error().kind(), ErrorKind::resource_exhausted);
+}
+
+// A tensor of four rows, a row for each of four ranks.
+struct Rows {
+  explicit Rows(unsigned seed) {
+    for (unsigned i = 0; i < 4; ++i) rows.push_back(bf16_weights(20'000, seed + i));
+  }
+  [[nodiscard]] State state(std::vector<std::uint64_t> which) const {
+    State state;
+    for (const std::uint64_t row : which) {
+      state.tensors.push_back(source("w" + std::to_string(row / 2), DType::bf16, {1, 20'000}, rows[row]));
+      state.tensors.back().info.shard = ShardBox{{2, 20'000}, {row % 2, 0}};
+    }
+    return state;
+  }
+  std::vector<Bytes> rows;
+};
+
+TEST(SnapshotRecorder, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHadThem) {
+  Rows rows(10);
+  const auto bases = std::make_shared<MapBases>();
+  std::vector<std::shared_ptr<const Snapshot>> shards;
+  for (const auto& which : {std::vector<std::uint64_t>{0, 2}, std::vector<std::uint64_t>{1, 3}}) {
+    const std::string name = "shard-" + std::to_string(shards.size());
+    shards.push_back(open_file(name, record_state(rows.state(which), {}).value().file, bases));
+    bases->add(shards.back());
+  }
+  for (Bytes& row : rows.rows) change(row, 200, 1);
+  ShardedBases finder(2, 0, [&](std::uint32_t shard) -> Result<std::shared_ptr<const Base>> { return shards[shard]; });
+  const auto recorded = record_state(rows.state({0, 3}), {}, &finder).value();
+  ASSERT_EQ(recorded.summary.references.size(), 2U);
+  EXPECT_EQ(recorded.summary.references[0].id, shards[0]->id());
+  EXPECT_EQ(recorded.summary.references[1].id, shards[1]->id());
+  const auto snapshot = open_file("next", recorded.file, bases);
+  EXPECT_TRUE(snapshot->chunk_info(0, 0).value().uses_base);
+  EXPECT_TRUE(snapshot->chunk_info(1, 0).value().uses_base);
+  EXPECT_EQ(read_tensor(*snapshot, "w0"), rows.rows[0]);
+  EXPECT_EQ(read_tensor(*snapshot, "w1"), rows.rows[3]);
+}
+
+TEST(SnapshotRecorder, ShardsOfOneContentAreOneBase) {
+  Bytes first = bf16_weights(20'000, 20);
+  Bytes second = bf16_weights(20'000, 21);
+  State state;
+  state.tensors.push_back(source("a", DType::bf16, {20'000}, first));
+  state.tensors.push_back(source("b", DType::bf16, {20'000}, second));
+  const auto one = open_file("shard-0", record_state(state, {}).value().file);
+  const auto other = open_file("shard-1", record_state(state, {}).value().file);
+  ASSERT_EQ(one->id(), other->id());
+  change(second, 200, 1);
+  class Split final : public BaseFinder {
+   public:
+    Split(std::shared_ptr<const Base> a, std::shared_ptr<const Base> b) : a_(std::move(a)), b_(std::move(b)) {}
+    Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) override {
+      return tensor.name == "a" ? a_.find(tensor, stream) : b_.find(tensor, stream);
+    }
+    Result<std::optional<BaseStream>> find_pool(const StreamInfo&) override { return std::nullopt; }
+
+   private:
+    SingleBase a_;
+    SingleBase b_;
+  };
+  Split finder(one, other);
+  const auto recorded = record_state(state, {}, &finder).value();
+  EXPECT_EQ(recorded.summary.references.size(), 1U);
+  const auto bases = std::make_shared<MapBases>();
+  bases->add(one);
+  const auto snapshot = open_file("next", recorded.file, bases);
+  EXPECT_EQ(read_tensor(*snapshot, "a"), first);
+  EXPECT_EQ(read_tensor(*snapshot, "b"), second);
+}
+
+TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
+  Rows rows(30);
+  ShardedBases finder(1, 0, [](std::uint32_t) -> Result<std::shared_ptr<const Base>> {
+    return fail(ErrorKind::io, "the disk is gone");
+  });
+  const auto recorded = record_state(rows.state({0}), {}, &finder);
+  ASSERT_FALSE(recorded.has_value());
+  EXPECT_EQ(recorded.error().kind(), ErrorKind::io);
+}
+
+}  // namespace
+}  // namespace bitsnap::record
