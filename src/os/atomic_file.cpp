@@ -42,12 +42,13 @@ bool AtomicFile::is_temporary_name(std::string_view name) noexcept {
 }
 
 AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string temporary_path, bool overwrite,
-                       std::unique_ptr<WritableFile> file) noexcept
+                       Durability durability, std::unique_ptr<WritableFile> file) noexcept
     : file_system_(&file_system),
       path_(std::move(path)),
       temporary_path_(std::move(temporary_path)),
       file_(std::move(file)),
-      overwrite_(overwrite) {}
+      overwrite_(overwrite),
+      durability_(durability) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : file_system_(other.file_system_),
@@ -55,6 +56,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       temporary_path_(std::move(other.temporary_path_)),
       file_(std::move(other.file_)),
       overwrite_(other.overwrite_),
+      durability_(other.durability_),
       has_temporary_(std::exchange(other.has_temporary_, false)),
       committed_(other.committed_),
       directory_synced_(other.directory_synced_) {}
@@ -67,6 +69,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   temporary_path_ = std::move(other.temporary_path_);
   file_ = std::move(other.file_);
   overwrite_ = other.overwrite_;
+  durability_ = other.durability_;
   has_temporary_ = std::exchange(other.has_temporary_, false);
   committed_ = other.committed_;
   directory_synced_ = other.directory_synced_;
@@ -84,7 +87,8 @@ void AtomicFile::abandon() noexcept {
   }
 }
 
-Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode) {
+Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode,
+                                      Durability durability) {
   const std::string_view name = file_name(path);
   if (name.empty() || name == "." || name == "..") {
     return fail(ErrorKind::invalid_argument, "create " + path + ": it does not name a file");
@@ -99,7 +103,8 @@ Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string
   for (int attempt = 1;; ++attempt) {
     std::string temporary = path.substr(0, directory_bytes) + temporary_name(name);
     auto file = file_system.create(temporary, mode);
-    if (file) return AtomicFile(file_system, path, std::move(temporary), overwrite, std::move(file).value());
+    if (file)
+      return AtomicFile(file_system, path, std::move(temporary), overwrite, durability, std::move(file).value());
     if (attempt == kNameAttempts || file.error().kind() != ErrorKind::invalid_argument) {
       return tl::unexpected<Error>(std::move(file).error());
     }
@@ -114,7 +119,7 @@ Result<void> AtomicFile::commit() {
     return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was committed or given up before");
   }
   const auto finish = [this]() -> Result<void> {
-    BITSNAP_TRY(file_->sync());
+    if (durability_ == Durability::synced) BITSNAP_TRY(file_->sync());
     BITSNAP_TRY(file_->close());
     if (overwrite_) return file_system_->rename(temporary_path_, path_);
     return file_system_->rename_no_replace(temporary_path_, path_);
@@ -126,6 +131,7 @@ Result<void> AtomicFile::commit() {
   has_temporary_ = false;
   committed_ = true;
   file_.reset();
+  if (durability_ == Durability::cached) return {};
   auto synced = file_system_->sync_directory(parent_directory(path_));
   if (!synced) {
     return tl::unexpected<Error>(

@@ -138,6 +138,29 @@ TEST(AtomicFile, ServesAFileSystemWithoutDirectorySync) {
   EXPECT_FALSE(file->directory_synced());
 }
 
+TEST(AtomicFile, OfACacheAppearsWholeWithoutASync) {
+  FakeFileSystem fs;
+  fs.plant("/f", as_byte_span(kOld));
+  FaultyFileSystem counter(fs);
+  const auto start = [&] { return AtomicFile::create(counter, "/f", true, kDefaultFileMode, Durability::cached); };
+  {
+    auto given_up = start();
+    ASSERT_TRUE(given_up);
+    ASSERT_TRUE(given_up->file().append(as_byte_span(kNew)));
+  }
+  EXPECT_EQ(text_at(fs, "/f"), kOld);
+  auto moved = start();
+  ASSERT_TRUE(moved);
+  AtomicFile file = std::move(moved).value();
+  ASSERT_TRUE(file.file().append(as_byte_span(kNew)));
+  ASSERT_TRUE(file.commit());
+  EXPECT_FALSE(file.directory_synced());
+  EXPECT_EQ(text_at(fs, "/f"), kNew);
+  EXPECT_THAT(fs.all_files(), ElementsAre("/f"));
+  EXPECT_EQ(counter.count(FileOperation::sync) + counter.count(FileOperation::sync_directory), 0u);
+  EXPECT_EQ(counter.count(FileOperation::close), 1u) << "what only close() reports must not be lost";
+}
+
 TEST(AtomicFile, CommitFailsAfterAFailedWriteAndLeavesTheOldFile) {
   FakeFileSystem fs;
   fs.plant("/f", as_byte_span(kOld));
