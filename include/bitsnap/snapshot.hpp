@@ -70,6 +70,7 @@ struct ChunkHolder {
   std::uint64_t first_element = 0;  // of that stream, at the chunk's first element
   std::uint32_t depth = 0;          // of the chunk that holds the bytes
   std::uint32_t own_depth = 0;      // of the chunk that was asked for; the same unless it refers to another
+  std::optional<std::uint64_t> decoded_hash = std::nullopt;  // XXH3-64 of the bytes, where it is known
 };
 
 // Finds bases by id. Thread-safe.

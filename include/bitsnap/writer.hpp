@@ -48,10 +48,12 @@ struct State {
 struct SaveOptions {
   Policy policy = Policy::lossless;
   std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: a keyframe
-  std::uint32_t max_depth = 8;  // longest chain of chunks that decoding may have to follow, at most 32; an unchanged
-                                // chunk is referred to however deep it lies
-  bool overwrite = false;       // otherwise an existing file is invalid_argument
-  unsigned threads = 0;         // 0: all that this process may use
+  // The longest chain of chunks that decoding may have to follow, at most 32; an unchanged chunk is referred to however
+  // deep it lies. 0: nothing is coded against the base, and an unchanged chunk is referred to only where it is held
+  // without needing another snapshot. Such a snapshot begins and prolongs no chain, yet stores what is frozen once.
+  std::uint32_t max_depth = 8;
+  bool overwrite = false;  // otherwise an existing file is invalid_argument
+  unsigned threads = 0;    // 0: all that this process may use
   Progress progress = nullptr;
 };
 

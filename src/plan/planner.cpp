@@ -86,9 +86,7 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
   estimate_totals_.assign(candidates_.size(), 0);
 }
 
-bool StreamPlanner::wants_base() const noexcept {
-  return detects_trivial_ || std::ranges::any_of(candidates_, &Candidate::with_base);
-}
+bool StreamPlanner::codes_with_base() const noexcept { return std::ranges::any_of(candidates_, &Candidate::with_base); }
 
 Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scratch& scratch) const {
   Choice choice;

@@ -41,7 +41,9 @@ class StreamPlanner {
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.
-  [[nodiscard]] bool wants_base() const noexcept;
+  [[nodiscard]] bool wants_base() const noexcept { return detects_trivial_ || codes_with_base(); }
+  // Whether there is a candidate that codes against the base.
+  [[nodiscard]] bool codes_with_base() const noexcept;
   // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
   [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
 

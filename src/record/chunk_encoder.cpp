@@ -24,15 +24,18 @@ Result<std::optional<ConstByteSpan>> try_codec(const codec::Encoder& encoder, Co
 
 }  // namespace
 
-Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk,
-                                                        std::size_t size_bytes) {
+Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk) {
   const BaseStream& from = *job.base;
   BaseBytes base;
   BITSNAP_ASSIGN(base.holder, from.base->holder(from.stream, chunk));
   if (base.holder.base == nullptr) base.holder.base = from.base;
-  if (base.holder.own_depth >= container::kMaxDepth) return BaseBytes{};
+  const bool may_refer = max_depth_ > 0 ? base.holder.own_depth < container::kMaxDepth : base.holder.depth == 0;
+  if (!may_refer) return BaseBytes{};
   base.deep = base.holder.depth + 1 > max_depth_;
-  BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(size_bytes));
+  const bool may_be_equal = job.planner->detects_trivial() && base.holder.decoded_hash.value_or(hash_) == hash_;
+  const bool may_be_built_upon = job.planner->codes_with_base() && !base.deep;
+  if (!may_be_equal && !may_be_built_upon) return BaseBytes{};
+  BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(data_.size()));
   context_.restart();
   BITSNAP_TRY(from.base->read_elements(from.stream, chunk * kChunkElements, bytes, context_));
   base.bytes = bytes;
@@ -48,46 +51,62 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
 
   BITSNAP_ASSIGN(const ByteSpan data, scratch.take(elements * element_bytes));
   BITSNAP_TRY(reader_.read(job.stream, first * element_bytes, data));
+  data_ = data;
+  hash_ = hash64(data);
 
+  BaseBytes base;
+  if (job.base) {
+    BITSNAP_ASSIGN(base, read_base(job, chunk));
+  }
+  if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
+
+  if (job.planner->detects_trivial() && !base.bytes.empty() &&
+      std::memcmp(base.bytes.data(), data_.data(), data_.size()) == 0) {
+    EncodedChunk encoded = raw();
+    encoded.codec = codec::CodecId::same;
+    encoded.payload = {};
+    encoded.input = std::move(base.holder);
+    return encoded;
+  }
+  if (base.deep) base.bytes = {};
+  return code(job, std::move(base));
+}
+
+Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, BaseBytes{}); }
+
+EncodedChunk ChunkEncoder::raw() const {
   EncodedChunk encoded;
-  encoded.raw_bytes = data.size();
-  encoded.decoded_hash = hash64(data);
-  encoded.payload = data;
-  codec::ChunkContext context{job.dtype, elements, {}, {}};
+  encoded.payload = data_;
+  encoded.decoded_hash = hash_;
+  encoded.raw_bytes = data_.size();
+  return encoded;
+}
 
+Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
+  Scratch& scratch = context_.scratch();
+  EncodedChunk encoded = raw();
+  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}};
   const auto use = [&encoded](codec::CodecId id, ConstByteSpan payload) {
     encoded.codec = id;
     encoded.payload = payload;
   };
 
-  BaseBytes base;
-  if (job.base) {
-    BITSNAP_ASSIGN(base, read_base(job, chunk, data.size()));
-  }
-  if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data);
-  const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
-
   if (job.planner->detects_trivial()) {
-    if (!base.bytes.empty() && std::memcmp(base.bytes.data(), data.data(), data.size()) == 0) {
-      use(codec::CodecId::same, {});
-      encoded.input = std::move(base.holder);
-      return encoded;
-    }
     BITSNAP_ASSIGN(const auto constant,
-                   try_codec(*codec::find_encoder(codec::CodecId::constant), data, context, scratch));
-    if (constant && constant->size() < data.size()) {
+                   try_codec(*codec::find_encoder(codec::CodecId::constant), data_, context, scratch));
+    if (constant && constant->size() < data_.size()) {
       use(codec::CodecId::constant, *constant);
       return encoded;
     }
   }
 
-  if (base.deep) base.bytes = {};
-  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data, base.bytes, scratch));
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, base.bytes, scratch));
   const plan::Candidate& chosen = encoded.choice.candidate;
   if (chosen.encoder == nullptr) return encoded;
+  const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
   context.inputs = std::span<const codec::Input>(&input, chosen.with_base ? 1 : 0);
-  BITSNAP_ASSIGN(const auto payload, try_codec(*chosen.encoder, data, context, scratch));
-  if (payload && payload->size() < data.size()) {
+  BITSNAP_ASSIGN(const auto payload, try_codec(*chosen.encoder, data_, context, scratch));
+  if (payload && payload->size() < data_.size()) {
     use(chosen.encoder->decoder().id(), *payload);
     if (chosen.with_base) encoded.input = std::move(base.holder);
   }

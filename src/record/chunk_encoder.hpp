@@ -46,20 +46,27 @@ class ChunkEncoder {
       : reader_(reader), max_depth_(max_depth), tap_(tap) {}
 
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
+  // The chunk of the last encode() once more, without a base.
+  [[nodiscard]] Result<EncodedChunk> encode_alone(const StreamJob& job);
 
  private:
-  // The base's bytes for this chunk, empty where there is none to build upon.
+  // The base's bytes for this chunk, empty where they are of no use.
   struct BaseBytes {
     ConstByteSpan bytes;
     ChunkHolder holder;
     bool deep = false;  // may be referred to, not built upon
   };
-  Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk, std::size_t size_bytes);
+  // Decodes nothing where the base's hash differs and nothing can be built upon its bytes.
+  Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk);
+  [[nodiscard]] EncodedChunk raw() const;
+  Result<EncodedChunk> code(const StreamJob& job, BaseBytes base);
 
   const StreamReader& reader_;
   std::uint32_t max_depth_;
   StateTap* tap_;
   ReadContext context_;
+  ConstByteSpan data_;  // the chunk, in the scratch
+  std::uint64_t hash_ = 0;
 };
 
 }  // namespace bitsnap::record

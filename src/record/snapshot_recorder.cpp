@@ -66,7 +66,9 @@ class Recording {
       encoded[slot] = std::move(result).value();
       return {};
     };
-    const auto commit = [&](std::size_t item, std::size_t slot) { return commit_chunk(item, encoded[slot]); };
+    const auto commit = [&](std::size_t item, std::size_t slot) {
+      return commit_chunk(item, encoded[slot], encoders[slot]);
+    };
     BITSNAP_TRY(executor.run_ordered(chunks, slots, work, commit));
 
     for (std::size_t i = 0; i < jobs_.size(); ++i) index_.encoding.streams[i].reason = planners_[i].reason();
@@ -83,7 +85,8 @@ class Recording {
       const StreamInfo& stream = streams[i];
       BITSNAP_ASSIGN(std::optional<BaseStream> base, find_base(stream));
       const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
-      planners_.emplace_back(options_.policy, stream.dtype, role, !stream.tensor, base.has_value());
+      const bool builds_on_base = base.has_value() && options_.max_depth > 0;
+      planners_.emplace_back(options_.policy, stream.dtype, role, !stream.tensor, builds_on_base);
       if (!planners_.back().wants_base()) base.reset();
       if (base) unnamed_bases_.insert(base->base->id());
       jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back()});
@@ -114,15 +117,18 @@ class Recording {
                   : "the pool of small tensors";
   }
 
-  Result<void> commit_chunk(std::size_t item, EncodedChunk& chunk) {
+  Result<void> commit_chunk(std::size_t item, EncodedChunk& chunk, ChunkEncoder& encoder) {
     const std::size_t stream = stream_of(item);
     container::ChunkEntry& entry = index_.chunks[item];
-    entry.codec = static_cast<std::uint16_t>(chunk.codec);
-    entry.decoded_hash = chunk.decoded_hash;
     if (chunk.input) {
       const std::uint64_t first = (item - index_.streams.first_chunk[stream]) * kChunkElements;
-      BITSNAP_TRY(refer(stream, first, *chunk.input, entry));
+      BITSNAP_ASSIGN(const bool refers, refer(stream, first, *chunk.input, entry));
+      if (!refers) {
+        BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
+      }
     }
+    entry.codec = static_cast<std::uint16_t>(chunk.codec);
+    entry.decoded_hash = chunk.decoded_hash;
     depth_ = std::max<std::uint32_t>(depth_, entry.depth);
     BITSNAP_TRY(writer_.append_payload(chunk.payload, entry));
     planners_[stream].note(chunk.choice, codec::find_decoder(entry.codec)->name(), chunk.raw_bytes);
@@ -135,20 +141,21 @@ class Recording {
 
   // Enters the chunk that holds the base's bytes into the stream's inputs. Where that is not possible (the holder
   // stands at an offset before the start, or the stream has too many holders) the base itself is named, which holds the
-  // same bytes.
-  Result<void> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry) {
+  // same bytes. False where that may not be: it would need the holder in turn.
+  Result<bool> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry) {
     if (holder.first_element >= first) {
       const auto input = input_number(stream, *holder.base, holder.stream, holder.first_element - first);
       if (input) {
         set_input(stream, *input, holder.depth, entry);
-        return {};
+        return true;
       }
     }
+    if (options_.max_depth == 0) return false;
     const BaseStream& base = *jobs_[stream].base;
     const auto input = input_number(stream, *base.base, base.stream, 0);
     if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
     set_input(stream, *input, holder.own_depth, entry);
-    return {};
+    return true;
   }
 
   // `depth` is that of the chunk that is referred to.

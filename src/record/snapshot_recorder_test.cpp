@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/try.hpp"
 #include "record/state_testing.hpp"
 #include "restore/state_builder_testing.hpp"
@@ -44,6 +46,23 @@ class Chain {
   std::shared_ptr<MapBases> bases = std::make_shared<MapBases>();
   std::vector<std::shared_ptr<const Snapshot>> snapshots;
   RecordSummary last;
+};
+
+// A base whose bytes cannot be read.
+class UnreadableBase final : public DelegatingBase {
+ public:
+  using DelegatingBase::DelegatingBase;
+  Result<void> read_elements(std::size_t, std::uint64_t first, std::span<std::byte>, ReadContext&) const override {
+    const std::lock_guard lock(mutex_);
+    refused_.push_back(first);
+    return fail(ErrorKind::io, "not to be read");
+  }
+  // First elements of what was asked for.
+  [[nodiscard]] std::vector<std::uint64_t> refused() const { return refused_; }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<std::uint64_t> refused_;
 };
 
 TEST(SnapshotRecorder, AKeyframeRefersToNothing) {
@@ -219,6 +238,147 @@ TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
   const auto recorded = record_state(rows.state({0}), {}, &finder);
   ASSERT_FALSE(recorded.has_value());
   EXPECT_EQ(recorded.error().kind(), ErrorKind::io);
+}
+
+SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.policy = policy, .max_depth = 0}; }
+
+TEST(SnapshotRecorder, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponTheBase) {
+  const Bytes frozen = bf16_weights(600'000, 40);
+  Bytes weights = bf16_weights(300'000, 41);
+  State state;
+  state.tensors.push_back(source("frozen", DType::bf16, {600'000}, frozen));
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  Chain chain;
+  chain.save(state);
+  for (int step = 0; step < 3; ++step) {
+    change(weights, 1000, 1);
+    const Snapshot& next = chain.save(state, at_depth_zero());
+    ASSERT_EQ(chain.last.references.size(), 1U);
+    EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());
+    EXPECT_TRUE(chain.last.references[0].standalone);
+    EXPECT_EQ(next.chunk_info(0, 1).value().codec, "same");
+    EXPECT_EQ(next.chunk_info(1, 0).value().depth, 0U);
+    EXPECT_EQ(read_tensor(next, "frozen"), frozen);
+    EXPECT_EQ(read_tensor(next, "w"), weights);
+  }
+}
+
+TEST(SnapshotRecorder, AtDepthZeroNoPolicyCodesAgainstTheBase) {
+  Bytes weights = bf16_weights(300'000, 42);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
+    Chain chain;
+    chain.save(state, {.policy = policy});
+    change(weights, 1000, 1);
+    chain.save(state, at_depth_zero(policy));
+    EXPECT_TRUE(chain.last.references.empty()) << policy_name(policy);
+    EXPECT_EQ(chain.last.depth, 0U);
+    EXPECT_EQ(read_tensor(*chain.snapshots.back(), "w"), weights);
+  }
+}
+
+TEST(SnapshotRecorder, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
+  Bytes weights = bf16_weights(300'000, 43);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
+  Chain chain;
+  chain.save(state);
+  change(weights, 1000, 1);
+  chain.save(state);
+  ASSERT_EQ(chain.last.depth, 1U);
+  chain.save(state);  // unchanged: refers to the one before, which is of depth 1
+  ASSERT_EQ(chain.last.depth, 2U);
+  SingleBase base(std::make_shared<UnreadableBase>(chain.snapshots.back()));
+  const auto recorded = record_state(state, at_depth_zero(), &base);
+  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+  EXPECT_TRUE(recorded->summary.references.empty());
+  EXPECT_EQ(read_tensor(*open_file("x", recorded->file), "w"), weights);
+}
+
+TEST(SnapshotRecorder, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
+  Bytes weights = bf16_weights(600'000, 44);
+  State state;
+  state.tensors.push_back(source("w", DType::bf16, {600'000}, weights));
+  Chain chain;
+  chain.save(state);
+  weights[0] ^= std::byte{1};
+  const auto unreadable = std::make_shared<UnreadableBase>(chain.snapshots[0]);
+  SingleBase base(unreadable);
+  // Of three chunks two are unchanged, and those alone are compared.
+  EXPECT_EQ(record_state(state, at_depth_zero(), &base).error().kind(), ErrorKind::io);
+  for (const std::uint64_t first : unreadable->refused()) EXPECT_GE(first, kChunkElements);
+  change(weights, 2 * kChunkElements, 2);
+  EXPECT_TRUE(record_state(state, at_depth_zero(), &base).has_value());
+  EXPECT_EQ(record_state(state, {}, &base).error().kind(), ErrorKind::io);
+}
+
+TEST(SnapshotRecorder, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
+  const Bytes before(600'000, std::byte{1});
+  Bytes now = random_bytes(600'000, 45);
+  State state;
+  state.tensors.push_back(source("w", DType::u8, {600'000}, before));
+  Chain chain;
+  chain.save(state);
+  state.tensors[0].data = now.data();
+  class Colliding final : public DelegatingBase {
+   public:
+    Colliding(std::shared_ptr<const Snapshot> file, const Bytes& now) : DelegatingBase(std::move(file)), now_(now) {}
+    Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override {
+      BITSNAP_ASSIGN(ChunkHolder holder, DelegatingBase::holder(stream, chunk));
+      const std::size_t first = chunk * kChunkElements;
+      holder.decoded_hash = hash64(ConstByteSpan(now_).subspan(first, std::min(kChunkElements, now_.size() - first)));
+      return holder;
+    }
+
+   private:
+    const Bytes& now_;
+  };
+  SingleBase base(std::make_shared<Colliding>(chain.snapshots[0], now));
+  const auto recorded = record_state(state, at_depth_zero(), &base).value();
+  EXPECT_TRUE(recorded.summary.references.empty());
+  EXPECT_EQ(read_tensor(*open_file("x", recorded.file), "w"), now);
+}
+
+TEST(SnapshotRecorder, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
+  constexpr std::uint64_t kChunks = 260;
+  Bytes data(kChunks * kChunkElements, std::byte{42});
+  for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk) data[chunk * kChunkElements] = std::byte{1};
+  State state;
+  state.tensors.push_back(source("w", DType::u8, {data.size()}, data));
+  Chain chain;
+  chain.save(state);
+  // Every chunk is held by another snapshot, as if each had been changed in another step.
+  class Scattered final : public DelegatingBase {
+   public:
+    using DelegatingBase::DelegatingBase;
+    Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override {
+      class Renamed final : public DelegatingBase {
+       public:
+        Renamed(const std::shared_ptr<const Snapshot>& file, std::uint64_t number)
+            : DelegatingBase(file), id_{number, 7} {}
+        [[nodiscard]] SnapshotId id() const noexcept override { return id_; }
+
+       private:
+        SnapshotId id_;
+      };
+      BITSNAP_ASSIGN(ChunkHolder holder, DelegatingBase::holder(stream, chunk));
+      holder.base = std::make_shared<Renamed>(file(), chunk);
+      holder.own_depth = 1;
+      return holder;
+    }
+  };
+  SingleBase base(std::make_shared<Scattered>(chain.snapshots[0]));
+  const auto recorded = record_state(state, at_depth_zero(), &base).value();
+  EXPECT_EQ(recorded.summary.depth, 1U);
+  EXPECT_EQ(recorded.summary.references.size(), 254U);
+  EXPECT_TRUE(std::ranges::all_of(recorded.summary.references, &Reference::standalone));
+  const auto snapshot = open_file("x", recorded.file);
+  EXPECT_EQ(snapshot->chunk_info(0, 253).value().codec, "same");
+  EXPECT_EQ(snapshot->chunk_info(0, 254).value().depth, 0U);
+  Bytes last(kChunkElements);
+  ASSERT_TRUE(snapshot->read_bytes(0, (kChunks - 1) * kChunkElements, last).has_value());
+  EXPECT_TRUE(std::ranges::equal(last, ConstByteSpan(data).last(kChunkElements)));
 }
 
 }  // namespace

@@ -92,8 +92,4 @@ Result<void> MemoryBase::read_elements(std::size_t stream, std::uint64_t first, 
   return {};
 }
 
-Result<ChunkHolder> MemoryBase::holder(std::size_t stream, std::uint64_t chunk) const {
-  return file_->holder(stream, chunk);
-}
-
 }  // namespace bitsnap::record

@@ -7,8 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/snapshot.hpp>
@@ -47,18 +50,13 @@ struct Recorded {
                                                         std::shared_ptr<const BaseProvider> bases = nullptr,
                                                         std::shared_ptr<container::ReadLog> log = nullptr);
 
-// The bytes of a state as a tap saw them, to save the next one against. Who holds the chunks, the file knows.
-class MemoryBase final : public Base, public StateTap {
+// A base that answers as an open file does. For overriding what a test is about.
+class DelegatingBase : public Base {
  public:
-  // To be called after the save, before this serves as a base.
-  void attach(std::shared_ptr<const Snapshot> file) { file_ = std::move(file); }
-  // Pieces that were read so far.
-  [[nodiscard]] std::uint64_t reads() const noexcept { return reads_; }
-  [[nodiscard]] const Bytes& stream_bytes(std::size_t stream) const { return bytes_.at(stream); }
-  [[nodiscard]] std::uint64_t chunks_taken() const noexcept { return chunks_taken_; }
+  explicit DelegatingBase(std::shared_ptr<const Snapshot> file) : file_(std::move(file)) {}
 
-  Result<void> begin(std::span<const StreamInfo> streams) override;
-  void take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept override;
+  [[nodiscard]] const std::shared_ptr<const Snapshot>& file() const noexcept { return file_; }
+  void attach(std::shared_ptr<const Snapshot> file) { file_ = std::move(file); }
 
   [[nodiscard]] SnapshotId id() const noexcept override { return file_->id(); }
   [[nodiscard]] const std::string& name() const noexcept override { return file_->name(); }
@@ -71,11 +69,34 @@ class MemoryBase final : public Base, public StateTap {
     return file_->stream_of(tensor);
   }
   [[nodiscard]] Result<void> read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
-                                           ReadContext& context) const override;
-  [[nodiscard]] Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override;
+                                           ReadContext& context) const override {
+    return file_->read_elements(stream, first, out, context);
+  }
+  [[nodiscard]] Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override {
+    return file_->holder(stream, chunk);
+  }
 
  private:
   std::shared_ptr<const Snapshot> file_;
+};
+
+// The bytes of a state as a tap saw them, to save the next one against. attach() the file of that save before this
+// serves as a base: who holds the chunks, the file knows.
+class MemoryBase final : public DelegatingBase, public StateTap {
+ public:
+  MemoryBase() : DelegatingBase(nullptr) {}
+
+  // Pieces that were read so far.
+  [[nodiscard]] std::uint64_t reads() const noexcept { return reads_; }
+  [[nodiscard]] const Bytes& stream_bytes(std::size_t stream) const { return bytes_.at(stream); }
+  [[nodiscard]] std::uint64_t chunks_taken() const noexcept { return chunks_taken_; }
+
+  Result<void> begin(std::span<const StreamInfo> streams) override;
+  void take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept override;
+  Result<void> read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
+                             ReadContext& context) const override;
+
+ private:
   std::vector<Bytes> bytes_;  // per stream
   std::atomic<std::uint64_t> chunks_taken_ = 0;
   mutable std::atomic<std::uint64_t> reads_ = 0;

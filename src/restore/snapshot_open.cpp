@@ -172,10 +172,11 @@ Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) co
       return fail(ErrorKind::invalid_argument, fmt::format("{}: no chunk {} of stream {}", name(), chunk, stream));
     }
     const std::uint32_t own_depth = impl_->entry(stream, chunk).depth;
+    const std::uint64_t decoded_hash = impl_->entry(stream, chunk).decoded_hash;
     Place at{impl_.get(), nullptr};
     for (std::uint32_t step = 0; step <= impl_->limits.chain_depth; ++step) {
       const container::ChunkEntry& entry = at.impl->entry(stream, chunk);
-      ChunkHolder here{at.base, stream, chunk * kChunkElements, entry.depth, own_depth};
+      ChunkHolder here{at.base, stream, chunk * kChunkElements, entry.depth, own_depth, decoded_hash};
       if (entry.codec != static_cast<std::uint16_t>(codec::CodecId::same) || entry.inputs[0] == container::kNoInput) {
         return here;
       }
@@ -205,6 +206,7 @@ Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) co
         BITSNAP_ASSIGN(ChunkHolder holder, base->holder(stream, chunk));
         if (holder.base == nullptr) holder.base = std::move(base);
         holder.own_depth = own_depth;
+        holder.decoded_hash = decoded_hash;
         return holder;
       }
       at = Place{snapshot->impl_.get(), std::move(base)};

@@ -283,6 +283,7 @@ TEST_F(Reading, FindsWhereBytesReallyAre) {
   EXPECT_EQ(frozen->first_element, kChunkElements);
   EXPECT_EQ(frozen->depth, 0U);
   EXPECT_EQ(frozen->own_depth, 1U);
+  EXPECT_EQ(frozen->decoded_hash, snapshot_->chunk_info(0, 1)->decoded_hash);
   // "weight" is coded against the base: it holds its own bytes.
   const auto weight = snapshot_->holder(1, 0);
   EXPECT_EQ(weight->base, nullptr);
@@ -293,6 +294,7 @@ TEST_F(Reading, FindsWhereBytesReallyAre) {
   EXPECT_EQ(part->base, nullptr);
   EXPECT_EQ(part->stream, 3U);
   EXPECT_EQ(part->own_depth, part->depth);
+  EXPECT_EQ(part->decoded_hash, snapshot_->chunk_info(3, 0)->decoded_hash);
   EXPECT_EQ(snapshot_->holder(99, 0).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(snapshot_->holder(0, 99).error().kind(), ErrorKind::invalid_argument);
 }
