@@ -24,14 +24,18 @@ Result<std::optional<ConstByteSpan>> try_codec(const codec::Encoder& encoder, Co
 
 }  // namespace
 
+bool ChunkEncoder::may_refer(const ChunkHolder& holder) const {
+  if (rules_.max_depth > 0) return holder.own_depth < container::kMaxDepth;
+  return holder.depth == 0 && std::ranges::find(rules_.barred, holder.base->id()) == rules_.barred.end();
+}
+
 Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk) {
   const BaseStream& from = *job.base;
   BaseBytes base;
   BITSNAP_ASSIGN(base.holder, from.base->holder(from.stream, chunk));
   if (base.holder.base == nullptr) base.holder.base = from.base;
-  const bool may_refer = max_depth_ > 0 ? base.holder.own_depth < container::kMaxDepth : base.holder.depth == 0;
-  if (!may_refer) return BaseBytes{};
-  base.deep = base.holder.depth + 1 > max_depth_;
+  if (!may_refer(base.holder)) return BaseBytes{};
+  base.deep = base.holder.depth + 1 > rules_.max_depth;
   const bool may_be_equal = job.planner->detects_trivial() && base.holder.decoded_hash.value_or(hash_) == hash_;
   const bool may_be_built_upon = job.planner->codes_with_base() && !base.deep;
   if (!may_be_equal && !may_be_built_upon) return BaseBytes{};
@@ -50,7 +54,8 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   const auto elements = static_cast<std::size_t>(std::min(kChunkElements, job.elements - first));
 
   BITSNAP_ASSIGN(const ByteSpan data, scratch.take(elements * element_bytes));
-  BITSNAP_TRY(reader_.read(job.stream, first * element_bytes, data));
+  context_.restart();
+  BITSNAP_TRY(source_.read(job.stream, first * element_bytes, data, context_));
   data_ = data;
   hash_ = hash64(data);
 

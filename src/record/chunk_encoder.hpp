@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
@@ -15,8 +16,8 @@
 #include "base/bytes.hpp"
 #include "plan/planner.hpp"
 #include "record/base_finder.hpp"
-#include "record/state_layout.hpp"
 #include "record/state_tap.hpp"
+#include "record/stream_source.hpp"
 #include "restore/read_context.hpp"
 
 namespace bitsnap::record {
@@ -28,6 +29,13 @@ struct StreamJob {
   std::uint64_t elements = 0;
   std::optional<BaseStream> base;
   plan::StreamPlanner* planner = nullptr;
+  bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
+};
+
+// What a chunk may refer to.
+struct ReferenceRules {
+  std::uint32_t max_depth = 8;              // as SaveOptions::max_depth
+  std::span<const SnapshotId> barred = {};  // with a max_depth of 0: snapshots that are not to be referred to
 };
 
 struct EncodedChunk {
@@ -41,13 +49,18 @@ struct EncodedChunk {
 
 class ChunkEncoder {
  public:
-  // Reader and tap outlive the encoder; `tap` may be nullptr.
-  ChunkEncoder(const StreamReader& reader, std::uint32_t max_depth, StateTap* tap) noexcept
-      : reader_(reader), max_depth_(max_depth), tap_(tap) {}
+  // Source, tap and what the rules name outlive the encoder; `tap` may be nullptr.
+  ChunkEncoder(const StreamSource& source, const ReferenceRules& rules, StateTap* tap) noexcept
+      : source_(source), rules_(rules), tap_(tap) {}
 
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
   // The chunk of the last encode() once more, without a base.
   [[nodiscard]] Result<EncodedChunk> encode_alone(const StreamJob& job);
+  // The working memory, all of it free, for a chunk that is not encoded.
+  [[nodiscard]] Scratch& free_scratch() noexcept {
+    context_.scratch().reset();
+    return context_.scratch();
+  }
 
  private:
   // The base's bytes for this chunk, empty where they are of no use.
@@ -56,13 +69,14 @@ class ChunkEncoder {
     ChunkHolder holder;
     bool deep = false;  // may be referred to, not built upon
   };
+  [[nodiscard]] bool may_refer(const ChunkHolder& holder) const;
   // Decodes nothing where the base's hash differs and nothing can be built upon its bytes.
   Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk);
   [[nodiscard]] EncodedChunk raw() const;
   Result<EncodedChunk> code(const StreamJob& job, BaseBytes base);
 
-  const StreamReader& reader_;
-  std::uint32_t max_depth_;
+  const StreamSource& source_;
+  ReferenceRules rules_;
   StateTap* tap_;
   ReadContext context_;
   ConstByteSpan data_;  // the chunk, in the scratch

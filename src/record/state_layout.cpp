@@ -117,7 +117,8 @@ StreamReader::StreamReader(const State& state, const container::Content& content
   }
 }
 
-Result<void> StreamReader::read(std::size_t stream, std::uint64_t offset, ByteSpan out) const {
+Result<void> StreamReader::read(std::size_t stream, std::uint64_t offset, ByteSpan out,
+                                ReadContext& /*context*/) const {
   const StreamInfo& info = streams_.streams[stream];
   if (info.tensor) return read_tensor(*info.tensor, offset, out);
 

@@ -10,6 +10,7 @@
 
 #include "base/bytes.hpp"
 #include "container/directory.hpp"
+#include "record/stream_source.hpp"
 
 namespace bitsnap::record {
 
@@ -21,12 +22,11 @@ inline constexpr std::uint64_t kPoolTensorBytes = 4096;
 [[nodiscard]] Result<container::Content> lay_out(const State& state);
 
 // The bytes of the streams of a state. Holds references to all it is given. Thread-safe as the sources are.
-class StreamReader {
+class StreamReader final : public StreamSource {
  public:
   StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams);
 
-  // Fills `out` with the bytes from `offset` on of a stream; errors name the tensor.
-  [[nodiscard]] Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out) const;
+  Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override;
 
  private:
   Result<void> read_tensor(std::size_t tensor, std::uint64_t offset, ByteSpan out) const;

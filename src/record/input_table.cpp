@@ -1,0 +1,55 @@
+// Numbers of bases and inputs.
+#include "record/input_table.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "container/layout.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap::record {
+
+InputTable::InputTable(container::Encoding& encoding) : encoding_(encoding) {
+  for (const BaseReference& base : encoding.bases) {
+    numbers_.emplace(base.id, static_cast<std::uint32_t>(numbers_.size()));
+    references_.push_back({base.id});
+  }
+}
+
+bool InputTable::keep_place(const SnapshotId& base) {
+  if (numbers_.contains(base) || kept_.contains(base)) return true;
+  if (numbers_.size() + kept_.size() >= DecodeLimits().bases) return false;
+  kept_.insert(base);
+  return true;
+}
+
+std::optional<std::uint8_t> InputTable::enter(std::size_t stream, const BaseStream& own, const Base& base,
+                                              std::size_t base_stream, std::uint64_t element) {
+  auto& inputs = encoding_.streams[stream].inputs;
+  if (const auto number = numbers_.find(base.id()); number != numbers_.end()) {
+    const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
+    if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
+  }
+  const bool is_own_base = base.id() == own.base->id() && base_stream == own.stream && element == 0;
+  if (inputs.size() + (is_own_base ? 0 : 1) >= container::kNoInput) return std::nullopt;
+  const bool has_place = numbers_.contains(base.id()) || kept_.contains(base.id());
+  if (!has_place && numbers_.size() + kept_.size() >= DecodeLimits().bases) return std::nullopt;
+  inputs.push_back({base_number(base), base_stream, element});
+  return static_cast<std::uint8_t>(inputs.size() - 1);
+}
+
+void InputTable::note_reference(std::size_t stream, std::uint8_t input, std::uint32_t depth) {
+  if (depth > 0) references_[*encoding_.streams[stream].inputs[input].base].standalone = false;
+}
+
+std::uint32_t InputTable::base_number(const Base& base) {
+  const auto [position, is_new] = numbers_.emplace(base.id(), static_cast<std::uint32_t>(encoding_.bases.size()));
+  if (is_new) {
+    encoding_.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
+    references_.push_back({base.id()});
+    kept_.erase(base.id());
+  }
+  return position->second;
+}
+
+}  // namespace bitsnap::record

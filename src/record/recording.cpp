@@ -1,0 +1,191 @@
+// The pipeline, and what of a chunk goes into the tables.
+#include "record/recording.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <bitsnap/version.hpp>
+
+#include "base/try.hpp"
+#include "codec/registry.hpp"
+#include "container/chunk_table.hpp"
+#include "container/json_text.hpp"
+
+namespace bitsnap::record {
+
+Recording::Recording(container::Index& index, const RecordingParts& parts, os::WritableFile& file)
+    : index_(index), parts_(parts), writer_(file) {}
+
+Result<RecordSummary> Recording::run(exec::Executor& executor) {
+  index_.encoding.writer = fmt::format("bitsnap {}", version());
+  index_.encoding.policy = policy_name(parts_.policy);
+  index_.encoding.streams.resize(index_.streams.streams.size());
+  inputs_.emplace(index_.encoding);
+  BITSNAP_TRY(prepare_streams());
+
+  const std::size_t slots = executor.default_slots();
+  std::deque<ChunkEncoder> encoders;
+  for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(parts_.source, parts_.rules, parts_.tap);
+  std::vector<EncodedChunk> encoded(slots);
+
+  if (parts_.tap != nullptr) BITSNAP_TRY(parts_.tap->begin(index_.streams.streams));
+  BITSNAP_TRY(writer_.begin());
+  const auto work = [&](std::size_t number, std::size_t slot) -> Result<void> {
+    BITSNAP_ASSIGN(encoded[slot], make_chunk(number, encoders[slot]));
+    return {};
+  };
+  const auto commit = [&](std::size_t number, std::size_t slot) {
+    return commit_chunk(number, encoded[slot], encoders[slot]);
+  };
+  BITSNAP_TRY(executor.run_ordered(index_.chunks.size(), slots, work, commit));
+
+  for (std::size_t i = 0; i < jobs_.size(); ++i) {
+    if (!jobs_[i].is_stored) index_.encoding.streams[i].reason = planners_[i].reason();
+  }
+  BITSNAP_TRY(writer_.finish(index_));
+  return RecordSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
+                       inputs_->references()};
+}
+
+Result<void> Recording::prepare_streams() {
+  const auto& streams = index_.streams.streams;
+  const auto& first_chunk = index_.streams.first_chunk;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const StreamInfo& stream = streams[i];
+    total_bytes_ += stream.elements * element_size(stream.dtype);
+    bool all_stored = true;
+    for (std::uint64_t number = first_chunk[i]; number < first_chunk[i + 1] && all_stored; ++number) {
+      all_stored = is_stored(static_cast<std::size_t>(number));
+    }
+    std::optional<BaseStream> base;
+    if (!all_stored) {
+      BITSNAP_ASSIGN(base, find_base(i));
+    }
+    const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
+    const bool builds_on_base = base.has_value() && parts_.rules.max_depth > 0;
+    planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base);
+    // A base that the table of bases may have no room for is none.
+    if (base && (!planners_.back().wants_base() || !inputs_->keep_place(base->base->id()))) base.reset();
+    jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back(), all_stored});
+  }
+  return {};
+}
+
+Result<std::optional<BaseStream>> Recording::find_base(std::size_t stream) {
+  if (parts_.bases == nullptr) return std::nullopt;
+  const StreamInfo& info = index_.streams.streams[stream];
+  if (!info.tensor) return parts_.bases->find_pool(info);
+  return parts_.bases->find(index_.content.tensors[*info.tensor], info);
+}
+
+std::size_t Recording::stream_of(std::size_t number) const {
+  const auto& first = index_.streams.first_chunk;
+  return static_cast<std::size_t>(std::ranges::upper_bound(first, number) - first.begin()) - 1;
+}
+
+std::string Recording::describe(std::size_t stream) const {
+  const auto& tensor = index_.streams.streams[stream].tensor;
+  return tensor ? fmt::format("tensor {}", container::quote_name(index_.content.tensors[*tensor].name))
+                : "the pool of small tensors";
+}
+
+Result<EncodedChunk> Recording::make_chunk(std::size_t number, ChunkEncoder& encoder) {
+  const std::size_t stream = stream_of(number);
+  const std::uint64_t chunk = number - index_.streams.first_chunk[stream];
+  if (!is_stored(number)) {
+    auto result = encoder.encode(jobs_[stream], chunk);
+    if (!result) return tl::unexpected(name_file(std::move(result).error(), describe(stream)));
+    return result;
+  }
+  EncodedChunk copied;
+  const StreamInfo& info = index_.streams.streams[stream];
+  copied.raw_bytes = container::chunk_elements(info, chunk) * element_size(info.dtype);
+  BITSNAP_ASSIGN(copied.payload, parts_.stored->read(number, encoder.free_scratch()));
+  return copied;
+}
+
+Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
+  container::ChunkEntry& entry = index_.chunks[number];
+  if (is_stored(number)) {
+    enter_stored(number);
+  } else {
+    BITSNAP_TRY(enter_encoded(number, chunk, encoder));
+  }
+  depth_ = std::max<std::uint32_t>(depth_, entry.depth);
+  BITSNAP_TRY(writer_.append_payload(chunk.payload, entry));
+  const codec::Decoder* const decoder = codec::find_decoder(entry.codec);
+  planners_[stream_of(number)].note(chunk.choice, decoder != nullptr ? decoder->name() : "unknown", chunk.raw_bytes);
+  raw_bytes_ += chunk.raw_bytes;
+  if (parts_.progress && !parts_.progress(raw_bytes_, total_bytes_)) {
+    return fail(ErrorKind::cancelled, "saving was cancelled by the caller");
+  }
+  return {};
+}
+
+Result<void> Recording::enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
+  const std::size_t stream = stream_of(number);
+  container::ChunkEntry entry;
+  if (chunk.input) {
+    const std::uint64_t first = (number - index_.streams.first_chunk[stream]) * kChunkElements;
+    BITSNAP_ASSIGN(const bool refers, refer(stream, first, *chunk.input, entry));
+    if (!refers) {
+      BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
+    }
+  }
+  entry.codec = static_cast<std::uint16_t>(chunk.codec);
+  entry.decoded_hash = chunk.decoded_hash;
+  index_.chunks[number] = entry;
+  return {};
+}
+
+// What its peers in this file need may have become less, and with it the depth of a chunk that has nothing else.
+void Recording::enter_stored(std::size_t number) {
+  const std::size_t stream = stream_of(number);
+  container::ChunkEntry& entry = index_.chunks[number];
+  const StreamInfo& info = index_.streams.streams[stream];
+  const std::uint64_t chunk = number - index_.streams.first_chunk[stream];
+  bool has_base = false;
+  std::uint8_t depth = 0;
+  for (const std::uint8_t input : entry.inputs) {
+    if (input == container::kNoInput) break;
+    const container::StreamInput& from = index_.encoding.streams[stream].inputs[input];
+    if (from.base) {
+      has_base = true;
+      inputs_->note_reference(stream, input, entry.depth - 1U);
+      continue;
+    }
+    const std::uint64_t peer = index_.streams.first_chunk[static_cast<std::size_t>(from.stream)];
+    const std::uint64_t begin = from.element + chunk * kChunkElements;
+    const std::uint64_t last = begin + container::chunk_elements(info, chunk) - 1;
+    for (std::uint64_t touched = begin / kChunkElements; touched <= last / kChunkElements; ++touched) {
+      depth = std::max(depth, index_.chunks[static_cast<std::size_t>(peer + touched)].depth);
+    }
+  }
+  if (!has_base) entry.depth = depth;
+}
+
+// Enters the chunk that holds the base's bytes into the stream's inputs. Where that is not possible (the holder stands
+// at an offset before the start, or the stream has too many holders) the base itself is named, which holds the same
+// bytes. False where that may not be: it would need the holder in turn.
+Result<bool> Recording::refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder,
+                              container::ChunkEntry& entry) {
+  const BaseStream& own = *jobs_[stream].base;
+  std::optional<std::uint8_t> input;
+  std::uint32_t depth = holder.depth;
+  if (holder.first_element >= first) {
+    input = inputs_->enter(stream, own, *holder.base, holder.stream, holder.first_element - first);
+  }
+  if (!input) {
+    if (parts_.rules.max_depth == 0) return false;
+    depth = holder.own_depth;
+    input = inputs_->enter(stream, own, *own.base, own.stream, 0);
+    if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
+  }
+  entry.inputs[0] = *input;
+  entry.depth = static_cast<std::uint8_t>(depth + 1);
+  inputs_->note_reference(stream, *input, depth);
+  return true;
+}
+
+}  // namespace bitsnap::record

@@ -1,0 +1,73 @@
+// One file being written: the pipeline that makes its chunks in parallel and writes them in order, and the tables that
+// say what was done. What saving a state and rewriting a snapshot have in common.
+//
+// Memory is bounded by the slots of the pipeline. Used once, by one thread; what it is given is called from several.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "container/file_writer.hpp"
+#include "container/index.hpp"
+#include "exec/executor.hpp"
+#include "os/file_system.hpp"
+#include "plan/planner.hpp"
+#include "record/chunk_encoder.hpp"
+#include "record/input_table.hpp"
+#include "record/snapshot_recorder.hpp"
+#include "record/stream_source.hpp"
+
+namespace bitsnap::record {
+
+// What a file is made from and by which rules. All of it outlives the recording.
+struct RecordingParts {
+  const StreamSource& source;
+  Policy policy = Policy::lossless;
+  ReferenceRules rules = {};
+  BaseFinder* bases = nullptr;           // nullptr: no stream has a base
+  StateTap* tap = nullptr;               // may be nullptr
+  const StoredChunks* stored = nullptr;  // chunks that are taken over; nullptr: none
+  const Progress& progress;
+};
+
+class Recording {
+ public:
+  // The index has content, streams and safetensors header, and an entry for every chunk. Of chunks that are taken over
+  // the entries are those to be written but for where the payload lies, with the bases, inputs and parameters that they
+  // name, and its streams have the reasons that hold if all their chunks are. The rest is filled in.
+  Recording(container::Index& index, const RecordingParts& parts, os::WritableFile& file);
+
+  [[nodiscard]] Result<RecordSummary> run(exec::Executor& executor);
+
+ private:
+  Result<void> prepare_streams();
+  Result<std::optional<BaseStream>> find_base(std::size_t stream);
+  [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
+  [[nodiscard]] std::size_t stream_of(std::size_t number) const;
+  [[nodiscard]] std::string describe(std::size_t stream) const;
+
+  Result<EncodedChunk> make_chunk(std::size_t number, ChunkEncoder& encoder);
+  Result<void> commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
+  Result<void> enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
+  void enter_stored(std::size_t number);
+  Result<bool> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry);
+
+  container::Index& index_;
+  const RecordingParts parts_;
+  container::FileWriter writer_;
+  std::optional<InputTable> inputs_;
+  std::deque<plan::StreamPlanner> planners_;  // one per stream
+  std::vector<StreamJob> jobs_;
+  std::uint32_t depth_ = 0;  // of the deepest chunk
+  std::uint64_t raw_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
+
+}  // namespace bitsnap::record

@@ -1,0 +1,42 @@
+// Where the bytes of a file that is being written come from: a caller's state, or another snapshot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <bitsnap/error.hpp>
+
+#include "base/bytes.hpp"
+#include "base/scratch.hpp"
+#include "restore/read_context.hpp"
+
+namespace bitsnap::record {
+
+// Thread-safe.
+class StreamSource {
+ public:
+  StreamSource() = default;
+  StreamSource(const StreamSource&) = delete;
+  StreamSource& operator=(const StreamSource&) = delete;
+  virtual ~StreamSource() = default;
+
+  // Fills `out` with the bytes from `offset` on of a stream. The context is free for the source to work with.
+  [[nodiscard]] virtual Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out,
+                                          ReadContext& context) const = 0;
+};
+
+// Chunks that another file holds and that are taken over as they are stored, told by their numbers in the file. Thread-
+// safe.
+class StoredChunks {
+ public:
+  StoredChunks() = default;
+  StoredChunks(const StoredChunks&) = delete;
+  StoredChunks& operator=(const StoredChunks&) = delete;
+  virtual ~StoredChunks() = default;
+
+  [[nodiscard]] virtual bool contains(std::size_t number) const noexcept = 0;
+  // The payload, checked against its hash, in the scratch.
+  [[nodiscard]] virtual Result<ConstByteSpan> read(std::size_t number, Scratch& scratch) const = 0;
+};
+
+}  // namespace bitsnap::record
