@@ -17,14 +17,19 @@ namespace bitsnap::os {
 class FakeFileSystem final : public FileSystem {
  public:
   // What a crash spares besides what was synced. A real machine may have written any of it on its own, so code that is
-  // to be safe must be so under each.
-  enum class CrashSpares : std::uint8_t { nothing, directory_entries, file_contents };
+  // to be safe must be so under each. `all` is what the death of a process leaves.
+  enum class CrashSpares : std::uint8_t { nothing, directory_entries, file_contents, all };
 
   FakeFileSystem();
   ~FakeFileSystem() override;
 
   // Forgets what was not synced. Files that were open fail from now on, and locks are no longer held.
   void crash(CrashSpares spares = CrashSpares::nothing);
+
+  // The same, but of what was not synced any part may survive, as on file systems that write when they like; the seed
+  // chooses. Names come and go each on its own, renames whole; of the end of a file that was not synced there may be
+  // nothing, a beginning, zeros where the rest should be, or all. fake_disk_testing.hpp has the rules.
+  void crash_at_random(std::uint64_t seed);
 
   // From now on sync_directory() answers `unsupported`, as some network file systems do.
   void refuse_directory_sync();

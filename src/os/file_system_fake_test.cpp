@@ -94,6 +94,18 @@ TEST(FakeFileSystem, ACrashMaySpareNamesOrContents) {
   EXPECT_EQ(text_at(contents, "/f"), "kept");
 }
 
+TEST(FakeFileSystem, TheDeathOfAProcessLosesNothingThatItDid) {
+  FakeFileSystem fs;
+  fs.plant("/gone", as_byte_span("x"));
+  const auto file = written(fs, "/f", "kept");
+  ASSERT_TRUE(fs.remove("/gone"));
+  ASSERT_TRUE(fs.rename("/f", "/g"));
+  fs.crash(Spares::all);
+  EXPECT_THAT(fs.all_files(), ElementsAre("/g"));
+  EXPECT_EQ(text_at(fs, "/g"), "kept");
+  EXPECT_FALSE(file->append(as_byte_span("x")));
+}
+
 TEST(FakeFileSystem, FilesThatWereOpenAreDeadAfterACrash) {
   FakeFileSystem fs;
   fs.plant("/r", as_byte_span("x"));

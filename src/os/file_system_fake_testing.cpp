@@ -1,4 +1,4 @@
-// Nodes, each with what programs see and what a crash would leave. One lock over everything.
+// Operations on the nodes of fake_disk_testing.hpp. One lock over everything.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,25 +10,13 @@
 #include <utility>
 
 #include "os/errno_error.hpp"
+#include "os/fake_disk_testing.hpp"
 #include "os/file_system_fake.hpp"
 
 namespace bitsnap::os {
 namespace {
 
-struct Node;
-using Entries = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
-
-struct Node {
-  Node(bool directory, std::uint64_t file_id) : is_directory(directory), id(file_id) {}
-
-  const bool is_directory;
-  const std::uint64_t id;
-  std::int64_t modified = 0;
-  std::vector<std::byte> contents;         // as programs see them
-  std::vector<std::byte> synced_contents;  // as a crash leaves them
-  Entries entries;
-  Entries synced_entries;
-};
+using fake::Node;
 
 std::vector<std::string> path_parts(std::string_view path) {
   std::vector<std::string> parts;
@@ -62,13 +50,15 @@ void list_files(const Node& node, const std::string& path, std::vector<std::stri
   }
 }
 
-void crash_node(Node& node, FakeFileSystem::CrashSpares spares, std::set<Node*>& seen) {
+// Leaves a node and what stands below it as a crash does: with what is safe. `lose` says what more is safe.
+template <typename Lose>
+void crash_node(Node& node, std::int64_t& changes, std::set<Node*>& seen, const Lose& lose) {
   if (!seen.insert(&node).second) return;
-  if (spares == FakeFileSystem::CrashSpares::directory_entries) node.synced_entries = node.entries;
-  if (spares == FakeFileSystem::CrashSpares::file_contents) node.synced_contents = node.contents;
-  node.entries = node.synced_entries;
+  lose(node);
+  if (node.contents != node.synced_contents || node.entries != node.synced_entries) node.modified = ++changes;
   node.contents = node.synced_contents;
-  for (const auto& [name, child] : node.entries) crash_node(*child, spares, seen);
+  node.entries = node.synced_entries;
+  for (const auto& [name, child] : node.entries) crash_node(*child, changes, seen, lose);
 }
 
 bool holds(const Node& directory, const Node* wanted) {
@@ -84,6 +74,7 @@ struct FakeFileSystem::State {
   std::uint64_t nodes = 0;
   std::int64_t changes = 0;  // the time of this file system
   std::shared_ptr<Node> root = make_node(true);
+  fake::UnsyncedChanges unsynced;
   std::uint64_t crashes = 0;  // files opened and locks taken before the last one are dead
   struct HeldFile {
     LockKind kind;
@@ -100,13 +91,18 @@ struct FakeFileSystem::State {
   }
 
   // Changes what programs see under a name; without a node it is removed.
-  void set_entry(Node& directory, const std::string& name, std::shared_ptr<Node> node) {
-    if (node == nullptr) {
-      directory.entries.erase(name);
-    } else {
-      directory.entries[name] = std::move(node);
-    }
-    directory.modified = ++changes;
+  void set_entry(const std::shared_ptr<Node>& directory, const std::string& name, const std::shared_ptr<Node>& node) {
+    unsynced.set_entry(directory, name, node);
+    directory->modified = ++changes;
+  }
+
+  template <typename Lose>
+  void crash(const Lose& lose) {
+    ++crashes;
+    locks.clear();
+    unsynced.clear();
+    std::set<Node*> seen;
+    crash_node(*root, changes, seen, lose);
   }
 
   // The node at a path, or an errno.
@@ -119,6 +115,14 @@ struct FakeFileSystem::State {
       node = entry->second;
     }
     return {node, 0};
+  }
+
+  // The directories from the root to the one that a path's last part stands in.
+  std::vector<std::shared_ptr<Node>> way_to(const std::string& path) const {
+    std::vector<std::shared_ptr<Node>> way{root};
+    const std::vector<std::string> parts = path_parts(path);
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) way.push_back(way.back()->entries.at(parts[i]));
+    return way;
   }
 
   // The directory that a path's last part stands or would stand in, and that part.
@@ -158,8 +162,8 @@ struct FakeFileSystem::State {
     if (source.node->is_directory && holds(*source.node, target.directory.get())) {
       return fail_errno(EINVAL, operation, to);
     }
-    set_entry(*source.directory, source.name, nullptr);
-    set_entry(*target.directory, target.name, source.node);
+    unsynced.move(source.directory, source.name, way_to(to), target.name);
+    source.directory->modified = target.directory->modified = ++changes;
     return {};
   }
 };
@@ -285,10 +289,17 @@ FakeFileSystem::~FakeFileSystem() = default;
 
 void FakeFileSystem::crash(CrashSpares spares) {
   const std::lock_guard lock(state_->mutex);
-  ++state_->crashes;
-  state_->locks.clear();
-  std::set<Node*> seen;
-  crash_node(*state_->root, spares, seen);
+  state_->crash([spares](Node& node) {
+    if (spares == CrashSpares::directory_entries || spares == CrashSpares::all) node.synced_entries = node.entries;
+    if (spares == CrashSpares::file_contents || spares == CrashSpares::all) node.synced_contents = node.contents;
+  });
+}
+
+void FakeFileSystem::crash_at_random(std::uint64_t seed) {
+  const std::lock_guard lock(state_->mutex);
+  fake::SeededRandom random(seed);
+  state_->unsynced.survive(random);
+  state_->crash([&random](Node& node) { lose_contents(node, random); });
 }
 
 void FakeFileSystem::refuse_directory_sync() {
@@ -321,6 +332,7 @@ void FakeFileSystem::plant(const std::string& path, ConstByteSpan contents) {
       node->modified = ++state_->changes;
     }
     node->synced_entries[parts[i]] = entry;
+    state_->unsynced.forget(*node, parts[i]);
     node = entry;
   }
   node->contents.assign(contents.begin(), contents.end());
@@ -341,7 +353,7 @@ Result<std::unique_ptr<WritableFile>> FakeFileSystem::create(const std::string& 
   BITSNAP_ASSIGN(State::Place place, state_->place("create", path));
   if (place.node != nullptr) return fail_errno(EEXIST, "create", path);
   auto node = state_->make_node(false);
-  state_->set_entry(*place.directory, place.name, node);
+  state_->set_entry(place.directory, place.name, node);
   return std::make_unique<Writer>(state_, std::move(node), path);
 }
 
@@ -360,7 +372,7 @@ Result<void> FakeFileSystem::remove(const std::string& path) {
   BITSNAP_ASSIGN(const State::Place place, state_->place("remove", path));
   if (place.node == nullptr) return fail_errno(ENOENT, "remove", path);
   if (!place.node->entries.empty()) return fail_errno(ENOTEMPTY, "remove", path);
-  state_->set_entry(*place.directory, place.name, nullptr);
+  state_->set_entry(place.directory, place.name, nullptr);
   return {};
 }
 
@@ -368,7 +380,7 @@ Result<void> FakeFileSystem::create_directory(const std::string& path, FileMode)
   const std::lock_guard lock(state_->mutex);
   BITSNAP_ASSIGN(State::Place place, state_->place("create directory", path));
   if (place.node != nullptr) return fail_errno(EEXIST, "create directory", path);
-  state_->set_entry(*place.directory, place.name, state_->make_node(true));
+  state_->set_entry(place.directory, place.name, state_->make_node(true));
   return {};
 }
 
@@ -405,7 +417,7 @@ Result<DirectorySync> FakeFileSystem::sync_directory(const std::string& path) {
   if (error == 0 && !node->is_directory) error = ENOTDIR;
   if (error != 0) return fail_errno(error, "sync directory", path);
   if (!state_->has_directory_sync) return DirectorySync::unsupported;
-  node->synced_entries = node->entries;
+  state_->unsynced.sync(node);
   return DirectorySync::done;
 }
 
@@ -414,7 +426,7 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, 
   BITSNAP_ASSIGN(State::Place place, state_->place("lock", path));
   if (place.node == nullptr) {
     place.node = state_->make_node(false);
-    state_->set_entry(*place.directory, place.name, place.node);
+    state_->set_entry(place.directory, place.name, place.node);
   }
   if (place.node->is_directory) return fail_errno(EISDIR, "lock", path);
   const auto held = state_->locks.find(place.node.get());
