@@ -216,6 +216,26 @@ TEST(AtomicFile, LeavesTheOldFileOrTheNewWhateverFails) {
   }
 }
 
+// A test of crashes is worth what it finds in code that forgot a sync.
+TEST(AtomicFile, NeedsEachOfItsSyncs) {
+  FakeFileSystem counted;
+  FaultyFileSystem counter(counted);
+  ASSERT_TRUE(write_new(counter, "/f", true));
+  ASSERT_EQ(counter.count_syncs(), 2u);
+  for (std::uint64_t skipped = 0; skipped <= counter.count_syncs(); ++skipped) {
+    int losses = 0;
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      FakeFileSystem fs;
+      FaultyFileSystem faulty(fs);
+      faulty.skip_sync(skipped);
+      ASSERT_TRUE(write_new(faulty, "/f", true));
+      fs.crash_at_random(seed);
+      if (text_at(fs, "/f") != kNew) ++losses;
+    }
+    EXPECT_EQ(losses > 0, skipped < counter.count_syncs()) << skipped;
+  }
+}
+
 TEST(AtomicFile, LeavesNoTemporaryAfterAnyFailureThatPasses) {
   FakeFileSystem counted;
   FaultyFileSystem counter(counted);

@@ -231,6 +231,42 @@ TEST(FaultyFileSystem, FailsToLock) {
   EXPECT_EQ(fs.count(FileOperation::lock), 3u);
 }
 
+TEST(FaultyFileSystem, RemembersItsSteps) {
+  FakeFileSystem inner;
+  FaultyFileSystem fs(inner);
+  fs.fail_at(3, {});
+  const auto file = written(fs, "/a", "x");
+  EXPECT_TRUE(file->close());
+  EXPECT_FALSE(fs.rename("/a", "/b"));
+  EXPECT_TRUE(fs.sync_directory("/"));
+  std::string steps;
+  for (const FaultyFileSystem::Step& step : fs.steps()) {
+    steps += std::string(file_operation_name(step.operation)) + " " + step.path;
+    steps += (step.to.empty() ? "" : " to " + step.to) + "; ";
+  }
+  EXPECT_EQ(steps, "create /a; append /a; close /a; rename /a to /b; sync directory /; ");
+  fs.reset();
+  EXPECT_THAT(fs.steps(), IsEmpty());
+}
+
+TEST(FaultyFileSystem, SkipsTheSyncThatHasTheNumberAndSaysItDidIt) {
+  for (std::uint64_t skipped = 0; skipped < 4; ++skipped) {
+    FakeFileSystem inner;
+    FaultyFileSystem fs(inner);
+    fs.skip_sync(skipped);
+    for (const std::string path : {"/a", "/b"}) {
+      EXPECT_TRUE(written(fs, path, path)->sync());
+      EXPECT_EQ(*fs.sync_directory("/"), DirectorySync::done);
+    }
+    EXPECT_EQ(fs.count_syncs(), 4u);
+    EXPECT_EQ(fs.count(FileOperation::sync), 2u);
+    EXPECT_EQ(fs.failures(), 0u);
+    inner.crash();
+    EXPECT_EQ(text_at(inner, "/a"), skipped == 0 ? "" : "/a");
+    EXPECT_EQ(text_at(inner, "/b"), skipped == 2 ? "" : skipped == 3 ? "not_found" : "/b");
+  }
+}
+
 TEST(FaultyFileSystem, FailsReads) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);

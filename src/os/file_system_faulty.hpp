@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "os/file_system.hpp"
@@ -31,6 +32,9 @@ enum class FileOperation : std::uint8_t {
 };
 inline constexpr std::size_t kFileOperations = 13;
 
+// "sync directory"
+[[nodiscard]] std::string_view file_operation_name(FileOperation operation) noexcept;
+
 class FaultyFileSystem final : public FileSystem {
  public:
   struct Fault {
@@ -42,6 +46,13 @@ class FaultyFileSystem final : public FileSystem {
     bool half_done = false;
   };
 
+  // One operation that was asked for, whatever became of it.
+  struct Step {
+    FileOperation operation;
+    std::string path;  // of a rename the old one
+    std::string to;    // of a rename
+  };
+
   // `inner` must outlive this and the files opened through it.
   explicit FaultyFileSystem(FileSystem& inner);
   ~FaultyFileSystem() override;
@@ -50,11 +61,17 @@ class FaultyFileSystem final : public FileSystem {
   void fail_at(FileOperation operation, std::uint64_t index, Fault fault);
   // The operation that has number `index` among all fails.
   void fail_at(std::uint64_t index, Fault fault);
-  // Clears the faults and begins to count at zero again.
+  // The sync that has number `index`, of files and directories together, does nothing and says that it did: as in code
+  // that forgot it. A test of crashes that still passes then would not notice.
+  void skip_sync(std::uint64_t index);
+  // Clears the faults, forgets the steps and begins to count at zero again.
   void reset();
 
   [[nodiscard]] std::uint64_t count(FileOperation operation) const;
   [[nodiscard]] std::uint64_t count() const;
+  [[nodiscard]] std::uint64_t count_syncs() const;  // of files and directories
+  // The operations so far, in their order: step N is the one that fail_at(N) makes fail.
+  [[nodiscard]] std::vector<Step> steps() const;
   // Operations that were made to fail.
   [[nodiscard]] std::uint64_t failures() const;
 

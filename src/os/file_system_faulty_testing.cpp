@@ -15,7 +15,11 @@ constexpr std::array<std::string_view, kFileOperations> kOperationNames = {
 
 }  // namespace
 
-// What is to fail, and the counts; shared by the file system and its open files.
+std::string_view file_operation_name(FileOperation operation) noexcept {
+  return kOperationNames[static_cast<std::size_t>(operation)];
+}
+
+// What is to fail, the counts and the steps; shared by the file system and its open files.
 class FaultyFileSystem::Plan {
  public:
   struct Verdict {
@@ -24,20 +28,20 @@ class FaultyFileSystem::Plan {
   };
 
   // Counts one operation; says whether and how it fails.
-  std::optional<Verdict> next(FileOperation operation, const std::string& path) {
+  std::optional<Verdict> next(FileOperation operation, const std::string& path, const std::string& to = {}) {
     const std::lock_guard lock(mutex_);
-    const auto kind = static_cast<std::size_t>(operation);
-    const std::uint64_t index = counts_[kind]++;
-    const std::uint64_t index_of_all = total_++;
-    for (const auto& [fault, reached] : {std::pair(faults_[kind], index), std::pair(fault_of_all_, index_of_all)}) {
-      if (!fault) continue;
-      if (reached == fault->index || (fault->fault.lasting && reached > fault->index)) {
-        ++failures_;
-        return Verdict{Error(fault->fault.kind, std::string(kOperationNames[kind]) + " " + path + ": injected fault"),
-                       fault->fault.half_done};
-      }
-    }
-    return std::nullopt;
+    return count_and_judge(operation, path, to);
+  }
+
+  // The same for a sync, which may also be skipped.
+  struct SyncVerdict {
+    std::optional<Verdict> failure;
+    bool is_skipped;
+  };
+  SyncVerdict next_sync(FileOperation operation, const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    const bool is_skipped = skipped_sync_ == syncs_++;
+    return {count_and_judge(operation, path, {}), is_skipped};
   }
 
   void set(FileOperation operation, std::uint64_t index, const Fault& fault) {
@@ -48,12 +52,18 @@ class FaultyFileSystem::Plan {
     const std::lock_guard lock(mutex_);
     fault_of_all_ = Planned{index, fault};
   }
+  void skip_sync(std::uint64_t index) {
+    const std::lock_guard lock(mutex_);
+    skipped_sync_ = index;
+  }
   void reset() {
     const std::lock_guard lock(mutex_);
     counts_ = {};
-    total_ = failures_ = 0;
+    total_ = syncs_ = failures_ = 0;
     faults_ = {};
     fault_of_all_.reset();
+    skipped_sync_.reset();
+    steps_.clear();
   }
   std::uint64_t count(FileOperation operation) const {
     const std::lock_guard lock(mutex_);
@@ -63,9 +73,17 @@ class FaultyFileSystem::Plan {
     const std::lock_guard lock(mutex_);
     return total_;
   }
+  std::uint64_t syncs() const {
+    const std::lock_guard lock(mutex_);
+    return syncs_;
+  }
   std::uint64_t failures() const {
     const std::lock_guard lock(mutex_);
     return failures_;
+  }
+  std::vector<Step> steps() const {
+    const std::lock_guard lock(mutex_);
+    return steps_;
   }
 
  private:
@@ -74,12 +92,32 @@ class FaultyFileSystem::Plan {
     Fault fault;
   };
 
+  std::optional<Verdict> count_and_judge(FileOperation operation, const std::string& path, const std::string& to) {
+    steps_.push_back({operation, path, to});
+    const auto kind = static_cast<std::size_t>(operation);
+    const std::uint64_t index = counts_[kind]++;
+    const std::uint64_t index_of_all = total_++;
+    for (const auto& [fault, reached] : {std::pair(faults_[kind], index), std::pair(fault_of_all_, index_of_all)}) {
+      if (!fault) continue;
+      if (reached == fault->index || (fault->fault.lasting && reached > fault->index)) {
+        ++failures_;
+        return Verdict{
+            Error(fault->fault.kind, std::string(file_operation_name(operation)) + " " + path + ": injected fault"),
+            fault->fault.half_done};
+      }
+    }
+    return std::nullopt;
+  }
+
   mutable std::mutex mutex_;
   std::array<std::uint64_t, kFileOperations> counts_{};
   std::uint64_t total_ = 0;
+  std::uint64_t syncs_ = 0;
   std::uint64_t failures_ = 0;
   std::array<std::optional<Planned>, kFileOperations> faults_;
   std::optional<Planned> fault_of_all_;
+  std::optional<std::uint64_t> skipped_sync_;
+  std::vector<Step> steps_;
 };
 
 namespace {
@@ -120,7 +158,12 @@ class FaultyFileSystem::Writer final : public WritableFile {
                   [&](bool half) { return inner_->append(half ? bytes.first(bytes.size() / 2) : bytes); });
   }
   Result<void> sync() override {
-    return sticky(FileOperation::sync, [&](bool) { return inner_->sync(); });
+    if (error_) return tl::unexpected<Error>(*error_);
+    Plan::SyncVerdict verdict = plan_->next_sync(FileOperation::sync, path());
+    return obey_or_stick(std::move(verdict.failure), [&](bool) -> Result<void> {
+      if (verdict.is_skipped) return {};
+      return inner_->sync();
+    });
   }
   Result<void> close() override {
     return sticky(FileOperation::close, [&](bool) { return inner_->close(); });
@@ -132,7 +175,12 @@ class FaultyFileSystem::Writer final : public WritableFile {
   template <typename Work>
   Result<void> sticky(FileOperation operation, Work work) {
     if (error_) return tl::unexpected<Error>(*error_);
-    std::optional<Plan::Verdict> verdict = plan_->next(operation, path());
+    return obey_or_stick(plan_->next(operation, path()), work);
+  }
+
+  // `work` is told whether to do half of it only.
+  template <typename Work>
+  Result<void> obey_or_stick(std::optional<Plan::Verdict> verdict, Work work) {
     if (!verdict) return work(false);
     if (verdict->half_done) static_cast<void>(work(true));
     error_ = std::move(verdict->error);
@@ -151,9 +199,12 @@ void FaultyFileSystem::fail_at(FileOperation operation, std::uint64_t index, Fau
   plan_->set(operation, index, fault);
 }
 void FaultyFileSystem::fail_at(std::uint64_t index, Fault fault) { plan_->set(index, fault); }
+void FaultyFileSystem::skip_sync(std::uint64_t index) { plan_->skip_sync(index); }
 void FaultyFileSystem::reset() { plan_->reset(); }
 std::uint64_t FaultyFileSystem::count(FileOperation operation) const { return plan_->count(operation); }
 std::uint64_t FaultyFileSystem::count() const { return plan_->total(); }
+std::uint64_t FaultyFileSystem::count_syncs() const { return plan_->syncs(); }
+std::vector<FaultyFileSystem::Step> FaultyFileSystem::steps() const { return plan_->steps(); }
 std::uint64_t FaultyFileSystem::failures() const { return plan_->failures(); }
 
 Result<std::unique_ptr<RandomAccessFile>> FaultyFileSystem::open(const std::string& path, AccessPattern pattern) {
@@ -171,11 +222,11 @@ Result<std::unique_ptr<WritableFile>> FaultyFileSystem::create(const std::string
 }
 
 Result<void> FaultyFileSystem::rename(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from), [&] { return inner_.rename(from, to); });
+  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_.rename(from, to); });
 }
 
 Result<void> FaultyFileSystem::rename_no_replace(const std::string& from, const std::string& to) {
-  return obey(plan_->next(FileOperation::rename, from), [&] { return inner_.rename_no_replace(from, to); });
+  return obey(plan_->next(FileOperation::rename, from, to), [&] { return inner_.rename_no_replace(from, to); });
 }
 
 Result<void> FaultyFileSystem::remove(const std::string& path) {
@@ -195,7 +246,11 @@ Result<FileInfo> FaultyFileSystem::stat(const std::string& path) {
 }
 
 Result<DirectorySync> FaultyFileSystem::sync_directory(const std::string& path) {
-  return obey(plan_->next(FileOperation::sync_directory, path), [&] { return inner_.sync_directory(path); });
+  Plan::SyncVerdict verdict = plan_->next_sync(FileOperation::sync_directory, path);
+  return obey(std::move(verdict.failure), [&]() -> Result<DirectorySync> {
+    if (verdict.is_skipped) return DirectorySync::done;
+    return inner_.sync_directory(path);
+  });
 }
 
 Result<std::unique_ptr<FileLock>> FaultyFileSystem::lock(const std::string& path, LockKind kind) {
