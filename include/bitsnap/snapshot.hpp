@@ -179,7 +179,7 @@ class Snapshot final : public Base {
   explicit Snapshot(std::unique_ptr<Impl> impl) noexcept;
 
  private:
-  friend class SnapshotComparison;  // compare()
+  friend class SnapshotAccess;  // for the library itself
 
   std::unique_ptr<Impl> impl_;
 };

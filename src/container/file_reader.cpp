@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "container/section.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -30,14 +31,20 @@ Result<Footer> read_frame(const os::RandomAccessFile& file) {
   return parse_footer(footer, size);
 }
 
-Result<Index> read_index(const os::RandomAccessFile& file, const DecodeLimits& limits, Footer& footer) {
-  BITSNAP_ASSIGN(footer, read_frame(file));
+Result<std::vector<std::byte>> read_index_bytes(const os::RandomAccessFile& file, const DecodeLimits& limits,
+                                                const Footer& footer) {
   if (footer.index_bytes > limits.index_bytes) {
     return fail(ErrorKind::resource_exhausted,
                 fmt::format("index of {} bytes is beyond the limit of {}", footer.index_bytes, limits.index_bytes));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(footer.index_bytes));
   BITSNAP_TRY(file.read_at(footer.index_offset, bytes));
+  return bytes;
+}
+
+Result<Index> read_index(const os::RandomAccessFile& file, const DecodeLimits& limits, Footer& footer) {
+  BITSNAP_ASSIGN(footer, read_frame(file));
+  BITSNAP_ASSIGN(const std::vector<std::byte> bytes, read_index_bytes(file, limits, footer));
   return parse_index(bytes, footer, limits);
 }
 
@@ -68,6 +75,23 @@ Result<void> FileReader::read_payload(const ChunkEntry& entry, ByteSpan out) con
                                                 entry.stored_bytes, entry.offset, hash, entry.stored_hash));
   }
   return {};
+}
+
+Result<std::string> FileReader::read_content_text(const DecodeLimits& limits) const {
+  return no_throw("snapshot", [&]() -> Result<std::string> {
+    const auto read = [&]() -> Result<std::string> {
+      BITSNAP_ASSIGN(const std::vector<std::byte> bytes, read_index_bytes(*file_, limits, footer_));
+      if (const std::uint64_t hash = hash64(bytes); hash != footer_.index_hash) {
+        return fail(ErrorKind::corrupt,
+                    fmt::format("index: hash is {:016x}, expected {:016x}", hash, footer_.index_hash));
+      }
+      BITSNAP_ASSIGN(const Sections sections, unpack_sections(bytes, limits));
+      return std::string(as_text(*sections.at(SectionKind::content)));
+    };
+    Result<std::string> text = read();
+    if (text) return text;
+    return tl::unexpected(std::move(text).error().within(file_->path()));
+  });
 }
 
 Result<Footer> read_footer(const os::RandomAccessFile& file) {

@@ -29,6 +29,9 @@ class FileReader {
   // Fills `out` (of the entry's stored size) with a chunk's payload and checks its stored hash.
   [[nodiscard]] Result<void> read_payload(const ChunkEntry& entry, ByteSpan out) const;
 
+  // The JSON of the content as it stands in the file, read again: for an index whose id is to be the same.
+  [[nodiscard]] Result<std::string> read_content_text(const DecodeLimits& limits) const;
+
  private:
   FileReader() = default;
 

@@ -95,7 +95,10 @@ Result<SerializedIndex> serialize_index(const Index& index) {
       return fail(ErrorKind::internal, "index: chunks, streams or parameters do not fit the content");
     }
     Sections sections;
-    BITSNAP_ASSIGN(const std::string content, serialize_content(index.content));
+    std::string content = index.content_text.value_or("");
+    if (!index.content_text) {
+      BITSNAP_ASSIGN(content, serialize_content(index.content));
+    }
     sections.at(SectionKind::content) = to_bytes(content);
     sections.at(SectionKind::encoding) = to_bytes(serialize_encoding(index.encoding));
     std::vector<std::byte>& table =

@@ -18,6 +18,9 @@ namespace bitsnap::container {
 
 struct Index {
   Content content;
+  // The JSON of the content where it has to stay, byte for byte, what another writer made it, as the id is over these
+  // bytes. Not filled in by parsing. nullopt: it is made from the content.
+  std::optional<std::string> content_text;
   Encoding encoding;
   StreamTable streams;  // derived from the content
   std::vector<ChunkEntry> chunks;

@@ -86,9 +86,6 @@ Result<void> read_part(const Snapshot::Impl& impl, std::size_t tensor, std::uint
   return impl.read_stream(stream, begin + offset, out, context);
 }
 
-}  // namespace
-
-// Has access to what is behind a Snapshot.
 class SnapshotComparison {
  public:
   SnapshotComparison(const Snapshot& a, const Snapshot& b) : a_(a), b_(b) {
@@ -99,8 +96,8 @@ class SnapshotComparison {
   }
 
   Result<std::vector<TensorDifference>> run(const RunOptions& options) {
-    const Snapshot::Impl& impl_a = *a_.impl_;
-    const Snapshot::Impl& impl_b = *b_.impl_;
+    const Snapshot::Impl& impl_a = SnapshotAccess::impl(a_);
+    const Snapshot::Impl& impl_b = SnapshotAccess::impl(b_);
     std::uint64_t total = 0;
     for (const Part& part : parts_) total += part.size;
     restore::RunControl control(options, impl_a.limits, total);
@@ -154,6 +151,8 @@ class SnapshotComparison {
   std::vector<TensorDifference> differences_;
   std::vector<Part> parts_;
 };
+
+}  // namespace
 
 Result<std::vector<TensorDifference>> compare(const Snapshot& a, const Snapshot& b, const RunOptions& options) {
   return no_throw("compare", [&] { return SnapshotComparison(a, b).run(options); });

@@ -84,6 +84,12 @@ struct Snapshot::Impl {
   mutable restore::PoolCache pool_cache_;
 };
 
+// For those of the library who have to look behind an open snapshot.
+class SnapshotAccess {
+ public:
+  [[nodiscard]] static const Snapshot::Impl& impl(const Snapshot& snapshot) noexcept { return *snapshot.impl_; }
+};
+
 namespace restore {
 
 // A snapshot that `owner` owns and whose bases it finds.
