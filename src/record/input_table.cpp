@@ -12,7 +12,7 @@ namespace bitsnap::record {
 InputTable::InputTable(container::Encoding& encoding) : encoding_(encoding) {
   for (const BaseReference& base : encoding.bases) {
     numbers_.emplace(base.id, static_cast<std::uint32_t>(numbers_.size()));
-    references_.push_back({base.id});
+    references_.push_back({base.id, {}});
   }
 }
 
@@ -27,6 +27,9 @@ std::optional<std::uint8_t> InputTable::enter(std::size_t stream, const BaseStre
                                               std::size_t base_stream, std::uint64_t element) {
   auto& inputs = encoding_.streams[stream].inputs;
   if (const auto number = numbers_.find(base.id()); number != numbers_.end()) {
+    // Of another snapshot with the same content nobody knows here how deep its chunks are.
+    Reference& reference = references_[number->second];
+    if (reference.name != base.name()) reference.standalone = false;
     const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
     if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
   }
@@ -46,7 +49,7 @@ std::uint32_t InputTable::base_number(const Base& base) {
   const auto [position, is_new] = numbers_.emplace(base.id(), static_cast<std::uint32_t>(encoding_.bases.size()));
   if (is_new) {
     encoding_.bases.push_back({base.id(), std::string(os::file_name(base.name()))});
-    references_.push_back({base.id()});
+    references_.push_back({base.id(), base.name()});
     kept_.erase(base.id());
   }
   return position->second;

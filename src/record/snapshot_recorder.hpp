@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -21,6 +22,8 @@ namespace bitsnap::record {
 // A snapshot that some chunk refers to.
 struct Reference {
   SnapshotId id;
+  std::string name;        // Base::name() of the one that was met first: several may hold the same content, coded in
+                           // different ways. Empty where it was not met, as in a chunk that is copied
   bool standalone = true;  // every chunk that is referred to there needs no other snapshot: its depth is 0
 };
 
