@@ -28,6 +28,7 @@ FLOORS = [
     "plan",
     "record",
     "store",
+    "store",
     "engine",
     "interop",
 ]

@@ -1,0 +1,125 @@
+// Fixed-width entries, one after another.
+#include "store/catalog.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/hash.hpp"
+#include "base/try.hpp"
+#include "os/atomic_file.hpp"
+#include "os/clock.hpp"
+#include "store/commit_record.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+constexpr std::array<unsigned char, 8> kMagic{0x89, 0x42, 0x53, 0x43, 0x41, 0x54, 0x0D, 0x0A};
+constexpr std::size_t kHeaderBytes = 16;
+constexpr std::size_t kEntryBytes = 96;
+constexpr std::size_t kHashBytes = 8;
+constexpr std::uint64_t kMaxCatalogBytes = std::uint64_t{1} << 30;
+constexpr std::uint32_t kHasBase = 1;
+constexpr std::int64_t kSettledNs = 1'000'000'000;
+
+}  // namespace
+
+Catalog Catalog::read(os::FileSystem& file_system, const std::string& path) {
+  Catalog catalog;
+  const auto bytes = os::read_file(file_system, path, kMaxCatalogBytes);
+  if (!bytes || bytes->size() < kHeaderBytes + kHashBytes) return catalog;
+  const std::byte* const data = bytes->data();
+  const std::uint64_t count = load_le<std::uint64_t>(data + 8);
+  const std::size_t body = bytes->size() - kHashBytes;
+  if (!std::equal(kMagic.begin(), kMagic.end(), reinterpret_cast<const unsigned char*>(data)) ||
+      (body - kHeaderBytes) % kEntryBytes != 0 || count != (body - kHeaderBytes) / kEntryBytes ||
+      load_le<std::uint64_t>(data + body) != hash64(ConstByteSpan(*bytes).first(body))) {
+    return catalog;
+  }
+  catalog.entries_.resize(static_cast<std::size_t>(count));
+  const std::byte* at = data + kHeaderBytes;
+  for (Entry& entry : catalog.entries_) {
+    entry.info.step = load_le<std::uint64_t>(at);
+    entry.modified_ns = static_cast<std::int64_t>(load_le<std::uint64_t>(at + 8));
+    entry.file_id = load_le<std::uint64_t>(at + 16);
+    entry.record_bytes = load_le<std::uint64_t>(at + 24);
+    entry.info.time_unix_ms = static_cast<std::int64_t>(load_le<std::uint64_t>(at + 32));
+    entry.info.raw_bytes = load_le<std::uint64_t>(at + 40);
+    entry.info.stored_bytes = load_le<std::uint64_t>(at + 48);
+    const std::uint64_t base = load_le<std::uint64_t>(at + 56);
+    entry.info.shards = load_le<std::uint32_t>(at + 64);
+    entry.info.links = load_le<std::uint32_t>(at + 68);
+    entry.info.depth = load_le<std::uint32_t>(at + 72);
+    if ((load_le<std::uint32_t>(at + 76) & kHasBase) != 0) entry.info.base = base;
+    at += kEntryBytes;
+  }
+  return catalog;
+}
+
+const CheckpointInfo* Catalog::find(const StepEntry& entry) const noexcept {
+  const auto found = std::ranges::lower_bound(entries_, entry.step, {}, [](const Entry& e) { return e.info.step; });
+  if (found == entries_.end() || found->info.step != entry.step || found->modified_ns != entry.record.modified_ns ||
+      found->file_id != entry.record.file_id || found->record_bytes != entry.record.size_bytes) {
+    return nullptr;
+  }
+  return &found->info;
+}
+
+void Catalog::add(const StepEntry& entry, const CheckpointInfo& info) {
+  entries_.push_back({entry.record.modified_ns, entry.record.file_id, entry.record.size_bytes, info});
+}
+
+Result<void> Catalog::write(os::FileSystem& file_system, const std::string& path) const {
+  std::vector<std::byte> bytes(kHeaderBytes + entries_.size() * kEntryBytes + kHashBytes);
+  std::ranges::copy(std::as_bytes(std::span(kMagic)), bytes.begin());
+  store_le<std::uint64_t>(bytes.data() + 8, entries_.size());
+  std::byte* at = bytes.data() + kHeaderBytes;
+  for (const Entry& entry : entries_) {
+    store_le<std::uint64_t>(at, entry.info.step);
+    store_le<std::uint64_t>(at + 8, static_cast<std::uint64_t>(entry.modified_ns));
+    store_le<std::uint64_t>(at + 16, entry.file_id);
+    store_le<std::uint64_t>(at + 24, entry.record_bytes);
+    store_le<std::uint64_t>(at + 32, static_cast<std::uint64_t>(entry.info.time_unix_ms));
+    store_le<std::uint64_t>(at + 40, entry.info.raw_bytes);
+    store_le<std::uint64_t>(at + 48, entry.info.stored_bytes);
+    store_le<std::uint64_t>(at + 56, entry.info.base.value_or(0));
+    store_le<std::uint32_t>(at + 64, entry.info.shards);
+    store_le<std::uint32_t>(at + 68, entry.info.links);
+    store_le<std::uint32_t>(at + 72, entry.info.depth);
+    store_le<std::uint32_t>(at + 76, entry.info.base ? kHasBase : 0);
+    at += kEntryBytes;
+  }
+  const std::size_t body = bytes.size() - kHashBytes;
+  store_le<std::uint64_t>(bytes.data() + body, hash64(ConstByteSpan(bytes).first(body)));
+  BITSNAP_ASSIGN(os::AtomicFile file,
+                 os::AtomicFile::create(file_system, path, true, os::kDefaultFileMode, os::Durability::cached));
+  BITSNAP_TRY(file.file().append(bytes));
+  return file.commit();
+}
+
+Result<void> write_catalog(const StepDirectories& directories) {
+  os::FileSystem& file_system = directories.file_system();
+  const RunLayout& layout = directories.layout();
+  const Catalog old = Catalog::read(file_system, layout.catalog());
+  const std::int64_t now_ns = os::unix_time_ms() * 1'000'000;
+  BITSNAP_ASSIGN(const std::vector<StepEntry> entries, directories.list());
+  Catalog catalog;
+  for (const StepEntry& entry : entries) {
+    if (entry.state != StepState::committed || entry.record.modified_ns > now_ns - kSettledNs) continue;
+    if (const CheckpointInfo* const known = old.find(entry)) {
+      catalog.add(entry, *known);
+      continue;
+    }
+    // The file may have been replaced between the look and the reading: what it was before and after must agree.
+    const auto record = read_commit_record(file_system, layout, entry.step);
+    const auto again = directories.look(entry.step);
+    if (record && again && again->record.file_id == entry.record.file_id &&
+        again->record.modified_ns == entry.record.modified_ns) {
+      catalog.add(entry, checkpoint_info(*record, entry.record.size_bytes));
+    }
+  }
+  return catalog.write(file_system, layout.catalog());
+}
+
+}  // namespace bitsnap::store

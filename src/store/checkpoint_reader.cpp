@@ -1,0 +1,157 @@
+// Opening files and, before them, what they refer to.
+#include "store/checkpoint_reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "restore/open_snapshot.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+// A record that changes more often than this while it is being followed is not changed by retention.
+constexpr int kOpenAttempts = 16;
+// Files on one way of references. A chain has at most kMaxLinks; what is rewritten may add a few.
+constexpr std::uint32_t kMaxNesting = 1024;
+
+// What one file refers to, opened before it.
+class OpenedBases final : public BaseProvider {
+ public:
+  void add(const SnapshotId& id, std::shared_ptr<const Snapshot> snapshot) {
+    snapshots_.insert_or_assign(id, std::move(snapshot));
+  }
+
+  Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override {
+    if (const auto found = snapshots_.find(id); found != snapshots_.end()) return found->second;
+    return fail(ErrorKind::corrupt, fmt::format("base {} is not among the references in the commit record",
+                                                id.to_hex()));
+  }
+
+ private:
+  std::map<SnapshotId, std::shared_ptr<const Snapshot>> snapshots_;
+};
+
+}  // namespace
+
+Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
+  auto committed = read_commit_record(file_system_, layout_, step);
+  if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
+  auto retired = read_commit_record(file_system_, layout_, step, true);
+  if (retired || retired.error().kind() != ErrorKind::not_found) return retired;
+  // Retired between the two looks.
+  committed = read_commit_record(file_system_, layout_, step);
+  if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
+  return fail(ErrorKind::not_found, fmt::format("{}: step {} is not there", layout_.root(), step));
+}
+
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard) {
+  BITSNAP_ASSIGN(CommitRecord record, read_commit_record(file_system_, layout_, step));
+  for (int attempt = 1;; ++attempt) {
+    if (shard >= record.shards.size()) {
+      return fail(ErrorKind::not_found, fmt::format("{}: step {} has {} shards, there is no shard {}", layout_.root(),
+                                                    step, record.shards.size(), shard));
+    }
+    auto opened = open_file(step, record.shards[shard]);
+    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenAttempts) {
+      if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
+      return fail(ErrorKind::corrupt, opened.error().message());
+    }
+    // Something was removed since the record was read, or is missing.
+    auto again = read_commit_record(file_system_, layout_, step);
+    if (!again && again.error().kind() == ErrorKind::not_found) {
+      return fail(ErrorKind::not_found, fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
+    }
+    if (!again) return tl::unexpected(std::move(again).error());
+    if (*again == record) {
+      return fail(ErrorKind::corrupt, opened.error().message() + ", and the commit record says it should be");
+    }
+    record = std::move(*again);
+  }
+}
+
+Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_t step, const ShardFile& file,
+                                                                    bool alone, std::uint32_t nesting) {
+  const std::string path = layout_.step_file(step, file.file);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = opened_.find({path, alone}); known != opened_.end()) {
+      if (std::shared_ptr<const Snapshot> snapshot = known->second.lock();
+          snapshot != nullptr && snapshot->id() == file.id) {
+        return snapshot;
+      }
+    }
+  }
+  OpenOptions options;
+  options.limits = limits_;
+  if (alone) {
+    options.bases = std::make_shared<OpenedBases>();
+  } else {
+    BITSNAP_ASSIGN(options.bases, open_references(step, file, nesting));
+  }
+  BITSNAP_ASSIGN(std::unique_ptr<os::RandomAccessFile> opened, file_system_.open(path));
+  if (opened->size_bytes() != file.bytes) {
+    return fail(opened->size_bytes() < file.bytes ? ErrorKind::truncated : ErrorKind::corrupt,
+                fmt::format("{}: has {} bytes, its commit record says {}", path, opened->size_bytes(), file.bytes));
+  }
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot,
+                 restore::open_snapshot(std::move(opened), options, file_system_));
+  if (snapshot->id() != file.id) {
+    return fail(ErrorKind::corrupt, fmt::format("{}: holds {}, its commit record says {}", path,
+                                                snapshot->id().to_hex(), file.id.to_hex()));
+  }
+  remember(path, alone, snapshot);
+  return snapshot;
+}
+
+Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(std::uint64_t step,
+                                                                              const ShardFile& file,
+                                                                              std::uint32_t nesting) {
+  auto bases = std::make_shared<OpenedBases>();
+  if (nesting >= kMaxNesting) {
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("{}: step {} is at the end of more than {} checkpoints that refer to each other",
+                            layout_.root(), step, kMaxNesting));
+  }
+  for (const StepReference& reference : file.references) {
+    const auto open_one = [&]() -> Result<std::shared_ptr<const Snapshot>> {
+      BITSNAP_ASSIGN(const CommitRecord record, this->record(reference.step));
+      if (reference.shard >= record.shards.size() || record.shards[reference.shard].id != reference.id) {
+        return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} does not hold {}", reference.shard,
+                                                    reference.step, reference.id.to_hex()));
+      }
+      return open_with(reference.step, record.shards[reference.shard], reference.standalone, nesting + 1);
+    };
+    auto opened = open_one();
+    if (!opened) {
+      return tl::unexpected(std::move(opened).error().within(
+          fmt::format("{}, which refers to step {}", layout_.step_file(step, file.file), reference.step)));
+    }
+    bases->add(reference.id, std::move(*opened));
+  }
+  return bases;
+}
+
+void CheckpointReader::remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot) {
+  const std::lock_guard lock(mutex_);
+  if (opened_.size() >= sweep_at_) {
+    std::erase_if(opened_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<std::size_t>(64, 2 * opened_.size());
+  }
+  opened_.insert_or_assign({path, alone}, snapshot);
+}
+
+Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& path) const {
+  const std::optional<std::uint64_t> step = step_from_name(os::file_name(os::parent_directory(path)));
+  if (!step) return fail(ErrorKind::internal, fmt::format("{}: is no file of {}", path, layout_.root()));
+  BITSNAP_ASSIGN(const CommitRecord record, this->record(*step));
+  const auto file = std::ranges::find(record.shards, os::file_name(path), &ShardFile::file);
+  if (file == record.shards.end()) {
+    return fail(ErrorKind::internal, fmt::format("{}: the record of step {} does not name it", path, *step));
+  }
+  return Place{*step, static_cast<std::uint32_t>(file - record.shards.begin())};
+}
+
+}  // namespace bitsnap::store

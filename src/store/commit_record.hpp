@@ -1,0 +1,99 @@
+// What the records of a store say: docs/spec/store.md, "Records". Plain data, read and written; nothing is followed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/store.hpp>
+
+#include "os/file_system.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap::store {
+
+// A snapshot of an earlier step that a file is coded against.
+struct StepReference {
+  SnapshotId id;
+  std::uint64_t step = 0;
+  std::uint32_t shard = 0;
+  bool standalone = false;  // what is referred to needs nothing else
+
+  friend bool operator==(const StepReference&, const StepReference&) = default;
+};
+
+// One file of a checkpoint.
+struct ShardFile {
+  std::string file;
+  SnapshotId id;
+  std::uint64_t bytes = 0;
+  std::uint64_t raw_bytes = 0;
+  std::uint32_t depth = 0;
+  std::vector<StepReference> references;
+
+  friend bool operator==(const ShardFile&, const ShardFile&) = default;
+};
+
+// What all records of checkpoints and of shards have.
+struct CommitHeader {
+  std::uint64_t step = 0;
+  std::int64_t time_unix_ms = 0;
+  std::string policy;
+  std::string attempt;                // empty: none
+  std::optional<std::uint64_t> base;  // nullopt: a keyframe
+  std::uint32_t links = 0;
+  bool directory_sync = true;
+
+  friend bool operator==(const CommitHeader&, const CommitHeader&) = default;
+};
+
+struct CommitRecord : CommitHeader {
+  std::vector<ShardFile> shards;
+
+  friend bool operator==(const CommitRecord&, const CommitRecord&) = default;
+};
+
+// One rank's part, before the checkpoint is committed.
+struct ShardRecord : CommitHeader {
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 0;
+  ShardFile file;
+};
+
+struct RunRecord {
+  std::string id;
+  Policy policy = Policy::lossless;
+  BaseRule base_rule = BaseRule::previous;
+  std::uint32_t max_depth = 8;
+};
+
+// Steps between two keyframes; a chain must not get longer than chunks may be deep.
+inline constexpr std::uint32_t kMaxLinks = 32;
+
+// `step`: that of the directory; a record of another one is corrupt. So is one that breaks a rule of the document.
+// Errors name the file. `retired`: of retired.json.
+[[nodiscard]] Result<CommitRecord> read_commit_record(os::FileSystem& file_system, const RunLayout& layout,
+                                                      std::uint64_t step, bool retired = false);
+[[nodiscard]] std::string serialize_commit_record(const CommitRecord& record);
+// Makes the checkpoint exist; invalid_argument if it does already. The answer: whether the directory could be synced.
+[[nodiscard]] Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& layout,
+                                               const CommitRecord& record);
+// Puts another record in the place of the one that is there.
+[[nodiscard]] Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout,
+                                                 const CommitRecord& record, bool retired);
+
+[[nodiscard]] Result<ShardRecord> read_shard_record(os::FileSystem& file_system, const std::string& path);
+[[nodiscard]] Result<bool> write_shard_record(os::FileSystem& file_system, const std::string& path,
+                                              const ShardRecord& record);
+
+[[nodiscard]] Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string& path);
+[[nodiscard]] Result<bool> write_run_record(os::FileSystem& file_system, const std::string& path,
+                                            const RunRecord& record, bool overwrite);
+
+// What users are told of a checkpoint; `record_bytes` is the size of its commit.json.
+[[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
+
+}  // namespace bitsnap::store

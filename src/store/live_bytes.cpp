@@ -1,0 +1,46 @@
+// Walking chunk tables.
+#include "store/live_bytes.hpp"
+
+#include <algorithm>
+
+#include "container/chunk_table.hpp"
+#include "restore/snapshot_impl.hpp"
+
+namespace bitsnap::store {
+
+void LiveChunks::note(const Snapshot& snapshot, const ShardFile& file, const std::set<std::uint64_t>& targets) {
+  const container::Index& index = SnapshotAccess::impl(snapshot).index();
+  const auto& streams = index.streams.streams;
+  for (std::size_t stream = 0; stream < streams.size(); ++stream) {
+    const auto& inputs = index.encoding.streams[stream].inputs;
+    for (std::uint64_t chunk = 0; chunk < streams[stream].chunk_count(); ++chunk) {
+      const container::ChunkEntry& entry =
+          index.chunks[static_cast<std::size_t>(index.streams.first_chunk[stream] + chunk)];
+      for (const std::uint8_t number : entry.inputs) {
+        if (number == container::kNoInput || !inputs[number].base) continue;
+        if (*inputs[number].base >= file.references.size()) continue;
+        const StepReference& reference = file.references[*inputs[number].base];
+        if (!targets.contains(reference.step)) continue;
+        const std::uint64_t first = inputs[number].element + chunk * kChunkElements;
+        const std::uint64_t last = first + container::chunk_elements(streams[stream], chunk) - 1;
+        for (std::uint64_t at = first / kChunkElements; at <= last / kChunkElements; ++at) {
+          chunks_[{reference.step, reference.shard}].emplace(inputs[number].stream, at);
+        }
+      }
+    }
+  }
+}
+
+std::uint64_t LiveChunks::bytes(std::uint64_t step, std::uint32_t shard, const Snapshot& snapshot) const {
+  const auto found = chunks_.find({step, shard});
+  if (found == chunks_.end()) return 0;
+  const container::Index& index = SnapshotAccess::impl(snapshot).index();
+  std::uint64_t bytes = 0;
+  for (const auto& [stream, chunk] : found->second) {
+    if (stream >= index.streams.streams.size() || chunk >= index.streams.streams[stream].chunk_count()) continue;
+    bytes += index.chunks[static_cast<std::size_t>(index.streams.first_chunk[stream] + chunk)].stored_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,108 @@
+// Marking what stays, and following references from there.
+#include "store/retention_plan.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/try.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+bool is_asked_for(std::uint64_t step, std::size_t newer, const Retention& retention) {
+  return (retention.keep_last && newer < *retention.keep_last) ||
+         (retention.keep_every && step % *retention.keep_every == 0) ||
+         std::ranges::find(retention.keep, step) != retention.keep.end();
+}
+
+// Follows references from the steps that are kept.
+class Marking {
+ public:
+  explicit Marking(const std::vector<StepNode>& nodes) {
+    for (const StepNode& node : nodes) nodes_.emplace(node.step, &node);
+  }
+
+  void mark(std::uint64_t step) {
+    pending_.push_back({step, step});
+    while (!pending_.empty()) {
+      const auto [at, by] = pending_.back();
+      pending_.pop_back();
+      follow(at, by);
+    }
+  }
+
+  struct Mark {
+    std::uint64_t by = 0;   // the step that asked for it first, of those that were marked
+    bool followed = false;  // what it refers to is marked as well
+  };
+
+  // nullptr: nobody needs it.
+  [[nodiscard]] const Mark* find(std::uint64_t step) const {
+    const auto found = marks_.find(step);
+    return found == marks_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  void follow(std::uint64_t step, std::uint64_t by) {
+    const auto found = nodes_.find(step);
+    if (found == nodes_.end()) return;
+    Mark& mark = marks_.try_emplace(step, Mark{by, false}).first->second;
+    if (mark.followed) return;
+    mark.followed = true;
+    if (found->second->is_damaged) {
+      for (auto earlier = nodes_.begin(); earlier != found; ++earlier) pending_.push_back({earlier->first, by});
+      return;
+    }
+    for (const StepNode::Reference& reference : found->second->references) {
+      if (reference.standalone) {
+        if (nodes_.contains(reference.step)) marks_.try_emplace(reference.step, Mark{by, false});
+      } else {
+        pending_.push_back({reference.step, by});
+      }
+    }
+  }
+
+  std::map<std::uint64_t, const StepNode*> nodes_;
+  std::map<std::uint64_t, Mark> marks_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pending_;
+};
+
+}  // namespace
+
+Result<void> check_retention(const Retention& retention) {
+  if (retention.keep_last == 0U) {
+    return fail(ErrorKind::invalid_argument, "keep_last is 0, and the newest checkpoint always stays: at least 1");
+  }
+  if (retention.keep_every == 0U) {
+    return fail(ErrorKind::invalid_argument, "keep_every is 0: at least 1");
+  }
+  return {};
+}
+
+RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention) {
+  RetentionPlan plan;
+  Marking marking(nodes);
+  std::size_t newer = 0;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (node->state != StepState::committed) continue;
+    // What is damaged is for a repair to judge.
+    if (newer == 0 || node->is_damaged || is_asked_for(node->step, newer, retention)) {
+      plan.kept.push_back(node->step);
+      marking.mark(node->step);
+    }
+    ++newer;
+  }
+  std::ranges::reverse(plan.kept);
+  for (const StepNode& node : nodes) {
+    if (node.state == StepState::uncommitted) continue;
+    if (std::ranges::binary_search(plan.kept, node.step)) continue;
+    if (const Marking::Mark* const mark = marking.find(node.step)) {
+      plan.needed.push_back({node.step, mark->by, mark->followed});
+    } else {
+      plan.removed.push_back(node.step);
+    }
+  }
+  return plan;
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,112 @@
+// Making and taking apart the names of a store.
+#include "store/run_layout.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "os/atomic_file.hpp"
+#include "os/file_system.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+constexpr std::size_t kStepDigits = 10;
+constexpr std::string_view kSnapshotSuffix = ".bsnap";
+constexpr std::string_view kRecordSuffix = ".json";
+
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+// All of a text as a decimal number.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) noexcept {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return number;
+}
+
+std::string shard_stem(std::uint32_t shard, std::uint32_t shards, std::string_view attempt) {
+  std::string stem = fmt::format("shard-{:05}-of-{:05}", shard, shards);
+  if (!attempt.empty()) stem.append(".").append(attempt);
+  return stem;
+}
+
+}  // namespace
+
+std::string step_name(std::uint64_t step) { return fmt::format("{:010}", step); }
+
+std::optional<std::uint64_t> step_from_name(std::string_view name) noexcept {
+  if (name.size() < kStepDigits || !std::ranges::all_of(name, is_digit)) return std::nullopt;
+  if (name.size() > kStepDigits && name.front() == '0') return std::nullopt;
+  return parse_number<std::uint64_t>(name);
+}
+
+std::string shard_file_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt) {
+  return shard_stem(shard, shards, attempt).append(kSnapshotSuffix);
+}
+
+std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt) {
+  return shard_stem(shard, shards, attempt).append(kRecordSuffix);
+}
+
+std::string rewritten_file_name(std::string_view name) {
+  name.remove_suffix(name.ends_with(kSnapshotSuffix) ? kSnapshotSuffix.size() : 0);
+  std::uint64_t next = 1;
+  if (const std::size_t dot = name.rfind(".r"); dot != std::string_view::npos) {
+    if (const auto number = parse_number<std::uint32_t>(name.substr(dot + 2))) {
+      next = std::uint64_t{*number} + 1;
+      name = name.substr(0, dot);
+    }
+  }
+  return fmt::format("{}.r{}{}", name, next, kSnapshotSuffix);
+}
+
+bool is_snapshot_file_name(std::string_view name) noexcept {
+  return name.size() <= kMaxFileNameBytes && name.size() > kSnapshotSuffix.size() && name.ends_with(kSnapshotSuffix) &&
+         name.front() != '.' && std::ranges::all_of(name, [](char c) {
+           return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-';
+         });
+}
+
+bool is_attempt_name(std::string_view name) noexcept {
+  return !name.empty() && name.size() <= kMaxAttemptBytes &&
+         std::ranges::all_of(name, [](char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-'; });
+}
+
+bool is_own_file_name(std::string_view name) noexcept {
+  if (name == kCommitName || name == kRetiredName || os::AtomicFile::is_temporary_name(name)) return true;
+  return name.starts_with("shard-") && (is_snapshot_file_name(name) || name.ends_with(kRecordSuffix));
+}
+
+std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexcept {
+  constexpr std::string_view kFirst = "shard-";
+  constexpr std::string_view kMiddle = "-of-";
+  constexpr std::size_t kDigits = 5;
+  constexpr std::size_t kStem = kFirst.size() + kDigits + kMiddle.size() + kDigits;
+  if (!is_snapshot_file_name(name) || name.size() < kStem + kSnapshotSuffix.size() || name[kStem] != '.' ||
+      !name.starts_with(kFirst) || name.substr(kFirst.size() + kDigits, kMiddle.size()) != kMiddle) {
+    return std::nullopt;
+  }
+  const auto shard = parse_number<std::uint32_t>(name.substr(kFirst.size(), kDigits));
+  const auto shards = parse_number<std::uint32_t>(name.substr(kStem - kDigits, kDigits));
+  if (!shard || !shards || *shard >= *shards) return std::nullopt;
+  return ShardFileName{*shard, *shards};
+}
+
+std::string RunLayout::in_root(std::string_view name) const { return os::join_path(root_, name); }
+
+std::string RunLayout::step_directory(std::uint64_t step) const {
+  return os::join_path(checkpoints(), step_name(step));
+}
+
+std::string RunLayout::step_file(std::uint64_t step, std::string_view name) const {
+  return os::join_path(step_directory(step), name);
+}
+
+std::string RunLayout::relative_file(std::uint64_t step, std::string_view name) {
+  return fmt::format("{}/{}/{}", kCheckpointsName, step_name(step), name);
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,72 @@
+// Which files stand where in a store: docs/spec/store.md, "Names". Plain text; touches no file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace bitsnap::store {
+
+inline constexpr std::string_view kRunRecordName = "bitsnap.json";
+inline constexpr std::string_view kLockName = "lock";
+inline constexpr std::string_view kCatalogName = "catalog";
+inline constexpr std::string_view kCheckpointsName = "checkpoints";
+inline constexpr std::string_view kDamagedName = "damaged";
+inline constexpr std::string_view kCommitName = "commit.json";
+inline constexpr std::string_view kRetiredName = "retired.json";
+
+inline constexpr std::uint32_t kMaxShards = 99'999;
+inline constexpr std::size_t kMaxAttemptBytes = 64;
+inline constexpr std::size_t kMaxFileNameBytes = 200;
+
+// "0000001000"
+[[nodiscard]] std::string step_name(std::uint64_t step);
+[[nodiscard]] std::optional<std::uint64_t> step_from_name(std::string_view name) noexcept;
+
+// "shard-00000-of-00002.bsnap", "shard-00000-of-00002.ATTEMPT.bsnap"
+[[nodiscard]] std::string shard_file_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
+[[nodiscard]] std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
+// The next name for a file that is written again: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
+[[nodiscard]] std::string rewritten_file_name(std::string_view name);
+
+// Whether a record may name such a file.
+[[nodiscard]] bool is_snapshot_file_name(std::string_view name) noexcept;
+[[nodiscard]] bool is_attempt_name(std::string_view name) noexcept;
+
+// Whether a file in the directory of a step is ours to remove where no record names it.
+[[nodiscard]] bool is_own_file_name(std::string_view name) noexcept;
+
+// What stands in such a shard's file name.
+struct ShardFileName {
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 0;
+};
+[[nodiscard]] std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexcept;
+
+// Paths of one store.
+class RunLayout {
+ public:
+  explicit RunLayout(std::string root) : root_(std::move(root)) {}
+
+  [[nodiscard]] const std::string& root() const noexcept { return root_; }
+  [[nodiscard]] std::string run_record() const { return in_root(kRunRecordName); }
+  [[nodiscard]] std::string lock() const { return in_root(kLockName); }
+  [[nodiscard]] std::string catalog() const { return in_root(kCatalogName); }
+  [[nodiscard]] std::string checkpoints() const { return in_root(kCheckpointsName); }
+  [[nodiscard]] std::string damaged() const { return in_root(kDamagedName); }
+  [[nodiscard]] std::string step_directory(std::uint64_t step) const;
+  [[nodiscard]] std::string commit(std::uint64_t step) const { return step_file(step, kCommitName); }
+  [[nodiscard]] std::string retired(std::uint64_t step) const { return step_file(step, kRetiredName); }
+  [[nodiscard]] std::string step_file(std::uint64_t step, std::string_view name) const;
+
+  // "checkpoints/0000001000/NAME", for reports.
+  [[nodiscard]] static std::string relative_file(std::uint64_t step, std::string_view name);
+
+ private:
+  [[nodiscard]] std::string in_root(std::string_view name) const;
+
+  std::string root_;
+};
+
+}  // namespace bitsnap::store

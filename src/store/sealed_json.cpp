@@ -1,0 +1,124 @@
+// Sealing, unsealing, and typed access to members.
+#include "store/sealed_json.hpp"
+
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "base/try.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+constexpr std::string_view kHashKey = ",\"hash\":\"";
+constexpr std::string_view kEnd = "\"}\n";
+constexpr std::size_t kHashDigits = 16;
+
+std::string prefix_of(std::string_view key) { return fmt::format("{{\"{}\":", key); }
+
+std::string hash_of(std::string_view body) {
+  return fmt::format("{:016x}", hash64(std::as_bytes(std::span(body.data(), body.size()))));
+}
+
+tl::unexpected<Error> wrong_type(const char* key, const char* expected) {
+  return fail(ErrorKind::corrupt, fmt::format("key \"{}\": expected {}", key, expected));
+}
+
+}  // namespace
+
+std::string seal_json(std::string_view key, const Json& body) {
+  const std::string text = body.dump();
+  return prefix_of(key).append(text).append(kHashKey).append(hash_of(text)).append(kEnd);
+}
+
+Result<Json> unseal_json(std::string_view key, std::string_view text) {
+  const std::string prefix = prefix_of(key);
+  const std::size_t tail = kHashKey.size() + kHashDigits + kEnd.size();
+  if (text.size() < prefix.size() + tail || !text.starts_with(prefix) || !text.ends_with(kEnd) ||
+      text.substr(text.size() - tail, kHashKey.size()) != kHashKey) {
+    return fail(ErrorKind::corrupt, fmt::format("{} bytes that are no record of the form {{\"{}\":...,\"hash\":...}}",
+                                                text.size(), key));
+  }
+  const std::string_view body = text.substr(prefix.size(), text.size() - prefix.size() - tail);
+  const std::string_view stated = text.substr(text.size() - kHashDigits - kEnd.size(), kHashDigits);
+  const std::string found = hash_of(body);
+  if (found != stated) {
+    return fail(ErrorKind::corrupt, fmt::format("the record's hash is {}, expected {}", found, stated));
+  }
+  Json json = Json::parse(body.begin(), body.end(), nullptr, false);
+  if (!json.is_object()) return fail(ErrorKind::corrupt, "the record is no JSON object");
+  BITSNAP_ASSIGN(const std::uint64_t format, json_unsigned(json, "format"));
+  if (format != kStoreFormat) {
+    return fail(ErrorKind::unsupported,
+                fmt::format("format {} of the store is not known to this version, which knows {}", format,
+                            kStoreFormat));
+  }
+  return json;
+}
+
+Result<Json> read_sealed_json(os::FileSystem& file_system, const std::string& path, std::string_view key) {
+  BITSNAP_ASSIGN(const std::vector<std::byte> bytes, os::read_file(file_system, path, kMaxRecordBytes));
+  auto json = unseal_json(key, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  if (!json) return tl::unexpected(std::move(json).error().within(path));
+  return json;
+}
+
+Result<bool> write_sealed_json(os::FileSystem& file_system, const std::string& path, std::string_view key,
+                               const Json& body, bool overwrite) {
+  const std::string text = seal_json(key, body);
+  BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(file_system, path, overwrite));
+  BITSNAP_TRY(file.file().append(std::as_bytes(std::span(text.data(), text.size()))));
+  BITSNAP_TRY(file.commit());
+  return file.directory_synced();
+}
+
+const Json* json_member(const Json& body, const char* key) noexcept {
+  const auto* const members = body.get_ptr<const Json::object_t*>();
+  if (members == nullptr) return nullptr;
+  for (const auto& [name, value] : *members) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+Result<std::uint64_t> json_unsigned(const Json& body, const char* key) {
+  const Json* const found = json_member(body, key);
+  if (found == nullptr || !found->is_number_unsigned()) return wrong_type(key, "an unsigned integer");
+  return found->get<std::uint64_t>();
+}
+
+Result<std::uint32_t> json_unsigned_32(const Json& body, const char* key) {
+  BITSNAP_ASSIGN(const std::uint64_t number, json_unsigned(body, key));
+  if (number > std::numeric_limits<std::uint32_t>::max()) return wrong_type(key, "an unsigned integer below 2^32");
+  return static_cast<std::uint32_t>(number);
+}
+
+Result<std::int64_t> json_integer(const Json& body, const char* key) {
+  const Json* const found = json_member(body, key);
+  if (found == nullptr || !found->is_number_integer()) return wrong_type(key, "an integer");
+  return found->get<std::int64_t>();
+}
+
+Result<std::string> json_string(const Json& body, const char* key) {
+  const Json* const found = json_member(body, key);
+  if (found == nullptr || !found->is_string()) return wrong_type(key, "a string");
+  return found->get<std::string>();
+}
+
+Result<const Json::array_t*> json_array(const Json& body, const char* key) {
+  const Json* const found = json_member(body, key);
+  const auto* const array = found == nullptr ? nullptr : found->get_ptr<const Json::array_t*>();
+  if (array == nullptr) return wrong_type(key, "an array");
+  return array;
+}
+
+Result<bool> json_bool(const Json& body, const char* key, bool otherwise) {
+  const Json* const found = json_member(body, key);
+  if (found == nullptr) return otherwise;
+  if (!found->is_boolean()) return wrong_type(key, "true or false");
+  return found->get<bool>();
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,121 @@
+// Listing, making and removing.
+#include "store/step_directories.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "os/atomic_file.hpp"
+
+namespace bitsnap::store {
+
+Result<StepEntry> StepDirectories::look(std::uint64_t step) const {
+  StepEntry entry;
+  entry.step = step;
+  BITSNAP_ASSIGN(entry.record, file_system_.stat(layout_.commit(step)));
+  if (entry.record.exists) {
+    entry.state = StepState::committed;
+    return entry;
+  }
+  BITSNAP_ASSIGN(entry.record, file_system_.stat(layout_.retired(step)));
+  if (entry.record.exists) entry.state = StepState::retired;
+  return entry;
+}
+
+Result<std::vector<StepEntry>> StepDirectories::list() const {
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.checkpoints()));
+  std::vector<StepEntry> entries;
+  entries.reserve(names.size());
+  for (const std::string& name : names) {
+    const std::optional<std::uint64_t> step = step_from_name(name);
+    if (!step) continue;
+    BITSNAP_ASSIGN(StepEntry entry, look(*step));
+    entries.push_back(std::move(entry));
+  }
+  std::ranges::sort(entries, {}, &StepEntry::step);
+  return entries;
+}
+
+Result<void> StepDirectories::create(std::uint64_t step) {
+  const std::string path = layout_.step_directory(step);
+  Result<void> created = file_system_.create_directory(path);
+  if (created || created.error().kind() != ErrorKind::invalid_argument) return created;
+  BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(path));
+  if (info.exists && info.is_directory) return {};
+  return created;
+}
+
+Result<void> StepDirectories::sync(const std::string& directory) {
+  BITSNAP_ASSIGN(const os::DirectorySync synced, file_system_.sync_directory(directory));
+  note_sync(synced == os::DirectorySync::done);
+  return {};
+}
+
+Result<void> StepDirectories::remove(std::uint64_t step) {
+  const std::string directory = layout_.step_directory(step);
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(directory));
+  for (const std::string_view record : {kCommitName, kRetiredName}) {
+    if (std::ranges::find(names, record) != names.end()) {
+      BITSNAP_TRY(file_system_.remove(layout_.step_file(step, record)));
+    }
+  }
+  // Also where no record was seen: its removal by a writer that was killed may not have been synced.
+  BITSNAP_TRY(sync(directory));
+  bool is_empty = true;
+  for (const std::string& name : names) {
+    if (name == kCommitName || name == kRetiredName) continue;
+    if (is_own_file_name(name)) {
+      BITSNAP_TRY(file_system_.remove(layout_.step_file(step, name)));
+    } else {
+      is_empty = false;
+    }
+  }
+  if (is_empty) BITSNAP_TRY(file_system_.remove(directory));
+  return {};
+}
+
+Result<void> StepDirectories::retire(std::uint64_t step) {
+  BITSNAP_TRY(file_system_.rename(layout_.commit(step), layout_.retired(step)));
+  return sync_step(step);
+}
+
+Result<std::string> StepDirectories::set_aside(std::uint64_t step) {
+  BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.damaged()));
+  if (!info.exists) {
+    BITSNAP_TRY(file_system_.create_directory(layout_.damaged()));
+    BITSNAP_TRY(sync(layout_.root()));
+  }
+  for (int attempt = 1;; ++attempt) {
+    const std::string name = attempt == 1 ? step_name(step) : fmt::format("{}-{}", step_name(step), attempt);
+    const std::string target = os::join_path(layout_.damaged(), name);
+    BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(target));
+    if (there.exists) continue;
+    BITSNAP_TRY(file_system_.rename(layout_.step_directory(step), target));
+    BITSNAP_TRY(sync(layout_.damaged()));
+    BITSNAP_TRY(sync_checkpoints());
+    return fmt::format("{}/{}", kDamagedName, name);
+  }
+}
+
+Result<std::vector<std::string>> StepDirectories::strays(std::uint64_t step, const CommitRecord* record) const {
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
+  const bool is_committed = std::ranges::find(names, kCommitName) != names.end();
+  std::vector<std::string> strays;
+  for (const std::string& name : names) {
+    if (!is_own_file_name(name) || name == kCommitName) continue;
+    if (name == kRetiredName && !is_committed) continue;
+    const bool is_temporary = os::AtomicFile::is_temporary_name(name);
+    if (record == nullptr && !is_temporary) continue;
+    if (record != nullptr && std::ranges::find(record->shards, name, &ShardFile::file) != record->shards.end()) continue;
+    strays.push_back(name);
+  }
+  return strays;
+}
+
+Result<void> StepDirectories::remove_file(std::uint64_t step, const std::string& name) {
+  return file_system_.remove(layout_.step_file(step, name));
+}
+
+}  // namespace bitsnap::store

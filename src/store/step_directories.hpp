@@ -1,0 +1,77 @@
+// The directories of steps: which there are, and the ways in which one appears and goes, in the order that
+// docs/spec/store.md ("In which order") demands. Every change of a store except the writing of records and snapshot
+// files themselves is here.
+//
+// Belongs to one thread at a time; the caller holds the lock for whatever changes something.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+
+#include "os/file_system.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap::store {
+
+enum class StepState : std::uint8_t {
+  committed,    // a checkpoint
+  retired,      // its files are kept for others
+  uncommitted,  // neither: invisible, to be removed
+};
+
+struct StepEntry {
+  std::uint64_t step = 0;
+  StepState state = StepState::uncommitted;
+  os::FileInfo record;  // of commit.json or retired.json
+};
+
+class StepDirectories {
+ public:
+  // `file_system` outlives this.
+  StepDirectories(os::FileSystem& file_system, RunLayout layout) : file_system_(file_system), layout_(std::move(layout)) {}
+
+  // All of them, by step.
+  [[nodiscard]] Result<std::vector<StepEntry>> list() const;
+  [[nodiscard]] Result<StepEntry> look(std::uint64_t step) const;
+
+  // Makes the directory, or finds it there.
+  [[nodiscard]] Result<void> create(std::uint64_t step);
+
+  // Takes a checkpoint, retired or not, or what was never committed, away: first the record, durably, then all files of
+  // ours. Files of others stay, and with them the directory.
+  [[nodiscard]] Result<void> remove(std::uint64_t step);
+
+  // commit.json -> retired.json, durably.
+  [[nodiscard]] Result<void> retire(std::uint64_t step);
+
+  // Moves the directory to damaged/, durably; the answer is where it is now, relative to the store.
+  [[nodiscard]] Result<std::string> set_aside(std::uint64_t step);
+
+  // Names in the directory of a step that are ours and that its record does not name. `record`: nullptr where it cannot
+  // be read; only temporaries are strays then.
+  [[nodiscard]] Result<std::vector<std::string>> strays(std::uint64_t step, const CommitRecord* record) const;
+  [[nodiscard]] Result<void> remove_file(std::uint64_t step, const std::string& name);
+
+  // These do nothing where the file system cannot, which is noted.
+  [[nodiscard]] Result<void> sync_step(std::uint64_t step) { return sync(layout_.step_directory(step)); }
+  [[nodiscard]] Result<void> sync_checkpoints() { return sync(layout_.checkpoints()); }
+  [[nodiscard]] Result<void> sync(const std::string& directory);
+
+  // False once a sync of a directory was refused as unsupported.
+  [[nodiscard]] bool is_durable() const noexcept { return durable_; }
+  void note_sync(bool done) noexcept { durable_ = durable_ && done; }
+
+  [[nodiscard]] const RunLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] os::FileSystem& file_system() const noexcept { return file_system_; }
+
+ private:
+  os::FileSystem& file_system_;
+  RunLayout layout_;
+  bool durable_ = true;
+};
+
+}  // namespace bitsnap::store

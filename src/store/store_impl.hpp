@@ -1,0 +1,160 @@
+// What is behind a Store: one run's directory, the lock, and what the writing handle knows of the checkpoints.
+//
+// The parts: store_open.cpp, store_read.cpp, store_save.cpp, store_shards.cpp, store_prune.cpp, store_verify.cpp,
+// store_repair.cpp. Reading touches nothing that writing changes; writing calls hold `mutex_`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <bitsnap/store.hpp>
+
+#include "os/file_system.hpp"
+#include "store/checkpoint_reader.hpp"
+#include "store/commit_record.hpp"
+#include "store/kept_state.hpp"
+#include "store/retention_plan.hpp"
+#include "store/run_layout.hpp"
+#include "store/step_directories.hpp"
+#include "store/watched_base.hpp"
+
+namespace bitsnap {
+
+class Store::Impl {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
+                                                          const StoreOptions& options);
+
+  [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
+  [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
+  [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
+  [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
+
+  // store_read.cpp
+  [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
+  [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
+                                                                 std::uint32_t shard) const;
+  // store_save.cpp
+  [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options);
+  // store_shards.cpp
+  [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
+                                               const RunOptions& options);
+  [[nodiscard]] Result<std::optional<CheckpointInfo>> commit(std::uint64_t step, std::uint32_t shards,
+                                                             const std::string& attempt);
+  // store_prune.cpp
+  [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
+  [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
+  // store_verify.cpp
+  [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
+  // Damage of one checkpoint; an error only where verification could not go on.
+  Result<void> verify_step(std::uint64_t step, const store::CommitRecord& record, bool decode, const RunOptions& options,
+                           std::vector<StoreDamage>& damages) const;
+  // store_repair.cpp; of a handle that was opened for it
+  [[nodiscard]] Result<RepairReport> repair(const RepairOptions& options);
+
+ private:
+  // A step as the writing handle knows it; its record is read when it is first needed.
+  struct Known {
+    store::StepState state = store::StepState::uncommitted;
+    std::uint64_t record_bytes = 0;
+    std::shared_ptr<const Result<store::CommitRecord>> record;
+  };
+  // What one call that writes holds.
+  struct WriteGuard {
+    std::unique_lock<std::mutex> mutex;
+    std::unique_ptr<os::FileLock> lock;  // of a shared handle
+  };
+  // How the next file is coded.
+  struct Coding {
+    std::optional<std::uint64_t> base;    // as the record has it
+    std::optional<std::uint64_t> finder;  // the step whose shards are offered as bases
+    std::uint32_t max_depth = 0;
+    std::uint32_t links = 0;
+    std::optional<Error> damage;  // why there is no base where there should be one
+  };
+
+  Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options);
+
+  // store_open.cpp
+  Result<void> prepare(bool for_repair);
+  Result<void> create_run();
+  Result<void> settle();
+  Result<WriteGuard> begin_writing(os::LockKind kind);
+  Result<void> refresh_known();
+  Result<void> check_new_step(std::uint64_t step);
+  const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
+  [[nodiscard]] std::optional<std::uint64_t> newest() const;
+  Result<std::vector<std::string>> remove_strays(bool dry_run);
+  [[nodiscard]] Error step_not_found(std::uint64_t step) const;
+
+  // store_save.cpp
+  [[nodiscard]] Coding choose_coding();
+  Result<store::ShardFile> write_file(std::uint64_t step, const std::string& name, std::uint32_t shard,
+                                      const State& state, const Coding& coding, const RunOptions& options,
+                                      store::StateKeeper* keeper, store::BaseWatch& watch, SaveSummary& summary);
+  // The same; without a base where the base is what failed.
+  Result<store::ShardFile> write_file_somehow(std::uint64_t step, const std::string& name, std::uint32_t shard,
+                                              const State& state, Coding& coding, const RunOptions& options,
+                                              store::StateKeeper* keeper, SaveSummary& summary);
+  Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
+  void give_up(std::uint64_t step);
+  void update_catalog();
+  void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
+  void forget_bases();
+
+  // store_prune.cpp
+  Result<std::vector<store::StepNode>> step_nodes();
+  // Those of the needed steps that others are to be rewritten without.
+  Result<std::set<std::uint64_t>> choose_dropped(const std::vector<store::StepNode>& nodes,
+                                                 const store::RetentionPlan& plan, Reencode reencode);
+  // Writes the files of a step again that refer to `dropped`; `earlier` is offered in its place.
+  Result<PruneReport::Rewritten> rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
+                                                 std::optional<std::uint64_t> earlier, const RunOptions& options);
+  Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
+                           const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
+  Result<void> remove_step(std::uint64_t step);
+  Result<void> retire_step(std::uint64_t step);
+
+  // store_repair.cpp
+  Result<void> mend_record(std::uint64_t step, Known& known, bool dry_run, RepairReport& report);
+
+  os::FileSystem& file_system_;
+  const store::RunLayout layout_;
+  const StoreOptions options_;
+  store::RunRecord run_;
+  const std::shared_ptr<store::CheckpointReader> reader_;
+
+  std::mutex mutex_;
+  store::StepDirectories directories_;
+  std::unique_ptr<os::FileLock> lock_;
+  std::map<std::uint64_t, Known> known_;
+  bool is_known_ = false;
+  bool strays_removed_ = false;
+  std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
+  std::optional<Error> broken_;  // a failure after which only opening again tells what is on the disk
+
+  // The newest base, so that it need not be opened, or decoded, again.
+  std::shared_ptr<const Snapshot> open_base_;
+  std::shared_ptr<store::KeptState> kept_;
+  std::uint64_t base_step_ = 0;
+  std::vector<store::StreamBuffer> spare_;
+};
+
+namespace store {
+
+// On any file system: what Store::open does on the real one.
+[[nodiscard]] Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
+                                                        const StoreOptions& options);
+[[nodiscard]] Result<RepairReport> repair_store(os::FileSystem& file_system, const std::string& path,
+                                                const RepairOptions& options);
+
+}  // namespace store
+}  // namespace bitsnap

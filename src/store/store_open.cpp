@@ -1,0 +1,282 @@
+// Making a store, opening it, and what every call that writes does first.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "os/atomic_file.hpp"
+#include "os/clock.hpp"
+#include "os/random.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+namespace {
+
+constexpr std::uint64_t kLockPollMs = 20;
+
+std::string random_run_id() {
+  return SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
+}
+
+// What may stand in a directory that becomes a store: what an attempt that was cut short leaves.
+bool is_unfinished_store(const std::vector<std::string>& names) {
+  return std::ranges::all_of(names, [](const std::string& name) {
+    return name == store::kLockName || name == store::kCheckpointsName || os::AtomicFile::is_temporary_name(name);
+  });
+}
+
+Result<void> check_options(const StoreOptions& options) {
+  if (options.max_depth && *options.max_depth > store::kMaxLinks) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("max_depth {} is above {}", *options.max_depth, store::kMaxLinks));
+  }
+  return {};
+}
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options)
+    : file_system_(file_system),
+      layout_(without_slashes(path)),
+      options_(options),
+      reader_(std::make_shared<store::CheckpointReader>(file_system, layout_, options.limits)),
+      directories_(file_system, layout_) {}
+
+Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_system, const std::string& path,
+                                                       const StoreOptions& options) {
+  if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
+  BITSNAP_TRY(check_options(options));
+  std::unique_ptr<Impl> impl(new Impl(file_system, path, options));
+  BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl->layout_.run_record()));
+  const bool writes = options.access != StoreAccess::read;
+  if (!record.exists) {
+    if (!writes || !options.create) {
+      return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
+    }
+    BITSNAP_TRY(impl->create_run());
+  }
+  BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
+  if (options.access == StoreAccess::write) {
+    if (impl->lock_ == nullptr) {
+      BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
+      impl->lock_ = std::move(guard.lock);
+    }
+    BITSNAP_TRY(impl->settle());
+  }
+  return impl;
+}
+
+Result<void> Store::Impl::create_run() {
+  Result<void> created = file_system_.create_directory(layout_.root());
+  if (!created) {
+    BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.root()));
+    if (!info.exists || !info.is_directory) return created;
+  }
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
+  if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: holds other files and is no store; choose an empty or new directory",
+                            layout_.root()));
+  }
+  BITSNAP_ASSIGN(WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  // Somebody else may have made it while this one waited for the lock.
+  BITSNAP_ASSIGN(const os::FileInfo record, file_system_.stat(layout_.run_record()));
+  if (!record.exists) {
+    Result<void> made = file_system_.create_directory(layout_.checkpoints());
+    if (!made && made.error().kind() != ErrorKind::invalid_argument) return made;
+    // So that the store itself outlives a crash. Where the directory above may not be read it cannot be synced.
+    if (const auto synced = file_system_.sync_directory(os::parent_directory(layout_.root())); synced) {
+      directories_.note_sync(*synced == os::DirectorySync::done);
+    }
+    store::RunRecord run;
+    run.id = random_run_id();
+    run.policy = options_.policy.value_or(run.policy);
+    run.base_rule = options_.base_rule.value_or(run.base_rule);
+    run.max_depth = options_.max_depth.value_or(run.max_depth);
+    BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
+    directories_.note_sync(synced);
+  }
+  if (options_.access == StoreAccess::write) lock_ = std::move(guard.lock);
+  return {};
+}
+
+// A writer that was killed may have left names that were never synced, and files that were never committed.
+Result<void> Store::Impl::settle() {
+  if (const auto synced = file_system_.sync_directory(os::parent_directory(layout_.root())); synced) {
+    directories_.note_sync(*synced == os::DirectorySync::done);
+  }
+  BITSNAP_TRY(directories_.sync(layout_.root()));
+  BITSNAP_TRY(directories_.sync_checkpoints());
+  BITSNAP_TRY(refresh_known());
+  if (const auto step = newest()) BITSNAP_TRY(directories_.sync_step(*step));
+  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
+    if (entry->second.state == store::StepState::uncommitted) BITSNAP_TRY(directories_.remove(entry->first));
+  }
+  std::erase_if(known_, [](const auto& entry) { return entry.second.state == store::StepState::uncommitted; });
+  return {};
+}
+
+Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
+  if (options_.access == StoreAccess::read) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: was opened for reading only", layout_.root()));
+  }
+  WriteGuard guard{std::unique_lock(mutex_), nullptr};
+  if (broken_) return tl::unexpected(*broken_);
+  if (lock_ != nullptr) {
+    if (lock_->is_held()) return guard;
+    return fail(ErrorKind::busy,
+                fmt::format("{}: is locked by the process that this one was forked from; open it here once that one has "
+                            "closed it",
+                            layout_.root()));
+  }
+  const std::uint64_t start = os::monotonic_ns();
+  for (;;) {
+    auto lock = file_system_.lock(layout_.lock(), kind);
+    if (lock) {
+      guard.lock = std::move(*lock);
+      break;
+    }
+    const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
+    if (lock.error().kind() != ErrorKind::busy || waited_ms >= options_.lock_wait_ms) {
+      return tl::unexpected(std::move(lock).error());
+    }
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(std::min(kLockPollMs, options_.lock_wait_ms - waited_ms)));
+  }
+  // What others have written since is not known.
+  is_known_ = false;
+  forget_bases();
+  return guard;
+}
+
+Result<void> Store::Impl::refresh_known() {
+  if (is_known_) return {};
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  known_.clear();
+  for (const store::StepEntry& entry : entries) {
+    known_[entry.step] = Known{entry.state, entry.record.size_bytes, nullptr};
+  }
+  is_known_ = true;
+  return {};
+}
+
+std::optional<std::uint64_t> Store::Impl::newest() const {
+  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
+    if (entry->second.state == store::StepState::committed) return entry->first;
+  }
+  return std::nullopt;
+}
+
+const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Known& known) {
+  if (known.record == nullptr) {
+    known.record = std::make_shared<const Result<store::CommitRecord>>(store::read_commit_record(
+        file_system_, layout_, step, known.state == store::StepState::retired));
+  }
+  return *known.record;
+}
+
+Result<void> Store::Impl::check_new_step(std::uint64_t step) {
+  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
+    if (entry->second.state == store::StepState::uncommitted) continue;
+    if (step > entry->first) return {};
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step {} is not above {}, the newest; to save it again, roll back to an earlier step "
+                            "first",
+                            layout_.root(), step, entry->first));
+  }
+  return {};
+}
+
+namespace store {
+
+Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
+                                          const StoreOptions& options) {
+  return no_throw("store", [&]() -> Result<std::unique_ptr<Store>> {
+    BITSNAP_ASSIGN(std::unique_ptr<Store::Impl> impl, Store::Impl::open(file_system, path, options));
+    return std::make_unique<Store>(std::move(impl));
+  });
+}
+
+}  // namespace store
+
+Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
+  return store::open_store(os::real_file_system(), path, options);
+}
+
+bool is_store(const std::string& path) noexcept {
+  const auto found = no_throw("store", [&]() -> Result<bool> {
+    const store::RunLayout layout(path);
+    BITSNAP_ASSIGN(const os::FileInfo record, os::real_file_system().stat(layout.run_record()));
+    if (record.is_regular) return true;
+    // One whose record was lost is for a repair.
+    BITSNAP_ASSIGN(const os::FileInfo lock, os::real_file_system().stat(layout.lock()));
+    BITSNAP_ASSIGN(const os::FileInfo checkpoints, os::real_file_system().stat(layout.checkpoints()));
+    return lock.is_regular && checkpoints.is_directory;
+  });
+  return found && *found;
+}
+
+const std::string& Store::path() const noexcept { return impl_->path(); }
+const std::string& Store::run_id() const noexcept { return impl_->run().id; }
+Policy Store::policy() const noexcept { return impl_->policy(); }
+bool Store::is_durable() const noexcept { return impl_->is_durable(); }
+
+Result<std::vector<std::uint64_t>> Store::steps() const {
+  return no_throw("store", [&] { return impl_->steps(); });
+}
+
+Result<std::vector<CheckpointInfo>> Store::list() const {
+  return no_throw("store", [&] { return impl_->list(); });
+}
+
+Result<CheckpointInfo> Store::info(std::uint64_t step) const {
+  return no_throw("store", [&] { return impl_->info(step); });
+}
+
+Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard) const {
+  return no_throw("store", [&] { return impl_->snapshot(step, shard); });
+}
+
+Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
+  return no_throw("saving", [&] { return impl_->save(step, state, options); });
+}
+
+Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
+                                      const RunOptions& options) {
+  return no_throw("saving", [&] { return impl_->save_shard(step, place, state, options); });
+}
+
+Result<std::optional<CheckpointInfo>> Store::commit(std::uint64_t step, std::uint32_t shards,
+                                                    const std::string& attempt) {
+  return no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+}
+
+Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {
+  return no_throw("pruning", [&] { return impl_->prune(retention, options); });
+}
+
+Result<RollbackReport> Store::rollback(std::uint64_t step) {
+  return no_throw("rolling back", [&] { return impl_->rollback(step); });
+}
+
+Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {
+  return no_throw("verifying", [&] { return impl_->verify(options); });
+}
+
+Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
+  return store::repair_store(os::real_file_system(), path, options);
+}
+
+}  // namespace bitsnap

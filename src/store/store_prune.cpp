@@ -1,0 +1,397 @@
+// Retention: what is not to stay goes, and what others need of it is kept for them or written into them.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "exec/executor.hpp"
+#include "os/atomic_file.hpp"
+#include "record/base_finder.hpp"
+#include "record/snapshot_rewriter.hpp"
+#include "store/live_bytes.hpp"
+#include "store/store_impl.hpp"
+#include "store/summed_progress.hpp"
+
+namespace bitsnap {
+namespace {
+
+bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps) {
+  return std::ranges::any_of(node.references, [&](const auto& reference) { return steps.contains(reference.step); });
+}
+
+}  // namespace
+
+Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
+  std::vector<store::StepNode> nodes;
+  for (auto& [step, known] : known_) {
+    store::StepNode& node = nodes.emplace_back();
+    node.step = step;
+    node.state = known.state;
+    if (known.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& record = record_of(step, known);
+    if (!record) {
+      // What the system refused now may be readable later; what cannot be read is not judged.
+      if (record.error().kind() != ErrorKind::corrupt && record.error().kind() != ErrorKind::unsupported) {
+        Error error = record.error();
+        known.record.reset();
+        return tl::unexpected(std::move(error));
+      }
+      node.is_damaged = true;
+      continue;
+    }
+    node.bytes = known.record_bytes;
+    for (const store::ShardFile& file : record->shards) {
+      node.bytes += file.bytes;
+      for (const store::StepReference& reference : file.references) {
+        node.references.push_back({reference.step, reference.standalone});
+      }
+    }
+  }
+  return nodes;
+}
+
+Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<store::StepNode>& nodes,
+                                                            const store::RetentionPlan& plan, Reencode reencode) {
+  std::set<std::uint64_t> dropped;
+  if (reencode == Reencode::never || plan.needed.empty()) return dropped;
+  // What a damaged checkpoint may need is not taken from it.
+  if (std::ranges::any_of(nodes, &store::StepNode::is_damaged)) return dropped;
+  if (reencode == Reencode::always) {
+    for (const auto& needed : plan.needed) dropped.insert(needed.step);
+    return dropped;
+  }
+
+  // Links of chains go by themselves with the checkpoints that are coded against them. What is held for the sake of
+  // unchanged chunks would stay for ever, with all else that is in its files.
+  std::set<std::uint64_t> chains;
+  std::set<std::uint64_t> whole;
+  for (const std::uint64_t step : plan.kept) {
+    whole.insert(step);
+    for (std::optional<std::uint64_t> at = step; at && chains.insert(*at).second;) {
+      const auto known = known_.find(*at);
+      if (known == known_.end()) break;
+      const Result<store::CommitRecord>& record = record_of(*at, known->second);
+      at = record ? record->base : std::nullopt;
+    }
+  }
+  std::set<std::uint64_t> held;
+  for (const auto& needed : plan.needed) {
+    if (needed.whole) whole.insert(needed.step);
+    if (!chains.contains(needed.step)) held.insert(needed.step);
+  }
+  if (held.empty()) return dropped;
+
+  store::LiveChunks live;
+  for (const store::StepNode& node : nodes) {
+    if (!whole.contains(node.step) || !refers_to(node, held)) continue;
+    for (const store::ShardFile& file : record_of(node.step, known_[node.step])->shards) {
+      BITSNAP_ASSIGN(const auto snapshot, reader_->open_file(node.step, file));
+      live.note(*snapshot, file, held);
+    }
+  }
+  std::uint64_t dead_bytes = 0;
+  for (const store::StepNode& node : nodes) {
+    if (!held.contains(node.step)) continue;
+    std::uint64_t live_bytes = 0;
+    const store::CommitRecord& record = *record_of(node.step, known_[node.step]);
+    for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
+      BITSNAP_ASSIGN(const auto snapshot, reader_->open_alone(node.step, record.shards[shard]));
+      live_bytes += live.bytes(node.step, shard, *snapshot);
+    }
+    if (live_bytes < node.bytes / 2) {
+      dropped.insert(node.step);
+      dead_bytes += node.bytes - live_bytes;
+    }
+  }
+  std::uint64_t written_bytes = 0;
+  for (const store::StepNode& node : nodes) {
+    if (whole.contains(node.step) && !dropped.contains(node.step) && refers_to(node, dropped)) {
+      written_bytes += node.bytes;
+    }
+  }
+  if (dead_bytes <= written_bytes) dropped.clear();
+  return dropped;
+}
+
+Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
+                                                            std::optional<std::uint64_t> earlier,
+                                                            const RunOptions& options) {
+  Known& known = known_[step];
+  const Result<store::CommitRecord>& old = record_of(step, known);
+  if (!old) return tl::unexpected(old.error());
+  store::CommitRecord record = *old;
+  std::vector<std::string> replaced;
+  std::uint32_t depth = 0;
+  const auto executor = exec::make_executor(options.threads);
+  const auto is_dropped = [&](const store::StepReference& r) { return dropped.contains(r.step); };
+
+  for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
+    store::ShardFile& file = record.shards[shard];
+    if (std::ranges::none_of(file.references, is_dropped)) {
+      depth = std::max(depth, file.depth);
+      continue;
+    }
+    std::vector<SnapshotId> dropped_ids;
+    for (const store::StepReference& reference : file.references) {
+      if (is_dropped(reference)) dropped_ids.push_back(reference.id);
+    }
+    BITSNAP_ASSIGN(const auto source, reader_->open_file(step, file));
+    std::optional<record::ShardedBases> bases;
+    if (earlier) {
+      const Result<store::CommitRecord>& found = record_of(*earlier, known_[*earlier]);
+      if (!found) return tl::unexpected(found.error());
+      bases.emplace(static_cast<std::uint32_t>(found->shards.size()), shard,
+                    [&](std::uint32_t number) -> Result<std::shared_ptr<const Base>> {
+                      BITSNAP_ASSIGN(auto opened, reader_->open_file(*earlier, found->shards[number]));
+                      return opened;
+                    });
+    }
+
+    std::string name = file.file;
+    for (bool is_free = false; !is_free;) {
+      name = store::rewritten_file_name(name);
+      BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_file(step, name)));
+      is_free = !there.exists;
+    }
+    const std::string path = layout_.step_file(step, name);
+    BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, file_system_.create(path));
+    const auto write = [&]() -> Result<record::RecordSummary> {
+      BITSNAP_ASSIGN(record::RecordSummary written,
+                     record::rewrite_snapshot(*source, dropped_ids, bases ? &*bases : nullptr,
+                                              policy_from_name(record.policy).value_or(policy()), *out, *executor,
+                                              options.progress));
+      BITSNAP_TRY(out->sync());
+      BITSNAP_TRY(out->close());
+      return written;
+    };
+    auto written = write();
+    if (!written) {
+      static_cast<void>(directories_.remove_file(step, name));  // not named by any record; a later prune removes it
+      return tl::unexpected(name_file(std::move(written).error(), path));
+    }
+    replaced.push_back(file.file);
+    std::vector<store::StepReference> references;
+    for (const record::Reference& reference : written->references) {
+      const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
+      if (before != file.references.end() && !is_dropped(*before)) {
+        references.push_back(*before);
+        references.back().standalone = before->standalone && reference.standalone;
+        continue;
+      }
+      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name));
+      references.push_back({reference.id, place.step, place.shard, reference.standalone});
+    }
+    file.file = name;
+    file.bytes = written->summary.stored_bytes;
+    file.depth = written->depth;
+    file.references = std::move(references);
+    depth = std::max(depth, file.depth);
+  }
+
+  record.links = std::min(record.links, depth);
+  if (record.links == 0) record.base.reset();
+  if (record.base && dropped.contains(*record.base)) record.base = earlier;
+  if (!record.base) record.links = 0;
+  BITSNAP_TRY(directories_.sync_step(step));
+  auto replaced_record =
+      store::replace_commit_record(file_system_, layout_, record, known.state == store::StepState::retired);
+  if (!replaced_record) {
+    // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
+    broken_ = Error(ErrorKind::io, fmt::format("{}: the record of step {} could not be replaced; open the store again",
+                                               layout_.root(), step));
+    return tl::unexpected(std::move(replaced_record).error());
+  }
+  directories_.note_sync(*replaced_record);
+  PruneReport::Rewritten report{step, known.record_bytes, store::serialize_commit_record(record).size()};
+  for (const store::ShardFile& file : old->shards) report.bytes_before += file.bytes;
+  for (const store::ShardFile& file : record.shards) report.bytes_after += file.bytes;
+  known.record_bytes = store::serialize_commit_record(record).size();
+  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
+  for (const std::string& name : replaced) BITSNAP_TRY(directories_.remove_file(step, name));
+  return report;
+}
+
+// The oldest first, so that what one of them takes over, the next can refer to.
+Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
+                                      const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten) {
+  const auto refers = [&](const store::CommitRecord& record) {
+    return std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
+      return std::ranges::any_of(file.references, [&](const auto& r) { return dropped.contains(r.step); });
+    });
+  };
+  std::uint64_t total = 0;
+  for (const std::uint64_t step : whole) {
+    const Result<store::CommitRecord>& record = record_of(step, known_[step]);
+    if (!record || !refers(*record)) continue;
+    for (const store::ShardFile& file : record->shards) total += file.raw_bytes;
+  }
+  store::SummedProgress progress(options.progress, total);
+  std::optional<std::uint64_t> earlier;
+  for (const std::uint64_t step : whole) {
+    if (dropped.contains(step)) continue;
+    const Result<store::CommitRecord>& record = record_of(step, known_[step]);
+    if (record && refers(*record)) {
+      std::uint64_t bytes = 0;
+      for (const store::ShardFile& file : record->shards) bytes += file.raw_bytes;
+      BITSNAP_ASSIGN(PruneReport::Rewritten report,
+                     rewrite_without(step, dropped, earlier, {options.threads, progress.next(bytes)}));
+      rewritten.push_back(report);
+    }
+    if (record) earlier = step;
+  }
+  if (!rewritten.empty()) forget_bases();  // what they refer to stands elsewhere now
+  return {};
+}
+
+Result<void> Store::Impl::remove_step(std::uint64_t step) {
+  Result<void> removed = directories_.remove(step);
+  if (!removed) {
+    is_known_ = false;
+    if (lock_ != nullptr) {
+      broken_ = Error(ErrorKind::io, fmt::format("{}: step {} could not be removed ({}); open the store again",
+                                                 layout_.root(), step, removed.error().message()));
+    }
+    return removed;
+  }
+  known_.erase(step);
+  return {};
+}
+
+Result<void> Store::Impl::retire_step(std::uint64_t step) {
+  Result<void> retired = directories_.retire(step);
+  if (!retired) {
+    is_known_ = false;
+    if (lock_ != nullptr) {
+      broken_ = Error(ErrorKind::io, fmt::format("{}: step {} could not be retired ({}); open the store again",
+                                                 layout_.root(), step, retired.error().message()));
+    }
+    return retired;
+  }
+  known_[step].state = store::StepState::retired;
+  return {};
+}
+
+Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
+  std::vector<std::string> found;
+  const std::optional<std::uint64_t> last = newest();
+  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
+    auto& [step, known] = *entry;
+    if (known.state == store::StepState::uncommitted) {
+      // Above the newest, several ranks may be at it.
+      if (lock_ == nullptr && (!last || step > *last)) continue;
+      found.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(step)));
+      if (!dry_run) BITSNAP_TRY(directories_.remove(step));
+      continue;
+    }
+    const Result<store::CommitRecord>& record = record_of(step, known);
+    BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    for (const std::string& name : strays) {
+      found.push_back(store::RunLayout::relative_file(step, name));
+      if (!dry_run) BITSNAP_TRY(directories_.remove_file(step, name));
+    }
+  }
+  if (!dry_run) {
+    std::erase_if(known_, [&](const auto& entry) {
+      return entry.second.state == store::StepState::uncommitted && last && entry.first <= *last;
+    });
+  }
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
+  for (const std::string& name : names) {
+    if (!os::AtomicFile::is_temporary_name(name)) continue;
+    found.push_back(name);
+    if (!dry_run) BITSNAP_TRY(file_system_.remove(os::join_path(layout_.root(), name)));
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
+  BITSNAP_TRY(store::check_retention(retention));
+  WriteGuard guard;
+  if (options.dry_run) {
+    guard.mutex = std::unique_lock(mutex_);
+    if (lock_ == nullptr) is_known_ = false;
+  } else {
+    BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
+  }
+  BITSNAP_TRY(refresh_known());
+
+  PruneReport report;
+  if (!strays_removed_) {
+    BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
+    strays_removed_ = !options.dry_run && lock_ != nullptr;
+  }
+  BITSNAP_ASSIGN(std::vector<store::StepNode> nodes, step_nodes());
+  store::RetentionPlan plan = store::plan_retention(nodes, retention);
+  BITSNAP_ASSIGN(const std::set<std::uint64_t> dropped, choose_dropped(nodes, plan, options.reencode));
+  if (!dropped.empty()) {
+    std::vector<std::uint64_t> whole = plan.kept;
+    for (const auto& needed : plan.needed) {
+      if (needed.whole && !dropped.contains(needed.step)) whole.push_back(needed.step);
+    }
+    std::ranges::sort(whole);
+    if (options.dry_run) {
+      for (store::StepNode& node : nodes) {
+        if (!std::ranges::binary_search(whole, node.step) || !refers_to(node, dropped)) continue;
+        report.rewritten.push_back({node.step, node.bytes, 0});
+        std::erase_if(node.references, [&](const auto& r) { return dropped.contains(r.step); });
+      }
+    } else {
+      BITSNAP_TRY(rewrite_all(dropped, whole, options.run, report.rewritten));
+      BITSNAP_ASSIGN(nodes, step_nodes());
+    }
+    plan = store::plan_retention(nodes, retention);
+  }
+
+  report.kept = plan.kept;
+  const auto bytes_of = [&](std::uint64_t step) {
+    return std::ranges::lower_bound(nodes, step, {}, &store::StepNode::step)->bytes;
+  };
+  for (const auto& needed : plan.needed) report.needed.push_back({needed.step, bytes_of(needed.step), needed.by});
+  for (const std::uint64_t step : plan.removed) {
+    report.removed.push_back({step, bytes_of(step)});
+    report.removed_bytes += bytes_of(step);
+  }
+  if (options.dry_run) return report;
+
+  // The newest first: nothing is removed before what depends on it.
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (std::ranges::binary_search(plan.removed, node->step)) {
+      BITSNAP_TRY(remove_step(node->step));
+    } else if (node->state == store::StepState::committed && !std::ranges::binary_search(plan.kept, node->step)) {
+      BITSNAP_TRY(retire_step(node->step));
+    }
+  }
+  if (!plan.removed.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
+  return report;
+}
+
+Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
+  BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  BITSNAP_TRY(refresh_known());
+  const auto target = known_.find(step);
+  if (target == known_.end() || target->second.state != store::StepState::committed) {
+    return tl::unexpected(step_not_found(step));
+  }
+  forget_bases();
+  RollbackReport report;
+  while (known_.rbegin()->first > step) {
+    const auto last = std::prev(known_.end());
+    const std::uint64_t removed = last->first;
+    const bool was_committed = last->second.state == store::StepState::committed;
+    std::uint64_t bytes = last->second.record_bytes;
+    if (last->second.state != store::StepState::uncommitted) {
+      if (const Result<store::CommitRecord>& record = record_of(removed, last->second)) {
+        for (const store::ShardFile& file : record->shards) bytes += file.bytes;
+      }
+    }
+    BITSNAP_TRY(remove_step(removed));
+    if (was_committed) report.removed.push_back(removed);
+    report.removed_bytes += bytes;
+  }
+  BITSNAP_TRY(directories_.sync_checkpoints());
+  return report;
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,110 @@
+// Listing checkpoints and opening them.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "store/catalog.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+namespace {
+
+// "10, 20, 30 and 40"
+std::string list_steps(const std::vector<std::uint64_t>& steps) {
+  std::string text;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == steps.size() ? " and " : ", ", steps[i]);
+  }
+  return text;
+}
+
+// Of what is there, the steps around one that is not.
+constexpr std::size_t kNearbySteps = 2;
+
+}  // namespace
+
+Result<std::vector<std::uint64_t>> Store::Impl::steps() const {
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  std::vector<std::uint64_t> steps;
+  for (const store::StepEntry& entry : entries) {
+    if (entry.state == store::StepState::committed) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  const store::Catalog catalog = store::Catalog::read(file_system_, layout_.catalog());
+  std::vector<CheckpointInfo> checkpoints;
+  checkpoints.reserve(entries.size());
+  for (const store::StepEntry& entry : entries) {
+    if (entry.state != store::StepState::committed) continue;
+    if (const CheckpointInfo* const known = catalog.find(entry)) {
+      checkpoints.push_back(*known);
+      continue;
+    }
+    auto record = store::read_commit_record(file_system_, layout_, entry.step);
+    if (record) {
+      checkpoints.push_back(store::checkpoint_info(*record, entry.record.size_bytes));
+    } else if (record.error().kind() != ErrorKind::not_found) {  // else it was pruned meanwhile
+      CheckpointInfo& damaged = checkpoints.emplace_back();
+      damaged.step = entry.step;
+      damaged.damage = std::move(record).error();
+    }
+  }
+  return checkpoints;
+}
+
+Error Store::Impl::step_not_found(std::uint64_t step) const {
+  std::string message = fmt::format("{}: step {} is not there", layout_.root(), step);
+  if (const auto known = steps()) {
+    if (known->empty()) {
+      message += "; the store has no checkpoint";
+    } else {
+      const auto after = std::ranges::lower_bound(*known, step);
+      const auto first = after - std::min<std::ptrdiff_t>(after - known->begin(), kNearbySteps);
+      const auto last = after + std::min<std::ptrdiff_t>(known->end() - after, kNearbySteps);
+      message += fmt::format("; nearby {} {}", last - first == 1 ? "is" : "are",
+                             list_steps(std::vector<std::uint64_t>(first, last)));
+    }
+  }
+  return Error(ErrorKind::not_found, std::move(message));
+}
+
+Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(step)));
+  if (!file.exists) return tl::unexpected(step_not_found(step));
+  auto record = store::read_commit_record(file_system_, layout_, step);
+  if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
+  if (!record) {
+    CheckpointInfo damaged;
+    damaged.step = step;
+    damaged.damage = std::move(record).error();
+    return damaged;
+  }
+  return store::checkpoint_info(*record, file.size_bytes);
+}
+
+Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,
+                                                              std::uint32_t shard) const {
+  const bool wants_newest = !step;
+  for (;;) {
+    if (wants_newest) {
+      BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, this->steps());
+      if (steps.empty()) {
+        return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoint", layout_.root()));
+      }
+      step = steps.back();
+    }
+    auto opened = reader_->open(*step, shard);
+    if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
+    BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(*step)));
+    if (file.exists) return opened;  // another shard is meant, or it has just come back
+    if (!wants_newest) return tl::unexpected(step_not_found(*step));
+    // The newest was taken back while it was opened: the one before it is the newest now.
+  }
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,221 @@
+// What a store promises when nothing goes wrong: saving, loading, chains, keyframes, retention, rollback.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "os/file_system_fake.hpp"
+#include "store/run_testing.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+StoreOptions writing() {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  return options;
+}
+
+std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options = writing()) {
+  auto store = open_store(files, "/run", options);
+  EXPECT_TRUE(store) << store.error().message();
+  return store ? std::move(*store) : nullptr;
+}
+
+void save_steps(Store& store, std::uint64_t first, std::uint64_t last) {
+  for (std::uint64_t step = first; step <= last; ++step) {
+    const auto saved = store.save(step, TestState(step).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+  }
+}
+
+void expect_steps(const Store& store, const std::vector<std::uint64_t>& expected) {
+  EXPECT_EQ(store.steps().value(), expected);
+  for (const std::uint64_t step : expected) EXPECT_EQ(check_step(store, step, TestState(step)), "") << step;
+}
+
+std::uint64_t stored_bytes(os::FakeFileSystem& files) {
+  std::uint64_t bytes = 0;
+  for (const std::string& file : files.all_files()) bytes += files.stat(file)->size_bytes;
+  return bytes;
+}
+
+TEST(Store, GivesBackEveryBitOfEveryStep) {
+  os::FakeFileSystem files;
+  {
+    const auto store = open(files);
+    save_steps(*store, 1, 30);
+    expect_steps(*store, store->steps().value());
+  }
+  StoreOptions reading;
+  const auto store = open(files, reading);
+  EXPECT_EQ(store->steps()->size(), 30U);
+  expect_steps(*store, store->steps().value());
+  EXPECT_EQ(check_step(*store, 30, TestState(30)), "");
+  EXPECT_EQ(difference(*store->snapshot().value(), TestState(30)), "");
+}
+
+TEST(Store, MakesAKeyframeAfterAsManyLinksAsItWasTold) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.max_depth = 3;
+  const auto store = open(files, options);
+  save_steps(*store, 1, 9);
+  const auto list = store->list().value();
+  std::vector<std::uint32_t> links;
+  for (const CheckpointInfo& info : list) links.push_back(info.links);
+  EXPECT_EQ(links, (std::vector<std::uint32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
+  EXPECT_EQ(list[1].base, 1U);
+  EXPECT_EQ(list[4].base, std::nullopt);
+  for (const CheckpointInfo& info : list) EXPECT_LE(info.depth, 3U);
+}
+
+TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.max_depth = 3;
+  options.base_rule = BaseRule::keyframe;
+  const auto store = open(files, options);
+  save_steps(*store, 1, 7);
+  const auto list = store->list().value();
+  EXPECT_EQ(list[3].base, 1U);
+  EXPECT_EQ(list[3].links, 3U);
+  EXPECT_EQ(list[3].depth, 1U);
+  EXPECT_EQ(list[4].base, std::nullopt);
+  EXPECT_EQ(list[6].base, 5U);
+  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
+}
+
+TEST(Store, KeepsTheNewestStateAsBaseAndWritesTheSameBytes) {
+  os::FakeFileSystem with_memory;
+  os::FakeFileSystem without;
+  StoreOptions options = writing();
+  const auto plain = open(without, options);
+  options.base_memory_bytes = 1 << 26;
+  const auto kept = open(with_memory, options);
+  save_steps(*plain, 1, 12);
+  save_steps(*kept, 1, 12);
+  const auto a = plain->list().value();
+  const auto b = kept->list().value();
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].raw_bytes, b[i].raw_bytes);
+  for (const std::string& file : without.all_files()) {
+    if (!file.ends_with(".bsnap")) continue;
+    EXPECT_EQ(os::read_file(without, file, 1 << 20).value(), os::read_file(with_memory, file, 1 << 20).value()) << file;
+  }
+}
+
+TEST(Store, StoresAFrozenBackboneOnceThroughKeyframesAndPrunes) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.max_depth = 2;
+  const auto store = open(files, options);
+  for (std::uint64_t step = 1; step <= 60; ++step) {
+    TestState state(step);
+    std::vector<std::byte> backbone(600'000);
+    for (std::size_t i = 0; i < backbone.size(); ++i) backbone[i] = static_cast<std::byte>((i * i) >> 7);
+    state.add("backbone", DType::u8, std::move(backbone));
+    ASSERT_TRUE(store->save(step, state.state()));
+    if (step % 5 == 0) {
+      Retention retention;
+      retention.keep_last = 3;
+      ASSERT_TRUE(store->prune(retention));
+    }
+  }
+  os::FakeFileSystem alone;
+  const auto one = open(alone, options);
+  TestState state(1);
+  std::vector<std::byte> backbone(600'000);
+  for (std::size_t i = 0; i < backbone.size(); ++i) backbone[i] = static_cast<std::byte>((i * i) >> 7);
+  state.add("backbone", DType::u8, std::move(backbone));
+  ASSERT_TRUE(one->save(1, state.state()));
+  const std::uint64_t keyframe = stored_bytes(alone);
+  EXPECT_LT(stored_bytes(files), keyframe + 200'000) << keyframe;
+  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{58, 59, 60}));
+  EXPECT_TRUE(store->verify()->damages.empty());
+}
+
+TEST(Store, PrunesWhatIsNotToStayAndKeepsWhatIsNeeded) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 12);  // keyframes 1 and 10
+  Retention retention;
+  retention.keep_last = 3;
+  retention.keep_every = 4;
+  const auto report = store->prune(retention).value();
+  EXPECT_EQ(report.kept, (std::vector<std::uint64_t>{4, 8, 10, 11, 12}));
+  expect_steps(*store, {4, 8, 10, 11, 12});
+  std::vector<std::uint64_t> needed;
+  for (const auto& entry : report.needed) needed.push_back(entry.step);
+  EXPECT_EQ(needed, (std::vector<std::uint64_t>{1, 2, 3, 5, 6, 7}));
+  ASSERT_EQ(report.removed.size(), 1U);
+  EXPECT_EQ(report.removed[0].step, 9U);
+  EXPECT_TRUE(store->verify()->damages.empty());
+}
+
+TEST(Store, RewritesDependantsSoThatNothingElseStays) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 12);
+  Retention retention;
+  retention.keep = {4, 7, 8, 11};
+  PruneOptions options;
+  options.reencode = Reencode::always;
+  const auto dry = [&] {
+    PruneOptions dry_options = options;
+    dry_options.dry_run = true;
+    return store->prune(retention, dry_options).value();
+  }();
+  EXPECT_EQ(store->steps()->size(), 12U);
+  const auto report = store->prune(retention, options);
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_TRUE(report->needed.empty());
+  EXPECT_EQ(report->removed.size(), dry.removed.size());
+  EXPECT_EQ(report->rewritten.size(), dry.rewritten.size());
+  expect_steps(*store, {4, 7, 8, 11, 12});
+  EXPECT_TRUE(store->verify()->damages.empty());
+  EXPECT_TRUE(store->verify()->strays.empty());
+  save_steps(*store, 13, 20);
+  expect_steps(*store, {4, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20});
+}
+
+TEST(Store, RollsBackAndSavesTheStepsAgain) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 12);
+  const auto refused = store->save(12, TestState(12).state());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  const auto report = store->rollback(7);
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->removed, (std::vector<std::uint64_t>{12, 11, 10, 9, 8}));
+  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
+  save_steps(*store, 8, 12);
+  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+}
+
+TEST(Store, CommitsShardsOnceAllAreThere) {
+  os::FakeFileSystem files;
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  const auto a = open(files, options);
+  const auto b = open(files, options);
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    ASSERT_TRUE(a->save_shard(step, {0, 2, "x1"}, TestState(step, 100).state()));
+    EXPECT_EQ(a->commit(step, 2, "x1").value(), std::nullopt);
+    ASSERT_TRUE(b->save_shard(step, {1, 2, "x1"}, TestState(step, 200).state()));
+    const auto committed = b->commit(step, 2, "x1").value();
+    ASSERT_TRUE(committed);
+    EXPECT_EQ(committed->shards, 2U);
+    EXPECT_TRUE(a->commit(step, 2, "x1").value());
+    EXPECT_FALSE(a->commit(step, 2, "other"));
+    EXPECT_EQ(difference(*a->snapshot(step, 0).value(), TestState(step, 100)), "");
+    EXPECT_EQ(difference(*a->snapshot(step, 1).value(), TestState(step, 200)), "");
+  }
+  EXPECT_EQ(a->info(4)->links, 3U);
+  EXPECT_TRUE(a->verify()->strays.empty());
+}
+
+}  // namespace
+}  // namespace bitsnap::store
