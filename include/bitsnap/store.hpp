@@ -54,14 +54,14 @@ struct StoreOptions {
 // One committed checkpoint, as its commit record has it.
 struct CheckpointInfo {
   std::uint64_t step = 0;
-  std::int64_t time_unix_ms = 0;    // when it was committed
-  std::uint64_t raw_bytes = 0;      // of the tensors of all shards, aliases not counted again
-  std::uint64_t stored_bytes = 0;   // of all its files, the commit record included
+  std::int64_t time_unix_ms = 0;   // when it was committed
+  std::uint64_t raw_bytes = 0;     // of the tensors of all shards, aliases not counted again
+  std::uint64_t stored_bytes = 0;  // of all its files, the commit record included
   std::uint32_t shards = 0;
   std::optional<std::uint64_t> base;  // the step it is coded against; nullopt: a keyframe
-  std::uint32_t links = 0;  // checkpoints on the way to its keyframe, this one counted: 0 for a keyframe
-  std::uint32_t depth = 0;  // of its deepest chunk
-  std::optional<Error> damage;  // its commit record cannot be read; all else is unknown then
+  std::uint32_t links = 0;            // checkpoints on the way to its keyframe, this one counted: 0 for a keyframe
+  std::uint32_t depth = 0;            // of its deepest chunk
+  std::optional<Error> damage;        // its commit record cannot be read; all else is unknown then
 };
 
 // Which checkpoints are to stay. One stays if any of these asks for it; the newest always stays.
@@ -122,14 +122,14 @@ struct StoreDamage {
 };
 
 struct StoreVerifyOptions {
-  bool decode = true;  // otherwise the stored bytes only
+  bool decode = true;                     // otherwise the stored bytes only
   std::vector<std::uint64_t> steps = {};  // these; empty: all
   RunOptions run = {};
 };
 
 struct StoreVerification {
   std::uint64_t checkpoints = 0;
-  std::uint64_t bytes = 0;  // of the files that were read
+  std::uint64_t bytes = 0;           // of the files that were read
   std::vector<StoreDamage> damages;  // by step
   std::vector<std::string> strays;   // harmless; the next prune or repair removes them
 };
@@ -147,8 +147,8 @@ struct RepairReport {
     std::vector<StoreDamage> damages;
   };
   struct Mended {
-    std::uint64_t step = 0;
-    std::string what;  // "commit record made again", "3 chunks taken from step 20"
+    std::optional<std::uint64_t> step;  // nullopt: the store itself
+    std::string what;                   // "record made again (...)"
   };
   std::uint64_t checkpoints = 0;  // whole ones, after the repair
   std::vector<Dropped> dropped;

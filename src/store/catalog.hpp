@@ -1,7 +1,7 @@
 // The cache of commit records that makes listing many of them fast: docs/spec/store.md, "catalog".
 //
-// Nothing depends on it: an entry counts only if it is about the very file that is there, and a catalog that is missing,
-// short or damaged is an empty one.
+// Nothing depends on it: an entry counts only if it is about the very file that is there, and a catalog that is
+// missing, short or damaged is an empty one.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ class OpenedBases final : public BaseProvider {
 
   Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override {
     if (const auto found = snapshots_.find(id); found != snapshots_.end()) return found->second;
-    return fail(ErrorKind::corrupt, fmt::format("base {} is not among the references in the commit record",
-                                                id.to_hex()));
+    return fail(ErrorKind::corrupt,
+                fmt::format("base {} is not among the references in the commit record", id.to_hex()));
   }
 
  private:
@@ -62,7 +62,8 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
     // Something was removed since the record was read, or is missing.
     auto again = read_commit_record(file_system_, layout_, step);
     if (!again && again.error().kind() == ErrorKind::not_found) {
-      return fail(ErrorKind::not_found, fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
     }
     if (!again) return tl::unexpected(std::move(again).error());
     if (*again == record) {
@@ -106,8 +107,7 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   return snapshot;
 }
 
-Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(std::uint64_t step,
-                                                                              const ShardFile& file,
+Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(std::uint64_t step, const ShardFile& file,
                                                                               std::uint32_t nesting) {
   auto bases = std::make_shared<OpenedBases>();
   if (nesting >= kMaxNesting) {

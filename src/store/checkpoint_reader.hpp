@@ -1,8 +1,8 @@
 // Opens the snapshots of a store with all that they refer to, so that whatever is pruned later, what is open can be
 // read.
 //
-// References lead to smaller steps only, so what is open forms no circle: each snapshot owns those it refers to, and the
-// reader remembers them weakly, to open no file twice. Thread-safe. `file_system` outlives all that is opened.
+// References lead to smaller steps only, so what is open forms no circle: each snapshot owns those it refers to, and
+// the reader remembers them weakly, to open no file twice. Thread-safe. `file_system` outlives all that is opened.
 #pragma once
 
 #include <cstdint>

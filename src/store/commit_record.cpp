@@ -57,8 +57,8 @@ Result<void> read_header(const Json& json, CommitHeader& header) {
   if (json_member(json, "base") != nullptr) {
     BITSNAP_ASSIGN(header.base, json_unsigned(json, "base"));
     if (*header.base >= header.step) {
-      return fail(ErrorKind::corrupt, fmt::format("base {} of step {}: expected an earlier step", *header.base,
-                                                  header.step));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("base {} of step {}: expected an earlier step", *header.base, header.step));
     }
   }
   BITSNAP_ASSIGN(header.links, json_unsigned_32(json, "links"));
@@ -82,8 +82,8 @@ Result<ShardFile> read_file(const Json& json, std::uint64_t step) {
     BITSNAP_ASSIGN(reference.shard, json_unsigned_32(entry, "shard"));
     BITSNAP_ASSIGN(reference.standalone, json_bool(entry, "standalone", false));
     if (reference.step >= step) {
-      return fail(ErrorKind::corrupt, fmt::format("step {} refers to step {}: expected an earlier one", step,
-                                                  reference.step));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("step {} refers to step {}: expected an earlier one", step, reference.step));
     }
     file.references.push_back(reference);
   }
@@ -223,9 +223,7 @@ CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_
 
 namespace bitsnap {
 
-std::string_view base_rule_name(BaseRule rule) noexcept {
-  return rule == BaseRule::keyframe ? "keyframe" : "previous";
-}
+std::string_view base_rule_name(BaseRule rule) noexcept { return rule == BaseRule::keyframe ? "keyframe" : "previous"; }
 
 std::optional<BaseRule> base_rule_from_name(std::string_view name) noexcept {
   if (name == "previous") return BaseRule::previous;

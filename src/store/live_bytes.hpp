@@ -23,7 +23,7 @@ class LiveChunks {
   [[nodiscard]] std::uint64_t bytes(std::uint64_t step, std::uint32_t shard, const Snapshot& snapshot) const;
 
  private:
-  using Chunk = std::pair<std::uint64_t, std::uint64_t>;  // stream, chunk
+  using Chunk = std::pair<std::uint64_t, std::uint64_t>;                       // stream, chunk
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::set<Chunk>> chunks_;  // by step and shard
 };
 

@@ -38,8 +38,8 @@ Result<Json> unseal_json(std::string_view key, std::string_view text) {
   const std::size_t tail = kHashKey.size() + kHashDigits + kEnd.size();
   if (text.size() < prefix.size() + tail || !text.starts_with(prefix) || !text.ends_with(kEnd) ||
       text.substr(text.size() - tail, kHashKey.size()) != kHashKey) {
-    return fail(ErrorKind::corrupt, fmt::format("{} bytes that are no record of the form {{\"{}\":...,\"hash\":...}}",
-                                                text.size(), key));
+    return fail(ErrorKind::corrupt,
+                fmt::format("{} bytes that are no record of the form {{\"{}\":...,\"hash\":...}}", text.size(), key));
   }
   const std::string_view body = text.substr(prefix.size(), text.size() - prefix.size() - tail);
   const std::string_view stated = text.substr(text.size() - kHashDigits - kEnd.size(), kHashDigits);
@@ -51,9 +51,9 @@ Result<Json> unseal_json(std::string_view key, std::string_view text) {
   if (!json.is_object()) return fail(ErrorKind::corrupt, "the record is no JSON object");
   BITSNAP_ASSIGN(const std::uint64_t format, json_unsigned(json, "format"));
   if (format != kStoreFormat) {
-    return fail(ErrorKind::unsupported,
-                fmt::format("format {} of the store is not known to this version, which knows {}", format,
-                            kStoreFormat));
+    return fail(
+        ErrorKind::unsupported,
+        fmt::format("format {} of the store is not known to this version, which knows {}", format, kStoreFormat));
   }
   return json;
 }

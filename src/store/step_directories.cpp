@@ -108,7 +108,8 @@ Result<std::vector<std::string>> StepDirectories::strays(std::uint64_t step, con
     if (name == kRetiredName && !is_committed) continue;
     const bool is_temporary = os::AtomicFile::is_temporary_name(name);
     if (record == nullptr && !is_temporary) continue;
-    if (record != nullptr && std::ranges::find(record->shards, name, &ShardFile::file) != record->shards.end()) continue;
+    if (record != nullptr && std::ranges::find(record->shards, name, &ShardFile::file) != record->shards.end())
+      continue;
     strays.push_back(name);
   }
   return strays;

@@ -32,7 +32,8 @@ struct StepEntry {
 class StepDirectories {
  public:
   // `file_system` outlives this.
-  StepDirectories(os::FileSystem& file_system, RunLayout layout) : file_system_(file_system), layout_(std::move(layout)) {}
+  StepDirectories(os::FileSystem& file_system, RunLayout layout)
+      : file_system_(file_system), layout_(std::move(layout)) {}
 
   // All of them, by step.
   [[nodiscard]] Result<std::vector<StepEntry>> list() const;

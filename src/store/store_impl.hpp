@@ -30,6 +30,9 @@ class Store::Impl {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
                                                           const StoreOptions& options);
+  // Reads and changes nothing but takes the lock, unless for a dry run.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> open_for_repair(os::FileSystem& file_system,
+                                                                     const std::string& path, bool dry_run);
 
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
@@ -55,8 +58,8 @@ class Store::Impl {
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
   // Damage of one checkpoint; an error only where verification could not go on.
-  Result<void> verify_step(std::uint64_t step, const store::CommitRecord& record, bool decode, const RunOptions& options,
-                           std::vector<StoreDamage>& damages) const;
+  Result<void> verify_step(std::uint64_t step, const store::CommitRecord& record, bool decode,
+                           const RunOptions& options, std::vector<StoreDamage>& damages) const;
   // store_repair.cpp; of a handle that was opened for it
   [[nodiscard]] Result<RepairReport> repair(const RepairOptions& options);
 
@@ -84,7 +87,6 @@ class Store::Impl {
   Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options);
 
   // store_open.cpp
-  Result<void> prepare(bool for_repair);
   Result<void> create_run();
   Result<void> settle();
   Result<WriteGuard> begin_writing(os::LockKind kind);
@@ -124,6 +126,8 @@ class Store::Impl {
   Result<void> retire_step(std::uint64_t step);
 
   // store_repair.cpp
+  Result<void> mend_run_record(bool dry_run, RepairReport& report);
+  Result<std::map<std::uint64_t, std::vector<StoreDamage>>> find_damages(const RunOptions& options);
   Result<void> mend_record(std::uint64_t step, Known& known, bool dry_run, RepairReport& report);
 
   os::FileSystem& file_system_;
@@ -139,7 +143,7 @@ class Store::Impl {
   bool is_known_ = false;
   bool strays_removed_ = false;
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
-  std::optional<Error> broken_;  // a failure after which only opening again tells what is on the disk
+  std::optional<Error> broken_;      // a failure after which only opening again tells what is on the disk
 
   // The newest base, so that it need not be opened, or decoded, again.
   std::shared_ptr<const Snapshot> open_base_;

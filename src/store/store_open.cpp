@@ -18,9 +18,7 @@ namespace {
 
 constexpr std::uint64_t kLockPollMs = 20;
 
-std::string random_run_id() {
-  return SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
-}
+std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
 // What may stand in a directory that becomes a store: what an attempt that was cut short leaves.
 bool is_unfinished_store(const std::vector<std::string>& names) {
@@ -84,8 +82,7 @@ Result<void> Store::Impl::create_run() {
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: holds other files and is no store; choose an empty or new directory",
-                            layout_.root()));
+                fmt::format("{}: holds other files and is no store; choose an empty or new directory", layout_.root()));
   }
   BITSNAP_ASSIGN(WriteGuard guard, begin_writing(os::LockKind::exclusive));
   // Somebody else may have made it while this one waited for the lock.
@@ -133,10 +130,11 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
     if (lock_->is_held()) return guard;
-    return fail(ErrorKind::busy,
-                fmt::format("{}: is locked by the process that this one was forked from; open it here once that one has "
-                            "closed it",
-                            layout_.root()));
+    return fail(
+        ErrorKind::busy,
+        fmt::format("{}: is locked by the process that this one was forked from; open it here once that one has "
+                    "closed it",
+                    layout_.root()));
   }
   const std::uint64_t start = os::monotonic_ns();
   for (;;) {
@@ -149,8 +147,7 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     if (lock.error().kind() != ErrorKind::busy || waited_ms >= options_.lock_wait_ms) {
       return tl::unexpected(std::move(lock).error());
     }
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(std::min(kLockPollMs, options_.lock_wait_ms - waited_ms)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, options_.lock_wait_ms - waited_ms)));
   }
   // What others have written since is not known.
   is_known_ = false;
@@ -178,8 +175,8 @@ std::optional<std::uint64_t> Store::Impl::newest() const {
 
 const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Known& known) {
   if (known.record == nullptr) {
-    known.record = std::make_shared<const Result<store::CommitRecord>>(store::read_commit_record(
-        file_system_, layout_, step, known.state == store::StepState::retired));
+    known.record = std::make_shared<const Result<store::CommitRecord>>(
+        store::read_commit_record(file_system_, layout_, step, known.state == store::StepState::retired));
   }
   return *known.record;
 }

@@ -135,9 +135,8 @@ Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state,
   const auto write = [&]() -> Result<void> {
     BITSNAP_TRY(directories_.create(step));
     SaveSummary summary;
-    BITSNAP_ASSIGN(store::ShardFile file,
-                   write_file_somehow(step, store::shard_file_name(0, 1, ""), 0, state, coding, options, &keeper,
-                                      summary));
+    BITSNAP_ASSIGN(store::ShardFile file, write_file_somehow(step, store::shard_file_name(0, 1, ""), 0, state, coding,
+                                                             options, &keeper, summary));
     BITSNAP_TRY(directories_.sync_step(step));
     BITSNAP_TRY(directories_.sync_checkpoints());
     record.step = step;

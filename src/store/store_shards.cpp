@@ -50,8 +50,7 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   SaveSummary summary;
   const auto write = [&]() -> Result<void> {
     store::ShardRecord record;
-    BITSNAP_ASSIGN(record.file,
-                   write_file_somehow(step, name, place.shard, state, coding, options, nullptr, summary));
+    BITSNAP_ASSIGN(record.file, write_file_somehow(step, name, place.shard, state, coding, options, nullptr, summary));
     BITSNAP_TRY(directories_.sync_step(step));
     BITSNAP_TRY(directories_.sync_checkpoints());
     record.step = step;
@@ -91,9 +90,8 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
     if (!record) return tl::unexpected(std::move(record).error());
     if (record->attempt != attempt) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: step {} was committed by attempt '{}', not '{}'", layout_.root(), step,
-                              record->attempt, attempt));
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
+                                                           layout_.root(), step, record->attempt, attempt));
     }
     BITSNAP_TRY(directories_.sync_step(step));
     return std::optional(store::checkpoint_info(*record, store::serialize_commit_record(*record).size()));

@@ -19,9 +19,7 @@ class SummedProgress {
     before_ += current_;
     current_ = bytes;
     if (!progress_) return nullptr;
-    return [this](std::uint64_t done, std::uint64_t) {
-      return progress_(std::min(before_ + done, total_), total_);
-    };
+    return [this](std::uint64_t done, std::uint64_t) { return progress_(std::min(before_ + done, total_), total_); };
   }
 
  private:

@@ -1,5 +1,5 @@
-// A base that remembers whether reading it failed: so that a save can tell a damaged base, which it can do without, from
-// everything else that may go wrong. Thread-safe as the base is.
+// A base that remembers whether reading it failed: so that a save can tell a damaged base, which it can do without,
+// from everything else that may go wrong. Thread-safe as the base is.
 #pragma once
 
 #include <atomic>

@@ -1,0 +1,155 @@
+// Reading from the indexes of files what their record said.
+#include "store/record_rebuild.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "codec/codec_id.hpp"
+#include "container/file_reader.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+// A file of a step, as far as its name goes.
+struct Candidate {
+  std::string name;
+  std::uint32_t shard = 0;
+  std::uint64_t rewriting = 0;
+};
+
+// What the files of one attempt have in common: the number of shards, and the attempt's name.
+using Group = std::pair<std::uint32_t, std::string>;
+
+struct NamedFile {
+  Group group;
+  Candidate candidate;
+};
+
+std::optional<NamedFile> parse_candidate(const std::string& name) {
+  const std::optional<ShardFileName> parsed = parse_shard_file_name(name);
+  if (!parsed) return std::nullopt;
+  const std::string plain = shard_file_name(parsed->shard, parsed->shards, "");
+  constexpr std::size_t kSuffix = std::string_view(".bsnap").size();
+  // What stands between the shard's number and the extension: "", ".ATTEMPT", and perhaps ".rN".
+  std::string middle = name.substr(plain.size() - kSuffix, name.size() - plain.size());
+  NamedFile file{{parsed->shards, ""}, {name, parsed->shard, 0}};
+  if (const std::size_t dot = middle.rfind(".r"); dot != std::string::npos && dot + 2 < middle.size()) {
+    const std::string digits = middle.substr(dot + 2);
+    if (digits.size() <= 9 && digits.find_first_not_of("0123456789") == std::string::npos) {
+      file.candidate.rewriting = std::stoull(digits);
+      middle.resize(dot);
+    }
+  }
+  file.group.second = middle.empty() ? "" : middle.substr(1);
+  return file;
+}
+
+// What the index of a file says of each of its bases.
+struct BaseUse {
+  bool standalone = true;
+  bool is_built_upon = false;  // by more than a reference to what is unchanged
+};
+
+struct Rebuilt {
+  ShardFile file;
+  std::string policy;
+  std::optional<std::uint64_t> base;
+};
+
+Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layout, std::uint64_t step,
+                             const std::string& name, const FindSnapshot& find, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(auto opened, file_system.open(layout.step_file(step, name)));
+  BITSNAP_ASSIGN(const auto reader, container::FileReader::open(std::move(opened), limits));
+  const container::Index& index = reader->index();
+  Rebuilt rebuilt;
+  rebuilt.policy = index.encoding.policy;
+  rebuilt.file.file = name;
+  rebuilt.file.id = index.id;
+  rebuilt.file.bytes = reader->file_bytes();
+  for (const TensorInfo& tensor : index.content.tensors) {
+    if (!tensor.alias_of) rebuilt.file.raw_bytes += tensor.size_bytes;
+  }
+  std::vector<BaseUse> uses(index.encoding.bases.size());
+  for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
+    for (std::uint64_t chunk = index.streams.first_chunk[stream]; chunk < index.streams.first_chunk[stream + 1];
+         ++chunk) {
+      const container::ChunkEntry& entry = index.chunks[static_cast<std::size_t>(chunk)];
+      rebuilt.file.depth = std::max<std::uint32_t>(rebuilt.file.depth, entry.depth);
+      for (const std::uint8_t input : entry.inputs) {
+        if (input == container::kNoInput) continue;
+        const auto& base = index.encoding.streams[stream].inputs[input].base;
+        if (!base) continue;
+        uses[*base].standalone = uses[*base].standalone && entry.depth <= 1;
+        uses[*base].is_built_upon =
+            uses[*base].is_built_upon || entry.codec != static_cast<std::uint16_t>(codec::CodecId::same);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const SnapshotId& id = index.encoding.bases[i].id;
+    std::optional<StepReference> found = find(id, step);
+    if (!found) {
+      return fail(ErrorKind::corrupt, fmt::format("{}: its base {} is in no earlier checkpoint", name, id.to_hex()));
+    }
+    found->standalone = uses[i].standalone;
+    if (uses[i].is_built_upon) rebuilt.base = std::max(rebuilt.base.value_or(0), found->step);
+    rebuilt.file.references.push_back(*found);
+  }
+  return rebuilt;
+}
+
+}  // namespace
+
+Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const RunLayout& layout, std::uint64_t step,
+                                           const FindSnapshot& find, const DecodeLimits& limits) {
+  BITSNAP_ASSIGN(const auto names, file_system.list_directory(layout.step_directory(step)));
+  std::map<Group, std::vector<std::vector<Candidate>>> groups;  // per shard
+  for (const std::string& name : names) {
+    std::optional<NamedFile> file = parse_candidate(name);
+    if (!file) continue;
+    auto& shards = groups[file->group];
+    shards.resize(file->group.first);
+    shards[file->candidate.shard].push_back(std::move(file->candidate));
+  }
+  std::erase_if(groups, [](const auto& group) {
+    return std::ranges::any_of(group.second, [](const auto& shard) { return shard.empty(); });
+  });
+  if (groups.size() != 1) {
+    return fail(ErrorKind::corrupt,
+                groups.empty() ? "not all shards of any attempt are there" : "the files of several attempts are there");
+  }
+
+  CommitRecord record;
+  record.step = step;
+  record.attempt = groups.begin()->first.second;
+  record.directory_sync = false;  // not known any more
+  if (!record.attempt.empty() && !is_attempt_name(record.attempt)) {
+    return fail(ErrorKind::corrupt, "the files are not named as those of an attempt");
+  }
+  for (auto& candidates : groups.begin()->second) {
+    std::ranges::sort(candidates, std::ranges::greater(), &Candidate::rewriting);
+    Result<Rebuilt> rebuilt = fail(ErrorKind::corrupt, "no file");
+    for (const Candidate& candidate : candidates) {
+      rebuilt = rebuild_file(file_system, layout, step, candidate.name, find, limits);
+      if (rebuilt) break;
+    }
+    if (!rebuilt) return tl::unexpected(std::move(rebuilt).error());
+    const auto info = file_system.stat(layout.step_file(step, rebuilt->file.file));
+    if (info) record.time_unix_ms = std::max(record.time_unix_ms, info->modified_ns / 1'000'000);
+    if (rebuilt->base) {
+      record.base = std::max(record.base.value_or(0), *rebuilt->base);
+      record.links = std::max(record.links, rebuilt->file.depth);
+    }
+    record.policy = rebuilt->policy;
+    record.shards.push_back(std::move(rebuilt->file));
+  }
+  return record;
+}
+
+}  // namespace bitsnap::store
