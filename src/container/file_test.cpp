@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/hash.hpp"
+#include "base/try.hpp"
 #include "container/file_reader.hpp"
 #include "container/file_writer.hpp"
 #include "container/raw_file_testing.hpp"
@@ -156,6 +157,52 @@ TEST(SnapshotFile, IsWrittenAndReadBack) {
   EXPECT_EQ(serialize_index(index)->id, again->id);
   index.chunks[0].decoded_hash ^= 1;
   EXPECT_NE(serialize_index(index)->id, again->id);
+}
+
+TEST(SnapshotFile, KeepsTheWordsOfAnotherWriterAndWithThemTheId) {
+  RawFile raw;
+  raw.content = R"({ "tensors": [ {"role": "other", "name": "\u0061", "dtype": "U8", "shape": [ 4 ]} ] })";
+  raw.encoding = R"({"streams":[{}]})";
+  raw.add_chunk(0, bytes_of("data"), bytes_of("data"));
+  const auto source = open_bytes(raw.seal());
+  ASSERT_TRUE(source.has_value()) << source.error().message();
+  Index index = (*source)->index();
+  const auto write = [&index]() -> SnapshotId {
+    VectorFile file;
+    FileWriter writer(file);
+    EXPECT_TRUE(writer.begin().has_value());
+    EXPECT_TRUE(writer.append_payload(bytes_of("data"), index.chunks[0]).has_value());
+    EXPECT_TRUE(writer.finish(index).has_value());
+    return (*open_bytes(file.bytes))->index().id;
+  };
+  EXPECT_NE(write(), raw.id());
+  index.content_text = (*source)->read_content_text(DecodeLimits()).value();
+  EXPECT_EQ(index.content_text, raw.content);
+  EXPECT_EQ(write(), raw.id());
+}
+
+TEST(SnapshotFile, FindsThatTheIndexHasChangedSinceItWasOpened) {
+  class ChangingFile final : public os::RandomAccessFile {
+   public:
+    explicit ChangingFile(Bytes bytes) : file_("x.bsnap", std::move(bytes)) {}
+    Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
+      BITSNAP_TRY(file_.read_at(offset, out));
+      if (++reads_ > 3) out.back() ^= std::byte{1};
+      return {};
+    }
+    std::uint64_t size_bytes() const noexcept override { return file_.size_bytes(); }
+    const std::string& path() const noexcept override { return file_.path(); }
+
+   private:
+    MemoryFile file_;
+    mutable int reads_ = 0;  // header, footer and index are read when it is opened
+  };
+  const auto opened = FileReader::open(std::make_unique<ChangingFile>(small_file().seal()), DecodeLimits());
+  ASSERT_TRUE(opened.has_value());
+  const auto text = (*opened)->read_content_text(DecodeLimits());
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().kind(), ErrorKind::corrupt);
+  EXPECT_THAT(text.error().message(), HasSubstr("x.bsnap"));
 }
 
 TEST(SnapshotFile, CompressesSectionsThatGetSmaller) {
