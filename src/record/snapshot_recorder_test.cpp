@@ -25,29 +25,6 @@ namespace {
 
 using restore::MapBases;
 
-void change(Bytes& bytes, std::size_t stride, unsigned mask) {
-  for (std::size_t i = 0; i < bytes.size(); i += stride) bytes[i] ^= static_cast<std::byte>(mask);
-}
-
-// Saves one state after another, each against the one before, and keeps all files open.
-class Chain {
- public:
-  const Snapshot& save(const State& state, SaveOptions options = {}) {
-    std::optional<SingleBase> base;
-    if (!snapshots.empty()) base.emplace(snapshots.back());
-    auto recorded = record_state(state, options, base ? &*base : nullptr);
-    if (!recorded) throw std::logic_error(recorded.error().message());
-    last = recorded->summary;
-    snapshots.push_back(open_file(std::to_string(snapshots.size()) + ".bsnap", std::move(recorded->file), bases));
-    bases->add(snapshots.back());
-    return *snapshots.back();
-  }
-
-  std::shared_ptr<MapBases> bases = std::make_shared<MapBases>();
-  std::vector<std::shared_ptr<const Snapshot>> snapshots;
-  RecordSummary last;
-};
-
 // A base whose bytes cannot be read.
 class UnreadableBase final : public DelegatingBase {
  public:
@@ -96,20 +73,20 @@ TEST(SnapshotRecorder, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
   chain.save(state);
   change(weights, 100, 1);
   chain.save(state);
-  ASSERT_EQ(chain.last.references.size(), 1U);
-  EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());
-  EXPECT_TRUE(chain.last.references[0].standalone);
-  EXPECT_EQ(chain.last.depth, 1U);
+  ASSERT_EQ(chain.last_summary().references.size(), 1U);
+  EXPECT_EQ(chain.last_summary().references[0].id, chain.at(0)->id());
+  EXPECT_TRUE(chain.last_summary().references[0].standalone);
+  EXPECT_EQ(chain.last_summary().depth, 1U);
   change(weights, 100, 2);
   const Snapshot& third = chain.save(state);
-  ASSERT_EQ(chain.last.references.size(), 2U);
-  EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());  // frozen
-  EXPECT_TRUE(chain.last.references[0].standalone);
-  EXPECT_EQ(chain.last.references[1].id, chain.snapshots[1]->id());
-  EXPECT_FALSE(chain.last.references[1].standalone);
-  EXPECT_EQ(chain.last.depth, 2U);
+  ASSERT_EQ(chain.last_summary().references.size(), 2U);
+  EXPECT_EQ(chain.last_summary().references[0].id, chain.at(0)->id());  // frozen
+  EXPECT_TRUE(chain.last_summary().references[0].standalone);
+  EXPECT_EQ(chain.last_summary().references[1].id, chain.at(1)->id());
+  EXPECT_FALSE(chain.last_summary().references[1].standalone);
+  EXPECT_EQ(chain.last_summary().depth, 2U);
   ASSERT_EQ(third.bases().size(), 2U);
-  EXPECT_EQ(third.bases()[0].id, chain.last.references[0].id);
+  EXPECT_EQ(third.bases()[0].id, chain.last_summary().references[0].id);
   EXPECT_EQ(third.bases()[0].name, "0.bsnap");
   EXPECT_EQ(read_tensor(third, "w"), weights);
 }
@@ -253,9 +230,9 @@ TEST(SnapshotRecorder, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponT
   for (int step = 0; step < 3; ++step) {
     change(weights, 1000, 1);
     const Snapshot& next = chain.save(state, at_depth_zero());
-    ASSERT_EQ(chain.last.references.size(), 1U);
-    EXPECT_EQ(chain.last.references[0].id, chain.snapshots[0]->id());
-    EXPECT_TRUE(chain.last.references[0].standalone);
+    ASSERT_EQ(chain.last_summary().references.size(), 1U);
+    EXPECT_EQ(chain.last_summary().references[0].id, chain.at(0)->id());
+    EXPECT_TRUE(chain.last_summary().references[0].standalone);
     EXPECT_EQ(next.chunk_info(0, 1).value().codec, "same");
     EXPECT_EQ(next.chunk_info(1, 0).value().depth, 0U);
     EXPECT_EQ(read_tensor(next, "frozen"), frozen);
@@ -272,9 +249,9 @@ TEST(SnapshotRecorder, AtDepthZeroNoPolicyCodesAgainstTheBase) {
     chain.save(state, {.policy = policy});
     change(weights, 1000, 1);
     chain.save(state, at_depth_zero(policy));
-    EXPECT_TRUE(chain.last.references.empty()) << policy_name(policy);
-    EXPECT_EQ(chain.last.depth, 0U);
-    EXPECT_EQ(read_tensor(*chain.snapshots.back(), "w"), weights);
+    EXPECT_TRUE(chain.last_summary().references.empty()) << policy_name(policy);
+    EXPECT_EQ(chain.last_summary().depth, 0U);
+    EXPECT_EQ(read_tensor(*chain.last(), "w"), weights);
   }
 }
 
@@ -286,10 +263,10 @@ TEST(SnapshotRecorder, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
   chain.save(state);
   change(weights, 1000, 1);
   chain.save(state);
-  ASSERT_EQ(chain.last.depth, 1U);
+  ASSERT_EQ(chain.last_summary().depth, 1U);
   chain.save(state);  // unchanged: refers to the one before, which is of depth 1
-  ASSERT_EQ(chain.last.depth, 2U);
-  SingleBase base(std::make_shared<UnreadableBase>(chain.snapshots.back()));
+  ASSERT_EQ(chain.last_summary().depth, 2U);
+  SingleBase base(std::make_shared<UnreadableBase>(chain.last()));
   const auto recorded = record_state(state, at_depth_zero(), &base);
   ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
   EXPECT_TRUE(recorded->summary.references.empty());
@@ -303,7 +280,7 @@ TEST(SnapshotRecorder, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
   Chain chain;
   chain.save(state);
   weights[0] ^= std::byte{1};
-  const auto unreadable = std::make_shared<UnreadableBase>(chain.snapshots[0]);
+  const auto unreadable = std::make_shared<UnreadableBase>(chain.at(0));
   SingleBase base(unreadable);
   // Of three chunks two are unchanged, and those alone are compared.
   EXPECT_EQ(record_state(state, at_depth_zero(), &base).error().kind(), ErrorKind::io);
@@ -334,7 +311,7 @@ TEST(SnapshotRecorder, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
    private:
     const Bytes& now_;
   };
-  SingleBase base(std::make_shared<Colliding>(chain.snapshots[0], now));
+  SingleBase base(std::make_shared<Colliding>(chain.at(0), now));
   const auto recorded = record_state(state, at_depth_zero(), &base).value();
   EXPECT_TRUE(recorded.summary.references.empty());
   EXPECT_EQ(read_tensor(*open_file("x", recorded.file), "w"), now);
@@ -368,7 +345,7 @@ TEST(SnapshotRecorder, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
       return holder;
     }
   };
-  SingleBase base(std::make_shared<Scattered>(chain.snapshots[0]));
+  SingleBase base(std::make_shared<Scattered>(chain.at(0)));
   const auto recorded = record_state(state, at_depth_zero(), &base).value();
   EXPECT_EQ(recorded.summary.depth, 1U);
   EXPECT_EQ(recorded.summary.references.size(), 254U);

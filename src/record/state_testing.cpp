@@ -63,6 +63,10 @@ Result<Recorded> record_state(const State& state, const SaveOptions& options, Ba
   return recorded;
 }
 
+void change(Bytes& bytes, std::size_t stride, unsigned mask) {
+  for (std::size_t i = 0; i < bytes.size(); i += stride) bytes[i] ^= static_cast<std::byte>(mask);
+}
+
 std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
                                           std::shared_ptr<const BaseProvider> bases,
                                           std::shared_ptr<container::ReadLog> log) {
@@ -73,6 +77,25 @@ std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
   if (!opened) throw std::logic_error(opened.error().message());
   if (log != nullptr) log->clear();
   return std::move(*opened);
+}
+
+const Snapshot& Chain::save(const State& state, const SaveOptions& options) {
+  std::optional<SingleBase> base;
+  if (!snapshots_.empty()) base.emplace(snapshots_.back());
+  auto recorded = record_state(state, options, base ? &*base : nullptr);
+  if (!recorded) throw std::logic_error(recorded.error().message());
+  summary_ = recorded->summary;
+  const auto bases = std::make_shared<restore::MapBases>();
+  for (const auto& snapshot : snapshots_) bases->add(snapshot);
+  snapshots_.push_back(open_file(std::to_string(snapshots_.size()) + ".bsnap", recorded->file, bases));
+  files_.push_back(std::move(recorded->file));
+  return *snapshots_.back();
+}
+
+std::shared_ptr<const BaseProvider> Chain::bases(const std::vector<std::size_t>& numbers) const {
+  auto bases = std::make_shared<restore::MapBases>();
+  for (const std::size_t number : numbers) bases->add(snapshots_.at(number));
+  return bases;
 }
 
 Result<void> MemoryBase::begin(std::span<const StreamInfo> streams) {

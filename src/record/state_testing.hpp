@@ -45,10 +45,30 @@ struct Recorded {
 [[nodiscard]] Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases = nullptr,
                                             StateTap* tap = nullptr);
 
+// Flips bits of every so many-th byte.
+void change(Bytes& bytes, std::size_t stride, unsigned mask);
+
 // The log, if there is one, tells of all that is read of the file from now on.
 [[nodiscard]] std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
                                                         std::shared_ptr<const BaseProvider> bases = nullptr,
                                                         std::shared_ptr<container::ReadLog> log = nullptr);
+
+// States saved one after another, each against the one before, in files that stay open: "0.bsnap", "1.bsnap", ...
+class Chain {
+ public:
+  const Snapshot& save(const State& state, const SaveOptions& options = {});
+  [[nodiscard]] const std::shared_ptr<const Snapshot>& at(std::size_t number) const { return snapshots_.at(number); }
+  [[nodiscard]] const std::shared_ptr<const Snapshot>& last() const { return snapshots_.back(); }
+  [[nodiscard]] const RecordSummary& last_summary() const { return summary_; }
+  [[nodiscard]] const Bytes& file(std::size_t number) const { return files_.at(number); }
+  // These snapshots, for others that depend on them.
+  [[nodiscard]] std::shared_ptr<const BaseProvider> bases(const std::vector<std::size_t>& numbers) const;
+
+ private:
+  std::vector<std::shared_ptr<const Snapshot>> snapshots_;
+  std::vector<Bytes> files_;
+  RecordSummary summary_;
+};
 
 // A base that answers as an open file does. For overriding what a test is about.
 class DelegatingBase : public Base {
