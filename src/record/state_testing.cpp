@@ -63,8 +63,10 @@ Result<Recorded> record_state(const State& state, const SaveOptions& options, Ba
   return recorded;
 }
 
-void change(Bytes& bytes, std::size_t stride, unsigned mask) {
-  for (std::size_t i = 0; i < bytes.size(); i += stride) bytes[i] ^= static_cast<std::byte>(mask);
+void change(Bytes& bytes, std::size_t stride, unsigned by) {
+  for (std::size_t i = 0; i < bytes.size(); i += stride) {
+    bytes[i] = static_cast<std::byte>(std::to_integer<unsigned>(bytes[i]) + by);
+  }
 }
 
 std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,

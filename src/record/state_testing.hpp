@@ -45,8 +45,8 @@ struct Recorded {
 [[nodiscard]] Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases = nullptr,
                                             StateTap* tap = nullptr);
 
-// Flips bits of every so many-th byte.
-void change(Bytes& bytes, std::size_t stride, unsigned mask);
+// Adds to every so many-th byte: a few changes of the same sign do not lead back to an earlier state.
+void change(Bytes& bytes, std::size_t stride, unsigned by);
 
 // The log, if there is one, tells of all that is read of the file from now on.
 [[nodiscard]] std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
