@@ -71,8 +71,22 @@ bool holds(const Node& directory, const Node* wanted) {
 
 struct FakeFileSystem::State {
   mutable std::mutex mutex;
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  // Two directories may hold each other, one by a name that programs see and one by a name that is safe.
+  ~State() {
+    for (const std::weak_ptr<Node>& directory : directories) {
+      const std::shared_ptr<Node> node = directory.lock();
+      if (node == nullptr) continue;
+      node->entries.clear();
+      node->synced_entries.clear();
+    }
+  }
+
   std::uint64_t nodes = 0;
-  std::int64_t changes = 0;  // the time of this file system
+  std::int64_t changes = 0;                      // the time of this file system
+  std::vector<std::weak_ptr<Node>> directories;  // every one that was made
   std::shared_ptr<Node> root = make_node(true);
   fake::UnsyncedChanges unsynced;
   std::uint64_t crashes = 0;  // files opened and locks taken before the last one are dead
@@ -87,6 +101,7 @@ struct FakeFileSystem::State {
   std::shared_ptr<Node> make_node(bool is_directory) {
     auto node = std::make_shared<Node>(is_directory, ++nodes);
     node->modified = ++changes;
+    if (is_directory) directories.push_back(node);
     return node;
   }
 
