@@ -16,6 +16,7 @@
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/json_text.hpp"
+#include "restore/decoded_chunks.hpp"
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap {
@@ -185,7 +186,10 @@ Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64
                                           ReadContext& context, std::optional<ConstByteSpan> payload) const {
   bool failed_in_input = false;
   const bool is_step = context.is_nested();
+  restore::DecodedChunks* const cache = context.cache();
+  if (cache != nullptr && is_step && cache->get(this, stream_number, chunk, out)) return {};
   Result<void> decoded = decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input);
+  if (decoded && cache != nullptr) cache->put(this, stream_number, chunk, out);
   if (decoded) return decoded;
   // Of a chain, the chunk that was asked for and the one that failed are named; the steps between would bury them.
   if (is_step && failed_in_input) return decoded;

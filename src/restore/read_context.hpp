@@ -13,6 +13,10 @@
 
 namespace bitsnap {
 
+namespace restore {
+class DecodedChunks;
+}  // namespace restore
+
 class ReadContext {
  public:
   explicit ReadContext(const DecodeLimits& limits = {}) noexcept
@@ -34,11 +38,16 @@ class ReadContext {
   // Whether a chunk is being decoded for the sake of another.
   [[nodiscard]] bool is_nested() const noexcept { return depth_ > 0; }
 
+  // From now on what is decoded is remembered, and what is remembered not decoded again. nullptr: no more.
+  void use_cache(restore::DecodedChunks* cache) noexcept { cache_ = cache; }
+  [[nodiscard]] restore::DecodedChunks* cache() const noexcept { return cache_; }
+
   // Chunks decoded since restart().
   [[nodiscard]] std::uint32_t decodes() const noexcept { return decodes_; }
 
  private:
   Scratch scratch_;
+  restore::DecodedChunks* cache_ = nullptr;
   std::uint32_t max_depth_;
   std::uint32_t max_decodes_;
   std::uint32_t depth_ = 0;

@@ -9,15 +9,10 @@
 #include "container/chunk_table.hpp"
 #include "restore/run_control.hpp"
 #include "restore/snapshot_impl.hpp"
+#include "restore/verify_chunk.hpp"
 
 namespace bitsnap {
-namespace {
-
-// Of the machine or of bitsnap, not of the file.
-bool ends_verification(const Error& error) noexcept {
-  return error.kind() == ErrorKind::resource_exhausted || error.kind() == ErrorKind::internal ||
-         error.kind() == ErrorKind::cancelled;
-}
+namespace restore {
 
 Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::uint64_t chunk, bool decode,
                           ReadContext& context) {
@@ -30,7 +25,7 @@ Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::u
   return impl.decode_chunk(stream, chunk, out, context, payload);
 }
 
-}  // namespace
+}  // namespace restore
 
 Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& options) const {
   return no_throw("verify", [&]() -> Result<std::vector<Damage>> {
@@ -51,9 +46,9 @@ Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& opti
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
       const auto [stream, chunk] = locate(item);
       errors[slot].reset();
-      Result<void> verified = verify_chunk(*impl_, stream, chunk, decode, control.context(slot));
+      Result<void> verified = restore::verify_chunk(*impl_, stream, chunk, decode, control.context(slot));
       if (verified) return {};
-      if (ends_verification(verified.error())) return verified;
+      if (restore::ends_verification(verified.error())) return verified;
       errors[slot] = std::move(verified).error();
       return {};
     };

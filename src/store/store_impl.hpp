@@ -57,9 +57,6 @@ class Store::Impl {
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
-  // Damage of one checkpoint; an error only where verification could not go on.
-  Result<void> verify_step(std::uint64_t step, const store::CommitRecord& record, bool decode,
-                           const RunOptions& options, std::vector<StoreDamage>& damages) const;
   // store_repair.cpp; of a handle that was opened for it
   [[nodiscard]] Result<RepairReport> repair(const RepairOptions& options);
 
@@ -124,6 +121,12 @@ class Store::Impl {
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
+
+  // store_verify.cpp; errors only where verification could not go on. The records are by step.
+  Result<std::vector<StoreDamage>> verify_records(std::span<const store::CommitRecord* const> records, bool decode,
+                                                  const RunOptions& options) const;
+  Result<void> verify_window(std::span<const store::CommitRecord* const> window, bool decode, const RunOptions& options,
+                             std::vector<StoreDamage>& damages) const;
 
   // store_repair.cpp
   Result<void> mend_run_record(bool dry_run, RepairReport& report);

@@ -10,7 +10,6 @@
 #include "os/random.hpp"
 #include "store/record_rebuild.hpp"
 #include "store/store_impl.hpp"
-#include "store/summed_progress.hpp"
 
 namespace bitsnap {
 namespace {
@@ -96,18 +95,8 @@ Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry
 
 // All damage of all checkpoints, by step.
 Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_damages(const RunOptions& options) {
-  std::uint64_t total = 0;
-  const auto raw_bytes = [](const store::CommitRecord& record) {
-    std::uint64_t bytes = 0;
-    for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
-    return bytes;
-  };
-  for (auto& [step, known] : known_) {
-    if (known.state != store::StepState::committed) continue;
-    if (const Result<store::CommitRecord>& record = record_of(step, known)) total += raw_bytes(*record);
-  }
   std::map<std::uint64_t, std::vector<StoreDamage>> damages;
-  store::SummedProgress progress(options.progress, total);
+  std::vector<const store::CommitRecord*> records;
   for (auto& [step, known] : known_) {
     if (known.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(step, known);
@@ -115,16 +104,15 @@ Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_dama
       if (!is_damage(record.error())) return tl::unexpected(record.error());
       const std::string_view name = known.state == store::StepState::retired ? store::kRetiredName : store::kCommitName;
       damages[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
-      continue;
+    } else if (known.state == store::StepState::committed) {
+      records.push_back(&*record);
     }
-    if (known.state == store::StepState::retired) continue;
-    std::vector<StoreDamage> found;
-    BITSNAP_TRY(verify_step(step, *record, true, {options.threads, progress.next(raw_bytes(*record))}, found));
-    for (const StoreDamage& damage : found) {
-      // A file that the system refuses to read may be whole.
-      if (!is_damage(damage.error)) return tl::unexpected(damage.error);
-    }
-    if (!found.empty()) damages.emplace(step, std::move(found));
+  }
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify_records(records, true, options));
+  for (StoreDamage& damage : found) {
+    // A file that the system refuses to read may be whole.
+    if (!is_damage(damage.error)) return tl::unexpected(std::move(damage.error));
+    damages[damage.step].push_back(std::move(damage));
   }
   return damages;
 }

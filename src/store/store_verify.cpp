@@ -5,36 +5,91 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "restore/verify_chunk.hpp"
+#include "restore/verify_together.hpp"
 #include "store/store_impl.hpp"
 #include "store/summed_progress.hpp"
 
 namespace bitsnap {
 namespace {
 
-// Of the machine, the caller or bitsnap, not of the store.
-bool ends_verification(const Error& error) noexcept {
-  return error.kind() == ErrorKind::resource_exhausted || error.kind() == ErrorKind::internal ||
-         error.kind() == ErrorKind::cancelled;
+// Checkpoints that are verified side by side: at most a chain, so that the chunks of one column stay in cache.
+constexpr std::size_t kTogether = 16;
+
+std::uint64_t raw_bytes(const store::CommitRecord& record) {
+  std::uint64_t bytes = 0;
+  for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
+  return bytes;
 }
 
 }  // namespace
 
-Result<void> Store::Impl::verify_step(std::uint64_t step, const store::CommitRecord& record, bool decode,
-                                      const RunOptions& options, std::vector<StoreDamage>& damages) const {
-  for (const store::ShardFile& file : record.shards) {
-    const auto note = [&](std::string where, Error error) {
-      damages.push_back({step, store::RunLayout::relative_file(step, file.file), std::move(where), std::move(error)});
+Result<void> Store::Impl::verify_window(std::span<const store::CommitRecord* const> window, bool decode,
+                                        const RunOptions& options, std::vector<StoreDamage>& damages) const {
+  std::size_t shards = 0;
+  std::uint64_t total = 0;
+  for (const store::CommitRecord* const record : window) {
+    shards = std::max(shards, record->shards.size());
+    total += raw_bytes(*record);
+  }
+  store::SummedProgress progress(options.progress, total);
+  for (std::size_t shard = 0; shard < shards; ++shard) {
+    std::vector<std::shared_ptr<const Snapshot>> snapshots;
+    std::vector<const store::CommitRecord*> records;
+    std::uint64_t bytes = 0;
+    const auto note = [&](const store::CommitRecord& record, std::string where, Error error) {
+      damages.push_back({record.step, store::RunLayout::relative_file(record.step, record.shards[shard].file),
+                         std::move(where), std::move(error)});
     };
-    auto snapshot = decode ? reader_->open_file(step, file) : reader_->open_alone(step, file);
-    if (!snapshot) {
-      if (ends_verification(snapshot.error())) return tl::unexpected(std::move(snapshot).error());
-      note("", std::move(snapshot).error());
-      continue;
+    for (const store::CommitRecord* const record : window) {
+      if (shard >= record->shards.size()) continue;
+      const store::ShardFile& file = record->shards[shard];
+      bytes += file.raw_bytes;
+      auto snapshot = decode ? reader_->open_file(record->step, file) : reader_->open_alone(record->step, file);
+      if (!snapshot) {
+        if (restore::ends_verification(snapshot.error())) return tl::unexpected(std::move(snapshot).error());
+        note(*record, "", std::move(snapshot).error());
+        continue;
+      }
+      snapshots.push_back(std::move(*snapshot));
+      records.push_back(record);
     }
-    BITSNAP_ASSIGN(std::vector<Damage> found, (*snapshot)->verify(decode, options));
-    for (Damage& damage : found) note(std::move(damage.where), std::move(damage.error));
+    const RunOptions run{options.threads, progress.next(bytes)};
+    std::vector<std::vector<Damage>> found(snapshots.size());
+    if (decode) {
+      BITSNAP_ASSIGN(found, restore::verify_together(snapshots, run));
+    } else {
+      store::SummedProgress files(run.progress, bytes);
+      for (std::size_t i = 0; i < snapshots.size(); ++i) {
+        BITSNAP_ASSIGN(found[i],
+                       snapshots[i]->verify(false, {run.threads, files.next(records[i]->shards[shard].raw_bytes)}));
+      }
+    }
+    for (std::size_t i = 0; i < snapshots.size(); ++i) {
+      for (Damage& damage : found[i]) note(*records[i], std::move(damage.where), std::move(damage.error));
+    }
   }
   return {};
+}
+
+Result<std::vector<StoreDamage>> Store::Impl::verify_records(std::span<const store::CommitRecord* const> records,
+                                                             bool decode, const RunOptions& options) const {
+  std::uint64_t total = 0;
+  for (const store::CommitRecord* const record : records) total += raw_bytes(*record);
+  store::SummedProgress progress(options.progress, total);
+  std::vector<StoreDamage> damages;
+  for (std::size_t first = 0; first < records.size();) {
+    std::size_t end = first + 1;
+    std::uint64_t bytes = raw_bytes(*records[first]);
+    while (end < records.size() && end - first < kTogether && records[end]->links > 0) {
+      bytes += raw_bytes(*records[end++]);
+    }
+    BITSNAP_TRY(
+        verify_window(records.subspan(first, end - first), decode, {options.threads, progress.next(bytes)}, damages));
+    first = end;
+  }
+  std::ranges::stable_sort(damages, {}, &StoreDamage::step);
+  return damages;
 }
 
 Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options) const {
@@ -47,13 +102,10 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
   }
   struct Item {
-    std::uint64_t step = 0;
-    bool is_retired = false;
     store::CommitRecord record;
-    std::uint64_t raw_bytes = 0;
+    bool is_retired = false;
   };
   std::vector<Item> items;
-  std::uint64_t total = 0;
   for (const store::StepEntry& entry : entries) {
     const bool is_wanted = options.steps.empty() || std::ranges::find(options.steps, entry.step) != options.steps.end();
     if (!is_wanted) continue;
@@ -77,30 +129,30 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
           {entry.step, store::RunLayout::relative_file(entry.step, name), "", std::move(record).error()});
       continue;
     }
-    Item item{entry.step, is_retired, std::move(*record), 0};
-    for (const store::ShardFile& file : item.record.shards) item.raw_bytes += file.raw_bytes;
     // Of what is only kept for others, the chunks that they need are read with them.
     if (is_retired && options.decode) continue;
-    total += item.raw_bytes;
-    items.push_back(std::move(item));
+    items.push_back({std::move(*record), is_retired});
   }
 
-  store::SummedProgress progress(options.run.progress, total);
+  std::vector<const store::CommitRecord*> records;
   for (const Item& item : items) {
-    std::vector<StoreDamage> damages;
-    BITSNAP_TRY(verify_step(item.step, item.record, options.decode,
-                            {options.run.threads, progress.next(item.raw_bytes)}, damages));
-    if (!damages.empty()) {
-      // A prune may have taken it away, or written it again, while it was read.
-      const auto again = store::read_commit_record(file_system_, layout_, item.step, item.is_retired);
-      if (!again && again.error().kind() == ErrorKind::not_found) continue;
-      if (again && *again != item.record) {
-        damages.clear();
-        BITSNAP_TRY(verify_step(item.step, *again, options.decode, {options.run.threads, nullptr}, damages));
-      }
-    }
+    records.push_back(&item.record);
     for (const store::ShardFile& file : item.record.shards) verification.bytes += file.bytes;
-    std::ranges::move(damages, std::back_inserter(verification.damages));
+  }
+  BITSNAP_ASSIGN(std::vector<StoreDamage> damages, verify_records(records, options.decode, options.run));
+  for (auto damage = damages.begin(); damage != damages.end();) {
+    const auto next = std::find_if(damage, damages.end(), [&](const StoreDamage& d) { return d.step != damage->step; });
+    const Item& item = *std::ranges::find(items, damage->step, [](const Item& i) { return i.record.step; });
+    // A prune may have taken it away, or written it again, while it was read.
+    const auto again = store::read_commit_record(file_system_, layout_, damage->step, item.is_retired);
+    if (again && *again != item.record) {
+      const store::CommitRecord* const one = &*again;
+      BITSNAP_TRY(verify_window({&one, 1}, options.decode, {options.run.threads, nullptr}, verification.damages));
+    } else if (again || again.error().kind() != ErrorKind::not_found) {
+      verification.damages.insert(verification.damages.end(), std::make_move_iterator(damage),
+                                  std::make_move_iterator(next));
+    }
+    damage = next;
   }
   std::ranges::stable_sort(verification.damages, {}, &StoreDamage::step);
   return verification;
