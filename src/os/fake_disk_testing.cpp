@@ -2,6 +2,7 @@
 #include "os/fake_disk_testing.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -110,15 +111,15 @@ void UnsyncedChanges::forget(const Node& directory, const std::string& name) {
 void UnsyncedChanges::mark_needed() {
   std::set<Name> names;
   std::set<const Node*> emptied;  // directories that lose no change
-  for (auto operation = operations_.rbegin(); operation != operations_.rend(); ++operation) {
-    for (const Change& change : operation->changes) {
+  for (Operation& operation : std::views::reverse(operations_)) {
+    for (const Change& change : operation.changes) {
       if (names.contains({change.directory.get(), change.name}) || emptied.contains(change.directory.get())) {
-        operation->must_survive = true;
+        operation.must_survive = true;
       }
     }
-    if (!operation->must_survive) continue;
-    keep_way_to(*operation);
-    for (const Change& change : operation->changes) {
+    if (!operation.must_survive) continue;
+    keep_way_to(operation);
+    for (const Change& change : operation.changes) {
       names.emplace(change.directory.get(), change.name);
       if (change.removed_directory != nullptr) emptied.insert(change.removed_directory.get());
     }

@@ -60,7 +60,7 @@ Registry& registry() {
 
 class PosixLock final : public FileLock {
  public:
-  PosixLock(Registry& registry, const FileKey& key) noexcept : registry_(registry), key_(key) {}
+  PosixLock(Registry& registry, FileKey key) noexcept : registry_(registry), key_(std::move(key)) {}
   ~PosixLock() override {
     if (!is_held()) return;
     const std::lock_guard guard(registry_.mutex);
