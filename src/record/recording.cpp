@@ -58,15 +58,22 @@ Result<void> Recording::prepare_streams() {
     for (std::uint64_t number = first_chunk[i]; number < first_chunk[i + 1] && all_stored; ++number) {
       all_stored = is_stored(static_cast<std::size_t>(number));
     }
-    std::optional<BaseStream> base;
-    if (!all_stored) {
-      BITSNAP_ASSIGN(base, find_base(i));
-    }
     const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
-    const bool builds_on_base = base.has_value() && parts_.rules.max_depth > 0;
-    planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base);
-    // A base that the table of bases may have no room for is none.
-    if (base && (!planners_.back().wants_base() || !inputs_->keep_place(base->base->id()))) base.reset();
+    const auto add_planner = [&](bool builds_on_base) {
+      planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base);
+    };
+    add_planner(parts_.rules.max_depth > 0);
+    std::optional<BaseStream> base;
+    // Finding a base may open files: only where it could be of use.
+    if (!all_stored && planners_.back().wants_base()) {
+      BITSNAP_ASSIGN(base, find_base(i));
+      // One that the table of bases may have no room for is none.
+      if (base && !inputs_->keep_place(base->base->id())) base.reset();
+    }
+    if (!base) {
+      planners_.pop_back();
+      add_planner(false);
+    }
     jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back(), all_stored});
   }
   return {};

@@ -219,6 +219,21 @@ TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
 
 SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.policy = policy, .max_depth = 0}; }
 
+TEST(SnapshotRecorder, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
+  Rows rows(35);
+  std::atomic<int> opened = 0;
+  ShardedBases finder(2, 0, [&](std::uint32_t) -> Result<std::shared_ptr<const Base>> {
+    ++opened;
+    return std::shared_ptr<const Base>();
+  });
+  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) {
+    EXPECT_TRUE(record_state(rows.state({0}), at_depth_zero(policy), &finder).has_value());
+  }
+  EXPECT_EQ(opened, 0);
+  EXPECT_TRUE(record_state(rows.state({0}), at_depth_zero(), &finder).has_value());
+  EXPECT_EQ(opened, 2);
+}
+
 TEST(SnapshotRecorder, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponTheBase) {
   const Bytes frozen = bf16_weights(600'000, 40);
   Bytes weights = bf16_weights(300'000, 41);
