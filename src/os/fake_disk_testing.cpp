@@ -30,6 +30,19 @@ bool contains(const std::vector<NodePointer>& nodes, const NodePointer& wanted) 
 
 }  // namespace
 
+NodePointer NodeCopies::of(const NodePointer& node) {
+  if (node == nullptr) return nullptr;
+  if (const auto known = copies_.find(node.get()); known != copies_.end()) return known->second;
+  const auto copy = std::make_shared<Node>(node->is_directory, node->id);
+  copies_.emplace(node.get(), copy);
+  copy->modified = node->modified;
+  copy->contents = node->contents;
+  copy->synced_contents = node->synced_contents;
+  for (const auto& [name, child] : node->entries) copy->entries.emplace(name, of(child));
+  for (const auto& [name, child] : node->synced_entries) copy->synced_entries.emplace(name, of(child));
+  return copy;
+}
+
 std::uint64_t SeededRandom::below(std::uint64_t limit) noexcept {
   std::uint64_t value = state_ += 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -105,6 +118,21 @@ void UnsyncedChanges::forget(const Node& directory, const std::string& name) {
                   [&](const Change& change) { return change.directory.get() == &directory && change.name == name; });
   }
   std::erase_if(operations_, [](const Operation& operation) { return operation.changes.empty(); });
+}
+
+UnsyncedChanges UnsyncedChanges::copy(NodeCopies& copies) const {
+  UnsyncedChanges copied;
+  for (const Operation& operation : operations_) {
+    Operation& made = copied.operations_.emplace_back(operation);
+    for (Change& change : made.changes) {
+      change.directory = copies.of(change.directory);
+      change.after = copies.of(change.after);
+      change.removed_directory = copies.of(change.removed_directory);
+    }
+    made.places = copies.of(made.places);
+    for (NodePointer& directory : made.way_to) directory = copies.of(directory);
+  }
+  return copied;
 }
 
 // From the last to the first: what one that must survive presupposes must survive too.

@@ -29,6 +29,16 @@ struct Node {
   Entries synced_entries;
 };
 
+// Makes a second tree of nodes of a first one, each node once.
+class NodeCopies {
+ public:
+  // The copy of a node with all that stands below it now or may after a crash; of nothing nothing.
+  NodePointer of(const NodePointer& node);
+
+ private:
+  std::map<const Node*, NodePointer> copies_;
+};
+
 // The same numbers for the same seed, everywhere.
 class SeededRandom {
  public:
@@ -61,6 +71,8 @@ class UnsyncedChanges {
   // One name became safe in another way.
   void forget(const Node& directory, const std::string& name);
   void clear() noexcept { operations_.clear(); }
+  // The same changes, of the copied nodes.
+  [[nodiscard]] UnsyncedChanges copy(NodeCopies& copies) const;
 
   // Chooses which of the changes survive and adds those to what is safe.
   void survive(SeededRandom& random);

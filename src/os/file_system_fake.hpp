@@ -23,6 +23,9 @@ class FakeFileSystem final : public FileSystem {
   FakeFileSystem();
   ~FakeFileSystem() override;
 
+  // A second one that is as this one is now, also in what a crash would take. Open files and locks stay with the first.
+  [[nodiscard]] std::unique_ptr<FakeFileSystem> copy() const;
+
   // Forgets what was not synced. Files that were open fail from now on, and locks are no longer held.
   void crash(CrashSpares spares = CrashSpares::nothing);
 

@@ -45,6 +45,27 @@ TEST(FakeFileSystem, ACrashTakesTheBytesThatWereNotSynced) {
   EXPECT_EQ(text_at(fs, "/f"), "kept");
 }
 
+TEST(FakeFileSystem, ACopyCrashesAsTheFirstWouldAndLeavesItAlone) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    FakeFileSystem fs;
+    fs.plant("/d/kept", as_byte_span("old"));
+    ASSERT_TRUE(fs.create_directory("/e"));
+    ASSERT_TRUE(written(fs, "/e/unsynced", "some bytes")->close());
+    ASSERT_TRUE(written(fs, "/d/new", "new")->sync());
+    ASSERT_TRUE(fs.rename("/d/new", "/d/kept"));
+    ASSERT_TRUE(fs.rename("/e/unsynced", "/d/moved"));
+    ASSERT_TRUE(fs.remove("/e"));
+    const auto copy = fs.copy();
+    EXPECT_EQ(copy->all_files(), fs.all_files());
+    copy->crash_at_random(seed);
+    EXPECT_THAT(fs.all_files(), ElementsAre("/d/kept", "/d/moved"));
+    EXPECT_EQ(text_at(fs, "/d/moved"), "some bytes");
+    fs.crash_at_random(seed);
+    ASSERT_EQ(copy->all_files(), fs.all_files());
+    for (const std::string& file : fs.all_files()) EXPECT_EQ(text_at(*copy, file), text_at(fs, file));
+  }
+}
+
 TEST(FakeFileSystem, ACrashUndoesARenameThatWasNotSynced) {
   for (const bool synced : {false, true}) {
     FakeFileSystem fs;

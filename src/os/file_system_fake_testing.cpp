@@ -302,6 +302,20 @@ class FakeFileSystem::Lock final : public FileLock {
 FakeFileSystem::FakeFileSystem() : state_(std::make_shared<State>()) {}
 FakeFileSystem::~FakeFileSystem() = default;
 
+std::unique_ptr<FakeFileSystem> FakeFileSystem::copy() const {
+  auto copied = std::make_unique<FakeFileSystem>();
+  State& state = *copied->state_;
+  const std::lock_guard lock(state_->mutex);
+  fake::NodeCopies copies;
+  state.nodes = state_->nodes;
+  state.changes = state_->changes;
+  state.root = copies.of(state_->root);
+  state.unsynced = state_->unsynced.copy(copies);
+  state.has_directory_sync = state_->has_directory_sync;
+  state.space_bytes = state_->space_bytes;
+  return copied;
+}
+
 void FakeFileSystem::crash(CrashSpares spares) {
   const std::lock_guard lock(state_->mutex);
   state_->crash([spares](Node& node) {
