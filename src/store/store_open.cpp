@@ -94,6 +94,8 @@ Result<void> Store::Impl::create_run() {
     if (const auto synced = file_system_.sync_directory(os::parent_directory(layout_.root())); synced) {
       directories_.note_sync(*synced == os::DirectorySync::done);
     }
+    // The record makes it a store: whatever a crash spares, the record is not there without the directory.
+    BITSNAP_TRY(directories_.sync(layout_.root()));
     store::RunRecord run;
     run.id = random_run_id();
     run.policy = options_.policy.value_or(run.policy);
