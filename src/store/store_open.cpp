@@ -116,11 +116,16 @@ Result<void> Store::Impl::settle() {
   BITSNAP_TRY(directories_.sync(layout_.root()));
   BITSNAP_TRY(directories_.sync_checkpoints());
   BITSNAP_TRY(refresh_known());
-  if (const auto step = newest()) BITSNAP_TRY(directories_.sync_step(*step));
+  const std::optional<std::uint64_t> last = newest();
+  if (last) BITSNAP_TRY(directories_.sync_step(*last));
+  // Retired and above the newest: left by a rollback that was cut short, as references lead downwards only.
+  const auto is_left_over = [&](const auto& entry) {
+    return entry.second.state == store::StepState::uncommitted || (last && entry.first > *last);
+  };
   for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
-    if (entry->second.state == store::StepState::uncommitted) BITSNAP_TRY(directories_.remove(entry->first));
+    if (is_left_over(*entry)) BITSNAP_TRY(directories_.remove(entry->first));
   }
-  std::erase_if(known_, [](const auto& entry) { return entry.second.state == store::StepState::uncommitted; });
+  std::erase_if(known_, is_left_over);
   return {};
 }
 
