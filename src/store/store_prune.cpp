@@ -286,6 +286,10 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
     BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
+    // A writer that was killed while it retired or rewrote this step may not have synced its record. Were the one before
+    // to come back after a crash, what that refers to has to be there: nothing is removed until it cannot.
+    const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
+    if (!dry_run && may_come_back) BITSNAP_TRY(directories_.sync_step(step));
     for (const std::string& name : strays) {
       found.push_back(store::RunLayout::relative_file(step, name));
       if (!dry_run) BITSNAP_TRY(directories_.remove_file(step, name));
@@ -319,6 +323,8 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
 
   PruneReport report;
   if (!strays_removed_) {
+    // Another rank may have committed the newest and been killed before it synced the name.
+    if (const auto last = newest(); last && !options.dry_run) BITSNAP_TRY(directories_.sync_step(*last));
     BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
     strays_removed_ = !options.dry_run && lock_ != nullptr;
   }
@@ -375,6 +381,8 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
     return tl::unexpected(step_not_found(step));
   }
   forget_bases();
+  // Another rank may have committed it and been killed before it synced the name.
+  BITSNAP_TRY(directories_.sync_step(step));
   RollbackReport report;
   while (known_.rbegin()->first > step) {
     const auto last = std::prev(known_.end());
