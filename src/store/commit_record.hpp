@@ -93,6 +93,12 @@ inline constexpr std::uint32_t kMaxLinks = 32;
 [[nodiscard]] Result<bool> write_run_record(os::FileSystem& file_system, const std::string& path,
                                             const RunRecord& record, bool overwrite);
 
+// Of the data, not of the machine, the caller or the version: what a repair may judge.
+[[nodiscard]] inline bool is_damage(const Error& error) noexcept {
+  return error.kind() == ErrorKind::corrupt || error.kind() == ErrorKind::truncated ||
+         error.kind() == ErrorKind::not_found;
+}
+
 // What users are told of a checkpoint; `record_bytes` is the size of its commit.json.
 [[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 

@@ -85,12 +85,12 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   std::size_t newer = 0;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     if (node->state != StepState::committed) continue;
-    // What is damaged is for a repair to judge.
+    // What is damaged is for a repair to judge, and takes no whole one's place.
     if (newer == 0 || node->is_damaged || is_asked_for(node->step, newer, retention)) {
       plan.kept.push_back(node->step);
       marking.mark(node->step);
     }
-    ++newer;
+    if (!node->is_damaged) ++newer;
   }
   std::ranges::reverse(plan.kept);
   for (const StepNode& node : nodes) {

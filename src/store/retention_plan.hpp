@@ -34,8 +34,9 @@ struct RetentionPlan {
   std::vector<std::uint64_t> removed;  // not kept, not needed
 };
 
-// `nodes` by step; those that are uncommitted do not take part. The newest committed one is always kept, and retired
-// ones never are. invalid_argument for zero in keep_last or keep_every.
+// `nodes` by step; those that are uncommitted do not take part. The newest committed one whose record can
+// be read is always kept, and so are those whose records cannot; retired ones never are. invalid_argument for zero in
+// keep_last or keep_every.
 [[nodiscard]] Result<void> check_retention(const Retention& retention);
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention);
 

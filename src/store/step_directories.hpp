@@ -2,11 +2,13 @@
 // docs/spec/store.md ("In which order") demands. Every change of a store except the writing of records and snapshot
 // files themselves is here.
 //
-// Belongs to one thread at a time; the caller holds the lock for whatever changes something.
+// What changes something belongs to one thread at a time, which holds the lock; the rest may be called by any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -63,8 +65,10 @@ class StepDirectories {
   [[nodiscard]] Result<void> sync(const std::string& directory);
 
   // False once a sync of a directory was refused as unsupported.
-  [[nodiscard]] bool is_durable() const noexcept { return durable_; }
-  void note_sync(bool done) noexcept { durable_ = durable_ && done; }
+  [[nodiscard]] bool is_durable() const noexcept { return durable_.load(std::memory_order_relaxed); }
+  void note_sync(bool done) noexcept {
+    if (!done) durable_.store(false, std::memory_order_relaxed);
+  }
 
   [[nodiscard]] const RunLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] os::FileSystem& file_system() const noexcept { return file_system_; }
@@ -72,7 +76,7 @@ class StepDirectories {
  private:
   os::FileSystem& file_system_;
   RunLayout layout_;
-  bool durable_ = true;
+  std::atomic<bool> durable_ = true;
 };
 
 }  // namespace bitsnap::store

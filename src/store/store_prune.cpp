@@ -16,6 +16,8 @@
 namespace bitsnap {
 namespace {
 
+using store::is_damage;
+
 bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps) {
   return std::ranges::any_of(node.references, [&](const auto& reference) { return steps.contains(reference.step); });
 }
@@ -227,6 +229,7 @@ Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, co
     for (const store::ShardFile& file : record->shards) total += file.raw_bytes;
   }
   store::SummedProgress progress(options.progress, total);
+  forget_bases();  // what they refer to will stand elsewhere
   std::optional<std::uint64_t> earlier;
   for (const std::uint64_t step : whole) {
     if (dropped.contains(step)) continue;
@@ -240,7 +243,6 @@ Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, co
     }
     if (record) earlier = step;
   }
-  if (!rewritten.empty()) forget_bases();  // what they refer to stands elsewhere now
   return {};
 }
 
@@ -286,8 +288,8 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
     BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
-    // A writer that was killed while it retired or rewrote this step may not have synced its record. Were the one before
-    // to come back after a crash, what that refers to has to be there: nothing is removed until it cannot.
+    // A writer that was killed while it retired or rewrote this step may not have synced its record. Were the one
+    // before to come back after a crash, what that refers to has to be there: nothing is removed until it cannot.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
     if (!dry_run && may_come_back) BITSNAP_TRY(directories_.sync_step(step));
     for (const std::string& name : strays) {
@@ -330,7 +332,12 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
   }
   BITSNAP_ASSIGN(std::vector<store::StepNode> nodes, step_nodes());
   store::RetentionPlan plan = store::plan_retention(nodes, retention);
-  BITSNAP_ASSIGN(const std::set<std::uint64_t> dropped, choose_dropped(nodes, plan, options.reencode));
+  const bool is_demanded = options.reencode == Reencode::always;
+  auto chosen = choose_dropped(nodes, plan, options.reencode);
+  // Damage must not keep old checkpoints from going: what cannot be read to see whether rewriting pays is left as it
+  // is.
+  if (!chosen && (is_demanded || !is_damage(chosen.error()))) return tl::unexpected(std::move(chosen).error());
+  const std::set<std::uint64_t> dropped = chosen ? std::move(*chosen) : std::set<std::uint64_t>();
   if (!dropped.empty()) {
     std::vector<std::uint64_t> whole = plan.kept;
     for (const auto& needed : plan.needed) {
@@ -344,7 +351,9 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
         std::erase_if(node.references, [&](const auto& r) { return dropped.contains(r.step); });
       }
     } else {
-      BITSNAP_TRY(rewrite_all(dropped, whole, options.run, report.rewritten));
+      Result<void> rewritten = rewrite_all(dropped, whole, options.run, report.rewritten);
+      if (!rewritten && (is_demanded || !is_damage(rewritten.error())))
+        return tl::unexpected(std::move(rewritten).error());
       BITSNAP_ASSIGN(nodes, step_nodes());
     }
     plan = store::plan_retention(nodes, retention);

@@ -12,16 +12,6 @@
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
-namespace {
-
-// What a repair may judge: the data, not the machine or the version.
-bool is_damage(const Error& error) noexcept {
-  return error.kind() == ErrorKind::corrupt || error.kind() == ErrorKind::truncated ||
-         error.kind() == ErrorKind::not_found;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem& file_system, const std::string& path,
                                                                   bool dry_run) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
@@ -48,7 +38,7 @@ Result<void> Store::Impl::mend_run_record(bool dry_run, RepairReport& report) {
     run_ = std::move(*run);
     return {};
   }
-  if (!is_damage(run.error())) return tl::unexpected(std::move(run).error());
+  if (!store::is_damage(run.error())) return tl::unexpected(std::move(run).error());
   report.mended.push_back(
       {std::nullopt, fmt::format("{} made again ({})", store::kRunRecordName, run.error().message())});
   run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
@@ -60,7 +50,7 @@ Result<void> Store::Impl::mend_run_record(bool dry_run, RepairReport& report) {
 
 Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry_run, RepairReport& report) {
   const Result<store::CommitRecord>& record = record_of(step, known);
-  if (record || !is_damage(record.error())) return {};
+  if (record || !store::is_damage(record.error())) return {};
   const auto find = [&](const SnapshotId& id, std::uint64_t before) -> std::optional<store::StepReference> {
     for (auto entry = known_.lower_bound(before); entry != known_.begin();) {
       --entry;
@@ -76,7 +66,7 @@ Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry
   auto rebuilt = store::rebuild_commit_record(file_system_, layout_, step, find, options_.limits);
   if (!rebuilt) {
     // The record's damage is what is reported; why it could not be made again belongs to it.
-    if (!is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
+    if (!store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
     known.record = std::make_shared<const Result<store::CommitRecord>>(
         tl::unexpected(Error(record.error().kind(), fmt::format("{}; it cannot be made again: {}",
                                                                 record.error().message(), rebuilt.error().message()))));
@@ -101,7 +91,7 @@ Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_dama
     if (known.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(step, known);
     if (!record) {
-      if (!is_damage(record.error())) return tl::unexpected(record.error());
+      if (!store::is_damage(record.error())) return tl::unexpected(record.error());
       const std::string_view name = known.state == store::StepState::retired ? store::kRetiredName : store::kCommitName;
       damages[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
     } else if (known.state == store::StepState::committed) {
@@ -111,7 +101,7 @@ Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_dama
   BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify_records(records, true, options));
   for (StoreDamage& damage : found) {
     // A file that the system refuses to read may be whole.
-    if (!is_damage(damage.error)) return tl::unexpected(std::move(damage.error));
+    if (!store::is_damage(damage.error)) return tl::unexpected(std::move(damage.error));
     damages[damage.step].push_back(std::move(damage));
   }
   return damages;
