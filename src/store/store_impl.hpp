@@ -85,6 +85,7 @@ class Store::Impl {
 
   // store_open.cpp
   Result<void> create_run();
+  Result<void> sync_run();
   Result<void> settle();
   Result<WriteGuard> begin_writing(os::LockKind kind);
   Result<void> refresh_known();
