@@ -297,5 +297,20 @@ TEST(FaultyFileSystem, FailsReads) {
   EXPECT_EQ(text_at(fs, "/a"), "x");
 }
 
+TEST(FaultyFileSystem, AWatcherSeesEachOperationBeforeItIsDoneAndMayActItself) {
+  FakeFileSystem fake;
+  FaultyFileSystem fs(fake);
+  std::vector<std::string> seen;
+  fs.watch([&](const FaultyFileSystem::Step& step) {
+    seen.push_back(std::string(file_operation_name(step.operation)) + " " + step.path +
+                   (fs.stat(step.path)->exists ? " there" : ""));
+    fake.plant("/taken", as_byte_span("by another"));
+  });
+  EXPECT_FALSE(fs.create("/taken"));
+  EXPECT_TRUE(fs.create("/new"));
+  EXPECT_TRUE(fs.sync_directory("/"));
+  EXPECT_THAT(seen, ElementsAre("create /taken", "create /new", "sync directory / there"));
+}
+
 }  // namespace
 }  // namespace bitsnap::os

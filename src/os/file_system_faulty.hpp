@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,9 @@ class FaultyFileSystem final : public FileSystem {
   // The sync that has number `index`, of files and directories together, does nothing and says that it did: as in code
   // that forgot it. A test of crashes that still passes then would not notice.
   void skip_sync(std::uint64_t index);
+  // Called before each operation that is asked for, with no lock held: to look at `inner`, or to change it as another
+  // process would. Set before the operations begin; not called for what it itself asks of this file system.
+  void watch(std::function<void(const Step&)> watcher);
   // Clears the faults, forgets the steps and begins to count at zero again.
   void reset();
 

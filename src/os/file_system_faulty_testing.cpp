@@ -1,5 +1,6 @@
 // Counts each operation, then passes it on or fails it.
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,7 @@ class FaultyFileSystem::Plan {
 
   // Counts one operation; says whether and how it fails.
   std::optional<Verdict> next(FileOperation operation, const std::string& path, const std::string& to = {}) {
+    tell({operation, path, to});
     const std::lock_guard lock(mutex_);
     return count_and_judge(operation, path, to);
   }
@@ -39,6 +41,7 @@ class FaultyFileSystem::Plan {
     bool is_skipped;
   };
   SyncVerdict next_sync(FileOperation operation, const std::string& path) {
+    tell({operation, path, {}});
     const std::lock_guard lock(mutex_);
     const bool is_skipped = skipped_sync_ == syncs_++;
     return {count_and_judge(operation, path, {}), is_skipped};
@@ -56,6 +59,7 @@ class FaultyFileSystem::Plan {
     const std::lock_guard lock(mutex_);
     skipped_sync_ = index;
   }
+  void watch(std::function<void(const Step&)> watcher) { watcher_ = std::move(watcher); }
   void reset() {
     const std::lock_guard lock(mutex_);
     counts_ = {};
@@ -92,6 +96,12 @@ class FaultyFileSystem::Plan {
     Fault fault;
   };
 
+  void tell(const Step& step) {
+    if (!watcher_ || is_telling_.exchange(true)) return;
+    watcher_(step);
+    is_telling_ = false;
+  }
+
   std::optional<Verdict> count_and_judge(FileOperation operation, const std::string& path, const std::string& to) {
     steps_.push_back({operation, path, to});
     const auto kind = static_cast<std::size_t>(operation);
@@ -109,6 +119,8 @@ class FaultyFileSystem::Plan {
     return std::nullopt;
   }
 
+  std::function<void(const Step&)> watcher_;
+  std::atomic<bool> is_telling_ = false;
   mutable std::mutex mutex_;
   std::array<std::uint64_t, kFileOperations> counts_{};
   std::uint64_t total_ = 0;
@@ -200,6 +212,7 @@ void FaultyFileSystem::fail_at(FileOperation operation, std::uint64_t index, Fau
 }
 void FaultyFileSystem::fail_at(std::uint64_t index, Fault fault) { plan_->set(index, fault); }
 void FaultyFileSystem::skip_sync(std::uint64_t index) { plan_->skip_sync(index); }
+void FaultyFileSystem::watch(std::function<void(const Step&)> watcher) { plan_->watch(std::move(watcher)); }
 void FaultyFileSystem::reset() { plan_->reset(); }
 std::uint64_t FaultyFileSystem::count(FileOperation operation) const { return plan_->count(operation); }
 std::uint64_t FaultyFileSystem::count() const { return plan_->total(); }
