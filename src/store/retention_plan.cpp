@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 #include "base/try.hpp"
 
@@ -23,7 +24,7 @@ class Marking {
   }
 
   void mark(std::uint64_t step) {
-    pending_.push_back({step, step});
+    pending_.emplace_back(step, step);
     while (!pending_.empty()) {
       const auto [at, by] = pending_.back();
       pending_.pop_back();
@@ -50,14 +51,14 @@ class Marking {
     if (mark.followed) return;
     mark.followed = true;
     if (found->second->is_damaged) {
-      for (auto earlier = nodes_.begin(); earlier != found; ++earlier) pending_.push_back({earlier->first, by});
+      for (auto earlier = nodes_.begin(); earlier != found; ++earlier) pending_.emplace_back(earlier->first, by);
       return;
     }
     for (const StepNode::Reference& reference : found->second->references) {
       if (reference.standalone) {
         if (nodes_.contains(reference.step)) marks_.try_emplace(reference.step, Mark{by, false});
       } else {
-        pending_.push_back({reference.step, by});
+        pending_.emplace_back(reference.step, by);
       }
     }
   }
@@ -83,14 +84,14 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   RetentionPlan plan;
   Marking marking(nodes);
   std::size_t newer = 0;
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    if (node->state != StepState::committed) continue;
+  for (const StepNode& node : std::views::reverse(nodes)) {
+    if (node.state != StepState::committed) continue;
     // What is damaged is for a repair to judge, and takes no whole one's place.
-    if (newer == 0 || node->is_damaged || is_asked_for(node->step, newer, retention)) {
-      plan.kept.push_back(node->step);
-      marking.mark(node->step);
+    if (newer == 0 || node.is_damaged || is_asked_for(node.step, newer, retention)) {
+      plan.kept.push_back(node.step);
+      marking.mark(node.step);
     }
-    if (!node->is_damaged) ++newer;
+    if (!node.is_damaged) ++newer;
   }
   std::ranges::reverse(plan.kept);
   for (const StepNode& node : nodes) {

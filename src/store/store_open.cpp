@@ -1,6 +1,7 @@
 // Making a store, opening it, and what every call that writes does first.
 #include <algorithm>
 #include <chrono>
+#include <ranges>
 #include <thread>
 #include <utility>
 
@@ -129,8 +130,8 @@ Result<void> Store::Impl::settle() {
   const auto is_left_over = [&](const auto& entry) {
     return entry.second.state == store::StepState::uncommitted || (last && entry.first > *last);
   };
-  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
-    if (is_left_over(*entry)) BITSNAP_TRY(directories_.remove(entry->first));
+  for (const auto& entry : std::views::reverse(known_)) {
+    if (is_left_over(entry)) BITSNAP_TRY(directories_.remove(entry.first));
   }
   std::erase_if(known_, is_left_over);
   return {};
@@ -181,8 +182,8 @@ Result<void> Store::Impl::refresh_known() {
 }
 
 std::optional<std::uint64_t> Store::Impl::newest() const {
-  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
-    if (entry->second.state == store::StepState::committed) return entry->first;
+  for (const auto& [step, known] : std::views::reverse(known_)) {
+    if (known.state == store::StepState::committed) return step;
   }
   return std::nullopt;
 }
@@ -196,13 +197,13 @@ const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Kn
 }
 
 Result<void> Store::Impl::check_new_step(std::uint64_t step) {
-  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
-    if (entry->second.state == store::StepState::uncommitted) continue;
-    if (step > entry->first) return {};
+  for (const auto& [newest, known] : std::views::reverse(known_)) {
+    if (known.state == store::StepState::uncommitted) continue;
+    if (step > newest) return {};
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: step {} is not above {}, the newest; to save it again, roll back to an earlier step "
                             "first",
-                            layout_.root(), step, entry->first));
+                            layout_.root(), step, newest));
   }
   return {};
 }

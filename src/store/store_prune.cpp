@@ -1,5 +1,6 @@
 // Retention: what is not to stay goes, and what others need of it is kept for them or written into them.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -277,8 +278,7 @@ Result<void> Store::Impl::retire_step(std::uint64_t step) {
 Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
   std::vector<std::string> found;
   const std::optional<std::uint64_t> last = newest();
-  for (auto entry = known_.rbegin(); entry != known_.rend(); ++entry) {
-    auto& [step, known] = *entry;
+  for (auto& [step, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted) {
       // Above the newest, several ranks may be at it.
       if (lock_ == nullptr && (!last || step > *last)) continue;
@@ -371,11 +371,11 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
   if (options.dry_run) return report;
 
   // The newest first: nothing is removed before what depends on it.
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    if (std::ranges::binary_search(plan.removed, node->step)) {
-      BITSNAP_TRY(remove_step(node->step));
-    } else if (node->state == store::StepState::committed && !std::ranges::binary_search(plan.kept, node->step)) {
-      BITSNAP_TRY(retire_step(node->step));
+  for (const store::StepNode& node : std::views::reverse(nodes)) {
+    if (std::ranges::binary_search(plan.removed, node.step)) {
+      BITSNAP_TRY(remove_step(node.step));
+    } else if (node.state == store::StepState::committed && !std::ranges::binary_search(plan.kept, node.step)) {
+      BITSNAP_TRY(retire_step(node.step));
     }
   }
   if (!plan.removed.empty()) BITSNAP_TRY(directories_.sync_checkpoints());

@@ -1,5 +1,6 @@
 // Repair: records made again, whole checkpoints freed of damaged ones, and these set aside.
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -150,10 +151,10 @@ Result<RepairReport> Store::Impl::repair(const RepairOptions& options) {
       report.mended.push_back({entry.step, "written again without what is damaged"});
     }
   }
-  for (auto damaged = damages.rbegin(); damaged != damages.rend(); ++damaged) {
+  for (auto& [step, found] : std::views::reverse(damages)) {
     RepairReport::Dropped& entry = report.dropped.emplace_back();
-    entry.step = damaged->first;
-    entry.damages = std::move(damaged->second);
+    entry.step = step;
+    entry.damages = std::move(found);
     entry.moved_to = fmt::format("{}/{}", store::kDamagedName, store::step_name(entry.step));
     if (options.dry_run) continue;
     BITSNAP_ASSIGN(entry.moved_to, directories_.set_aside(entry.step));

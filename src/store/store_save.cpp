@@ -16,19 +16,20 @@ namespace bitsnap {
 
 Store::Impl::Coding Store::Impl::choose_coding() {
   Coding coding;
-  const std::optional<std::uint64_t> step = newest();
-  if (!step) return coding;
-  const Result<store::CommitRecord>& record = record_of(*step, known_[*step]);
+  const std::optional<std::uint64_t> last = newest();
+  if (!last) return coding;
+  const std::uint64_t step = *last;
+  const Result<store::CommitRecord>& record = record_of(step, known_[step]);
   if (!record) {
     coding.damage = record.error();
     return coding;
   }
-  coding.finder = *step;
+  coding.finder = step;
   const std::uint32_t max_depth = options_.max_depth.value_or(run_.max_depth);
   if (record->links >= max_depth) return coding;  // a keyframe: it refers to what is unchanged, and builds on nothing
-  coding.base = *step;
+  coding.base = step;
   if (options_.base_rule.value_or(run_.base_rule) == BaseRule::keyframe) {
-    std::shared_ptr<const Result<store::CommitRecord>> at = known_[*step].record;
+    std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
       const std::uint64_t earlier = *(*at)->base;
       const Result<store::CommitRecord>& next = record_of(earlier, known_[earlier]);

@@ -1,5 +1,7 @@
 // Verification: every record, every file, every chunk of every checkpoint.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +22,14 @@ std::uint64_t raw_bytes(const store::CommitRecord& record) {
   std::uint64_t bytes = 0;
   for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
   return bytes;
+}
+
+// Damage of one step stays in the order in which it was found.
+void sort_by_step(std::vector<StoreDamage>& damages) {
+  std::map<std::uint64_t, std::vector<StoreDamage>> by_step;
+  for (StoreDamage& damage : damages) by_step[damage.step].push_back(std::move(damage));
+  damages.clear();
+  for (auto& [step, found] : by_step) std::ranges::move(found, std::back_inserter(damages));
 }
 
 }  // namespace
@@ -88,7 +98,7 @@ Result<std::vector<StoreDamage>> Store::Impl::verify_records(std::span<const sto
         verify_window(records.subspan(first, end - first), decode, {options.threads, progress.next(bytes)}, damages));
     first = end;
   }
-  std::ranges::stable_sort(damages, {}, &StoreDamage::step);
+  sort_by_step(damages);
   return damages;
 }
 
@@ -154,7 +164,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
     damage = next;
   }
-  std::ranges::stable_sort(verification.damages, {}, &StoreDamage::step);
+  sort_by_step(verification.damages);
   return verification;
 }
 
