@@ -10,6 +10,7 @@ namespace bitsnap::cli {
 namespace {
 
 constexpr unsigned kMostThreads = 4096;
+constexpr std::uint64_t kLongestWaitSeconds = 86'400'000;
 
 }  // namespace
 
@@ -26,6 +27,12 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--cpu-level", options.cpu_level, "Force the kernels' level: scalar, avx2 or avx512")
       ->type_name("LEVEL")
       ->group("");  // hidden: for tests and measurements
+}
+
+void add_wait_option(CLI::App& app, std::optional<std::uint64_t>& seconds) {
+  app.add_option("--wait", seconds, "How long to wait for another writer; otherwise not at all")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(std::uint64_t{0}, kLongestWaitSeconds).description(""));
 }
 
 }  // namespace bitsnap::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,8 +24,19 @@ struct CommonOptions {
   [[nodiscard]] std::optional<std::size_t> table_width() const;
 };
 
+// The headings under which the help lists the sub-commands.
+inline constexpr const char* kRunsGroup = "Runs: the checkpoints of a training in one directory";
+inline constexpr const char* kFilesGroup = "Files: one snapshot each";
+inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@STEP";
+
 // Adds them to the program or to a sub-command; all write to the same CommonOptions.
 void add_common_options(CLI::App& app, CommonOptions& options);
+
+// --wait: how long to wait for another writer of a run. The value has to outlive the parsing.
+void add_wait_option(CLI::App& app, std::optional<std::uint64_t>& seconds);
+
+// Of --shard, for commands that read one shard of a checkpoint.
+inline constexpr const char* kShardHelp = "Which shard of a checkpoint that has several, counted from 0";
 
 // A registered sub-command. `run` is called when the command line has been parsed and names it; it returns the exit
 // status, or an error that main reports.
@@ -33,6 +45,13 @@ struct Command {
   std::function<Result<int>()> run;
 };
 
+[[nodiscard]] Command add_add(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_prune(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_rollback(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_repair(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_du(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_compress(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_decompress(CLI::App& program, const CommonOptions& common);
 [[nodiscard]] Command add_inspect(CLI::App& program, const CommonOptions& common);

@@ -1,25 +1,15 @@
 // `bitsnap decompress`: a snapshot back into the safetensors file it was made from, byte for byte.
-#include <cerrno>
-#include <chrono>
-#include <cstddef>
-#include <cstdio>
 #include <memory>
-#include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 
 #include "cli/common_options.hpp"
-#include "cli/console.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
-#include "cli/progress_bar.hpp"
-#include "cli/text_format.hpp"
+#include "cli/safetensors_output.hpp"
 
 namespace bitsnap::cli {
 
@@ -33,73 +23,44 @@ struct DecompressOptions {
   bool force = false;
 };
 
-Result<void> write_to_stdout(std::span<const std::byte> piece) {
-  errno = 0;
-  if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) {
-    return fail(ErrorKind::io, fmt::format("standard output: {}", std::generic_category().message(errno)));
-  }
-  return {};
-}
-
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
-  const bool to_stdout = options.to_stdout || options.output == "-";
-  std::string output = "-";
-  if (!to_stdout) {
-    output = options.output.empty() ? replace_extension(options.input, ".bsnap", ".safetensors") : options.output;
+  SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
+  if (output.path.empty()) {
+    output.path = replace_extension(options.input, ".bsnap", ".safetensors");
+  }
+  if (auto checked = check_stdout(output, common); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
+  if (!output.to_stdout()) {
     std::vector<std::string> inputs = options.bases;
     inputs.push_back(options.input);
-    if (auto checked = check_output(output, inputs, options.force); !checked) {
+    if (auto checked = check_output(output.path, inputs, options.force); !checked) {
       return tl::unexpected(std::move(checked).error());
     }
-  } else if (common.json) {
-    return fail(ErrorKind::invalid_argument, "--json and the file itself cannot both go to standard output");
-  } else if (is_terminal(stdout) && !options.force) {
-    return fail(ErrorKind::invalid_argument, "standard output is a terminal; -f writes a safetensors file to it");
   }
-
-  const auto start = std::chrono::steady_clock::now();
   OpenOptions open;
   open.base_paths = options.bases;
   auto snapshot = Snapshot::open(options.input, open);
   if (!snapshot) {
     return tl::unexpected(std::move(snapshot).error());
   }
-  std::uint64_t bytes = 0;
-  {
-    ProgressBar bar(file_name(options.input), !common.quiet);
-    RunOptions run;
-    run.threads = common.threads;
-    run.progress = bar.callback();
-    auto summary = to_stdout ? stream_safetensors(**snapshot, write_to_stdout, run)
-                             : export_safetensors(**snapshot, output, options.force, run);
-    if (!summary) {
-      return tl::unexpected(std::move(summary).error());
-    }
-    bytes = summary->bytes;
+  auto written = write_safetensors(**snapshot, output, file_name(options.input), common);
+  if (!written) {
+    return tl::unexpected(std::move(written).error());
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const bool exact = (*snapshot)->safetensors_header().has_value();
-
   if (common.json) {
     print_json({{"input", options.input},
-                {"output", output},
+                {"output", output.path},
                 {"id", (*snapshot)->id().to_hex()},
                 {"input_bytes", (*snapshot)->file_bytes()},
-                {"output_bytes", bytes},
-                {"original_header", exact},
-                {"seconds", seconds},
-                {"gbps", static_cast<double>(bytes) / seconds / 1e9}});
+                {"output_bytes", written->bytes},
+                {"original_header", written->exact},
+                {"seconds", written->seconds},
+                {"gbps", written->gbps()}});
   } else if (!common.quiet) {
-    print_note(fmt::format("{} : {} -> {}  ({})  {}\n", printable(options.input),
-                           format_size((*snapshot)->file_bytes()), format_size(bytes), format_speed(bytes, seconds),
-                           to_stdout ? "standard output" : printable(output)));
-    if (common.verbose) {
-      print_note(fmt::format("id {}, {}, {}\n", (*snapshot)->id().to_hex(),
-                             format_plural((*snapshot)->tensors().size(), "tensor"),
-                             exact ? "the file it was made from, byte for byte" : "with a header of its own"));
-    }
+    print_written(options.input, **snapshot, output, *written, common);
   }
-  return 0;
+  return kExitOk;
 }
 
 }  // namespace
@@ -107,6 +68,7 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
 Command add_decompress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DecompressOptions>();
   CLI::App* app = program.add_subcommand("decompress", "Give back the safetensors file of a snapshot");
+  app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
   CLI::Option* output =
       app->add_option("-o,--output", options->output,

@@ -17,6 +17,15 @@ std::string replace_extension(const std::string& path, std::string_view from, st
   return path + std::string(to);
 }
 
+fs::path resolve_path(const std::string& path) {
+  std::error_code error;
+  fs::path resolved = fs::weakly_canonical(fs::absolute(path, error), error);
+  if (error) {
+    resolved = path;
+  }
+  return resolved.has_filename() ? resolved : resolved.parent_path();
+}
+
 std::string file_name(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   return name.empty() ? path : name;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ namespace bitsnap::cli {
 
 // `path` with the extension `from` replaced by `to`; without that extension, `to` is added.
 [[nodiscard]] std::string replace_extension(const std::string& path, std::string_view from, std::string_view to);
+
+// Absolute, without a separator at its end, links followed as far as the path exists.
+[[nodiscard]] std::filesystem::path resolve_path(const std::string& path);
 
 // The last part of a path, for messages and labels.
 [[nodiscard]] std::string file_name(const std::string& path);

@@ -35,9 +35,13 @@ ProgressBar::ProgressBar(std::string_view label, bool enabled, Unit unit)
       start_(Clock::now()),
       last_drawn_(start_) {}
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { clear(); }
+
+void ProgressBar::clear() {
+  const std::scoped_lock lock(mutex_);
   if (drawn_) {
     print_note("\r\x1b[K");
+    drawn_ = false;
   }
 }
 

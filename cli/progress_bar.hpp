@@ -25,6 +25,9 @@ class ProgressBar {
   // For the library; must not outlive the bar.
   [[nodiscard]] Progress callback();
 
+  // Takes the line away before something else is printed.
+  void clear();
+
   // Another label from the next drawing on.
   void set_label(std::string_view label);
 

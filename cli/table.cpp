@@ -13,14 +13,20 @@ namespace {
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNarrowest = 12;  // what a column that gives way keeps
 
-void append_cell(std::string& line, const std::string& text, const Column& column, std::size_t width) {
-  std::string cell = column.narrow == Narrow::middle ? elide_middle(text, width) : text;
-  if (column.narrow == Narrow::end) {
-    cell = elide_end(text, width);
+// Tables may have tens of thousands of cells: nothing is copied that need not be.
+void append_cell(std::string& out, std::string_view text, const Column& column, std::size_t width) {
+  std::string shortened;
+  if (display_width(text) > width) {
+    shortened = column.narrow == Narrow::middle ? elide_middle(text, width) : elide_end(text, width);
+    text = shortened;
   }
-  const std::size_t taken = display_width(cell);
-  const std::string padding(width > taken ? width - taken : 0, ' ');
-  line += column.align == Align::right ? padding + cell : cell + padding;
+  const std::size_t taken = display_width(text);
+  const std::size_t padding = width > taken ? width - taken : 0;
+  if (column.align == Align::right) {
+    out.append(padding, ' ').append(text);
+  } else {
+    out.append(text).append(padding, ' ');
+  }
 }
 
 }  // namespace
@@ -55,20 +61,22 @@ std::string Table::render(std::optional<std::size_t> width) const {
   const std::vector<std::size_t> columns = widths(width);
   std::string out;
   const auto add_line = [&](const auto& cell) {
-    std::string line;
+    const std::size_t start = out.size();
     for (std::size_t i = 0; i < columns_.size(); ++i) {
-      line += i == 0 ? "" : std::string(kGap, ' ');
-      append_cell(line, cell(i), columns_[i], columns[i]);
+      out.append(i == 0 ? 0 : kGap, ' ');
+      append_cell(out, cell(i), columns_[i], columns[i]);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + '\n';
+    while (out.size() > start && out.back() == ' ') {
+      out.pop_back();
+    }
+    out += '\n';
   };
-  add_line([&](std::size_t i) { return columns_[i].title; });
+  add_line([&](std::size_t i) -> std::string_view { return columns_[i].title; });
   for (const auto& row : rows_) {
     if (row.empty()) {
       add_line([&](std::size_t i) { return std::string(columns[i], '-'); });
     } else {
-      add_line([&](std::size_t i) { return row[i]; });
+      add_line([&](std::size_t i) -> std::string_view { return row[i]; });
     }
   }
   return out;

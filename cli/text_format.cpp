@@ -2,7 +2,10 @@
 #include "cli/text_format.hpp"
 
 #include <array>
+#include <ctime>
+#include <optional>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 namespace bitsnap::cli {
@@ -30,6 +33,14 @@ std::string scaled(double value, std::string_view unit) {
     ++prefix;
   }
   return fmt::format("{} {}{}", three_digits(value), kPrefixes[prefix], unit);
+}
+
+// Rounded down. A day is left at both ends for the time zones.
+std::optional<std::time_t> to_seconds(std::int64_t unix_ms) {
+  constexpr std::int64_t kFirst = -62'135'510'400;  // of 0001-01-02
+  constexpr std::int64_t kLast = 253'402'214'400;   // of 9999-12-31
+  const std::int64_t seconds = unix_ms / 1000 - (unix_ms % 1000 < 0 ? 1 : 0);
+  return seconds < kFirst || seconds > kLast ? std::nullopt : std::optional<std::time_t>(seconds);
 }
 
 // Bytes of the code point that starts at `text[at]`, 0 where it is malformed.
@@ -119,6 +130,16 @@ std::string format_share(std::uint64_t part, std::uint64_t whole) {
   return percent > 99.9 ? "> 99.9 %" : fmt::format("{:.1f} %", percent);
 }
 
+std::string format_local_time(std::int64_t unix_ms) {
+  const auto seconds = to_seconds(unix_ms);
+  return seconds ? fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(*seconds)) : "-";
+}
+
+std::string format_utc_time(std::int64_t unix_ms) {
+  const auto seconds = to_seconds(unix_ms);
+  return seconds ? fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(*seconds), unix_ms - *seconds * 1000) : "-";
+}
+
 std::string format_plural(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }
@@ -148,7 +169,7 @@ std::string printable(std::string_view text) {
 std::size_t display_width(std::string_view text) noexcept {
   std::size_t width = 0;
   for (std::size_t at = 0; at < text.size(); ++width) {
-    const std::size_t size = code_point_bytes(text, at);
+    const std::size_t size = static_cast<unsigned char>(text[at]) < 0x80 ? 1 : code_point_bytes(text, at);
     at += size == 0 ? 1 : size;
   }
   return width;

@@ -28,6 +28,11 @@ namespace bitsnap::cli {
 // "37.4 %", but neither "0.0 %" for something nor "100.0 %" for less than everything.
 [[nodiscard]] std::string format_share(std::uint64_t part, std::uint64_t whole);
 
+// "2026-07-14 20:29:56", in the time zone of the user, and "2026-07-14T20:29:56.123Z". Times outside the years 1 to
+// 9999 are no times: "-".
+[[nodiscard]] std::string format_local_time(std::int64_t unix_ms);
+[[nodiscard]] std::string format_utc_time(std::int64_t unix_ms);
+
 // "1 tensor", "2 tensors".
 [[nodiscard]] std::string format_plural(std::uint64_t count, std::string_view noun);
 

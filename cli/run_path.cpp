@@ -1,0 +1,163 @@
+// RUN and RUN@STEP on the command line.
+#include "cli/run_path.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/console.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
+
+namespace bitsnap::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kWaitSliceMs = 100;  // the longest that an interrupt goes unseen
+
+bool is_there_but_no_directory(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  return fs::exists(status) && !fs::is_directory(status);
+}
+
+}  // namespace
+
+Result<std::optional<RunPath>> find_run(const std::string& text) {
+  if (is_there_but_no_directory(text)) {
+    return std::nullopt;
+  }
+  if (is_store(text)) {
+    return RunPath{text, std::nullopt};
+  }
+  const std::size_t at = text.rfind('@');
+  if (at == std::string::npos || at == 0 || !is_store(text.substr(0, at))) {
+    return std::nullopt;
+  }
+  RunPath path{text.substr(0, at), parse_decimal(text.substr(at + 1))};
+  if (!path.step) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: '{}' is no step; expected a number, as in {}@1000", text,
+                                                         text.substr(at + 1), path.run));
+  }
+  return path;
+}
+
+Result<RunPath> parse_run_path(const std::string& text) {
+  auto found = find_run(text);
+  if (!found) {
+    return tl::unexpected(std::move(found).error());
+  }
+  if (*found) {
+    return **found;
+  }
+  if (is_there_but_no_directory(text)) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is a file, and no run; `bitsnap decompress` takes snapshots", text));
+  }
+  std::error_code error;
+  const std::size_t at = text.rfind('@');
+  if (at != std::string::npos && at != 0 && !fs::exists(text, error)) {
+    if (const auto step = parse_decimal(text.substr(at + 1))) {
+      return RunPath{text.substr(0, at), step};
+    }
+  }
+  return RunPath{text, std::nullopt};
+}
+
+std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }
+
+fs::path run_folder(const std::string& run) {
+  fs::path folder = fs::path(run).lexically_normal();
+  if (!folder.has_filename()) {
+    folder = folder.parent_path();
+  }
+  return folder.empty() || folder.filename() == "." || folder.filename() == ".." ? resolve_path(run) : folder;
+}
+
+std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
+
+Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard) {
+  auto store = open_to_read(path.run);
+  if (!store) {
+    return tl::unexpected(std::move(store).error());
+  }
+  std::optional<std::uint64_t> step = path.step;
+  if (!step) {
+    auto steps = (*store)->steps();
+    if (!steps) {
+      return tl::unexpected(std::move(steps).error());
+    }
+    if (steps->empty()) {
+      return fail(ErrorKind::not_found, fmt::format("{}: has no checkpoint yet", path.run));
+    }
+    step = steps->back();
+  }
+  auto info = (*store)->info(*step);
+  if (!info) {
+    return tl::unexpected(std::move(info).error());
+  }
+  if (info->damage) {
+    return tl::unexpected(*info->damage);
+  }
+  const std::string name = checkpoint_name(path.run, *step);
+  if (!shard && info->shards > 1) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
+                                                         name, info->shards, info->shards - 1));
+  }
+  if (shard && *shard >= info->shards) {
+    return fail(ErrorKind::not_found,
+                fmt::format("{}: there is no shard {}; it has {}, counted from 0", name, *shard, info->shards));
+  }
+  OpenCheckpoint checkpoint{path.run, std::move(*info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
+  auto snapshot = (*store)->snapshot(step, checkpoint.shard);
+  if (!snapshot) {
+    return tl::unexpected(std::move(snapshot).error());
+  }
+  checkpoint.snapshot = std::move(*snapshot);
+  return checkpoint;
+}
+
+Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
+  StoreOptions options;
+  options.access = StoreAccess::read;
+  options.create = false;
+  return Store::open(run, options);
+}
+
+Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options, std::uint64_t wait_seconds) {
+  // The library's own waiting cannot be interrupted.
+  const auto until = Clock::now() + std::chrono::seconds(wait_seconds);
+  options.access = StoreAccess::write;
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+    options.lock_wait_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
+    auto store = Store::open(run, options);
+    if (store || store.error().kind() != ErrorKind::busy || options.lock_wait_ms == 0) {
+      return store;
+    }
+    if (interrupt_signal() != 0) {
+      return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for another writer", run));
+    }
+  }
+}
+
+Result<void> check_outside(const std::string& run, const std::string& path) {
+  const fs::path folder = resolve_path(run);
+  const fs::path file = resolve_path(path);
+  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  if (end == folder.end()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: lies in the run {}, which keeps nothing but its checkpoints", path, run));
+  }
+  return {};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,73 @@
+// A snapshot as a safetensors file.
+#include "cli/safetensors_output.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <span>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+
+#include "cli/console.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+Result<void> write_to_stdout(std::span<const std::byte> piece) {
+  errno = 0;
+  if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) {
+    return fail(ErrorKind::io, fmt::format("standard output: {}", std::generic_category().message(errno)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common) {
+  if (output.to_stdout() && common.json) {
+    return fail(ErrorKind::invalid_argument, "--json and the file itself cannot both go to standard output");
+  }
+  if (output.to_stdout() && is_terminal(stdout) && !output.force) {
+    return fail(ErrorKind::invalid_argument, "standard output is a terminal; -f writes a safetensors file to it");
+  }
+  return {};
+}
+
+Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const SafetensorsOutput& output,
+                                             const std::string& label, const CommonOptions& common) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressBar bar(label, !common.quiet);
+  RunOptions run;
+  run.threads = common.threads;
+  run.progress = bar.callback();
+  auto summary = output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
+                                    : export_safetensors(snapshot, output.path, output.force, run);
+  if (!summary) {
+    return tl::unexpected(std::move(summary).error());
+  }
+  return WrittenSafetensors{summary->bytes, snapshot.safetensors_header().has_value(),
+                            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+}
+
+void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
+                   const WrittenSafetensors& written, const CommonOptions& common) {
+  print_note(fmt::format("{} : {} -> {}  ({})  {}\n", printable(input), format_size(snapshot.file_bytes()),
+                         format_size(written.bytes), format_speed(written.bytes, written.seconds),
+                         output.to_stdout() ? "standard output" : printable(output.path)));
+  if (common.verbose) {
+    print_note(fmt::format("id {}, {}, {}\n", snapshot.id().to_hex(),
+                           format_plural(snapshot.tensors().size(), "tensor"),
+                           written.exact ? "the file it was made from, byte for byte" : "with a header of its own"));
+  }
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,41 @@
+// A snapshot as a safetensors file, on standard output or under a name: what `decompress` and `extract` share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <bitsnap/snapshot.hpp>
+
+#include "cli/common_options.hpp"
+
+namespace bitsnap::cli {
+
+inline constexpr const char* kStdoutName = "-";
+
+struct SafetensorsOutput {
+  std::string path;  // kStdoutName: standard output
+  bool force = false;
+
+  [[nodiscard]] bool to_stdout() const noexcept { return path == kStdoutName; }
+};
+
+// Held before anything is opened: JSON and the file cannot share standard output, and no terminal is flooded unasked.
+[[nodiscard]] Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common);
+
+struct WrittenSafetensors {
+  std::uint64_t bytes = 0;
+  bool exact = false;  // the very file that the snapshot was made from
+  double seconds = 0;
+
+  [[nodiscard]] double gbps() const noexcept { return static_cast<double>(bytes) / seconds / 1e9; }
+};
+
+// Shows progress under `label`.
+[[nodiscard]] Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const SafetensorsOutput& output,
+                                                           const std::string& label, const CommonOptions& common);
+
+// "IN : 99.5 MB -> 148 MB  (81.2 MB/s)  OUT", and with -v what it is.
+void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
+                   const WrittenSafetensors& written, const CommonOptions& common);
+
+}  // namespace bitsnap::cli
