@@ -212,6 +212,7 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
 Command add_bench(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* app = program.add_subcommand("bench", "Measure all codecs and zstd, lz4, bzip2 side by side");
+  app->group(kFilesGroup);
   app->add_option("FILE", options->file, "A snapshot or a safetensors file")->required()->type_name("");
   app->add_option("--base", options->bases,
                   "Measure against this file as well; given again, files or folders with bases of either")

@@ -159,6 +159,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
 Command add_compress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<CompressOptions>();
   CLI::App* app = program.add_subcommand("compress", "Store a safetensors file as a snapshot");
+  app->group(kFilesGroup);
   app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
   app->add_option("-o,--output", options->output, "Where to write; otherwise IN with the extension .bsnap")
       ->type_name("OUT.bsnap");

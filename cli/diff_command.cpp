@@ -14,8 +14,10 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/run_path.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
@@ -27,6 +29,7 @@ struct DiffOptions {
   std::string a;
   std::string b;
   std::vector<std::string> bases;
+  std::optional<std::uint64_t> shard;  // of both
 };
 
 struct DiffReport {
@@ -63,7 +66,16 @@ std::string describe(const TensorDifference& difference) {
   return "unknown";
 }
 
-Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const std::vector<std::string>& bases) {
+Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const DiffOptions& options) {
+  auto run = find_run(path);
+  if (!run) {
+    return tl::unexpected(std::move(run).error());
+  }
+  if (*run) {
+    return open_checkpoint(**run, options.shard).map([](const OpenCheckpoint& checkpoint) {
+      return checkpoint.snapshot;
+    });
+  }
   auto kind = detect_file_kind(path);
   if (!kind) {
     return tl::unexpected(std::move(kind).error());
@@ -75,7 +87,7 @@ Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const
                             path));
   }
   OpenOptions open;
-  open.base_paths = bases;
+  open.base_paths = options.bases;
   return Snapshot::open(path, open);
 }
 
@@ -154,11 +166,11 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
 }
 
 Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
-  auto a = open_side(options.a, options.bases);
+  auto a = open_side(options.a, options);
   if (!a) {
     return tl::unexpected(std::move(a).error());
   }
-  auto b = open_side(options.b, options.bases);
+  auto b = open_side(options.b, options);
   if (!b) {
     return tl::unexpected(std::move(b).error());
   }
@@ -197,12 +209,14 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
 Command add_diff(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DiffOptions>();
   CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, on bits");
-  app->add_option("A", options->a, "A snapshot")->required()->type_name("");
+  app->group(kBothGroup);
+  app->add_option("A", options->a, "A snapshot, or a checkpoint as RUN@STEP")->required()->type_name("");
   app->add_option("B", options->b, "Another one")->required()->type_name("");
   app->add_option("--base", options->bases,
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
+  add_number_option(*app, "--shard", options->shard, 0, kShardHelp);
   app->footer(
       "The exit status is 0 where they are equal and 1 where they differ; -q prints nothing.\n"
       "ULP: the distance in representable values between the two elements that lie farthest apart.");

@@ -1,6 +1,8 @@
-// `bitsnap inspect`: what a snapshot or a safetensors file holds, and what each tensor costs. Decodes nothing.
+// `bitsnap inspect`: what a snapshot, a checkpoint of a run or a safetensors file holds, and what each tensor costs.
+// Decodes nothing.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +14,11 @@
 #include <bitsnap/version.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
 #include "cli/output.hpp"
+#include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
@@ -23,6 +28,11 @@ namespace bitsnap::cli {
 namespace {
 
 constexpr std::size_t kMetadataWidth = 100;
+
+struct InspectOptions {
+  std::string path;
+  std::optional<std::uint64_t> shard;
+};
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
@@ -43,10 +53,6 @@ Json metadata_json(const Metadata& metadata) {
     object[key] = value;
   }
   return object;
-}
-
-Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
-  return stored_bytes == 0 ? Json() : Json(static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes));
 }
 
 // ---- snapshots as JSON
@@ -146,7 +152,29 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const J
   return document;
 }
 
+Json checkpoint_json(const OpenCheckpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info;
+  return {{"run", checkpoint.run},
+          {"step", info.step},
+          {"shard", checkpoint.shard},
+          {"shards", info.shards},
+          {"base", info.base ? Json(*info.base) : Json()},
+          {"time_unix_ms", info.time_unix_ms},
+          {"time", format_utc_time(info.time_unix_ms)}};
+}
+
 // ---- snapshots as text
+
+// Of a run.
+void add_checkpoint(std::string& out, const OpenCheckpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info;
+  add_line(
+      out, "checkpoint",
+      fmt::format("{}{}, saved {}", printable(checkpoint_name(checkpoint.run, info.step)),
+                  info.shards > 1 ? fmt::format(", shard {} of {} counted from 0", checkpoint.shard, info.shards) : "",
+                  format_local_time(info.time_unix_ms)));
+  add_line(out, "against", info.base ? fmt::format("step {}", *info.base) : "nothing: a keyframe");
+}
 
 std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, bool verbose) {
   std::string out;
@@ -215,33 +243,37 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
   return table.render(common.table_width());
 }
 
-Result<int> inspect_snapshot(const std::string& path, const CommonOptions& common) {
-  auto snapshot = Snapshot::open(path);
-  if (!snapshot) {
-    return tl::unexpected(std::move(snapshot).error());
-  }
-  auto sizes = measure_sizes(**snapshot);
+Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* checkpoint, const CommonOptions& common) {
+  auto sizes = measure_sizes(snapshot);
   if (!sizes) {
     return tl::unexpected(std::move(sizes).error());
   }
   if (common.json) {
     Json tree;
-    if ((*snapshot)->tree()) {
-      auto text = serialize_value(*(*snapshot)->tree());
+    if (snapshot.tree()) {
+      auto text = serialize_value(*snapshot.tree());
       if (!text) {
         return tl::unexpected(std::move(text).error());
       }
       tree = Json::parse(*text);
     }
-    print_json(snapshot_json(**snapshot, *sizes, tree, common.verbose));
-    return 0;
+    Json document = snapshot_json(snapshot, *sizes, tree, common.verbose);
+    if (checkpoint != nullptr) {
+      document["checkpoint"] = checkpoint_json(*checkpoint);
+    }
+    print_json(document);
+    return kExitOk;
   }
-  std::string out = render_header(**snapshot, *sizes, common.verbose) + '\n';
-  if (!(*snapshot)->tensors().empty()) {
-    out += render_tensors(**snapshot, *sizes, common) + '\n';
+  std::string out;
+  if (checkpoint != nullptr) {
+    add_checkpoint(out, *checkpoint);
   }
-  print_result(out + render_roles(**snapshot, *sizes, common.table_width()));
-  return 0;
+  out += render_header(snapshot, *sizes, common.verbose) + '\n';
+  if (!snapshot.tensors().empty()) {
+    out += render_tensors(snapshot, *sizes, common) + '\n';
+  }
+  print_result(out + render_roles(snapshot, *sizes, common.table_width()));
+  return kExitOk;
 }
 
 // ---- safetensors files
@@ -293,7 +325,7 @@ Result<int> inspect_safetensors(const std::string& path, const CommonOptions& co
   }
   if (!common.json) {
     print_result(render_state(path, *file_bytes, *state, roles, common));
-    return 0;
+    return kExitOk;
   }
   Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", *file_bytes}};
   document["metadata"] = metadata_json(state->metadata);
@@ -307,26 +339,48 @@ Result<int> inspect_safetensors(const std::string& path, const CommonOptions& co
         {"tensors", sizes.tensors}, {"elements", sizes.elements}, {"raw_bytes", sizes.raw_bytes}};
   }
   print_json(document);
-  return 0;
+  return kExitOk;
 }
 
-Result<int> inspect(const std::string& path, const CommonOptions& common) {
-  auto kind = detect_file_kind(path);
+Result<int> inspect(const InspectOptions& options, const CommonOptions& common) {
+  auto run = find_run(options.path);
+  if (!run) {
+    return tl::unexpected(std::move(run).error());
+  }
+  if (*run) {
+    auto checkpoint = open_checkpoint(**run, options.shard);
+    if (!checkpoint) {
+      return tl::unexpected(std::move(checkpoint).error());
+    }
+    return inspect_snapshot(*checkpoint->snapshot, &*checkpoint, common);
+  }
+  auto kind = detect_file_kind(options.path);
   if (!kind) {
     return tl::unexpected(std::move(kind).error());
   }
+  if (*kind == FileKind::safetensors) {
+    return inspect_safetensors(options.path, common);
+  }
   // What is neither is opened as a snapshot: its error says what is wrong with it as one.
-  return *kind == FileKind::safetensors ? inspect_safetensors(path, common) : inspect_snapshot(path, common);
+  auto snapshot = Snapshot::open(options.path);
+  if (!snapshot) {
+    return tl::unexpected(std::move(snapshot).error());
+  }
+  return inspect_snapshot(**snapshot, nullptr, common);
 }
 
 }  // namespace
 
 Command add_inspect(CLI::App& program, const CommonOptions& common) {
-  auto path = std::make_shared<std::string>();
+  auto options = std::make_shared<InspectOptions>();
   CLI::App* app = program.add_subcommand("inspect", "Show what a file holds, and what each tensor costs and why");
-  app->add_option("FILE", *path, "A snapshot or a safetensors file")->required()->type_name("");
+  app->group(kBothGroup);
+  app->add_option("FILE", options->path, "A snapshot, a safetensors file, or a checkpoint as RUN@STEP")
+      ->required()
+      ->type_name("");
+  add_number_option(*app, "--shard", options->shard, 0, kShardHelp);
   app->footer("-v shows metadata and mixed codecs in full; --json -v every chunk.");
-  return {app, [path, &common] { return inspect(*path, common); }};
+  return {app, [options, &common] { return inspect(*options, common); }};
 }
 
 }  // namespace bitsnap::cli

@@ -26,13 +26,25 @@ namespace {
 
 constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints losslessly, many times smaller.
 
+Runs, the checkpoints of a training in one directory:
+  bitsnap add run --step 10 model.safetensors            the next checkpoint, against the one before
+  bitsnap log run                                        step, time, size, ratio, base of each
+  bitsnap extract run@10                                 -> run-10.safetensors, byte for byte
+  bitsnap prune run --keep-last 5 --keep-every 1000      remove what is not to stay
+  bitsnap rollback run --to 10                           remove all steps after 10
+  bitsnap repair run                                     mend what can be mended after damage
+  bitsnap du run                                         bytes by role and step
+
+Files, one snapshot each:
   bitsnap compress model.safetensors                     -> model.bsnap
   bitsnap compress step2.safetensors --base step1.bsnap  only what changed since step1
   bitsnap decompress model.bsnap                         -> model.safetensors, byte for byte
-  bitsnap inspect model.bsnap                            each tensor: codec, size, ratio, why
-  bitsnap verify *.bsnap                                 read every byte, name each damage
-  bitsnap diff step1.bsnap step2.bsnap                   which tensors changed, and how far
   bitsnap bench model.safetensors                        all codecs and zstd, lz4, bzip2 side by side
+
+Both, files and checkpoints; RUN alone is its newest one, for `verify` all of them:
+  bitsnap inspect model.bsnap                            each tensor: codec, size, ratio, why
+  bitsnap verify *.bsnap run                             read every byte, name each damage
+  bitsnap diff run@10 run@20                             which tensors changed, and how far
 
 `bitsnap --help` and `bitsnap COMMAND --help` say more.
 )";
@@ -94,7 +106,8 @@ class Program {
     app_.get_formatter()->column_width(34);
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
-    for (const auto& add : {add_compress, add_decompress, add_inspect, add_verify, add_diff, add_bench}) {
+    for (const auto& add : {add_add, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_compress,
+                            add_decompress, add_inspect, add_verify, add_diff, add_bench}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

@@ -30,6 +30,10 @@ Json to_json(const Error& error) {
       {"kind", error_kind_name(error.kind())}, {"message", error.message()}, {"exit_code", exit_code(error.kind())}};
 }
 
+Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
+  return stored_bytes == 0 ? Json() : Json(static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes));
+}
+
 Json to_json(const TensorInfo& tensor) {
   return {{"name", tensor.name},
           {"dtype", tensor.dtype_name},

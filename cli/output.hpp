@@ -2,6 +2,7 @@
 // the stream and reported at the end by main; a failure to write a note is nobody's business.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,9 @@ void print_error(std::string_view message, std::string_view kind);
 void print_json(const Json& document);
 
 [[nodiscard]] Json to_json(const Error& error);
+
+// raw / stored; null where nothing is stored.
+[[nodiscard]] Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes);
 
 // name, dtype, shape, role and bytes.
 [[nodiscard]] Json to_json(const TensorInfo& tensor);

@@ -1,4 +1,4 @@
-// `bitsnap verify`: reads every byte of snapshots and names each damage.
+// `bitsnap verify`: reads every byte of snapshots and of runs, and names each damage.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -15,7 +15,9 @@
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/run_path.hpp"
 #include "cli/text_format.hpp"
+#include "cli/verify_run.hpp"
 
 namespace bitsnap::cli {
 
@@ -108,10 +110,10 @@ void print_report(const FileReport& report, const VerifyOptions& options, const 
   }
 }
 
-Json report_json(const FileReport& report) {
+Json to_json(const FileReport& report) {
   Json document = {{"path", report.path}, {"ok", report.ok()}};
   if (report.error) {
-    document["error"] = to_json(*report.error);
+    document["error"] = cli::to_json(*report.error);
   }
   if (!report.id.empty()) {
     document["id"] = report.id;
@@ -129,39 +131,87 @@ Json report_json(const FileReport& report) {
   return document;
 }
 
-Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
-  Json files = Json::array();
-  int status = kExitOk;
-  std::size_t failed = 0;
-  for (const std::string& path : options.files) {
-    const FileReport report = verify_file(path, options, common);
+class Verification {
+ public:
+  Verification(const VerifyOptions& options, const CommonOptions& common) : options_(options), common_(common) {}
+
+  // An error only where the user wants no more.
+  Result<void> add(const std::string& path) {
+    auto run = find_run(path);
+    if (!run) {
+      FileReport report;
+      report.path = path;
+      report.error = std::move(run).error();
+      return add(report, files_);
+    }
+    if (*run) {
+      return add(verify_run(path, **run, !options_.no_decode, common_), runs_);
+    }
+    return add(verify_file(path, options_, common_), files_);
+  }
+
+  // The exit status.
+  int finish() {
+    if (common_.json) {
+      print_json({{"ok", failed_ == 0},
+                  {"decoded", !options_.no_decode},
+                  {"files", std::move(files_)},
+                  {"runs", std::move(runs_)}});
+    } else if (failed_ > 0 && options_.files.size() > 1) {
+      print_note(fmt::format("bitsnap: {} of {} failed\n", failed_,
+                             format_plural(options_.files.size(), has_runs_ ? "argument" : "file")));
+    }
+    return status_;
+  }
+
+ private:
+  template <typename Report>
+  Result<void> add(const Report& report, Json& list) {
     if (report.error && report.error->kind() == ErrorKind::cancelled) {
       return tl::unexpected(*report.error);
     }
+    has_runs_ = has_runs_ || &list == &runs_;
     if (!report.ok()) {
-      ++failed;
-      status = status == kExitOk ? exit_code(report.kind()) : status;
+      ++failed_;
+      status_ = status_ == kExitOk ? exit_code(report.kind()) : status_;
     }
-    if (common.json) {
-      files.push_back(report_json(report));
+    if (common_.json) {
+      list.push_back(to_json(report));
     } else {
-      print_report(report, options, common);
+      print(report);
+    }
+    return {};
+  }
+
+  void print(const FileReport& report) const { print_report(report, options_, common_); }
+  void print(const RunReport& report) const { print_report(report, common_); }
+
+  const VerifyOptions& options_;
+  const CommonOptions& common_;
+  Json files_ = Json::array();
+  Json runs_ = Json::array();
+  bool has_runs_ = false;
+  std::size_t failed_ = 0;
+  int status_ = kExitOk;
+};
+
+Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
+  Verification verification(options, common);
+  for (const std::string& path : options.files) {
+    if (auto added = verification.add(path); !added) {
+      return tl::unexpected(std::move(added).error());
     }
   }
-  if (common.json) {
-    print_json({{"ok", failed == 0}, {"decoded", !options.no_decode}, {"files", std::move(files)}});
-  } else if (failed > 0 && options.files.size() > 1) {
-    print_note(fmt::format("bitsnap: {} of {} failed\n", failed, format_plural(options.files.size(), "file")));
-  }
-  return status;
+  return verification.finish();
 }
 
 }  // namespace
 
 Command add_verify(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and name each damage");
-  app->add_option("FILE", options->files, "The snapshots")->required()->type_name("");
+  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and runs, and name each damage");
+  app->group(kBothGroup);
+  app->add_option("FILE", options->files, "Snapshots, runs, or checkpoints as RUN@STEP")->required()->type_name("");
   app->add_option("--base", options->bases,
                   "A snapshot, or a folder of them, that a FILE may depend on, besides those in its own folder")
       ->type_name("BASE.bsnap")

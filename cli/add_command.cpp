@@ -1,0 +1,218 @@
+// `bitsnap add`: a safetensors file as the next checkpoint of a run, and pruning after it where that is asked for.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <bitsnap/safetensors.hpp>
+#include <bitsnap/store.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/retention_options.hpp"
+#include "cli/run_path.hpp"
+#include "cli/stored_sizes.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::uint32_t kLargestDepth = 32;  // of StoreOptions::max_depth
+
+struct AddOptions {
+  std::string run;
+  std::string input;
+  std::optional<std::uint64_t> step;
+  std::string policy;  // empty, as the next two: those of the run
+  std::string base;
+  std::optional<std::uint32_t> max_depth;
+  Retention retention;
+  std::optional<std::uint64_t> wait_seconds;
+};
+
+struct AddReport {
+  std::uint64_t input_bytes = 0;
+  double seconds = 0;
+  std::string policy;
+  bool durable = true;
+  CheckpointInfo checkpoint;
+  std::optional<PruneReport> pruned;
+};
+
+void print_report_json(const AddOptions& options, const AddReport& report) {
+  const CheckpointInfo& checkpoint = report.checkpoint;
+  Json document = {{"run", options.run},
+                   {"input", options.input},
+                   {"step", checkpoint.step},
+                   {"time_unix_ms", checkpoint.time_unix_ms},
+                   {"time", format_utc_time(checkpoint.time_unix_ms)},
+                   {"policy", report.policy}};
+  document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
+  document["links"] = checkpoint.links;
+  document["depth"] = checkpoint.depth;
+  document["input_bytes"] = report.input_bytes;
+  document["stored_bytes"] = checkpoint.stored_bytes;
+  document["tensor_bytes"] = checkpoint.raw_bytes;
+  document["ratio"] = static_cast<double>(report.input_bytes) / static_cast<double>(checkpoint.stored_bytes);
+  document["seconds"] = report.seconds;
+  document["gbps"] = static_cast<double>(report.input_bytes) / report.seconds / 1e9;
+  document["durable"] = report.durable;
+  document["pruned"] = report.pruned ? to_json(*report.pruned, false) : Json();
+  print_json(document);
+}
+
+// The roles are read back from the store, so that they are what it really holds.
+Result<void> print_details(const Store& store, const AddReport& report) {
+  auto written = store.snapshot(report.checkpoint.step);
+  if (!written) {
+    return tl::unexpected(std::move(written).error());
+  }
+  auto sizes = measure_sizes(**written);
+  if (!sizes) {
+    return tl::unexpected(std::move(sizes).error());
+  }
+  print_note(
+      fmt::format("id {}, policy {}, depth {}\n", (*written)->id().to_hex(), report.policy, report.checkpoint.depth));
+  print_note(render_roles(**written, *sizes, std::nullopt));
+  return {};
+}
+
+Result<void> print_report(const Store& store, const AddOptions& options, const AddReport& report,
+                          const CommonOptions& common) {
+  const CheckpointInfo& checkpoint = report.checkpoint;
+  print_note(fmt::format(
+      "{} : {} -> {}  ({}, {})  {}, {}\n", printable(options.input), format_size(report.input_bytes),
+      format_size(checkpoint.stored_bytes), format_ratio(report.input_bytes, checkpoint.stored_bytes),
+      format_speed(report.input_bytes, report.seconds), printable(checkpoint_name(options.run, checkpoint.step)),
+      checkpoint.base ? fmt::format("base {}", *checkpoint.base) : "a keyframe"));
+  if (!report.durable) {
+    print_note(fmt::format("{}: this file system cannot sync directories; a crash of the machine may undo the step\n",
+                           printable(options.run)));
+  }
+  if (report.pruned) {
+    print_note(common.verbose ? render_pruning(*report.pruned, false) : render_pruning_sum(*report.pruned, false));
+  }
+  return common.verbose ? print_details(store, report) : Result<void>{};
+}
+
+Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
+  StoreOptions open;
+  if (!options.policy.empty()) {
+    open.policy = policy_from_name(options.policy);
+  }
+  if (!options.base.empty()) {
+    open.base_rule = base_rule_from_name(options.base);
+  }
+  open.max_depth = options.max_depth;
+  return open_to_write(options.run, open, options.wait_seconds.value_or(0));
+}
+
+Result<PruneReport> prune_after(Store& store, const AddOptions& options, const CommonOptions& common) {
+  ProgressBar bar(run_name(options.run), !common.quiet);
+  PruneOptions prune;
+  prune.run.threads = common.threads;
+  prune.run.progress = bar.callback();
+  auto pruned = store.prune(options.retention, prune);
+  if (!pruned) {
+    return tl::unexpected(
+        std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", *options.step)));
+  }
+  return pruned;
+}
+
+Result<int> add(const AddOptions& options, const CommonOptions& common) {
+  auto kind = detect_file_kind(options.input);
+  if (!kind) {
+    return tl::unexpected(std::move(kind).error());
+  }
+  if (*kind != FileKind::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is {}, and `add` takes safetensors files", options.input,
+                            *kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
+  }
+  if (auto checked = check_outside(options.run, options.input); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
+  AddReport report;
+  auto input_bytes = file_size(options.input);
+  if (!input_bytes) {
+    return tl::unexpected(std::move(input_bytes).error());
+  }
+  report.input_bytes = *input_bytes;
+  auto state = open_safetensors(options.input);
+  if (!state) {
+    return tl::unexpected(std::move(state).error());
+  }
+  auto store = open_run(options);
+  if (!store) {
+    return tl::unexpected(std::move(store).error());
+  }
+  report.policy = policy_name((*store)->policy());
+
+  const auto start = std::chrono::steady_clock::now();
+  {
+    ProgressBar bar(file_name(options.input), !common.quiet);
+    auto saved = (*store)->save(*options.step, *state, {common.threads, bar.callback()});
+    if (!saved) {
+      return tl::unexpected(std::move(saved).error());
+    }
+    report.checkpoint = std::move(*saved);
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.durable = (*store)->is_durable();
+  if (is_given(options.retention)) {
+    auto pruned = prune_after(**store, options, common);
+    if (!pruned) {
+      return tl::unexpected(std::move(pruned).error());
+    }
+    report.pruned = std::move(*pruned);
+  }
+  if (common.json) {
+    print_report_json(options, report);
+  } else if (!common.quiet) {
+    if (auto printed = print_report(**store, options, report, common); !printed) {
+      return tl::unexpected(std::move(printed).error());
+    }
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_add(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<AddOptions>();
+  CLI::App* app = program.add_subcommand("add", "Save a safetensors file as the next checkpoint of a run");
+  app->group(kRunsGroup);
+  app->add_option("RUN", options->run, "The directory of the run; made if it is not there")->required()->type_name("");
+  app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
+  add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
+      ->required();
+  app->add_option("--policy", options->policy,
+                  "lossless, lmc, bitsnap or raw, as for `compress`; otherwise that of the run")
+      ->type_name("POLICY")
+      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""));
+  app->add_option("--base", options->base,
+                  "previous: against the checkpoint before it, smallest; keyframe: against the last keyframe, quicker "
+                  "to read; otherwise as the run has it")
+      ->type_name("RULE")
+      ->check(CLI::IsMember({"previous", "keyframe"}).description(""));
+  app->add_option("--max-depth", options->max_depth,
+                  "Most checkpoints from one keyframe to the next; 0: keyframes only")
+      ->type_name("N")
+      ->check(CLI::Range(0U, kLargestDepth).description(""));
+  add_keep_options(*app, options->retention);
+  add_wait_option(*app, options->wait_seconds);
+  app->footer(
+      "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
+      "A new run keeps the policy, base and depth that it was made with: lossless, previous and 8 by default.");
+  return {app, [options, &common] { return add(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

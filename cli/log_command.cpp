@@ -1,0 +1,141 @@
+// `bitsnap log`: the checkpoints of a run as their commit records have them. Opens no snapshot.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/output.hpp"
+#include "cli/run_path.hpp"
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+Json checkpoint_json(const CheckpointInfo& checkpoint) {
+  Json document = {{"step", checkpoint.step}};
+  if (checkpoint.damage) {
+    document["damage"] = to_json(*checkpoint.damage);
+    return document;
+  }
+  document["time_unix_ms"] = checkpoint.time_unix_ms;
+  document["time"] = format_utc_time(checkpoint.time_unix_ms);
+  document["raw_bytes"] = checkpoint.raw_bytes;
+  document["stored_bytes"] = checkpoint.stored_bytes;
+  document["ratio"] = ratio_json(checkpoint.raw_bytes, checkpoint.stored_bytes);
+  document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
+  document["links"] = checkpoint.links;
+  document["depth"] = checkpoint.depth;
+  document["shards"] = checkpoint.shards;
+  return document;
+}
+
+using Row = std::vector<std::string>;
+
+Row checkpoint_row(const CheckpointInfo& info) {
+  if (info.damage) {
+    return {fmt::format("{}", info.step), "damaged", "-", "-", "-", "-", "-", "-"};
+  }
+  return {fmt::format("{}", info.step),
+          format_local_time(info.time_unix_ms),
+          format_size(info.raw_bytes),
+          format_size(info.stored_bytes),
+          format_ratio(info.raw_bytes, info.stored_bytes),
+          info.base ? fmt::format("{}", *info.base) : "-",
+          fmt::format("{}", info.depth),
+          fmt::format("{}", info.shards)};
+}
+
+Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
+  std::uint64_t raw_bytes = 0;
+  std::uint64_t stored_bytes = 0;
+  for (const CheckpointInfo& info : checkpoints) {
+    raw_bytes += info.raw_bytes;
+    stored_bytes += info.stored_bytes;
+  }
+  return {"total",
+          format_plural(checkpoints.size(), "checkpoint"),
+          format_size(raw_bytes),
+          format_size(stored_bytes),
+          format_ratio(raw_bytes, stored_bytes),
+          "",
+          "",
+          ""};
+}
+
+std::string render(const std::string& run, const std::vector<CheckpointInfo>& checkpoints,
+                   std::optional<std::size_t> width) {
+  if (checkpoints.empty()) {
+    return fmt::format("{}: no checkpoint yet\n", printable(run));
+  }
+  const bool with_shards =
+      std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
+  std::vector<Column> columns = {{"step", Align::right},  {"time", Align::left, Narrow::end},
+                                 {"raw", Align::right},   {"stored", Align::right},
+                                 {"ratio", Align::right}, {"base", Align::right},
+                                 {"depth", Align::right}};
+  if (with_shards) {
+    columns.push_back({"shards", Align::right});
+  }
+  Table table(std::move(columns));
+  const auto add = [&](Row row) {
+    if (!with_shards) {
+      row.pop_back();
+    }
+    table.add_row(std::move(row));
+  };
+  std::string damages;
+  for (const CheckpointInfo& info : checkpoints) {
+    add(checkpoint_row(info));
+    if (info.damage) {
+      damages += fmt::format("step {} [{}]: {}\n", info.step, error_kind_name(info.damage->kind()),
+                             printable(info.damage->message()));
+    }
+  }
+  table.add_rule();
+  add(total_row(checkpoints));
+  return table.render(width) + damages;
+}
+
+Result<int> log(const std::string& run, const CommonOptions& common) {
+  auto store = open_to_read(run);
+  if (!store) {
+    return tl::unexpected(std::move(store).error());
+  }
+  auto checkpoints = (*store)->list();
+  if (!checkpoints) {
+    return tl::unexpected(std::move(checkpoints).error());
+  }
+  if (common.json) {
+    Json document = Json::array();
+    for (const CheckpointInfo& checkpoint : *checkpoints) {
+      document.push_back(checkpoint_json(checkpoint));
+    }
+    print_json(document);
+  } else {
+    print_result(render(run, *checkpoints, common.table_width()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_log(CLI::App& program, const CommonOptions& common) {
+  auto run = std::make_shared<std::string>();
+  CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, the newest last");
+  app->group(kRunsGroup);
+  app->add_option("RUN", *run, "The directory of the run")->required()->type_name("");
+  app->footer(
+      "base: the step that it is coded against; none for a keyframe.\n"
+      "depth: how many chunks have to be decoded, one after another, before its deepest one can be.");
+  return {app, [run, &common] { return log(*run, common); }};
+}
+
+}  // namespace bitsnap::cli

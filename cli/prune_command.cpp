@@ -1,0 +1,91 @@
+// `bitsnap prune`: removes the checkpoints of a run that are not to stay, and says why others do.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/retention_options.hpp"
+#include "cli/run_path.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+struct PruneCommandOptions {
+  std::string run;
+  Retention retention;
+  std::string reencode = "auto";
+  bool dry_run = false;
+  std::optional<std::uint64_t> wait_seconds;
+};
+
+Reencode reencode_from_name(const std::string& name) noexcept {
+  if (name == "never") {
+    return Reencode::never;
+  }
+  return name == "always" ? Reencode::always : Reencode::when_it_pays;
+}
+
+Result<int> prune(const PruneCommandOptions& options, const CommonOptions& common) {
+  StoreOptions write;
+  write.create = false;
+  auto store =
+      options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait_seconds.value_or(0));
+  if (!store) {
+    return tl::unexpected(std::move(store).error());
+  }
+  PruneOptions prune;
+  prune.reencode = reencode_from_name(options.reencode);
+  prune.dry_run = options.dry_run;
+  ProgressBar bar(run_name(options.run), !common.quiet);
+  prune.run.threads = common.threads;
+  prune.run.progress = bar.callback();
+  auto report = (*store)->prune(options.retention, prune);
+  bar.clear();
+  if (!report) {
+    return tl::unexpected(std::move(report).error());
+  }
+  if (common.json) {
+    Json document = {{"run", options.run}};
+    document.update(to_json(*report, options.dry_run));
+    print_json(document);
+  } else if (!common.quiet) {
+    print_result(render_pruning(*report, options.dry_run));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_prune(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<PruneCommandOptions>();
+  CLI::App* app = program.add_subcommand("prune", "Remove the checkpoints of a run that are not to stay");
+  app->group(kRunsGroup);
+  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  add_keep_options(*app, options->retention);
+  add_keep_steps_option(*app, options->retention);
+  app->add_option("--reencode", options->reencode,
+                  "Rewrite what depends on a checkpoint that is not to stay; auto: where that frees more than it "
+                  "writes; never; always")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember({"auto", "never", "always"}).description(""))
+      ->capture_default_str();
+  app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
+  add_wait_option(*app, options->wait_seconds);
+  app->footer("A checkpoint stays if any of the --keep options asks for it; the newest always stays.");
+  app->callback([options] {
+    if (!is_given(options->retention)) {
+      throw CLI::RequiredError("--keep-last, --keep-every or --keep");
+    }
+  });
+  return {app, [options, &common] { return prune(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

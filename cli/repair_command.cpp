@@ -1,0 +1,92 @@
+// `bitsnap repair`: makes what is whole of a damaged run restorable again, and says what is lost.
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/run_path.hpp"
+#include "cli/store_damage.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+struct RepairCommandOptions {
+  std::string run;
+  bool dry_run = false;
+};
+
+void print_report_json(const RepairCommandOptions& options, const RepairReport& report) {
+  Json document = {{"run", options.run}, {"dry_run", options.dry_run}, {"checkpoints", report.checkpoints}};
+  document["mended"] = Json::array();
+  for (const RepairReport::Mended& mended : report.mended) {
+    document["mended"].push_back({{"step", mended.step ? Json(*mended.step) : Json()}, {"what", mended.what}});
+  }
+  document["dropped"] = Json::array();
+  for (const RepairReport::Dropped& dropped : report.dropped) {
+    document["dropped"].push_back(
+        {{"step", dropped.step}, {"moved_to", dropped.moved_to}, {"damages", to_json(dropped.damages)}});
+  }
+  document["strays"] = report.strays;
+  print_json(document);
+}
+
+std::string render(const RepairCommandOptions& options, const RepairReport& report) {
+  std::string out;
+  for (const RepairReport::Mended& mended : report.mended) {
+    out += fmt::format("{}: {}: {}\n", mended.step ? fmt::format("step {}", *mended.step) : "the run itself",
+                       options.dry_run ? "would mend" : "mended", printable(mended.what));
+  }
+  for (const RepairReport::Dropped& dropped : report.dropped) {
+    out += fmt::format("step {}: {} {}\n", dropped.step, options.dry_run ? "lost, would move to" : "lost, moved to",
+                       printable(dropped.moved_to));
+    out += render_damages(dropped.damages);
+  }
+  for (const std::string& stray : report.strays) {
+    out += fmt::format("{} {}, which belongs to no checkpoint\n", options.dry_run ? "would remove" : "removed",
+                       printable(stray));
+  }
+  return out + fmt::format("{}: {} whole, {} mended, {} lost\n", printable(options.run),
+                           format_plural(report.checkpoints, "checkpoint"), format_count(report.mended.size()),
+                           format_count(report.dropped.size()));
+}
+
+Result<int> repair(const RepairCommandOptions& options, const CommonOptions& common) {
+  ProgressBar bar(run_name(options.run), !common.quiet);
+  RepairOptions repair;
+  repair.dry_run = options.dry_run;
+  repair.run.threads = common.threads;
+  repair.run.progress = bar.callback();
+  auto report = Store::repair(options.run, repair);
+  bar.clear();
+  if (!report) {
+    return tl::unexpected(std::move(report).error());
+  }
+  if (common.json) {
+    print_report_json(options, *report);
+  } else if (!common.quiet || !report->dropped.empty()) {
+    print_result(render(options, *report));
+  }
+  return report->dropped.empty() ? kExitOk : exit_code(ErrorKind::corrupt);
+}
+
+}  // namespace
+
+Command add_repair(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<RepairCommandOptions>();
+  CLI::App* app = program.add_subcommand("repair", "Mend a damaged run, and move aside what cannot be restored");
+  app->group(kRunsGroup);
+  app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
+  app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
+  app->footer("The exit status is 0 if no checkpoint was lost, and 15 otherwise. Nothing of a lost one is removed.");
+  return {app, [options, &common] { return repair(*options, common); }};
+}
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,17 @@
+// What a verification of a store found, as lines and as JSON.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <bitsnap/store.hpp>
+
+#include "cli/output.hpp"
+
+namespace bitsnap::cli {
+
+// One indented line for each: file, tensor and chunk, kind, message.
+[[nodiscard]] std::string render_damages(std::span<const StoreDamage> damages);
+[[nodiscard]] Json to_json(std::span<const StoreDamage> damages);
+
+}  // namespace bitsnap::cli

@@ -1,0 +1,351 @@
+"""What the commands on runs refuse, and how they name damage."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.command_line import (
+    BUSY,
+    CORRUPT,
+    DAMAGED,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    USAGE,
+    executable,
+    run,
+    run_json,
+)
+from cli.run_states import add, extracted, make_run, state
+from cli.tensor_file import Tensor, random_bytes, write
+
+ON_RUNS = [
+    ["log"],
+    ["extract"],
+    ["prune", "--keep-last", "1"],
+    ["rollback", "--to", "1"],
+    ["repair"],
+    ["du"],
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "run"
+    make_run(path, [10, 20, 30])
+    return path
+
+
+@pytest.fixture
+def own(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def named(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = (done.stdout + done.stderr).decode()
+    assert text.count("\n") == 1
+    return text
+
+
+@pytest.mark.parametrize("command", ON_RUNS, ids=lambda command: command[0])
+def test_a_run_that_is_not_there_is_not_found(tmp_path: Path, command: list[str]) -> None:
+    assert "missing" in named(run(*command, tmp_path / "missing", status=NOT_FOUND))
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("command", ON_RUNS, ids=lambda command: command[0])
+def test_a_plain_directory_is_no_run(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "notes").write_text("mine")
+    assert "plain" in named(run(*command, tmp_path / "plain", status=NOT_FOUND))
+    assert [file.name for file in (tmp_path / "plain").iterdir()] == ["notes"]
+
+
+def test_add_makes_no_run_of_a_directory_in_use(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "notes").write_text("mine")
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(1))
+    assert "plain" in named(run("add", tmp_path / "plain", "--step", 1, source, status=INVALID_ARGUMENT))
+    assert [file.name for file in (tmp_path / "plain").iterdir()] == ["notes"]
+    run("add", tmp_path / "no" / "folder", "--step", 1, source, status=NOT_FOUND)
+
+
+@pytest.mark.parametrize("command", ["extract", "inspect", "verify", "diff"])
+def test_a_step_that_is_not_there_is_not_found_with_those_nearby(made: Path, command: str) -> None:
+    name = f"{made}@15"
+    text = named(run(command, name, *([name] if command == "diff" else []), status=NOT_FOUND))
+    assert "step 15" in text
+    assert "10, 20 and 30" in text
+    assert run_json("extract", name, "-o", "x", status=NOT_FOUND)["error"]["kind"] == "not_found"
+
+
+@pytest.mark.parametrize("text", ["ten", "", "-1", "1.5", "0x10", "99999999999999999999"])
+def test_a_step_has_to_be_a_number(made: Path, text: str) -> None:
+    for command in ("inspect", "verify", "extract"):
+        said = named(run(command, f"{made}@{text}", status=INVALID_ARGUMENT))
+        assert f"'{text}' is no step" in said
+
+
+def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(1))
+    for step in (30, 29, 0):
+        said = named(run("add", own, "--step", step, source, status=INVALID_ARGUMENT))
+        assert "30" in said
+        assert f"step {step} " in said
+    assert len(run_json("log", own)) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prune", "run"], "--keep-last, --keep-every or --keep"),
+        (["prune", "run", "--dry-run"], "--keep-last, --keep-every or --keep"),
+        (["prune", "run", "--keep-last", "0"], "'0'"),
+        (["prune", "run", "--keep-every", "0"], "'0'"),
+        (["prune", "run", "--keep-last", "-3"], "'-3'"),
+        (["prune", "run", "--keep", "10,x"], "'x'"),
+        (["prune", "run", "--keep-last", "1", "--reencode", "maybe"], "maybe"),
+        (["du", "run", "--keep-last", "many"], "'many'"),
+        (["add", "run", "x"], "--step"),
+        (["add", "run", "x", "--step", "0x10"], "'0x10'"),
+        (["add", "run", "x", "--step", "1", "--base", "none"], "none"),
+        (["add", "run", "x", "--step", "1", "--max-depth", "33"], "33"),
+        (["add", "run", "--step", "1"], "IN.safetensors"),
+        (["rollback", "run"], "--to"),
+        (["extract", "run", "--shard", "first"], "'first'"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], message: str) -> None:
+    done = run(*arguments, status=USAGE)
+    assert message in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_add_takes_safetensors_files_only(own: Path, tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(1))
+    run("compress", source)
+    (tmp_path / "text").write_text("neither the one nor the other\n" * 100)
+    for name in ("s.bsnap", "text"):
+        assert name in named(run("add", own, "--step", 40, tmp_path / name, status=INVALID_ARGUMENT))
+    run("add", own, "--step", 40, tmp_path / "missing", status=NOT_FOUND)
+    run("add", tmp_path / "new", "--step", 40, tmp_path / "missing", status=NOT_FOUND)
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_of_the_users_is_put_into_a_run(own: Path) -> None:
+    for out in (own / "out", own / "checkpoints" / "0000000010" / "out"):
+        assert "keeps nothing but" in named(run("extract", own, "-o", out, status=INVALID_ARGUMENT))
+        assert not out.exists()
+    inside = own / "s.safetensors"
+    inside.write_bytes(state(40))
+    run("add", own, "--step", 40, inside, status=INVALID_ARGUMENT)
+    snapshot = next((own / "checkpoints" / "0000000010").glob("*.bsnap"))
+    stored = snapshot.read_bytes()
+    run("extract", own, "-f", "-o", snapshot, status=INVALID_ARGUMENT)
+    assert snapshot.read_bytes() == stored
+
+
+def test_extract_overwrites_nothing_without_force(own: Path) -> None:
+    out = own.parent / "run-30.safetensors"
+    out.write_text("precious")
+    assert "-f" in named(run("extract", own, status=INVALID_ARGUMENT))
+    assert out.read_text() == "precious"
+    run("extract", own, "-f")
+    assert out.read_bytes() == extracted(str(own))
+    run("extract", own, "-o", "-", "--json", status=INVALID_ARGUMENT)
+
+
+def test_files_are_no_runs(tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(1))
+    run("compress", source)
+    said = named(run("extract", tmp_path / "s.bsnap", status=INVALID_ARGUMENT))
+    assert "bitsnap decompress" in said
+    for command in ON_RUNS:
+        done = subprocess.run([executable(), *command, tmp_path / "s.bsnap"], capture_output=True, check=False)
+        assert done.returncode in (INVALID_ARGUMENT, NOT_FOUND), command
+        assert b"s.bsnap" in done.stderr
+
+
+def test_a_shard_that_is_not_there_is_not_found(made: Path) -> None:
+    assert "shard 1" in named(run("extract", made, "--shard", 1, "-o", "x", status=NOT_FOUND))
+    assert "shard 7" in named(run("inspect", made, "--shard", 7, status=NOT_FOUND))
+
+
+def test_rollback_needs_a_step_that_is_there(own: Path) -> None:
+    for options in ([], ["-n"]):
+        assert "10, 20 and 30" in named(run("rollback", own, "--to", 25, *options, status=NOT_FOUND))
+    assert len(run_json("log", own)) == 3
+
+
+def slow_source(path: Path) -> Path:
+    """Takes about a second to add on one thread."""
+    return write(path, [Tensor("w", "F32", (40_000_000,), bytes(80_000_000) + random_bytes(80_000_000, 1))])
+
+
+def start_writer(path: Path, source: Path) -> subprocess.Popen[bytes]:
+    """An `add` that holds the lock of the run by now."""
+    process = subprocess.Popen([executable(), "add", "-q", "-T1", str(path), "--step", "100", str(source)])
+    until = time.monotonic() + 30
+    while not list((path / "checkpoints").glob("0000000100/*")) and process.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert process.poll() is None
+    return process
+
+
+def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -> None:
+    slow = slow_source(tmp_path / "slow.safetensors")
+    quick = tmp_path / "s.safetensors"
+    quick.write_bytes(state(101))
+    with start_writer(own, slow) as first:
+        assert "run" in named(run("add", own, "--step", 101, quick, status=BUSY))
+        run("prune", own, "--keep-last", 1, status=BUSY)
+        run("rollback", own, "--to", 10, status=BUSY)
+        run("repair", own, status=BUSY)
+        # Whoever reads is not in the way of who writes, nor the other way round.
+        assert len(run_json("log", own)) == 3
+        run("verify", own)
+        run("prune", own, "--keep-last", 1, "-n")
+        run("add", own, "--step", 101, quick, "--wait", 60)
+        assert first.wait(1) == 0
+    assert [entry["step"] for entry in run_json("log", own)] == [10, 20, 30, 100, 101]
+    assert extracted(str(own)) == quick.read_bytes()
+
+
+def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
+    slow = slow_source(tmp_path / "slow.safetensors")
+    with start_writer(own, slow) as first:
+        first.send_signal(signal.SIGSTOP)
+        waiting = [executable(), "rollback", str(own), "--to", "10", "--wait", "1000"]
+        with subprocess.Popen(waiting, stderr=subprocess.PIPE) as second:
+            time.sleep(0.3)
+            second.send_signal(signal.SIGINT)
+            _, errors = second.communicate(timeout=10)
+        assert second.returncode == 128 + signal.SIGINT
+        assert b"interrupted" in errors
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(60) == 0
+    assert len(run_json("log", own)) == 4
+
+
+def test_an_interrupted_add_leaves_the_run_as_it_was(own: Path, tmp_path: Path) -> None:
+    slow = slow_source(tmp_path / "slow.safetensors")
+    with start_writer(own, slow) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    assert len(run_json("log", own)) == 3
+    assert run_json("verify", own)["ok"]
+    add(own, 40)
+    assert sorted(folder.name for folder in (own / "checkpoints").iterdir()) == [
+        f"{step:010}" for step in (10, 20, 30, 40)
+    ]
+
+
+def damage_step(path: Path, step: int) -> Path:
+    """Flips a byte of a chunk of that step."""
+    file = next((path / "checkpoints" / f"{step:010}").glob("*.bsnap"))
+    data = bytearray(file.read_bytes())
+    data[100] ^= 1
+    file.write_bytes(data)
+    return file
+
+
+def test_damage_is_named_by_checkpoint_file_tensor_and_chunk(own: Path) -> None:
+    file = damage_step(own, 20)
+    done = run("verify", own, status=CORRUPT)
+    lines = done.stdout.decode().splitlines()
+    assert lines[0] == f"{own}@10: OK"
+    assert lines[1].startswith(f"{own}@20: 1 damage")
+    assert lines[2].startswith(f"  {file.relative_to(own)}: tensor '")
+    assert "chunk 0" in lines[2]
+    assert "[corrupt]" in lines[2]
+    assert b"checkpoints of" in done.stderr
+    assert "OK" not in run("verify", "-q", own, status=CORRUPT).stdout.decode()
+    report = run_json("verify", own, status=CORRUPT)
+    assert not report["ok"]
+    damages = report["runs"][0]["checkpoints"][1]["damages"]
+    assert damages[0]["file"] == str(file.relative_to(own))
+    assert damages[0]["kind"] == "corrupt"
+    assert run_json("verify", f"{own}@10")["ok"]
+    run("verify", f"{own}@20", "--no-decode", status=CORRUPT)
+    run("extract", f"{own}@20", "-c", status=CORRUPT)
+
+
+def test_verify_goes_on_after_a_damaged_run(own: Path, made: Path) -> None:
+    damage_step(own, 10)
+    done = run("verify", own, made, tmp := own.parent / "missing", status=CORRUPT)
+    assert f"{made}@30: OK" in done.stdout.decode()
+    assert f"{tmp}: FAILED [not_found]" in done.stdout.decode()
+    assert b"bitsnap: 2 of 3 arguments failed" in done.stderr
+
+
+def test_a_damaged_commit_record_is_found_and_mended(own: Path) -> None:
+    record = own / "checkpoints" / "0000000020" / "commit.json"
+    whole = record.read_bytes()
+    record.write_bytes(whole[: len(whole) // 2])
+    done = subprocess.run([executable(), "verify", own], capture_output=True, check=False)
+    assert done.returncode in DAMAGED
+    assert b"checkpoints/0000000020/commit.json" in done.stdout
+    text = run("repair", own).stdout.decode()
+    assert "step 20: mended: " in text
+    assert text.endswith("3 checkpoints whole, 1 mended, 0 lost\n")
+    run("verify", own)
+    assert len(run_json("log", own)) == 3
+
+
+@pytest.mark.xfail(reason="a dry repair judges step 30 by the record of step 20 that it did not mend", strict=True)
+def test_a_dry_repair_foresees_the_real_one(own: Path) -> None:
+    record = own / "checkpoints" / "0000000020" / "commit.json"
+    record.write_bytes(damaged := record.read_bytes()[:100])
+    foreseen = run_json("repair", own, "--dry-run")
+    assert record.read_bytes() == damaged
+    report = run_json("repair", own)
+    assert {**foreseen, "dry_run": False} == report
+    assert [entry["step"] for entry in report["mended"]] == [20]
+
+
+def test_repair_says_what_is_lost(own: Path) -> None:
+    kept = extracted(f"{own}@10")
+    file = damage_step(own, 20)
+    foreseen = run_json("repair", own, "--dry-run", status=CORRUPT)
+    assert file.exists()
+    assert foreseen["dropped"][0]["step"] == 20
+    done = run("repair", own, status=CORRUPT)
+    text = done.stdout.decode()
+    assert "step 20: lost, moved to damaged/" in text
+    assert "chunk 0 [corrupt]" in text
+    assert " lost\n" in text
+    assert extracted(f"{own}@10") == kept
+    assert run_json("verify", own)["ok"]
+    assert list((own / "damaged").rglob("*.bsnap"))
+    assert run_json("repair", own)["dropped"] == []
+    newest = run_json("log", own)[-1]["step"]
+    add(own, newest + 1)
+
+
+def test_a_lost_run_record_is_made_again(own: Path) -> None:
+    (own / "bitsnap.json").unlink()
+    run("log", own, status=NOT_FOUND)
+    run("repair", own)
+    assert len(run_json("log", own)) == 3
+    run("verify", own)
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    evil = "a\x1b[2J\x07b"
+    source = write(tmp_path / "s.safetensors", [Tensor(evil, "F32", (2000,), random_bytes(8000, 1))])
+    path = tmp_path / "r\x1b[1mun"
+    run("add", path, "--step", 1, source)
+    damage_step(path, 1)
+    for arguments in (["log", path], ["inspect", path], ["du", path], ["verify", path], ["repair", path]):
+        done = subprocess.run([executable(), *map(str, arguments)], capture_output=True, check=False)
+        assert b"\x1b" not in done.stdout + done.stderr, arguments

@@ -1,0 +1,126 @@
+"""Processes that write to a run are killed at any moment: what was acknowledged is there, and nothing else stays."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from cli.command_line import OK, executable, run, run_json
+from cli.run_states import extracted, state
+
+KILLS = 320
+MEASURED = 5  # runs of each command from which its time is known
+
+
+@dataclass
+class Attempt:
+    """A command that keeps the newest `keep` checkpoints."""
+
+    arguments: list[str]
+    keep: int
+
+
+class KilledRun:
+    """A run with what is known of it: the steps that are there, and the bytes of any that may be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "run"
+        self.source = folder / "s.safetensors"
+        self.files: dict[int, bytes] = {}
+        self.steps: list[int] = []
+        self.newest = 0
+        self.counts: Counter[str] = Counter()
+        self._tried = 0
+        self._random = random.Random(20)
+        self._seconds: dict[str, list[float]] = {"add": [], "prune": []}
+
+    def add(self) -> Attempt:
+        """A step that was never tried before; pruned after it."""
+        self._tried += self._random.randint(1, 3)
+        self.newest = self._tried
+        self.files[self.newest] = state(self.newest, 2500)
+        self.source.write_bytes(self.files[self.newest])
+        step = ["--step", str(self.newest), str(self.source)]
+        return Attempt(["add", str(self.path), *step, "--keep-last", "2", "--max-depth", "3"], 2)
+
+    def prune(self) -> Attempt:
+        """Has to write the newest one again: it is coded against the one that is to go."""
+        return Attempt(["prune", str(self.path), "--keep-last", "1", "--reencode", "always"], 1)
+
+    def succeed(self, attempt: Attempt) -> None:
+        start = time.perf_counter()
+        run(*attempt.arguments, "-q", "-T1")
+        command = attempt.arguments[0]
+        self._seconds[command].append(time.perf_counter() - start)
+        self.steps = sorted({*self.steps, self.newest})[-attempt.keep :]
+
+    def kill(self, attempt: Attempt) -> None:
+        """Kills the command at any moment of its run, or just after."""
+        command = attempt.arguments[0]
+        longest = 1.1 * median(self._seconds[command][-20:])
+        with subprocess.Popen([executable(), *attempt.arguments, "-q", "-T1"]) as process:
+            time.sleep(self._random.uniform(0, longest))
+            process.kill()
+            status = process.wait(60)
+        assert status in (OK, -signal.SIGKILL), (attempt, status)
+        self.counts[f"{command} killed" if status else f"{command} came through"] += 1
+        before = self.steps
+        self.steps = self.check()
+        if command == "add" and self.newest not in self.steps:
+            assert status, "acknowledged, and lost"
+            self.counts["add killed before its commit"] += 1
+            self.newest = before[-1]
+            assert self.steps == before
+            return
+        if command == "add" and status:
+            self.counts["add killed after its commit"] += 1
+        possible = sorted({*before, self.newest})
+        assert set(self.steps) <= set(possible)
+        assert self.steps[-attempt.keep :] == possible[-attempt.keep :]
+
+    def check(self) -> list[int]:
+        """Every step that is listed can be given back; returns them."""
+        steps = [checkpoint["step"] for checkpoint in run_json("log", self.path)]
+        for step in steps:
+            assert extracted(f"{self.path}@{step}") == self.files[step], step
+        report = run_json("verify", "-T1", self.path)
+        assert report["ok"], report
+        assert [checkpoint["step"] for checkpoint in report["runs"][0]["checkpoints"]] == steps
+        self.counts["steps given back"] += len(steps)
+        self.counts["times with files of no checkpoint"] += bool(report["runs"][0]["strays"])
+        return steps
+
+
+@pytest.mark.slow
+def test_a_run_survives_kills_at_any_moment(tmp_path: Path) -> None:
+    killed = KilledRun(tmp_path)
+    for _ in range(MEASURED):
+        killed.succeed(killed.add())
+        killed.succeed(killed.add())
+        killed.succeed(killed.prune())
+    start = time.perf_counter()
+    while killed.counts["add killed"] + killed.counts["prune killed"] < KILLS:
+        killed.kill(killed.add())
+        killed.succeed(killed.add())
+        killed.kill(killed.prune())
+    print(f"{dict(killed.counts)} in {time.perf_counter() - start:.1f} s")
+    # Both sides of the only commit point, and pruning, were really met.
+    for what in ("add killed before its commit", "add killed after its commit", "prune killed"):
+        assert killed.counts[what] >= KILLS // 32, what
+
+    killed.succeed(killed.prune())
+    assert killed.check() == [killed.newest]
+    files = {str(file.relative_to(killed.path)) for file in killed.path.rglob("*") if file.is_file()}
+    checkpoint = f"checkpoints/{killed.newest:010}"
+    own = {"bitsnap.json", "lock", "catalog", f"{checkpoint}/commit.json"}
+    assert all(file.startswith(f"{checkpoint}/shard-00000-of-00001.") for file in files - own), files
+    assert len(files - own) == 1
+    assert [folder.name for folder in (killed.path / "checkpoints").iterdir()] == [f"{killed.newest:010}"]
