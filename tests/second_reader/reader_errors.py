@@ -27,6 +27,10 @@ class BaseMissing(ReaderError):  # noqa: N818
     """A base that a chunk needs was not found. Says nothing against the file."""
 
 
+class Missing(ReaderError):  # noqa: N818
+    """A file that a store must have is not there."""
+
+
 def require(condition: bool, message: str) -> None:
     """The rule that `message` states broken, unless `condition`."""
     if not condition:
