@@ -33,9 +33,9 @@ class DecodedStreams final : public StreamSource {
 // The chunks that are taken over: all that have no input of a dropped base.
 class KeptChunks final : public StoredChunks {
  public:
-  KeptChunks(const Snapshot::Impl& source, std::span<const SnapshotId> dropped) : source_(source) {
+  KeptChunks(const Snapshot::Impl& source, std::span<const SnapshotId> dropped)
+      : source_(source), kept_(source.index().chunks.size()) {
     const container::Index& index = source.index();
-    kept_.resize(index.chunks.size());
     for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
       const auto& inputs = index.encoding.streams[stream].inputs;
       const auto is_dropped = [&](std::uint8_t input) {
@@ -44,12 +44,12 @@ class KeptChunks final : public StoredChunks {
       };
       const std::uint64_t end = index.streams.first_chunk[stream + 1];
       for (auto number = static_cast<std::size_t>(index.streams.first_chunk[stream]); number < end; ++number) {
-        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped);
+        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped) ? 1 : 0;
       }
     }
   }
 
-  [[nodiscard]] bool contains(std::size_t number) const noexcept override { return kept_[number]; }
+  [[nodiscard]] bool contains(std::size_t number) const noexcept override { return kept_[number] != 0; }
 
   Result<ConstByteSpan> read(std::size_t number, Scratch& scratch) const override {
     const container::ChunkEntry& entry = source_.index().chunks[number];
@@ -64,7 +64,7 @@ class KeptChunks final : public StoredChunks {
 
  private:
   const Snapshot::Impl& source_;
-  std::vector<bool> kept_;  // by the chunk's number
+  std::vector<std::uint8_t> kept_;  // by the chunk's number: not 0 where it is
 };
 
 // Leaves of the tables of bases and inputs what kept chunks name, and renumbers it there and in their entries.
