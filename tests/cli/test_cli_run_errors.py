@@ -267,7 +267,7 @@ def test_damage_is_named_by_checkpoint_file_tensor_and_chunk(own: Path) -> None:
     assert lines[1].startswith(f"{own}@20: 1 damage")
     assert lines[2].startswith(f"  {file.relative_to(own)}: tensor '")
     assert "chunk 0" in lines[2]
-    assert "[corrupt]" in lines[2]
+    assert "[corrupt]: payload of" in lines[2]
     assert b"checkpoints of" in done.stderr
     assert "OK" not in run("verify", "-q", own, status=CORRUPT).stdout.decode()
     report = run_json("verify", own, status=CORRUPT)
