@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -191,22 +193,33 @@ def slow_source(path: Path) -> Path:
     return write(path, [Tensor("w", "F32", (40_000_000,), bytes(80_000_000) + random_bytes(80_000_000, 1))])
 
 
-def start_writer(path: Path, source: Path) -> subprocess.Popen[bytes]:
+@contextmanager
+def command(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Does not outlive the block, whatever happens in it."""
+    with subprocess.Popen([executable(), *map(str, arguments)], stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def writer(path: Path, source: Path) -> Iterator[subprocess.Popen[bytes]]:
     """An `add` that holds the lock of the run by now."""
-    process = subprocess.Popen([executable(), "add", "-q", "-T1", str(path), "--step", "100", str(source)])
-    until = time.monotonic() + 30
-    while not list((path / "checkpoints").glob("0000000100/*")) and process.poll() is None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    assert process.poll() is None
-    return process
+    with command("add", "-q", "-T1", path, "--step", "100", source) as process:
+        until = time.monotonic() + 30
+        while not list((path / "checkpoints").glob("0000000100/*")) and process.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        assert process.poll() is None
+        yield process
 
 
 def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -> None:
     slow = slow_source(tmp_path / "slow.safetensors")
     quick = tmp_path / "s.safetensors"
     quick.write_bytes(state(101))
-    with start_writer(own, slow) as first:
+    with writer(own, slow) as first:
         assert "run" in named(run("add", own, "--step", 101, quick, status=BUSY))
         run("prune", own, "--keep-last", 1, status=BUSY)
         run("rollback", own, "--to", 10, status=BUSY)
@@ -223,10 +236,9 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
 
 def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
     slow = slow_source(tmp_path / "slow.safetensors")
-    with start_writer(own, slow) as first:
+    with writer(own, slow) as first:
         first.send_signal(signal.SIGSTOP)
-        waiting = [executable(), "rollback", str(own), "--to", "10", "--wait", "1000"]
-        with subprocess.Popen(waiting, stderr=subprocess.PIPE) as second:
+        with command("rollback", own, "--to", 10, "--wait", 1000) as second:
             time.sleep(0.3)
             second.send_signal(signal.SIGINT)
             _, errors = second.communicate(timeout=10)
@@ -239,7 +251,7 @@ def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
 
 def test_an_interrupted_add_leaves_the_run_as_it_was(own: Path, tmp_path: Path) -> None:
     slow = slow_source(tmp_path / "slow.safetensors")
-    with start_writer(own, slow) as process:
+    with writer(own, slow) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 128 + signal.SIGINT
     assert len(run_json("log", own)) == 3
