@@ -2,11 +2,16 @@
 
     import bitsnap
 
-    bitsnap.save("step-100.bsnap", {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100})
+    with bitsnap.Store("run/checkpoints", keep_last=5) as store:
+        store.save(100, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100})
+        state = store.load()                                        # the newest
+
+    bitsnap.save("step-100.bsnap", state)                          # single files
     bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # what has changed since
     state = bitsnap.load("step-110.bsnap")
 
-save() and load() take whole states; save_file(), load_file() and safe_open() are named and used as in safetensors.
+A Store keeps the checkpoints of a run. save() and load() take whole states; save_file(), load_file() and safe_open()
+are named and used as in safetensors.
 """
 
 from __future__ import annotations
@@ -15,6 +20,14 @@ import os
 
 from bitsnap import _bitsnap
 from bitsnap._bitsnap import SaveSummary
+from bitsnap._store_reports import (
+    Checkpoint,
+    DroppedCheckpoint,
+    PruneReport,
+    RepairReport,
+    RollbackReport,
+    StoreDamage,
+)
 from bitsnap.errors import (
     BitsnapError,
     BusyError,
@@ -31,6 +44,7 @@ from bitsnap.errors import (
 from bitsnap.files import TensorSlice, load_file, safe_open, save_file
 from bitsnap.snapshot import Inspection, Snapshot, TensorSummary, compress, decompress, inspect, snapshot_id, verify
 from bitsnap.state import load, save
+from bitsnap.store import Store
 
 __version__: str = _bitsnap.version()
 
@@ -42,15 +56,22 @@ __all__ = [
     "BitsnapError",
     "BusyError",
     "CancelledError",
+    "Checkpoint",
     "CorruptError",
+    "DroppedCheckpoint",
     "Inspection",
     "InternalError",
     "InvalidArgumentError",
     "IoError",
     "NotFoundError",
+    "PruneReport",
+    "RepairReport",
     "ResourceExhaustedError",
+    "RollbackReport",
     "SaveSummary",
     "Snapshot",
+    "Store",
+    "StoreDamage",
     "TensorSlice",
     "TensorSummary",
     "TruncatedError",

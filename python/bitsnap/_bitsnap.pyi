@@ -117,6 +117,125 @@ class SaveSummary:
     @property
     def chunks(self) -> int: ...
 
+class CheckpointInfo:
+    """A checkpoint of a store, as its commit record has it. Sizes are in bytes."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def time_unix_ms(self) -> int: ...
+    @property
+    def raw_bytes(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def base(self) -> int | None: ...
+    @property
+    def links(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def damage(self) -> tuple[str, str] | None:
+        """Kind of error, message."""
+
+class Store:
+    @staticmethod
+    def open(
+        path: bytes,
+        *,
+        access: Literal["read", "write", "shared"] | str,
+        create: bool,
+        policy: str | None,
+        base_rule: str | None,
+        max_depth: int | None,
+        base_memory_bytes: int,
+        wait_ms: int,
+    ) -> Store: ...
+    @staticmethod
+    def repair(
+        path: bytes, *, dry_run: bool, threads: int, progress: Callable[[int, int], object] | None
+    ) -> tuple[
+        int,
+        list[tuple[int, bytes, list[tuple[int, bytes, str, str, str]]]],
+        list[tuple[int, str]],
+        list[bytes],
+    ]:
+        """Whole checkpoints; dropped: step, place, damage; mended: step, what; strays."""
+
+    def close(self) -> None: ...
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def is_durable(self) -> bool: ...
+    def steps(self) -> list[int]: ...
+    def checkpoints(self) -> list[CheckpointInfo]: ...
+    def info(self, step: int) -> CheckpointInfo: ...
+    def snapshot(self, step: int | None, shard: int) -> Snapshot: ...
+    def save(
+        self,
+        step: int,
+        tensors: Sequence[tuple[Any, ...]],
+        tree: tuple[Any] | None,
+        metadata: Sequence[tuple[str, str]],
+        *,
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> CheckpointInfo: ...
+    def save_shard(
+        self,
+        step: int,
+        tensors: Sequence[tuple[Any, ...]],
+        tree: tuple[Any] | None,
+        metadata: Sequence[tuple[str, str]],
+        *,
+        shard: int,
+        shards: int,
+        attempt: str,
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> SaveSummary: ...
+    def commit(self, step: int, shards: int, attempt: str) -> CheckpointInfo | None: ...
+    def prune(
+        self,
+        *,
+        keep_last: int | None,
+        keep_every: int | None,
+        keep: Sequence[int],
+        reencode: str,
+        dry_run: bool,
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> tuple[
+        list[int],
+        list[tuple[int, int]],
+        list[tuple[int, int, int]],
+        list[tuple[int, int, int]],
+        int,
+        list[bytes],
+    ]:
+        """Kept; removed: step, size; needed: step, size, by; rewritten: step, before, after; bytes removed; strays."""
+
+    def rollback(self, step: int) -> tuple[list[int], int]:
+        """Removed, newest first; their size."""
+
+    def verify(
+        self,
+        *,
+        decode: bool,
+        steps: Sequence[int],
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+    ) -> list[tuple[int, bytes, str, str, str]]:
+        """The damage: step, file, where, kind of error, message."""
+
 def scatter(address: int, size_bytes: int, target: tuple[int, tuple[int, ...], tuple[int, ...], int]) -> None:
     """Copies packed bytes to strided memory: (address, shape, strides in bytes, bytes of an element)."""
 

@@ -34,6 +34,12 @@ class Snapshot:
     def __init__(self, path: PathLike, *, bases: Bases = ()) -> None:
         self._native = _bitsnap.Snapshot.open(native_path(path), native_bases(bases))
 
+    @classmethod
+    def _of(cls, native: _bitsnap.Snapshot) -> Snapshot:
+        snapshot = cls.__new__(cls)
+        snapshot._native = native
+        return snapshot
+
     @property
     def path(self) -> Path:
         """The path it was opened by."""
@@ -196,13 +202,18 @@ def verify(
     """
     native = native_snapshot(path, bases)
     damage = native.verify(decode, threads, progress)
-    if not damage:
-        return
-    lines = [f"{os.fsdecode(native.path)}: damaged in {len(damage)} place{'s' if len(damage) > 1 else ''}"]
-    lines += [f"  {where}: {message}" for where, _, message in damage[:_LISTED_DAMAGE]]
-    if len(damage) > _LISTED_DAMAGE:
-        lines.append(f"  and {len(damage) - _LISTED_DAMAGE} more")
-    raise class_of_kind(damage[0][1])("\n".join(lines))
+    if damage:
+        places = [f"{where}: {message}" for where, _, message in damage]
+        raise class_of_kind(damage[0][1])(describe_damage(os.fsdecode(native.path), places))
+
+
+def describe_damage(path: str, places: list[str]) -> str:
+    """One message for all the damage of a file or a store."""
+    lines = [f"{path}: damaged in {len(places)} place{'s' if len(places) > 1 else ''}"]
+    lines += [f"  {place}" for place in places[:_LISTED_DAMAGE]]
+    if len(places) > _LISTED_DAMAGE:
+        lines.append(f"  and {len(places) - _LISTED_DAMAGE} more")
+    return "\n".join(lines)
 
 
 def compress(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from bitsnap.snapshot import Snapshot, native_base, native_snapshot
 
 if TYPE_CHECKING:
     import torch
+
+# Which part of a state to load: dotted names, or a function of one.
+Keys: TypeAlias = str | Iterable[str] | Callable[[str], bool]
 
 # Longer lists of keys are cut in messages.
 _LISTED_KEYS = 20
@@ -83,7 +86,7 @@ def load(
     path: PathLike | Snapshot,
     *,
     into: Any = None,
-    keys: str | Iterable[str] | Callable[[str], bool] | None = None,
+    keys: Keys | None = None,
     strict: bool = True,
     map_location: Device | None = None,
     bases: Bases = (),
@@ -118,7 +121,28 @@ def load(
         InvalidArgumentError: `into` does not fit. The message names the keys.
         CorruptError, TruncatedError: the file is damaged.
     """
-    native = native_snapshot(path, bases)
+    return load_native(
+        native_snapshot(path, bases),
+        into=into,
+        keys=keys,
+        strict=strict,
+        map_location=map_location,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def load_native(
+    native: _bitsnap.Snapshot,
+    *,
+    into: Any,
+    keys: Keys | None,
+    strict: bool,
+    map_location: Device | None,
+    threads: int,
+    progress: Progress | None,
+) -> Any:
+    """What load() does with an open snapshot."""
     infos = native.tensors
     tree = native.tree() if native.has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
     if keys is not None:
@@ -183,7 +207,7 @@ def _keep_promises(tree: Any) -> Any:
     return tree
 
 
-def _select(tree: Any, keys: str | Iterable[str] | Callable[[str], bool]) -> Any:
+def _select(tree: Any, keys: Keys) -> Any:
     if callable(keys):
         selected = prune(tree, keys)
         if selected is ...:

@@ -16,7 +16,6 @@
 #include "bindings.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
-#include "python_value.hpp"
 #include "run_context.hpp"
 
 namespace nb = nanobind;
@@ -25,15 +24,10 @@ namespace bitsnap::python {
 
 namespace {
 
-SaveOptions save_options(const std::string& policy_name, const PySnapshot* base, std::uint32_t max_depth,
-                         bool overwrite, unsigned threads, RunContext& context) {
-  const std::optional<Policy> policy = policy_from_name(policy_name);
-  if (!policy) {
-    raise(Error(ErrorKind::invalid_argument,
-                "unknown policy '" + policy_name + "', expected 'lossless', 'lmc', 'bitsnap' or 'raw'"));
-  }
+SaveOptions save_options(const std::string& policy, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
+                         unsigned threads, RunContext& context) {
   SaveOptions options;
-  options.policy = *policy;
+  options.policy = to_policy(policy);
   if (base != nullptr) options.base = base->snapshot;
   options.max_depth = max_depth;
   options.overwrite = overwrite;
@@ -48,10 +42,7 @@ SaveSummary save(nb::bytes path, nb::sequence tensors, nb::object tree,
                  nb::object progress) {
   RunContext context(std::move(progress));
   const SaveOptions options = save_options(policy, base, max_depth, overwrite, threads, context);
-  State state;
-  state.tensors = sources_from_python(std::move(tensors), context);
-  if (!tree.is_none()) state.tree = value_from_python(tree[0]);
-  state.metadata = std::move(metadata);
+  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, state, options); });
 }
@@ -78,6 +69,15 @@ std::uint64_t decompress(const PySnapshot& snapshot, nb::bytes path, bool overwr
 }
 
 }  // namespace
+
+Policy to_policy(const std::string& name) {
+  const std::optional<Policy> policy = policy_from_name(name);
+  if (!policy) {
+    raise(Error(ErrorKind::invalid_argument,
+                "unknown policy '" + name + "', expected 'lossless', 'lmc', 'bitsnap' or 'raw'"));
+  }
+  return *policy;
+}
 
 void bind_writing(nb::module_& module) {
   nb::class_<SaveSummary>(module, "SaveSummary")

@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/writer.hpp>
 
 namespace bitsnap::python {
 
@@ -18,7 +19,11 @@ struct PySnapshot {
 // Paths cross as os.fsencode gives them: file names need not be text.
 [[nodiscard]] inline std::string to_path(const nanobind::bytes& path) { return {path.c_str(), path.size()}; }
 
+// Raises InvalidArgumentError for a name that no policy has.
+[[nodiscard]] Policy to_policy(const std::string& name);
+
 void bind_reading(nanobind::module_& module);
+void bind_store(nanobind::module_& module);
 void bind_writing(nanobind::module_& module);
 
 }  // namespace bitsnap::python

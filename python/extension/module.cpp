@@ -41,4 +41,5 @@ NB_MODULE(_bitsnap, module) {
   python::bind_values(module);
   python::bind_reading(module);
   python::bind_writing(module);
+  python::bind_store(module);
 }

@@ -27,13 +27,16 @@ const char* class_name(ErrorKind kind) noexcept {
 
 nb::object exception_class(ErrorKind kind) { return nb::module_::import_("bitsnap.errors").attr(class_name(kind)); }
 
+nb::object text_of_message(std::string_view message) {
+  nb::object text =
+      nb::steal(PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  if (!text.is_valid()) throw nb::python_error();
+  return text;
+}
+
 void raise(const Error& error) {
   const nb::object type = exception_class(error.kind());
-  // Messages quote names from files: what is not UTF-8 there must not hide the error.
-  const nb::object text = nb::steal(PyUnicode_DecodeUTF8(
-      error.message().data(), static_cast<Py_ssize_t>(error.message().size()), "backslashreplace"));
-  if (!text.is_valid()) throw nb::python_error();
-  PyErr_SetObject(type.ptr(), text.ptr());
+  PyErr_SetObject(type.ptr(), text_of_message(error.message()).ptr());
   throw nb::python_error();
 }
 

@@ -12,6 +12,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "python_value.hpp"
+
 namespace nb = nanobind;
 
 namespace bitsnap::python {
@@ -103,14 +105,6 @@ Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   return *role;
 }
 
-}  // namespace
-
-StridedMemory strided_memory(const StridedTuple& description) {
-  const auto& [address, shape, strides, item_bytes] = description;
-  if (shape.size() != strides.size() || item_bytes == 0) throw nb::value_error("shape and strides do not go together");
-  return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
-}
-
 std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& context) {
   std::vector<TensorSource> sources;
   sources.reserve(nb::len(tensors));
@@ -139,6 +133,23 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     sources.push_back(std::move(source));
   }
   return sources;
+}
+
+}  // namespace
+
+StridedMemory strided_memory(const StridedTuple& description) {
+  const auto& [address, shape, strides, item_bytes] = description;
+  if (shape.size() != strides.size() || item_bytes == 0) throw nb::value_error("shape and strides do not go together");
+  return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
+}
+
+State state_from_python(nb::sequence tensors, nb::object tree,
+                        std::vector<std::pair<std::string, std::string>> metadata, RunContext& context) {
+  State state;
+  state.tensors = sources_from_python(std::move(tensors), context);
+  if (!tree.is_none()) state.tree = value_from_python(tree[0]);
+  state.metadata = std::move(metadata);
+  return state;
 }
 
 }  // namespace bitsnap::python

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -19,8 +21,10 @@ namespace bitsnap::python {
 // of or None, data, owner). Data is memory that owner keeps, little-endian: an address if it is contiguous, otherwise
 // (address, shape, strides in bytes, bytes of an element). Or it is a callable that gives (owner, address) of
 // contiguous memory: it is called from a thread of the library when the first bytes of the tensor are needed, and what
-// it gave is let go after the last. The sources must not outlive `tensors` and `context`.
-[[nodiscard]] std::vector<TensorSource> sources_from_python(nanobind::sequence tensors, RunContext& context);
+// it gave is let go after the last. `tree` is None or a tuple of one value. The state must not outlive `tensors` and
+// `context`.
+[[nodiscard]] State state_from_python(nanobind::sequence tensors, nanobind::object tree,
+                                      std::vector<std::pair<std::string, std::string>> metadata, RunContext& context);
 
 // (address, shape, strides in bytes, bytes of an element).
 using StridedTuple = std::tuple<std::uintptr_t, std::vector<std::uint64_t>, std::vector<std::int64_t>, std::size_t>;

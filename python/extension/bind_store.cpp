@@ -1,0 +1,289 @@
+// The store of a run's checkpoints: one handle, and reports as plain tuples that bitsnap/store.py gives names.
+//
+// A handle may be closed while other threads are in calls: it lives until the last of them returns. Names of files
+// cross as bytes, for they need not be text.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <bitsnap/store.hpp>
+
+#include "bindings.hpp"
+#include "python_error.hpp"
+#include "python_source.hpp"
+#include "run_context.hpp"
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// While a lock is waited for, signals are looked at this often.
+constexpr std::uint64_t kWaitSliceMs = 100;
+
+struct PyStore {
+  std::shared_ptr<Store> store;  // nullptr: closed
+  std::string path;
+
+  [[nodiscard]] std::shared_ptr<Store> in_use() const {
+    if (store == nullptr) raise(Error(ErrorKind::invalid_argument, path + ": the store has been closed"));
+    return store;
+  }
+};
+
+StoreAccess to_access(std::string_view name) {
+  if (name == "read") return StoreAccess::read;
+  if (name == "write") return StoreAccess::write;
+  if (name == "shared") return StoreAccess::shared;
+  throw nb::value_error("the access is 'read', 'write' or 'shared'");
+}
+
+BaseRule to_base_rule(const std::string& name) {
+  const std::optional<BaseRule> rule = base_rule_from_name(name);
+  if (!rule) {
+    raise(Error(ErrorKind::invalid_argument, "unknown base '" + name + "', expected 'previous' or 'keyframe'"));
+  }
+  return *rule;
+}
+
+Reencode to_reencode(const std::string& name) {
+  if (name == "auto") return Reencode::when_it_pays;
+  if (name == "never") return Reencode::never;
+  if (name == "always") return Reencode::always;
+  raise(Error(ErrorKind::invalid_argument, "unknown reencode '" + name + "', expected 'auto', 'never' or 'always'"));
+}
+
+nb::bytes to_bytes(const std::string& name) { return nb::bytes(name.data(), name.size()); }
+
+nb::list to_bytes(const std::vector<std::string>& names) {
+  nb::list result;
+  for (const std::string& name : names) result.append(to_bytes(name));
+  return result;
+}
+
+// (kind, message).
+nb::tuple to_tuple(const Error& error) {
+  return nb::make_tuple(error_kind_name(error.kind()), text_of_message(error.message()));
+}
+
+// (step, file, where, kind, message) each.
+nb::list to_tuples(const std::vector<StoreDamage>& damages) {
+  nb::list result;
+  for (const StoreDamage& each : damages) {
+    result.append(nb::make_tuple(each.step, to_bytes(each.file), text_of_message(each.where),
+                                 error_kind_name(each.error.kind()), text_of_message(each.error.message())));
+  }
+  return result;
+}
+
+PyStore open(nb::bytes path, std::string_view access, bool create, const std::optional<std::string>& policy,
+             const std::optional<std::string>& base_rule, std::optional<std::uint32_t> max_depth,
+             std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
+  StoreOptions options;
+  options.access = to_access(access);
+  options.create = create;
+  if (policy) options.policy = to_policy(*policy);
+  if (base_rule) options.base_rule = to_base_rule(*base_rule);
+  options.max_depth = max_depth;
+  options.base_memory_bytes = base_memory_bytes;
+  const std::string directory = to_path(path);
+  RunContext context{nb::none()};
+  // Where the lock is taken for each call, that one waits; otherwise it is waited for here, open to signals.
+  if (options.access == StoreAccess::shared) {
+    options.lock_wait_ms = wait_ms;
+    return {context.call([&] { return Store::open(directory, options); }), directory};
+  }
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
+    const std::uint64_t left_ms = wait_ms - std::min(wait_ms, static_cast<std::uint64_t>(waited));
+    options.lock_wait_ms = std::min(left_ms, kWaitSliceMs);
+    Result<std::unique_ptr<Store>> opened = [&] {
+      const nb::gil_scoped_release release;
+      return Store::open(directory, options);
+    }();
+    if (opened || opened.error().kind() != ErrorKind::busy || left_ms <= kWaitSliceMs) {
+      return {value_or_raise(std::move(opened)), directory};
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+void close(PyStore& self) {
+  std::shared_ptr<Store> store = std::exchange(self.store, nullptr);
+  const nb::gil_scoped_release release;
+  store.reset();
+}
+
+CheckpointInfo save(const PyStore& self, std::uint64_t step, nb::sequence tensors, nb::object tree,
+                    std::vector<std::pair<std::string, std::string>> metadata, unsigned threads, nb::object progress) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context(std::move(progress));
+  const RunOptions options{usable_threads(threads), context.progress()};
+  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  return context.call([&] { return store->save(step, state, options); });
+}
+
+SaveSummary save_shard(const PyStore& self, std::uint64_t step, nb::sequence tensors, nb::object tree,
+                       std::vector<std::pair<std::string, std::string>> metadata, std::uint32_t shard,
+                       std::uint32_t shards, std::string attempt, unsigned threads, nb::object progress) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context(std::move(progress));
+  const RunOptions options{usable_threads(threads), context.progress()};
+  const ShardPlace place{shard, shards, std::move(attempt)};
+  const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
+  return context.call([&] { return store->save_shard(step, place, state, options); });
+}
+
+std::optional<CheckpointInfo> commit(const PyStore& self, std::uint64_t step, std::uint32_t shards,
+                                     const std::string& attempt) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context{nb::none()};
+  return context.call([&] { return store->commit(step, shards, attempt); });
+}
+
+PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context{nb::none()};
+  return {context.call([&] { return store->snapshot(step, shard); })};
+}
+
+nb::object prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
+                 std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
+                 nb::object progress) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context(std::move(progress));
+  PruneOptions options;
+  options.reencode = to_reencode(reencode);
+  options.dry_run = dry_run;
+  options.run = {usable_threads(threads), context.progress()};
+  const Retention retention{keep_last, keep_every, std::move(keep)};
+  const PruneReport report = context.call([&] { return store->prune(retention, options); });
+  nb::list removed;
+  for (const auto& each : report.removed) removed.append(nb::make_tuple(each.step, each.bytes));
+  nb::list needed;
+  for (const auto& each : report.needed) needed.append(nb::make_tuple(each.step, each.bytes, each.by));
+  nb::list rewritten;
+  for (const auto& each : report.rewritten) {
+    rewritten.append(nb::make_tuple(each.step, each.bytes_before, each.bytes_after));
+  }
+  return nb::make_tuple(report.kept, removed, needed, rewritten, report.removed_bytes, to_bytes(report.strays));
+}
+
+nb::object rollback(const PyStore& self, std::uint64_t step) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context{nb::none()};
+  const RollbackReport report = context.call([&] { return store->rollback(step); });
+  return nb::make_tuple(report.removed, report.removed_bytes);
+}
+
+nb::object verify(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
+                  nb::object progress) {
+  const std::shared_ptr<Store> store = self.in_use();
+  RunContext context(std::move(progress));
+  StoreVerifyOptions options;
+  options.decode = decode;
+  options.steps = std::move(steps);
+  options.run = {usable_threads(threads), context.progress()};
+  return to_tuples(context.call([&] { return store->verify(options); }).damages);
+}
+
+nb::object repair(nb::bytes path, bool dry_run, unsigned threads, nb::object progress) {
+  RunContext context(std::move(progress));
+  RepairOptions options;
+  options.dry_run = dry_run;
+  options.run = {usable_threads(threads), context.progress()};
+  const std::string directory = to_path(path);
+  const RepairReport report = context.call([&] { return Store::repair(directory, options); });
+  nb::list dropped;
+  for (const auto& each : report.dropped) {
+    dropped.append(nb::make_tuple(each.step, to_bytes(each.moved_to), to_tuples(each.damages)));
+  }
+  nb::list mended;
+  for (const auto& each : report.mended) mended.append(nb::make_tuple(each.step, text_of_message(each.what)));
+  return nb::make_tuple(report.checkpoints, dropped, mended, to_bytes(report.strays));
+}
+
+void bind_checkpoint_info(nb::module_& module) {
+  nb::class_<CheckpointInfo>(module, "CheckpointInfo")
+      .def_ro("step", &CheckpointInfo::step)
+      .def_ro("time_unix_ms", &CheckpointInfo::time_unix_ms)
+      .def_ro("raw_bytes", &CheckpointInfo::raw_bytes)
+      .def_ro("stored_bytes", &CheckpointInfo::stored_bytes)
+      .def_ro("shards", &CheckpointInfo::shards)
+      .def_ro("base", &CheckpointInfo::base)
+      .def_ro("links", &CheckpointInfo::links)
+      .def_ro("depth", &CheckpointInfo::depth)
+      .def_prop_ro("damage", [](const CheckpointInfo& self) -> nb::object {
+        return self.damage ? nb::object(to_tuple(*self.damage)) : nb::none();
+      });
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  bind_checkpoint_info(module);
+
+  nb::class_<PyStore>(module, "Store")
+      .def_static("open", &open, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
+                  nb::arg("policy").none(), nb::arg("base_rule").none(), nb::arg("max_depth").none(),
+                  nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+      .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
+                  nb::arg("progress").none())
+      .def("close", &close)
+      .def_prop_ro("is_closed", [](const PyStore& self) { return self.store == nullptr; })
+      .def_prop_ro("path", [](const PyStore& self) { return to_bytes(self.path); })
+      .def_prop_ro("run_id", [](const PyStore& self) { return self.in_use()->run_id(); })
+      .def_prop_ro("policy", [](const PyStore& self) { return policy_name(self.in_use()->policy()); })
+      .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
+      .def("steps",
+           [](const PyStore& self) {
+             const std::shared_ptr<Store> store = self.in_use();
+             RunContext context{nb::none()};
+             return context.call([&] { return store->steps(); });
+           })
+      .def("checkpoints",
+           [](const PyStore& self) {
+             const std::shared_ptr<Store> store = self.in_use();
+             RunContext context{nb::none()};
+             return context.call([&] { return store->list(); });
+           })
+      .def(
+          "info",
+          [](const PyStore& self, std::uint64_t step) {
+            const std::shared_ptr<Store> store = self.in_use();
+            RunContext context{nb::none()};
+            return context.call([&] { return store->info(step); });
+          },
+          nb::arg("step"))
+      .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
+      .def("save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
+           nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
+      .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
+           nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"), nb::arg("threads"),
+           nb::arg("progress").none())
+      .def("commit", &commit, nb::arg("step"), nb::arg("shards"), nb::arg("attempt"))
+      .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
+           nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"), nb::arg("progress").none())
+      .def("rollback", &rollback, nb::arg("step"))
+      .def("verify", &verify, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
+           nb::arg("progress").none());
+}
+
+}  // namespace bitsnap::python
