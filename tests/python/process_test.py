@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,47 +17,8 @@ import pytest
 import torch
 
 import bitsnap
+from python.processes import MIB, PEAK, Ticker, in_fork, run_script
 from python.same_bits import assert_same, random_bits
-
-MIB = 1 << 20
-
-
-def run_script(script: str, *arguments: object, timeout: float = 120) -> str:
-    """Runs Python in a process of its own; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-class Ticker:
-    """A Python thread that counts; it can only do so while others let go of the GIL."""
-
-    def __enter__(self) -> Ticker:
-        self.longest_pause = 0.0
-        self.ticks = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        last = time.perf_counter()
-        while not self._stop.is_set():
-            time.sleep(0.001)
-            now = time.perf_counter()
-            self.longest_pause = max(self.longest_pause, now - last)
-            self.ticks += 1
-            last = now
 
 
 def test_other_threads_go_on_while_the_library_works(tmp_path: Path) -> None:
@@ -83,38 +42,6 @@ def test_other_threads_go_on_while_the_library_works(tmp_path: Path) -> None:
         # With the GIL held there would be no tick, and a pause as long as the call.
         assert ticker.ticks > 5, name
         assert ticker.longest_pause < 0.9 * took or took < 0.05, name
-
-
-PEAK = """
-import sys, threading
-import numpy as np, torch, bitsnap
-
-def anonymous():
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon")) << 10
-
-class Peak:
-    def __enter__(self):
-        self.before = self.peak = anonymous()
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
-        return self
-    def watch(self):
-        while not self.stop.wait(0.002):
-            self.peak = max(self.peak, anonymous())
-    def __exit__(self, *error):
-        self.stop.set()
-        self.thread.join()
-        self.growth = max(self.peak, anonymous()) - self.before
-
-path = sys.argv[1]
-rng = np.random.default_rng(1)
-def tensor(mib):
-    return torch.from_numpy(rng.integers(0, 2**16, mib << 19, np.uint16)).view(torch.bfloat16)
-small = {"w": tensor(1)}
-bitsnap.save(path, small, threads=2); bitsnap.load(path, threads=2)   # threads and libraries are there
-"""
 
 
 def test_a_contiguous_tensor_is_not_copied_on_its_way_in_or_out(tmp_path: Path) -> None:
@@ -229,18 +156,6 @@ def test_many_threads_may_use_one_snapshot(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(32)))
-
-
-def in_fork(work: Callable[[], None]) -> int:
-    """The exit status of a forked child that did the work; a child that hangs is killed."""
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join(60)
-    if process.is_alive():
-        process.kill()
-        process.join()
-    assert process.exitcode is not None
-    return process.exitcode
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

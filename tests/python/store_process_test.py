@@ -1,0 +1,464 @@
+"""bitsnap.Store among threads and processes: who may write, what readers see meanwhile, forks, kills, several ranks."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from python.processes import MIB, PEAK, Ticker, finish_script, in_fork, run_script, start_script
+from python.run_states import Run, frozen, state_of
+from python.same_bits import assert_same, random_bits
+
+IMPORTS = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import numpy as np, torch, bitsnap
+from python.run_states import state_of
+from python.same_bits import assert_same
+path = Path(sys.argv[1])
+"""
+
+WRITER = (
+    IMPORTS
+    + """
+with bitsnap.Store(path, keep_last=3, max_depth=4) as store:
+    print("open", flush=True)
+    step = store.latest() or 0
+    for step in range(step + 1, step + 1 + int(sys.argv[2])):
+        print("saving", step, flush=True)
+        store.save(step, state_of(step))
+        print("saved", step, flush=True)
+"""
+)
+
+
+Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts scripts that do not outlive the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(script: str, *arguments: object) -> subprocess.Popen[str]:
+        started.append(start_script(script, *arguments))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        with process:
+            process.wait()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_store_is_written_by_one_process_at_a_time(tmp_path: Path, start: Start) -> None:
+    hold = IMPORTS + "store = bitsnap.Store(path)\nprint('open', flush=True)\ntime.sleep(float(sys.argv[2]))"
+    holder = start(hold, tmp_path / "run", 60)
+    assert line_of(holder) == "open"
+    begin = time.monotonic()
+    with pytest.raises(bitsnap.BusyError, match="run"):
+        bitsnap.Store(tmp_path / "run")
+    with pytest.raises(bitsnap.BusyError):
+        bitsnap.Store(tmp_path / "run", wait=0.3)
+    assert 0.3 <= time.monotonic() - begin < 20
+    with bitsnap.Store(tmp_path / "run", read_only=True) as reader:
+        assert reader.steps() == []
+    # Whoever is killed holds nothing any more.
+    threading.Timer(0.2, holder.kill).start()
+    with bitsnap.Store(tmp_path / "run", wait=60) as store:
+        store.save(1, {"a": 1})
+    with holder:
+        holder.wait(60)
+
+
+def test_those_that_wait_get_their_turn(tmp_path: Path, start: Start) -> None:
+    script = (
+        IMPORTS
+        + """
+for _ in range(5):
+    with bitsnap.Store(path, wait=60) as store:
+        step = (store.latest() or 0) + 1
+        store.save(step, state_of(step))
+"""
+    )
+    processes = [start(script, tmp_path / "run") for _ in range(3)]
+    for process in processes:
+        finish_script(process)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps() == list(range(1, 16))
+        assert_same(store.load(15), state_of(15))
+        store.verify()
+
+
+def test_ctrl_c_ends_a_wait_for_the_lock(tmp_path: Path, start: Start) -> None:
+    with bitsnap.Store(tmp_path / "run"):
+        script = (
+            IMPORTS
+            + """
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    bitsnap.Store(path, wait=float("inf"))
+except KeyboardInterrupt:
+    print(time.monotonic() - begin < 20)
+"""
+        )
+        assert run_script(script, tmp_path / "run") == "True\n"
+
+
+def test_readers_see_whole_checkpoints_while_another_process_saves_and_prunes(tmp_path: Path, start: Start) -> None:
+    reader = (
+        IMPORTS
+        + """
+store = bitsnap.Store(path, read_only=True)
+loads = newest = 0
+while newest < int(sys.argv[2]):
+    found = store.load()
+    assert found["step"] >= newest, (found["step"], newest)
+    newest = found["step"]
+    assert_same(found, state_of(newest))
+    steps = store.steps()
+    assert steps == sorted(steps) and steps[-1] >= newest
+    for step in steps[:2]:
+        try:
+            assert_same(store.load(step), state_of(step))
+            loads += 1
+        except bitsnap.NotFoundError:
+            assert step not in store.steps()
+print(loads)
+"""
+    )
+    run_script(WRITER, tmp_path / "run", 1)
+    readers = [start(reader, tmp_path / "run", 41) for _ in range(2)]
+    run_script(WRITER, tmp_path / "run", 40)
+    for process in readers:
+        assert int(finish_script(process)) > 0
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps()[-3:] == [39, 40, 41]
+        assert len(store) <= 3 + 4
+
+
+def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) -> None:
+    chance = random.Random(5)
+    acknowledged = 0
+    for _ in range(10):
+        process = start(WRITER, tmp_path / "run", 1000)
+        assert line_of(process) == "open"
+        started = acknowledged
+        for _ in range(3):
+            word, number = line_of(process).split()
+            started = int(number)
+            acknowledged = started if word == "saved" else acknowledged
+        time.sleep(chance.random() * 0.02)
+        process.send_signal(signal.SIGKILL)
+        with process:
+            rest = process.communicate(timeout=60)[0].split("\n")[:-1]
+        for line in rest:
+            word, number = line.split()
+            started = int(number)
+            acknowledged = started if word == "saved" else acknowledged
+        with bitsnap.Store(tmp_path / "run") as store:
+            newest = store.latest()
+            assert newest in (acknowledged, started)
+            assert newest is not None
+            for step in store.steps():
+                assert_same(store.load(step), state_of(step))
+            store.verify()
+            acknowledged = newest
+    assert acknowledged >= 10
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.prune(keep_last=1, reencode="always")
+        assert store.steps() == [acknowledged]
+    directories = [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert directories == [f"{acknowledged:010d}"]
+
+
+def test_ctrl_c_in_a_save_leaves_the_store_as_it_was(tmp_path: Path, start: Start) -> None:
+    script = (
+        IMPORTS
+        + """
+state = {"w": np.random.default_rng(1).standard_normal(24 << 20, np.float32)}
+with bitsnap.Store(path, keep_last=1, max_depth=0) as store:
+    store.save(1, state)
+    before = sorted(path.rglob("*"))
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        step = 1
+        while True:
+            step += 1
+            state["w"][:] = np.roll(state["w"], 1)
+            store.save(step, state)
+    except KeyboardInterrupt:
+        print("interrupted")
+    assert store.latest() in (step - 1, step)
+    store.verify()
+    store.save(step + 1, state)
+    assert_same(store.load()["w"], state["w"])
+    assert store.steps() == [step + 1]
+    assert len(sorted(path.rglob("*"))) == len(before)
+"""
+    )
+    assert run_script(script, tmp_path / "run") == "interrupted\n"
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_reads_and_is_refused_to_write(tmp_path: Path) -> None:
+    run = Run(rows=1000)
+    states = []
+    with bitsnap.Store(tmp_path / "run", keep_base=True) as store:
+        for step in (1, 2):
+            states.append(frozen(run.advance()))
+            store.save(step, states[-1])
+        snapshot = store.snapshot()
+        expected = run.advance()
+
+        def child() -> None:
+            assert store.steps() == [1, 2]
+            assert_same(store.load(), states[1])
+            assert_same(store.load(1), states[0])
+            assert_same(bitsnap.load(snapshot), states[1])
+            store.verify()
+            for write in (
+                lambda: store.save(3, expected),
+                lambda: store.prune(keep_last=1),
+                lambda: store.rollback(1),
+            ):
+                with pytest.raises((bitsnap.BusyError, bitsnap.InvalidArgumentError), match="run"):
+                    write()
+            with pytest.raises(bitsnap.BusyError):
+                bitsnap.Store(tmp_path / "run")
+            with bitsnap.Store(tmp_path / "run", read_only=True) as reader:
+                assert_same(reader.load(), states[1])
+            # The lock is the parent's, whatever the child does with its copy of the handle.
+            store.close()
+
+        for _ in range(2):
+            assert in_fork(child) == 0
+        busy = IMPORTS + "try:\n    bitsnap.Store(path)\nexcept bitsnap.BusyError:\n    print('busy')"
+        assert run_script(busy, tmp_path / "run") == "busy\n"
+        store.save(3, expected)
+        assert_same(store.load(), expected)
+
+
+class Rows(torch.utils.data.Dataset[Any]):
+    """Rows of a tensor in the newest checkpoint, opened by whoever reads them."""
+
+    def __init__(self, store: bitsnap.Store) -> None:
+        self._opened = bitsnap.safe_open(store.snapshot(), "pt")
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        row: torch.Tensor = self._opened.get_slice("w")[index]
+        return row
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_of_a_data_loader_read_a_checkpoint_that_the_parent_opened(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run") as store:
+        tensor = torch.randn(32, 100_000)
+        for step in range(3):
+            tensor[step] += 1
+            store.save(step, {"w": tensor})
+        loader = torch.utils.data.DataLoader(
+            Rows(store), batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=60
+        )
+        assert_same(torch.cat(list(loader)), tensor)
+        store.save(3, {"w": tensor})
+
+
+def test_threads_share_a_handle(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run", keep_last=4, keep_base=True) as store:
+        store.save(1, state_of(1))
+        done = threading.Event()
+
+        def read(_: int) -> int:
+            count = 0
+            while not done.is_set() or count == 0:
+                found = store.load()
+                assert_same(found, state_of(found["step"]))
+                count += 1
+            return count
+
+        def write() -> None:
+            try:
+                for step in range(2, 30):
+                    store.save(step, state_of(step))
+            finally:
+                done.set()
+
+        with ThreadPoolExecutor(5) as pool:
+            reading = [pool.submit(read, i) for i in range(3)]
+            pool.submit(write).result()
+            assert all(each.result() > 0 for each in reading)
+        assert store.latest() == 29
+        store.verify()
+
+
+def test_a_store_that_is_closed_during_a_call_lets_it_end(tmp_path: Path) -> None:
+    store = bitsnap.Store(tmp_path / "run")
+    started = threading.Event()
+
+    def slow(done: int, total: int) -> None:
+        started.set()
+        time.sleep(0.05)
+
+    state = {"w": torch.randn(2 << 20)}
+    with ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(store.save, 1, state, progress=slow)
+        assert started.wait(60)
+        store.close()
+        assert saving.result().step == 1
+    with bitsnap.Store(tmp_path / "run", wait=10) as again:
+        assert_same(again.load(), state)
+
+
+def test_other_threads_go_on_while_a_store_works(tmp_path: Path) -> None:
+    state = {"w": random_bits(np.random.default_rng(1), torch.float32, (16 * MIB,))}
+    with bitsnap.Store(tmp_path / "run", threads=1) as store:
+        calls: dict[str, Callable[[], Any]] = {
+            "save": lambda: store.save((store.latest() or 0) + 1, state),
+            "save again": lambda: store.save((store.latest() or 0) + 1, state),
+            "load": lambda: store.load(),
+            "verify": lambda: store.verify(),
+            "prune": lambda: store.prune(keep_last=1, reencode="always"),
+        }
+        for name, call in calls.items():
+            with Ticker() as ticker:
+                start = time.perf_counter()
+                call()
+                took = time.perf_counter() - start
+            # With the GIL held there would be no tick, and a pause as long as the call.
+            assert ticker.longest_pause < 0.9 * took or took < 0.05, name
+
+
+def test_the_newest_state_takes_memory_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    script = (
+        PEAK
+        + """
+state = {"w": tensor(100)}
+for keep_base in (0, 50 << 20, True):
+    with bitsnap.Store(f"{path}-{keep_base}", keep_base=keep_base, threads=2) as store, Peak() as peak:
+        store.save(1, state)
+        state["w"][:1000] += 1
+        store.save(2, state)
+    print(peak.growth >> 20)
+    loaded = bitsnap.Store(f"{path}-{keep_base}", read_only=True).load()
+    assert torch.equal(loaded["w"].view(torch.int16), state["w"].view(torch.int16))
+    del loaded
+"""
+    )
+    none, too_little, kept = map(int, run_script(script, tmp_path / "run").split())
+    assert none < 60
+    assert too_little < 60
+    assert 100 <= kept < 270
+
+
+RANK = (
+    IMPORTS
+    + """
+rank, ranks, steps = map(int, sys.argv[2:5])
+with bitsnap.Store(path, shared=True, wait=60, max_depth=3) as store:
+    for step in range(1, steps + 1):
+        moving = 7 if rank == step % ranks else None
+        store.save_shard(step, state_of(step, rank, moving), shard=rank, shards=ranks, attempt=f"try-{step}")
+        checkpoint = store.commit(step, ranks, f"try-{step}")
+        deadline = time.monotonic() + 60
+        while step not in store:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        if checkpoint is not None:
+            assert (checkpoint.step, checkpoint.shards) == (step, ranks)
+            print(step)
+"""
+)
+
+
+def test_several_processes_save_a_checkpoint_together(tmp_path: Path, start: Start) -> None:
+    bitsnap.Store(tmp_path / "run", shared=True).close()
+    ranks, steps = 3, 6
+    processes = [start(RANK, tmp_path / "run", rank, ranks, steps) for rank in range(ranks)]
+    committed = [line for process in processes for line in finish_script(process).split()]
+    assert {int(step) for step in committed} == set(range(1, steps + 1))
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps() == list(range(1, steps + 1))
+        store.verify()
+        for checkpoint in store.checkpoints():
+            step = checkpoint.step
+            assert checkpoint.shards == ranks
+            assert checkpoint.raw_bytes == 4 * 50_000 * 4
+            for rank in range(ranks):
+                moving = 7 if rank == step % ranks else None
+                assert_same(store.load(step, shard=rank), state_of(step, rank, moving))
+            with pytest.raises(bitsnap.NotFoundError, match="3"):
+                store.load(step, shard=ranks)
+            if checkpoint.base is not None:
+                # The tensor lay in another shard at the step before, and was found there.
+                tensors = {each.name: each for each in bitsnap.inspect(store.snapshot(step, step % ranks)).tensors}
+                assert tensors["expert7"].chunks_with_base > 0
+                stored = tensors["expert7"].stored_bytes
+                assert stored is not None
+                assert stored < 0.2 * tensors["expert7"].raw_bytes
+    with bitsnap.Store(tmp_path / "run") as store:
+        with pytest.raises(bitsnap.BusyError):
+            bitsnap.Store(tmp_path / "run", shared=True).save_shard(9, {}, shard=0, shards=1, attempt="a")
+        store.prune(keep_last=1, reencode="always")
+        assert_same(store.load(shard=1), state_of(steps, 1, 7 if steps % ranks == 1 else None))
+
+
+def test_shards_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run", shared=True, keep_last=1, max_depth=0) as store:
+        store.save_shard(1, {"a": 1}, shard=0, shards=2, attempt="first")
+        assert store.commit(1, 2, "first") is None
+        store.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="second")
+        assert store.commit(1, 2, "first") is None
+        assert store.commit(1, 2, "second") is None
+        assert store.steps() == []
+        store.save_shard(1, {"a": "wrong"}, shard=0, shards=2, attempt="second")
+        store.save_shard(1, {"a": 3}, shard=0, shards=2, attempt="second", metadata={"who": "rank 0"})
+        checkpoint = store.commit(1, 2, "second")
+        assert checkpoint is not None
+        assert checkpoint.shards == 2
+        assert store.commit(1, 2, "second") == checkpoint
+        assert store.load(1) == store.load(shard=0) == {"a": 3}
+        assert store.load(1, shard=1) == {"b": 2}
+        assert store.snapshot(1).metadata == {"who": "rank 0"}
+        for shard in (0, 1):
+            store.save_shard(2, {"shard": shard}, shard=shard, shards=2, attempt="third")
+        assert store.commit(2, 2, "third") is not None
+        assert store.steps() == [2]
+
+
+def test_other_handles_in_a_shared_store_save_meanwhile(tmp_path: Path) -> None:
+    first = bitsnap.Store(tmp_path / "run", shared=True)
+    second = bitsnap.Store(tmp_path / "run", shared=True)
+    seen: list[bitsnap.SaveSummary] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not seen:
+            seen.append(second.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="a"))
+
+    first.save_shard(1, {"w": torch.randn(3 << 20)}, shard=0, shards=2, attempt="a", progress=meanwhile)
+    assert seen
+    assert second.commit(1, 2, "a") is not None
+    assert first.load(shard=1) == {"b": 2}
+    assert os.listdir(tmp_path) == ["run"]  # noqa: PTH208

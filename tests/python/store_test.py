@@ -1,0 +1,583 @@
+"""bitsnap.Store in one process: what goes in comes out, what stays and what goes, and every way to be told no."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from python.run_states import Run, frozen
+from python.same_bits import assert_same
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    """All snapshot files and commit records, by path."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted((store / "checkpoints").rglob("*"))
+        if path.is_file()
+    }
+
+
+def snapshot_files(store: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_of(store).items() if name.endswith(".bsnap")}
+
+
+def filled(path: Path, count: int = 4, **options: Any) -> list[Any]:
+    """Makes a store of steps 10, 20 and so on; the states."""
+    run = Run()
+    states = []
+    with bitsnap.Store(path, **options) as store:
+        for _ in range(count):
+            states.append(frozen(run.advance(10)))
+            store.save(run.step, states[-1])
+    return states
+
+
+@pytest.mark.parametrize("policy", ["lossless", "lmc", "bitsnap", "raw"])
+@pytest.mark.parametrize("base", ["previous", "keyframe"])
+def test_every_state_of_a_chain_comes_back_in_every_bit(tmp_path: Path, policy: Any, base: Any) -> None:
+    states = filled(tmp_path / "run", 12, policy=policy, base=base, max_depth=4)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert store.steps() == list(range(10, 130, 10))
+        for step, state in zip(store.steps(), states, strict=True):
+            assert_same(store.load(step), state)
+        assert_same(store.load(), states[-1])
+        store.verify()
+        assert store.damages() == []
+        found = store.checkpoints()
+    assert max(each.links for each in found) <= (4 if base == "previous" else 1)
+    assert found[0].base is None
+    if policy == "lossless":
+        assert sum(each.stored_bytes for each in found) < 0.9 * sum(each.raw_bytes for each in found)
+
+
+def test_tied_tensors_come_back_tied(tmp_path: Path) -> None:
+    filled(tmp_path / "run", 2)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        state = store.load()
+    assert state["model"]["wte"] is state["model"]["head"]
+
+
+def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    run = Run()
+    with bitsnap.Store(tmp_path / "run") as store:
+        first = store.save(5, run.advance())
+        second = store.save(7, run.advance(), metadata={"note": "after the merge"})
+        assert store.checkpoints() == [first, second]
+        assert store.checkpoint(7) == second
+        assert store.snapshot(7).metadata == {"note": "after the merge"}
+        assert store.snapshot(5).metadata == {}
+    assert (first.step, first.base, first.links, first.depth, first.shards, first.damage) == (5, None, 0, 0, 1, None)
+    assert (second.step, second.base, second.links, second.shards) == (7, 5, 1, 1)
+    assert second.depth >= 1
+    assert first.raw_bytes == second.raw_bytes == bitsnap.save(tmp_path / "a.bsnap", run.state()).raw_bytes
+    assert second.stored_bytes == sum(
+        path.stat().st_size for path in (tmp_path / "run" / "checkpoints" / "0000000007").iterdir()
+    )
+    assert second.ratio == second.raw_bytes / second.stored_bytes
+    assert first.time.tzinfo is UTC
+    assert before - timedelta(seconds=1) <= first.time <= second.time <= datetime.now(UTC) + timedelta(seconds=1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.step = 6  # type: ignore[misc]
+
+
+def test_a_store_counts_and_knows_its_steps(tmp_path: Path) -> None:
+    run = Run()
+    with bitsnap.Store(tmp_path / "run") as store:
+        assert (store.steps(), store.checkpoints(), store.latest(), len(store)) == ([], [], None, 0)
+        for step in (0, 3, np.int64(8), torch.tensor(9)):
+            store.save(step, run.advance())
+        assert (store.steps(), store.latest(), len(store)) == ([0, 3, 8, 9], 9, 4)
+        assert 3 in store
+        assert 4 not in store
+        assert "3" not in store
+        assert_same(store.load(np.int64(9)), run.state())
+
+
+def test_a_store_remembers_how_it_was_made(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run", policy="raw", base="keyframe", max_depth=0) as store:
+        run_id = store.run_id
+        assert len(run_id) == 32
+    run = Run()
+    with bitsnap.Store(tmp_path / "run") as store:
+        assert (store.policy, store.run_id, store.is_durable) == ("raw", run_id, True)
+        assert store.path == tmp_path / "run"
+        store.save(1, run.advance())
+        assert store.save(2, run.advance()).base is None
+    with bitsnap.Store(tmp_path / "run", policy="lossless", max_depth=8, base="previous") as store:
+        assert store.policy == "lossless"
+        assert store.save(3, run.advance()).base == 2
+    with bitsnap.Store(tmp_path / "other") as store:
+        assert store.run_id != run_id
+        assert store.policy == "lossless"
+
+
+def test_a_state_is_filled_in_place(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 3)
+    target = frozen(states[0])
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        loaded = store.load(30, target)
+        assert_same(loaded, states[2])
+        assert loaded["master"]["wte"] is target["master"]["wte"]
+        only = store.load(20, into={"master": target["master"]}, keys="master")
+        assert_same(only, {"master": states[1]["master"]})
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['master'\]\['more'\]"):
+            store.load(30, into={**target, "master": {**target["master"], "more": torch.ones(1)}})
+        more = {"more": torch.ones(1)}
+        assert_same(store.load(30, more, "master", strict=False), {"master": states[2]["master"]})
+
+
+def test_a_part_of_a_state_is_loaded_by_its_keys(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert_same(store.load(keys="model.frozen"), {"model": {"frozen": states[1]["model"]["frozen"]}})
+        assert_same(
+            store.load(10, keys=lambda name: name.endswith("exp_avg")),
+            {"optimizer": {"state": {0: {"exp_avg": states[0]["optimizer"]["state"][0]["exp_avg"]}}}},
+        )
+        with pytest.raises(bitsnap.NotFoundError, match="nowhere"):
+            store.load(keys=["model", "nowhere"])
+        with pytest.raises(bitsnap.InvalidArgumentError, match="marsupial"):
+            store.load(map_location="marsupial")
+        assert store.load(map_location="meta", keys="master")["master"]["wte"].is_meta
+
+
+def test_a_snapshot_of_a_store_works_with_all_that_takes_one(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 3)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        newest, first = store.snapshot(), store.snapshot(10)
+    with bitsnap.safe_open(newest, "pt") as opened:
+        assert_same(opened.get_slice("master.wte")[5:9, ::3], states[2]["master"]["wte"][5:9, ::3])
+    assert_same(bitsnap.load(newest), states[2])
+    assert bitsnap.inspect(newest).id == newest.id != first.id
+    assert newest.path.is_relative_to(tmp_path / "run" / "checkpoints" / "0000000030")
+    bitsnap.verify(newest)
+    bitsnap.decompress(newest, tmp_path / "a.safetensors")
+    bitsnap.save(tmp_path / "a.bsnap", states[2], base=first)
+    assert_same(bitsnap.load(tmp_path / "a.bsnap", bases=tmp_path / "run" / "checkpoints" / "0000000010"), states[2])
+
+
+def test_saving_removes_what_is_not_to_be_kept(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 12, keep_last=2, keep_every=50, max_depth=2)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        steps = store.steps()
+        assert {50, 100, 110, 120} <= set(steps)
+        for checkpoint in store.checkpoints():
+            # What is kept beyond that is what these are coded against.
+            assert checkpoint.base is None or checkpoint.base in steps
+        assert len(steps) <= 4 + 2 * 3
+        for step in steps:
+            assert_same(store.load(step), states[step // 10 - 1])
+        store.verify()
+    for directory in (tmp_path / "run" / "checkpoints").iterdir():
+        assert int(directory.name) in steps
+
+
+def test_keyframes_alone_are_kept_exactly_as_asked(tmp_path: Path) -> None:
+    filled(tmp_path / "run", 10, max_depth=0, keep_last=3, keep_every=40)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        kept = store.checkpoints()
+    needed = {each.base for each in kept}
+    assert {40, 80, 90, 100} == {each.step for each in kept} - needed
+
+
+def test_pruning_says_what_it_does_and_a_dry_run_does_nothing(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 6, max_depth=2)
+    before = files_of(tmp_path / "run")
+    with bitsnap.Store(tmp_path / "run") as store:
+        sizes = {each.step: each.stored_bytes for each in store.checkpoints()}
+        dry = store.prune(keep_last=1, keep=[20], reencode="never", dry_run=True)
+        assert files_of(tmp_path / "run") == before
+        report = store.prune(keep_last=1, keep=[np.int64(20)], reencode="never")
+        assert dry == report
+        assert report.kept == [20, 60]
+        assert report.rewritten == {}
+        assert report.removed == {step: sizes[step] for step in report.removed}
+        assert report.removed_bytes == sum(report.removed.values())
+        assert report.needed[10] == 20
+        assert sorted([*report.kept, *report.removed, *report.needed]) == list(sizes)
+        assert store.steps() == sorted([*report.kept, *report.needed])
+        for step in store.steps():
+            assert_same(store.load(step), states[step // 10 - 1])
+
+        again = store.prune(keep=[20], reencode="always")
+        assert store.steps() == again.kept == [20, 60]
+        assert sorted(again.removed) == sorted(report.needed)
+        assert set(again.rewritten) <= {20, 60}
+        assert all(after > 0 for _, after in again.rewritten.values())
+        for step in store.steps():
+            assert_same(store.load(step), states[step // 10 - 1])
+        store.verify()
+
+
+def test_a_snapshot_that_is_open_outlives_its_checkpoint(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 4)
+    with bitsnap.Store(tmp_path / "run") as store:
+        snapshot = store.snapshot(20)
+        store.prune(keep_last=1, reencode="always")
+        assert store.steps() == [40]
+    assert_same(bitsnap.load(snapshot), states[1])
+
+
+def test_training_goes_on_from_an_earlier_step_after_a_rollback(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 5)
+    run = Run(seed=9)
+    with bitsnap.Store(tmp_path / "run") as store:
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"30.*50"):
+            store.save(30, run.advance())
+        with pytest.raises(bitsnap.InvalidArgumentError, match="50"):
+            store.save(50, run.state())
+        with pytest.raises(bitsnap.NotFoundError, match="25"):
+            store.rollback(25)
+        assert len(store) == 5
+        sizes = {each.step: each.stored_bytes for each in store.checkpoints()}
+        report = store.rollback(20)
+        assert report == bitsnap.RollbackReport([50, 40, 30], sizes[30] + sizes[40] + sizes[50])
+        assert store.rollback(20) == bitsnap.RollbackReport([], 0)
+        saved = store.save(30, run.state())
+        assert saved.base == 20
+        assert store.steps() == [10, 20, 30]
+        assert_same(store.load(), run.state())
+        assert_same(store.load(20), states[1])
+
+
+@pytest.mark.parametrize("keep_base", [True, 1 << 30, 1000])
+def test_the_files_are_the_same_with_the_base_in_memory(tmp_path: Path, keep_base: int | bool) -> None:
+    filled(tmp_path / "a", 6, max_depth=3)
+    filled(tmp_path / "b", 6, max_depth=3, keep_base=keep_base)
+    expected = snapshot_files(tmp_path / "a")
+    assert snapshot_files(tmp_path / "b") == expected
+    assert len(expected) == 6
+
+
+def test_the_files_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None:
+    for threads in (1, 2, 5):
+        filled(tmp_path / str(threads), 3, threads=threads)
+    assert snapshot_files(tmp_path / "1") == snapshot_files(tmp_path / "2") == snapshot_files(tmp_path / "5")
+
+
+def test_a_state_that_cannot_be_stored_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    before = files_of(tmp_path / "run")
+    with bitsnap.Store(tmp_path / "run") as store:
+        for bad, message in ((len, r"state\['bad'\]"), (torch.empty(1, device="meta"), r"state\['bad'\]")):
+            with pytest.raises(bitsnap.InvalidArgumentError, match=message):
+                store.save(30, {**states[0], "bad": bad})
+        with pytest.raises(bitsnap.InvalidArgumentError, match="nobody"):
+            store.save(30, states[0], roles={"nobody": "weight"})
+        with pytest.raises(bitsnap.InvalidArgumentError, match="metadata"):
+            store.save(30, states[0], metadata={"step": 30})  # type: ignore[dict-item]
+        assert files_of(tmp_path / "run") == before
+        store.save(30, states[0], roles={"model.wte": "other"})
+        assert {each.name: each.role for each in bitsnap.inspect(store.snapshot()).tensors}["model.wte"] == "other"
+
+
+def test_a_save_that_is_stopped_leaves_the_store_as_it_was_and_the_next_one_works(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    before = files_of(tmp_path / "run")
+    large = {**states[1], "large": torch.randn(3 << 20)}
+
+    def fail(done: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with bitsnap.Store(tmp_path / "run", keep_base=True, keep_last=1) as store:
+        for stop, error in (
+            (lambda done, total: False, bitsnap.CancelledError),
+            (fail, ZeroDivisionError),
+            (interrupt, KeyboardInterrupt),
+        ):
+            with pytest.raises(error):
+                store.save(30, large, progress=stop)
+            assert store.steps() == [10, 20]
+            assert files_of(tmp_path / "run") == before
+        seen: list[tuple[int, int]] = []
+        store.save(30, large, progress=lambda done, total: seen.append((done, total)))
+        assert seen[-1][0] == seen[-1][1] == store.checkpoint(30).raw_bytes
+        assert_same(store.load(), large)
+        with pytest.raises(ZeroDivisionError):
+            store.load(progress=fail)
+        with pytest.raises(ZeroDivisionError):
+            store.verify(progress=fail)
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    with bitsnap.Store(tmp_path / "run") as store:
+        snapshot = store.snapshot()
+        assert repr(store) == f"Store({str(tmp_path / 'run')!r}, write)"
+    assert repr(store) == f"Store({str(tmp_path / 'run')!r}, closed)"
+    store.close()
+    calls: list[Callable[[], Any]] = [
+        store.steps,
+        store.checkpoints,
+        store.latest,
+        store.load,
+        store.snapshot,
+        store.verify,
+        lambda: len(store),
+        lambda: store.save(30, states[0]),
+        lambda: store.prune(keep_last=1),
+        lambda: store.rollback(10),
+        lambda: store.commit(30, 1, "a"),
+        lambda: store.run_id,
+    ]
+    for call in calls:
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"run.*closed"):
+            call()
+    assert_same(bitsnap.load(snapshot), states[1])
+
+
+def test_leaving_the_block_by_an_exception_closes_the_store(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), bitsnap.Store(tmp_path / "run"):
+        raise ZeroDivisionError
+    bitsnap.Store(tmp_path / "run").close()
+
+
+def test_a_store_that_nobody_holds_any_more_lets_others_write(tmp_path: Path) -> None:
+    store = bitsnap.Store(tmp_path / "run")
+    del store
+    bitsnap.Store(tmp_path / "run").close()
+
+
+def test_one_handle_writes_at_a_time_and_any_number_read(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    with bitsnap.Store(tmp_path / "run") as store, bitsnap.Store(tmp_path / "run", read_only=True) as reader:
+        with pytest.raises(bitsnap.BusyError, match="run"):
+            bitsnap.Store(tmp_path / "run")
+        with pytest.raises(bitsnap.BusyError):
+            bitsnap.Store(tmp_path / "run", wait=0.15)
+        with pytest.raises(bitsnap.BusyError):
+            bitsnap.Store.repair(tmp_path / "run")
+        store.save(30, states[0])
+        assert reader.steps() == [10, 20, 30]
+        assert_same(reader.load(), states[0])
+    with bitsnap.Store(tmp_path / "run") as store:
+        assert len(store) == 3
+
+
+def test_a_read_only_store_refuses_to_be_changed(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 2)
+    before = files_of(tmp_path / "run")
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert repr(store).endswith("read_only)")
+        for call in (
+            lambda: store.save(30, states[0]),
+            lambda: store.prune(keep_last=1),
+            lambda: store.rollback(10),
+            lambda: store.save_shard(30, states[0], shard=0, shards=1, attempt="a"),
+            lambda: store.commit(30, 1, "a"),
+        ):
+            with pytest.raises(bitsnap.InvalidArgumentError, match="run"):
+                call()
+    assert files_of(tmp_path / "run") == before
+
+
+def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+    for options in ({"read_only": True}, {"create": False}):
+        with pytest.raises(FileNotFoundError, match="run") as caught:
+            bitsnap.Store(tmp_path / "run", **options)  # type: ignore[arg-type]
+        assert type(caught.value) is bitsnap.NotFoundError
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(bitsnap.NotFoundError):
+        bitsnap.Store.repair(tmp_path / "run")
+    with pytest.raises(bitsnap.BitsnapError, match="no/such"):
+        bitsnap.Store(tmp_path / "no" / "such")
+    with bitsnap.Store(tmp_path / "run") as store:
+        empty: list[Callable[[], Any]] = [store.load, store.snapshot]
+        for newest in empty:
+            with pytest.raises(bitsnap.NotFoundError, match="run"):
+                newest()
+        store.save(10, {})
+        other: list[Callable[[int], Any]] = [store.load, store.snapshot, store.checkpoint]
+        for at in other:
+            with pytest.raises(bitsnap.NotFoundError, match="20"):
+                at(20)
+        with pytest.raises(bitsnap.NotFoundError, match="shard"):
+            store.load(10, shard=3)
+        assert store.load() == {}
+
+
+def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for read_only in (False, True):
+        with pytest.raises(bitsnap.BitsnapError, match=tmp_path.name):
+            bitsnap.Store(tmp_path, read_only=read_only)
+    with pytest.raises(bitsnap.BitsnapError):
+        bitsnap.Store(tmp_path / "thesis.txt")
+    assert os.listdir(tmp_path) == ["thesis.txt"]  # noqa: PTH208
+    (tmp_path / "empty").mkdir()
+    bitsnap.Store(tmp_path / "empty").close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "zip"}, "zip"),
+        ({"base": "next"}, "next"),
+        ({"max_depth": 33}, "32"),
+        ({"max_depth": -1}, "max_depth"),
+        ({"keep_last": 0}, "keep_last"),
+        ({"keep_every": 0}, "keep_every"),
+        ({"keep_every": 2.5}, "keep_every"),
+        ({"keep_base": -1}, "keep_base"),
+        ({"wait": -1}, "wait"),
+        ({"wait": math.nan}, "wait"),
+        ({"read_only": True, "shared": True}, "not both"),
+        ({"read_only": True, "keep_last": 3}, "keep_last"),
+    ],
+)
+def test_a_wrong_argument_of_a_store_is_named_and_makes_nothing(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(bitsnap.InvalidArgumentError, match=message):
+        bitsnap.Store(tmp_path / "run", **options)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(bitsnap.InvalidArgumentError, match="empty"):
+        bitsnap.Store("")
+
+
+def test_a_wrong_argument_of_a_call_is_named(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.save(1, {})
+        calls: dict[str, Callable[[], Any]] = {
+            "step is an integer, not '5'": lambda: store.save("5", {}),  # type: ignore[arg-type]
+            "step is an integer, not 5.0": lambda: store.load(5.0),  # type: ignore[arg-type]
+            "step is an integer from 0 to .*, not -1": lambda: store.save(-1, {}),
+            "not 18446744073709551616": lambda: store.save(1 << 64, {}),
+            "say what to keep": lambda: store.prune(),
+            "keep_last": lambda: store.prune(keep_last=0),
+            "sometimes": lambda: store.prune(keep_last=1, reencode="sometimes"),  # type: ignore[arg-type]
+            "attempt": lambda: store.save_shard(2, {}, shard=0, shards=1, attempt="No Name"),
+            "shard": lambda: store.save_shard(2, {}, shard=2, shards=2, attempt="a"),
+        }
+        for message, call in calls.items():
+            with pytest.raises(bitsnap.InvalidArgumentError, match=message):
+                call()
+        assert store.steps() == [1]
+        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="store"):
+                copying(store)
+
+
+def test_a_store_keeps_working_when_the_process_changes_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run()
+    monkeypatch.chdir(tmp_path)
+    with bitsnap.Store("run") as store:
+        state = frozen(run.advance())
+        store.save(1, state)
+        snapshot = store.snapshot()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert store.path == tmp_path / "run"
+        store.save(2, run.advance())
+        assert_same(store.load(), run.state())
+        assert_same(store.load(1), state)
+        assert_same(bitsnap.load(snapshot), state)
+        store.verify()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_name_that_is_no_text_is_a_directory_like_any_other(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff"))
+    states = filled(path, 2)
+    with bitsnap.Store(path, read_only=True) as store:
+        assert store.path == path
+        assert_same(store.load(), states[1])
+        with pytest.raises(bitsnap.NotFoundError, match="run-"):
+            store.load(5)
+
+
+def damage(path: Path, place: int | None = None) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3 if place is None else place] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_damage_is_found_and_named_and_nothing_wrong_is_given_out(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 4, max_depth=1)
+    file = next((tmp_path / "run" / "checkpoints" / "0000000030").glob("*.bsnap"))
+    damage(file)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        found = store.damages()
+        assert {each.step for each in found} >= {30}
+        first = next(each for each in found if each.step == 30)
+        assert first.file == str(file.relative_to(tmp_path / "run"))
+        assert "chunk" in first.where
+        assert isinstance(first.error, bitsnap.CorruptError)
+        assert first.file in str(first)
+        with pytest.raises(bitsnap.CorruptError, match=r"damaged in \d+ place") as caught:
+            store.verify()
+        for each in found[:20]:
+            assert str(each) in str(caught.value)
+        store.verify(steps=[10, 20])
+        with pytest.raises(bitsnap.CorruptError):
+            store.verify(steps=[30], decode=False)
+        with pytest.raises(bitsnap.CorruptError, match=file.name):
+            store.load(30)
+        assert_same(store.load(20), states[1])
+
+
+def test_a_store_with_damage_is_repaired(tmp_path: Path) -> None:
+    states = filled(tmp_path / "run", 4, max_depth=0)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    damage(checkpoints / "0000000010" / "commit.json")
+    damage(next((checkpoints / "0000000040").glob("*.bsnap")))
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        broken = store.checkpoints()[0]
+        assert broken.step == 10
+        assert isinstance(broken.damage, bitsnap.BitsnapError)
+        assert {each.step for each in store.damages()} >= {10, 40}
+    before = files_of(tmp_path / "run")
+    dry = bitsnap.Store.repair(tmp_path / "run", dry_run=True)
+    assert files_of(tmp_path / "run") == before
+    report = bitsnap.Store.repair(tmp_path / "run")
+    assert [each.step for each in dry.dropped] == [each.step for each in report.dropped] == [40]
+    assert report.checkpoints == 3
+    assert [step for step, _ in report.mended] == [10]
+    dropped = report.dropped[0]
+    assert (tmp_path / "run" / dropped.moved_to).exists()
+    assert dropped.damages
+    assert all(isinstance(each.error, bitsnap.CorruptError) for each in dropped.damages)
+    with bitsnap.Store(tmp_path / "run") as store:
+        store.verify()
+        assert store.steps() == [10, 20, 30]
+        for step in store.steps():
+            assert_same(store.load(step), states[step // 10 - 1])
+        store.save(40, states[3])
+        assert_same(store.load(), states[3])
+
+
+def test_an_error_in_removing_old_checkpoints_says_that_the_new_one_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise bitsnap.IoError("the disk is on fire")
+
+    with bitsnap.Store(tmp_path / "run", keep_last=1, max_depth=0) as store:
+        store.save(1, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "prune", fail)
+            with pytest.raises(OSError, match=r"step 2 is saved.*the disk is on fire") as caught:
+                store.save(2, {})
+        assert type(caught.value) is bitsnap.IoError
+        assert store.steps() == [1, 2]
+        store.save(3, {})
+        assert store.steps() == [3]
