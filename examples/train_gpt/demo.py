@@ -95,7 +95,7 @@ class Demo:
             f"  a GPT of {shape.layers} layers and {parameters:.1f} M parameters; bf16 weights, fp32 masters, AdamW"
         )
         self.screen.line(f"  text: {text:.1f} MB of Python's own library, {start['tokens']:,} tokens")
-        self.screen.line(f"  a checkpoint every {self.every} of {self.steps} steps, each with the one before as base")
+        self.screen.line(f"  a checkpoint every {self.every} of {self.steps} steps, coded against the one before")
 
     def check_newest(self, folder: CheckpointFolder) -> int:
         self.screen.heading("2  Load the newest checkpoint")
@@ -119,7 +119,7 @@ class Demo:
         wrong = differences(expected, record_of(state))
         if wrong:
             raise FailedError(
-                f"{folder.path(step)}: {len(wrong)} values are not what was saved, the first at {wrong[0]}"
+                f"{folder.folder}, step {step}: {len(wrong)} values are not what was saved, the first at {wrong[0]}"
             )
         return state, expected
 
@@ -166,7 +166,8 @@ class Demo:
 
     def measure(self, folder: CheckpointFolder) -> None:
         self.screen.heading("5  What the checkpoints cost")
-        others: dict[str, CheckpointFolder] = {"torch.save": TorchFolder(self.out / "torch.save")}
+        plain = TorchFolder(self.out / "torch.save")
+        others: dict[str, CheckpointFolder] = {"torch.save": plain}
         if self.storage == "bitsnap":
             for policy in ("lmc", "bitsnap"):
                 others[policy] = open_folder("bitsnap", self.out / policy, policy)
@@ -188,9 +189,13 @@ class Demo:
                 if step == steps[-1]:
                     wrong = differences(expected, record_of(method.load(step)))
                     same_bits[name] = f"{len(wrong)} differ" if wrong else "yes"
-            others["torch.save"].path(step).unlink()  # raw size each, and of no further use
-        (self.out / "torch.save").rmdir()
-        self.screen.line(f"  {len(steps)} checkpoints, each with the one before as base")
+            plain.path(step).unlink()  # raw size each, and of no further use
+        plain.folder.rmdir()
+        for method in others.values():
+            method.close()
+        standalone = len(folder.standalone_steps())
+        chained = f", {len(steps) - standalone} as what changed since the one before" if standalone < len(steps) else ""
+        self.screen.line(f"  {len(steps)} checkpoints: {standalone} by themselves{chained}")
         self.screen.line()
         print_table(self.screen, raw, stored, same_bits)
         if self.storage == "bitsnap":
@@ -204,16 +209,18 @@ class Demo:
         (self.out / "report.json").write_text(json.dumps(report, indent=2) + "\n")
 
     def hints(self, folder: CheckpointFolder) -> None:
-        newest, before = (folder.path(step) for step in reversed(folder.steps()[-2:]))
+        newest, before = reversed(folder.steps()[-2:])
+        run = shown(folder.folder)
         tool = shown(Path(sys.executable).with_name("bitsnap"))
         self.screen.heading("Files")
-        self.screen.line(f"  {shown(folder.folder)}/   the chain")
+        self.screen.line(f"  {run}/   the checkpoints")
         self.screen.line(f"  {shown(self.out)}/losses.csv, report.json   the losses, and this table in bytes")
         if self.storage == "bitsnap":
             self.screen.heading("To try next")
-            self.screen.line(f"  {tool} inspect {shown(newest)}")
-            self.screen.line(f"  {tool} verify {shown(folder.folder)}/*.bsnap")
-            self.screen.line(f"  {tool} diff {shown(before)} {shown(newest)}")
+            self.screen.line(f"  {tool} log {run}")
+            self.screen.line(f"  {tool} inspect {run}@{newest}")
+            self.screen.line(f"  {tool} verify {run}")
+            self.screen.line(f"  {tool} diff {run}@{before} {run}@{newest}")
 
     def play(self) -> None:
         start = time.monotonic()
@@ -221,7 +228,7 @@ class Demo:
         self.screen.line(self.screen.bold("bitsnap: a training that survives its own death"))
         with self.child(self.reference, "reference") as reference:
             killed = self.train_and_kill(reference)
-            folder = open_folder(self.storage, self.run / "checkpoints")
+            folder = open_folder(self.storage, self.run / "checkpoints", read_only=True)
             newest = self.check_newest(folder)
             resumed = self.resume(newest, reference)
             self.compare(newest, killed, resumed, reference)

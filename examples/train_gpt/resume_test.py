@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import demo
-from checkpoints import TorchFolder
+from checkpoints import STORAGES, BitsnapFolder, TorchFolder
 from child import Child, ChildError
 from data import Corpus, Sampler, read_text
 from records import differences, raw_bytes_by_role, record_of
@@ -145,14 +145,17 @@ def test_raw_bytes_count_tied_tensors_once() -> None:
     assert sizes["master"] == sizes["exp_avg"] == sizes["exp_avg_sq"] == 4 * trainer.parameter_count()
 
 
-def demo_arguments(out: Path) -> list[str]:
-    return ["demo.py", "--out", str(out), "--storage", "torch", "--size", "tiny", "--steps", "10", "--every", "2"]
+def demo_arguments(out: Path, storage: str = "torch") -> list[str]:
+    return ["demo.py", "--out", str(out), "--storage", storage, "--size", "tiny", "--steps", "10", "--every", "2"]
 
 
-def test_the_demonstration_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("storage", STORAGES)
+def test_the_demonstration_holds(
+    tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    monkeypatch.setattr("sys.argv", demo_arguments(out))
-    assert demo.main() == 0
+    monkeypatch.setattr("sys.argv", demo_arguments(out, storage))
+    assert demo.main() == 0, capsys.readouterr().out
     report = json.loads((out / "report.json").read_text())
     assert report["steps"] == [2, 4, 6, 8, 10]
     assert set(report["same_bits"].values()) == {"yes"}
@@ -173,6 +176,19 @@ def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
     monkeypatch.setattr("sys.argv", demo_arguments(tmp_path / "out"))
     assert demo.main() == 1
     assert "first at /master/norm.bias" in capsys.readouterr().out
+
+
+def test_sizes_by_role_add_up_to_what_a_checkpoint_takes_on_disk(tmp_path: Path) -> None:
+    trainer = Trainer(tiny_config())
+    with BitsnapFolder(tmp_path / "run" / "checkpoints") as folder:
+        for step in (1, 2):
+            run(trainer, step)
+            folder.save(step, trainer.state())
+        assert folder.standalone_steps() == [1]
+        for step in folder.steps():
+            files = (tmp_path / "run" / "checkpoints" / "checkpoints" / f"{step:010d}").iterdir()
+            assert sum(folder.stored_bytes_by_role(step).values()) == sum(path.stat().st_size for path in files)
+        assert differences(record_of(trainer.state()), record_of(folder.load(2))) == []
 
 
 def test_the_demonstration_leaves_a_folder_alone_that_it_did_not_make(

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from checkpoints import STORAGES, open_folder
+from checkpoints import STORAGES, CheckpointFolder, open_folder
 from model import ModelConfig, fast_compute_dtype
 from records import differences, read_record, record_of, tensor_count, write_record
 from trainer import TrainConfig, Trainer
@@ -65,23 +65,23 @@ def restore(trainer: Trainer, state: Any, record: Path) -> int:
     return tensor_count(expected)
 
 
-def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, emit: Emit) -> None:
-    trainer = Trainer(config)
-    emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
-    folder = open_folder(storage, run / "checkpoints") if every else None
-    if folder is not None:
-        steps = folder.steps()
-        if resume and not steps:
-            raise FileNotFoundError(f"{folder.folder}: no checkpoint to resume from")
-        if steps and not resume:
-            raise FileExistsError(f"{folder.folder}: holds checkpoints up to step {steps[-1]}; continue with --resume")
-        if steps:
-            tensors = restore(trainer, folder.load(steps[-1]), record_path(run, steps[-1]))
-            emit("restored", step=steps[-1], tensors=tensors)
-    while trainer.step < config.steps:
+def pick_up(trainer: Trainer, folder: CheckpointFolder, run: Path, resume: bool, emit: Emit) -> None:
+    """Restores the newest checkpoint, if there is one and that is wanted."""
+    steps = folder.steps()
+    if resume and not steps:
+        raise FileNotFoundError(f"{folder.folder}: no checkpoint to resume from")
+    if steps and not resume:
+        raise FileExistsError(f"{folder.folder}: holds checkpoints up to step {steps[-1]}; continue with --resume")
+    if steps:
+        tensors = restore(trainer, folder.load(steps[-1]), record_path(run, steps[-1]))
+        emit("restored", step=steps[-1], tensors=tensors)
+
+
+def run_steps(trainer: Trainer, folder: CheckpointFolder | None, run: Path, every: int, emit: Emit) -> None:
+    while trainer.step < trainer.config.steps:
         result = trainer.train_step()
         emit("step", step=result.step, loss=result.loss.hex(), grad_norm=result.grad_norm.hex(), lr=result.lr)
-        last = result.step == config.steps
+        last = result.step == trainer.config.steps
         if last or (every and result.step % every == 0):
             state = trainer.state()
             # The record comes first, so that whatever checkpoint is found whole has one to be judged by.
@@ -92,6 +92,17 @@ def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str
                 folder.save(result.step, state)
                 seconds = time.monotonic() - start
                 emit("saved", step=result.step, seconds=seconds, bytes=folder.stored_bytes(result.step))
+
+
+def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, emit: Emit) -> None:
+    trainer = Trainer(config)
+    emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
+    if every:
+        with open_folder(storage, run / "checkpoints") as folder:
+            pick_up(trainer, folder, run, resume, emit)
+            run_steps(trainer, folder, run, every, emit)
+    else:
+        run_steps(trainer, None, run, every, emit)
     emit("done", step=trainer.step)
 
 
