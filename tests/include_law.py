@@ -28,7 +28,6 @@ FLOORS = [
     "plan",
     "record",
     "store",
-    "store",
     "engine",
     "interop",
 ]

@@ -195,7 +195,7 @@ class Demo:
             method.close()
         standalone = len(folder.standalone_steps())
         chained = f", {len(steps) - standalone} as what changed since the one before" if standalone < len(steps) else ""
-        self.screen.line(f"  {len(steps)} checkpoints: {standalone} by themselves{chained}")
+        self.screen.line(f"  {len(steps)} checkpoints, {standalone} standalone{chained}")
         self.screen.line()
         print_table(self.screen, raw, stored, same_bits)
         if self.storage == "bitsnap":
