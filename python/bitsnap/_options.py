@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import ExistsError, InvalidArgumentError
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
@@ -22,6 +22,14 @@ def native_path(path: PathLike) -> bytes:
     native = os.fsencode(path)
     if b"\0" in native:
         raise InvalidArgumentError(f"a path cannot hold a null character: {native!r}")
+    return native
+
+
+def native_target(path: PathLike, overwrite: bool) -> bytes:
+    """A path to write to. Refuses early what would be refused when the file is made, as the error that Python has."""
+    native = native_path(path)
+    if not overwrite and os.path.lexists(native):
+        raise ExistsError(f"{os.fspath(path)!r} exists already, and overwrite=False was given")
     return native
 
 

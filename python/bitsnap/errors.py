@@ -12,6 +12,7 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "CorruptError",
+    "ExistsError",
     "InternalError",
     "InvalidArgumentError",
     "IoError",
@@ -32,6 +33,10 @@ class BitsnapError(Exception):
 
 class InvalidArgumentError(BitsnapError, ValueError):
     """The caller's fault: an argument, or a value in a state, that bitsnap cannot take."""
+
+
+class ExistsError(InvalidArgumentError, FileExistsError):
+    """The caller's fault: a file is there already, and ``overwrite=False`` was given."""
 
 
 class NotFoundError(BitsnapError, FileNotFoundError, KeyError):

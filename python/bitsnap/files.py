@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_path
+from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_target
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap._tree import Entries, check_text
@@ -70,6 +70,7 @@ def save_file(
     Raises:
         InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized), named by its key; or an argument is
             wrong.
+        ExistsError: the file is there, and `overwrite` is False.
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
@@ -85,7 +86,7 @@ def save_file(
             )
         entries.add(name, source_of(tensor, f"tensors[{name!r}]"))
     return _bitsnap.save(
-        native_path(path),
+        native_target(path, overwrite),
         entries.finish(),
         None,
         native_metadata(metadata),

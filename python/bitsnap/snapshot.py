@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._options import Bases, PathLike, Policy, Progress, native_bases, native_path, same_file
+from bitsnap._options import Bases, PathLike, Policy, Progress, native_bases, native_path, native_target, same_file
 from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
 
 # Damage beyond this many places is counted, not listed.
@@ -236,7 +236,7 @@ def compress(
         raise InvalidArgumentError(f"{os.fspath(path)!r} is the source itself; compress to another file")
     return _bitsnap.compress(
         native_path(source),
-        native_path(path),
+        native_target(path, overwrite),
         policy=policy,
         base=native_base(base, bases, path, overwrite),
         max_depth=max_depth,
@@ -261,7 +261,11 @@ def decompress(
     tree of values, if it has one, as JSON under "bitsnap.tree" in the metadata.
     """
     return _bitsnap.decompress(
-        native_snapshot(source, bases), native_path(path), overwrite=overwrite, threads=threads, progress=progress
+        native_snapshot(source, bases),
+        native_target(path, overwrite),
+        overwrite=overwrite,
+        threads=threads,
+        progress=progress,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_path
+from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_target
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import flatten, place_of, prune, rebuild, references
 from bitsnap.errors import InvalidArgumentError, NotFoundError
@@ -64,12 +64,13 @@ def save(
     Raises:
         InvalidArgumentError: something in the state cannot be stored. The message names it as in
             ``state['optimizer']['state'][0]``. Nothing has been written.
+        ExistsError: the file is there, and `overwrite` is False.
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
     entries, tree = flatten(state, roles)
     return _bitsnap.save(
-        native_path(path),
+        native_target(path, overwrite),
         entries,
         (tree,),
         native_metadata(metadata),

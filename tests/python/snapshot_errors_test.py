@@ -145,11 +145,22 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path,
 
 def test_overwriting_can_be_refused(path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(bitsnap.InvalidArgumentError, match="exists"):
-        bitsnap.save(path, {}, overwrite=False)
-    with pytest.raises(bitsnap.InvalidArgumentError, match="exists"):
-        bitsnap.save_file({}, path, overwrite=False)
+    safetensors.torch.save_file({"w": torch.ones(3)}, path.with_suffix(".safetensors"))
+    for write in (
+        lambda: bitsnap.save(path, {}, overwrite=False),
+        lambda: bitsnap.save_file({}, path, overwrite=False),
+        lambda: bitsnap.compress(path.with_suffix(".safetensors"), path, overwrite=False),
+        lambda: bitsnap.decompress(path, path, overwrite=False),
+    ):
+        with pytest.raises(FileExistsError, match=r"a\.bsnap.*exists") as caught:
+            write()
+        assert type(caught.value) is bitsnap.ExistsError
+        assert isinstance(caught.value, bitsnap.InvalidArgumentError)
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert type(error) is bitsnap.ExistsError
+        assert str(error) == str(caught.value)
     assert path.read_bytes() == before
+    bitsnap.save(path.with_name("b.bsnap"), {}, overwrite=False)
 
 
 def test_a_file_cannot_be_its_own_base(tmp_path: Path, path: Path) -> None:
