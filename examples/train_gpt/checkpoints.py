@@ -57,8 +57,8 @@ class CheckpointFolder(ABC):
         """The same by role; what belongs to no tensor (names, index) counts as "other"."""
 
     @abstractmethod
-    def standalone_steps(self) -> list[int]:
-        """Steps whose checkpoint needs no other one to be read."""
+    def keyframe_steps(self) -> list[int]:
+        """Steps whose checkpoint is not coded against another one."""
 
 
 class BitsnapFolder(CheckpointFolder):
@@ -101,7 +101,7 @@ class BitsnapFolder(CheckpointFolder):
         rounded["other"] += self.stored_bytes(step) - sum(rounded.values())
         return rounded
 
-    def standalone_steps(self) -> list[int]:
+    def keyframe_steps(self) -> list[int]:
         return [checkpoint.step for checkpoint in self._store.checkpoints() if checkpoint.base is None]
 
 
@@ -137,7 +137,7 @@ class TorchFolder(CheckpointFolder):
         sizes["other"] = self.stored_bytes(step) - sum(sizes.values())
         return sizes
 
-    def standalone_steps(self) -> list[int]:
+    def keyframe_steps(self) -> list[int]:
         return self.steps()
 
 

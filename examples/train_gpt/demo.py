@@ -193,9 +193,9 @@ class Demo:
         plain.folder.rmdir()
         for method in others.values():
             method.close()
-        standalone = len(folder.standalone_steps())
-        chained = f", {len(steps) - standalone} as what changed since the one before" if standalone < len(steps) else ""
-        self.screen.line(f"  {len(steps)} checkpoints, {standalone} standalone{chained}")
+        whole = len(folder.keyframe_steps())
+        changes = f", {len(steps) - whole} as what changed since the one before" if whole < len(steps) else ""
+        self.screen.line(f"  {len(steps)} checkpoints: {whole} whole{changes}")
         self.screen.line()
         print_table(self.screen, raw, stored, same_bits)
         if self.storage == "bitsnap":

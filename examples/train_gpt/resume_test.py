@@ -184,7 +184,7 @@ def test_sizes_by_role_add_up_to_what_a_checkpoint_takes_on_disk(tmp_path: Path)
         for step in (1, 2):
             run(trainer, step)
             folder.save(step, trainer.state())
-        assert folder.standalone_steps() == [1]
+        assert folder.keyframe_steps() == [1]
         for step in folder.steps():
             files = (tmp_path / "run" / "checkpoints" / "checkpoints" / f"{step:010d}").iterdir()
             assert sum(folder.stored_bytes_by_role(step).values()) == sum(path.stat().st_size for path in files)

@@ -25,11 +25,13 @@ class Checkpoint:
     time: datetime  # when it was committed, in UTC
     raw_bytes: int  # of the tensors of all shards, aliases not counted again
     stored_bytes: int  # of all its files
-    base: int | None  # the step it is coded against; None: it stands by itself
-    links: int  # checkpoints that have to be opened to read it, beside it
-    depth: int  # chunks of others that have to be decoded before its deepest one
+    base: int | None  # the step it is coded against; None: a keyframe, which needs others only for what has not changed
+    links: int  # how many checkpoints after its keyframe it stands; 0: it is one
+    depth: int  # chunks of others that have to be decoded, one after another, before its deepest one
     shards: int  # processes that saved it together
-    damage: BitsnapError | None = None  # its record cannot be read; all but the step is unknown then
+    # Of a checkpoint in a list: why its record cannot be read; all but the step is unknown then. Of one that was just
+    # saved: why it could not be coded against the one before, which is damaged.
+    damage: BitsnapError | None = None
 
     @property
     def ratio(self) -> float:
@@ -56,7 +58,7 @@ class PruneReport:
 
     kept: list[int]
     removed: dict[int, int]  # step to the size of its files
-    needed: dict[int, int]  # not asked to stay, but a step that needs it is: step to that one
+    needed: dict[int, int]  # not listed any more, but still on disk for a step that needs it: step to that one
     rewritten: dict[int, tuple[int, int]]  # step to its size before and after; after is 0 in a dry run
     removed_bytes: int
     strays: list[str]  # what belonged to no checkpoint, relative to the store

@@ -57,11 +57,12 @@ class Store:
             the process changes its working directory.
         policy: which codecs are used, as in save_file().
         keep_last: after each save, only the newest so many checkpoints are kept, and
-        keep_every: those of steps that are multiples of this. If neither is given, all are kept. One that others are
-            coded against stays on disk until they do not need it any more.
+        keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of one that
+            others are coded against stay until they do not need it any more.
         base: what a checkpoint is coded against: "previous", the one before it, which is smallest; or "keyframe", the
-            last that stands by itself, so that reading opens two checkpoints at most.
-        max_depth: checkpoints between two that stand by themselves, at most 32; 0 for none.
+            last keyframe, so that reading decodes no more than two.
+        max_depth: checkpoints between two keyframes, at most 32; 0 for keyframes only. A keyframe is coded by itself;
+            only what has not changed at all is not stored again.
         keep_base: bytes of memory for keeping the newest state, so that the next save need not decode it from disk;
             True for as much as it takes, which is about twice the state. The files are the same.
         read_only: only read. That needs no lock and no right to write, and works at any time.
@@ -255,12 +256,14 @@ class Store:
             progress: called now and then with (done bytes, total bytes), on any thread; returning False cancels.
 
         Returns:
-            what was saved and what it costs.
+            what was saved and what it costs. Where the checkpoint before turned out to be damaged, the new one is a
+            keyframe, and its `damage` says so.
 
         Raises:
             InvalidArgumentError: the step is not above all others; or something in the state cannot be stored, which
-                the message names as in ``state['optimizer']['state'][0]``; or the store is read_only, or open in the
-                process that this one was forked from.
+                the message names as in ``state['optimizer']['state'][0]``; or the store is read_only.
+            BusyError: the store is held by the process that this one was forked from; or, where it is shared, another
+                process prunes or rolls back.
             IoError: the files could not be written.
             CancelledError: `progress` returned False.
             Of errors in removing older checkpoints, the message says that the new one is saved.
@@ -350,8 +353,8 @@ class Store:
             keep_every: keep the steps that are multiples of this.
             keep: keep these steps.
             reencode: what to do about a checkpoint that is not to stay, but that others are coded against: "auto"
-                writes the others again without it where that frees more than it costs; "never" leaves it until nothing
-                needs it; "always" writes the others again, whole if need be.
+                writes the others again without it where that frees more than it costs and breaks up no chain; "never"
+                leaves its files until nothing needs them; "always" writes the others again, whole if need be.
             dry_run: say what would be done, and change nothing.
             progress: called now and then with (done bytes, total bytes) of what is written again; returning False
                 cancels. What has been done by then stays done.

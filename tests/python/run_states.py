@@ -14,7 +14,7 @@ from python.same_bits import random_bits
 class Run:
     """Weights, masters and moments that move a little at each step, beside what never changes and what is no tensor."""
 
-    def __init__(self, seed: int = 0, rows: int = 300) -> None:
+    def __init__(self, seed: int = 0, rows: int = 100) -> None:
         self._rng = np.random.default_rng(seed)
         self.step = 0
         self._master = torch.from_numpy(self._rng.standard_normal((rows, 200), np.float32))

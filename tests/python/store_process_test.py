@@ -159,7 +159,7 @@ print(loads)
 def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) -> None:
     chance = random.Random(5)
     acknowledged = 0
-    for _ in range(10):
+    for _ in range(6):
         process = start(WRITER, tmp_path / "run", 1000)
         assert line_of(process) == "open"
         started = acknowledged
@@ -170,7 +170,8 @@ def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) 
         time.sleep(chance.random() * 0.02)
         process.send_signal(signal.SIGKILL)
         with process:
-            rest = process.communicate(timeout=60)[0].split("\n")[:-1]
+            assert process.stdout is not None
+            rest = process.stdout.read().split("\n")[:-1]
         for line in rest:
             word, number = line.split()
             started = int(number)
@@ -183,7 +184,7 @@ def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) 
                 assert_same(store.load(step), state_of(step))
             store.verify()
             acknowledged = newest
-    assert acknowledged >= 10
+    assert acknowledged >= 6
     with bitsnap.Store(tmp_path / "run") as store:
         store.prune(keep_last=1, reencode="always")
         assert store.steps() == [acknowledged]
@@ -195,25 +196,25 @@ def test_ctrl_c_in_a_save_leaves_the_store_as_it_was(tmp_path: Path, start: Star
     script = (
         IMPORTS
         + """
-state = {"w": np.random.default_rng(1).standard_normal(24 << 20, np.float32)}
+state = {"w": np.random.default_rng(1).standard_normal(12 << 20, np.float32)}
 with bitsnap.Store(path, keep_last=1, max_depth=0) as store:
     store.save(1, state)
-    before = sorted(path.rglob("*"))
     threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         step = 1
         while True:
             step += 1
-            state["w"][:] = np.roll(state["w"], 1)
+            state["w"] += 1
             store.save(step, state)
     except KeyboardInterrupt:
         print("interrupted")
     assert store.latest() in (step - 1, step)
+    assert (path / "checkpoints" / f"{step:010d}").exists() == (store.latest() == step)
     store.verify()
     store.save(step + 1, state)
     assert_same(store.load()["w"], state["w"])
     assert store.steps() == [step + 1]
-    assert len(sorted(path.rglob("*"))) == len(before)
+    store.verify()
 """
     )
     assert run_script(script, tmp_path / "run") == "interrupted\n"
@@ -241,7 +242,7 @@ def test_a_forked_child_reads_and_is_refused_to_write(tmp_path: Path) -> None:
                 lambda: store.prune(keep_last=1),
                 lambda: store.rollback(1),
             ):
-                with pytest.raises((bitsnap.BusyError, bitsnap.InvalidArgumentError), match="run"):
+                with pytest.raises(bitsnap.BusyError, match="forked from"):
                     write()
             with pytest.raises(bitsnap.BusyError):
                 bitsnap.Store(tmp_path / "run")
@@ -322,7 +323,7 @@ def test_a_store_that_is_closed_during_a_call_lets_it_end(tmp_path: Path) -> Non
         started.set()
         time.sleep(0.05)
 
-    state = {"w": torch.randn(2 << 20)}
+    state = {"w": torch.randn(1 << 20)}
     with ThreadPoolExecutor(1) as pool:
         saving = pool.submit(store.save, 1, state, progress=slow)
         assert started.wait(60)
@@ -333,7 +334,7 @@ def test_a_store_that_is_closed_during_a_call_lets_it_end(tmp_path: Path) -> Non
 
 
 def test_other_threads_go_on_while_a_store_works(tmp_path: Path) -> None:
-    state = {"w": random_bits(np.random.default_rng(1), torch.float32, (16 * MIB,))}
+    state = {"w": random_bits(np.random.default_rng(1), torch.float32, (8 * MIB,))}
     with bitsnap.Store(tmp_path / "run", threads=1) as store:
         calls: dict[str, Callable[[], Any]] = {
             "save": lambda: store.save((store.latest() or 0) + 1, state),
