@@ -228,7 +228,7 @@ class Demo:
         self.screen.line(self.screen.bold("bitsnap: a training that survives its own death"))
         with self.child(self.reference, "reference") as reference:
             killed = self.train_and_kill(reference)
-            folder = open_folder(self.storage, self.run / "checkpoints", read_only=True)
+            folder = open_folder(self.storage, self.run / "store", read_only=True)
             newest = self.check_newest(folder)
             resumed = self.resume(newest, reference)
             self.compare(newest, killed, resumed, reference)

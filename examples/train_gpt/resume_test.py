@@ -180,13 +180,13 @@ def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
 
 def test_sizes_by_role_add_up_to_what_a_checkpoint_takes_on_disk(tmp_path: Path) -> None:
     trainer = Trainer(tiny_config())
-    with BitsnapFolder(tmp_path / "run" / "checkpoints") as folder:
+    with BitsnapFolder(tmp_path / "run" / "store") as folder:
         for step in (1, 2):
             run(trainer, step)
             folder.save(step, trainer.state())
         assert folder.keyframe_steps() == [1]
         for step in folder.steps():
-            files = (tmp_path / "run" / "checkpoints" / "checkpoints" / f"{step:010d}").iterdir()
+            files = (tmp_path / "run" / "store" / "checkpoints" / f"{step:010d}").iterdir()
             assert sum(folder.stored_bytes_by_role(step).values()) == sum(path.stat().st_size for path in files)
         assert differences(record_of(trainer.state()), record_of(folder.load(2))) == []
 

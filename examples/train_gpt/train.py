@@ -1,6 +1,6 @@
 """Trains the small GPT, saving a checkpoint every few steps; can be killed at any moment and resumed.
 
-    python train.py --out RUN --every 10          checkpoints in RUN/checkpoints, records in RUN/records
+    python train.py --out RUN --every 10          checkpoints in RUN/store, records in RUN/records
     python train.py --out RUN --every 10 --resume continue from the newest one
 
 With `--events` each thing that happens is one line of JSON on stdout, for programs; numbers that must be
@@ -98,7 +98,7 @@ def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str
     trainer = Trainer(config)
     emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
     if every:
-        with open_folder(storage, run / "checkpoints") as folder:
+        with open_folder(storage, run / "store") as folder:
             pick_up(trainer, folder, run, resume, emit)
             run_steps(trainer, folder, run, every, emit)
     else:

@@ -2,7 +2,7 @@
 
     import bitsnap
 
-    with bitsnap.Store("run/checkpoints", keep_last=5) as store:
+    with bitsnap.Store("run", keep_last=5) as store:
         store.save(100, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 100})
         state = store.load()                                        # the newest
 

@@ -46,7 +46,7 @@ class Store:
     in a `with` statement, or call close().
 
     Example:
-        with bitsnap.Store("run/checkpoints", keep_last=5, keep_every=1000) as store:
+        with bitsnap.Store("run", keep_last=5, keep_every=1000) as store:
             if store.latest() is not None:
                 state = store.load()
             ...
