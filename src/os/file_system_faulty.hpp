@@ -63,7 +63,7 @@ class FaultyFileSystem final : public FileSystem {
   // The operation that has number `index` among all fails.
   void fail_at(std::uint64_t index, Fault fault);
   // The sync that has number `index`, of files and directories together, does nothing and says that it did: as in code
-  // that forgot it. A test of crashes that still passes then would not notice.
+  // that forgot it. A test of crashes that still passes then would not notice. May be called for several.
   void skip_sync(std::uint64_t index);
   // Called before each operation that is asked for, with no lock held: to look at `inner`, or to change it as another
   // process would. Set before the operations begin; not called for what it itself asks of this file system.

@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -43,7 +44,7 @@ class FaultyFileSystem::Plan {
   SyncVerdict next_sync(FileOperation operation, const std::string& path) {
     tell({operation, path, {}});
     const std::lock_guard lock(mutex_);
-    const bool is_skipped = skipped_sync_ == syncs_++;
+    const bool is_skipped = skipped_syncs_.contains(syncs_++);
     return {count_and_judge(operation, path, {}), is_skipped};
   }
 
@@ -57,7 +58,7 @@ class FaultyFileSystem::Plan {
   }
   void skip_sync(std::uint64_t index) {
     const std::lock_guard lock(mutex_);
-    skipped_sync_ = index;
+    skipped_syncs_.insert(index);
   }
   void watch(std::function<void(const Step&)> watcher) { watcher_ = std::move(watcher); }
   void reset() {
@@ -66,7 +67,7 @@ class FaultyFileSystem::Plan {
     total_ = syncs_ = failures_ = 0;
     faults_ = {};
     fault_of_all_.reset();
-    skipped_sync_.reset();
+    skipped_syncs_.clear();
     steps_.clear();
   }
   std::uint64_t count(FileOperation operation) const {
@@ -128,7 +129,7 @@ class FaultyFileSystem::Plan {
   std::uint64_t failures_ = 0;
   std::array<std::optional<Planned>, kFileOperations> faults_;
   std::optional<Planned> fault_of_all_;
-  std::optional<std::uint64_t> skipped_sync_;
+  std::set<std::uint64_t> skipped_syncs_;
   std::vector<Step> steps_;
 };
 
