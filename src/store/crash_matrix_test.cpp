@@ -1,0 +1,64 @@
+// Every operation of a store is stopped at every operation of its files, and the process or the machine dies there:
+// what then has to hold. docs/spec/store.md, "In which order".
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "store/crash_scenarios_testing.hpp"
+#include "store/crash_trial_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+class CrashMatrix : public testing::TestWithParam<std::string> {
+ protected:
+  void report(const CrashTrial& trial) {
+    RecordProperty("cases", std::to_string(trial.cases()));
+    std::cout << GetParam() << ": " << trial.cases() << " cases, " << trial.different_cases() << " different disks\n";
+  }
+};
+
+TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
+  CrashTrial trial(crash_scenario(GetParam()));
+  for (std::uint64_t point = 0; point <= trial.steps().size(); ++point) {
+    const bool is_done = point == trial.steps().size();
+    // Between two operations that change something the disk is the same.
+    const bool changes = is_done || changes_something(trial.steps()[point]);
+    for (const bool half_done : {false, true}) {
+      if (half_done && (!changes || is_done)) continue;
+      const Stopped stopped = trial.stop_at(point, half_done);
+      std::vector<Death> deaths = {Death{}};
+      if (changes) {
+        std::ranges::copy(machine_deaths(is_slow_build() ? 3 : 12, point * 100), std::back_inserter(deaths));
+      }
+      for (const Death& death : deaths) {
+        ASSERT_EQ(trial.check(*stopped.files, stopped.journal, death), "")
+            << trial.at(point) << (half_done ? ", half done" : "");
+      }
+    }
+  }
+  report(trial);
+}
+
+TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
+  CrashTrial trial(crash_scenario(GetParam()));
+  for (const std::uint64_t point : trial.points()) {
+    if (is_slow_build() && point % 3 != 0) continue;
+    const Stopped stopped = trial.stop_at(point, false);
+    ASSERT_EQ(trial.check_going_on(stopped, later_deaths(point)), "") << "killed " << trial.at(point);
+  }
+  report(trial);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CrashMatrix, testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const CrashScenario& scenario : crash_scenarios()) names.push_back(scenario.name);
+                           return names;
+                         }()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace bitsnap::store

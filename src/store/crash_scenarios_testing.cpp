@@ -1,0 +1,192 @@
+// The scenarios. Chains are short, so that few steps have keyframes, links and references past them.
+#include "store/crash_scenarios_testing.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/try.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+StoreOptions writing(std::uint32_t max_depth) {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  options.max_depth = max_depth;
+  return options;
+}
+
+StoreOptions shared(std::uint32_t max_depth) {
+  StoreOptions options = writing(max_depth);
+  options.access = StoreAccess::shared;
+  return options;
+}
+
+Retention keep(std::optional<std::uint64_t> last, std::vector<std::uint64_t> steps = {}) {
+  Retention retention;
+  retention.keep_last = last;
+  retention.keep = std::move(steps);
+  return retention;
+}
+
+using Calls = CrashScenario::Calls;
+using OnStore = std::function<Result<void>(Store&, Journal&)>;
+
+// What a handle to write shows once it is open is safe, but what a prune had hidden may still come back, until the
+// next.
+bool holds_more(const TestRun& run, const TestRun& than) {
+  return std::ranges::includes(
+      run, than, {}, [](const auto& entry) { return entry.first; }, [](const auto& entry) { return entry.first; });
+}
+
+Calls with_store(const StoreOptions& options, OnStore calls, bool was_pruned = false) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options));
+    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
+    TestRun shown;
+    for (const std::uint64_t step : steps) shown[step] = {};
+    if (!journal.open(steps, [&](const TestRun& run) { return was_pruned && holds_more(run, shown); })) {
+      return fail(ErrorKind::internal, "shows steps that are not allowed");
+    }
+    return calls(*store, journal);
+  };
+}
+
+OnStore saves(std::uint64_t first, std::uint64_t last) {
+  return [=](Store& store, Journal& journal) -> Result<void> {
+    for (std::uint64_t step = first; step <= last; ++step) BITSNAP_TRY(save_step(store, journal, step));
+    return {};
+  };
+}
+
+OnStore prunes(const Retention& retention, Reencode reencode) {
+  return [=](Store& store, Journal& journal) { return prune_steps(store, journal, retention, reencode); };
+}
+
+OnStore rolls_back(std::uint64_t step) {
+  return [=](Store& store, Journal& journal) { return roll_back(store, journal, step); };
+}
+
+OnStore one_after_another(std::vector<OnStore> calls) {
+  return [calls = std::move(calls)](Store& store, Journal& journal) -> Result<void> {
+    for (const OnStore& call : calls) BITSNAP_TRY(call(store, journal));
+    return {};
+  };
+}
+
+Calls two_ranks(std::uint32_t max_depth, std::uint64_t first, std::uint64_t last) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
+    BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
+    for (std::uint64_t step = first; step <= last; ++step) BITSNAP_TRY(save_two_shards(*a, *b, journal, step));
+    return {};
+  };
+}
+
+// Saves the next step, whichever that is.
+Result<void> save_next(Store& store, Journal& journal) {
+  return save_step(store, journal, journal.run().empty() ? 1 : journal.run().rbegin()->first + 1);
+}
+
+// Two ranks save the next step with an attempt of their own, whatever became of the one before. Nobody says that what
+// is shown when they begin is safe; what is saved upon it makes it so.
+Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
+    BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
+    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, a->steps());
+    if (!journal.open(steps, [](const TestRun&) { return true; })) {
+      return fail(ErrorKind::internal, "shows steps that are not allowed");
+    }
+    BITSNAP_TRY(save_two_shards(*a, *b, journal, steps.empty() ? 1 : steps.back() + 1, 7, "a2"));
+    return prune_steps(*b, journal, retention, Reencode::never);
+  };
+}
+
+// Only a prune, by one of several ranks.
+Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
+    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, a->steps());
+    if (!journal.open(steps, [](const TestRun&) { return true; })) {
+      return fail(ErrorKind::internal, "shows steps that are not allowed");
+    }
+    return prune_steps(*a, journal, retention, Reencode::never);
+  };
+}
+
+std::vector<CrashScenario> make_scenarios() {
+  const Calls nothing = [](os::FileSystem&, Journal&) -> Result<void> { return {}; };
+  const auto going_on = [](const StoreOptions& options, OnStore calls) {
+    return with_store(options, one_after_another({save_next, std::move(calls)}));
+  };
+  // Retires and removes, and has old ranks' shards to deal with.
+  const OnStore prune_all = prunes(keep(1), Reencode::always);
+  const OnStore prune_some = prunes(keep(2), Reencode::never);
+  const StoreOptions depth_3 = writing(3);
+  const StoreOptions depth_1 = writing(1);
+  const StoreOptions depth_2 = writing(2);
+  StoreOptions in_memory = depth_2;
+  in_memory.base_memory_bytes = 1 << 20;
+  StoreOptions on_keyframes = depth_3;
+  on_keyframes.base_rule = BaseRule::keyframe;
+
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back(
+      {"CreatingAndTheFirstSave", depth_3, nothing, with_store(depth_3, saves(1, 1)), going_on(depth_3, prune_all)});
+  scenarios.push_back({"SavingADelta", depth_3, with_store(depth_3, saves(1, 2)), with_store(depth_3, saves(3, 3)),
+                       going_on(depth_3, prune_some)});
+  scenarios.push_back({"SavingAKeyframe", depth_1, with_store(depth_1, saves(1, 2)), with_store(depth_1, saves(3, 3)),
+                       going_on(depth_1, prune_all)});
+  scenarios.push_back({"SavingOntoTheKeyframe", on_keyframes, with_store(on_keyframes, saves(1, 2)),
+                       with_store(on_keyframes, saves(3, 3)), going_on(on_keyframes, prune_some)});
+  scenarios.push_back(
+      {"SavingFromMemory", in_memory, nothing, with_store(in_memory, saves(1, 4)), going_on(in_memory, prune_some)});
+  scenarios.push_back({"TwoRanksCreate", depth_3, nothing, two_ranks(3, 1, 1), two_ranks_go_on(3, keep(1))});
+  scenarios.push_back({"TwoRanksSave", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 2), two_ranks_go_on(2, keep(1))});
+  scenarios.push_back(
+      {"TwoRanksSaveAndOnePrunes", depth_2, two_ranks(2, 1, 2), two_ranks(2, 3, 3), rank_prunes(2, keep(1))});
+  scenarios.push_back(
+      {"TwoRanksSaveAndOneGoesOn", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 3), going_on(depth_2, prune_all)});
+  scenarios.push_back({"PruningTheOldest", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, prunes(keep(2), Reencode::never)), with_store(depth_2, prune_some, true)});
+  scenarios.push_back({"PruningAroundWhatIsNeeded", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, prunes(keep({}, {3}), Reencode::never)),
+                       with_store(depth_2, prune_all, true)});
+  scenarios.push_back({"PruningWithoutWhatIsNeeded", depth_2, with_store(depth_2, saves(1, 6)),
+                       with_store(depth_2, prunes(keep({}, {3, 5}), Reencode::always)),
+                       with_store(depth_2, prunes(keep({}, {3, 5}), Reencode::always), true)});
+  scenarios.push_back(
+      {"PruningTwice", depth_2,
+       with_store(depth_2, one_after_another({saves(1, 4), prunes(keep(2), Reencode::never), saves(5, 7)})),
+       with_store(depth_2, prunes(keep(2), Reencode::when_it_pays)),
+       with_store(depth_2, prunes(keep(1), Reencode::when_it_pays), true)});
+  scenarios.push_back({"PruningShards", depth_2, two_ranks(2, 1, 4),
+                       with_store(depth_2, prunes(keep({}, {2}), Reencode::always)),
+                       with_store(depth_2, prune_some, true)});
+  scenarios.push_back(
+      {"RollingBack", depth_2,
+       with_store(depth_2, one_after_another({saves(1, 6), prunes(keep({}, {1, 2, 5}), Reencode::never)})),
+       with_store(depth_2, rolls_back(2)), going_on(depth_2, prune_all)});
+  scenarios.push_back({"RollingBackAndSavingOthers", depth_2, with_store(depth_2, saves(1, 4)),
+                       with_store(depth_2, one_after_another({rolls_back(2),
+                                                              [](Store& store, Journal& journal) {
+                                                                return save_step(store, journal, 3, 5);
+                                                              }})),
+                       going_on(depth_2, prune_some)});
+  return scenarios;
+}
+
+}  // namespace
+
+const std::vector<CrashScenario>& crash_scenarios() {
+  static const std::vector<CrashScenario> scenarios = make_scenarios();
+  return scenarios;
+}
+
+const CrashScenario& crash_scenario(const std::string& name) {
+  return *std::ranges::find(crash_scenarios(), name, &CrashScenario::name);
+}
+
+}  // namespace bitsnap::store

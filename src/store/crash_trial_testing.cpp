@@ -1,0 +1,163 @@
+// Stopping, dying, looking.
+#include "store/crash_trial_testing.hpp"
+
+#include <gtest/gtest.h>
+
+namespace bitsnap::store {
+
+using os::FakeFileSystem;
+using os::FaultyFileSystem;
+using os::FileOperation;
+using Spares = FakeFileSystem::CrashSpares;
+
+bool is_slow_build() noexcept {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return true;
+#else
+  return false;
+#endif
+#else
+  return false;
+#endif
+}
+
+void Death::strike(FakeFileSystem& files) const {
+  if (kind == Kind::machine) files.crash(spares);
+  if (kind == Kind::machine_at_random) files.crash_at_random(seed);
+}
+
+std::string Death::text() const {
+  if (kind == Kind::process) return "the process was killed";
+  if (kind == Kind::machine_at_random) return "the machine crashed with seed " + std::to_string(seed);
+  constexpr const char* kSpared[] = {"nothing", "names", "contents", "everything"};
+  return std::string("the machine crashed and spared ") + kSpared[static_cast<std::size_t>(spares)];
+}
+
+std::vector<Death> machine_deaths(std::uint64_t random_crashes, std::uint64_t first_seed) {
+  std::vector<Death> deaths;
+  for (const Spares spares : {Spares::nothing, Spares::directory_entries, Spares::file_contents, Spares::all}) {
+    deaths.push_back({Death::Kind::machine, spares, 0});
+  }
+  for (std::uint64_t i = 0; i < random_crashes; ++i) {
+    deaths.push_back({Death::Kind::machine_at_random, Spares::nothing, first_seed + i});
+  }
+  return deaths;
+}
+
+std::vector<Death> later_deaths(std::uint64_t seed) {
+  return {{Death::Kind::machine, Spares::nothing, 0},
+          {Death::Kind::machine, Spares::directory_entries, 0},
+          {Death::Kind::machine_at_random, Spares::nothing, seed}};
+}
+
+bool changes_something(const FaultyFileSystem::Step& step) {
+  switch (step.operation) {
+    case FileOperation::open:
+    case FileOperation::read:
+    case FileOperation::list_directory:
+    case FileOperation::stat: return false;
+    default: return true;
+  }
+}
+
+std::string step_text(const FaultyFileSystem::Step& step) {
+  return std::string(file_operation_name(step.operation)) + " " + step.path + (step.to.empty() ? "" : " to " + step.to);
+}
+
+CrashTrial::CrashTrial(const CrashScenario& scenario) : scenario_(scenario) {
+  EXPECT_TRUE(scenario_.prepare(before_, run_));
+  const auto files = before_.copy();
+  FaultyFileSystem faulty(*files);
+  Journal journal = run_;
+  const Result<void> done = scenario_.operate(faulty, journal);
+  EXPECT_TRUE(done) << done.error().message();
+  steps_ = faulty.steps();
+}
+
+std::vector<std::uint64_t> CrashTrial::points() const {
+  std::vector<std::uint64_t> points;
+  for (std::uint64_t point = 0; point < steps_.size(); ++point) {
+    if (changes_something(steps_[point])) points.push_back(point);
+  }
+  points.push_back(steps_.size());
+  return points;
+}
+
+std::string CrashTrial::at(std::uint64_t point) const {
+  if (point >= steps_.size()) return "when it was done";
+  return "at operation " + std::to_string(point) + ", " + step_text(steps_[point]);
+}
+
+Stopped CrashTrial::stop_at(std::uint64_t point, bool half_done) const {
+  Stopped stopped{before_.copy(), run_};
+  FaultyFileSystem faulty(*stopped.files);
+  if (point < steps_.size()) faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = true, .half_done = half_done});
+  const Result<void> done = scenario_.operate(faulty, stopped.journal);
+  EXPECT_TRUE(done || point < steps_.size()) << done.error().message();
+  return stopped;
+}
+
+std::string CrashTrial::check(const FakeFileSystem& stopped, const Journal& journal, const Death& death) {
+  ++cases_;
+  const auto files = stopped.copy();
+  death.strike(*files);
+  const std::vector<TestRun> allowed = journal.allowed();
+  const auto judge = [&] {
+    const std::string broken = broken_law(*files, allowed, scenario_.options);
+    return broken.empty() ? "" : death.text() + ": " + broken;
+  };
+  if (death.kind == Death::Kind::process) return judge();
+  // What a crash of the machine leaves is all that there is to know of it: the same need not be looked at twice.
+  const std::pair disk(fingerprint(*files), allowed);
+  if (checked_.contains(disk)) return "";
+  std::string broken = judge();
+  if (broken.empty()) checked_.insert(disk);
+  return broken;
+}
+
+std::string CrashTrial::check_without(const std::vector<std::uint64_t>& skipped_syncs,
+                                      const std::vector<Death>& deaths) {
+  const auto files = before_.copy();
+  FaultyFileSystem faulty(*files);
+  for (const std::uint64_t sync : skipped_syncs) faulty.skip_sync(sync);
+  Journal journal = run_;
+  return check_while(faulty, *files, journal, deaths, scenario_.operate);
+}
+
+std::string CrashTrial::check_going_on(const Stopped& stopped, const std::vector<Death>& deaths,
+                                       const std::vector<std::uint64_t>& skipped_syncs) {
+  const auto files = stopped.files->copy();
+  FaultyFileSystem faulty(*files);
+  for (const std::uint64_t sync : skipped_syncs) faulty.skip_sync(sync);
+  Journal journal = stopped.journal;
+  std::string broken = check_while(faulty, *files, journal, deaths, scenario_.go_on);
+  steps_going_on_ = faulty.steps();
+  return broken;
+}
+
+std::string CrashTrial::check_while(FaultyFileSystem& faulty, const FakeFileSystem& files, Journal& journal,
+                                    const std::vector<Death>& deaths, const CrashScenario::Calls& calls) {
+  std::string broken;
+  const auto look = [&](const std::string& where) {
+    for (const Death& death : deaths) {
+      broken = check(files, journal, death);
+      if (broken.empty()) continue;
+      broken = where + ", " + broken;
+      return;
+    }
+  };
+  faulty.watch([&](const FaultyFileSystem::Step& step) {
+    if (broken.empty() && changes_something(step)) look("before " + step_text(step));
+  });
+  const Result<void> done = calls(faulty, journal);
+  faulty.watch(nullptr);
+  if (!broken.empty()) return broken;
+  if (!done) return done.error().message();
+  look("in the end");
+  return broken;
+}
+
+}  // namespace bitsnap::store

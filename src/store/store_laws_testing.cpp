@@ -1,0 +1,285 @@
+// Calls and what they may leave; checks.
+#include "store/store_laws_testing.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/hash.hpp"
+#include "base/try.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+// One thread makes the same operations in the same order each time.
+const RunOptions kOneThread{1, nullptr};
+
+std::vector<std::uint64_t> steps_of(const TestRun& run) {
+  std::vector<std::uint64_t> steps;
+  for (const auto& [step, content] : run) steps.push_back(step);
+  return steps;
+}
+
+std::string check_content(const Store& store, const TestRun& run) {
+  for (const auto& [step, content] : run) {
+    for (std::uint32_t shard = 0; shard < content.shards; ++shard) {
+      const auto snapshot = store.snapshot(step, shard);
+      const std::string wrong =
+          snapshot ? difference(**snapshot, test_state(step, content.shard_seed(shard))) : snapshot.error().message();
+      if (!wrong.empty()) return fmt::format("step {}, shard {}: {}", step, shard, wrong);
+    }
+  }
+  return "";
+}
+
+std::string check_verification(const Store& store) {
+  for (const bool decode : {true, false}) {
+    StoreVerifyOptions options;
+    options.decode = decode;
+    options.run = kOneThread;
+    const auto verified = store.verify(options);
+    if (!verified) return "verify: " + verified.error().message();
+    if (verified->damages.empty()) continue;
+    const StoreDamage& damage = verified->damages.front();
+    return fmt::format("verify: {} {}: {}", damage.file, damage.where, damage.error.message());
+  }
+  return "";
+}
+
+// Saves what comes next, and looks for strays; `run` then has the step.
+std::string check_going_on(os::FakeFileSystem& files, TestRun& run, StoreOptions options) {
+  options.access = StoreAccess::write;
+  const auto store = open_store(files, kTestRun, options);
+  if (!store) return "open to write: " + store.error().message();
+  const auto steps = (*store)->steps();
+  if (!steps || *steps != steps_of(run)) return "opening to write changed what is shown";
+  const std::uint64_t next = run.empty() ? 1 : run.rbegin()->first + 1;
+  const auto saved = (*store)->save(next, test_state(next, 0).state(), kOneThread);
+  if (!saved) return "the next save: " + saved.error().message();
+  run[next] = {};
+  if (saved->damage) return "the next save found no base: " + saved->damage->message();
+  Retention all;
+  all.keep_last = 1'000'000;
+  PruneOptions pruning;
+  pruning.reencode = Reencode::never;
+  pruning.run = kOneThread;
+  if (const auto pruned = (*store)->prune(all, pruning); !pruned) return "prune: " + pruned.error().message();
+  return check_files(files);
+}
+
+}  // namespace
+
+const TestState& test_state(std::uint64_t step, std::uint64_t seed) {
+  static std::map<std::pair<std::uint64_t, std::uint64_t>, TestState> states;
+  return states.try_emplace({step, seed}, step, seed).first->second;
+}
+
+bool Journal::open(const std::vector<std::uint64_t>& steps, const std::function<bool(const TestRun&)>& may_come_back) {
+  std::vector<TestRun> runs = allowed();
+  const auto shown = std::ranges::find_if(runs, [&](const TestRun& run) { return steps_of(run) == steps; });
+  if (shown == runs.end()) return false;
+  runs_ = {std::move(*shown)};
+  runs.erase(shown);
+  std::ranges::copy_if(runs, std::back_inserter(runs_), may_come_back);
+  possible_.clear();
+  return true;
+}
+
+void Journal::begin(const Changes& possible) {
+  possible_.clear();
+  for (const TestRun& run : runs_) std::ranges::move(possible(run), std::back_inserter(possible_));
+}
+
+void Journal::confirm(const Change& change, bool settles) {
+  possible_.clear();
+  if (settles) runs_.resize(1);
+  for (TestRun& run : runs_) run = change(run);
+}
+
+std::vector<TestRun> Journal::allowed() const {
+  std::vector<TestRun> all = runs_;
+  std::ranges::copy(possible_, std::back_inserter(all));
+  return all;
+}
+
+std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept) {
+  std::vector<TestRun> possible;
+  TestRun left = run;
+  for (auto at = run.rbegin(); at != run.rend(); ++at) {
+    if (std::ranges::find(kept, at->first) != kept.end()) continue;
+    left.erase(at->first);
+    possible.push_back(left);
+  }
+  return possible;
+}
+
+namespace {
+
+Journal::Change adding(std::uint64_t step, TestStep content) {
+  return [=](const TestRun& run) {
+    TestRun after = run;
+    after[step] = content;
+    return after;
+  };
+}
+
+// A call that removes all steps but some.
+Result<void> remove_steps(Journal& journal, const std::function<std::vector<std::uint64_t>(const TestRun&)>& kept,
+                          bool settles, const std::function<Result<void>()>& call) {
+  journal.begin([&](const TestRun& run) { return removals(run, kept(run)); });
+  BITSNAP_TRY(call());
+  journal.confirm(
+      [&](const TestRun& run) {
+        const std::vector<TestRun> possible = removals(run, kept(run));
+        return possible.empty() ? run : possible.back();
+      },
+      settles);
+  return {};
+}
+
+}  // namespace
+
+Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed) {
+  const TestStep content{seed, 1};
+  const Journal::Change add = adding(step, content);
+  journal.begin([&](const TestRun& run) { return std::vector{add(run)}; });
+  BITSNAP_TRY(store.save(step, test_state(step, content.shard_seed(0)).state(), kOneThread));
+  journal.confirm(add, false);
+  return {};
+}
+
+Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention, Reencode reencode) {
+  // Which steps stay is said here once more, not read from the report.
+  const auto kept = [&](const TestRun& run) {
+    std::vector<std::uint64_t> steps;
+    std::size_t newer = 0;
+    for (auto at = run.rbegin(); at != run.rend(); ++at, ++newer) {
+      if (newer == 0 || (retention.keep_last && newer < *retention.keep_last) ||
+          (retention.keep_every && at->first % *retention.keep_every == 0) ||
+          std::ranges::find(retention.keep, at->first) != retention.keep.end()) {
+        steps.push_back(at->first);
+      }
+    }
+    return steps;
+  };
+  PruneOptions options;
+  options.reencode = reencode;
+  options.run = kOneThread;
+  return remove_steps(journal, kept, true, [&]() -> Result<void> {
+    BITSNAP_TRY(store.prune(retention, options));
+    return {};
+  });
+}
+
+Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
+  const auto kept = [&](const TestRun& run) {
+    std::vector<std::uint64_t> steps = steps_of(run);
+    std::erase_if(steps, [&](std::uint64_t at) { return at > step; });
+    return steps;
+  };
+  return remove_steps(journal, kept, false, [&]() -> Result<void> {
+    BITSNAP_TRY(store.rollback(step));
+    return {};
+  });
+}
+
+Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step, std::uint64_t seed,
+                             const std::string& attempt) {
+  const TestStep content{seed, 2};
+  const Journal::Change add = adding(step, content);
+  // It is added to what is shown, which is made safe before.
+  const TestRun shown = journal.run();
+  journal.begin([&](const TestRun& run) { return run == shown ? std::vector{add(run)} : std::vector<TestRun>(); });
+  BITSNAP_TRY(first.save_shard(step, {0, 2, attempt}, test_state(step, content.shard_seed(0)).state(), kOneThread));
+  BITSNAP_TRY(second.save_shard(step, {1, 2, attempt}, test_state(step, content.shard_seed(1)).state(), kOneThread));
+  BITSNAP_ASSIGN(const auto committed, second.commit(step, 2, attempt));
+  if (!committed) return fail(ErrorKind::internal, "both shards are there, and commit() finds only one");
+  journal.confirm(add, true);
+  return {};
+}
+
+Result<std::vector<std::uint64_t>> shown_steps(os::FileSystem& files) {
+  const auto store = open_store(files, kTestRun, {});
+  if (!store && store.error().kind() == ErrorKind::not_found) return std::vector<std::uint64_t>();
+  if (!store) return tl::unexpected(store.error());
+  return (*store)->steps();
+}
+
+std::string check_shown(os::FileSystem& files, const std::vector<TestRun>& allowed, TestRun* found) {
+  const auto steps = shown_steps(files);
+  if (!steps) return "open to read: " + steps.error().message();
+  std::string wrong = fmt::format("shows steps {}", *steps);
+  for (const TestRun& run : allowed) {
+    if (steps_of(run) != *steps) continue;
+    if (found != nullptr) *found = run;
+    const auto store = open_store(files, kTestRun, {});
+    if (!store) return run.empty() ? "" : store.error().message();
+    wrong = check_content(**store, run);
+    if (!wrong.empty()) continue;
+    const auto list = (*store)->list();
+    if (!list || list->size() != steps->size()) return "list() shows something else than steps()";
+    return check_verification(**store);
+  }
+  return wrong;
+}
+
+std::string check_files(os::FakeFileSystem& files) {
+  const RunLayout layout(kTestRun);
+  std::set<std::string> named = {layout.run_record(), layout.lock(), layout.catalog()};
+  const auto directories = files.list_directory(layout.checkpoints());
+  if (!directories) return directories.error().message();
+  for (const std::string& name : *directories) {
+    const std::uint64_t step = step_from_name(name).value_or(0);
+    auto record = read_commit_record(files, layout, step);
+    named.insert(layout.commit(step));
+    if (!record) {
+      record = read_commit_record(files, layout, step, true);
+      named.insert(layout.retired(step));
+    }
+    if (!record) return fmt::format("stray directory {}", name);
+    for (const ShardFile& file : record->shards) named.insert(layout.step_file(step, file.file));
+  }
+  for (const std::string& file : files.all_files()) {
+    if (!named.contains(file)) return "stray " + file;
+  }
+  return "";
+}
+
+std::uint64_t fingerprint(os::FakeFileSystem& files) {
+  const auto mask = [](std::string& text, std::string_view before, std::string_view characters) {
+    for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos;) {
+      at += before.size();
+      for (; at < text.size() && characters.find(text[at]) != std::string_view::npos; ++at) text[at] = '0';
+    }
+  };
+  std::string all;
+  const RunLayout layout(kTestRun);
+  if (const auto names = files.list_directory(layout.checkpoints())) all = fmt::format("{}", *names);
+  for (std::string path : files.all_files()) {
+    const auto bytes = os::read_file(files, path, 1 << 30);
+    std::string contents(bytes ? as_text(*bytes) : "?");
+    if (!path.ends_with(".bsnap")) {
+      mask(contents, "\"time_unix_ms\":", "0123456789");
+      mask(contents, "\"hash\":\"", "0123456789abcdef");
+      if (path.find("bitsnap.json") != std::string::npos) mask(contents, "\"id\":\"", "0123456789abcdef");
+    }
+    if (path.ends_with(".tmp")) mask(path, ".json.", "0123456789abcdef");
+    all.append(path).append("\n").append(std::to_string(contents.size())).append("\n").append(contents);
+  }
+  return hash64(as_byte_span(all));
+}
+
+std::string broken_law(os::FakeFileSystem& files, const std::vector<TestRun>& allowed, const StoreOptions& options) {
+  TestRun run;
+  if (std::string wrong = check_shown(files, allowed, &run); !wrong.empty()) return wrong;
+  if (std::string wrong = check_going_on(files, run, options); !wrong.empty()) return wrong;
+  files.crash();
+  if (std::string wrong = check_shown(files, {run}); !wrong.empty()) return "after saving, and a crash: " + wrong;
+  return "";
+}
+
+}  // namespace bitsnap::store
