@@ -222,9 +222,7 @@ def _parse_catalog(data: bytes) -> list[CatalogEntry]:
     for *fields, base, shards, links, depth, flags in _CATALOG_ENTRY.iter_unpack(data[_CATALOG_HEAD.size : -8]):
         step, modified_ns, file_id, size, time, raw, stored = fields
         its_base = base if flags & _HAS_BASE else None
-        found.append(
-            CatalogEntry(step, modified_ns, file_id, size, time, raw, stored, its_base, shards, links, depth)
-        )
+        found.append(CatalogEntry(step, modified_ns, file_id, size, time, raw, stored, its_base, shards, links, depth))
     return found
 
 

@@ -1,0 +1,53 @@
+// What a store holds, as JSON: what is written beside the golden stores, and what is held against it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <bitsnap/store.hpp>
+
+#include "base/hash.hpp"
+
+namespace bitsnap::store {
+
+// Of each tensor, by name, a digest of its bytes; a failure stands in the place of the digest.
+inline nlohmann::ordered_json describe_tensors(const Snapshot& snapshot) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {
+    const TensorInfo& info = snapshot.tensors()[i];
+    std::vector<std::byte> bytes(static_cast<std::size_t>(info.size_bytes));
+    const Result<void> read = snapshot.read_bytes(i, 0, bytes);
+    Hasher128 hasher;
+    hasher.update(bytes);
+    const Hash128 hash = hasher.digest();
+    tensors[info.name] = read ? fmt::format("{:016x}{:016x}", hash.high, hash.low) : read.error().message();
+  }
+  return tensors;
+}
+
+inline nlohmann::ordered_json describe_checkpoint(const Store& store, const CheckpointInfo& info) {
+  nlohmann::ordered_json json = {{"step", info.step},
+                                 {"time_unix_ms", info.time_unix_ms},
+                                 {"raw_bytes", info.raw_bytes},
+                                 {"stored_bytes", info.stored_bytes},
+                                 {"base", nullptr},
+                                 {"links", info.links},
+                                 {"depth", info.depth}};
+  if (info.base) json["base"] = *info.base;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
+    const auto snapshot = store.snapshot(info.step, shard);
+    if (snapshot) {
+      json["shards"].push_back({{"id", (*snapshot)->id().to_hex()}, {"tensors", describe_tensors(**snapshot)}});
+    } else {
+      json["shards"].push_back(snapshot.error().message());
+    }
+  }
+  return json;
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,139 @@
+// Writes the golden stores: write_store_golden <folder>. See golden/README.md.
+//
+// A store that is there already is left alone: times and run ids make it another one each time, and golden files are
+// written once and read for ever. Beside each stands what a reader must find in it, as <name>.json: of each checkpoint
+// the ids of its shards and a digest of each tensor's bytes.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <bitsnap/store.hpp>
+
+#include "os/file_system.hpp"
+#include "store/catalog.hpp"
+#include "store/run_testing.hpp"
+#include "store_digest_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A failure of the library ends the program: there is nothing to go on with.
+template <typename T>
+T must(Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "write_store_golden: %s\n", result.error().message().c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+StoreOptions writing(BaseRule rule, std::uint32_t max_depth) {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  options.base_rule = rule;
+  options.max_depth = max_depth;
+  return options;
+}
+
+// Steps 10, 20, ... so that a reader cannot take numbers in a row for granted.
+std::unique_ptr<Store> save_steps(const std::string& path, std::uint64_t checkpoints, BaseRule rule,
+                                  std::uint32_t max_depth) {
+  auto store = must(Store::open(path, writing(rule, max_depth)));
+  for (std::uint64_t i = 1; i <= checkpoints; ++i) must(store->save(10 * i, TestState(10 * i).state()));
+  return store;
+}
+
+// Two keyframes with what is built upon them; a catalog of all but what is too new for it.
+void write_chain(const std::string& path) {
+  save_steps(path, 5, BaseRule::previous, 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  must(write_catalog(StepDirectories(os::real_file_system(), RunLayout(path))));
+}
+
+void write_keyframes(const std::string& path) { save_steps(path, 2, BaseRule::previous, 0); }
+void write_on_keyframe(const std::string& path) { save_steps(path, 3, BaseRule::keyframe, 3); }
+
+void prune(const std::string& path, std::vector<std::uint64_t> keep, Reencode reencode) {
+  Retention retention;
+  retention.keep = std::move(keep);
+  PruneOptions options;
+  options.reencode = reencode;
+  must(save_steps(path, 5, BaseRule::previous, 2)->prune(retention, options));
+}
+
+// Checkpoints that are gone while others still need their files, whole or in part.
+void write_retired(const std::string& path) { prune(path, {30}, Reencode::never); }
+// Checkpoints that were written again without those that are gone.
+void write_rewritten(const std::string& path) { prune(path, {20, 30}, Reencode::always); }
+
+constexpr std::uint32_t kShards = 2;
+
+void write_shards(Store& store, std::uint64_t step, const std::string& attempt, std::uint64_t state) {
+  for (std::uint32_t shard = 0; shard < kShards; ++shard) {
+    must(store.save_shard(step, {shard, kShards, attempt}, TestState(state, shard).state()));
+  }
+}
+
+// Two ranks; the last checkpoint is complete and not committed.
+void write_sharded(const std::string& path) {
+  StoreOptions options = writing(BaseRule::previous, 2);
+  options.access = StoreAccess::shared;
+  const auto store = must(Store::open(path, options));
+  write_shards(*store, 5, "a1", 5);
+  must(store->commit(5, kShards, "a1"));
+  write_shards(*store, 12'345'678'901, "retry-2", 6);
+  must(store->commit(12'345'678'901, kShards, "retry-2"));
+  write_shards(*store, 12'345'678'902, "a1", 7);
+}
+
+struct GoldenStore {
+  const char* name;
+  void (*write)(const std::string& path);
+};
+
+constexpr GoldenStore kStores[] = {
+    {"chain", write_chain},     {"keyframes", write_keyframes}, {"on-keyframe", write_on_keyframe},
+    {"retired", write_retired}, {"rewritten", write_rewritten}, {"sharded", write_sharded},
+};
+
+Json expectation(const std::string& path) {
+  const auto store = must(Store::open(path));
+  Json json = {{"run_id", store->run_id()}};
+  json["checkpoints"] = Json::array();
+  for (const CheckpointInfo& info : must(store->list())) {
+    json["checkpoints"].push_back(describe_checkpoint(*store, info));
+  }
+  return json;
+}
+
+}  // namespace
+}  // namespace bitsnap::store
+
+int main(int argc, char** argv) {
+  using namespace bitsnap::store;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: write_store_golden <folder>\n");
+    return 1;
+  }
+  const std::filesystem::path folder = argv[1];
+  std::filesystem::create_directories(folder);
+  for (const GoldenStore& golden : kStores) {
+    const std::filesystem::path path = folder / golden.name;
+    if (std::filesystem::exists(path)) continue;
+    golden.write(path);
+    std::ofstream(path.string() + ".json") << expectation(path).dump(1) << '\n';
+  }
+  return 0;
+}
