@@ -47,7 +47,9 @@ Result<Json> unseal_json(std::string_view key, std::string_view text) {
   if (found != stated) {
     return fail(ErrorKind::corrupt, fmt::format("the record's hash is {}, expected {}", found, stated));
   }
-  Json json = Json::parse(body.begin(), body.end(), nullptr, false);
+  // The parser would let white space pass that belongs to no object.
+  const bool is_bare = body.starts_with('{') && body.ends_with('}');
+  Json json = is_bare ? Json::parse(body.begin(), body.end(), nullptr, false) : Json();
   if (!json.is_object()) return fail(ErrorKind::corrupt, "the record is no JSON object");
   BITSNAP_ASSIGN(const std::uint64_t format, json_unsigned(json, "format"));
   if (format != kStoreFormat) {
@@ -97,7 +99,10 @@ Result<std::uint32_t> json_unsigned_32(const Json& body, const char* key) {
 
 Result<std::int64_t> json_integer(const Json& body, const char* key) {
   const Json* const found = json_member(body, key);
-  if (found == nullptr || !found->is_number_integer()) return wrong_type(key, "an integer");
+  const bool fits = found != nullptr && found->is_number_integer() &&
+                    (!found->is_number_unsigned() ||
+                     found->get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+  if (!fits) return wrong_type(key, "an integer of 64 bits with its sign");
   return found->get<std::int64_t>();
 }
 
