@@ -36,7 +36,13 @@ class OpenedBases final : public BaseProvider {
 
 }  // namespace
 
+void CheckpointReader::assume(CommitRecord record) {
+  const std::uint64_t step = record.step;
+  assumed_.insert_or_assign(step, std::move(record));
+}
+
 Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
+  if (const auto assumed = assumed_.find(step); assumed != assumed_.end()) return assumed->second;
   auto committed = read_commit_record(file_system_, layout_, step);
   if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
   auto retired = read_commit_record(file_system_, layout_, step, true);

@@ -45,6 +45,10 @@ class CheckpointReader {
     return open_with(step, file, true, 0);
   }
 
+  // From now on `record` is what this reader finds for its step, whatever stands in the store: for trying out a repair.
+  // Not while other threads use the reader.
+  void assume(CommitRecord record);
+
   // Where a snapshot of this store stands, from the path that it was opened by.
   struct Place {
     std::uint64_t step = 0;
@@ -64,6 +68,7 @@ class CheckpointReader {
   const DecodeLimits limits_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, bool>, std::weak_ptr<const Snapshot>> opened_;  // by path, and whether alone
+  std::map<std::uint64_t, CommitRecord> assumed_;
   std::size_t sweep_at_ = 64;  // entries at which those that are gone are forgotten
 };
 

@@ -7,9 +7,16 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "exec/executor.hpp"
 #include "os/atomic_file.hpp"
 
 namespace bitsnap::store {
+namespace {
+
+// Directories that one thread looks at in a row.
+constexpr std::size_t kLookBlock = 256;
+
+}  // namespace
 
 Result<StepEntry> StepDirectories::look(std::uint64_t step) const {
   StepEntry entry;
@@ -29,12 +36,19 @@ Result<std::vector<StepEntry>> StepDirectories::list() const {
   std::vector<StepEntry> entries;
   entries.reserve(names.size());
   for (const std::string& name : names) {
-    const std::optional<std::uint64_t> step = step_from_name(name);
-    if (!step) continue;
-    BITSNAP_ASSIGN(StepEntry entry, look(*step));
-    entries.push_back(std::move(entry));
+    if (const std::optional<std::uint64_t> step = step_from_name(name)) entries.emplace_back().step = *step;
   }
   std::ranges::sort(entries, {}, &StepEntry::step);
+  // Asking for one file after another is what listing many costs, on a network above all.
+  const std::size_t blocks = (entries.size() + kLookBlock - 1) / kLookBlock;
+  const auto executor = exec::make_executor(0);
+  BITSNAP_TRY(executor->run(blocks, executor->default_slots(), [&](std::size_t block, std::size_t) -> Result<void> {
+    const std::size_t end = std::min(entries.size(), (block + 1) * kLookBlock);
+    for (std::size_t i = block * kLookBlock; i < end; ++i) {
+      BITSNAP_ASSIGN(entries[i], look(entries[i].step));
+    }
+    return {};
+  }));
   return entries;
 }
 

@@ -21,10 +21,12 @@ constexpr std::uint64_t kLockPollMs = 20;
 
 std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
-// What may stand in a directory that becomes a store: what an attempt that was cut short leaves.
+// What may stand in a directory that becomes a store: what an attempt that was cut short leaves, and what one that lost
+// its record has.
 bool is_unfinished_store(const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [](const std::string& name) {
-    return name == store::kLockName || name == store::kCheckpointsName || os::AtomicFile::is_temporary_name(name);
+    return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
+           name == store::kDamagedName || os::AtomicFile::is_temporary_name(name);
   });
 }
 
@@ -59,7 +61,12 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   const bool writes = options.access != StoreAccess::read;
   if (!record.exists) {
     if (!writes || !options.create) {
-      return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
+      BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
+      BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
+      const bool was_store = checkpoints.is_directory && lock.exists;
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: there is no store{}", impl->layout_.root(),
+                              was_store ? ": its bitsnap.json is gone; a repair makes it again" : ""));
     }
     BITSNAP_TRY(impl->create_run());
   }

@@ -74,7 +74,9 @@ Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry
     return {};
   }
   report.mended.push_back({step, fmt::format("record made again ({})", record.error().message())});
-  if (!dry_run) {
+  if (dry_run) {
+    reader_->assume(*rebuilt);
+  } else {
     BITSNAP_ASSIGN(const bool synced, store::replace_commit_record(file_system_, layout_, *rebuilt,
                                                                    known.state == store::StepState::retired));
     directories_.note_sync(synced);
