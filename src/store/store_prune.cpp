@@ -234,15 +234,16 @@ Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, co
   std::optional<std::uint64_t> earlier;
   for (const std::uint64_t step : whole) {
     if (dropped.contains(step)) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known_[step]);
-    if (record && refers(*record)) {
+    const Result<store::CommitRecord>& record = record_of(step, known_[step]);  // until it is replaced
+    if (!record) continue;
+    if (refers(*record)) {
       std::uint64_t bytes = 0;
       for (const store::ShardFile& file : record->shards) bytes += file.raw_bytes;
       BITSNAP_ASSIGN(PruneReport::Rewritten report,
                      rewrite_without(step, dropped, earlier, {options.threads, progress.next(bytes)}));
       rewritten.push_back(report);
     }
-    if (record) earlier = step;
+    earlier = step;
   }
   return {};
 }
