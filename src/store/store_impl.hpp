@@ -1,7 +1,7 @@
 // What is behind a Store: one run's directory, the lock, and what the writing handle knows of the checkpoints.
 //
-// The parts: store_open.cpp, store_read.cpp, store_save.cpp, store_shards.cpp, store_prune.cpp, store_verify.cpp,
-// store_repair.cpp. Reading touches nothing that writing changes; writing calls hold `mutex_`.
+// The parts: store_open.cpp, store_read.cpp, store_save.cpp, store_shards.cpp, store_prune.cpp, store_rewrite.cpp,
+// store_verify.cpp, store_repair.cpp. Reading touches nothing that writing changes; writing calls hold `mutex_`.
 #pragma once
 
 #include <cstdint>
@@ -115,13 +115,16 @@ class Store::Impl {
   // Those of the needed steps that others are to be rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped(const std::vector<store::StepNode>& nodes,
                                                  const store::RetentionPlan& plan, Reencode reencode);
+  Result<void> lose_sight(std::uint64_t step, Error error);
+  Result<void> remove_step(std::uint64_t step);
+  Result<void> retire_step(std::uint64_t step);
+
+  // store_rewrite.cpp
   // Writes the files of a step again that refer to `dropped`; `earlier` is offered in its place.
   Result<PruneReport::Rewritten> rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
                                                  std::optional<std::uint64_t> earlier, const RunOptions& options);
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
-  Result<void> remove_step(std::uint64_t step);
-  Result<void> retire_step(std::uint64_t step);
 
   // store_verify.cpp; errors only where verification could not go on. The records are by step.
   Result<std::vector<StoreDamage>> verify_records(std::span<const store::CommitRecord* const> records, bool decode,

@@ -6,13 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
-#include "exec/executor.hpp"
 #include "os/atomic_file.hpp"
-#include "record/base_finder.hpp"
-#include "record/snapshot_rewriter.hpp"
 #include "store/live_bytes.hpp"
 #include "store/store_impl.hpp"
-#include "store/summed_progress.hpp"
 
 namespace bitsnap {
 namespace {
@@ -117,161 +113,27 @@ Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<st
   return dropped;
 }
 
-Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
-                                                            std::optional<std::uint64_t> earlier,
-                                                            const RunOptions& options) {
-  Known& known = known_[step];
-  const Result<store::CommitRecord>& old = record_of(step, known);
-  if (!old) return tl::unexpected(old.error());
-  store::CommitRecord record = *old;
-  std::vector<std::string> replaced;
-  std::uint32_t depth = 0;
-  const auto executor = exec::make_executor(options.threads);
-  const auto is_dropped = [&](const store::StepReference& r) { return dropped.contains(r.step); };
-
-  for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
-    store::ShardFile& file = record.shards[shard];
-    if (std::ranges::none_of(file.references, is_dropped)) {
-      depth = std::max(depth, file.depth);
-      continue;
-    }
-    std::vector<SnapshotId> dropped_ids;
-    for (const store::StepReference& reference : file.references) {
-      if (is_dropped(reference)) dropped_ids.push_back(reference.id);
-    }
-    BITSNAP_ASSIGN(const auto source, reader_->open_file(step, file));
-    std::optional<record::ShardedBases> bases;
-    if (earlier) {
-      const Result<store::CommitRecord>& found = record_of(*earlier, known_[*earlier]);
-      if (!found) return tl::unexpected(found.error());
-      bases.emplace(static_cast<std::uint32_t>(found->shards.size()), shard,
-                    [&](std::uint32_t number) -> Result<std::shared_ptr<const Base>> {
-                      BITSNAP_ASSIGN(auto opened, reader_->open_file(*earlier, found->shards[number]));
-                      return opened;
-                    });
-    }
-
-    std::string name = file.file;
-    for (bool is_free = false; !is_free;) {
-      name = store::rewritten_file_name(name);
-      BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_file(step, name)));
-      is_free = !there.exists;
-    }
-    const std::string path = layout_.step_file(step, name);
-    BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, file_system_.create(path));
-    const auto write = [&]() -> Result<record::RecordSummary> {
-      BITSNAP_ASSIGN(record::RecordSummary written,
-                     record::rewrite_snapshot(*source, dropped_ids, bases ? &*bases : nullptr,
-                                              policy_from_name(record.policy).value_or(policy()), *out, *executor,
-                                              options.progress));
-      BITSNAP_TRY(out->sync());
-      BITSNAP_TRY(out->close());
-      return written;
-    };
-    auto written = write();
-    if (!written) {
-      static_cast<void>(directories_.remove_file(step, name));  // not named by any record; a later prune removes it
-      return tl::unexpected(name_file(std::move(written).error(), path));
-    }
-    replaced.push_back(file.file);
-    std::vector<store::StepReference> references;
-    for (const record::Reference& reference : written->references) {
-      const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
-      if (before != file.references.end() && !is_dropped(*before)) {
-        references.push_back(*before);
-        references.back().standalone = before->standalone && reference.standalone;
-        continue;
-      }
-      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name));
-      references.push_back({reference.id, place.step, place.shard, reference.standalone});
-    }
-    file.file = name;
-    file.bytes = written->summary.stored_bytes;
-    file.depth = written->depth;
-    file.references = std::move(references);
-    depth = std::max(depth, file.depth);
+// Whether a step that could not be changed is still there, and would be after a crash, nobody can say: a handle that
+// knows the store by heart has to learn it anew.
+Result<void> Store::Impl::lose_sight(std::uint64_t step, Error error) {
+  is_known_ = false;
+  if (lock_ != nullptr) {
+    broken_ = Error(ErrorKind::io, fmt::format("{}: step {} is in an unknown state ({}); open the store again",
+                                               layout_.root(), step, error.message()));
   }
-
-  record.links = std::min(record.links, depth);
-  if (record.links == 0) record.base.reset();
-  if (record.base && dropped.contains(*record.base)) record.base = earlier;
-  if (!record.base) record.links = 0;
-  BITSNAP_TRY(directories_.sync_step(step));
-  auto replaced_record =
-      store::replace_commit_record(file_system_, layout_, record, known.state == store::StepState::retired);
-  if (!replaced_record) {
-    // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
-    broken_ = Error(ErrorKind::io, fmt::format("{}: the record of step {} could not be replaced; open the store again",
-                                               layout_.root(), step));
-    return tl::unexpected(std::move(replaced_record).error());
-  }
-  directories_.note_sync(*replaced_record);
-  PruneReport::Rewritten report{step, known.record_bytes, store::serialize_commit_record(record).size()};
-  for (const store::ShardFile& file : old->shards) report.bytes_before += file.bytes;
-  for (const store::ShardFile& file : record.shards) report.bytes_after += file.bytes;
-  known.record_bytes = store::serialize_commit_record(record).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
-  for (const std::string& name : replaced) BITSNAP_TRY(directories_.remove_file(step, name));
-  return report;
-}
-
-// The oldest first, so that what one of them takes over, the next can refer to.
-Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
-                                      const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten) {
-  const auto refers = [&](const store::CommitRecord& record) {
-    return std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
-      return std::ranges::any_of(file.references, [&](const auto& r) { return dropped.contains(r.step); });
-    });
-  };
-  std::uint64_t total = 0;
-  for (const std::uint64_t step : whole) {
-    const Result<store::CommitRecord>& record = record_of(step, known_[step]);
-    if (!record || !refers(*record)) continue;
-    for (const store::ShardFile& file : record->shards) total += file.raw_bytes;
-  }
-  store::SummedProgress progress(options.progress, total);
-  forget_bases();  // what they refer to will stand elsewhere
-  std::optional<std::uint64_t> earlier;
-  for (const std::uint64_t step : whole) {
-    if (dropped.contains(step)) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known_[step]);  // until it is replaced
-    if (!record) continue;
-    if (refers(*record)) {
-      std::uint64_t bytes = 0;
-      for (const store::ShardFile& file : record->shards) bytes += file.raw_bytes;
-      BITSNAP_ASSIGN(PruneReport::Rewritten report,
-                     rewrite_without(step, dropped, earlier, {options.threads, progress.next(bytes)}));
-      rewritten.push_back(report);
-    }
-    earlier = step;
-  }
-  return {};
+  return tl::unexpected(std::move(error));
 }
 
 Result<void> Store::Impl::remove_step(std::uint64_t step) {
   Result<void> removed = directories_.remove(step);
-  if (!removed) {
-    is_known_ = false;
-    if (lock_ != nullptr) {
-      broken_ = Error(ErrorKind::io, fmt::format("{}: step {} could not be removed ({}); open the store again",
-                                                 layout_.root(), step, removed.error().message()));
-    }
-    return removed;
-  }
+  if (!removed) return lose_sight(step, std::move(removed).error());
   known_.erase(step);
   return {};
 }
 
 Result<void> Store::Impl::retire_step(std::uint64_t step) {
   Result<void> retired = directories_.retire(step);
-  if (!retired) {
-    is_known_ = false;
-    if (lock_ != nullptr) {
-      broken_ = Error(ErrorKind::io, fmt::format("{}: step {} could not be retired ({}); open the store again",
-                                                 layout_.root(), step, retired.error().message()));
-    }
-    return retired;
-  }
+  if (!retired) return lose_sight(step, std::move(retired).error());
   known_[step].state = store::StepState::retired;
   return {};
 }
