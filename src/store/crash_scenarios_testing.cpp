@@ -104,6 +104,37 @@ Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
   };
 }
 
+// Each rank its shard; nobody commits.
+Calls ranks_save_only(std::uint32_t max_depth, std::uint64_t step) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    const TestStep content{0, 2};
+    for (const std::uint32_t shard : {1U, 0U}) {
+      BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, shared(max_depth)));
+      BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
+      journal.open(steps, [](const TestRun&) { return false; });
+      BITSNAP_TRY(
+          store->save_shard(step, {shard, 2, "a1"}, test_state(step, content.shard_seed(shard)).state(), {1, nullptr}));
+    }
+    return {};
+  };
+}
+
+// Commits what the ranks have left, if that is all.
+Calls commits(std::uint32_t max_depth, std::uint64_t step) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, shared(max_depth)));
+    const Journal::Change add = [=](const TestRun& run) {
+      TestRun after = run;
+      after[step] = TestStep{0, 2};
+      return after;
+    };
+    journal.begin([&](const TestRun& run) { return std::vector{add(run)}; });
+    BITSNAP_ASSIGN(const auto committed, store->commit(step, 2, "a1"));
+    if (committed) journal.confirm(add, true);
+    return {};
+  };
+}
+
 // Only a prune, by one of several ranks.
 Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
@@ -145,6 +176,10 @@ std::vector<CrashScenario> make_scenarios() {
       {"SavingFromMemory", in_memory, nothing, with_store(in_memory, saves(1, 4)), going_on(in_memory, prune_some)});
   scenarios.push_back({"TwoRanksCreate", depth_3, nothing, two_ranks(3, 1, 1), two_ranks_go_on(3, keep(1))});
   scenarios.push_back({"TwoRanksSave", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 2), two_ranks_go_on(2, keep(1))});
+  scenarios.push_back(
+      {"ARankDiesAndAnotherCommits", depth_2, two_ranks(2, 1, 1), ranks_save_only(2, 2), commits(2, 2)});
+  scenarios.push_back({"ARankAloneSaves", depth_2, with_store(shared(2), saves(1, 2)),
+                       with_store(shared(2), saves(3, 3)), rank_prunes(2, keep(1))});
   scenarios.push_back(
       {"TwoRanksSaveAndOnePrunes", depth_2, two_ranks(2, 1, 2), two_ranks(2, 3, 3), rank_prunes(2, keep(1))});
   scenarios.push_back(

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "store/run_layout.hpp"
+
 namespace bitsnap::store {
 
 using os::FakeFileSystem;
@@ -67,36 +69,76 @@ std::string step_text(const FaultyFileSystem::Step& step) {
   return std::string(file_operation_name(step.operation)) + " " + step.path + (step.to.empty() ? "" : " to " + step.to);
 }
 
+namespace {
+
+// Whether a crash that takes nothing else would still change what stands in this directory.
+bool has_unsynced_names(const FakeFileSystem& files, const std::string& directory) {
+  const auto with = files.copy();
+  const auto without = files.copy();
+  const RunLayout layout(kTestRun);
+  std::vector<std::string> others = {"/", layout.root(), layout.checkpoints()};
+  if (const auto names = without->list_directory(layout.checkpoints())) {
+    for (const std::string& name : *names) others.push_back(os::join_path(layout.checkpoints(), name));
+  }
+  std::erase(others, directory);
+  for (const std::string& other : others) static_cast<void>(without->sync_directory(other));  // of those that are there
+  with->crash(Spares::all);
+  without->crash(Spares::file_contents);
+  return fingerprint(*with) != fingerprint(*without);
+}
+
+// Runs the calls on `files`.
+OperationLog record_operations(FakeFileSystem& files, Journal& journal, const CrashScenario::Calls& calls) {
+  OperationLog log;
+  FaultyFileSystem faulty(files);
+  std::uint64_t syncs = 0;
+  faulty.watch([&](const FaultyFileSystem::Step& step) {
+    if (step.operation != FileOperation::sync && step.operation != FileOperation::sync_directory) return;
+    const std::uint64_t number = syncs++;
+    // Of files only those are synced that are written; nobody syncs a safe one.
+    const bool is_needed = step.operation == FileOperation::sync || has_unsynced_names(files, step.path);
+    if (is_needed) log.needed_syncs.insert(number);
+  });
+  const Result<void> done = calls(faulty, journal);
+  EXPECT_TRUE(done) << done.error().message();
+  log.steps = faulty.steps();
+  return log;
+}
+
+}  // namespace
+
 CrashTrial::CrashTrial(const CrashScenario& scenario) : scenario_(scenario) {
   EXPECT_TRUE(scenario_.prepare(before_, run_));
-  const auto files = before_.copy();
-  FaultyFileSystem faulty(*files);
   Journal journal = run_;
-  const Result<void> done = scenario_.operate(faulty, journal);
-  EXPECT_TRUE(done) << done.error().message();
-  steps_ = faulty.steps();
+  log_ = record_operations(*before_.copy(), journal, scenario_.operate);
+}
+
+OperationLog CrashTrial::log_going_on(const Stopped& stopped) const {
+  Journal journal = stopped.journal;
+  return record_operations(*stopped.files->copy(), journal, scenario_.go_on);
 }
 
 std::vector<std::uint64_t> CrashTrial::points() const {
   std::vector<std::uint64_t> points;
-  for (std::uint64_t point = 0; point < steps_.size(); ++point) {
-    if (changes_something(steps_[point])) points.push_back(point);
+  for (std::uint64_t point = 0; point < log_.steps.size(); ++point) {
+    if (changes_something(log_.steps[point])) points.push_back(point);
   }
-  points.push_back(steps_.size());
+  points.push_back(log_.steps.size());
   return points;
 }
 
 std::string CrashTrial::at(std::uint64_t point) const {
-  if (point >= steps_.size()) return "when it was done";
-  return "at operation " + std::to_string(point) + ", " + step_text(steps_[point]);
+  if (point >= log_.steps.size()) return "when it was done";
+  return "at operation " + std::to_string(point) + ", " + step_text(log_.steps[point]);
 }
 
 Stopped CrashTrial::stop_at(std::uint64_t point, bool half_done) const {
   Stopped stopped{before_.copy(), run_};
   FaultyFileSystem faulty(*stopped.files);
-  if (point < steps_.size()) faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = true, .half_done = half_done});
+  if (point < log_.steps.size())
+    faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = true, .half_done = half_done});
   const Result<void> done = scenario_.operate(faulty, stopped.journal);
-  EXPECT_TRUE(done || point < steps_.size()) << done.error().message();
+  EXPECT_TRUE(done || point < log_.steps.size()) << done.error().message();
   return stopped;
 }
 
@@ -133,9 +175,7 @@ std::string CrashTrial::check_going_on(const Stopped& stopped, const std::vector
   FaultyFileSystem faulty(*files);
   for (const std::uint64_t sync : skipped_syncs) faulty.skip_sync(sync);
   Journal journal = stopped.journal;
-  std::string broken = check_while(faulty, *files, journal, deaths, scenario_.go_on);
-  steps_going_on_ = faulty.steps();
-  return broken;
+  return check_while(faulty, *files, journal, deaths, scenario_.go_on);
 }
 
 std::string CrashTrial::check_while(FaultyFileSystem& faulty, const FakeFileSystem& files, Journal& journal,

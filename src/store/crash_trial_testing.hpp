@@ -45,12 +45,19 @@ struct Stopped {
   Journal journal;
 };
 
+// The operations of files of a run, and which of its syncs (by number) made anything safe that was not.
+struct OperationLog {
+  std::vector<os::FaultyFileSystem::Step> steps;
+  std::set<std::uint64_t> needed_syncs;
+};
+
 // Holds the store before the operation, and the operations of files that it makes.
 class CrashTrial {
  public:
   explicit CrashTrial(const CrashScenario& scenario);
 
-  [[nodiscard]] const std::vector<os::FaultyFileSystem::Step>& steps() const { return steps_; }
+  [[nodiscard]] const std::vector<os::FaultyFileSystem::Step>& steps() const { return log_.steps; }
+  [[nodiscard]] const OperationLog& log() const { return log_; }
   // The points to stop at: before each that changes something, and when all is done.
   [[nodiscard]] std::vector<std::uint64_t> points() const;
   [[nodiscard]] std::string at(std::uint64_t point) const;
@@ -66,8 +73,8 @@ class CrashTrial {
   // Goes on with what the death of the process left, again without some syncs; dies at each operation.
   [[nodiscard]] std::string check_going_on(const Stopped& stopped, const std::vector<Death>& deaths,
                                            const std::vector<std::uint64_t>& skipped_syncs = {});
-  // Of the last that was gone on with.
-  [[nodiscard]] const std::vector<os::FaultyFileSystem::Step>& steps_going_on() const { return steps_going_on_; }
+  // What going on does.
+  [[nodiscard]] OperationLog log_going_on(const Stopped& stopped) const;
 
   [[nodiscard]] std::uint64_t cases() const { return cases_; }
   [[nodiscard]] std::uint64_t different_cases() const { return checked_.size(); }
@@ -79,8 +86,7 @@ class CrashTrial {
   const CrashScenario& scenario_;
   os::FakeFileSystem before_;
   Journal run_;
-  std::vector<os::FaultyFileSystem::Step> steps_;
-  std::vector<os::FaultyFileSystem::Step> steps_going_on_;
+  OperationLog log_;
   std::uint64_t cases_ = 0;
   std::set<std::pair<std::uint64_t, std::vector<TestRun>>> checked_;
 };
