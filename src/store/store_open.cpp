@@ -101,8 +101,11 @@ Result<void> Store::Impl::create_run() {
     Result<void> made = file_system_.create_directory(layout_.checkpoints());
     if (!made && made.error().kind() != ErrorKind::invalid_argument) return made;
     // So that the store itself outlives a crash. Where the directory above may not be read it cannot be synced.
-    if (const auto synced = file_system_.sync_directory(os::parent_directory(layout_.root())); synced) {
+    const std::string above = os::parent_directory(layout_.root());
+    if (const auto synced = file_system_.sync_directory(above); synced) {
       directories_.note_sync(*synced == os::DirectorySync::done);
+    } else if (file_system_.list_directory(above)) {
+      return tl::unexpected(synced.error());
     }
     // The record makes it a store: whatever a crash spares, the record is not there without the directory.
     BITSNAP_TRY(directories_.sync(layout_.root()));
