@@ -142,6 +142,14 @@ Stopped CrashTrial::stop_at(std::uint64_t point, bool half_done) const {
   return stopped;
 }
 
+Stopped CrashTrial::fail_once_at(std::uint64_t point, bool half_done) const {
+  Stopped stopped{before_.copy(), run_};
+  FaultyFileSystem faulty(*stopped.files);
+  faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = false, .half_done = half_done});
+  static_cast<void>(scenario_.operate(faulty, stopped.journal));
+  return stopped;
+}
+
 std::string CrashTrial::check(const FakeFileSystem& stopped, const Journal& journal, const Death& death) {
   ++cases_;
   const auto files = stopped.copy();

@@ -65,6 +65,9 @@ class CrashTrial {
   // Up to the operation with that number, which is not done, or in part.
   [[nodiscard]] Stopped stop_at(std::uint64_t point, bool half_done) const;
 
+  // The operation with that number fails, and what comes after does not.
+  [[nodiscard]] Stopped fail_once_at(std::uint64_t point, bool half_done) const;
+
   // These let copies die and look at what is left. They are empty if all laws hold; else they say where and how not.
   [[nodiscard]] std::string check(const os::FakeFileSystem& stopped, const Journal& journal, const Death& death);
   // Does everything but some syncs; dies at each operation.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/store.hpp>
@@ -43,6 +44,7 @@ class Journal {
 
   // Nothing, until something is saved.
   Journal() : runs_(1) {}
+  explicit Journal(TestRun run) : runs_{std::move(run)} {}
 
   // Somebody opened the store and it shows these steps; false if they are not allowed. What it does not show may still
   // come back in a crash of the machine, of those runs that `may_come_back` says so.

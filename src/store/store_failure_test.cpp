@@ -1,0 +1,358 @@
+// Failures that are not crashes: an operation of the file system that fails once, a full disk, damaged bases, other
+// writers, readers that race a prune, ranks that race each other.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "os/file_system_fake.hpp"
+#include "os/file_system_faulty.hpp"
+#include "store/crash_scenarios_testing.hpp"
+#include "store/crash_trial_testing.hpp"
+#include "store/store_impl.hpp"
+#include "store/store_laws_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using os::FakeFileSystem;
+using os::FaultyFileSystem;
+
+const RunOptions kOneThread{1, nullptr};
+
+StoreOptions writing(std::uint32_t max_depth = 2) {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  options.max_depth = max_depth;
+  return options;
+}
+
+StoreOptions shared() {
+  StoreOptions options = writing();
+  options.access = StoreAccess::shared;
+  return options;
+}
+
+std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options = writing()) {
+  auto store = open_store(files, kTestRun, options);
+  EXPECT_TRUE(store) << store.error().message();
+  return store ? std::move(*store) : nullptr;
+}
+
+Journal saved(FakeFileSystem& files, std::uint64_t first, std::uint64_t last) {
+  Journal journal;
+  const auto store = open(files);
+  for (std::uint64_t step = first; step <= last; ++step) EXPECT_TRUE(save_step(*store, journal, step));
+  return journal;
+}
+
+Retention keep_last(std::uint64_t count) {
+  Retention retention;
+  retention.keep_last = count;
+  return retention;
+}
+
+class StoreFailure : public testing::TestWithParam<std::string> {};
+
+TEST_P(StoreFailure, OneFailureOfTheFileSystemLosesNothing) {
+  const CrashScenario& scenario = crash_scenario(GetParam());
+  const CrashTrial trial(scenario);
+  for (std::uint64_t point = 0; point < trial.steps().size(); ++point) {
+    for (const bool half_done : {false, true}) {
+      Stopped stopped = trial.fail_once_at(point, half_done);
+      ASSERT_EQ(broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
+          << trial.at(point) << (half_done ? ", half done" : "");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, StoreFailure, testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const CrashScenario& scenario : crash_scenarios()) names.push_back(scenario.name);
+                           return names;
+                         }()),
+                         [](const auto& test) { return test.param; });
+
+// Each call of a handle meets one failure; the same handle then goes on, or says that it cannot.
+TEST(StoreFailures, TheSameHandleGoesOnOrSaysThatItHasToBeOpenedAgain) {
+  using Call = std::function<Result<void>(Store&, Journal&)>;
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"save", [](Store& store, Journal& journal) { return save_step(store, journal, 6); }},
+      {"prune", [](Store& store, Journal& journal) { return prune_steps(store, journal, keep_last(2)); }},
+      {"rewrite",
+       [](Store& store, Journal& journal) { return prune_steps(store, journal, keep_last(1), Reencode::always); }},
+      {"roll back", [](Store& store, Journal& journal) { return roll_back(store, journal, 3); }},
+  };
+  FakeFileSystem before;
+  const Journal run = saved(before, 1, 5);
+  for (const auto& [name, call] : calls) {
+    bool is_done = false;
+    std::size_t went_on = 0;
+    std::size_t gave_up = 0;
+    for (std::uint64_t point = 0; !is_done; ++point) {
+      const auto files = before.copy();
+      FaultyFileSystem faulty(*files);
+      Journal journal = run;
+      {
+        const auto store = open(faulty);
+        faulty.reset();
+        faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = false, .half_done = point % 2 == 1});
+        static_cast<void>(call(*store, journal));
+        is_done = faulty.failures() == 0;
+        faulty.reset();
+        TestRun shown;
+        ASSERT_EQ(check_shown(*files, journal.allowed(), &shown), "") << name << " failed at " << point;
+        // What failed is not there, or not known to be: the next call decides.
+        Journal next(shown);
+        const std::uint64_t step = shown.rbegin()->first + 1;
+        const Result<void> again = save_step(*store, next, step, 9);
+        if (again) {
+          journal = next;
+          ++went_on;
+        } else {
+          EXPECT_NE(again.error().message().find("open the store again"), std::string::npos)
+              << name << " failed at " << point << ", then: " << again.error().message();
+          ++gave_up;
+        }
+      }
+      ASSERT_EQ(broken_law(*files, journal.allowed(), writing()), "") << name << " failed at " << point;
+    }
+    // What a failed save wrote is taken back; only where that fails, too, it is not known what is there.
+    if (name == "save") {
+      EXPECT_GT(went_on, 10 * gave_up);
+    } else {
+      EXPECT_GT(went_on, 0U) << name;
+    }
+  }
+}
+
+TEST(StoreFailures, AFullDiskFailsTheSaveAndGivesTheSpaceBack) {
+  FakeFileSystem before;
+  const Journal run = saved(before, 1, 2);
+  const auto used_by = [](FakeFileSystem& files) {
+    std::uint64_t used = 0;
+    for (const std::string& file : files.all_files()) used += files.stat(file)->size_bytes;
+    return used;
+  };
+  const std::uint64_t used = used_by(before);
+  bool is_saved = false;
+  for (std::uint64_t free = 0; !is_saved; free += is_slow_build() ? 997U : 97U) {
+    ASSERT_LT(free, 1U << 20);
+    const auto files = before.copy();
+    files->limit_space(used + free);
+    Journal journal = run;
+    {
+      const auto store = open(*files);
+      const Result<void> result = save_step(*store, journal, 3);
+      is_saved = result.has_value();
+      if (!is_saved) {
+        EXPECT_EQ(result.error().kind(), ErrorKind::io);
+        EXPECT_EQ(used_by(*files), used) << free;
+        EXPECT_EQ(check_shown(*files, {run.run()}), "");
+        files->limit_space(~std::uint64_t{0});
+        ASSERT_TRUE(save_step(*store, journal, 3));
+      }
+    }
+    files->limit_space(~std::uint64_t{0});
+    ASSERT_EQ(broken_law(*files, journal.allowed(), writing()), "") << free;
+  }
+}
+
+TEST(StoreFailures, WithoutAUsableBaseAKeyframeIsSavedAndSaysWhy) {
+  FakeFileSystem before;
+  static_cast<void>(saved(before, 1, 2));
+  const RunLayout layout(kTestRun);
+  for (const std::string& file : {layout.step_file(2, "shard-00000-of-00001.bsnap"), layout.commit(2),
+                                  layout.step_file(1, "shard-00000-of-00001.bsnap"), layout.commit(1)}) {
+    const auto whole = os::read_file(before, file, 1 << 20);
+    // Removed, cut in half, and with a flipped bit in each of some places.
+    const bool is_record = file.ends_with(".json");
+    for (std::size_t way = 0; way < 22; ++way) {
+      const auto files = before.copy();
+      std::vector<std::byte> bytes = *whole;
+      if (way == 1) bytes.resize(bytes.size() / 2);
+      if (way >= 2) bytes[(way - 2) * (bytes.size() - 1) / 19] ^= std::byte{4};
+      if (way == 0) {
+        ASSERT_TRUE(files->remove(file));
+      } else {
+        files->plant(file, bytes);
+      }
+      const auto store = open(*files);
+      const auto result = store->save(3, test_state(3, 0).state(), kOneThread);
+      ASSERT_TRUE(result) << file << " " << way << ": " << result.error().message();
+      EXPECT_EQ(check_step(*store, 3, test_state(3, 0)), "") << file << " " << way;
+      // Damage where nothing was read is not found: then the checkpoint is coded against what is whole. A step whose
+      // record is gone is no checkpoint; then the one before is the base, if it is the newest that is missing.
+      const bool is_gone = is_record && way == 0;
+      EXPECT_TRUE(result->damage || result->base || is_gone) << file << " " << way;
+      EXPECT_FALSE(result->damage && result->base);
+      EXPECT_TRUE(way != 1 || result->damage) << file;
+      // From then on all is well.
+      const auto next = store->save(4, test_state(4, 0).state(), kOneThread);
+      ASSERT_TRUE(next) << next.error().message();
+      EXPECT_EQ(check_step(*store, 4, test_state(4, 0)), "") << file << " " << way;
+      EXPECT_FALSE(result->damage && next->damage) << file << " " << way;
+    }
+  }
+}
+
+TEST(StoreFailures, ASecondWriterIsTurnedAway) {
+  FakeFileSystem files;
+  const auto first = open(files);
+  const auto second = open_store(files, kTestRun, writing());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().kind(), ErrorKind::busy);
+  const auto rank = open(files, shared());
+  const auto refused = rank->save_shard(1, {0, 1, "a"}, test_state(1, 0).state());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::busy);
+  EXPECT_TRUE(first->save(1, test_state(1, 0).state()));
+}
+
+TEST(StoreFailures, AReaderThatIsOpenReadsOnAfterAPrune) {
+  FakeFileSystem files;
+  Journal journal = saved(files, 1, 6);
+  const auto reader = open(files, {});
+  std::vector<std::shared_ptr<const Snapshot>> opened;
+  for (std::uint64_t step = 1; step <= 6; ++step) opened.push_back(reader->snapshot(step).value());
+  const auto writer = open(files);
+  ASSERT_TRUE(prune_steps(*writer, journal, keep_last(1), Reencode::always));
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    EXPECT_EQ(difference(*opened[step - 1], test_state(step, 0)), "") << step;
+  }
+}
+
+// A prune runs between two operations of a reader, wherever that is.
+TEST(StoreFailures, AReaderThatRacesAPruneSeesTheDataOrThatItIsGone) {
+  FakeFileSystem before;
+  const Journal run = saved(before, 1, 6);
+  std::size_t read = 0;
+  std::size_t gone = 0;
+  for (const Reencode reencode : {Reencode::never, Reencode::always}) {
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      bool has_raced = true;
+      for (std::uint64_t point = 0; has_raced; ++point) {
+        const auto files = before.copy();
+        FaultyFileSystem watched(*files);
+        Journal journal = run;
+        has_raced = false;
+        std::uint64_t at = 0;
+        const auto reader = open(watched, {});
+        watched.watch([&](const FaultyFileSystem::Step&) {
+          if (at++ != point) return;
+          has_raced = true;
+          Retention retention = keep_last(1);
+          retention.keep = {3};
+          EXPECT_TRUE(prune_steps(*open(*files), journal, retention, reencode));
+        });
+        const auto snapshot = reader->snapshot(step);
+        if (snapshot) {
+          ++read;
+          EXPECT_EQ(difference(**snapshot, test_state(step, 0)), "") << step << " at " << point;
+        } else {
+          ++gone;
+          EXPECT_EQ(snapshot.error().kind(), ErrorKind::not_found)
+              << step << " at " << point << ": " << snapshot.error().message();
+          EXPECT_TRUE(step != 3 && step != 6) << step << " at " << point << ": " << snapshot.error().message();
+        }
+        // The newest, whichever it is, and verification never see half a checkpoint.
+        watched.watch(nullptr);
+      }
+    }
+  }
+  EXPECT_GT(read, 100U);
+  EXPECT_GT(gone, 20U);
+}
+
+TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
+  FakeFileSystem before;
+  const Journal run = saved(before, 1, 5);
+  for (const Reencode reencode : {Reencode::never, Reencode::always}) {
+    bool has_raced = true;
+    for (std::uint64_t point = 0; has_raced; point += is_slow_build() ? 7U : 1U) {
+      const auto files = before.copy();
+      FaultyFileSystem watched(*files);
+      Journal journal = run;
+      has_raced = false;
+      std::uint64_t at = 0;
+      const auto reader = open(watched, {});
+      watched.watch([&](const FaultyFileSystem::Step&) {
+        if (at++ != point) return;
+        has_raced = true;
+        EXPECT_TRUE(prune_steps(*open(*files), journal, keep_last(1), reencode));
+      });
+      StoreVerifyOptions options;
+      options.run = kOneThread;
+      const auto verified = reader->verify(options);
+      watched.watch(nullptr);
+      ASSERT_TRUE(verified) << verified.error().message();
+      EXPECT_TRUE(verified->damages.empty()) << "at " << point << ": " << verified->damages.front().file << ": "
+                                             << verified->damages.front().error.message();
+    }
+  }
+}
+
+// One commits at every point of the other's commit.
+TEST(StoreFailures, TwoWhoCommitAtOnceCommitTheSame) {
+  FakeFileSystem before;
+  Journal run;
+  {
+    const auto a = open(before, shared());
+    ASSERT_TRUE(save_two_shards(*a, *a, run, 1));
+    for (const std::uint32_t shard : {0U, 1U}) {
+      ASSERT_TRUE(a->save_shard(2, {shard, 2, "a1"}, test_state(2, shard).state(), kOneThread));
+    }
+  }
+  TestRun after = run.run();
+  after[2] = {0, 2};
+  bool has_raced = true;
+  for (std::uint64_t point = 0; has_raced; ++point) {
+    const auto files = before.copy();
+    FaultyFileSystem watched(*files);
+    const auto a = open(watched, shared());
+    const auto b = open(*files, shared());
+    has_raced = false;
+    std::uint64_t at = 0;
+    watched.watch([&](const FaultyFileSystem::Step&) {
+      if (at++ != point) return;
+      has_raced = true;
+      const auto committed = b->commit(2, 2, "a1");
+      ASSERT_TRUE(committed) << committed.error().message();
+      EXPECT_TRUE(*committed);
+    });
+    const auto committed = a->commit(2, 2, "a1");
+    watched.watch(nullptr);
+    ASSERT_TRUE(committed) << "at " << point << ": " << committed.error().message();
+    EXPECT_TRUE(*committed) << "at " << point;
+    files->crash();
+    ASSERT_EQ(broken_law(*files, {after}, writing()), "") << "at " << point;
+  }
+}
+
+TEST(StoreFailures, ShardsOfTwoAttemptsNeverMix) {
+  FakeFileSystem files;
+  Journal journal;
+  const auto a = open(files, shared());
+  const auto b = open(files, shared());
+  ASSERT_TRUE(save_two_shards(*a, *b, journal, 1));
+  // Of the first attempt one rank dies; of the second the other is late.
+  ASSERT_TRUE(a->save_shard(2, {0, 2, "first"}, test_state(2, 100).state(), kOneThread));
+  ASSERT_TRUE(b->save_shard(2, {1, 2, "second"}, test_state(2, 201).state(), kOneThread));
+  EXPECT_EQ(a->commit(2, 2, "first").value(), std::nullopt);
+  EXPECT_EQ(b->commit(2, 2, "second").value(), std::nullopt);
+  EXPECT_EQ(check_shown(files, {journal.run()}), "");
+  ASSERT_TRUE(a->save_shard(2, {0, 2, "second"}, test_state(2, 200).state(), kOneThread));
+  EXPECT_TRUE(a->commit(2, 2, "second").value());
+  TestRun after = journal.run();
+  after[2] = {2, 2};
+  EXPECT_EQ(check_shown(files, {after}), "");
+  // The rank of the first attempt comes back to life.
+  EXPECT_FALSE(b->save_shard(2, {1, 2, "first"}, test_state(2, 101).state(), kOneThread));
+  EXPECT_FALSE(b->commit(2, 2, "first"));
+  EXPECT_EQ(broken_law(files, {after}, writing()), "");
+}
+
+}  // namespace
+}  // namespace bitsnap::store
