@@ -13,8 +13,8 @@ import pytest
 from golden.state_description import digest
 from second_reader.container_format import hash64
 from second_reader.reader_errors import Corrupt, Missing
-from second_reader.store_reader import Store
-from second_reader.store_records import commit_of, seal
+from second_reader.store_reader import Store, step_name
+from second_reader.store_records import CommitRecord, commit_of, seal
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "store"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -84,6 +84,35 @@ def test_the_records_of_shards_make_the_record_of_the_checkpoint() -> None:
     record = commit_of(store.shard_records(step))
     assert (record.step, record.base, record.links, record.attempt) == (step, 12_345_678_901, 2, "a1")
     assert [file.file for file in record.shards] == [f"shard-0000{number}-of-00002.a1.bsnap" for number in range(2)]
+
+
+def written(record: CommitRecord) -> bytes:
+    """The bytes of a commit record, as the document asks for them where several ranks may write it."""
+    body: dict[str, Any] = {"format": 0, "step": record.step, "time_unix_ms": record.time_unix_ms}
+    body["policy"] = record.policy
+    body |= {} if record.attempt is None else {"attempt": record.attempt}
+    body |= {} if record.base is None else {"base": record.base}
+    body |= {"links": record.links, "directory_sync": record.directory_sync, "shards": []}
+    for file in record.shards:
+        references = [
+            {"id": reference.snapshot_id, "step": reference.step, "shard": reference.shard}
+            | ({"standalone": True} if reference.standalone else {})
+            for reference in file.references
+        ]
+        body["shards"].append(
+            {"file": file.file, "id": file.snapshot_id, "bytes": file.size, "raw_bytes": file.raw_size}
+            | {"depth": file.depth, "references": references}
+        )
+    return seal("commit", json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everybody_would_write_the_same_commit_record(name: str) -> None:
+    store = Store(FOLDER / name)
+    for step in store.steps():
+        assert (
+            written(store.commit(step)) == (store.path / "checkpoints" / step_name(step) / "commit.json").read_bytes()
+        )
 
 
 def test_an_entry_of_the_catalog_says_what_the_record_says_and_holds_for_that_file_only(tmp_path: Path) -> None:
