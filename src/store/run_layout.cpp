@@ -60,7 +60,9 @@ std::string rewritten_file_name(std::string_view name) {
       name = name.substr(0, dot);
     }
   }
-  return fmt::format("{}.r{}{}", name, next, kSnapshotSuffix);
+  const std::string end = fmt::format(".r{}{}", next, kSnapshotSuffix);
+  // A record may name a file of another writer whose name is as long as is allowed: so must be the new one's.
+  return std::string(name.substr(0, kMaxFileNameBytes - end.size())) + end;
 }
 
 bool is_snapshot_file_name(std::string_view name) noexcept {

@@ -51,7 +51,9 @@ TEST(RunLayout, DoesNotTakeAnAttemptForTheNumberOfARewriting) {
 }
 
 TEST(RunLayout, NeverGivesARewrittenFileANameItHadBefore) {
-  for (std::string name : {"a.bsnap", "a.r7.bsnap", "a.r4294967294.bsnap", "a.r4294967295.bsnap", "a.r1.r2.bsnap"}) {
+  const std::string longest = std::string(kMaxFileNameBytes - 6, 'a') + ".bsnap";
+  for (std::string name : {std::string("a.bsnap"), std::string("a.r7.bsnap"), std::string("a.r4294967294.bsnap"),
+                           std::string("a.r4294967295.bsnap"), std::string("a.r1.r2.bsnap"), longest}) {
     std::string before = name;
     for (int i = 0; i < 4; ++i) {
       name = rewritten_file_name(name);
