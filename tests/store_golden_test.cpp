@@ -24,7 +24,7 @@ TEST_P(StoreGolden, HoldsWhatWasStored) {
   const auto expected = nlohmann::ordered_json::parse(std::ifstream(path() + ".json"));
   const auto store = Store::open(path());
   ASSERT_TRUE(store) << store.error().message();
-  EXPECT_EQ((*store)->run_id(), expected.at("run_id"));
+  EXPECT_EQ((*store)->run_id(), expected.at("run_id").get<std::string>());
   auto checkpoints = nlohmann::ordered_json::array();
   const auto found = (*store)->list();
   ASSERT_TRUE(found) << found.error().message();
