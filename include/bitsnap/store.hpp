@@ -3,7 +3,9 @@
 //
 // A checkpoint is all shards of one step: one snapshot file from each rank, and a commit record that makes them exist.
 // One handle writes at a time, over all processes and machines that see the directory; any number read meanwhile. A
-// Store may be used by several threads: reading calls run side by side, writing calls one after another.
+// relative path is looked up anew at each call: it has to be absolute where the working directory may change. A
+// Store may be used by several threads: reading calls run side by side, writing calls one after another; a progress
+// function must not call the Store that calls it.
 #pragma once
 
 #include <cstddef>
