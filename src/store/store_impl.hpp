@@ -85,7 +85,6 @@ class Store::Impl {
 
   // store_open.cpp
   Result<void> create_run();
-  Result<void> sync_run();
   Result<void> settle();
   Result<WriteGuard> begin_writing(os::LockKind kind);
   Result<void> refresh_known();

@@ -78,7 +78,8 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     }
     BITSNAP_TRY(impl->settle());
   } else if (options.access == StoreAccess::shared) {
-    BITSNAP_TRY(impl->sync_run());
+    // Whoever made the store may have been killed before its names were synced.
+    BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   return impl;
 }
@@ -121,17 +122,9 @@ Result<void> Store::Impl::create_run() {
   return {};
 }
 
-// That this is a store: whoever made it may have been killed before the names were synced.
-Result<void> Store::Impl::sync_run() {
-  if (const auto synced = file_system_.sync_directory(os::parent_directory(layout_.root())); synced) {
-    directories_.note_sync(*synced == os::DirectorySync::done);
-  }
-  return directories_.sync(layout_.root());
-}
-
 // A writer that was killed may have left names that were never synced, and files that were never committed.
 Result<void> Store::Impl::settle() {
-  BITSNAP_TRY(sync_run());
+  BITSNAP_TRY(directories_.sync(layout_.root()));
   BITSNAP_TRY(directories_.sync_checkpoints());
   BITSNAP_TRY(refresh_known());
   const std::optional<std::uint64_t> last = newest();

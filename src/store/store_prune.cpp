@@ -189,7 +189,8 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
   PruneReport report;
   if (!strays_removed_) {
     // Another rank may have committed the newest and been killed before it synced the name.
-    if (const auto last = newest(); last && !options.dry_run) BITSNAP_TRY(directories_.sync_step(*last));
+    const std::optional<std::uint64_t> last = newest();
+    if (last && lock_ == nullptr && !options.dry_run) BITSNAP_TRY(directories_.sync_step(*last));
     BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
     strays_removed_ = !options.dry_run && lock_ != nullptr;
   }
@@ -241,7 +242,6 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
       BITSNAP_TRY(retire_step(node.step));
     }
   }
-  if (!plan.removed.empty()) BITSNAP_TRY(directories_.sync_checkpoints());
   return report;
 }
 
@@ -254,7 +254,7 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
   }
   forget_bases();
   // Another rank may have committed it and been killed before it synced the name.
-  BITSNAP_TRY(directories_.sync_step(step));
+  if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
   RollbackReport report;
   while (known_.rbegin()->first > step) {
     const auto last = std::prev(known_.end());
@@ -270,7 +270,6 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
     if (was_committed) report.removed.push_back(removed);
     report.removed_bytes += bytes;
   }
-  BITSNAP_TRY(directories_.sync_checkpoints());
   return report;
 }
 

@@ -51,7 +51,6 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   const auto write = [&]() -> Result<void> {
     store::ShardRecord record;
     BITSNAP_ASSIGN(record.file, write_file_somehow(step, name, place.shard, state, coding, options, nullptr, summary));
-    BITSNAP_TRY(directories_.sync_step(step));
     BITSNAP_TRY(directories_.sync_checkpoints());
     record.step = step;
     record.time_unix_ms = os::unix_time_ms();
@@ -62,6 +61,7 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
     record.directory_sync = directories_.is_durable();
     record.shard = place.shard;
     record.shards = place.shards;
+    // Its sync of the directory is that of the file, too; whoever commits looks whether both are there.
     BITSNAP_ASSIGN(const bool synced,
                    store::write_shard_record(file_system_, layout_.step_file(step, record_name), record));
     directories_.note_sync(synced);
