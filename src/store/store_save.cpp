@@ -32,13 +32,18 @@ Store::Impl::Coding Store::Impl::choose_coding() {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
       const std::uint64_t earlier = *(*at)->base;
-      const Result<store::CommitRecord>& next = record_of(earlier, known_[earlier]);
+      const auto known = known_.find(earlier);
+      if (known == known_.end()) {  // pruned, as nothing in it was needed: there is no keyframe to code against
+        coding.base.reset();
+        return coding;
+      }
+      const Result<store::CommitRecord>& next = record_of(earlier, known->second);
       if (!next) {
         coding.damage = next.error();
         coding.base.reset();
         return coding;
       }
-      at = known_[earlier].record;
+      at = known->second.record;
     }
     coding.base = (*at)->step;
     coding.finder = coding.base;

@@ -180,6 +180,28 @@ TEST(Store, RewritesDependantsSoThatNothingElseStays) {
   expect_steps(*store, {4, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20});
 }
 
+TEST(Store, SavesOnWhereTheKeyframeWasPrunedBecauseNothingNeededIt) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.base_rule = BaseRule::keyframe;
+  const auto store = open(files, options);
+  save_steps(*store, 1, 1);
+  // Nothing in this one is like anything before.
+  TestState other;
+  other.add("other", DType::u8, std::vector<std::byte>(9000, std::byte{7}));
+  ASSERT_TRUE(store->save(2, other.state()));
+  Retention retention;
+  retention.keep_last = 1;
+  ASSERT_EQ(store->prune(retention)->removed.size(), 1U);
+  for (std::uint64_t step = 3; step <= 5; ++step) {
+    const auto saved = store->save(step, TestState(step).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+    EXPECT_FALSE(saved->damage) << saved->damage->message();
+    EXPECT_TRUE(store->prune(retention));
+  }
+  expect_steps(*store, {5});
+}
+
 TEST(Store, RollsBackAndSavesTheStepsAgain) {
   os::FakeFileSystem files;
   const auto store = open(files);
