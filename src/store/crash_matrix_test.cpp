@@ -9,6 +9,7 @@
 
 #include "store/crash_scenarios_testing.hpp"
 #include "store/crash_trial_testing.hpp"
+#include "store/store_impl.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -51,6 +52,34 @@ TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
     ASSERT_EQ(trial.check_going_on(stopped, later_deaths(point)), "") << "killed " << trial.at(point);
   }
   report(trial);
+}
+
+// Such file systems promise nothing of names in a crash; what they can lose is said. The rest holds.
+TEST_P(CrashMatrix, WithoutSyncOfDirectoriesAllHoldsWhereNamesAreSpared) {
+  CrashTrial trial(crash_scenario(GetParam()), false);
+  for (const std::uint64_t point : trial.points()) {
+    const Stopped stopped = trial.stop_at(point, false);
+    for (const Death& death : {Death{}, Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::directory_entries},
+                               Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::all}}) {
+      ASSERT_EQ(trial.check(*stopped.files, stopped.journal, death), "") << trial.at(point);
+    }
+  }
+}
+
+TEST(CrashMatrixTest, WithoutSyncOfDirectoriesRecordAndHandleSaySo) {
+  for (const bool has_sync : {true, false}) {
+    os::FakeFileSystem files;
+    if (!has_sync) files.refuse_directory_sync();
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    const auto store = open_store(files, kTestRun, options);
+    ASSERT_TRUE(store);
+    for (const std::uint64_t step : {1U, 2U}) {
+      ASSERT_TRUE((*store)->save(step, test_state(step, 0).state()));
+      EXPECT_EQ((*store)->is_durable(), has_sync);
+      EXPECT_EQ(read_commit_record(files, RunLayout(kTestRun), step)->directory_sync, has_sync);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, CrashMatrix, testing::ValuesIn([] {

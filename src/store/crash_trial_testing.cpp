@@ -107,7 +107,8 @@ OperationLog record_operations(FakeFileSystem& files, Journal& journal, const Cr
 
 }  // namespace
 
-CrashTrial::CrashTrial(const CrashScenario& scenario) : scenario_(scenario) {
+CrashTrial::CrashTrial(const CrashScenario& scenario, bool has_directory_sync) : scenario_(scenario) {
+  if (!has_directory_sync) before_.refuse_directory_sync();
   EXPECT_TRUE(scenario_.prepare(before_, run_));
   Journal journal = run_;
   log_ = record_operations(*before_.copy(), journal, scenario_.operate);

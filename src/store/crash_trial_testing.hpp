@@ -54,7 +54,7 @@ struct OperationLog {
 // Holds the store before the operation, and the operations of files that it makes.
 class CrashTrial {
  public:
-  explicit CrashTrial(const CrashScenario& scenario);
+  explicit CrashTrial(const CrashScenario& scenario, bool has_directory_sync = true);
 
   [[nodiscard]] const std::vector<os::FaultyFileSystem::Step>& steps() const { return log_.steps; }
   [[nodiscard]] const OperationLog& log() const { return log_; }

@@ -17,6 +17,8 @@ namespace {
 
 // One thread makes the same operations in the same order each time.
 const RunOptions kOneThread{1, nullptr};
+// Seeds from here on: every other such span the same state at all steps, every other two one with a tensor more.
+constexpr std::uint64_t kStateKind = 1000;
 
 std::vector<std::uint64_t> steps_of(const TestRun& run) {
   std::vector<std::uint64_t> steps;
@@ -75,7 +77,13 @@ std::string check_going_on(os::FakeFileSystem& files, TestRun& run, StoreOptions
 
 const TestState& test_state(std::uint64_t step, std::uint64_t seed) {
   static std::map<std::pair<std::uint64_t, std::uint64_t>, TestState> states;
-  return states.try_emplace({step, seed}, step, seed).first->second;
+  const auto [state, is_new] = states.try_emplace({step, seed});
+  if (is_new) {
+    const std::uint64_t kind = seed / kStateKind;
+    state->second = TestState((kind & 1) != 0 ? 1 : step, seed);
+    if ((kind & 2) != 0) state->second.add("extra", DType::u8, std::vector<std::byte>(6000, std::byte(step)));
+  }
+  return state->second;
 }
 
 bool Journal::open(const std::vector<std::uint64_t>& steps, const std::function<bool(const TestRun&)>& may_come_back) {
@@ -277,7 +285,10 @@ std::string broken_law(os::FakeFileSystem& files, const std::vector<TestRun>& al
   TestRun run;
   if (std::string wrong = check_shown(files, allowed, &run); !wrong.empty()) return wrong;
   if (std::string wrong = check_going_on(files, run, options); !wrong.empty()) return wrong;
-  files.crash();
+  const auto synced = files.sync_directory("/");
+  const bool has_directory_sync = !synced || *synced == os::DirectorySync::done;
+  files.crash(has_directory_sync ? os::FakeFileSystem::CrashSpares::nothing
+                                 : os::FakeFileSystem::CrashSpares::directory_entries);
   if (std::string wrong = check_shown(files, {run}); !wrong.empty()) return "after saving, and a crash: " + wrong;
   return "";
 }

@@ -33,7 +33,8 @@ struct TestStep {
 };
 using TestRun = std::map<std::uint64_t, TestStep>;
 
-// Made once and kept; not thread-safe.
+// Made once and kept; not thread-safe. From a seed of 1000 on all steps have the same state, from 2000 on there is a
+// tensor more, from 3000 on both.
 [[nodiscard]] const TestState& test_state(std::uint64_t step, std::uint64_t seed);
 
 // What the store may show if it is looked at now, in whatever state the last call left it.

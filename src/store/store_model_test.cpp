@@ -1,0 +1,161 @@
+// Random histories of a store against a model of what has to be restorable. A failure names its seed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "os/fake_disk_testing.hpp"
+#include "os/file_system_fake.hpp"
+#include "os/file_system_faulty.hpp"
+#include "store/crash_trial_testing.hpp"
+#include "store/store_impl.hpp"
+#include "store/store_laws_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using os::FakeFileSystem;
+using os::FaultyFileSystem;
+
+// One run with all that happens to it.
+class History {
+ public:
+  explicit History(std::uint64_t seed) : random_(seed) { options_.access = StoreAccess::write; }
+
+  // Empty, or what is wrong.
+  std::string live(int operations) {
+    for (int i = 0; i < operations; ++i) {
+      std::string wrong = next();
+      if (!wrong.empty()) return "operation " + std::to_string(i) + ", " + what_ + ": " + wrong;
+    }
+    close();
+    what_ = "the end";
+    return broken_law(*files_, journal_.allowed(), options_);
+  }
+
+ private:
+  std::string next() {
+    if (store_ == nullptr) return open();
+    const std::uint64_t choice = random_.below(100);
+    if (choice < 8) return die();
+    if (choice < 12) {
+      what_ = "close";
+      close();
+      return "";
+    }
+    // What follows may be cut short.
+    const bool is_cut_short = random_.chance(1);
+    if (is_cut_short) {
+      faulty_->reset();
+      faulty_->fail_at(random_.below(60), {.lasting = random_.chance(6), .half_done = random_.chance(4)});
+    }
+    const Result<void> done = choice < 65 ? save() : choice < 90 ? prune() : roll_back_somewhere();
+    if (!done && faulty_->failures() == 0) return done.error().message();
+    if (faulty_->failures() > 0) return die();
+    faulty_->reset();
+    return look();
+  }
+
+  std::string open() {
+    options_.max_depth = static_cast<std::uint32_t>(random_.below(5));
+    options_.base_rule = random_.chance(2) ? BaseRule::keyframe : BaseRule::previous;
+    options_.base_memory_bytes = random_.chance(4) ? 1 << 20 : 0;
+    what_ = "open";
+    faulty_ = std::make_unique<FaultyFileSystem>(*files_);
+    auto store = open_store(*faulty_, kTestRun, options_);
+    if (!store) return store.error().message();
+    store_ = std::move(*store);
+    return look();
+  }
+
+  void close() {
+    store_.reset();
+    faulty_.reset();
+  }
+
+  // Of the process, or of the machine with all that was not synced.
+  std::string die() {
+    what_ += ", then death";
+    close();
+    const std::uint64_t way = random_.below(4);
+    if (way == 1) files_->crash();
+    if (way > 1) files_->crash_at_random(random_.below(1'000'000));
+    TestRun found;
+    std::string wrong = check_shown(*files_, journal_.allowed(), &found);
+    if (!wrong.empty()) return wrong;
+    // After a crash of the machine all that is there is safe; after the death of a process opening makes it so, but for
+    // what a prune had hidden.
+    if (way == 0) {
+      std::vector<std::uint64_t> steps;
+      for (const auto& [step, content] : found) steps.push_back(step);
+      journal_.open(steps, [](const TestRun&) { return true; });
+    } else {
+      journal_ = Journal(found);
+    }
+    return "";
+  }
+
+  Result<void> save() {
+    const TestRun& run = journal_.run();
+    const std::uint64_t step = (run.empty() ? 0 : run.rbegin()->first) + 1 + random_.below(3);
+    what_ = "save " + std::to_string(step);
+    // Mostly one training; some states are the same at all steps, or have a tensor more.
+    return save_step(*store_, journal_, step, random_.chance(5) ? 0 : random_.below(40));
+  }
+
+  Result<void> prune() {
+    Retention retention;
+    if (random_.chance(5)) retention.keep_last = 1 + random_.below(4);
+    if (random_.chance(3)) retention.keep_every = 2 + random_.below(5);
+    for (const auto& [step, content] : journal_.run()) {
+      if (random_.chance(1)) retention.keep.push_back(step);
+    }
+    const auto reencode = static_cast<Reencode>(random_.below(3));
+    what_ = "prune, reencode " + std::to_string(static_cast<int>(reencode));
+    return prune_steps(*store_, journal_, retention, reencode);
+  }
+
+  Result<void> roll_back_somewhere() {
+    const TestRun& run = journal_.run();
+    if (run.empty()) return {};
+    const auto target =
+        std::next(run.begin(),
+                  static_cast<std::ptrdiff_t>(run.size() - 1 - random_.below(std::min<std::uint64_t>(run.size(), 4))));
+    what_ = "roll back to " + std::to_string(target->first);
+    return roll_back(*store_, journal_, target->first);
+  }
+
+  // The steps, and one of them bit for bit.
+  std::string look() {
+    const auto steps = store_->steps();
+    if (!steps) return steps.error().message();
+    const TestRun& run = journal_.run();
+    if (!std::ranges::equal(run, *steps, {}, [](const auto& entry) { return entry.first; })) return "other steps";
+    if (steps->empty()) return "";
+    const std::uint64_t step = (*steps)[random_.below(steps->size())];
+    return check_step(*store_, step, test_state(step, run.at(step).shard_seed(0)));
+  }
+
+  os::fake::SeededRandom random_;
+  std::unique_ptr<FakeFileSystem> files_ = std::make_unique<FakeFileSystem>();
+  std::unique_ptr<FaultyFileSystem> faulty_;
+  std::unique_ptr<Store> store_;
+  StoreOptions options_;
+  Journal journal_;
+  std::string what_;
+};
+
+TEST(StoreModel, WhateverHappensWhatHasToBeThereIsThere) {
+  const std::uint64_t histories = is_slow_build() ? 10 : 80;
+  constexpr int kOperations = 60;
+  for (std::uint64_t seed = 1; seed <= histories; ++seed) {
+    ASSERT_EQ(History(seed).live(kOperations), "") << "seed " << seed;
+  }
+  std::cout << histories * kOperations << " operations\n";
+}
+
+}  // namespace
+}  // namespace bitsnap::store
