@@ -98,10 +98,16 @@ void UnsyncedChanges::sync(const NodePointer& directory) {
     keep_way_to(operation);
   }
   std::erase_if(operations_, [](const Operation& operation) { return operation.changes.empty(); });
+  // A directory that is gone for good keeps nothing but what was moved out of it.
+  const auto was_in_removed = [&](const Operation& operation) {
+    return std::any_of(removed.begin(), removed.end(), [&](const auto& gone) { return operation.touches(*gone); });
+  };
+  std::erase_if(operations_, [&](const Operation& operation) {
+    return operation.kind != Operation::Kind::move_file && operation.kind != Operation::Kind::move_directory &&
+           was_in_removed(operation);
+  });
   for (Operation& operation : operations_) {
-    if (std::any_of(removed.begin(), removed.end(), [&](const auto& gone) { return operation.touches(*gone); })) {
-      operation.must_survive = true;
-    }
+    if (was_in_removed(operation)) operation.must_survive = true;
   }
 }
 
