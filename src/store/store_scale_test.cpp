@@ -1,0 +1,170 @@
+// Many checkpoints, long runs and long chains: what is bounded stays bounded, and what is read is read once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "os/clock.hpp"
+#include "os/file_system_fake.hpp"
+#include "os/file_system_faulty.hpp"
+#include "os/memory.hpp"
+#include "os/temporary_directory_testing.hpp"
+#include "store/catalog.hpp"
+#include "store/crash_trial_testing.hpp"
+#include "store/store_impl.hpp"
+#include "store/store_laws_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+const RunOptions kOneThread{1, nullptr};
+
+StoreOptions writing() {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  return options;
+}
+
+std::uint64_t allocated_bytes() {
+  const auto memory = os::process_memory();
+  return memory ? memory->anonymous_bytes : 0;
+}
+
+TestState tiny_state(std::uint64_t step) {
+  TestState state;
+  std::vector<std::byte> bytes(64);
+  std::memcpy(bytes.data(), &step, sizeof(step));
+  state.add("tiny", DType::u8, std::move(bytes));
+  return state;
+}
+
+TEST(StoreScale, ALongRunOfSavesAndPrunesGrowsNeitherFilesNorMemory) {
+  const std::uint64_t saves = is_slow_build() ? 1'000 : 100'000;
+  const std::uint64_t saves_of_a_handle = saves / 10;
+  constexpr std::uint64_t kSlackBytes = 3 << 20;
+  // The disk in memory itself keeps something over 200 bytes for each save until it is copied.
+  constexpr std::uint64_t kSlackBytesOfASave = 400;
+  auto files = std::make_unique<os::FakeFileSystem>();
+  Retention retention;
+  retention.keep_last = 5;
+  PruneOptions pruning;
+  pruning.run = kOneThread;
+  std::size_t most_files = 0;
+  std::uint64_t early_bytes = 0;
+  std::uint64_t late_bytes = 0;
+  const os::Stopwatch watch;
+  for (std::uint64_t step = 1; step <= saves;) {
+    const auto store = open_store(*files, kTestRun, writing());
+    ASSERT_TRUE(store);
+    const std::uint64_t bytes_before = allocated_bytes();
+    for (const std::uint64_t end = step + saves_of_a_handle; step < end; ++step) {
+      ASSERT_TRUE((*store)->save(step, tiny_state(step).state(), kOneThread));
+      ASSERT_TRUE((*store)->prune(retention, pruning));
+      if (step % 100 == 0) most_files = std::max(most_files, files->all_files().size());
+    }
+    late_bytes = allocated_bytes();
+    if (step == 2 * saves_of_a_handle + 1) early_bytes = late_bytes;
+    // A sanitizer keeps what was freed.
+    EXPECT_TRUE(is_slow_build() || late_bytes <= bytes_before + kSlackBytes + saves_of_a_handle * kSlackBytesOfASave);
+    EXPECT_EQ((*store)->steps()->size(), 5U);
+    EXPECT_EQ(check_step(**store, step - 1, tiny_state(step - 1)), "");
+    files = files->copy();
+  }
+  std::cout << saves << " saves in " << watch.elapsed_seconds() << " s, at most " << most_files << " files, "
+            << early_bytes << " bytes early and " << late_bytes << " late\n";
+  // Five that stay and those that they need, two files each, and those of the store.
+  EXPECT_LE(most_files, 2 * (5 + 8) + 3U);
+  EXPECT_TRUE(is_slow_build() || late_bytes <= early_bytes + kSlackBytes) << early_bytes << " " << late_bytes;
+}
+
+// On the real file system, and without their snapshot files, which listing does not open.
+TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
+  constexpr std::uint64_t kSteps = 10'000;
+  constexpr double kGenerousSeconds = 2;
+  const os::TemporaryDirectory directory;
+  os::FileSystem& files = os::real_file_system();
+  const RunLayout layout(directory / "run");
+  const auto store = open_store(files, layout.root(), writing());
+  ASSERT_TRUE(store) << store.error().message();
+  ASSERT_TRUE((*store)->save(1, tiny_state(1).state()));
+  CommitRecord record = read_commit_record(files, layout, 1).value();
+  for (record.step = 2; record.step <= kSteps; ++record.step) {
+    ASSERT_TRUE(files.create_directory(layout.step_directory(record.step)));
+    const std::string text = serialize_commit_record(record);
+    auto file = files.create(layout.commit(record.step));
+    ASSERT_TRUE(file && (*file)->append(as_byte_span(text)) && (*file)->close());
+  }
+  const auto measure = [&](const std::string& what, const auto& call) {
+    static_cast<void>(call());
+    const os::Stopwatch watch;
+    const auto result = call();
+    const double seconds = watch.elapsed_seconds();
+    std::cout << what << ": " << seconds * 1e3 << " ms\n";
+    ASSERT_TRUE(result) << result.error().message();
+    EXPECT_EQ(result->size(), kSteps) << what;
+    EXPECT_TRUE(is_slow_build() || seconds < kGenerousSeconds) << what;
+  };
+  measure("steps()", [&] { return (*store)->steps(); });
+  measure("list() without a catalog", [&] { return (*store)->list(); });
+  // The times of new files may still be those of a later change; the catalog leaves them out.
+  const os::Stopwatch aging;
+  while (aging.elapsed_seconds() < 1.1) {
+  }
+  ASSERT_TRUE(write_catalog(StepDirectories(files, layout)));
+  measure("list() with a catalog", [&] { return (*store)->list(); });
+}
+
+std::size_t reads_of_snapshots(const os::FaultyFileSystem& files) {
+  const auto steps = files.steps();
+  const auto is_commit = [](const auto& step) { return step.to.ends_with("/commit.json"); };
+  const auto end = std::ranges::find_if(steps, is_commit);
+  return static_cast<std::size_t>(std::count_if(steps.begin(), end, [](const auto& step) {
+    return step.operation == os::FileOperation::read && step.path.ends_with(".bsnap");
+  }));
+}
+
+TEST(StoreScale, WithTheBaseInMemoryASaveReadsNoSnapshot) {
+  for (const bool in_memory : {true, false}) {
+    os::FakeFileSystem fake;
+    os::FaultyFileSystem files(fake);
+    StoreOptions options = writing();
+    options.base_memory_bytes = in_memory ? 1 << 20 : 0;
+    const auto store = open_store(files, kTestRun, options);
+    ASSERT_TRUE(store);
+    ASSERT_TRUE((*store)->save(1, TestState(1).state(), kOneThread));
+    for (std::uint64_t step = 2; step <= 8; ++step) {
+      files.reset();
+      ASSERT_TRUE((*store)->save(step, TestState(step).state(), kOneThread));
+      EXPECT_EQ(reads_of_snapshots(files) == 0, in_memory) << step;
+    }
+  }
+}
+
+TEST(StoreScale, TheEndOfAChainReadsEachPayloadOnce) {
+  os::FakeFileSystem fake;
+  constexpr std::uint64_t kLinks = 8;
+  {
+    const auto store = open_store(fake, kTestRun, writing());
+    ASSERT_TRUE(store);
+    for (std::uint64_t step = 1; step <= kLinks + 1; ++step) {
+      ASSERT_TRUE((*store)->save(step, TestState(step).state(), kOneThread));
+    }
+  }
+  os::FaultyFileSystem files(fake);
+  const auto store = open_store(files, kTestRun, {});
+  const auto snapshot = (*store)->snapshot(kLinks + 1);
+  ASSERT_TRUE(snapshot);
+  const std::size_t streams = (*snapshot)->streams().size();
+  files.reset();
+  EXPECT_EQ(difference(**snapshot, TestState(kLinks + 1)), "");
+  // One chunk in each stream, at the most one payload of it in each link.
+  EXPECT_LE(files.count(os::FileOperation::read), streams * (kLinks + 1));
+  EXPECT_EQ(files.count(os::FileOperation::open), 0U);
+}
+
+}  // namespace
+}  // namespace bitsnap::store
