@@ -16,10 +16,14 @@ InputTable::InputTable(container::Encoding& encoding) : encoding_(encoding) {
   }
 }
 
-bool InputTable::keep_place(const SnapshotId& base) {
-  if (numbers_.contains(base) || kept_.contains(base)) return true;
+bool InputTable::keep_place(const Base& base) {
+  if (const auto number = numbers_.find(base.id()); number != numbers_.end()) {
+    const std::string& name = references_[number->second].name;
+    return name.empty() || name == base.name();
+  }
+  if (const auto kept = kept_.find(base.id()); kept != kept_.end()) return kept->second == base.name();
   if (numbers_.size() + kept_.size() >= DecodeLimits().bases) return false;
-  kept_.insert(base);
+  kept_.emplace(base.id(), base.name());
   return true;
 }
 
@@ -27,15 +31,18 @@ std::optional<std::uint8_t> InputTable::enter(std::size_t stream, const BaseStre
                                               std::size_t base_stream, std::uint64_t element) {
   auto& inputs = encoding_.streams[stream].inputs;
   if (const auto number = numbers_.find(base.id()); number != numbers_.end()) {
-    // Of another snapshot with the same content nobody knows here how deep its chunks are.
     Reference& reference = references_[number->second];
-    if (reference.name != base.name()) reference.standalone = false;
+    if (!reference.name.empty() && reference.name != base.name()) return std::nullopt;
+    // What was referred to before is not known here: neither which of several snapshots, nor how deep its chunks are.
+    if (reference.name.empty()) reference.standalone = false;
     const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
     if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
   }
   const bool is_own_base = base.id() == own.base->id() && base_stream == own.stream && element == 0;
   if (inputs.size() + (is_own_base ? 0 : 1) >= container::kNoInput) return std::nullopt;
-  const bool has_place = numbers_.contains(base.id()) || kept_.contains(base.id());
+  const auto kept = kept_.find(base.id());
+  if (kept != kept_.end() && kept->second != base.name()) return std::nullopt;
+  const bool has_place = numbers_.contains(base.id()) || kept != kept_.end();
   if (!has_place && numbers_.size() + kept_.size() >= DecodeLimits().bases) return std::nullopt;
   inputs.push_back({base_number(base), base_stream, element});
   return static_cast<std::uint8_t>(inputs.size() - 1);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
+#include <string>
 #include <vector>
 
 #include <bitsnap/snapshot.hpp>
@@ -25,11 +25,12 @@ class InputTable {
   // Writes into `encoding`, which has its streams and outlives the table. What it has of bases and inputs stays.
   explicit InputTable(container::Encoding& encoding);
 
-  // Keeps a place in the table of bases; false if there is none left.
-  [[nodiscard]] bool keep_place(const SnapshotId& base);
+  // Keeps a place in the table of bases for a stream's own base; false if there is none left, or if another snapshot of
+  // the same id has it: whoever reads the file finds one of the two, and they may be coded in different ways.
+  [[nodiscard]] bool keep_place(const Base& base);
 
   // The number of an input of a stream: `element` of that stream of the base stands beside element 0. `own` is the
-  // stream's own base. nullopt where there is no room.
+  // stream's own base, which always has a place. nullopt where there is no room, or another snapshot of the same id.
   [[nodiscard]] std::optional<std::uint8_t> enter(std::size_t stream, const BaseStream& own, const Base& base,
                                                   std::size_t base_stream, std::uint64_t element);
 
@@ -43,8 +44,8 @@ class InputTable {
 
   container::Encoding& encoding_;
   std::map<SnapshotId, std::uint32_t> numbers_;
-  std::set<SnapshotId> kept_;          // bases of streams that nothing refers to yet
-  std::vector<Reference> references_;  // as the table of bases
+  std::map<SnapshotId, std::string> kept_;  // bases of streams that nothing refers to yet, and their names
+  std::vector<Reference> references_;       // as the table of bases
 };
 
 }  // namespace bitsnap::record

@@ -68,7 +68,7 @@ Result<void> Recording::prepare_streams() {
     if (!all_stored && planners_.back().wants_base()) {
       BITSNAP_ASSIGN(base, find_base(i));
       // One that the table of bases may have no room for is none.
-      if (base && !inputs_->keep_place(base->base->id())) base.reset();
+      if (base && !inputs_->keep_place(*base->base)) base.reset();
     }
     if (!base) {
       planners_.pop_back();

@@ -2,7 +2,10 @@
 #include "store/checkpoint_reader.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,6 +17,7 @@ namespace {
 
 // A record that changes more often than this while it is being followed is not changed by retention.
 constexpr int kOpenAttempts = 16;
+constexpr int kUnchangedAttempts = 4;
 // Files on one way of references. A chain has at most kMaxLinks; what is rewritten may add a few.
 constexpr std::uint32_t kMaxNesting = 1024;
 
@@ -72,6 +76,8 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
                   fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
     }
     if (!again) return tl::unexpected(std::move(again).error());
+    // What it refers to may have been written again: its own record then is as it was.
+    if (*again == record && attempt < kUnchangedAttempts) continue;
     if (*again == record) {
       return fail(ErrorKind::corrupt, opened.error().message() + ", and the commit record says it should be");
     }
@@ -149,13 +155,36 @@ void CheckpointReader::remember(const std::string& path, bool alone, const std::
   opened_.insert_or_assign({path, alone}, snapshot);
 }
 
-Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& path) const {
+Result<void> CheckpointReader::check_references(std::uint64_t step, const ShardFile& file) const {
+  std::set<std::pair<std::uint64_t, std::uint32_t>> checked;
+  std::vector<StepReference> pending = file.references;
+  while (!pending.empty()) {
+    const StepReference reference = pending.back();
+    pending.pop_back();
+    const auto found = this->record(reference.step);
+    if (!found && !is_damage(found.error())) return tl::unexpected(found.error());
+    if (!found || reference.shard >= found->shards.size() || found->shards[reference.shard].id != reference.id) {
+      return fail(ErrorKind::corrupt, fmt::format("{}, which needs shard {} of step {}: {}",
+                                                  layout_.step_file(step, file.file), reference.shard, reference.step,
+                                                  found ? "it holds something else by now" : found.error().message()));
+    }
+    if (reference.standalone || !checked.emplace(reference.step, reference.shard).second) continue;
+    std::ranges::copy(found->shards[reference.shard].references, std::back_inserter(pending));
+  }
+  return {};
+}
+
+Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& path, const SnapshotId& id) const {
   const std::optional<std::uint64_t> step = step_from_name(os::file_name(os::parent_directory(path)));
   if (!step) return fail(ErrorKind::internal, fmt::format("{}: is no file of {}", path, layout_.root()));
   BITSNAP_ASSIGN(const CommitRecord record, this->record(*step));
   const auto file = std::ranges::find(record.shards, os::file_name(path), &ShardFile::file);
   if (file == record.shards.end()) {
-    return fail(ErrorKind::internal, fmt::format("{}: the record of step {} does not name it", path, *step));
+    return fail(ErrorKind::corrupt, fmt::format("{}: the record of step {} does not name it", path, *step));
+  }
+  if (file->id != id) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("{}: held {}, and holds {} by now", path, id.to_hex(), file->id.to_hex()));
   }
   return Place{*step, static_cast<std::uint32_t>(file - record.shards.begin())};
 }

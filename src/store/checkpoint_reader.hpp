@@ -54,7 +54,11 @@ class CheckpointReader {
     std::uint64_t step = 0;
     std::uint32_t shard = 0;
   };
-  [[nodiscard]] Result<Place> place_of(const std::string& path) const;
+  // corrupt if what stands there by now is another one.
+  [[nodiscard]] Result<Place> place_of(const std::string& path, const SnapshotId& id) const;
+
+  // Whether everything that a file refers to is recorded, as far as it needs it; opens no snapshot.
+  [[nodiscard]] Result<void> check_references(std::uint64_t step, const ShardFile& file) const;
 
  private:
   Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,

@@ -134,10 +134,17 @@ TEST(SealedJson, LooksAtTheFormatBeforeAllElse) {
   }
 }
 
-TEST(SealedJson, ReadsDeeplyNestedValuesThatItIgnores) {
-  const std::string deep(100'000, '[');
-  const std::string body = R"({"format":0,"x":)" + deep + std::string(deep.size(), ']') + "}";
-  EXPECT_TRUE(unseal_json("commit", seal_text("commit", body)));
+TEST(SealedJson, ReadsNestedValuesThatItIgnoresAndRefusesTheVeryDeep) {
+  const auto nested = [](std::size_t depth) {
+    const std::string body =
+        R"({"format":0,"y":"[[\"[","x":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+    return unseal_json("commit", seal_text("commit", body));
+  };
+  EXPECT_TRUE(nested(63));
+  EXPECT_FALSE(nested(64));
+  const auto deep = nested(1'000'000);
+  ASSERT_FALSE(deep);
+  EXPECT_EQ(deep.error().kind(), ErrorKind::corrupt);
 }
 
 TEST(CommitRecord, IsReadAsItWasWritten) {

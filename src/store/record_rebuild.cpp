@@ -97,7 +97,7 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
     if (!found) {
       return fail(ErrorKind::corrupt, fmt::format("{}: its base {} is in no earlier checkpoint", name, id.to_hex()));
     }
-    found->standalone = uses[i].standalone;
+    found->standalone = found->standalone && uses[i].standalone;
     if (uses[i].is_built_upon) rebuilt.base = std::max(rebuilt.base.value_or(0), found->step);
     rebuilt.file.references.push_back(*found);
   }

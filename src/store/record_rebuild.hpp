@@ -14,7 +14,8 @@
 
 namespace bitsnap::store {
 
-// Where a snapshot of that id stands, of the checkpoints before `step`; nullopt: nowhere.
+// Where a snapshot of that id stands, of the checkpoints before `step`, and, as `standalone`, whether it is the only
+// one; nullopt: nowhere.
 using FindSnapshot = std::function<std::optional<StepReference>(const SnapshotId& id, std::uint64_t before_step)>;
 
 // Takes the files of one attempt that are all there, each the last of its rewritings whose bases are found. The time is

@@ -80,7 +80,8 @@ Result<void> check_retention(const Retention& retention) {
   return {};
 }
 
-RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention) {
+RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
+                             std::optional<std::uint64_t> next_base) {
   RetentionPlan plan;
   Marking marking(nodes);
   std::size_t newer = 0;
@@ -94,6 +95,10 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
     if (!node.is_damaged) ++newer;
   }
   std::ranges::reverse(plan.kept);
+  if (next_base) marking.mark(*next_base);
+  for (const StepNode& node : nodes) {
+    if (node.state == StepState::uncommitted && !node.references.empty()) marking.mark(node.step);
+  }
   for (const StepNode& node : nodes) {
     if (node.state == StepState::uncommitted) continue;
     if (std::ranges::binary_search(plan.kept, node.step)) continue;

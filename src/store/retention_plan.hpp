@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <bitsnap/store.hpp>
@@ -34,10 +35,12 @@ struct RetentionPlan {
   std::vector<std::uint64_t> removed;  // not kept, not needed
 };
 
-// `nodes` by step; those that are uncommitted do not take part. The newest committed one whose record can
+// `nodes` by step; those that are uncommitted are neither kept nor removed. The newest committed one whose record can
 // be read is always kept, and so are those whose records cannot; retired ones never are. invalid_argument for zero in
 // keep_last or keep_every.
 [[nodiscard]] Result<void> check_retention(const Retention& retention);
-[[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention);
+// `next_base` and what it refers to are needed besides, and so is what uncommitted steps refer to.
+[[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
+                                           std::optional<std::uint64_t> next_base = std::nullopt);
 
 }  // namespace bitsnap::store

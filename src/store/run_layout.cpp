@@ -73,7 +73,9 @@ bool is_snapshot_file_name(std::string_view name) noexcept {
 }
 
 bool is_attempt_name(std::string_view name) noexcept {
-  return !name.empty() && name.size() <= kMaxAttemptBytes &&
+  // "r1" would look like a file that was written again.
+  const bool is_rewriting = name.size() > 1 && name.front() == 'r' && std::ranges::all_of(name.substr(1), is_digit);
+  return !name.empty() && !is_rewriting && name.size() <= kMaxAttemptBytes &&
          std::ranges::all_of(name, [](char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-'; });
 }
 

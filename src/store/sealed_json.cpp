@@ -1,6 +1,7 @@
 // Sealing, unsealing, and typed access to members.
 #include "store/sealed_json.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -20,6 +21,30 @@ std::string prefix_of(std::string_view key) { return fmt::format("{{\"{}\":", ke
 
 std::string hash_of(std::string_view body) {
   return fmt::format("{:016x}", hash64(std::as_bytes(std::span(body.data(), body.size()))));
+}
+
+// Deeper values would be copied and freed by recursion.
+constexpr std::size_t kMaxNesting = 64;
+
+// Of arrays and objects. In what is not JSON at all it may be anything.
+std::size_t nesting_of(std::string_view text) noexcept {
+  std::size_t depth = 0;
+  std::size_t deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
 }
 
 tl::unexpected<Error> wrong_type(const char* key, const char* expected) {
@@ -46,6 +71,9 @@ Result<Json> unseal_json(std::string_view key, std::string_view text) {
   const std::string found = hash_of(body);
   if (found != stated) {
     return fail(ErrorKind::corrupt, fmt::format("the record's hash is {}, expected {}", found, stated));
+  }
+  if (nesting_of(body) > kMaxNesting) {
+    return fail(ErrorKind::corrupt, fmt::format("the record is nested more than {} deep", kMaxNesting));
   }
   // The parser would let white space pass that belongs to no object.
   const bool is_bare = body.starts_with('{') && body.ends_with('}');

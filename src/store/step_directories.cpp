@@ -45,10 +45,19 @@ Result<std::vector<StepEntry>> StepDirectories::list() const {
   BITSNAP_TRY(executor->run(blocks, executor->default_slots(), [&](std::size_t block, std::size_t) -> Result<void> {
     const std::size_t end = std::min(entries.size(), (block + 1) * kLookBlock);
     for (std::size_t i = block * kLookBlock; i < end; ++i) {
-      BITSNAP_ASSIGN(entries[i], look(entries[i].step));
+      auto entry = look(entries[i].step);
+      if (entry) {
+        entries[i] = std::move(*entry);
+        continue;
+      }
+      // A file of somebody else, with a name like that of a step?
+      BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(entries[i].step)));
+      if (there.exists && there.is_directory) return tl::unexpected(std::move(entry).error());
+      entries[i].state = StepState::foreign;
     }
     return {};
   }));
+  std::erase_if(entries, [](const StepEntry& entry) { return entry.state == StepState::foreign; });
   return entries;
 }
 
@@ -86,8 +95,12 @@ Result<void> StepDirectories::remove(std::uint64_t step) {
       is_empty = false;
     }
   }
-  if (is_empty) BITSNAP_TRY(file_system_.remove(directory));
-  return {};
+  if (!is_empty) return {};
+  // On some network file systems a file that somebody has open leaves another one behind until it is closed. Without
+  // its record the directory is nothing, and gone with the next cleaning.
+  Result<void> removed = file_system_.remove(directory);
+  if (!removed && removed.error().kind() == ErrorKind::invalid_argument) return {};
+  return removed;
 }
 
 Result<void> StepDirectories::retire(std::uint64_t step) {

@@ -23,6 +23,7 @@ enum class StepState : std::uint8_t {
   committed,    // a checkpoint
   retired,      // its files are kept for others
   uncommitted,  // neither: invisible, to be removed
+  foreign,      // no directory; never listed
 };
 
 struct StepEntry {

@@ -86,6 +86,11 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<void> settle();
+  Result<bool> is_spared_when_uncommitted(std::uint64_t step);
+  // Whether a record refers to the step; a record that cannot be read may refer to any.
+  bool is_referred_to(std::uint64_t step);
+  // The records of shards that wait for their commit.
+  Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
   Result<WriteGuard> begin_writing(os::LockKind kind);
   Result<void> refresh_known();
   Result<void> check_new_step(std::uint64_t step);
@@ -104,13 +109,15 @@ class Store::Impl {
                                               const State& state, Coding& coding, const RunOptions& options,
                                               store::StateKeeper* keeper, SaveSummary& summary);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
-  void give_up(std::uint64_t step);
+  void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
   void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
   void forget_bases();
 
   // store_prune.cpp
   Result<std::vector<store::StepNode>> step_nodes();
+  // Whether the newest checkpoint's files are there, as far as their sizes tell; those before it, if they are not.
+  Result<void> note_missing_files(std::vector<store::StepNode>& nodes);
   // Those of the needed steps that others are to be rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped(const std::vector<store::StepNode>& nodes,
                                                  const store::RetentionPlan& plan, Reencode reencode);
@@ -126,10 +133,11 @@ class Store::Impl {
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
 
   // store_verify.cpp; errors only where verification could not go on. The records are by step.
-  Result<std::vector<StoreDamage>> verify_records(std::span<const store::CommitRecord* const> records, bool decode,
+  Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,
+                                                  std::span<const store::CommitRecord* const> records, bool decode,
                                                   const RunOptions& options) const;
-  Result<void> verify_window(std::span<const store::CommitRecord* const> window, bool decode, const RunOptions& options,
-                             std::vector<StoreDamage>& damages) const;
+  Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
+                             bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) const;
 
   // store_repair.cpp
   Result<void> mend_run_record(bool dry_run, RepairReport& report);
@@ -155,6 +163,9 @@ class Store::Impl {
   std::shared_ptr<const Snapshot> open_base_;
   std::shared_ptr<store::KeptState> kept_;
   std::uint64_t base_step_ = 0;
+  // Of the file that was written last: what opened its bases, and it itself, opened anew.
+  std::shared_ptr<store::CheckpointReader> written_reader_;
+  std::shared_ptr<const Snapshot> written_;
   std::vector<store::StreamBuffer> spare_;
 };
 

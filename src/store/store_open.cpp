@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ranges>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -133,11 +134,49 @@ Result<void> Store::Impl::settle() {
   const auto is_left_over = [&](const auto& entry) {
     return entry.second.state == store::StepState::uncommitted || (last && entry.first > *last);
   };
+  std::set<std::uint64_t> removed;
   for (const auto& entry : std::views::reverse(known_)) {
-    if (is_left_over(entry)) BITSNAP_TRY(directories_.remove(entry.first));
+    if (!is_left_over(entry)) continue;
+    BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(entry.first));
+    if (is_spared && entry.second.state == store::StepState::uncommitted) continue;
+    BITSNAP_TRY(directories_.remove(entry.first));
+    removed.insert(entry.first);
   }
-  std::erase_if(known_, is_left_over);
+  std::erase_if(known_, [&](const auto& entry) { return removed.contains(entry.first); });
   return {};
+}
+
+// Above the newest: shards that wait for the other ranks'. Below it: what others refer to has lost its record, and a
+// repair may make that again.
+Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
+  const std::optional<std::uint64_t> last = newest();
+  if (last && step < *last) return is_referred_to(step);
+  BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
+  return !pending.empty();
+}
+
+bool Store::Impl::is_referred_to(std::uint64_t step) {
+  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
+    if (entry->second.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
+    if (!record) return true;
+    for (const store::ShardFile& file : record->shards) {
+      if (std::ranges::find(file.references, step, &store::StepReference::step) != file.references.end()) return true;
+    }
+  }
+  return false;
+}
+
+Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
+  std::vector<store::ShardRecord> pending;
+  for (const std::string& name : names) {
+    if (!name.starts_with("shard-") || !name.ends_with(".json")) continue;
+    auto record = store::read_shard_record(file_system_, layout_.step_file(step, name));
+    if (record) pending.push_back(std::move(*record));
+    if (!record && !store::is_damage(record.error())) return tl::unexpected(std::move(record).error());
+  }
+  return pending;
 }
 
 Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {

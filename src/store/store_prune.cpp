@@ -27,7 +27,15 @@ Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
     store::StepNode& node = nodes.emplace_back();
     node.step = step;
     node.state = known.state;
-    if (known.state == store::StepState::uncommitted) continue;
+    if (known.state == store::StepState::uncommitted) {
+      BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
+      for (const store::ShardRecord& shard : pending) {
+        for (const store::StepReference& reference : shard.file.references) {
+          node.references.push_back({reference.step, reference.standalone});
+        }
+      }
+      continue;
+    }
     const Result<store::CommitRecord>& record = record_of(step, known);
     if (!record) {
       // What the system refused now may be readable later; what cannot be read is not judged.
@@ -50,12 +58,28 @@ Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
   return nodes;
 }
 
+Result<void> Store::Impl::note_missing_files(std::vector<store::StepNode>& nodes) {
+  for (store::StepNode& node : std::views::reverse(nodes)) {
+    if (node.state != store::StepState::committed || node.is_damaged) continue;
+    for (const store::ShardFile& file : record_of(node.step, known_[node.step])->shards) {
+      BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(node.step, file.file)));
+      if (!info.exists || info.size_bytes != file.bytes) node.is_damaged = true;
+    }
+    if (!node.is_damaged) return {};
+  }
+  return {};
+}
+
 Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<store::StepNode>& nodes,
                                                             const store::RetentionPlan& plan, Reencode reencode) {
   std::set<std::uint64_t> dropped;
   if (reencode == Reencode::never || plan.needed.empty()) return dropped;
-  // What a damaged checkpoint may need is not taken from it.
-  if (std::ranges::any_of(nodes, &store::StepNode::is_damaged)) return dropped;
+  // What a damaged checkpoint may need is not taken from it, nor what shards that are not committed yet refer to.
+  if (std::ranges::any_of(nodes, [](const store::StepNode& node) {
+        return node.is_damaged || (node.state == store::StepState::uncommitted && !node.references.empty());
+      })) {
+    return dropped;
+  }
   if (reencode == Reencode::always) {
     for (const auto& needed : plan.needed) dropped.insert(needed.step);
     return dropped;
@@ -140,11 +164,15 @@ Result<void> Store::Impl::retire_step(std::uint64_t step) {
 
 Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
   std::vector<std::string> found;
+  std::set<std::uint64_t> removed;
   const std::optional<std::uint64_t> last = newest();
   for (auto& [step, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted) {
       // Above the newest, several ranks may be at it.
       if (lock_ == nullptr && (!last || step > *last)) continue;
+      BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
+      if (is_spared) continue;
+      removed.insert(step);
       found.push_back(fmt::format("{}/{}", store::kCheckpointsName, store::step_name(step)));
       if (!dry_run) BITSNAP_TRY(directories_.remove(step));
       continue;
@@ -161,9 +189,7 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
     }
   }
   if (!dry_run) {
-    std::erase_if(known_, [&](const auto& entry) {
-      return entry.second.state == store::StepState::uncommitted && last && entry.first <= *last;
-    });
+    std::erase_if(known_, [&](const auto& entry) { return removed.contains(entry.first); });
   }
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   for (const std::string& name : names) {
@@ -194,8 +220,17 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
     BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
     strays_removed_ = !options.dry_run && lock_ != nullptr;
   }
+  for (const std::uint64_t step : retention.keep) {
+    const auto known = known_.find(step);
+    if (known == known_.end() || known->second.state != store::StepState::committed) {
+      return tl::unexpected(step_not_found(step));
+    }
+  }
   BITSNAP_ASSIGN(std::vector<store::StepNode> nodes, step_nodes());
-  store::RetentionPlan plan = store::plan_retention(nodes, retention);
+  BITSNAP_TRY(note_missing_files(nodes));
+  // What the next checkpoint will be coded against is needed, too.
+  const std::optional<std::uint64_t> next_base = choose_coding().base;
+  store::RetentionPlan plan = store::plan_retention(nodes, retention, next_base);
   const bool is_demanded = options.reencode == Reencode::always;
   auto chosen = choose_dropped(nodes, plan, options.reencode);
   // Damage must not keep old checkpoints from going: what cannot be read to see whether rewriting pays is left as it
@@ -220,7 +255,8 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
         return tl::unexpected(std::move(rewritten).error());
       BITSNAP_ASSIGN(nodes, step_nodes());
     }
-    plan = store::plan_retention(nodes, retention);
+    BITSNAP_TRY(note_missing_files(nodes));
+    plan = store::plan_retention(nodes, retention, next_base);
   }
 
   report.kept = plan.kept;

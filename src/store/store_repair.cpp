@@ -53,6 +53,7 @@ Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry
   const Result<store::CommitRecord>& record = record_of(step, known);
   if (record || !store::is_damage(record.error())) return {};
   const auto find = [&](const SnapshotId& id, std::uint64_t before) -> std::optional<store::StepReference> {
+    std::optional<store::StepReference> result;
     for (auto entry = known_.lower_bound(before); entry != known_.begin();) {
       --entry;
       if (entry->second.state == store::StepState::uncommitted) continue;
@@ -60,9 +61,15 @@ Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry
       if (!earlier) continue;
       const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
       if (file == earlier->shards.end()) continue;
-      return store::StepReference{id, entry->first, static_cast<std::uint32_t>(file - earlier->shards.begin()), false};
+      // Of several with that content, coded in different ways, nobody can say which it was: all that it refers to
+      // counts.
+      if (result) {
+        result->standalone = false;
+        return result;
+      }
+      result = store::StepReference{id, entry->first, static_cast<std::uint32_t>(file - earlier->shards.begin()), true};
     }
-    return std::nullopt;
+    return result;
   };
   auto rebuilt = store::rebuild_commit_record(file_system_, layout_, step, find, options_.limits);
   if (!rebuilt) {
@@ -101,7 +108,7 @@ Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_dama
       records.push_back(&*record);
     }
   }
-  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify_records(records, true, options));
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify_records(*reader_, records, true, options));
   for (StoreDamage& damage : found) {
     // A file that the system refuses to read may be whole.
     if (!store::is_damage(damage.error)) return tl::unexpected(std::move(damage.error));
@@ -119,7 +126,11 @@ Result<RepairReport> Store::Impl::repair(const RepairOptions& options) {
   }
   BITSNAP_TRY(refresh_known());
   for (auto& [step, known] : known_) {
-    if (known.state == store::StepState::uncommitted) continue;
+    if (known.state == store::StepState::uncommitted) {
+      // What others refer to was committed once: its record is what is missing.
+      if (!is_referred_to(step)) continue;
+      known.state = store::StepState::committed;
+    }
     BITSNAP_TRY(mend_record(step, known, options.dry_run, report));
   }
   using Damages = std::map<std::uint64_t, std::vector<StoreDamage>>;

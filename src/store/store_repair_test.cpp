@@ -146,6 +146,20 @@ TEST_F(DamagedStore, MakesALostCommitRecordAgain) {
   expect_sound({1, 2, 3, 4, 5, 6, 7, 8});
 }
 
+TEST_F(DamagedStore, MakesAMissingCommitRecordThatOthersReferToAgain) {
+  save_steps(5);
+  ASSERT_TRUE(files_.remove(path(2, "commit.json")));
+  // Whoever opens it to write in between takes nothing away.
+  Retention retention;
+  retention.keep_last = 9;
+  ASSERT_TRUE(open(StoreAccess::write)->prune(retention));
+  const auto report = repair();
+  ASSERT_EQ(report.mended.size(), 1U);
+  EXPECT_EQ(report.mended[0].step, 2U);
+  EXPECT_TRUE(report.dropped.empty());
+  expect_sound({1, 2, 3, 4, 5});
+}
+
 TEST_F(DamagedStore, DropsWhatAVanishedFileTakesWithIt) {
   save_steps(8);
   ASSERT_TRUE(files_.remove(path(5)));

@@ -23,6 +23,7 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
   std::vector<std::string> replaced;
   std::uint32_t depth = 0;
   const auto executor = exec::make_executor(options.threads);
+  const auto reader = std::make_shared<store::CheckpointReader>(file_system_, layout_, options_.limits);
   const auto is_dropped = [&](const store::StepReference& r) { return dropped.contains(r.step); };
 
   for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
@@ -35,14 +36,14 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
     for (const store::StepReference& reference : file.references) {
       if (is_dropped(reference)) dropped_ids.push_back(reference.id);
     }
-    BITSNAP_ASSIGN(const auto source, reader_->open_file(step, file));
+    BITSNAP_ASSIGN(const auto source, reader->open_file(step, file));
     std::optional<record::ShardedBases> bases;
     if (earlier) {
       const Result<store::CommitRecord>& found = record_of(*earlier, known_[*earlier]);
       if (!found) return tl::unexpected(found.error());
       bases.emplace(static_cast<std::uint32_t>(found->shards.size()), shard,
                     [&](std::uint32_t number) -> Result<std::shared_ptr<const Base>> {
-                      BITSNAP_ASSIGN(auto opened, reader_->open_file(*earlier, found->shards[number]));
+                      BITSNAP_ASSIGN(auto opened, reader->open_file(*earlier, found->shards[number]));
                       return opened;
                     });
     }
@@ -78,13 +79,19 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
         references.back().standalone = before->standalone && reference.standalone;
         continue;
       }
-      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name));
+      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader->place_of(reference.name, reference.id));
       references.push_back({reference.id, place.step, place.shard, reference.standalone});
     }
     file.file = name;
     file.bytes = written->summary.stored_bytes;
     file.depth = written->depth;
     file.references = std::move(references);
+    // With what it refers to now the new file can be read, or the old one stays.
+    store::CheckpointReader fresh(file_system_, layout_, options_.limits);
+    if (const auto opened = fresh.open_file(step, file); !opened) {
+      static_cast<void>(directories_.remove_file(step, name));
+      return tl::unexpected(opened.error());
+    }
     depth = std::max(depth, file.depth);
   }
 

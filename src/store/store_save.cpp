@@ -62,6 +62,10 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
   save.max_depth = coding.max_depth;
   save.progress = options.progress;
 
+  // What others hold open may have gone from the store, and been replaced, since: a file that is written refers to what
+  // is there now.
+  written_reader_ = std::make_shared<store::CheckpointReader>(file_system_, layout_, options_.limits);
+
   // What the finder gives out must not outlive `watch`, which is the caller's: it ends with this call.
   const std::shared_ptr<store::BaseWatch> shared_watch(&watch, [](store::BaseWatch*) {});
   std::optional<record::ShardedBases> bases;
@@ -79,7 +83,7 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
                     if (is_own && open_base_ != nullptr) {
                       return std::make_shared<store::WatchedBase>(open_base_, shared_watch);
                     }
-                    auto opened = reader_->open_file(base.step, base.shards[number]);
+                    auto opened = written_reader_->open_file(base.step, base.shards[number]);
                     if (!opened) {
                       watch.failed = true;
                       return tl::unexpected(std::move(opened).error());
@@ -103,9 +107,20 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
   written.bytes = recorded->summary.stored_bytes;
   written.raw_bytes = recorded->summary.raw_bytes;
   written.depth = recorded->depth;
-  for (const record::Reference& reference : recorded->references) {
-    BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name));
-    written.references.push_back({reference.id, place.step, place.shard, reference.standalone});
+  // From here on what fails is the base: with what it refers to, the file can or cannot be read.
+  const auto refer = [&]() -> Result<void> {
+    for (const record::Reference& reference : recorded->references) {
+      BITSNAP_ASSIGN(const store::CheckpointReader::Place place,
+                     written_reader_->place_of(reference.name, reference.id));
+      written.references.push_back({reference.id, place.step, place.shard, reference.standalone});
+    }
+    store::CheckpointReader fresh(file_system_, layout_, options_.limits);
+    BITSNAP_ASSIGN(written_, fresh.open_file(step, written));
+    return {};
+  };
+  if (Result<void> referred = refer(); !referred) {
+    watch.failed = true;
+    return tl::unexpected(std::move(referred).error());
   }
   return written;
 }
@@ -155,7 +170,7 @@ Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state,
     return {};
   };
   if (Result<void> written = write(); !written) {
-    give_up(step);
+    give_up(step, false);
     return tl::unexpected(std::move(written).error());
   }
   BITSNAP_ASSIGN(CheckpointInfo info, commit_record(record));
@@ -170,7 +185,7 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
   auto committed = store::write_commit_record(file_system_, layout_, record);
   if (!committed) {
     // Whether the record is there, and outlives a crash, nobody can say now: nothing may be built upon it.
-    give_up(step);
+    give_up(step, committed.error().kind() != ErrorKind::invalid_argument);
     return tl::unexpected(std::move(committed).error());
   }
   directories_.note_sync(*committed);
@@ -182,8 +197,16 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
   return store::checkpoint_info(record, known.record_bytes);
 }
 
-// Takes back what was written of a step. If even that fails the handle cannot go on.
-void Store::Impl::give_up(std::uint64_t step) {
+// Takes back what was written of a step, and its record if that may be this handle's. If that fails the handle cannot
+// go on; nor if there is a record of somebody else, who should not be there.
+void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
+  const auto record = file_system_.stat(layout_.commit(step));
+  if (!record_is_own && record && record->exists) {
+    broken_ = Error(ErrorKind::busy, fmt::format("{}: somebody else committed step {} in spite of the lock; open the "
+                                                 "store again",
+                                                 layout_.root(), step));
+    return;
+  }
   const auto there = file_system_.stat(layout_.step_directory(step));
   if (there && !there->exists) return;
   Result<void> removed = there ? directories_.remove(step) : tl::unexpected(there.error());
@@ -201,21 +224,21 @@ void Store::Impl::keep_as_base(const store::CommitRecord& record, store::StateKe
     return;
   }
   std::vector<store::StreamBuffer> streams = keeper.release();
+  std::shared_ptr<const Snapshot> written = std::move(written_);
   if (kept_ != nullptr) spare_ = kept_->release();
   forget_bases();
-  auto opened = reader_->open_file(record.step, record.shards.front());
-  if (!opened) return;  // the next save opens it, and says what is wrong with it
   base_step_ = record.step;
   if (streams.empty()) {
-    open_base_ = std::move(*opened);
+    open_base_ = std::move(written);
   } else {
-    kept_ = std::make_shared<store::KeptState>(std::move(*opened), std::move(streams));
+    kept_ = std::make_shared<store::KeptState>(std::move(written), std::move(streams));
   }
 }
 
 void Store::Impl::forget_bases() {
   open_base_.reset();
   kept_.reset();
+  written_.reset();
 }
 
 // Rewritten when enough is missing from it that listing would notice.

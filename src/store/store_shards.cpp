@@ -36,15 +36,18 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   BITSNAP_TRY(refresh_known());
   BITSNAP_TRY(check_new_step(step));
 
-  const std::string name = store::shard_file_name(place.shard, place.shards, place.attempt);
+  std::string name = store::shard_file_name(place.shard, place.shards, place.attempt);
   const std::string record_name = store::shard_record_name(place.shard, place.shards, place.attempt);
   Coding coding = choose_coding();
   // Another process may have committed the base and been killed before it synced the name.
   if (coding.finder) BITSNAP_TRY(directories_.sync_step(*coding.finder));
   BITSNAP_TRY(directories_.create(step));
-  for (const std::string& old : {record_name, name}) {
-    BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, old)));
-    if (info.exists) BITSNAP_TRY(directories_.remove_file(step, old));
+  // What this rank wrote of the attempt before may be committed by another at any moment: it is never touched, only
+  // left unnamed.
+  for (;;) {
+    BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, name)));
+    if (!info.exists) break;
+    name = store::rewritten_file_name(name);
   }
 
   SaveSummary summary;
@@ -69,10 +72,10 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   };
   Result<void> written = write();
   if (!written) {
-    // Other ranks' files are in the same directory: only this one's are taken back. If that fails they are never named
-    // by a record, and removed with all that was not committed.
-    static_cast<void>(directories_.remove_file(step, record_name));
-    static_cast<void>(directories_.remove_file(step, name));
+    // Only this call's file is taken back. If that fails, or a record of it is there already, it is removed with all
+    // that was not committed.
+    const auto record = file_system_.stat(layout_.step_file(step, record_name));
+    if (record && !record->exists) static_cast<void>(directories_.remove_file(step, name));
     return tl::unexpected(std::move(written).error());
   }
   return summary;
@@ -121,6 +124,8 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
       return fail(ErrorKind::corrupt, fmt::format("{}: is not the file that {} is about", file_path, path));
     }
+    // A prune between the two may have taken away what it was coded against.
+    BITSNAP_TRY(reader_->check_references(step, part->file));
     record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
     if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
     record.links = std::max(record.links, part->links);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/trained_like_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "store/run_testing.hpp"
 #include "store/store_impl.hpp"
@@ -183,16 +184,19 @@ TEST(Store, RewritesDependantsSoThatNothingElseStays) {
 TEST(Store, SavesOnWhereTheKeyframeWasPrunedBecauseNothingNeededIt) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
-  options.base_rule = BaseRule::keyframe;
-  const auto store = open(files, options);
-  save_steps(*store, 1, 1);
-  // Nothing in this one is like anything before.
-  TestState other;
-  other.add("other", DType::u8, std::vector<std::byte>(9000, std::byte{7}));
-  ASSERT_TRUE(store->save(2, other.state()));
   Retention retention;
   retention.keep_last = 1;
-  ASSERT_EQ(store->prune(retention)->removed.size(), 1U);
+  {
+    const auto store = open(files);
+    save_steps(*store, 1, 1);
+    // Nothing in this one is like anything before.
+    TestState other;
+    other.add("other", DType::u8, std::vector<std::byte>(9000, std::byte{7}));
+    ASSERT_TRUE(store->save(2, other.state()));
+    ASSERT_EQ(store->prune(retention)->removed.size(), 1U);
+  }
+  options.base_rule = BaseRule::keyframe;
+  const auto store = open(files, options);
   for (std::uint64_t step = 3; step <= 5; ++step) {
     const auto saved = store->save(step, TestState(step).state());
     ASSERT_TRUE(saved) << saved.error().message();
@@ -200,6 +204,137 @@ TEST(Store, SavesOnWhereTheKeyframeWasPrunedBecauseNothingNeededIt) {
     EXPECT_TRUE(store->prune(retention));
   }
   expect_steps(*store, {5});
+}
+
+TEST(Store, KeepsTheKeyframeThatTheNextCheckpointIsCodedAgainst) {
+  for (const std::uint64_t memory : {0U, 1U << 26}) {
+    os::FakeFileSystem files;
+    StoreOptions options = writing();
+    options.base_rule = BaseRule::keyframe;
+    options.max_depth = 4;
+    options.base_memory_bytes = memory;
+    const auto store = open(files, options);
+    Retention retention;
+    retention.keep_last = 1;
+    for (std::uint64_t step = 1; step <= 15; ++step) {
+      const auto saved = store->save(step, TestState(step).state());
+      ASSERT_TRUE(saved) << saved.error().message();
+      EXPECT_FALSE(saved->damage) << saved->damage->message();
+      EXPECT_EQ(saved->links, (step - 1) % 5);
+      ASSERT_TRUE(store->prune(retention));
+      EXPECT_EQ(check_step(*store, step, TestState(step)), "");
+    }
+  }
+}
+
+// What each save stores follows from its content alone: two tensors of so many random bytes.
+State noise(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  State state;
+  for (const auto& [name, bytes] : {std::pair("b", &b), std::pair("a", &a)}) {
+    TensorSource& source = state.tensors.emplace_back();
+    source.info.name = name;
+    source.info.dtype = DType::u8;
+    source.info.dtype_name = "U8";
+    source.info.shape = {bytes->size()};
+    source.info.size_bytes = bytes->size();
+    source.data = bytes->data();
+  }
+  return state;
+}
+
+TEST(Store, TellsCheckpointsOfEqualContentApart) {
+  std::vector<std::vector<std::byte>> a(4);
+  std::vector<std::vector<std::byte>> b(4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    a[i].resize(8192);
+    b[i].resize(8192);
+    codec::fill_trained_like(DType::f32, a[i], 10 + i);
+    codec::fill_trained_like(DType::f32, b[i], 20 + i);
+  }
+  const std::vector<std::pair<int, int>> history{{1, 1}, {1, 2}, {3, 2}, {1, 2}, {1, 2}};
+  for (const bool prunes_each : {false, true}) {
+    os::FakeFileSystem files;
+    const auto store = open(files);
+    Retention retention;
+    retention.keep_last = 1;
+    std::uint64_t step = 0;
+    for (const auto& [ai, bi] : history) {
+      const auto& wanted_a = a[static_cast<std::size_t>(ai)];
+      const auto& wanted_b = b[static_cast<std::size_t>(bi)];
+      ASSERT_TRUE(store->save(++step, noise(wanted_a, wanted_b)));
+      if (prunes_each || step == history.size()) {
+        ASSERT_TRUE(store->prune(retention));
+      }
+      const auto snapshot = open(files, {})->snapshot();
+      ASSERT_TRUE(snapshot) << step << " " << snapshot.error().message();
+      std::vector<std::byte> found(8192);
+      ASSERT_TRUE((*snapshot)->read_bytes(1, 0, found));
+      EXPECT_EQ(found, wanted_a) << step;
+    }
+    EXPECT_TRUE(store->verify()->damages.empty());
+  }
+}
+
+TEST(Store, APruneLeavesWhatShardsThatWaitForTheirCommitReferTo) {
+  for (const Reencode reencode : {Reencode::when_it_pays, Reencode::always}) {
+    os::FakeFileSystem files;
+    StoreOptions options;
+    options.access = StoreAccess::shared;
+    const auto store = open(files, options);
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      for (std::uint32_t shard = 0; shard < 2; ++shard) {
+        ASSERT_TRUE(store->save_shard(step, {shard, 2, "x"}, TestState(step, 100 * shard).state()));
+      }
+      ASSERT_TRUE(store->commit(step, 2, "x").value());
+    }
+    ASSERT_TRUE(store->save_shard(4, {1, 2, "x"}, TestState(4, 100).state()));
+    Retention retention;
+    retention.keep_last = 1;
+    PruneOptions pruning;
+    pruning.reencode = reencode;
+    ASSERT_TRUE(store->prune(retention, pruning));
+    // So does whoever opens the store to write between the two.
+    ASSERT_TRUE(open(files)->prune(retention, pruning));
+    ASSERT_TRUE(store->save_shard(4, {0, 2, "x"}, TestState(4, 0).state()));
+    const auto committed = store->commit(4, 2, "x");
+    ASSERT_TRUE(committed && *committed);
+    EXPECT_EQ(difference(*store->snapshot(4, 0).value(), TestState(4, 0)), "");
+    EXPECT_EQ(difference(*store->snapshot(4, 1).value(), TestState(4, 100)), "");
+    EXPECT_TRUE(store->verify()->damages.empty());
+  }
+}
+
+TEST(Store, DoesNotBuildUponFilesThatAreGoneThoughItHasThemOpen) {
+  for (const std::uint64_t memory : {0U, 1U << 26}) {
+    os::FakeFileSystem files;
+    StoreOptions options = writing();
+    options.base_memory_bytes = memory;
+    const auto store = open(files, options);
+    save_steps(*store, 1, 2);
+    ASSERT_TRUE(files.remove("/run/checkpoints/0000000001/shard-00000-of-00001.bsnap"));
+    EXPECT_FALSE(store->verify()->damages.empty());
+    const auto saved = store->save(3, TestState(3).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+    EXPECT_TRUE(saved->damage);
+    EXPECT_EQ(check_step(*open(files, {}), 3, TestState(3)), "");
+    // What cannot be read takes no whole one's place.
+    save_steps(*store, 4, 4);
+    ASSERT_TRUE(files.remove("/run/checkpoints/0000000004/shard-00000-of-00001.bsnap"));
+    Retention retention;
+    retention.keep_last = 1;
+    ASSERT_TRUE(store->prune(retention));
+    EXPECT_EQ(check_step(*open(files, {}), 3, TestState(3)), "");
+  }
+}
+
+TEST(Store, LeavesFilesOfOthersWithNamesOfStepsAlone) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 2);
+  files.plant("/run/checkpoints/20261121214851", as_byte_span("notes"));
+  expect_steps(*open(files, {}), {1, 2});
+  save_steps(*store, 3, 3);
+  EXPECT_TRUE(files.stat("/run/checkpoints/20261121214851")->exists);
 }
 
 TEST(Store, RollsBackAndSavesTheStepsAgain) {

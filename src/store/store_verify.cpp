@@ -17,6 +17,7 @@ namespace {
 
 // Checkpoints that are verified side by side: at most a chain, so that the chunks of one column stay in cache.
 constexpr std::size_t kTogether = 16;
+constexpr int kOpenAgain = 3;
 
 std::uint64_t raw_bytes(const store::CommitRecord& record) {
   std::uint64_t bytes = 0;
@@ -34,7 +35,8 @@ void sort_by_step(std::vector<StoreDamage>& damages) {
 
 }  // namespace
 
-Result<void> Store::Impl::verify_window(std::span<const store::CommitRecord* const> window, bool decode,
+Result<void> Store::Impl::verify_window(store::CheckpointReader& reader,
+                                        std::span<const store::CommitRecord* const> window, bool decode,
                                         const RunOptions& options, std::vector<StoreDamage>& damages) const {
   std::size_t shards = 0;
   std::uint64_t total = 0;
@@ -55,7 +57,11 @@ Result<void> Store::Impl::verify_window(std::span<const store::CommitRecord* con
       if (shard >= record->shards.size()) continue;
       const store::ShardFile& file = record->shards[shard];
       bytes += file.raw_bytes;
-      auto snapshot = decode ? reader_->open_file(record->step, file) : reader_->open_alone(record->step, file);
+      auto snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
+      // What it refers to may be written again, under another name, at this very moment.
+      for (int again = 0; again < kOpenAgain && !snapshot && snapshot.error().kind() == ErrorKind::not_found; ++again) {
+        snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
+      }
       if (!snapshot) {
         if (restore::ends_verification(snapshot.error())) return tl::unexpected(std::move(snapshot).error());
         note(*record, "", std::move(snapshot).error());
@@ -82,7 +88,8 @@ Result<void> Store::Impl::verify_window(std::span<const store::CommitRecord* con
   return {};
 }
 
-Result<std::vector<StoreDamage>> Store::Impl::verify_records(std::span<const store::CommitRecord* const> records,
+Result<std::vector<StoreDamage>> Store::Impl::verify_records(store::CheckpointReader& reader,
+                                                             std::span<const store::CommitRecord* const> records,
                                                              bool decode, const RunOptions& options) const {
   std::uint64_t total = 0;
   for (const store::CommitRecord* const record : records) total += raw_bytes(*record);
@@ -94,8 +101,8 @@ Result<std::vector<StoreDamage>> Store::Impl::verify_records(std::span<const sto
     while (end < records.size() && end - first < kTogether && records[end]->links > 0) {
       bytes += raw_bytes(*records[end++]);
     }
-    BITSNAP_TRY(
-        verify_window(records.subspan(first, end - first), decode, {options.threads, progress.next(bytes)}, damages));
+    BITSNAP_TRY(verify_window(reader, records.subspan(first, end - first), decode,
+                              {options.threads, progress.next(bytes)}, damages));
     first = end;
   }
   sort_by_step(damages);
@@ -144,12 +151,14 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     items.push_back({std::move(*record), is_retired});
   }
 
+  // What this handle holds open may be gone from the store.
+  store::CheckpointReader reader(file_system_, layout_, options_.limits);
   std::vector<const store::CommitRecord*> records;
   for (const Item& item : items) {
     records.push_back(&item.record);
     for (const store::ShardFile& file : item.record.shards) verification.bytes += file.bytes;
   }
-  BITSNAP_ASSIGN(std::vector<StoreDamage> damages, verify_records(records, options.decode, options.run));
+  BITSNAP_ASSIGN(std::vector<StoreDamage> damages, verify_records(reader, records, options.decode, options.run));
   for (auto damage = damages.begin(); damage != damages.end();) {
     const auto next = std::find_if(damage, damages.end(), [&](const StoreDamage& d) { return d.step != damage->step; });
     const Item& item = *std::ranges::find(items, damage->step, [](const Item& i) { return i.record.step; });
@@ -157,7 +166,8 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     const auto again = store::read_commit_record(file_system_, layout_, damage->step, item.is_retired);
     if (again && *again != item.record) {
       const store::CommitRecord* const one = &*again;
-      BITSNAP_TRY(verify_window({&one, 1}, options.decode, {options.run.threads, nullptr}, verification.damages));
+      BITSNAP_TRY(
+          verify_window(reader, {&one, 1}, options.decode, {options.run.threads, nullptr}, verification.damages));
     } else if (again || again.error().kind() != ErrorKind::not_found) {
       verification.damages.insert(verification.damages.end(), std::make_move_iterator(damage),
                                   std::make_move_iterator(next));
