@@ -43,7 +43,7 @@ struct AddReport {
   std::string policy;
   bool durable = true;
   CheckpointInfo checkpoint;
-  std::optional<PruneReport> pruned;
+  std::optional<Pruning> pruned;
 };
 
 void print_report_json(const AddOptions& options, const AddReport& report) {
@@ -64,7 +64,7 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
   document["seconds"] = report.seconds;
   document["gbps"] = static_cast<double>(report.input_bytes) / report.seconds / 1e9;
   document["durable"] = report.durable;
-  document["pruned"] = report.pruned ? to_json(*report.pruned, false) : Json();
+  document["pruned"] = report.pruned ? to_json(*report.pruned) : Json();
   print_json(document);
 }
 
@@ -97,7 +97,7 @@ Result<void> print_report(const Store& store, const AddOptions& options, const A
                            printable(options.run)));
   }
   if (report.pruned) {
-    print_note(common.verbose ? render_pruning(*report.pruned, false) : render_pruning_sum(*report.pruned, false));
+    print_note(common.verbose ? render_pruning(*report.pruned) : render_pruning_sum(*report.pruned));
   }
   return common.verbose ? print_details(store, report) : Result<void>{};
 }
@@ -114,12 +114,12 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
   return open_to_write(options.run, open, options.wait_seconds.value_or(0));
 }
 
-Result<PruneReport> prune_after(Store& store, const AddOptions& options, const CommonOptions& common) {
+Result<Pruning> prune_after(Store& store, const AddOptions& options, const CommonOptions& common) {
   ProgressBar bar(run_name(options.run), !common.quiet);
   PruneOptions prune;
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto pruned = store.prune(options.retention, prune);
+  auto pruned = prune_run(store, options.retention, prune);
   if (!pruned) {
     return tl::unexpected(
         std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", *options.step)));

@@ -35,7 +35,7 @@ struct DuReport {
   std::vector<PruneReport::Needed> needed;  // not listed any more, but kept for others
   StoredRole needed_sum;
   CheckpointSizes total;  // with what is needed
-  std::optional<PruneReport> pruning;
+  std::optional<Pruning> pruning;
 };
 
 Json role_json(const StoredRole& role) {
@@ -73,7 +73,7 @@ void print_report_json(const DuOptions& options, const DuReport& report) {
   for (const PruneReport::Needed& needed : report.needed) {
     document["needed"].push_back({{"step", needed.step}, {"bytes", needed.bytes}, {"by", needed.by}});
   }
-  document["prune"] = report.pruning ? to_json(*report.pruning, true) : Json();
+  document["prune"] = report.pruning ? to_json(*report.pruning) : Json();
   print_json(document);
 }
 
@@ -164,16 +164,16 @@ std::string render(const DuReport& report, const CommonOptions& common) {
     }
   }
   if (report.pruning) {
-    out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning, true)
-                                                         : render_pruning_sum(*report.pruning, true));
+    out += '\n' + (common.verbose || steps <= kMostSteps ? render_pruning(*report.pruning)
+                                                         : render_pruning_sum(*report.pruning));
   }
   return out;
 }
 
-Result<PruneReport> foresee_pruning(Store& store, const Retention& retention) {
+Result<Pruning> foresee_pruning(Store& store, const Retention& retention) {
   PruneOptions options;
   options.dry_run = true;
-  return store.prune(retention, options);
+  return prune_run(store, retention, options);
 }
 
 // A pruning that keeps all that is listed names what stays besides.
@@ -186,7 +186,7 @@ void find_needed(Store& store, DuReport& report) {
     return;
   }
   if (auto pruning = foresee_pruning(store, all)) {  // not where a damage, which is shown, hides who needs what
-    report.needed = std::move(pruning->needed);
+    report.needed = std::move(pruning->report.needed);
   }
   for (const PruneReport::Needed& needed : report.needed) {
     report.needed_sum.stored_bytes += needed.bytes;

@@ -47,17 +47,17 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto report = (*store)->prune(options.retention, prune);
+  auto pruning = prune_run(**store, options.retention, prune);
   bar.clear();
-  if (!report) {
-    return tl::unexpected(std::move(report).error());
+  if (!pruning) {
+    return tl::unexpected(std::move(pruning).error());
   }
   if (common.json) {
     Json document = {{"run", options.run}};
-    document.update(to_json(*report, options.dry_run));
+    document.update(to_json(*pruning));
     print_json(document);
   } else if (!common.quiet) {
-    print_result(render_pruning(*report, options.dry_run));
+    print_result(render_pruning(*pruning));
   }
   return kExitOk;
 }

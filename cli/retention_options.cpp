@@ -1,6 +1,10 @@
 // Which checkpoints are to stay, and what pruning did.
 #include "cli/retention_options.hpp"
 
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "cli/number_option.hpp"
@@ -11,8 +15,9 @@ namespace bitsnap::cli {
 namespace {
 
 // What pruning gave back: what rewriting took is counted against it. Not known before rewriting is done.
-std::optional<std::int64_t> freed_bytes(const PruneReport& report, bool dry_run) {
-  if (dry_run && !report.rewritten.empty()) {
+std::optional<std::int64_t> freed_bytes(const Pruning& pruning) {
+  const PruneReport& report = pruning.report;
+  if (pruning.dry_run && !report.rewritten.empty()) {
     return std::nullopt;
   }
   auto freed = static_cast<std::int64_t>(report.removed_bytes);
@@ -22,15 +27,27 @@ std::optional<std::int64_t> freed_bytes(const PruneReport& report, bool dry_run)
   return freed;
 }
 
-std::string describe_freed(const PruneReport& report, bool dry_run) {
-  const auto freed = freed_bytes(report, dry_run);
+std::string describe_freed(const Pruning& pruning) {
+  const auto freed = freed_bytes(pruning);
   if (!freed) {
-    return fmt::format("free up to {}", format_size(report.removed_bytes));
+    return fmt::format("would free up to {}", format_size(pruning.report.removed_bytes));
   }
   if (*freed < 0) {
     return fmt::format("took {} more", format_size(static_cast<std::uint64_t>(-*freed)));
   }
-  return fmt::format("{} {}", dry_run ? "free" : "freed", format_size(static_cast<std::uint64_t>(*freed)));
+  return fmt::format("{} {}", pruning.dry_run ? "would free" : "freed",
+                     format_size(static_cast<std::uint64_t>(*freed)));
+}
+
+bool was_listed(const Pruning& pruning, std::uint64_t step) { return std::ranges::binary_search(pruning.listed, step); }
+
+std::string describe_needed(const Pruning& pruning, const PruneReport::Needed& needed) {
+  const bool is_new = was_listed(pruning, needed.step);
+  const std::string pruned = !is_new           ? fmt::format("step {} was pruned before", needed.step)
+                             : pruning.dry_run ? fmt::format("would prune step {}", needed.step)
+                                               : fmt::format("step {} pruned", needed.step);
+  return fmt::format("{}; its files {} until step {} no longer needs them ({})\n", pruned,
+                     is_new && pruning.dry_run ? "would stay" : "stay", needed.by, format_size(needed.bytes));
 }
 
 }  // namespace
@@ -48,46 +65,78 @@ bool is_given(const Retention& retention) noexcept {
   return retention.keep_last || retention.keep_every || !retention.keep.empty();
 }
 
-std::string render_pruning(const PruneReport& report, bool dry_run) {
-  std::string out;
-  for (const PruneReport::Removed& removed : report.removed) {
-    out += fmt::format("{} step {} ({})\n", dry_run ? "would remove" : "removed", removed.step,
-                       format_size(removed.bytes));
+Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options) {
+  auto listed = store.steps();
+  if (!listed) {
+    return tl::unexpected(std::move(listed).error());
   }
-  for (const PruneReport::Rewritten& rewritten : report.rewritten) {
-    out += dry_run ? fmt::format("would rewrite step {} ({})\n", rewritten.step, format_size(rewritten.bytes_before))
-                   : fmt::format("rewrote step {} ({} -> {})\n", rewritten.step, format_size(rewritten.bytes_before),
-                                 format_size(rewritten.bytes_after));
+  auto report = store.prune(retention, options);
+  if (!report) {
+    return tl::unexpected(std::move(report).error());
   }
-  for (const PruneReport::Needed& needed : report.needed) {
-    out += fmt::format("step {} stays: step {} needs it ({})\n", needed.step, needed.by, format_size(needed.bytes));
-  }
-  for (const std::string& stray : report.strays) {
-    out +=
-        fmt::format("{} {}, which belongs to no checkpoint\n", dry_run ? "would remove" : "removed", printable(stray));
-  }
-  return out + render_pruning_sum(report, dry_run);
+  return Pruning{std::move(*report), std::move(*listed), options.dry_run};
 }
 
-std::string render_pruning_sum(const PruneReport& report, bool dry_run) {
-  std::string out = report.removed.empty() ? "nothing to remove"
-                                           : fmt::format("{} {}", dry_run ? "would remove" : "removed",
-                                                         format_plural(report.removed.size(), "checkpoint"));
+std::string render_pruning(const Pruning& pruning) {
+  const PruneReport& report = pruning.report;
+  const std::string_view removed_word = pruning.dry_run ? "would remove" : "removed";
+  std::string out;
+  for (const PruneReport::Removed& removed : report.removed) {
+    out += fmt::format("{} step {} ({})\n", removed_word, removed.step, format_size(removed.bytes));
+  }
+  for (const PruneReport::Rewritten& rewritten : report.rewritten) {
+    out += pruning.dry_run
+               ? fmt::format("would rewrite step {} ({})\n", rewritten.step, format_size(rewritten.bytes_before))
+               : fmt::format("rewrote step {} ({} -> {})\n", rewritten.step, format_size(rewritten.bytes_before),
+                             format_size(rewritten.bytes_after));
+  }
+  for (const PruneReport::Needed& needed : report.needed) {
+    out += describe_needed(pruning, needed);
+  }
+  for (const std::string& stray : report.strays) {
+    out += fmt::format("{} {}, which belongs to no checkpoint\n", removed_word, printable(stray));
+  }
+  return out + render_pruning_sum(pruning);
+}
+
+std::string render_pruning_sum(const Pruning& pruning) {
+  const PruneReport& report = pruning.report;
+  const auto is_new = [&](const auto& entry) { return was_listed(pruning, entry.step); };
+  const auto removed = static_cast<std::size_t>(std::ranges::count_if(report.removed, is_new));
+  const auto staying = static_cast<std::size_t>(std::ranges::count_if(report.needed, is_new));
+  const std::size_t removed_later = report.removed.size() - removed;
+  const std::size_t still_staying = report.needed.size() - staying;
+
+  const std::string pruned = format_count(removed + staying);
+  std::string out = removed + staying == 0 ? "nothing to prune"
+                    : pruning.dry_run      ? fmt::format("would prune {}", pruned)
+                                           : fmt::format("{} pruned", pruned);
+  if (staying > 0) {
+    out += fmt::format(", of which {} {} as files for others", format_count(staying),
+                       pruning.dry_run ? "would stay"
+                       : staying == 1  ? "stays"
+                                       : "stay");
+  }
+  if (removed_later > 0) {
+    out += fmt::format("; {} {} that {} pruned before", pruning.dry_run ? "would remove" : "removed",
+                       format_count(removed_later), removed_later == 1 ? "was" : "were");
+  }
   if (!report.rewritten.empty()) {
-    out += fmt::format(", {} {}", dry_run ? "rewrite" : "rewrote", format_count(report.rewritten.size()));
+    out += fmt::format("; {} {}", pruning.dry_run ? "would rewrite" : "rewrote", format_count(report.rewritten.size()));
   }
   if (!report.removed.empty() || !report.rewritten.empty()) {
-    out += ", " + describe_freed(report, dry_run);
+    out += "; " + describe_freed(pruning);
   }
   out += fmt::format("; {} kept", format_count(report.kept.size()));
-  if (!report.needed.empty()) {
-    out += fmt::format(", {} more needed by them", format_count(report.needed.size()));
+  if (still_staying > 0) {
+    out += fmt::format(", {} pruned before still needed", format_count(still_staying));
   }
   return out + '\n';
 }
 
-Json to_json(const PruneReport& report, bool dry_run) {
-  Json document = {{"dry_run", dry_run}, {"kept", report.kept}};
+Json to_json(const Pruning& pruning) {
+  const PruneReport& report = pruning.report;
+  Json document = {{"dry_run", pruning.dry_run}, {"kept", report.kept}};
   document["removed"] = Json::array();
   for (const PruneReport::Removed& removed : report.removed) {
     document["removed"].push_back({{"step", removed.step}, {"bytes", removed.bytes}});
@@ -100,9 +149,9 @@ Json to_json(const PruneReport& report, bool dry_run) {
   for (const PruneReport::Rewritten& rewritten : report.rewritten) {
     document["rewritten"].push_back({{"step", rewritten.step},
                                      {"bytes_before", rewritten.bytes_before},
-                                     {"bytes_after", dry_run ? Json() : Json(rewritten.bytes_after)}});
+                                     {"bytes_after", pruning.dry_run ? Json() : Json(rewritten.bytes_after)}});
   }
-  const auto freed = freed_bytes(report, dry_run);
+  const auto freed = freed_bytes(pruning);
   document["removed_bytes"] = report.removed_bytes;
   document["freed_bytes"] = freed ? Json(*freed) : Json();
   document["strays"] = report.strays;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -22,10 +23,19 @@ void add_keep_steps_option(CLI::App& app, Retention& retention);
 // Whether any of them was given: pruning by none of them would remove all but the newest.
 [[nodiscard]] bool is_given(const Retention& retention) noexcept;
 
+// A report does not tell what this pruning took off the log from what an earlier one did: the steps before it do.
+struct Pruning {
+  PruneReport report;
+  std::vector<std::uint64_t> listed;  // before it, ascending
+  bool dry_run = false;
+};
+
+[[nodiscard]] Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options);
+
 // One line for each checkpoint that does not simply stay, and one with the sum.
-[[nodiscard]] std::string render_pruning(const PruneReport& report, bool dry_run);
+[[nodiscard]] std::string render_pruning(const Pruning& pruning);
 // The last of these lines alone.
-[[nodiscard]] std::string render_pruning_sum(const PruneReport& report, bool dry_run);
-[[nodiscard]] Json to_json(const PruneReport& report, bool dry_run);
+[[nodiscard]] std::string render_pruning_sum(const Pruning& pruning);
+[[nodiscard]] Json to_json(const Pruning& pruning);
 
 }  // namespace bitsnap::cli

@@ -214,14 +214,35 @@ def test_prune_says_what_goes_and_what_stays_and_why(own: Path, made: tuple[Path
     assert [entry["step"] for entry in foreseen["needed"]] == [10, 20]
     assert foreseen["needed"][1]["by"] == 30
     text = run("prune", own, "--keep-last", 2, "--keep", "30", "--reencode", "never").stdout.decode()
-    assert "step 20 stays: step 30 needs it" in text
-    assert text.endswith("nothing to remove; 3 kept, 2 more needed by them\n")
+    assert re.search(
+        r"^step 20 pruned; its files stay until step 30 no longer needs them \([\d.]+ kB\)$", text, re.MULTILINE
+    )
+    assert text.endswith("\n2 pruned, of which 2 stay as files for others; 3 kept\n")
     assert listed(own) == [30, 40, 50]
+    again = run("prune", own, "--keep-last", 3, "--reencode", "never").stdout.decode()
+    assert "\nstep 20 was pruned before; its files stay until step 30 no longer needs them (" in again
+    assert again.endswith("\nnothing to prune; 3 kept, 2 pruned before still needed\n")
+    foretold = run("prune", own, "--keep-last", 2, "--reencode", "never", "-n").stdout.decode()
+    assert re.search(
+        r"\nwould prune 1; would remove 2 that were pruned before; would free [\d.]+ kB; 2 kept\n$", foretold
+    )
     report = run_json("prune", own, "--keep-last", 2, "--reencode", "never")
     assert [entry["step"] for entry in report["removed"]] == [10, 20, 30]
     assert report["removed_bytes"] == report["freed_bytes"] == sum(entry["bytes"] for entry in report["removed"])
     for step in (40, 50):
         assert extracted(f"{own}@{step}") == made[1][step]
+
+
+def test_prune_counts_what_it_takes_off_the_log(own: Path) -> None:
+    options = ("--keep-last", 1, "--reencode", "never")
+    foreseen = run("prune", own, *options, "-n").stdout.decode()
+    assert "would prune step 40; its files would stay until step 50 no longer needs them" in foreseen
+    assert re.search(
+        r"\nwould prune 4, of which 1 would stay as files for others; would free [\d.]+ kB; 1 kept\n$", foreseen
+    )
+    text = run("prune", own, *options).stdout.decode()
+    assert re.search(r"\n4 pruned, of which 1 stays as files for others; freed [\d.]+ kB; 1 kept\n$", text)
+    assert listed(own) == [50]
 
 
 def test_prune_rewrites_what_needs_the_rest(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
@@ -237,7 +258,7 @@ def test_prune_rewrites_what_needs_the_rest(own: Path, made: tuple[Path, dict[in
     for step in (20, 30, 50):
         assert extracted(f"{own}@{step}") == made[1][step]
     run("verify", own)
-    assert run("prune", own, "--keep-last", 3).stdout.decode() == "nothing to remove; 3 kept\n"
+    assert run("prune", own, "--keep-last", 3).stdout.decode() == "nothing to prune; 3 kept\n"
 
 
 def test_prune_removes_strays_and_names_them(own: Path) -> None:
@@ -310,7 +331,7 @@ def test_du_shows_roles_and_steps_and_what_pruning_frees(made: tuple[Path, dict[
     for word in ("role", "exp_avg_sq", "(pool)", "(index)", "total", "share"):
         assert word in text
     assert [line.split()[0] for line in text.splitlines() if re.match(r" +\d+ ", line)] == [str(s) for s in STEPS]
-    assert "would remove 3 checkpoints, free" in text
+    assert "would prune 3; would free" in text
     assert run_json("du", made[0], "--keep-last", 2)["prune"]["kept"] == [40, 50]
     assert len(listed(made[0])) == 5
 
