@@ -55,6 +55,9 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
                    {"time", format_utc_time(checkpoint.time_unix_ms)},
                    {"policy", report.policy}};
   document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
+  document["base_damage"] = checkpoint.damage ? Json{{"kind", error_kind_name(checkpoint.damage->kind())},
+                                                     {"message", checkpoint.damage->message()}}
+                                              : Json();
   document["links"] = checkpoint.links;
   document["depth"] = checkpoint.depth;
   document["input_bytes"] = report.input_bytes;
@@ -66,6 +69,14 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
   document["durable"] = report.durable;
   document["pruned"] = report.pruned ? to_json(*report.pruned) : Json();
   print_json(document);
+}
+
+// The step is safe, but the run is not well, and a keyframe takes more than was hoped for.
+void warn_of_base(const AddOptions& options, const CheckpointInfo& checkpoint) {
+  const Error& damage = *checkpoint.damage;
+  print_warning(fmt::format("{} is saved as a keyframe, as its base cannot be used: {}; see `bitsnap verify`",
+                            checkpoint_name(options.run, checkpoint.step), damage.message()),
+                error_kind_name(damage.kind()));
 }
 
 // The roles are read back from the store, so that they are what it really holds.
@@ -167,6 +178,9 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.durable = (*store)->is_durable();
+  if (report.checkpoint.damage && !common.quiet) {
+    warn_of_base(options, report.checkpoint);
+  }
   if (is_given(options.retention)) {
     auto pruned = prune_after(**store, options, common);
     if (!pruned) {

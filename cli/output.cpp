@@ -21,6 +21,10 @@ void print_error(std::string_view message, std::string_view kind) {
   print_note(fmt::format("bitsnap: error: {} [{}]\n", printable(message), kind));
 }
 
+void print_warning(std::string_view message, std::string_view kind) {
+  print_note(fmt::format("bitsnap: warning: {} [{}]\n", printable(message), kind));
+}
+
 void print_json(const Json& document) {
   print_result(document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
 }

@@ -18,6 +18,8 @@ void print_result(std::string_view text);
 void print_note(std::string_view text);
 // "bitsnap: error: <message> [<kind>]"
 void print_error(std::string_view message, std::string_view kind);
+// "bitsnap: warning: <message> [<kind>]"
+void print_warning(std::string_view message, std::string_view kind);
 
 // One document for each run. Two spaces of indentation and a line end; text that is not UTF-8 (paths may be anything)
 // has U+FFFD in its place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -290,6 +291,33 @@ def test_damage_is_named_by_checkpoint_file_tensor_and_chunk(own: Path) -> None:
     assert run_json("verify", f"{own}@10")["ok"]
     run("verify", f"{own}@20", "--no-decode", status=CORRUPT)
     run("extract", f"{own}@20", "-c", status=CORRUPT)
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"], ["--json"]], ids=str)
+def test_add_warns_of_a_base_that_cannot_be_used(own: Path, tmp_path: Path, options: list[str]) -> None:
+    file = damage_step(own, 30)
+    source = tmp_path / "in.safetensors"
+    source.write_bytes(state(40))
+    done = run("add", own, "--step", 40, source, *options)
+    warning = f"bitsnap: warning: {own}@40 is saved as a keyframe, as its base cannot be used: "
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("bitsnap: warning: ")]
+    if options == ["--quiet"]:
+        assert done.stderr == b""
+    else:
+        assert len(lines) == 1
+        assert lines[0].startswith(warning)
+        assert file.name in lines[0]
+        assert lines[0].endswith(" [corrupt]")
+    if options == ["--json"]:
+        damage = json.loads(done.stdout)["base_damage"]
+        assert list(damage) == ["kind", "message"]
+        assert damage["kind"] == "corrupt"
+        assert damage["message"] in lines[0]
+    assert extracted(f"{own}@40") == state(40)
+    source.write_bytes(state(50))
+    next_one = run("add", own, "--step", 50, source, "--json")
+    assert next_one.stderr == b""
+    assert json.loads(next_one.stdout)["base_damage"] is None
 
 
 def test_verify_goes_on_after_a_damaged_run(own: Path, made: Path) -> None:
