@@ -176,17 +176,9 @@ Result<Pruning> foresee_pruning(Store& store, const Retention& retention) {
   return prune_run(store, retention, options);
 }
 
-// A pruning that keeps all that is listed names what stays besides.
 void find_needed(Store& store, DuReport& report) {
-  Retention all;
-  for (const CheckpointSizes& checkpoint : report.checkpoints) {
-    all.keep.push_back(checkpoint.step);
-  }
-  if (all.keep.empty()) {
-    return;
-  }
-  if (auto pruning = foresee_pruning(store, all)) {  // not where a damage, which is shown, hides who needs what
-    report.needed = std::move(pruning->report.needed);
+  if (auto pruned = find_pruned(store)) {  // not where a damage, which is shown, hides who needs what
+    report.needed = std::move(*pruned);
   }
   for (const PruneReport::Needed& needed : report.needed) {
     report.needed_sum.stored_bytes += needed.bytes;

@@ -1,6 +1,7 @@
 // `bitsnap log`: the checkpoints of a run as their commit records have them. Opens no snapshot.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
+#include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
@@ -70,7 +72,7 @@ Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
           ""};
 }
 
-std::string render(const std::string& run, const std::vector<CheckpointInfo>& checkpoints,
+std::string render(const std::string& run, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) {
     return fmt::format("{}: no checkpoint yet\n", printable(run));
@@ -101,7 +103,12 @@ std::string render(const std::string& run, const std::vector<CheckpointInfo>& ch
   }
   table.add_rule();
   add(total_row(checkpoints));
-  return table.render(width) + damages;
+  std::string out = table.render(width);
+  if (pruned > 0) {
+    out += fmt::format("and {} pruned {} others need\n", format_count(pruned),
+                       pruned == 1 ? "one whose files" : "ones whose files");
+  }
+  return out + damages;
 }
 
 Result<int> log(const std::string& run, const CommonOptions& common) {
@@ -120,7 +127,8 @@ Result<int> log(const std::string& run, const CommonOptions& common) {
     }
     print_json(document);
   } else {
-    print_result(render(run, *checkpoints, common.table_width()));
+    const auto pruned = find_pruned(**store);  // which a damage may keep it from; the log shows that one
+    print_result(render(run, *checkpoints, pruned ? pruned->size() : 0, common.table_width()));
   }
   return kExitOk;
 }

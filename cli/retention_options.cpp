@@ -77,6 +77,20 @@ Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneO
   return Pruning{std::move(*report), std::move(*listed), options.dry_run};
 }
 
+// A pruning that keeps all that is listed, and rewrites nothing, names what stays besides.
+Result<std::vector<PruneReport::Needed>> find_pruned(Store& store) {
+  Retention all;
+  all.keep_every = 1;
+  PruneOptions options;
+  options.reencode = Reencode::never;
+  options.dry_run = true;
+  auto report = store.prune(all, options);
+  if (!report) {
+    return tl::unexpected(std::move(report).error());
+  }
+  return std::move(report->needed);
+}
+
 std::string render_pruning(const Pruning& pruning) {
   const PruneReport& report = pruning.report;
   const std::string_view removed_word = pruning.dry_run ? "would remove" : "removed";

@@ -32,6 +32,9 @@ struct Pruning {
 
 [[nodiscard]] Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options);
 
+// What is pruned already, and stays as files for others. A checkpoint whose record is damaged may hide some of it.
+[[nodiscard]] Result<std::vector<PruneReport::Needed>> find_pruned(Store& store);
+
 // One line for each checkpoint that does not simply stay, and one with the sum.
 [[nodiscard]] std::string render_pruning(const Pruning& pruning);
 // The last of these lines alone.

@@ -321,6 +321,7 @@ def test_du_counts_what_stays_for_others(own: Path) -> None:
     assert [step["step"] for step in report["steps"]] == [30, 40, 50]
     assert [entry["step"] for entry in report["needed"]] == [10, 20]
     assert report["stored_bytes"] == bytes_on_disk(own)
+    assert run("log", own).stdout.decode().endswith("\nand 2 pruned ones whose files others need\n")
     text = run("du", own).stdout.decode()
     assert "(needed)" in text
     assert "step 20 was pruned: step 30 needs it" in text
