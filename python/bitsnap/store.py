@@ -24,7 +24,7 @@ from bitsnap._store_reports import (
     repair_report_of,
 )
 from bitsnap._tree import Entry, flatten
-from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError
+from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load_native
@@ -183,20 +183,23 @@ class Store:
         """One checkpoint and what it costs. Raises NotFoundError, which names the steps nearby, if there is none."""
         return checkpoint_of(self._native.info(_number(step, "step")))
 
-    def snapshot(self, step: SupportsIndex | None = None, shard: int = 0) -> Snapshot:
+    def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot:
         """Opens a checkpoint, or one shard of it, for safe_open(), inspect() and all else that takes a snapshot.
 
         It stays readable whatever is removed from the store afterwards.
 
         Args:
             step: None for the newest.
-            shard: which one, where several processes saved the checkpoint together.
+            shard: which one, where several processes saved the checkpoint together; None where there is only one.
 
         Raises:
             NotFoundError: there is no such checkpoint or shard.
+            InvalidArgumentError: the checkpoint has several shards, and `shard` does not say which.
         """
-        native_step = None if step is None else _number(step, "step")
-        return Snapshot._of(self._native.snapshot(native_step, _number(shard, "shard", (1 << 32) - 1)))
+        number = None if step is None else _number(step, "step")
+        if shard is None:
+            return Snapshot._of(self._only_shard(number))
+        return Snapshot._of(self._native.snapshot(number, _number(shard, "shard", (1 << 32) - 1)))
 
     def load(
         self,
@@ -206,7 +209,7 @@ class Store:
         *,
         strict: bool = True,
         map_location: Device | None = None,
-        shard: int = 0,
+        shard: SupportsIndex | None = None,
         progress: Progress | None = None,
     ) -> Any:
         """Loads the state of a checkpoint, as save() took it.
@@ -214,14 +217,15 @@ class Store:
         Args:
             step: None for the newest.
             into, keys, strict, map_location, progress: as in bitsnap.load().
-            shard: which one, where several processes saved the checkpoint together.
+            shard: which one, where several processes saved the checkpoint together; None where there is only one.
 
         Returns:
             the state, with the tensors of `into` in their places.
 
         Raises:
             NotFoundError: there is no such checkpoint or shard, or none at all, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit. The message names the keys.
+            InvalidArgumentError: `into` does not fit. The message names the keys. Or the checkpoint has several
+                shards, and `shard` does not say which.
             CorruptError, TruncatedError: a file is damaged.
         """
         return load_native(
@@ -434,6 +438,24 @@ class Store:
         """
         found = _bitsnap.Store.repair(native_path(_absolute(path)), dry_run=dry_run, threads=threads, progress=progress)
         return repair_report_of(found)
+
+    def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
+        while True:
+            at = self.latest() if step is None else step
+            if at is None:
+                return self._native.snapshot(None, 0)  # which says that there is none
+            try:
+                shards = self._native.info(at).shards
+                if shards > 1:
+                    raise InvalidArgumentError(
+                        f"{self.path}: the checkpoint of step {at} has {shards} shards: say which, from shard=0 to "
+                        f"shard={shards - 1}"
+                    )
+                return self._native.snapshot(at, 0)
+            except NotFoundError:
+                # What was the newest may be gone by now, for a newer one.
+                if step is not None or self.latest() == at:
+                    raise
 
     def _remove_old(self, saved: Checkpoint) -> None:
         if self._keep_last is None and self._keep_every is None:

@@ -440,13 +440,50 @@ def test_shards_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
         assert checkpoint is not None
         assert checkpoint.shards == 2
         assert store.commit(1, 2, "second") == checkpoint
-        assert store.load(1) == store.load(shard=0) == {"a": 3}
+        assert store.load(1, shard=0) == store.load(shard=0) == {"a": 3}
         assert store.load(1, shard=1) == {"b": 2}
-        assert store.snapshot(1).metadata == {"who": "rank 0"}
+        assert store.snapshot(1, 0).metadata == {"who": "rank 0"}
         for shard in (0, 1):
             store.save_shard(2, {"shard": shard}, shard=shard, shards=2, attempt="third")
         assert store.commit(2, 2, "third") is not None
         assert store.steps() == [2]
+
+
+def test_a_checkpoint_of_several_shards_is_loaded_by_the_shard_only(tmp_path: Path) -> None:
+    with bitsnap.Store(tmp_path / "run", shared=True) as store:
+        store.save_shard(1, {"alone": 1}, shard=0, shards=1, attempt="a")
+        assert store.commit(1, 1, "a") is not None
+        assert store.load() == store.load(1) == store.load(1, shard=0) == {"alone": 1}
+        for shard in range(3):
+            store.save_shard(2, {"shard": shard}, shard=shard, shards=3, attempt="b")
+        assert store.commit(2, 3, "b") is not None
+        unclear: list[Callable[[], Any]] = [
+            store.load,
+            store.snapshot,
+            lambda: store.load(2),
+            lambda: store.snapshot(2),
+        ]
+        for call in unclear:
+            with pytest.raises(bitsnap.InvalidArgumentError, match=r"step 2 has 3 shards.* shard=0 to shard=2"):
+                call()
+        assert store.load(shard=2) == {"shard": 2}
+        assert store.load(1) == {"alone": 1}
+
+
+def test_the_newest_is_loaded_while_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bitsnap.Store(tmp_path / "run", keep_last=1, max_depth=0) as writer:
+        writer.save(1, {"step": 1})
+        reader = bitsnap.Store(tmp_path / "run", read_only=True)
+        latest = bitsnap.Store.latest
+
+        def then_saved(store: bitsnap.Store) -> int | None:
+            found = latest(store)
+            if found == 1:
+                writer.save(2, {"step": 2})
+            return found
+
+        monkeypatch.setattr(bitsnap.Store, "latest", then_saved)
+        assert reader.load() == {"step": 2}
 
 
 def test_other_handles_in_a_shared_store_save_meanwhile(tmp_path: Path) -> None:
