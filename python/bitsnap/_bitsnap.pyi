@@ -102,6 +102,7 @@ class Snapshot:
 class SaveSummary:
     """What was written. Sizes are in bytes."""
 
+    def __repr__(self) -> str: ...
     @property
     def id(self) -> str:
         """32 hexadecimal digits over what the snapshot holds."""

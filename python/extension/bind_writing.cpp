@@ -84,7 +84,11 @@ void bind_writing(nb::module_& module) {
       .def_prop_ro("id", [](const SaveSummary& self) { return self.id.to_hex(); })
       .def_ro("raw_bytes", &SaveSummary::raw_bytes)
       .def_ro("stored_bytes", &SaveSummary::stored_bytes)
-      .def_ro("chunks", &SaveSummary::chunks);
+      .def_ro("chunks", &SaveSummary::chunks)
+      .def("__repr__", [](const SaveSummary& self) {
+        return "SaveSummary(id='" + self.id.to_hex() + "', raw_bytes=" + std::to_string(self.raw_bytes) +
+               ", stored_bytes=" + std::to_string(self.stored_bytes) + ")";
+      });
 
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
              nb::kw_only(), nb::arg("policy"), nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"),

@@ -199,6 +199,9 @@ def test_tied_tensors_are_stored_once_and_come_back_tied(tmp_path: Path) -> None
     }
     summary = bitsnap.save(tmp_path / "a.bsnap", state)
     assert summary.raw_bytes == 4 * weight.nbytes + 400 * 4
+    held = bitsnap.snapshot_id(tmp_path / "a.bsnap")
+    stored = (tmp_path / "a.bsnap").stat().st_size
+    assert repr(summary) == f"SaveSummary(id={held!r}, raw_bytes={summary.raw_bytes}, stored_bytes={stored})"
     loaded = bitsnap.load(tmp_path / "a.bsnap")
     assert_same(loaded, state)
     assert loaded["wte"] is loaded["lm_head"] is loaded["nested"][0]

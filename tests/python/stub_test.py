@@ -15,7 +15,7 @@ def members(body: list[ast.stmt]) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
-    return names - {"__init__"}
+    return {name for name in names if not name.startswith("__")}
 
 
 def public(names: list[str]) -> set[str]:
