@@ -29,8 +29,8 @@ class Checkpoint:
     links: int  # how many checkpoints after its keyframe it stands; 0: it is one
     depth: int  # chunks of others that have to be decoded, one after another, before its deepest one
     shards: int  # processes that saved it together
-    # Of a checkpoint in a list: why its record cannot be read; all but the step is unknown then. Of one that was just
-    # saved: why it could not be coded against the one before, which is damaged.
+    # Of what save() returns: why the base could not be used; the checkpoint itself is whole, as a keyframe. Of one in
+    # checkpoints(): why its record cannot be read; all but the step is unknown then.
     damage: BitsnapError | None = None
 
     @property

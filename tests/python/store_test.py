@@ -531,6 +531,21 @@ def test_damage_is_found_and_named_and_nothing_wrong_is_given_out(tmp_path: Path
         assert_same(store.load(20), states[1])
 
 
+def test_a_save_says_why_its_base_could_not_be_used(tmp_path: Path) -> None:
+    states = filled(tmp_path / "other", 4)
+    filled(tmp_path / "run", 2)
+    file = next((tmp_path / "run" / "checkpoints" / "0000000020").glob("*.bsnap"))
+    damage(file)
+    with bitsnap.Store(tmp_path / "run") as store:
+        saved = store.save(30, states[2])
+        assert saved.base is None
+        assert isinstance(saved.damage, bitsnap.CorruptError)
+        assert file.name in str(saved.damage)
+        assert store.checkpoint(30).damage is None
+        assert_same(store.load(30), states[2])
+        assert store.save(40, states[3]).damage is None
+
+
 def test_a_store_with_damage_is_repaired(tmp_path: Path) -> None:
     states = filled(tmp_path / "run", 4, max_depth=0)
     checkpoints = tmp_path / "run" / "checkpoints"
