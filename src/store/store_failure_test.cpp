@@ -59,7 +59,7 @@ class StoreFailure : public testing::TestWithParam<std::string> {};
 TEST_P(StoreFailure, OneFailureOfTheFileSystemLosesNothing) {
   const CrashScenario& scenario = crash_scenario(GetParam());
   const CrashTrial trial(scenario);
-  for (std::uint64_t point = 0; point < trial.steps().size(); ++point) {
+  for (std::uint64_t point = 0; point < trial.steps().size(); point += is_slow_build() ? 9U : 1U) {
     for (const bool half_done : {false, true}) {
       Stopped stopped = trial.fail_once_at(point, half_done);
       ASSERT_EQ(broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
@@ -91,7 +91,7 @@ TEST(StoreFailures, TheSameHandleGoesOnOrSaysThatItHasToBeOpenedAgain) {
     bool is_done = false;
     std::size_t went_on = 0;
     std::size_t gave_up = 0;
-    for (std::uint64_t point = 0; !is_done; ++point) {
+    for (std::uint64_t point = 0; !is_done; point += is_slow_build() ? 7U : 1U) {
       const auto files = before.copy();
       FaultyFileSystem faulty(*files);
       Journal journal = run;

@@ -21,17 +21,13 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
   if (!old) return tl::unexpected(old.error());
   store::CommitRecord record = *old;
   std::vector<std::string> replaced;
-  std::uint32_t depth = 0;
   const auto executor = exec::make_executor(options.threads);
   const auto reader = std::make_shared<store::CheckpointReader>(file_system_, layout_, options_.limits);
   const auto is_dropped = [&](const store::StepReference& r) { return dropped.contains(r.step); };
 
   for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
     store::ShardFile& file = record.shards[shard];
-    if (std::ranges::none_of(file.references, is_dropped)) {
-      depth = std::max(depth, file.depth);
-      continue;
-    }
+    if (std::ranges::none_of(file.references, is_dropped)) continue;
     std::vector<SnapshotId> dropped_ids;
     for (const store::StepReference& reference : file.references) {
       if (is_dropped(reference)) dropped_ids.push_back(reference.id);
@@ -92,13 +88,14 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
       static_cast<void>(directories_.remove_file(step, name));
       return tl::unexpected(opened.error());
     }
-    depth = std::max(depth, file.depth);
   }
 
-  record.links = std::min(record.links, depth);
-  if (record.links == 0) record.base.reset();
-  if (record.base && dropped.contains(*record.base)) record.base = earlier;
-  if (!record.base) record.links = 0;
+  // What was coded against a dropped one stands by itself now. Otherwise it is as many links from its keyframe as
+  // before.
+  if (record.base && dropped.contains(*record.base)) {
+    record.base.reset();
+    record.links = 0;
+  }
   BITSNAP_TRY(directories_.sync_step(step));
   auto replaced_record =
       store::replace_commit_record(file_system_, layout_, record, known.state == store::StepState::retired);
