@@ -50,8 +50,25 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
 
 namespace bitsnap {
 
+namespace {
+
+// A file that a store counts on is not anybody's to replace.
+Result<void> check_not_in_store(const std::string& path) {
+  for (const std::string_view record : {"commit.json", "retired.json"}) {
+    BITSNAP_ASSIGN(const os::FileInfo beside,
+                   os::real_file_system().stat(os::join_path(os::parent_directory(path), record)));
+    if (!beside.exists) continue;
+    return fail(ErrorKind::invalid_argument,
+                path + ": it stands in a checkpoint of a store, where only the store writes; choose another place");
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<SaveSummary> save_snapshot(const std::string& path, const State& state, const SaveOptions& options) {
   const auto save = [&]() -> Result<SaveSummary> {
+    BITSNAP_TRY(check_not_in_store(path));
     if (const auto* base = dynamic_cast<const Snapshot*>(options.base.get()); base != nullptr && options.overwrite) {
       BITSNAP_TRY(base->check_not_needed(path));
     }

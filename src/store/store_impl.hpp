@@ -153,6 +153,7 @@ class Store::Impl {
   std::mutex mutex_;
   store::StepDirectories directories_;
   std::unique_ptr<os::FileLock> lock_;
+  std::uint64_t lock_file_id_ = 0;  // of the file that is locked
   std::map<std::uint64_t, Known> known_;
   bool is_known_ = false;
   bool strays_removed_ = false;

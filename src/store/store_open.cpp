@@ -19,6 +19,7 @@ namespace bitsnap {
 namespace {
 
 constexpr std::uint64_t kLockPollMs = 20;
+constexpr std::uint64_t kCreateWaitMs = 2000;
 
 std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
@@ -186,6 +187,12 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   WriteGuard guard{std::unique_lock(mutex_), nullptr};
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
+    // A lock file that was removed or replaced lets somebody else in.
+    BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
+    if (!file.exists || file.file_id != lock_file_id_) {
+      return fail(ErrorKind::busy, fmt::format("{}: its lock file is not the one that was locked; open the store again",
+                                               layout_.root()));
+    }
     if (lock_->is_held()) return guard;
     return fail(
         ErrorKind::busy,
@@ -194,17 +201,23 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
                     layout_.root()));
   }
   const std::uint64_t start = os::monotonic_ns();
+  // Ranks that open a new store together wait for the one that makes it.
+  const std::uint64_t wait_ms = options_.access == StoreAccess::shared && kind == os::LockKind::exclusive
+                                    ? std::max(options_.lock_wait_ms, kCreateWaitMs)
+                                    : options_.lock_wait_ms;
   for (;;) {
     auto lock = file_system_.lock(layout_.lock(), kind);
     if (lock) {
       guard.lock = std::move(*lock);
+      BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
+      lock_file_id_ = file.file_id;
       break;
     }
     const std::uint64_t waited_ms = (os::monotonic_ns() - start) / 1'000'000;
-    if (lock.error().kind() != ErrorKind::busy || waited_ms >= options_.lock_wait_ms) {
+    if (lock.error().kind() != ErrorKind::busy || waited_ms >= wait_ms) {
       return tl::unexpected(std::move(lock).error());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, options_.lock_wait_ms - waited_ms)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }
   // What others have written since is not known.
   is_known_ = false;

@@ -327,6 +327,17 @@ TEST(Store, DoesNotBuildUponFilesThatAreGoneThoughItHasThemOpen) {
   }
 }
 
+TEST(Store, WritesNoMoreOnceItsLockFileIsAnother) {
+  os::FakeFileSystem files;
+  const auto store = open(files);
+  save_steps(*store, 1, 1);
+  ASSERT_TRUE(files.remove("/run/lock"));
+  EXPECT_EQ(store->save(2, TestState(2).state()).error().kind(), ErrorKind::busy);
+  save_steps(*open(files), 2, 3);
+  EXPECT_EQ(store->save(3, TestState(3).state()).error().kind(), ErrorKind::busy);
+  expect_steps(*store, {1, 2, 3});
+}
+
 TEST(Store, LeavesFilesOfOthersWithNamesOfStepsAlone) {
   os::FakeFileSystem files;
   const auto store = open(files);

@@ -24,7 +24,7 @@ from cli.command_line import (
     run,
     run_json,
 )
-from cli.run_states import add, extracted, make_run, state
+from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, write
 
 ON_RUNS = [

@@ -14,7 +14,7 @@ from statistics import median
 import pytest
 
 from cli.command_line import OK, executable, run, run_json
-from cli.run_states import extracted, state
+from cli.command_runs import extracted, state
 
 KILLS = 320
 MEASURED = 5  # runs of each command from which its time is known

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.command_line import DIFFER, run, run_json
-from cli.run_states import add, extracted, make_run, state
+from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, to_bytes
 
 STEPS = [10, 20, 30, 40, 50]
