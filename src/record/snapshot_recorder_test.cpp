@@ -159,7 +159,7 @@ TEST(SnapshotRecorder, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHa
   std::vector<std::shared_ptr<const Snapshot>> shards;
   for (const auto& which : {std::vector<std::uint64_t>{0, 2}, std::vector<std::uint64_t>{1, 3}}) {
     const std::string name = "shard-" + std::to_string(shards.size());
-    shards.push_back(open_file(name, record_state(rows.state(which), {}).value().file, bases));
+    shards.push_back(open_file(name, record_state(rows.state(which), {}).value().file));
     bases->add(shards.back());
   }
   for (Bytes& row : rows.rows) change(row, 200, 1);
