@@ -98,7 +98,7 @@ def test_ctrl_c_ends_what_is_going_on_and_leaves_nothing(tmp_path: Path) -> None
 import os, signal, sys, threading, time
 import numpy as np, bitsnap
 path = sys.argv[1]
-state = {"w": np.random.default_rng(1).standard_normal(32 << 20, np.float32)}
+state = {"w": np.random.default_rng(1).standard_normal(64 << 20, np.float32)}
 bitsnap.save(path + ".large", state)
 bitsnap.save(path, {"old": 1})
 calls = {
