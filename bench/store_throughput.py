@@ -4,8 +4,8 @@
 
 Adds the files as steps of one run (in a folder in memory, /dev/shm, unless --folder says another), then in each round,
 one after another: reads all files of the run with as many threads as there are cores, from the page cache; verifies the
-stored bytes; verifies every chunk decoded; reads the last input file in the same way; extracts the last step, the end of
-the chain. Prints medians over the rounds, in GB/s of the bytes named, and as shares of the plain reading.
+stored bytes; verifies every chunk decoded; reads the last input file in the same way; extracts the last step, the end
+of the chain. Prints medians over the rounds, in GB/s of the bytes named, and as shares of the plain reading.
 """
 
 from __future__ import annotations

@@ -72,6 +72,9 @@ Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
           ""};
 }
 
+// Checkpoints up to which the log looks for pruned ones that are still on the disk.
+constexpr std::size_t kPrunedShownUpTo = 500;
+
 std::string render(const std::string& run, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) {
@@ -127,8 +130,13 @@ Result<int> log(const std::string& run, const CommonOptions& common) {
     }
     print_json(document);
   } else {
-    const auto pruned = find_pruned(**store);  // which a damage may keep it from; the log shows that one
-    print_result(render(run, *checkpoints, pruned ? pruned->size() : 0, common.table_width()));
+    // Reads every record, which would take longer than all the rest where there are many. A damage may keep it from
+    // finding them; the log shows that one.
+    std::size_t pruned = 0;
+    if (checkpoints->size() <= kPrunedShownUpTo) {
+      if (const auto found = find_pruned(**store)) pruned = found->size();
+    }
+    print_result(render(run, *checkpoints, pruned, common.table_width()));
   }
   return kExitOk;
 }
