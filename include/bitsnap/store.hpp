@@ -63,14 +63,15 @@ struct CheckpointInfo {
   std::optional<std::uint64_t> base;  // the step it is coded against; nullopt: a keyframe
   std::uint32_t links = 0;            // checkpoints on the way to its keyframe, this one counted: 0 for a keyframe
   std::uint32_t depth = 0;            // of its deepest chunk
-  std::optional<Error> damage;        // its commit record cannot be read; all else is unknown then
+  std::optional<Error> damage;        // its commit record cannot be read, and all else is unknown; of a
+                                      // save: why a keyframe was made, as the base could not be read
 };
 
 // Which checkpoints are to stay. One stays if any of these asks for it; the newest always stays.
 struct Retention {
   std::optional<std::uint64_t> keep_last;   // the newest so many, at least 1
   std::optional<std::uint64_t> keep_every;  // steps that are multiples of this, at least 1
-  std::vector<std::uint64_t> keep;          // these steps
+  std::vector<std::uint64_t> keep;          // these steps; not_found if one is not there
 };
 
 // What to do about a checkpoint that is not to stay but that others need.
@@ -163,7 +164,8 @@ struct ShardPlace {
   std::uint32_t shard = 0;
   std::uint32_t shards = 1;  // at most 99,999
   // Names one attempt at saving this step, the same on all ranks and different from any earlier attempt: shards of two
-  // attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and '-'.
+  // attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and '-',
+  // but not an r followed by digits alone.
   std::string attempt;
 };
 
@@ -199,7 +201,8 @@ class Store {
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {});
 
   // Writes one shard, durably; it exists once commit() has been called. May be called for different shards at the same
-  // time, from any process. The same shard of the same attempt again replaces the first.
+  // time, from any process. The same shard of the same attempt again counts in place of the first, unless that was
+  // committed.
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options = {});
   // Commits the step if all shards of the attempt are there; nullopt if some are missing. To be called by anybody who

@@ -109,6 +109,7 @@ class Store::Impl {
                                               const State& state, Coding& coding, const RunOptions& options,
                                               store::StateKeeper* keeper, SaveSummary& summary);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
+  CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
   void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
@@ -164,9 +165,7 @@ class Store::Impl {
   std::shared_ptr<const Snapshot> open_base_;
   std::shared_ptr<store::KeptState> kept_;
   std::uint64_t base_step_ = 0;
-  // Of the file that was written last: what opened its bases, and it itself, opened anew.
-  std::shared_ptr<store::CheckpointReader> written_reader_;
-  std::shared_ptr<const Snapshot> written_;
+  std::shared_ptr<const Snapshot> written_;  // the file that was written last, opened anew
   std::vector<store::StreamBuffer> spare_;
 };
 

@@ -64,7 +64,7 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
 
   // What others hold open may have gone from the store, and been replaced, since: a file that is written refers to what
   // is there now.
-  written_reader_ = std::make_shared<store::CheckpointReader>(file_system_, layout_, options_.limits);
+  store::CheckpointReader reader(file_system_, layout_, options_.limits);
 
   // What the finder gives out must not outlive `watch`, which is the caller's: it ends with this call.
   const std::shared_ptr<store::BaseWatch> shared_watch(&watch, [](store::BaseWatch*) {});
@@ -83,7 +83,7 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
                     if (is_own && open_base_ != nullptr) {
                       return std::make_shared<store::WatchedBase>(open_base_, shared_watch);
                     }
-                    auto opened = written_reader_->open_file(base.step, base.shards[number]);
+                    auto opened = reader.open_file(base.step, base.shards[number]);
                     if (!opened) {
                       watch.failed = true;
                       return tl::unexpected(std::move(opened).error());
@@ -110,8 +110,7 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
   // From here on what fails is the base: with what it refers to, the file can or cannot be read.
   const auto refer = [&]() -> Result<void> {
     for (const record::Reference& reference : recorded->references) {
-      BITSNAP_ASSIGN(const store::CheckpointReader::Place place,
-                     written_reader_->place_of(reference.name, reference.id));
+      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader.place_of(reference.name, reference.id));
       written.references.push_back({reference.id, place.step, place.shard, reference.standalone});
     }
     store::CheckpointReader fresh(file_system_, layout_, options_.limits);
@@ -189,7 +188,11 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
     return tl::unexpected(std::move(committed).error());
   }
   directories_.note_sync(*committed);
-  Known& known = known_[step];
+  return note_committed(record);
+}
+
+CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
+  Known& known = known_[record.step];
   known.state = store::StepState::committed;
   known.record_bytes = store::serialize_commit_record(record).size();
   known.record = std::make_shared<const Result<store::CommitRecord>>(record);

@@ -146,16 +146,11 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     return tl::unexpected(std::move(written).error());
   }
   directories_.note_sync(*written);
-  Known& known = known_[step];
-  known.state = store::StepState::committed;
-  known.record_bytes = store::serialize_commit_record(record).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(record);
   // What is left of this attempt and of earlier ones.
   if (const auto strays = directories_.strays(step, &record)) {
     for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
   }
-  update_catalog();
-  return std::optional(store::checkpoint_info(record, known.record_bytes));
+  return std::optional(note_committed(record));
 }
 
 }  // namespace bitsnap

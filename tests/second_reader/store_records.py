@@ -26,7 +26,7 @@ _EVERY_RECORD = {"time_unix_ms", "policy", "links"}
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"[A-Za-z0-9-][A-Za-z0-9.-]{0,193}\.bsnap")
-_ATTEMPT = re.compile(r"[a-z0-9-]{1,64}")
+_ATTEMPT = re.compile(r"(?!r[0-9]+\Z)[a-z0-9-]{1,64}")
 _SHARD_RECORD = re.compile(r"shard-(\d{5})-of-(\d{5})\.([a-z0-9-]{1,64})\.json")
 
 CATALOG_MAGIC = bytes.fromhex("8942534341540d0a")
