@@ -31,8 +31,10 @@ void print_report_json(const RepairCommandOptions& options, const RepairReport& 
   }
   document["dropped"] = Json::array();
   for (const RepairReport::Dropped& dropped : report.dropped) {
-    document["dropped"].push_back(
-        {{"step", dropped.step}, {"moved_to", dropped.moved_to}, {"damages", to_json(dropped.damages)}});
+    document["dropped"].push_back({{"step", dropped.step},
+                                   {"was_pruned", dropped.was_pruned},
+                                   {"moved_to", dropped.moved_to},
+                                   {"damages", to_json(dropped.damages)}});
   }
   document["strays"] = report.strays;
   print_json(document);
@@ -45,8 +47,8 @@ std::string render(const RepairCommandOptions& options, const RepairReport& repo
                        options.dry_run ? "would mend" : "mended", printable(mended.what));
   }
   for (const RepairReport::Dropped& dropped : report.dropped) {
-    out += fmt::format("step {}: {} {}\n", dropped.step, options.dry_run ? "lost, would move to" : "lost, moved to",
-                       printable(dropped.moved_to));
+    out += fmt::format("step {}{}: {} {}\n", dropped.step, dropped.was_pruned ? " (pruned before)" : "",
+                       options.dry_run ? "lost, would move to" : "lost, moved to", printable(dropped.moved_to));
     out += render_damages(dropped.damages);
   }
   for (const std::string& stray : report.strays) {

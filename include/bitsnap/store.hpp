@@ -146,7 +146,8 @@ struct RepairReport {
   // A checkpoint that cannot be restored whole. Its files were moved to damaged/, not removed.
   struct Dropped {
     std::uint64_t step = 0;
-    std::string moved_to;  // relative to the store
+    bool was_pruned = false;  // before, and kept only for what others need of it
+    std::string moved_to;     // relative to the store
     std::vector<StoreDamage> damages;
   };
   struct Mended {

@@ -163,7 +163,7 @@ class Store:
         list[tuple[int, str]],
         list[bytes],
     ]:
-        """Whole checkpoints; dropped: step, place, damage; mended: step, what; strays."""
+        """Whole checkpoints; dropped: step, whether it was pruned, place, damage; mended: step, what; strays."""
 
     def close(self) -> None: ...
     @property

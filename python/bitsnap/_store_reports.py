@@ -77,6 +77,7 @@ class DroppedCheckpoint:
     """A checkpoint that cannot be restored whole. Its files were moved, not removed."""
 
     step: int
+    was_pruned: bool  # before, and kept only for what others needed of it
     moved_to: str  # relative to the store
     damages: list[StoreDamage]
 
@@ -87,7 +88,7 @@ class RepairReport:
 
     checkpoints: int  # whole ones, after the repair
     dropped: list[DroppedCheckpoint]
-    mended: list[tuple[int, str]]  # step and what was done: "commit record made again"
+    mended: list[tuple[int | None, str]]  # step (None: the run itself) and what was done
     strays: list[str]  # what belonged to no checkpoint, relative to the store
 
 
@@ -141,7 +142,8 @@ def repair_report_of(
     return RepairReport(
         checkpoints=checkpoints,
         dropped=[
-            DroppedCheckpoint(step, os.fsdecode(moved_to), damages_of(damages)) for step, moved_to, damages in dropped
+            DroppedCheckpoint(step, was_pruned, os.fsdecode(moved_to), damages_of(damages))
+            for step, was_pruned, moved_to, damages in dropped
         ],
         mended=mended,
         strays=[os.fsdecode(stray) for stray in strays],

@@ -213,7 +213,7 @@ nb::object repair(nb::bytes path, bool dry_run, unsigned threads, nb::object pro
   const RepairReport report = context.call([&] { return Store::repair(directory, options); });
   nb::list dropped;
   for (const auto& each : report.dropped) {
-    dropped.append(nb::make_tuple(each.step, to_bytes(each.moved_to), to_tuples(each.damages)));
+    dropped.append(nb::make_tuple(each.step, each.was_pruned, to_bytes(each.moved_to), to_tuples(each.damages)));
   }
   nb::list mended;
   for (const auto& each : report.mended) mended.append(nb::make_tuple(each.step, text_of_message(each.what)));

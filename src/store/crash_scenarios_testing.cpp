@@ -2,9 +2,11 @@
 #include "store/crash_scenarios_testing.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/try.hpp"
+#include "store/crash_repairs_testing.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap::store {
@@ -178,6 +180,7 @@ std::vector<CrashScenario> make_scenarios() {
   scenarios.push_back({"TwoRanksSave", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 2), two_ranks_go_on(2, keep(1))});
   scenarios.push_back(
       {"ARankDiesAndAnotherCommits", depth_2, two_ranks(2, 1, 1), ranks_save_only(2, 2), commits(2, 2)});
+  scenarios.push_back({"ARankDiesAndAnotherCommitsTheFirst", depth_2, nothing, ranks_save_only(2, 1), commits(2, 1)});
   scenarios.push_back({"ARankAloneSaves", depth_2, with_store(shared(2), saves(1, 2)),
                        with_store(shared(2), saves(3, 3)), rank_prunes(2, keep(1))});
   scenarios.push_back(
@@ -210,6 +213,7 @@ std::vector<CrashScenario> make_scenarios() {
                                                                 return save_step(store, journal, 3, 5);
                                                               }})),
                        going_on(depth_2, prune_some)});
+  std::ranges::move(crash_repairs(), std::back_inserter(scenarios));
   return scenarios;
 }
 

@@ -14,6 +14,7 @@ namespace bitsnap::store {
 
 struct CrashScenario {
   using Calls = std::function<Result<void>(os::FileSystem&, Journal&)>;
+  using Law = std::function<std::string(os::FakeFileSystem&, const std::vector<TestRun>& allowed, const StoreOptions&)>;
 
   std::string name;
   StoreOptions options;  // of who opens it afterwards
@@ -21,6 +22,8 @@ struct CrashScenario {
   Calls operate;         // opens the store, too
   // What comes after a killed `operate`, and may meet a crash of the machine itself.
   Calls go_on;
+  // Empty if all holds that has to, wherever it was stopped.
+  Law broken_law = store::broken_law;
 };
 
 [[nodiscard]] const std::vector<CrashScenario>& crash_scenarios();

@@ -157,7 +157,7 @@ std::string CrashTrial::check(const FakeFileSystem& stopped, const Journal& jour
   death.strike(*files);
   const std::vector<TestRun> allowed = journal.allowed();
   const auto judge = [&] {
-    const std::string broken = broken_law(*files, allowed, scenario_.options);
+    const std::string broken = scenario_.broken_law(*files, allowed, scenario_.options);
     return broken.empty() ? "" : death.text() + ": " + broken;
   };
   if (death.kind == Death::Kind::process) return judge();

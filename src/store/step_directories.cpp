@@ -76,6 +76,13 @@ Result<void> StepDirectories::sync(const std::string& directory) {
   return {};
 }
 
+Result<void> StepDirectories::settle_set_aside() {
+  BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.damaged()));
+  if (!info.exists) return {};
+  BITSNAP_TRY(sync(layout_.damaged()));
+  return sync_checkpoints();
+}
+
 Result<void> StepDirectories::remove(std::uint64_t step) {
   const std::string directory = layout_.step_directory(step);
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(directory));

@@ -62,7 +62,7 @@ TEST_P(StoreFailure, OneFailureOfTheFileSystemLosesNothing) {
   for (std::uint64_t point = 0; point < trial.steps().size(); point += is_slow_build() ? 9U : 1U) {
     for (const bool half_done : {false, true}) {
       Stopped stopped = trial.fail_once_at(point, half_done);
-      ASSERT_EQ(broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
+      ASSERT_EQ(scenario.broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
           << trial.at(point) << (half_done ? ", half done" : "");
     }
   }

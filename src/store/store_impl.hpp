@@ -72,6 +72,9 @@ class Store::Impl {
     std::unique_lock<std::mutex> mutex;
     std::unique_ptr<os::FileLock> lock;  // of a shared handle
   };
+  // What is to be thought of a record that cannot be read.
+  enum class UnreadableRecord : std::uint8_t { refers_to_nothing, may_refer_to_any };
+  class Repairer;  // store_repair.cpp
   // How the next file is coded.
   struct Coding {
     std::optional<std::uint64_t> base;    // as the record has it
@@ -87,8 +90,8 @@ class Store::Impl {
   Result<void> create_run();
   Result<void> settle();
   Result<bool> is_spared_when_uncommitted(std::uint64_t step);
-  // Whether a record refers to the step; a record that cannot be read may refer to any.
-  bool is_referred_to(std::uint64_t step);
+  // Whether a record refers to the step.
+  bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
   // The records of shards that wait for their commit.
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
   Result<WriteGuard> begin_writing(os::LockKind kind);
@@ -139,11 +142,6 @@ class Store::Impl {
                                                   const RunOptions& options) const;
   Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
                              bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) const;
-
-  // store_repair.cpp
-  Result<void> mend_run_record(bool dry_run, RepairReport& report);
-  Result<std::map<std::uint64_t, std::vector<StoreDamage>>> find_damages(const RunOptions& options);
-  Result<void> mend_record(std::uint64_t step, Known& known, bool dry_run, RepairReport& report);
 
   os::FileSystem& file_system_;
   const store::RunLayout layout_;

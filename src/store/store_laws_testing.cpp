@@ -252,7 +252,8 @@ std::string check_files(os::FakeFileSystem& files) {
     for (const ShardFile& file : record->shards) named.insert(layout.step_file(step, file.file));
   }
   for (const std::string& file : files.all_files()) {
-    if (!named.contains(file)) return "stray " + file;
+    const bool is_set_aside = file.starts_with(layout.damaged() + "/");
+    if (!is_set_aside && !named.contains(file)) return "stray " + file;
   }
   return "";
 }
@@ -266,7 +267,9 @@ std::uint64_t fingerprint(os::FakeFileSystem& files) {
   };
   std::string all;
   const RunLayout layout(kTestRun);
-  if (const auto names = files.list_directory(layout.checkpoints())) all = fmt::format("{}", *names);
+  for (const std::string& directory : {layout.checkpoints(), layout.damaged()}) {
+    if (const auto names = files.list_directory(directory)) all += fmt::format("{}: {}", directory, *names);
+  }
   for (std::string path : files.all_files()) {
     const auto bytes = os::read_file(files, path, 1 << 30);
     std::string contents(bytes ? as_text(*bytes) : "?");

@@ -85,7 +85,7 @@ class Journal {
 [[nodiscard]] std::string check_shown(os::FileSystem& files, const std::vector<TestRun>& allowed,
                                       TestRun* found = nullptr);
 
-// Empty if nothing stands in the store that no record names.
+// Empty if nothing stands in the store that no record names, but for what a repair has set aside.
 [[nodiscard]] std::string check_files(os::FakeFileSystem& files);
 
 // The same for two file systems only if a store is the same in both but for the times and random names in it.

@@ -3,10 +3,16 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "os/atomic_file.hpp"
 #include "os/fake_disk_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"
@@ -35,6 +41,8 @@ class History {
     what_ = "the end";
     return broken_law(*files_, journal_.allowed(), options_);
   }
+  [[nodiscard]] std::size_t repairs() const noexcept { return repairs_; }
+  [[nodiscard]] std::size_t lost() const noexcept { return lost_; }
 
  private:
   std::string next() {
@@ -45,6 +53,10 @@ class History {
       what_ = "close";
       close();
       return "";
+    }
+    if (choice < 15) {
+      close();
+      return be_damaged_and_repaired();
     }
     // What follows may be cut short.
     const bool is_cut_short = random_.chance(1);
@@ -103,7 +115,9 @@ class History {
     const std::uint64_t step = (run.empty() ? 0 : run.rbegin()->first) + 1 + random_.below(3);
     what_ = "save " + std::to_string(step);
     // Mostly one training; some states are the same at all steps, or have a tensor more.
-    return save_step(*store_, journal_, step, random_.chance(5) ? 0 : random_.below(40));
+    const std::uint64_t seed = random_.chance(5) ? 0 : random_.below(40);
+    saved_[step] = {seed, 1};
+    return save_step(*store_, journal_, step, seed);
   }
 
   Result<void> prune() {
@@ -128,6 +142,80 @@ class History {
     return roll_back(*store_, journal_, target->first);
   }
 
+  // A byte of some file goes wrong, and a repair saves all that does not depend on that file. Records it makes again.
+  std::string be_damaged_and_repaired() {
+    const RunLayout layout(kTestRun);
+    std::vector<std::string> files;
+    for (std::string& file : files_->all_files()) {
+      const bool is_in_checkpoint =
+          file.starts_with(layout.checkpoints() + "/") && !os::AtomicFile::is_temporary_name(os::file_name(file));
+      if (is_in_checkpoint || file == layout.run_record()) files.push_back(std::move(file));
+    }
+    if (files.empty()) return "";
+    const std::string file = files[random_.below(files.size())];
+    what_ = "damage of " + file;
+    std::vector<std::byte> bytes = os::read_file(*files_, file, 1 << 24).value();
+    bytes[random_.below(bytes.size())] ^= std::byte{1};
+    const std::set<std::uint64_t> endangered =
+        file.ends_with(".bsnap") ? dependants(step_from_name(os::file_name(os::parent_directory(file))).value())
+                                 : std::set<std::uint64_t>();
+    files_->plant(file, bytes);
+
+    const auto repair = [](os::FileSystem& disk) { return repair_store(disk, kTestRun, {false, {1, nullptr}}); };
+    if (random_.chance(2)) {
+      FaultyFileSystem faulty(*files_);
+      faulty.fail_at(random_.below(200), {.lasting = random_.chance(6), .half_done = random_.chance(4)});
+      static_cast<void>(repair(faulty));
+      const std::uint64_t way = random_.below(3);
+      if (way == 1) files_->crash();
+      if (way == 2) files_->crash_at_random(random_.below(1'000'000));
+    }
+    ++repairs_;
+    const auto repaired = repair(*files_);
+    if (!repaired) return repaired.error().message();
+    const auto steps = shown_steps(*files_);
+    if (!steps) return steps.error().message();
+    // A crash may have brought back what a prune had hidden.
+    for (const TestRun& before : journal_.allowed()) {
+      TestRun after;
+      std::ranges::copy_if(before, std::inserter(after, after.end()), [&](const auto& entry) {
+        return !endangered.contains(entry.first) || std::ranges::binary_search(*steps, entry.first);
+      });
+      const std::size_t lost = before.size() - after.size();
+      // Where records were lost, what was pruned but not yet removed whole looks like what has lost its record, too.
+      if (!file.ends_with(".bsnap")) {
+        for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
+      }
+      if (!std::ranges::equal(after, *steps, {}, [](const auto& entry) { return entry.first; })) continue;
+      lost_ += lost;
+      journal_ = Journal(after);
+      return check_shown(*files_, {after});
+    }
+    std::vector<std::vector<std::uint64_t>> allowed;
+    for (const TestRun& before : journal_.allowed()) {
+      for (auto& one = allowed.emplace_back(); const auto& [step, content] : before) one.push_back(step);
+    }
+    return fmt::format("shows {}, not one of {} without some of {}", *steps, allowed, endangered);
+  }
+
+  // The step and all that its records say may need it.
+  std::set<std::uint64_t> dependants(std::uint64_t step) {
+    std::set<std::uint64_t> found = {step};
+    const std::vector<std::string> names = files_->list_directory(RunLayout(kTestRun).checkpoints()).value();
+    for (const std::string& name : names) {
+      const std::uint64_t later = step_from_name(name).value();
+      auto record = read_commit_record(*files_, RunLayout(kTestRun), later);
+      if (!record) record = read_commit_record(*files_, RunLayout(kTestRun), later, true);
+      if (!record) continue;
+      for (const ShardFile& shard : record->shards) {
+        for (const StepReference& reference : shard.references) {
+          if (found.contains(reference.step)) found.insert(later);
+        }
+      }
+    }
+    return found;
+  }
+
   // The steps, and one of them bit for bit.
   std::string look() {
     const auto steps = store_->steps();
@@ -145,16 +233,25 @@ class History {
   std::unique_ptr<Store> store_;
   StoreOptions options_;
   Journal journal_;
+  TestRun saved_;  // all that ever were, as they were saved last
   std::string what_;
+  std::size_t repairs_ = 0;
+  std::size_t lost_ = 0;  // checkpoints, by damage
 };
 
 TEST(StoreModel, WhateverHappensWhatHasToBeThereIsThere) {
-  const std::uint64_t histories = is_slow_build() ? 10 : 80;
+  const std::uint64_t histories = is_slow_build() ? 10 : 120;
   constexpr int kOperations = 60;
+  std::size_t repairs = 0;
+  std::size_t lost = 0;
   for (std::uint64_t seed = 1; seed <= histories; ++seed) {
-    ASSERT_EQ(History(seed).live(kOperations), "") << "seed " << seed;
+    History history(seed);
+    ASSERT_EQ(history.live(kOperations), "") << "seed " << seed;
+    repairs += history.repairs();
+    lost += history.lost();
   }
-  std::cout << histories * kOperations << " operations\n";
+  std::cout << histories * kOperations << " operations, " << repairs << " repairs, in which " << lost
+            << " checkpoints were beyond repair\n";
 }
 
 }  // namespace

@@ -71,17 +71,18 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
                               was_store ? ": its bitsnap.json is gone; a repair makes it again" : ""));
     }
     BITSNAP_TRY(impl->create_run());
+  } else if (writes) {
+    // Whoever made the store may have been killed before its names were synced.
+    BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
+  if (writes) BITSNAP_TRY(impl->directories_.settle_set_aside());
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
       BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
       impl->lock_ = std::move(guard.lock);
     }
     BITSNAP_TRY(impl->settle());
-  } else if (options.access == StoreAccess::shared) {
-    // Whoever made the store may have been killed before its names were synced.
-    BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   return impl;
 }
@@ -119,6 +120,8 @@ Result<void> Store::Impl::create_run() {
     run.max_depth = options_.max_depth.value_or(run.max_depth);
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
     directories_.note_sync(synced);
+  } else {
+    BITSNAP_TRY(directories_.sync(layout_.root()));
   }
   if (options_.access == StoreAccess::write) lock_ = std::move(guard.lock);
   return {};
@@ -126,14 +129,13 @@ Result<void> Store::Impl::create_run() {
 
 // A writer that was killed may have left names that were never synced, and files that were never committed.
 Result<void> Store::Impl::settle() {
-  BITSNAP_TRY(directories_.sync(layout_.root()));
-  BITSNAP_TRY(directories_.sync_checkpoints());
   BITSNAP_TRY(refresh_known());
   const std::optional<std::uint64_t> last = newest();
   if (last) BITSNAP_TRY(directories_.sync_step(*last));
-  // Retired and above the newest: left by a rollback that was cut short, as references lead downwards only.
+  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
+  // references lead downwards only.
   const auto is_left_over = [&](const auto& entry) {
-    return entry.second.state == store::StepState::uncommitted || (last && entry.first > *last);
+    return entry.second.state == store::StepState::uncommitted || !last || entry.first > *last;
   };
   std::set<std::uint64_t> removed;
   for (const auto& entry : std::views::reverse(known_)) {
@@ -151,16 +153,19 @@ Result<void> Store::Impl::settle() {
 // repair may make that again.
 Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
   const std::optional<std::uint64_t> last = newest();
-  if (last && step < *last) return is_referred_to(step);
+  if (last && step < *last) return is_referred_to(step, UnreadableRecord::may_refer_to_any);
   BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
   return !pending.empty();
 }
 
-bool Store::Impl::is_referred_to(std::uint64_t step) {
+bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable) {
   for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
     if (entry->second.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
-    if (!record) return true;
+    if (!record) {
+      if (unreadable == UnreadableRecord::may_refer_to_any) return true;
+      continue;
+    }
     for (const store::ShardFile& file : record->shards) {
       if (std::ranges::find(file.references, step, &store::StepReference::step) != file.references.end()) return true;
     }

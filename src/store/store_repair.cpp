@@ -1,7 +1,10 @@
 // Repair: records made again, whole checkpoints freed of damaged ones, and these set aside.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <ranges>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,151 +35,246 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
   return impl;
 }
 
+// One repair. Records first, from the oldest on, as each is made of what those before it say.
+class Store::Impl::Repairer {
+ public:
+  Repairer(Impl& store, const RepairOptions& options) : store_(store), options_(options) {}
+
+  Result<RepairReport> run();
+
+ private:
+  Result<void> mend_run_record();
+  Result<void> mend_records();
+  Result<void> mend_record(std::uint64_t step, Known& known);
+  // Where a snapshot of that id stands before that step.
+  std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t before);
+  // The same among those that have no record; the one that it is gets a new one. It may have been pruned, and its files
+  // not all removed: that cannot be told from a record that was lost.
+  std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t before);
+  Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
+  Result<void> find_damages();
+  Result<void> rewrite_what_is_whole();
+  Result<void> set_aside_what_is_not();
+
+  Impl& store_;
+  const RepairOptions options_;
+  RepairReport report_;
+  std::optional<Error> failure_;                               // of a search, which cannot say so itself
+  std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step
+};
+
 // bitsnap.json, if it is lost, under a new id.
-Result<void> Store::Impl::mend_run_record(bool dry_run, RepairReport& report) {
-  auto run = store::read_run_record(file_system_, layout_.run_record());
+Result<void> Store::Impl::Repairer::mend_run_record() {
+  const std::string path = store_.layout_.run_record();
+  auto run = store::read_run_record(store_.file_system_, path);
   if (run) {
-    run_ = std::move(*run);
-    return {};
+    store_.run_ = std::move(*run);
+    return options_.dry_run ? Result<void>() : store_.directories_.sync(store_.layout_.root());
   }
   if (!store::is_damage(run.error())) return tl::unexpected(std::move(run).error());
-  report.mended.push_back(
+  report_.mended.push_back(
       {std::nullopt, fmt::format("{} made again ({})", store::kRunRecordName, run.error().message())});
-  run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
-  if (dry_run) return {};
-  BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run_, true));
-  directories_.note_sync(synced);
+  store_.run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
+  if (options_.dry_run) return {};
+  BITSNAP_ASSIGN(const bool synced, store::write_run_record(store_.file_system_, path, store_.run_, true));
+  store_.directories_.note_sync(synced);
   return {};
 }
 
-Result<void> Store::Impl::mend_record(std::uint64_t step, Known& known, bool dry_run, RepairReport& report) {
-  const Result<store::CommitRecord>& record = record_of(step, known);
-  if (record || !store::is_damage(record.error())) return {};
-  const auto find = [&](const SnapshotId& id, std::uint64_t before) -> std::optional<store::StepReference> {
-    std::optional<store::StepReference> result;
-    for (auto entry = known_.lower_bound(before); entry != known_.begin();) {
-      --entry;
-      if (entry->second.state == store::StepState::uncommitted) continue;
-      const Result<store::CommitRecord>& earlier = record_of(entry->first, entry->second);
-      if (!earlier) continue;
-      const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
-      if (file == earlier->shards.end()) continue;
-      // Of several with that content, coded in different ways, nobody can say which it was: all that it refers to
-      // counts.
-      if (result) {
-        result->standalone = false;
-        return result;
-      }
-      result = store::StepReference{id, entry->first, static_cast<std::uint32_t>(file - earlier->shards.begin()), true};
+Result<void> Store::Impl::Repairer::mend_records() {
+  for (auto& [step, known] : store_.known_) {
+    if (known.state == store::StepState::uncommitted) {
+      // What others refer to was committed once: its record is what is missing.
+      if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
+      known.state = store::StepState::committed;
     }
-    return result;
-  };
-  auto rebuilt = store::rebuild_commit_record(file_system_, layout_, step, find, options_.limits);
-  if (!rebuilt) {
-    // The record's damage is what is reported; why it could not be made again belongs to it.
-    if (!store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
-    known.record = std::make_shared<const Result<store::CommitRecord>>(
-        tl::unexpected(Error(record.error().kind(), fmt::format("{}; it cannot be made again: {}",
-                                                                record.error().message(), rebuilt.error().message()))));
-    return {};
+    BITSNAP_TRY(mend_record(step, known));
   }
-  report.mended.push_back({step, fmt::format("record made again ({})", record.error().message())});
-  if (dry_run) {
-    reader_->assume(*rebuilt);
+  return {};
+}
+
+std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t before) {
+  std::optional<store::StepReference> result;
+  for (auto entry = store_.known_.lower_bound(before); entry != store_.known_.begin();) {
+    --entry;
+    if (entry->second.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& earlier = store_.record_of(entry->first, entry->second);
+    if (!earlier) continue;
+    const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
+    if (file == earlier->shards.end()) continue;
+    // Of several with that content, coded in different ways, nobody can say which it was: all that it refers to
+    // counts.
+    if (result) {
+      result->standalone = false;
+      return result;
+    }
+    result = store::StepReference{id, entry->first, static_cast<std::uint32_t>(file - earlier->shards.begin()), true};
+  }
+  return result ? result : find_uncommitted(id, before);
+}
+
+std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(const SnapshotId& id,
+                                                                            std::uint64_t before) {
+  for (auto entry = store_.known_.lower_bound(before); entry != store_.known_.begin();) {
+    --entry;
+    auto& [step, known] = *entry;
+    if (known.state != store::StepState::uncommitted) continue;
+    const auto find_earlier = [&](const SnapshotId& other, std::uint64_t step_of_other) {
+      return find(other, step_of_other);
+    };
+    auto rebuilt =
+        store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find_earlier, store_.options_.limits);
+    if (!rebuilt) continue;
+    const auto file = std::ranges::find(rebuilt->shards, id, &store::ShardFile::id);
+    if (file == rebuilt->shards.end()) continue;
+    const auto shard = static_cast<std::uint32_t>(file - rebuilt->shards.begin());
+    known.state = store::StepState::committed;
+    if (auto replaced = replace_record(step, known, std::move(*rebuilt), "there is none, and others refer to it");
+        !replaced) {
+      failure_ = std::move(replaced).error();
+    }
+    return store::StepReference{id, step, shard, true};
+  }
+  return std::nullopt;
+}
+
+Result<void> Store::Impl::Repairer::replace_record(std::uint64_t step, Known& known, store::CommitRecord record,
+                                                   const std::string& why) {
+  report_.mended.push_back({step, fmt::format("record made again ({})", why)});
+  if (options_.dry_run) {
+    store_.reader_->assume(record);
   } else {
-    BITSNAP_ASSIGN(const bool synced, store::replace_commit_record(file_system_, layout_, *rebuilt,
+    BITSNAP_ASSIGN(const bool synced, store::replace_commit_record(store_.file_system_, store_.layout_, record,
                                                                    known.state == store::StepState::retired));
-    directories_.note_sync(synced);
+    store_.directories_.note_sync(synced);
   }
-  known.record_bytes = store::serialize_commit_record(*rebuilt).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(*rebuilt));
+  known.record_bytes = store::serialize_commit_record(record).size();
+  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
   return {};
 }
 
-// All damage of all checkpoints, by step.
-Result<std::map<std::uint64_t, std::vector<StoreDamage>>> Store::Impl::find_damages(const RunOptions& options) {
-  std::map<std::uint64_t, std::vector<StoreDamage>> damages;
-  std::vector<const store::CommitRecord*> records;
-  for (auto& [step, known] : known_) {
-    if (known.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known);
-    if (!record) {
-      if (!store::is_damage(record.error())) return tl::unexpected(record.error());
-      const std::string_view name = known.state == store::StepState::retired ? store::kRetiredName : store::kCommitName;
-      damages[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
-    } else if (known.state == store::StepState::committed) {
-      records.push_back(&*record);
+Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known) {
+  const Result<store::CommitRecord>& record = store_.record_of(step, known);
+  if (record || !store::is_damage(record.error())) return {};
+  const Error damage = record.error();
+  const auto rebuild = [&](const store::FindSnapshot& find) {
+    return store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find, store_.options_.limits);
+  };
+  auto rebuilt = rebuild([&](const SnapshotId& id, std::uint64_t before) { return find(id, before); });
+  if (!rebuilt && known.state == store::StepState::retired) {
+    // What a retired checkpoint referred to may have gone: then any step that is not there stands for it.
+    std::optional<std::uint64_t> gone;
+    for (std::uint64_t at = step; at > 0 && !gone; --at) {
+      if (!store_.known_.contains(at - 1)) gone = at - 1;
     }
+    rebuilt = rebuild([&](const SnapshotId& id, std::uint64_t before) {
+      std::optional<store::StepReference> found = find(id, before);
+      if (!found && gone) found = store::StepReference{id, *gone, 0, false};
+      return found;
+    });
   }
-  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify_records(*reader_, records, true, options));
+  if (failure_) return tl::unexpected(*failure_);
+  if (rebuilt) return replace_record(step, known, std::move(*rebuilt), damage.message());
+  // The record's damage is what is reported; why it could not be made again belongs to it.
+  if (!store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
+  known.record = std::make_shared<const Result<store::CommitRecord>>(tl::unexpected(Error(
+      damage.kind(), fmt::format("{}; it cannot be made again: {}", damage.message(), rebuilt.error().message()))));
+  return {};
+}
+
+Result<void> Store::Impl::Repairer::find_damages() {
+  std::vector<const store::CommitRecord*> committed;
+  std::vector<const store::CommitRecord*> retired;
+  for (auto& [step, known] : store_.known_) {
+    if (known.state == store::StepState::uncommitted) continue;
+    const bool is_retired = known.state == store::StepState::retired;
+    const Result<store::CommitRecord>& record = store_.record_of(step, known);
+    if (record) {
+      (is_retired ? retired : committed).push_back(&*record);
+      continue;
+    }
+    if (!store::is_damage(record.error())) return tl::unexpected(record.error());
+    const std::string_view name = is_retired ? store::kRetiredName : store::kCommitName;
+    damages_[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
+  }
+  // What is kept for others need not be restorable, but no damage is to stay in it: somebody might come to need it.
+  const auto verify = [&](std::span<const store::CommitRecord* const> records, bool decode, const RunOptions& run) {
+    return store_.verify_records(*store_.reader_, records, decode, run);
+  };
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify(committed, true, options_.run));
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found_in_retired, verify(retired, false, {options_.run.threads, nullptr}));
+  std::ranges::move(found_in_retired, std::back_inserter(found));
   for (StoreDamage& damage : found) {
     // A file that the system refuses to read may be whole.
     if (!store::is_damage(damage.error)) return tl::unexpected(std::move(damage.error));
-    damages[damage.step].push_back(std::move(damage));
+    damages_[damage.step].push_back(std::move(damage));
   }
-  return damages;
+  return {};
 }
 
-Result<RepairReport> Store::Impl::repair(const RepairOptions& options) {
-  RepairReport report;
-  BITSNAP_TRY(mend_run_record(options.dry_run, report));
-  if (!options.dry_run) {
-    BITSNAP_TRY(directories_.sync(layout_.root()));
-    BITSNAP_TRY(directories_.sync_checkpoints());
-  }
-  BITSNAP_TRY(refresh_known());
-  for (auto& [step, known] : known_) {
-    if (known.state == store::StepState::uncommitted) {
-      // What others refer to was committed once: its record is what is missing.
-      if (!is_referred_to(step)) continue;
-      known.state = store::StepState::committed;
-    }
-    BITSNAP_TRY(mend_record(step, known, options.dry_run, report));
-  }
-  using Damages = std::map<std::uint64_t, std::vector<StoreDamage>>;
-  BITSNAP_ASSIGN(Damages damages, find_damages(options.run));
-
-  // What is whole must not need what is not. Nor what was retired and refers to it: such a file can be read only in
-  // part, and nobody promised more of it.
+// What is whole must not need what is not. Nor what was retired and refers to it: such a file can be read only in part,
+// and nobody promised more of it.
+Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   std::set<std::uint64_t> dropped;
   std::vector<std::uint64_t> whole;
-  for (auto& [step, known] : known_) {
+  for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) continue;
-    if (damages.contains(step)) {
+    if (damages_.contains(step)) {
       dropped.insert(step);
       continue;
     }
-    const store::CommitRecord& record = *record_of(step, known);
+    const store::CommitRecord& record = *store_.record_of(step, known);
     const bool refers = std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
       return std::ranges::any_of(file.references, [&](const auto& r) { return dropped.contains(r.step); });
     });
     if (known.state == store::StepState::committed) {
       whole.push_back(step);
-      ++report.checkpoints;
+      ++report_.checkpoints;
     } else if (refers) {
       dropped.insert(step);
     }
   }
-  if (!options.dry_run && !dropped.empty()) {
-    std::vector<PruneReport::Rewritten> rewritten;
-    BITSNAP_TRY(rewrite_all(dropped, whole, {options.run.threads, nullptr}, rewritten));
-    for (const PruneReport::Rewritten& entry : rewritten) {
-      report.mended.push_back({entry.step, "written again without what is damaged"});
-    }
+  if (options_.dry_run || dropped.empty()) return {};
+  std::vector<PruneReport::Rewritten> rewritten;
+  BITSNAP_TRY(store_.rewrite_all(dropped, whole, {options_.run.threads, nullptr}, rewritten));
+  for (const PruneReport::Rewritten& entry : rewritten) {
+    report_.mended.push_back({entry.step, "written again without what is damaged"});
   }
-  for (auto& [step, found] : std::views::reverse(damages)) {
-    RepairReport::Dropped& entry = report.dropped.emplace_back();
+  return {};
+}
+
+Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
+  for (auto& [step, found] : std::views::reverse(damages_)) {
+    RepairReport::Dropped& entry = report_.dropped.emplace_back();
     entry.step = step;
+    entry.was_pruned = store_.known_[step].state == store::StepState::retired;
     entry.damages = std::move(found);
     entry.moved_to = fmt::format("{}/{}", store::kDamagedName, store::step_name(entry.step));
-    if (options.dry_run) continue;
-    BITSNAP_ASSIGN(entry.moved_to, directories_.set_aside(entry.step));
-    known_.erase(entry.step);
+    if (options_.dry_run) continue;
+    BITSNAP_ASSIGN(entry.moved_to, store_.directories_.set_aside(entry.step));
+    store_.known_.erase(entry.step);
   }
-  std::ranges::reverse(report.dropped);
-  BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
-  return report;
+  std::ranges::reverse(report_.dropped);
+  return {};
 }
+
+Result<RepairReport> Store::Impl::Repairer::run() {
+  BITSNAP_TRY(mend_run_record());
+  if (!options_.dry_run) BITSNAP_TRY(store_.directories_.settle_set_aside());
+  BITSNAP_TRY(store_.refresh_known());
+  for (const auto& entry : store_.known_) {
+    // A repair that was killed may have left a record that was never synced.
+    if (!options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(entry.first));
+  }
+  BITSNAP_TRY(mend_records());
+  BITSNAP_TRY(find_damages());
+  BITSNAP_TRY(rewrite_what_is_whole());
+  BITSNAP_TRY(set_aside_what_is_not());
+  BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run));
+  return std::move(report_);
+}
+
+Result<RepairReport> Store::Impl::repair(const RepairOptions& options) { return Repairer(*this, options).run(); }
 
 namespace store {
 

@@ -1,0 +1,257 @@
+// Stores that are damaged in one way each.
+#include "store/crash_repairs_testing.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/try.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using Calls = CrashScenario::Calls;
+using Damage = std::function<Result<void>(os::FileSystem&)>;
+
+const RunOptions kOneThread{1, nullptr};
+
+StoreOptions options_of(StoreAccess access) {
+  StoreOptions options;
+  options.access = access;
+  options.max_depth = 2;
+  return options;
+}
+
+// What is wrong with a run, and what that means for its steps.
+struct DamagedRun {
+  std::set<std::uint64_t> lost;     // no repair can save them; what stays of them is set aside
+  std::set<std::uint64_t> hidden;   // cannot be read before they are repaired
+  std::set<std::uint64_t> retired;  // damaged, but given up before: it may be set aside, or go with a prune
+  bool is_openable = true;          // before it is repaired
+};
+
+// The file with one bit flipped, or none; safe at once, as damage is.
+Result<void> damage_file(os::FileSystem& files, const std::string& path, std::optional<std::uint64_t> flipped) {
+  BITSNAP_ASSIGN(std::vector<std::byte> bytes, os::read_file(files, path, 1 << 24));
+  BITSNAP_TRY(files.remove(path));
+  if (flipped) {
+    bytes.at(*flipped) ^= std::byte{1};
+    BITSNAP_ASSIGN(const auto file, files.create(path));
+    BITSNAP_TRY(file->append(bytes));
+    BITSNAP_TRY(file->sync());
+    BITSNAP_TRY(file->close());
+  }
+  BITSNAP_TRY(files.sync_directory(os::parent_directory(path)));
+  return {};
+}
+
+std::string path_of(std::uint64_t step, const std::string& name) { return RunLayout(kTestRun).step_file(step, name); }
+
+constexpr const char* kOnlyFile = "shard-00000-of-00001.bsnap";
+// In the first payload of a file, which is that of a tensor that every step changes.
+constexpr std::uint64_t kFirstPayload = 70;
+
+// In the pool, on whose chunk no other step depends.
+Result<void> damage_pool(os::FileSystem& files, std::uint64_t step) {
+  BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, {}));
+  BITSNAP_ASSIGN(const auto snapshot, store->snapshot(step));
+  BITSNAP_ASSIGN(const ChunkInfo chunk, snapshot->chunk_info(snapshot->streams().size() - 1, 0));
+  return damage_file(files, path_of(step, kOnlyFile), chunk.offset);
+}
+
+// Stands in the journal for the damage: a repair is due.
+constexpr std::uint64_t kRepairDue = 0;
+
+TestRun repaired_run(const TestRun& run) {
+  TestRun after = run;
+  after.erase(kRepairDue);
+  return after;
+}
+
+Calls repairs() {
+  return [](os::FileSystem& files, Journal& journal) -> Result<void> {
+    journal.begin([](const TestRun& run) { return std::vector{repaired_run(run)}; });
+    RepairOptions options;
+    options.run = kOneThread;
+    BITSNAP_TRY(repair_store(files, kTestRun, options));
+    journal.confirm(repaired_run, true);
+    return {};
+  };
+}
+
+// Saves, then damages; what the journal then has is what a repair has to save.
+Calls with_damage(std::function<Result<void>(os::FileSystem&, Journal&)> saves, Damage damage,
+                  const std::set<std::uint64_t>& lost) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_TRY(saves(files, journal));
+    BITSNAP_TRY(damage(files));
+    journal.confirm(
+        [&](const TestRun& run) {
+          TestRun after = run;
+          std::erase_if(after, [&](const auto& entry) { return lost.contains(entry.first); });
+          after[kRepairDue] = {};
+          return after;
+        },
+        true);
+    return {};
+  };
+}
+
+Calls saves(std::uint64_t last, std::vector<std::uint64_t> kept = {}) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options_of(StoreAccess::write)));
+    for (std::uint64_t step = 1; step <= last; ++step) BITSNAP_TRY(save_step(*store, journal, step));
+    if (kept.empty()) return {};
+    Retention retention;
+    retention.keep = kept;
+    return prune_steps(*store, journal, retention);
+  };
+}
+
+Calls ranks_save(std::uint64_t last) {
+  return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, options_of(StoreAccess::shared)));
+    BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, options_of(StoreAccess::shared)));
+    for (std::uint64_t step = 1; step <= last; ++step) BITSNAP_TRY(save_two_shards(*a, *b, journal, step));
+    return {};
+  };
+}
+
+// A training goes on with whatever the repair has left, and prunes what it may.
+Calls trains_on() {
+  return [](os::FileSystem& files, Journal& journal) -> Result<void> {
+    BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options_of(StoreAccess::write)));
+    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
+    const std::uint64_t newest = journal.run().empty() ? 0 : journal.run().rbegin()->first;
+    BITSNAP_TRY(save_step(*store, journal, std::max(newest, steps.empty() ? 0 : steps.back()) + 1));
+    Retention all;
+    all.keep_last = 1'000'000;
+    PruneOptions options;
+    options.run = kOneThread;
+    BITSNAP_TRY(store->prune(all, options));
+    return {};
+  };
+}
+
+// Empty if one of the runs is there but for what is damaged.
+std::string check_readable(os::FakeFileSystem& files, const std::vector<TestRun>& allowed, const DamagedRun& damaged) {
+  const auto store = open_store(files, kTestRun, {});
+  if (!store) return damaged.is_openable ? store.error().message() : "";
+  const auto steps = (*store)->steps();
+  if (!steps) return steps.error().message();
+  std::string wrong = fmt::format("shows steps {}", *steps);
+  for (const TestRun& run : allowed) {
+    const auto is_explained = [&](std::uint64_t step) {
+      return run.contains(step) || damaged.lost.contains(step) || damaged.hidden.contains(step);
+    };
+    if (!std::ranges::all_of(*steps, is_explained)) continue;
+    std::string broken;
+    for (const auto& [step, content] : run) {
+      if (damaged.hidden.contains(step)) continue;
+      for (std::uint32_t shard = 0; shard < content.shards && broken.empty(); ++shard) {
+        const auto snapshot = (*store)->snapshot(step, shard);
+        broken =
+            snapshot ? difference(**snapshot, test_state(step, content.shard_seed(shard))) : snapshot.error().message();
+      }
+      if (!broken.empty()) {
+        wrong = fmt::format("step {}: {}", step, broken);
+        break;
+      }
+    }
+    if (broken.empty()) return "";
+  }
+  return wrong;
+}
+
+// What was damaged is not thrown away.
+std::string check_set_aside(os::FakeFileSystem& files, const DamagedRun& damaged) {
+  const auto names = files.list_directory(RunLayout(kTestRun).damaged());
+  for (const std::uint64_t step : damaged.lost) {
+    const bool is_there = names && std::ranges::any_of(*names, [&](const std::string& name) {
+                            return name.starts_with(step_name(step));
+                          });
+    if (!is_there) return fmt::format("step {} is not among what was set aside", step);
+  }
+  return "";
+}
+
+// Wherever a repair was stopped: what could be read can be read, another repair saves the rest, and then all laws hold.
+// They hold at once where it was not stopped.
+std::string broken_repair_law(os::FakeFileSystem& files, const std::vector<TestRun>& due_or_done,
+                              const StoreOptions& options, const DamagedRun& damaged) {
+  const bool is_due = std::ranges::any_of(due_or_done, [](const TestRun& run) { return run.contains(kRepairDue); });
+  std::vector<TestRun> allowed;
+  std::ranges::transform(due_or_done, std::back_inserter(allowed), repaired_run);
+  if (!is_due) {
+    std::string wrong = broken_law(files, allowed, options);
+    return wrong.empty() ? check_set_aside(files, damaged) : wrong;
+  }
+  if (std::string wrong = check_readable(files, allowed, damaged); !wrong.empty()) return wrong;
+  RepairOptions repairing;
+  repairing.run = kOneThread;
+  const auto repaired = repair_store(files, kTestRun, repairing);
+  if (!repaired) return "another repair: " + repaired.error().message();
+  for (const RepairReport::Dropped& dropped : repaired->dropped) {
+    if (!damaged.lost.contains(dropped.step) && !damaged.retired.contains(dropped.step))
+      return fmt::format("another repair drops step {}", dropped.step);
+  }
+  if (std::string wrong = check_set_aside(files, damaged); !wrong.empty()) return wrong;
+  if (std::string wrong = broken_law(files, allowed, options); !wrong.empty()) return "repaired: " + wrong;
+  return check_set_aside(files, damaged);
+}
+
+CrashScenario scenario(const std::string& name, const Calls& before, const Damage& damage, const DamagedRun& damaged,
+                       const Calls& go_on) {
+  CrashScenario made{name, options_of(StoreAccess::write), with_damage(before, damage, damaged.lost), repairs(), go_on};
+  made.broken_law = [damaged](os::FakeFileSystem& files, const std::vector<TestRun>& allowed,
+                              const StoreOptions& options) {
+    return broken_repair_law(files, allowed, options, damaged);
+  };
+  return made;
+}
+
+}  // namespace
+
+// Keyframes are 1 and 4. A keyframe refers to what did not change since the one before.
+std::vector<CrashScenario> crash_repairs() {
+  std::vector<CrashScenario> scenarios;
+  scenarios.push_back(scenario(
+      "RepairingADamagedKeyframe", saves(6),
+      [](os::FileSystem& files) { return damage_file(files, path_of(4, kOnlyFile), kFirstPayload); },
+      {{4, 5, 6}, {}, {}}, trains_on()));
+  scenarios.push_back(scenario(
+      "RepairingAroundWhatIsDamaged", saves(6), [](os::FileSystem& files) { return damage_pool(files, 4); },
+      {{4}, {}, {}}, trains_on()));
+  scenarios.push_back(scenario(
+      "RepairingLostRecords", saves(6),
+      [](os::FileSystem& files) -> Result<void> {
+        BITSNAP_TRY(damage_file(files, path_of(2, std::string(kCommitName)), std::nullopt));
+        return damage_file(files, path_of(5, std::string(kCommitName)), 40);
+      },
+      {{}, {2, 3, 5, 6}, {}}, repairs()));
+  scenarios.push_back(scenario(
+      "RepairingALostRunRecord", saves(4),
+      [](os::FileSystem& files) -> Result<void> {
+        BITSNAP_TRY(damage_file(files, path_of(4, kOnlyFile), std::nullopt));
+        return damage_file(files, RunLayout(kTestRun).run_record(), std::nullopt);
+      },
+      {{4}, {}, {}, false}, repairs()));
+  scenarios.push_back(scenario(
+      "RepairingWhatWasRetired", saves(6, {3, 5}),
+      [](os::FileSystem& files) { return damage_file(files, path_of(2, kOnlyFile), kFirstPayload); }, {{3}, {}, {2}},
+      trains_on()));
+  scenarios.push_back(scenario(
+      "RepairingAShard", ranks_save(4),
+      [](os::FileSystem& files) {
+        return damage_file(files, path_of(2, "shard-00001-of-00002.a1.bsnap"), std::nullopt);
+      },
+      {{2, 3}, {}, {}}, trains_on()));
+  return scenarios;
+}
+
+}  // namespace bitsnap::store
