@@ -159,8 +159,8 @@ class Store:
         path: bytes, *, dry_run: bool, threads: int, progress: Callable[[int, int], object] | None
     ) -> tuple[
         int,
-        list[tuple[int, bytes, list[tuple[int, bytes, str, str, str]]]],
-        list[tuple[int, str]],
+        list[tuple[int, bool, bytes, list[tuple[int, bytes, str, str, str]]]],
+        list[tuple[int | None, str]],
         list[bytes],
     ]:
         """Whole checkpoints; dropped: step, whether it was pruned, place, damage; mended: step, what; strays."""
