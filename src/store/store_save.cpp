@@ -45,7 +45,17 @@ Store::Impl::Coding Store::Impl::choose_coding() {
       }
       at = known->second.record;
     }
-    coding.base = (*at)->step;
+    const store::CommitRecord& keyframe = **at;
+    const auto refers_to_what_is_there = [&](const store::ShardFile& file) {
+      return reader_->check_references(keyframe.step, file).has_value();
+    };
+    // What a pruned one refers to may have gone, unless a keyframe was to be coded against when it was pruned.
+    if (known_[keyframe.step].state == store::StepState::retired &&
+        !std::ranges::all_of(keyframe.shards, refers_to_what_is_there)) {
+      coding.base.reset();
+      return coding;
+    }
+    coding.base = keyframe.step;
     coding.finder = coding.base;
   }
   coding.max_depth = max_depth;
