@@ -159,15 +159,28 @@ Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
 }
 
 bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable) {
+  // Retired ones count as far as they are needed whole: the rest of what they refer to may have been removed.
+  std::set<std::uint64_t> needed;
+  std::vector<std::uint64_t> pending;
   for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
-    if (entry->second.state == store::StepState::uncommitted) continue;
+    if (entry->second.state == store::StepState::committed) pending.push_back(entry->first);
+  }
+  while (!pending.empty()) {
+    const auto entry = known_.find(pending.back());
+    pending.pop_back();
+    if (entry == known_.end() || entry->second.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
     if (!record) {
       if (unreadable == UnreadableRecord::may_refer_to_any) return true;
       continue;
     }
     for (const store::ShardFile& file : record->shards) {
-      if (std::ranges::find(file.references, step, &store::StepReference::step) != file.references.end()) return true;
+      for (const store::StepReference& reference : file.references) {
+        if (reference.step == step) return true;
+        if (!reference.standalone && reference.step > step && needed.insert(reference.step).second) {
+          pending.push_back(reference.step);
+        }
+      }
     }
   }
   return false;
