@@ -1,12 +1,15 @@
-// Record locks (fcntl) over whole files, and a registry of the locks that this process holds.
+// Two locks on each file, and a registry of those that this process holds.
 //
-// Record locks, because the system drops them with the process, does not pass them to a forked child, and keeps them on
-// network file systems. But they do not exclude within a process, and the process loses all its locks on a file when it
-// closes any descriptor of it. Hence the registry: it knows each locked file by device and inode, holds its only
-// descriptor, and counts who shares it. One mutex over everything; a lock may be released by any thread.
+// A record lock (fcntl) on the first byte: the system drops it with the process, does not pass it to a forked child,
+// keeps it on network file systems, and says who holds it. But it does not exclude within a process, and is gone when
+// the process closes any descriptor of the file, as whoever copies the directory does. Hence the registry: it knows
+// each locked file by device and inode, holds its only descriptor, and counts who shares it. And hence a second lock,
+// on the second byte: of the open file, which stays until that is closed by all who have it; a forked child closes what
+// it inherited. One mutex over everything; a lock may be released by any thread.
 #include "os/file_lock_posix.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -28,6 +31,16 @@ using FileKey = std::pair<dev_t, ino_t>;
 
 std::string operation_name(LockKind kind) { return kind == LockKind::exclusive ? "lock (exclusive)" : "lock (shared)"; }
 
+// What a lock belongs to: the commands that take it and ask for its holder, and its byte. Both on one byte would
+// exclude each other.
+struct LockOwner {
+  int take;
+  int ask;
+  off_t byte;
+};
+constexpr LockOwner kProcess{F_SETLK, F_GETLK, 0};
+constexpr LockOwner kOpenFile{F_OFD_SETLK, F_OFD_GETLK, 1};
+
 tl::unexpected<Error> is_held_by(const std::string& holder, LockKind held, const std::string& path, LockKind wanted) {
   return fail(ErrorKind::busy, operation_name(wanted) + " " + path + ": " + holder +
                                    (held == LockKind::exclusive ? " holds it (exclusive)" : " holds it (shared)"));
@@ -36,26 +49,72 @@ tl::unexpected<Error> is_held_by(const std::string& holder, LockKind held, const
 struct HeldFile {
   LockKind kind;
   std::uint64_t holders = 0;
-  // The first has the lock. The others met the same file under a path that had just changed its meaning; closing them
-  // earlier would drop the lock.
+  // The first has the locks. The others met the same file under a path that had just changed its meaning; closing them
+  // earlier would drop the record lock.
   std::vector<Descriptor> descriptors;
 };
 
 // Of one process: a forked child begins with an empty one, because it inherits no lock. What it finds in its parent's
-// it leaves alone: the parent's mutex may be locked for ever, and closing a descriptor would drop a lock of its own.
+// it leaves alone, but for the descriptors that are closed at the fork.
 struct Registry {
   const std::int64_t process = process_id();
   std::mutex mutex;
   std::map<FileKey, HeldFile> files;
 };
 
+std::atomic<Registry*> current_registry{nullptr};
+
+// Around a fork nobody else is at the registry. The child would keep the lock of the open file for as long as it lives,
+// also where its parent is killed; it has no record lock yet that closing could drop. A child that was made without
+// these (by clone, and no exec) is what unlocking is for, where the parent comes to it.
+thread_local Registry* forked_registry = nullptr;
+
+void before_fork() {
+  Registry* const found = current_registry.load(std::memory_order_acquire);
+  forked_registry = found != nullptr && found->process == process_id() ? found : nullptr;
+  if (forked_registry != nullptr) forked_registry->mutex.lock();
+}
+
+void after_fork_in_parent() {
+  if (forked_registry != nullptr) forked_registry->mutex.unlock();
+}
+
+void after_fork_in_child() {
+  if (forked_registry == nullptr) return;
+  for (auto& [key, file] : forked_registry->files) {
+    for (Descriptor& descriptor : file.descriptors) ::close(descriptor.release());
+  }
+  forked_registry->mutex.unlock();
+}
+
 Registry& registry() {
-  static std::atomic<Registry*> current{nullptr};
-  Registry* found = current.load(std::memory_order_acquire);
+  Registry* found = current_registry.load(std::memory_order_acquire);
   if (found != nullptr && found->process == process_id()) return *found;
+  const bool is_first = found == nullptr;
   auto made = std::make_unique<Registry>();
-  if (current.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
-  return *found;  // another thread was faster
+  if (!current_registry.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
+    return *found;  // another thread was faster
+  }
+  // A child inherits the handlers, too.
+  if (is_first) static_cast<void>(::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
+  return *made.release();
+}
+
+int set_lock(int fd, int command, struct ::flock& byte) noexcept {
+  int result;
+  do {
+    result = ::fcntl(fd, command, &byte);  // of a network file system a signal may interrupt it
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
+struct ::flock request_for(const LockOwner& owner, short type) noexcept {
+  struct ::flock request{};
+  request.l_type = type;
+  request.l_whence = SEEK_SET;
+  request.l_start = owner.byte;
+  request.l_len = 1;
+  return request;
 }
 
 class PosixLock final : public FileLock {
@@ -65,7 +124,10 @@ class PosixLock final : public FileLock {
     if (!is_held()) return;
     const std::lock_guard guard(registry_.mutex);
     const auto file = registry_.files.find(key_);
-    if (--file->second.holders == 0) registry_.files.erase(file);
+    if (--file->second.holders > 0) return;
+    struct ::flock request = request_for(kOpenFile, F_UNLCK);
+    static_cast<void>(set_lock(file->second.descriptors.front().get(), kOpenFile.take, request));
+    registry_.files.erase(file);
   }
 
   bool is_held() const noexcept override { return registry_.process == process_id(); }
@@ -98,34 +160,36 @@ Descriptor open_lock_file(const std::string& path, LockKind kind) noexcept {
   return read_only;
 }
 
-int set_lock(int fd, int command, struct ::flock& whole_file) noexcept {
-  int result;
-  do {
-    result = ::fcntl(fd, command, &whole_file);  // of a network file system a signal may interrupt it
-  } while (result != 0 && errno == EINTR);
-  return result == 0 ? 0 : errno;
+bool is_refused(int error) noexcept { return error == EACCES || error == EAGAIN; }
+
+// The error of the system, or 0; `holder` is who is in the way, as far as the system tells.
+int acquire_one(int fd, LockKind kind, const LockOwner& owner, struct ::flock& holder) noexcept {
+  for (int attempt = 1;; ++attempt) {
+    struct ::flock request = request_for(owner, kind == LockKind::exclusive ? F_WRLCK : F_RDLCK);
+    holder = request;
+    const int error = set_lock(fd, owner.take, request);
+    if (!is_refused(error)) return error;
+    if (set_lock(fd, owner.ask, holder) != 0) holder.l_pid = 0;
+    if (holder.l_type != F_UNLCK || attempt == kAttempts) return error;
+  }
 }
 
 Result<void> acquire(int fd, const std::string& path, LockKind kind) {
-  for (int attempt = 1;; ++attempt) {
-    struct ::flock request{};  // from the beginning to the end, wherever that will be
-    request.l_type = kind == LockKind::exclusive ? F_WRLCK : F_RDLCK;
-    request.l_whence = SEEK_SET;
-    struct ::flock holder = request;
-    const int error = set_lock(fd, F_SETLK, request);
-    if (error == 0) return {};
-    if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) {
-      return fail(ErrorKind::io, operation_name(kind) + " " + path + ": the file system has no locks");
-    }
-    if (error != EACCES && error != EAGAIN) {
-      return tl::unexpected<Error>(errno_error(error, operation_name(kind), path));
-    }
-    if (set_lock(fd, F_GETLK, holder) != 0) holder.l_pid = 0;
-    if (holder.l_type == F_UNLCK && attempt < kAttempts) continue;
-    // On other machines and in other containers a process has no number here.
-    const std::string name = holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
-    return is_held_by(name, holder.l_type == F_RDLCK ? LockKind::shared : LockKind::exclusive, path, kind);
+  struct ::flock holder{};
+  int error = acquire_one(fd, kind, kProcess, holder);
+  if (error == 0) {
+    error = acquire_one(fd, kind, kOpenFile, holder);
+    // Where the system does not have them there is the record lock alone.
+    if (error == EINVAL || error == EOPNOTSUPP || error == ENOSYS) return {};
   }
+  if (error == 0) return {};
+  if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) {
+    return fail(ErrorKind::io, operation_name(kind) + " " + path + ": the file system has no locks");
+  }
+  if (!is_refused(error)) return tl::unexpected<Error>(errno_error(error, operation_name(kind), path));
+  // On other machines and in other containers a process has no number here, nor has the holder of an open file.
+  const std::string name = holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
+  return is_held_by(name, holder.l_type == F_RDLCK ? LockKind::shared : LockKind::exclusive, path, kind);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +167,89 @@ TEST(PosixLock, OutlivesARefusedSecondLockAndAStatInTheSameProcess) {
     EXPECT_TRUE(real_file_system().stat(name));
   }
   EXPECT_EQ(found_by_another_process(path, LockKind::shared), 'b');
+}
+
+// As whoever copies the directory of a store does.
+void open_and_close(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ::close(fd);
+}
+
+TEST(PosixLock, OutlivesThatItsFileIsOpenedAndClosedInTheSameProcess) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lock";
+  for (const LockKind held : {LockKind::shared, LockKind::exclusive}) {
+    auto kept = lock(path, held);
+    ASSERT_TRUE(kept);
+    open_and_close(path);
+    // The record lock is gone, and with it the number of its process.
+    const Child other([&] {
+      struct ::flock record{};
+      record.l_type = F_WRLCK;
+      record.l_len = 1;
+      const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+      if (::fcntl(fd, F_GETLK, &record) != 0 || record.l_type != F_UNLCK) return 'r';
+      ::close(fd);
+      const auto tried = lock(path, LockKind::exclusive);
+      if (tried) return 'l';
+      const std::string expected =
+          held == LockKind::shared ? "another process holds it (shared)" : "another process holds it (exclusive)";
+      if (tried.error().message().find(expected) == std::string::npos) return 'm';
+      return tried.error().kind() == ErrorKind::busy ? 'b' : 'e';
+    });
+    EXPECT_EQ(other.said(), 'b');
+    EXPECT_EQ(found_by_another_process(path, LockKind::shared), held == LockKind::shared ? 'l' : 'b');
+    kept->reset();
+    EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'l');
+  }
+}
+
+TEST(PosixLock, IsNotKeptByAForkedChildThatOutlivesItsHolder) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lock";
+  for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
+    // The child of the holder is there for as long as the pipe to it is open.
+    int life[2];
+    ASSERT_EQ(::pipe2(life, O_CLOEXEC), 0);
+    Child holder([&] {
+      static std::unique_ptr<FileLock> kept;
+      auto held = lock(path, kind);
+      if (!held) return 'b';
+      kept = std::move(held).value();
+      ::close(life[1]);
+      const pid_t grandchild = ::fork();
+      if (grandchild == 0) {
+        char none = 0;
+        ::_exit(static_cast<int>(::read(life[0], &none, 1)));
+      }
+      return grandchild > 0 ? 'l' : 'f';
+    });
+    ASSERT_EQ(holder.said(), 'l');
+    EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'b');
+    holder.kill();
+    EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'l');
+    ::close(life[0]);
+    ::close(life[1]);
+  }
+}
+
+// By clone without the handlers of a fork: it keeps the open file.
+TEST(PosixLock, IsReleasedByItsHolderWhateverInheritedItsDescriptor) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "lock";
+  auto held = lock(path, LockKind::exclusive);
+  ASSERT_TRUE(held);
+  const auto child = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  ASSERT_GT(child, 0);
+  EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'b');
+  held->reset();
+  EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'l');
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(PosixLock, IsSharedByTheHoldersOfOneProcessUntilTheLastIsGone) {

@@ -89,7 +89,8 @@ class WritableFile {
 // Whether a lock on a file may be held by several at once.
 enum class LockKind : std::uint8_t { shared, exclusive };
 
-// A lock on a file, released by the destructor, which any thread may run; and by the death of the process in any way.
+// A lock on a file, released by the destructor, which any thread may run; and by the death of the process in any way,
+// whatever children it has forked.
 class FileLock {
  public:
   FileLock() = default;
@@ -142,7 +143,8 @@ class FileSystem {
   // a lock is held, in this process or another, that excludes this one; io if the file system has no locks.
   //
   // The lock is on the file and not on the name, so nobody may remove or replace a lock file that is in use. A process
-  // must not open() a file that it has locked: closing it would release the lock.
+  // should not open() a file that it has locked: when it is closed others no longer learn who holds the lock, and where
+  // the system has record locks only (before Linux 3.15, on some network file systems) it is released.
   [[nodiscard]] virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) = 0;
 };
 
