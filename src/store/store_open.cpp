@@ -40,6 +40,11 @@ Result<void> check_options(const StoreOptions& options) {
   return {};
 }
 
+Error lost_run_record(const store::RunLayout& layout) {
+  return Error(ErrorKind::not_found, fmt::format("{}: there is no store: its {} is gone; a repair makes it again",
+                                                 layout.root(), store::kRunRecordName));
+}
+
 std::string without_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -65,10 +70,8 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     if (!writes || !options.create) {
       BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
       BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
-      const bool was_store = checkpoints.is_directory && lock.exists;
-      return fail(ErrorKind::not_found,
-                  fmt::format("{}: there is no store{}", impl->layout_.root(),
-                              was_store ? ": its bitsnap.json is gone; a repair makes it again" : ""));
+      if (checkpoints.is_directory && lock.exists) return tl::unexpected(lost_run_record(impl->layout_));
+      return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
     }
     BITSNAP_TRY(impl->create_run());
   } else if (writes) {
@@ -104,6 +107,11 @@ Result<void> Store::Impl::create_run() {
   if (!record.exists) {
     Result<void> made = file_system_.create_directory(layout_.checkpoints());
     if (!made && made.error().kind() != ErrorKind::invalid_argument) return made;
+    // An attempt that was cut short has no checkpoints. What has some was made once, with an id and a policy.
+    BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, directories_.list());
+    if (std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; })) {
+      return tl::unexpected(lost_run_record(layout_));
+    }
     // So that the store itself outlives a crash. Where the directory above may not be read it cannot be synced.
     const std::string above = os::parent_directory(layout_.root());
     if (const auto synced = file_system_.sync_directory(above); synced) {

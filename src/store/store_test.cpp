@@ -58,6 +58,34 @@ TEST(Store, GivesBackEveryBitOfEveryStep) {
   EXPECT_EQ(difference(*store->snapshot().value(), TestState(30)), "");
 }
 
+TEST(Store, WhoseRunRecordIsGoneIsNotMadeAnew) {
+  os::FakeFileSystem files;
+  save_steps(*open(files), 1, 3);
+  ASSERT_TRUE(files.remove("/run/bitsnap.json"));
+  const std::vector<std::string> before = files.all_files();
+  for (const StoreAccess access : {StoreAccess::read, StoreAccess::write, StoreAccess::shared}) {
+    StoreOptions options;
+    options.access = access;
+    const auto refused = open_store(files, "/run", options);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().kind(), ErrorKind::not_found);
+    EXPECT_NE(refused.error().message().find("its bitsnap.json is gone; a repair makes it again"), std::string::npos)
+        << refused.error().message();
+    EXPECT_EQ(files.all_files(), before);
+  }
+  // Nor where all that is left of its checkpoints is retired.
+  for (const char* step : {"0000000001", "0000000002", "0000000003"}) {
+    const std::string directory = std::string("/run/checkpoints/") + step;
+    ASSERT_TRUE(files.rename(directory + "/commit.json", directory + "/retired.json"));
+  }
+  EXPECT_FALSE(open_store(files, "/run", writing()));
+  // What was never committed is no checkpoint: there the making goes on.
+  for (const char* step : {"0000000001", "0000000002", "0000000003"}) {
+    ASSERT_TRUE(files.remove(std::string("/run/checkpoints/") + step + "/retired.json"));
+  }
+  save_steps(*open(files), 1, 2);
+}
+
 TEST(Store, MakesAKeyframeAfterAsManyLinksAsItWasTold) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
