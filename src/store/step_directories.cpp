@@ -2,6 +2,7 @@
 #include "store/step_directories.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,34 +32,68 @@ Result<StepEntry> StepDirectories::look(std::uint64_t step) const {
   return entry;
 }
 
-Result<std::vector<StepEntry>> StepDirectories::list() const {
+Result<StepEntry> StepDirectories::look_at(std::uint64_t step) const {
+  auto entry = look(step);
+  if (entry) return entry;
+  // A file of somebody else, with a name like that of a step?
+  BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(step)));
+  if (there.exists && there.is_directory) return entry;
+  StepEntry foreign;
+  foreign.step = step;
+  foreign.state = StepState::foreign;
+  return foreign;
+}
+
+Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.checkpoints()));
-  std::vector<StepEntry> entries;
-  entries.reserve(names.size());
+  std::vector<std::uint64_t> steps;
+  steps.reserve(names.size());
   for (const std::string& name : names) {
-    if (const std::optional<std::uint64_t> step = step_from_name(name)) entries.emplace_back().step = *step;
+    if (const std::optional<std::uint64_t> step = step_from_name(name)) steps.push_back(*step);
   }
-  std::ranges::sort(entries, {}, &StepEntry::step);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+Result<std::vector<StepEntry>> StepDirectories::list() const {
+  BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
+  std::vector<StepEntry> entries(steps.size());
   // Asking for one file after another is what listing many costs, on a network above all.
   const std::size_t blocks = (entries.size() + kLookBlock - 1) / kLookBlock;
   const auto executor = exec::make_executor(0);
   BITSNAP_TRY(executor->run(blocks, executor->default_slots(), [&](std::size_t block, std::size_t) -> Result<void> {
     const std::size_t end = std::min(entries.size(), (block + 1) * kLookBlock);
     for (std::size_t i = block * kLookBlock; i < end; ++i) {
-      auto entry = look(entries[i].step);
-      if (entry) {
-        entries[i] = std::move(*entry);
-        continue;
-      }
-      // A file of somebody else, with a name like that of a step?
-      BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(entries[i].step)));
-      if (there.exists && there.is_directory) return tl::unexpected(std::move(entry).error());
-      entries[i].state = StepState::foreign;
+      BITSNAP_ASSIGN(entries[i], look_at(steps[i]));
     }
     return {};
   }));
   std::erase_if(entries, [](const StepEntry& entry) { return entry.state == StepState::foreign; });
   return entries;
+}
+
+Result<NewestSteps> StepDirectories::list_newest() const {
+  BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
+  NewestSteps newest;
+  newest.all_steps = steps.size();
+  for (const std::uint64_t step : std::views::reverse(steps)) {
+    BITSNAP_ASSIGN(StepEntry entry, look_at(step));
+    if (entry.state == StepState::foreign) continue;
+    newest.entries.push_back(std::move(entry));
+    if (newest.entries.back().state == StepState::committed) break;
+  }
+  std::ranges::reverse(newest.entries);
+  return newest;
+}
+
+Result<std::optional<StepEntry>> StepDirectories::find(std::uint64_t step) const {
+  BITSNAP_ASSIGN(StepEntry entry, look_at(step));
+  if (entry.state == StepState::foreign) return std::nullopt;
+  if (entry.state == StepState::uncommitted) {
+    BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(step)));
+    if (!there.exists || !there.is_directory) return std::nullopt;
+  }
+  return entry;
 }
 
 Result<void> StepDirectories::create(std::uint64_t step) {

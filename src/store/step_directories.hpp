@@ -6,7 +6,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +34,11 @@ struct StepEntry {
   os::FileInfo record;  // of commit.json or retired.json
 };
 
+struct NewestSteps {
+  std::vector<StepEntry> entries;
+  std::size_t all_steps = 0;  // how many directories there are
+};
+
 class StepDirectories {
  public:
   // `file_system` outlives this.
@@ -40,7 +47,12 @@ class StepDirectories {
 
   // All of them, by step.
   [[nodiscard]] Result<std::vector<StepEntry>> list() const;
+  // The newest checkpoint and what is above it, by step; all, where there is no checkpoint. Asks for the names of all,
+  // and for the records of these only.
+  [[nodiscard]] Result<NewestSteps> list_newest() const;
   [[nodiscard]] Result<StepEntry> look(std::uint64_t step) const;
+  // The same; nullopt where it has no directory.
+  [[nodiscard]] Result<std::optional<StepEntry>> find(std::uint64_t step) const;
 
   // Makes the directory, or finds it there.
   [[nodiscard]] Result<void> create(std::uint64_t step);
@@ -78,6 +90,10 @@ class StepDirectories {
   [[nodiscard]] os::FileSystem& file_system() const noexcept { return file_system_; }
 
  private:
+  [[nodiscard]] Result<std::vector<std::uint64_t>> list_names() const;
+  // look(), but what is no directory is `foreign`.
+  [[nodiscard]] Result<StepEntry> look_at(std::uint64_t step) const;
+
   os::FileSystem& file_system_;
   RunLayout layout_;
   std::atomic<bool> durable_ = true;

@@ -67,6 +67,12 @@ class Store::Impl {
     std::uint64_t record_bytes = 0;
     std::shared_ptr<const Result<store::CommitRecord>> record;
   };
+  // How much of the store the writing handle knows. Whoever holds no lock between its calls learns it anew in each.
+  enum class Sight : std::uint8_t {
+    nothing,
+    newest,  // the newest checkpoint, what is above it, and what was looked for
+    all,
+  };
   // What one call that writes holds.
   struct WriteGuard {
     std::unique_lock<std::mutex> mutex;
@@ -95,7 +101,12 @@ class Store::Impl {
   // The records of shards that wait for their commit.
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
   Result<WriteGuard> begin_writing(os::LockKind kind);
+  // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
   Result<void> refresh_known();
+  Result<void> refresh_newest();
+  void know(const std::vector<store::StepEntry>& entries, Sight sight, std::size_t all_steps);
+  // nullptr: there is no such step. Where not all are known it is looked for.
+  Result<Known*> find_known(std::uint64_t step);
   Result<void> check_new_step(std::uint64_t step);
   const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
@@ -154,7 +165,8 @@ class Store::Impl {
   std::unique_ptr<os::FileLock> lock_;
   std::uint64_t lock_file_id_ = 0;  // of the file that is locked
   std::map<std::uint64_t, Known> known_;
-  bool is_known_ = false;
+  Sight sight_ = Sight::nothing;  // what known_ holds
+  std::size_t all_steps_ = 0;     // when they were listed last
   bool strays_removed_ = false;
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
   std::optional<Error> broken_;      // a failure after which only opening again tells what is on the disk

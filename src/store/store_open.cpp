@@ -246,20 +246,40 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }
   // What others have written since is not known.
-  is_known_ = false;
+  sight_ = Sight::nothing;
   forget_bases();
   return guard;
 }
 
 Result<void> Store::Impl::refresh_known() {
-  if (is_known_) return {};
+  if (sight_ == Sight::all) return {};
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  know(entries, Sight::all, entries.size());
+  return {};
+}
+
+Result<void> Store::Impl::refresh_newest() {
+  if (sight_ != Sight::nothing) return {};
+  BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
+  know(newest.entries, Sight::newest, newest.all_steps);
+  return {};
+}
+
+void Store::Impl::know(const std::vector<store::StepEntry>& entries, Sight sight, std::size_t all_steps) {
   known_.clear();
   for (const store::StepEntry& entry : entries) {
     known_[entry.step] = Known{entry.state, entry.record.size_bytes, nullptr};
   }
-  is_known_ = true;
-  return {};
+  sight_ = sight;
+  all_steps_ = all_steps;
+}
+
+Result<Store::Impl::Known*> Store::Impl::find_known(std::uint64_t step) {
+  if (const auto known = known_.find(step); known != known_.end()) return &known->second;
+  if (sight_ == Sight::all) return nullptr;
+  BITSNAP_ASSIGN(const std::optional<store::StepEntry> entry, directories_.find(step));
+  if (!entry) return nullptr;
+  return &(known_[step] = Known{entry->state, entry->record.size_bytes, nullptr});
 }
 
 std::optional<std::uint64_t> Store::Impl::newest() const {

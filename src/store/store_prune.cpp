@@ -140,7 +140,7 @@ Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<st
 // Whether a step that could not be changed is still there, and would be after a crash, nobody can say: a handle that
 // knows the store by heart has to learn it anew.
 Result<void> Store::Impl::lose_sight(std::uint64_t step, Error error) {
-  is_known_ = false;
+  sight_ = Sight::nothing;
   if (lock_ != nullptr) {
     broken_ = Error(ErrorKind::io, fmt::format("{}: step {} is in an unknown state ({}); open the store again",
                                                layout_.root(), step, error.message()));
@@ -206,7 +206,7 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
   WriteGuard guard;
   if (options.dry_run) {
     guard.mutex = std::unique_lock(mutex_);
-    if (lock_ == nullptr) is_known_ = false;
+    if (lock_ == nullptr) sight_ = Sight::nothing;
   } else {
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
   }

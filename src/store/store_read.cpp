@@ -92,11 +92,11 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
   const bool wants_newest = !step;
   for (;;) {
     if (wants_newest) {
-      BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, this->steps());
-      if (steps.empty()) {
+      BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
+      if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
         return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoint", layout_.root()));
       }
-      step = steps.back();
+      step = newest.entries.front().step;
     }
     auto opened = reader_->open(*step, shard);
     if (opened || opened.error().kind() != ErrorKind::not_found) return opened;

@@ -32,18 +32,19 @@ Store::Impl::Coding Store::Impl::choose_coding() {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
       const std::uint64_t earlier = *(*at)->base;
-      const auto known = known_.find(earlier);
-      if (known == known_.end()) {  // pruned, as nothing in it was needed: there is no keyframe to code against
+      Result<Known*> known = find_known(earlier);
+      if (!known || *known == nullptr) {  // pruned, as nothing in it was needed: there is no keyframe to code against
+        if (!known) coding.damage = std::move(known).error();
         coding.base.reset();
         return coding;
       }
-      const Result<store::CommitRecord>& next = record_of(earlier, known->second);
+      const Result<store::CommitRecord>& next = record_of(earlier, **known);
       if (!next) {
         coding.damage = next.error();
         coding.base.reset();
         return coding;
       }
-      at = known->second.record;
+      at = (*known)->record;
     }
     const store::CommitRecord& keyframe = **at;
     const auto refers_to_what_is_there = [&](const store::ShardFile& file) {
@@ -153,7 +154,7 @@ Result<store::ShardFile> Store::Impl::write_file_somehow(std::uint64_t step, con
 
 Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state, const RunOptions& options) {
   BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::exclusive));
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(refresh_newest());
   BITSNAP_TRY(check_new_step(step));
   if (known_.contains(step)) BITSNAP_TRY(directories_.remove(step));  // not committed, or it would not be new
   known_.erase(step);
@@ -258,7 +259,7 @@ void Store::Impl::forget_bases() {
 void Store::Impl::update_catalog() {
   constexpr std::size_t kMissing = 64;
   constexpr std::size_t kShare = 32;
-  if (++catalog_missing_ < std::max(kMissing, known_.size() / kShare)) return;
+  if (++catalog_missing_ < std::max(kMissing, std::max(known_.size(), all_steps_) / kShare)) return;
   catalog_missing_ = 0;
   // A cache: if it cannot be written, listing is slower, that is all.
   static_cast<void>(store::write_catalog(directories_));

@@ -116,6 +116,36 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
   }
   ASSERT_TRUE(write_catalog(StepDirectories(files, layout)));
   measure("list() with a catalog", [&] { return (*store)->list(); });
+  const os::Stopwatch newest;
+  ASSERT_TRUE(StepDirectories(files, layout).list_newest());
+  std::cout << "the newest: " << newest.elapsed_seconds() * 1e3 << " ms\n";
+}
+
+// What is asked of the file system, but for the steps of the names in one directory.
+TEST(StoreScale, AShardAndItsCommitLookAtTheNewestCheckpointsOnly) {
+  const auto operations = [](std::uint64_t earlier) {
+    os::FakeFileSystem fake;
+    StoreOptions options = writing();
+    options.max_depth = 2;
+    {
+      const auto store = open_store(fake, kTestRun, options);
+      for (std::uint64_t step = 1; step <= earlier; ++step) {
+        EXPECT_TRUE((*store)->save(step, TestState(step).state(), kOneThread));
+      }
+    }
+    options.access = StoreAccess::shared;
+    os::FaultyFileSystem files(fake);
+    const auto store = open_store(files, kTestRun, options);
+    files.reset();
+    const std::uint64_t step = earlier + 1;
+    EXPECT_TRUE((*store)->save_shard(step, {0, 1, "a"}, TestState(step).state(), kOneThread));
+    const auto committed = (*store)->commit(step, 1, "a");
+    EXPECT_TRUE(committed && *committed && (*committed)->base);
+    EXPECT_TRUE((*store)->snapshot());
+    EXPECT_EQ(files.count(os::FileOperation::list_directory), 4U);
+    return files.count();
+  };
+  EXPECT_EQ(operations(5), operations(35));
 }
 
 // Until the new file is written; then the indexes of those that it refers to are read, to see that they are there.

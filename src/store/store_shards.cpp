@@ -33,7 +33,7 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
                                             const RunOptions& options) {
   BITSNAP_TRY(check_place(place.shard, place.shards, place.attempt));
   BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::shared));
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(refresh_newest());
   BITSNAP_TRY(check_new_step(step));
 
   std::string name = store::shard_file_name(place.shard, place.shards, place.attempt);
@@ -85,7 +85,7 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
                                                           const std::string& attempt) {
   BITSNAP_TRY(check_place(0, shards, attempt));
   BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::shared));
-  BITSNAP_TRY(refresh_known());
+  BITSNAP_TRY(refresh_newest());
 
   // Somebody else may have committed it, before this call or during it.
   const auto committed_already = [&]() -> Result<std::optional<CheckpointInfo>> {

@@ -117,6 +117,32 @@ TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
   expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
 }
 
+TEST(Store, OfSeveralRanksFindsTheLastKeyframeToo) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.access = StoreAccess::shared;
+  options.max_depth = 3;
+  options.base_rule = BaseRule::keyframe;
+  const auto store = open(files, options);
+  std::vector<std::optional<std::uint64_t>> bases;
+  for (std::uint64_t step = 1; step <= 7; ++step) {
+    const TestState state(step);
+    ASSERT_TRUE(store->save_shard(step, {0, 1, "a"}, state.state()));
+    const auto committed = store->commit(step, 1, "a");
+    ASSERT_TRUE(committed && *committed);
+    bases.push_back((*committed)->base);
+    EXPECT_FALSE((*committed)->damage);
+  }
+  EXPECT_EQ(bases, (std::vector<std::optional<std::uint64_t>>{std::nullopt, 1, 1, 1, std::nullopt, 5, 5}));
+  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
+  // Without the keyframe there is nothing to code against, and that is no damage.
+  ASSERT_TRUE(files.rename("/run/checkpoints/0000000005", "/run/taken"));
+  ASSERT_TRUE(store->save_shard(8, {0, 1, "a"}, TestState(8).state()));
+  const auto committed = store->commit(8, 1, "a");
+  ASSERT_TRUE(committed && *committed);
+  EXPECT_EQ((*committed)->base, std::nullopt);
+}
+
 TEST(Store, KeepsTheNewestStateAsBaseAndWritesTheSameBytes) {
   os::FakeFileSystem with_memory;
   os::FakeFileSystem without;
