@@ -1,7 +1,10 @@
 // Matching the streams of a state with those of earlier snapshots.
 #include "record/base_finder.hpp"
 
+#include <algorithm>
 #include <span>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/try.hpp"
@@ -16,17 +19,27 @@ std::optional<BaseStream> if_alike(const std::shared_ptr<const Base>& base, std:
   return BaseStream{base, match};
 }
 
-std::optional<BaseStream> match_tensor(const std::shared_ptr<const Base>& base, const TensorInfo& tensor,
-                                       const StreamInfo& stream) {
-  const std::optional<std::size_t> named = base->find(tensor.name);
+// The stream of a base that holds a tensor of this name, dtype and box.
+std::optional<std::size_t> stream_with(const Base& base, const TensorInfo& tensor) {
+  const std::optional<std::size_t> named = base.find(tensor.name);
   if (!named) return std::nullopt;
-  const TensorInfo& info = base->tensors()[*named];
+  const TensorInfo& info = base.tensors()[*named];
   if (info.dtype_name != tensor.dtype_name || info.shard != tensor.shard) return std::nullopt;
   // A box is its offset and its extent; a whole tensor may have been reshaped.
   if (tensor.shard && info.shape != tensor.shape) return std::nullopt;
-  const std::optional<std::size_t> match = base->stream_of(info.alias_of.value_or(*named));
+  return base.stream_of(info.alias_of.value_or(*named));
+}
+
+std::optional<BaseStream> match_tensor(const std::shared_ptr<const Base>& base, const TensorInfo& tensor,
+                                       const StreamInfo& stream) {
+  const std::optional<std::size_t> match = stream_with(*base, tensor);
   if (!match) return std::nullopt;
   return if_alike(base, *match, stream);
+}
+
+bool holds(const Base& base, const TensorInfo& tensor) {
+  const std::optional<std::size_t> match = stream_with(base, tensor);
+  return match && base.streams()[*match].elements == tensor.element_count();
 }
 
 std::optional<BaseStream> match_pool(const std::shared_ptr<const Base>& base, const StreamInfo& stream) {
@@ -43,39 +56,76 @@ Result<std::optional<BaseStream>> SingleBase::find(const TensorInfo& tensor, con
 
 Result<std::optional<BaseStream>> SingleBase::find_pool(const StreamInfo& stream) { return match_pool(base_, stream); }
 
-ShardedBases::ShardedBases(std::uint32_t shards, std::uint32_t own_shard, Open open)
-    : own_shard_(own_shard), open_(std::move(open)), shards_(shards) {}
-
-Result<std::shared_ptr<const Base>> ShardedBases::shard(std::uint32_t number) {
-  if (!shards_[number]) {
-    BITSNAP_ASSIGN(shards_[number], open_(number));
+Result<std::shared_ptr<const Base>> ShardedBases::own_base() {
+  if (own_.shard >= base_shards_) return nullptr;
+  if (!own_base_) {
+    BITSNAP_ASSIGN(own_base_, open_(own_.shard, Opening::use));
   }
-  return *shards_[number];
+  return *own_base_;
+}
+
+void ShardedBases::compare_with_own(const Base* own) {
+  missing_.emplace();
+  std::unordered_map<std::string_view, const TensorInfo*> by_name;
+  for (const TensorInfo& tensor : tensors_) {
+    by_name.emplace(tensor.name, &tensor);
+    if (!tensor.alias_of && (own == nullptr || !holds(*own, tensor))) missing_->push_back(&tensor);
+  }
+  bool has_moved = own == nullptr || own_.shards != base_shards_;
+  for (std::size_t i = 0; own != nullptr && !has_moved && i < own->tensors().size(); ++i) {
+    const TensorInfo& theirs = own->tensors()[i];
+    const auto ours = by_name.find(theirs.name);
+    has_moved = ours == by_name.end() || ours->second->shard != theirs.shard;
+  }
+  may_be_useless_ = has_moved ? kShardsLookedAtMoved : kShardsLookedAt;
+}
+
+bool ShardedBases::has_anything_missing(const Base& base) const {
+  return std::ranges::any_of(*missing_, [&](const TensorInfo* tensor) { return holds(base, *tensor); });
+}
+
+std::optional<std::uint32_t> ShardedBases::next_other() {
+  const std::uint64_t centre = std::uint64_t{own_.shard} * base_shards_ / std::max(own_.shards, 1U);
+  while (looks_ < 2 * (std::uint64_t{base_shards_} + centre)) {
+    const std::uint64_t distance = (looks_ + 1) / 2;
+    const bool is_above = looks_++ % 2 == 1;
+    if (!is_above && distance > centre) continue;
+    const std::uint64_t number = is_above ? centre + distance : centre - distance;
+    if (number < base_shards_ && number != own_.shard) return static_cast<std::uint32_t>(number);
+  }
+  return std::nullopt;
 }
 
 Result<std::optional<BaseStream>> ShardedBases::find(const TensorInfo& tensor, const StreamInfo& stream) {
-  const auto find_in = [&](std::uint32_t number) -> Result<std::optional<BaseStream>> {
-    BITSNAP_ASSIGN(const std::shared_ptr<const Base> base, shard(number));
-    if (base == nullptr) return std::nullopt;
-    return match_tensor(base, tensor, stream);
-  };
-  if (own_shard_ < shards_.size()) {
-    BITSNAP_ASSIGN(std::optional<BaseStream> found, find_in(own_shard_));
-    if (found) return found;
+  BITSNAP_ASSIGN(const std::shared_ptr<const Base> own, own_base());
+  if (own != nullptr) {
+    if (auto found = match_tensor(own, tensor, stream)) return found;
   }
-  for (std::uint32_t number = 0; number < shards_.size(); ++number) {
-    if (number == own_shard_) continue;
-    BITSNAP_ASSIGN(std::optional<BaseStream> found, find_in(number));
-    if (found) return found;
+  for (const std::shared_ptr<const Base>& other : others_) {
+    if (auto found = match_tensor(other, tensor, stream)) return found;
+  }
+  if (!missing_) compare_with_own(own.get());
+  while (may_be_useless_ > 0) {
+    const std::optional<std::uint32_t> number = next_other();
+    if (!number) return std::nullopt;
+    BITSNAP_ASSIGN(std::shared_ptr<const Base> other, open_(*number, Opening::look));
+    if (other == nullptr || !has_anything_missing(*other)) {
+      --may_be_useless_;
+      continue;
+    }
+    BITSNAP_ASSIGN(other, open_(*number, Opening::use));
+    if (other == nullptr) continue;
+    std::erase_if(*missing_, [&](const TensorInfo* missing) { return holds(*other, *missing); });
+    others_.push_back(other);
+    if (auto found = match_tensor(other, tensor, stream)) return found;
   }
   return std::nullopt;
 }
 
 Result<std::optional<BaseStream>> ShardedBases::find_pool(const StreamInfo& stream) {
-  if (own_shard_ >= shards_.size()) return std::nullopt;
-  BITSNAP_ASSIGN(const std::shared_ptr<const Base> base, shard(own_shard_));
-  if (base == nullptr) return std::nullopt;
-  return match_pool(base, stream);
+  BITSNAP_ASSIGN(const std::shared_ptr<const Base> own, own_base());
+  if (own == nullptr) return std::nullopt;
+  return match_pool(own, stream);
 }
 
 }  // namespace bitsnap::record

@@ -19,6 +19,8 @@
 namespace bitsnap::record {
 namespace {
 
+using Opening = ShardedBases::Opening;
+
 // A base that has tensors and streams, and nothing in them.
 class ListedBase final : public Base {
  public:
@@ -143,15 +145,18 @@ TEST(BaseFinder, ThePoolMatchesAPoolOfItsSize) {
   EXPECT_FALSE(empty.find_pool(pool_of(700)).value().has_value());
 }
 
-// Shards in memory, and which of them were opened.
+// Shards in memory, and which of them were looked at and opened for use.
 struct Shards {
   std::vector<std::shared_ptr<const Base>> bases;
+  std::vector<std::uint32_t> looked_at = {};
   std::vector<std::uint32_t> opened = {};
 
-  ShardedBases finder(std::uint32_t own_shard) {
-    return ShardedBases(static_cast<std::uint32_t>(bases.size()), own_shard,
-                        [this](std::uint32_t shard) -> Result<std::shared_ptr<const Base>> {
-                          opened.push_back(shard);
+  // `shards`: of the checkpoint that is to be stored; 0: as many as here.
+  ShardedBases finder(std::uint32_t own_shard, std::uint32_t shards = 0) {
+    const auto here = static_cast<std::uint32_t>(bases.size());
+    return ShardedBases(here, {own_shard, shards == 0 ? here : shards},
+                        [this](std::uint32_t shard, Opening opening) -> Result<std::shared_ptr<const Base>> {
+                          (opening == Opening::look ? looked_at : opened).push_back(shard);
                           return bases[shard];
                         });
   }
@@ -176,27 +181,120 @@ std::optional<std::uint64_t> shard_of(BaseFinder& finder, const TensorInfo& ours
 TEST(BaseFinder, WhatStayedInItsShardOpensNoOther) {
   Shards shards = four_rows();
   ShardedBases finder = shards.finder(2);
+  const std::vector<TensorInfo> ours = {row(2), tensor("everywhere", DType::u8, {5000})};
+  finder.begin(ours);
   EXPECT_TRUE(shards.opened.empty());
-  EXPECT_EQ(shard_of(finder, row(2)), 2U);
-  EXPECT_EQ(shard_of(finder, tensor("everywhere", DType::u8, {5000})), 2U);
+  EXPECT_EQ(shard_of(finder, ours[0]), 2U);
+  EXPECT_EQ(shard_of(finder, ours[1]), 2U);
   EXPECT_EQ(shards.opened, std::vector<std::uint32_t>{2});
+  EXPECT_TRUE(shards.looked_at.empty());
 }
 
-TEST(BaseFinder, ATensorThatMovedToAnotherRankIsFoundInTheFirstShardThatHasIt) {
+TEST(BaseFinder, ATensorThatMovedToAnotherRankIsFoundInTheNearestShardThatHasIt) {
   Shards shards = four_rows();
   ShardedBases finder = shards.finder(2);
+  const std::vector<TensorInfo> ours = {row(1), row(3), tensor("new", DType::u8, {5000}), row(0)};
+  finder.begin(ours);
   EXPECT_EQ(shard_of(finder, row(1)), 1U);
-  EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{2, 0, 1}));
+  EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{3, 1}));
   EXPECT_EQ(shard_of(finder, row(3)), 3U);
-  EXPECT_EQ(shard_of(finder, row(0)), 0U);
-  EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{2, 0, 1, 3}));
   EXPECT_EQ(shard_of(finder, tensor("new", DType::u8, {5000})), std::nullopt);
-  EXPECT_EQ(shards.opened.size(), 4U);
+  EXPECT_EQ(shard_of(finder, row(0)), 0U);
+  EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{3, 1, 0}));
+  EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{2, 3, 1, 0}));
+}
+
+// A thousand ranks with a tensor each, and one that all of them have.
+Shards thousand_shards() {
+  Shards shards;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    shards.bases.push_back(
+        base_of(i, {tensor("of-" + std::to_string(i), DType::u8, {5000}), tensor("everywhere", DType::u8, {5000})}));
+  }
+  return shards;
+}
+
+TensorInfo of_rank(std::uint64_t rank) { return tensor("of-" + std::to_string(rank), DType::u8, {5000}); }
+
+TEST(BaseFinder, ATensorThatIsNewIsLookedForInFewShards) {
+  Shards shards = thousand_shards();
+  ShardedBases finder = shards.finder(500);
+  std::vector<TensorInfo> ours = {of_rank(500), tensor("everywhere", DType::u8, {5000})};
+  for (int i = 0; i < 5; ++i) ours.push_back(tensor("new-" + std::to_string(i), DType::u8, {5000}));
+  finder.begin(ours);
+  for (const TensorInfo& info : ours) {
+    EXPECT_EQ(shard_of(finder, info), info.name.starts_with("new") ? std::nullopt : std::optional<std::uint64_t>(500));
+  }
+  EXPECT_EQ(shards.opened, std::vector<std::uint32_t>{500});
+  EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{501, 499, 502, 498, 503, 497, 504, 496}));
+}
+
+TEST(BaseFinder, WhereNothingLeftATensorIsFoundNearby) {
+  Shards shards = thousand_shards();
+  ShardedBases finder = shards.finder(500);
+  const std::vector<TensorInfo> ours = {of_rank(500), of_rank(499), of_rank(504), of_rank(600),
+                                        tensor("everywhere", DType::u8, {5000})};
+  finder.begin(ours);
+  EXPECT_EQ(shard_of(finder, of_rank(600)), std::nullopt);
+  EXPECT_EQ(shard_of(finder, of_rank(504)), 504U);
+  EXPECT_EQ(shard_of(finder, of_rank(499)), 499U);
+  // What holds something does not count.
+  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAt + 2U);
+  EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{500, 499, 504}));
+}
+
+TEST(BaseFinder, WhereSomethingLeftATensorIsFoundFarAwayAndTheSearchStillEnds) {
+  Shards shards = thousand_shards();
+  for (const bool is_swapped : {true, false}) {
+    shards.looked_at.clear();
+    // Another name, or another box under the same name.
+    if (!is_swapped) {
+      for (std::uint64_t i = 0; i < 1000; ++i) {
+        shards.bases[i] = base_of(i, {tensor("w", DType::u8, {1, 5000}, ShardBox{{1000, 5000}, {i, 0}})});
+      }
+    }
+    const auto of = [&](std::uint64_t rank) {
+      return is_swapped ? of_rank(rank) : tensor("w", DType::u8, {1, 5000}, ShardBox{{1000, 5000}, {rank, 0}});
+    };
+    ShardedBases finder = shards.finder(500);
+    const std::vector<TensorInfo> ours = {of(600)};
+    finder.begin(ours);
+    EXPECT_EQ(shard_of(finder, of(600)), 600U);
+    EXPECT_LE(shards.looked_at.size(), 200U);
+    EXPECT_EQ(shard_of(finder, tensor("new", DType::u8, {5000})), std::nullopt);
+    EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAtMoved + 1U);
+  }
+}
+
+TEST(BaseFinder, WithFewerRanksTheSearchBeginsWhereTheTensorsWouldHaveBeen) {
+  Shards shards = thousand_shards();
+  ShardedBases finder = shards.finder(100, 250);
+  const std::vector<TensorInfo> ours = {of_rank(400), of_rank(401), of_rank(402), of_rank(403)};
+  finder.begin(ours);
+  for (const std::uint64_t rank : {400U, 401U, 402U, 403U}) EXPECT_EQ(shard_of(finder, of_rank(rank)), rank);
+  EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{400, 401, 399, 402, 398, 403}));
+}
+
+TEST(BaseFinder, EveryShardIsLookedAtOnceWhereThereAreFew) {
+  for (const std::uint32_t own : {0U, 1U, 3U, 7U}) {
+    Shards shards = four_rows();
+    ShardedBases finder = shards.finder(own, own == 7 ? 8 : 0);
+    const std::vector<TensorInfo> ours = {tensor("new", DType::u8, {5000})};
+    finder.begin(ours);
+    EXPECT_EQ(shard_of(finder, ours[0]), std::nullopt);
+    std::vector<std::uint32_t> looked_at = shards.looked_at;
+    std::ranges::sort(looked_at);
+    std::vector<std::uint32_t> others = {0, 1, 2, 3};
+    std::erase(others, own);
+    EXPECT_EQ(looked_at, others);
+  }
 }
 
 TEST(BaseFinder, AShardBeyondTheOldOnesFindsItsTensorsButNoPool) {
   Shards shards = four_rows();
-  ShardedBases finder = shards.finder(7);
+  ShardedBases finder = shards.finder(7, 8);
+  const std::vector<TensorInfo> ours = {row(3)};
+  finder.begin(ours);
   EXPECT_FALSE(finder.find_pool(pool_of(64)).value().has_value());
   EXPECT_TRUE(shards.opened.empty());
   EXPECT_EQ(shard_of(finder, row(3)), 3U);
@@ -216,13 +314,15 @@ TEST(BaseFinder, AShardWithoutABaseIsPassedOver) {
   Shards shards = four_rows();
   shards.bases[0] = nullptr;
   ShardedBases finder = shards.finder(0);
+  const std::vector<TensorInfo> ours = {row(0), row(1)};
+  finder.begin(ours);
   EXPECT_FALSE(finder.find_pool(pool_of(64)).value().has_value());
   EXPECT_EQ(shard_of(finder, row(1)), 1U);
   EXPECT_EQ(shard_of(finder, row(0)), std::nullopt);
 }
 
 TEST(BaseFinder, AShardThatCannotBeOpenedIsAnError) {
-  ShardedBases finder(3, 1, [](std::uint32_t shard) -> Result<std::shared_ptr<const Base>> {
+  ShardedBases finder(3, {1, 3}, [](std::uint32_t shard, Opening) -> Result<std::shared_ptr<const Base>> {
     if (shard == 0) return fail(ErrorKind::corrupt, "shard 0 is damaged");
     return base_of(shard, {row(shard)});
   });

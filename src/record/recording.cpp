@@ -51,6 +51,7 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 Result<void> Recording::prepare_streams() {
   const auto& streams = index_.streams.streams;
   const auto& first_chunk = index_.streams.first_chunk;
+  if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const StreamInfo& stream = streams[i];
     total_bytes_ += stream.elements * element_size(stream.dtype);

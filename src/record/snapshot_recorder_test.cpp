@@ -163,7 +163,9 @@ TEST(SnapshotRecorder, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHa
     bases->add(shards.back());
   }
   for (Bytes& row : rows.rows) change(row, 200, 1);
-  ShardedBases finder(2, 0, [&](std::uint32_t shard) -> Result<std::shared_ptr<const Base>> { return shards[shard]; });
+  ShardedBases finder(
+      2, {0, 2},
+      [&](std::uint32_t shard, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> { return shards[shard]; });
   const auto recorded = record_state(rows.state({0, 3}), {}, &finder).value();
   ASSERT_EQ(recorded.summary.references.size(), 2U);
   EXPECT_EQ(recorded.summary.references[0].id, shards[0]->id());
@@ -209,7 +211,7 @@ TEST(SnapshotRecorder, ShardsOfOneContentAreOneBase) {
 
 TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
   Rows rows(30);
-  ShardedBases finder(1, 0, [](std::uint32_t) -> Result<std::shared_ptr<const Base>> {
+  ShardedBases finder(1, {0, 1}, [](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
     return fail(ErrorKind::io, "the disk is gone");
   });
   const auto recorded = record_state(rows.state({0}), {}, &finder);
@@ -222,7 +224,7 @@ SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.policy = 
 TEST(SnapshotRecorder, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
   Rows rows(35);
   std::atomic<int> opened = 0;
-  ShardedBases finder(2, 0, [&](std::uint32_t) -> Result<std::shared_ptr<const Base>> {
+  ShardedBases finder(2, {0, 2}, [&](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
     ++opened;
     return std::shared_ptr<const Base>();
   });

@@ -16,6 +16,7 @@
 #include <bitsnap/store.hpp>
 
 #include "os/file_system.hpp"
+#include "record/base_finder.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
 #include "store/kept_state.hpp"
@@ -115,13 +116,14 @@ class Store::Impl {
 
   // store_save.cpp
   [[nodiscard]] Coding choose_coding();
-  Result<store::ShardFile> write_file(std::uint64_t step, const std::string& name, std::uint32_t shard,
+  Result<store::ShardFile> write_file(std::uint64_t step, const std::string& name, record::ShardedBases::Place own,
                                       const State& state, const Coding& coding, const RunOptions& options,
                                       store::StateKeeper* keeper, store::BaseWatch& watch, SaveSummary& summary);
   // The same; without a base where the base is what failed.
-  Result<store::ShardFile> write_file_somehow(std::uint64_t step, const std::string& name, std::uint32_t shard,
-                                              const State& state, Coding& coding, const RunOptions& options,
-                                              store::StateKeeper* keeper, SaveSummary& summary);
+  Result<store::ShardFile> write_file_somehow(std::uint64_t step, const std::string& name,
+                                              record::ShardedBases::Place own, const State& state, Coding& coding,
+                                              const RunOptions& options, store::StateKeeper* keeper,
+                                              SaveSummary& summary);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);

@@ -13,6 +13,8 @@
 
 namespace bitsnap {
 
+using Opening = record::ShardedBases::Opening;
+
 Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
                                                             std::optional<std::uint64_t> earlier,
                                                             const RunOptions& options) {
@@ -37,9 +39,12 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
     if (earlier) {
       const Result<store::CommitRecord>& found = record_of(*earlier, known_[*earlier]);
       if (!found) return tl::unexpected(found.error());
-      bases.emplace(static_cast<std::uint32_t>(found->shards.size()), shard,
-                    [&](std::uint32_t number) -> Result<std::shared_ptr<const Base>> {
-                      BITSNAP_ASSIGN(auto opened, reader->open_file(*earlier, found->shards[number]));
+      const record::ShardedBases::Place own{shard, static_cast<std::uint32_t>(record.shards.size())};
+      bases.emplace(static_cast<std::uint32_t>(found->shards.size()), own,
+                    [&](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
+                      const store::ShardFile& there = found->shards[number];
+                      BITSNAP_ASSIGN(auto opened, opening == Opening::look ? reader->open_alone(*earlier, there)
+                                                                           : reader->open_file(*earlier, there));
                       return opened;
                     });
     }

@@ -14,6 +14,8 @@
 
 namespace bitsnap {
 
+using Opening = record::ShardedBases::Opening;
+
 Store::Impl::Coding Store::Impl::choose_coding() {
   Coding coding;
   const std::optional<std::uint64_t> last = newest();
@@ -64,8 +66,9 @@ Store::Impl::Coding Store::Impl::choose_coding() {
   return coding;
 }
 
-Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::string& name, std::uint32_t shard,
-                                                 const State& state, const Coding& coding, const RunOptions& options,
+Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::string& name,
+                                                 record::ShardedBases::Place own, const State& state,
+                                                 const Coding& coding, const RunOptions& options,
                                                  store::StateKeeper* keeper, store::BaseWatch& watch,
                                                  SaveSummary& summary) {
   SaveOptions save;
@@ -87,14 +90,16 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
       return tl::unexpected(found.error());
     }
     const store::CommitRecord& base = *found;
-    bases.emplace(static_cast<std::uint32_t>(base.shards.size()), shard,
-                  [&, shard](std::uint32_t number) -> Result<std::shared_ptr<const Base>> {
-                    const bool is_own = number == shard && base.step == base_step_;
+    bases.emplace(static_cast<std::uint32_t>(base.shards.size()), own,
+                  [&, own](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
+                    const bool is_own = number == own.shard && base.step == base_step_;
                     if (is_own && kept_ != nullptr) return std::make_shared<store::WatchedBase>(kept_, shared_watch);
                     if (is_own && open_base_ != nullptr) {
                       return std::make_shared<store::WatchedBase>(open_base_, shared_watch);
                     }
-                    auto opened = reader.open_file(base.step, base.shards[number]);
+                    const store::ShardFile& there = base.shards[number];
+                    auto opened = opening == Opening::look ? reader.open_alone(base.step, there)
+                                                           : reader.open_file(base.step, there);
                     if (!opened) {
                       watch.failed = true;
                       return tl::unexpected(std::move(opened).error());
@@ -136,11 +141,11 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
 }
 
 Result<store::ShardFile> Store::Impl::write_file_somehow(std::uint64_t step, const std::string& name,
-                                                         std::uint32_t shard, const State& state, Coding& coding,
-                                                         const RunOptions& options, store::StateKeeper* keeper,
-                                                         SaveSummary& summary) {
+                                                         record::ShardedBases::Place own, const State& state,
+                                                         Coding& coding, const RunOptions& options,
+                                                         store::StateKeeper* keeper, SaveSummary& summary) {
   store::BaseWatch watch;
-  auto written = write_file(step, name, shard, state, coding, options, keeper, watch, summary);
+  auto written = write_file(step, name, own, state, coding, options, keeper, watch, summary);
   if (written || !watch.failed || written.error().kind() == ErrorKind::cancelled) return written;
   // The base is damaged or gone. That must not keep the training from saving.
   forget_bases();
@@ -149,7 +154,7 @@ Result<store::ShardFile> Store::Impl::write_file_somehow(std::uint64_t step, con
     BITSNAP_TRY(directories_.remove_file(step, name));
   }
   store::BaseWatch none;
-  return write_file(step, name, shard, state, coding, options, keeper, none, summary);
+  return write_file(step, name, own, state, coding, options, keeper, none, summary);
 }
 
 Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state, const RunOptions& options) {
@@ -166,8 +171,8 @@ Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state,
   const auto write = [&]() -> Result<void> {
     BITSNAP_TRY(directories_.create(step));
     SaveSummary summary;
-    BITSNAP_ASSIGN(store::ShardFile file, write_file_somehow(step, store::shard_file_name(0, 1, ""), 0, state, coding,
-                                                             options, &keeper, summary));
+    BITSNAP_ASSIGN(store::ShardFile file, write_file_somehow(step, store::shard_file_name(0, 1, ""), {0, 1}, state,
+                                                             coding, options, &keeper, summary));
     BITSNAP_TRY(directories_.sync_step(step));
     BITSNAP_TRY(directories_.sync_checkpoints());
     record.step = step;

@@ -53,7 +53,8 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   SaveSummary summary;
   const auto write = [&]() -> Result<void> {
     store::ShardRecord record;
-    BITSNAP_ASSIGN(record.file, write_file_somehow(step, name, place.shard, state, coding, options, nullptr, summary));
+    BITSNAP_ASSIGN(record.file, write_file_somehow(step, name, {place.shard, place.shards}, state, coding, options,
+                                                   nullptr, summary));
     BITSNAP_TRY(directories_.sync_checkpoints());
     record.step = step;
     record.time_unix_ms = os::unix_time_ms();
