@@ -3,9 +3,9 @@
 //
 // A checkpoint is all shards of one step: one snapshot file from each rank, and a commit record that makes them exist.
 // One handle writes at a time, over all processes and machines that see the directory; any number read meanwhile. A
-// relative path is looked up anew at each call: it has to be absolute where the working directory may change. A
-// Store may be used by several threads: reading calls run side by side, writing calls one after another; a progress
-// function must not call the Store that calls it.
+// relative path is made absolute when the store is opened: what is open stays the same store when the working directory
+// changes. A Store may be used by several threads: reading calls run side by side, writing calls one after another; a
+// progress function must not call the Store that calls it.
 #pragma once
 
 #include <cstddef>
@@ -181,7 +181,7 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  [[nodiscard]] const std::string& path() const noexcept;
+  [[nodiscard]] const std::string& path() const noexcept;    // absolute
   [[nodiscard]] const std::string& run_id() const noexcept;  // 32 hexadecimal digits
   [[nodiscard]] Policy policy() const noexcept;
 

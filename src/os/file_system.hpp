@@ -151,6 +151,10 @@ class FileSystem {
 // The file system of this machine; lives as long as the process.
 [[nodiscard]] FileSystem& real_file_system() noexcept;
 
+// A relative path from the current directory of this process as it is now; others, and the empty one, as they are, and
+// so all where the current directory is gone.
+[[nodiscard]] std::string absolute_path(const std::string& path);
+
 // "a/b/c" -> "a/b", "/c" -> "/", "c" -> ".".
 [[nodiscard]] std::string parent_directory(std::string_view path);
 

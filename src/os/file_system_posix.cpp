@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -262,6 +264,19 @@ class PosixFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+std::string absolute_path(const std::string& path) {
+  if (path.empty() || path.front() == '/') return path;
+  const std::unique_ptr<char, void (*)(void*)> directory(::getcwd(nullptr, 0), std::free);
+  // A directory that the process cannot reach from its root has a name that is no path.
+  if (directory == nullptr || directory.get()[0] != '/') return path;
+  std::string_view rest = path;
+  while (rest == "." || rest.starts_with("./")) {
+    rest.remove_prefix(1);
+    while (rest.starts_with('/')) rest.remove_prefix(1);
+  }
+  return rest.empty() ? std::string(directory.get()) : join_path(directory.get(), rest);
+}
 
 FileSystem& real_file_system() noexcept {
   static PosixFileSystem* const file_system = new PosixFileSystem;  // never destroyed: files may be closed at exit

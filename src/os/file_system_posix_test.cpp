@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
 #include "os/file_system.hpp"
 #include "os/rename_posix.hpp"
@@ -208,6 +210,26 @@ TEST_P(RenameTest, MovesAFileAndNeverReplacesOne) {
   EXPECT_EQ(rename((directory / "none").c_str(), (directory / "d").c_str()), ENOENT);
   EXPECT_EQ(rename((directory / "b").c_str(), (directory / "none/b").c_str()), ENOENT);
   EXPECT_THAT(*real_file_system().list_directory(directory.path()), ElementsAre("b", "c"));
+}
+
+TEST(PosixFileSystem, MakesARelativePathAbsoluteFromTheCurrentDirectory) {
+  const TemporaryDirectory directory;
+  const Descriptor before = open_descriptor(".", O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(before.is_open());
+  ASSERT_EQ(::chdir(directory.path().c_str()), 0);
+  const std::string here = absolute_path(".");
+  const std::string plain = absolute_path("a/../b/");
+  const std::string dotted = absolute_path(".//././a");
+  const std::string hidden = absolute_path(".a");
+  const std::string above = absolute_path("../a");
+  ASSERT_EQ(::fchdir(before.get()), 0);
+  EXPECT_EQ(std::filesystem::canonical(here), std::filesystem::canonical(directory.path()));
+  EXPECT_EQ(plain, here + "/a/../b/");
+  EXPECT_EQ(dotted, here + "/a");
+  EXPECT_EQ(hidden, here + "/.a");
+  EXPECT_EQ(above, here + "/../a");
+  EXPECT_EQ(absolute_path("/a/./b"), "/a/./b");
+  EXPECT_EQ(absolute_path(""), "");
 }
 
 }  // namespace

@@ -325,7 +325,10 @@ Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
-  return store::open_store(os::real_file_system(), path, options);
+  return no_throw("store", [&] {
+    // Each call looks its files up anew: the store stays the one that was opened, wherever the process goes.
+    return store::open_store(os::real_file_system(), os::absolute_path(path), options);
+  });
 }
 
 bool is_store(const std::string& path) noexcept {
@@ -389,7 +392,8 @@ Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const
 }
 
 Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
-  return store::repair_store(os::real_file_system(), path, options);
+  return no_throw("repairing",
+                  [&] { return store::repair_store(os::real_file_system(), os::absolute_path(path), options); });
 }
 
 }  // namespace bitsnap

@@ -1,12 +1,14 @@
 // What a store promises when nothing goes wrong: saving, loading, chains, keyframes, retention, rollback.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "codec/trained_like_testing.hpp"
 #include "os/file_system_fake.hpp"
+#include "os/temporary_directory_testing.hpp"
 #include "store/run_testing.hpp"
 #include "store/store_impl.hpp"
 
@@ -400,6 +402,24 @@ TEST(Store, LeavesFilesOfOthersWithNamesOfStepsAlone) {
   expect_steps(*open(files, {}), {1, 2});
   save_steps(*store, 3, 3);
   EXPECT_TRUE(files.stat("/run/checkpoints/20261121214851")->exists);
+}
+
+TEST(Store, StaysTheSameWhenTheProcessChangesItsDirectory) {
+  const os::TemporaryDirectory directory;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directory(directory / "elsewhere");
+  std::filesystem::current_path(directory.path());
+  auto opened = Store::open("./run/", writing());
+  std::filesystem::current_path(directory / "elsewhere");
+  ASSERT_TRUE(opened) << opened.error().message();
+  const std::unique_ptr<Store> store = std::move(*opened);
+  save_steps(*store, 1, 2);
+  expect_steps(*store, {1, 2});
+  EXPECT_TRUE(std::filesystem::is_empty("."));
+  std::filesystem::current_path(before);
+  save_steps(*store, 3, 3);
+  expect_steps(*store, {1, 2, 3});
+  EXPECT_EQ(std::filesystem::canonical(store->path()), std::filesystem::canonical(directory / "run"));
 }
 
 TEST(Store, RollsBackAndSavesTheStepsAgain) {
