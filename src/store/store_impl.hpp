@@ -96,6 +96,7 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<void> settle();
+  void lose_sight() noexcept { is_settled_ = false; }
   Result<bool> is_spared_when_uncommitted(std::uint64_t step);
   // Whether a record refers to the step.
   bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
@@ -138,7 +139,6 @@ class Store::Impl {
   // Those of the needed steps that others are to be rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped(const std::vector<store::StepNode>& nodes,
                                                  const store::RetentionPlan& plan, Reencode reencode);
-  Result<void> lose_sight(std::uint64_t step, Error error);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
 
@@ -171,7 +171,10 @@ class Store::Impl {
   std::size_t all_steps_ = 0;     // when they were listed last
   bool strays_removed_ = false;
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
-  std::optional<Error> broken_;      // a failure after which only opening again tells what is on the disk
+  // False after a step could not be changed: whether it is still there, and would be after a crash, nobody can say.
+  // What opening does tells, and is done again by the next call that writes.
+  bool is_settled_ = true;
+  std::optional<Error> broken_;  // a failure after which the handle is of no use
 
   // The newest base, so that it need not be opened, or decoded, again.
   std::shared_ptr<const Snapshot> open_base_;

@@ -219,12 +219,20 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
       return fail(ErrorKind::busy, fmt::format("{}: its lock file is not the one that was locked; open the store again",
                                                layout_.root()));
     }
-    if (lock_->is_held()) return guard;
-    return fail(
-        ErrorKind::busy,
-        fmt::format("{}: is locked by the process that this one was forked from; open it here once that one has "
-                    "closed it",
-                    layout_.root()));
+    if (!lock_->is_held()) {
+      return fail(ErrorKind::busy,
+                  fmt::format("{}: is locked by the process that this one was forked from; open it here once that one "
+                              "has closed it",
+                              layout_.root()));
+    }
+    if (!is_settled_) {
+      sight_ = Sight::nothing;
+      strays_removed_ = false;
+      forget_bases();
+      BITSNAP_TRY(settle());
+      is_settled_ = true;
+    }
+    return guard;
   }
   const std::uint64_t start = os::monotonic_ns();
   // Ranks that open a new store together wait for the one that makes it.

@@ -137,27 +137,22 @@ Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<st
   return dropped;
 }
 
-// Whether a step that could not be changed is still there, and would be after a crash, nobody can say: a handle that
-// knows the store by heart has to learn it anew.
-Result<void> Store::Impl::lose_sight(std::uint64_t step, Error error) {
-  sight_ = Sight::nothing;
-  if (lock_ != nullptr) {
-    broken_ = Error(ErrorKind::io, fmt::format("{}: step {} is in an unknown state ({}); open the store again",
-                                               layout_.root(), step, error.message()));
-  }
-  return tl::unexpected(std::move(error));
-}
-
 Result<void> Store::Impl::remove_step(std::uint64_t step) {
   Result<void> removed = directories_.remove(step);
-  if (!removed) return lose_sight(step, std::move(removed).error());
+  if (!removed) {
+    lose_sight();
+    return removed;
+  }
   known_.erase(step);
   return {};
 }
 
 Result<void> Store::Impl::retire_step(std::uint64_t step) {
   Result<void> retired = directories_.retire(step);
-  if (!retired) return lose_sight(step, std::move(retired).error());
+  if (!retired) {
+    lose_sight();
+    return retired;
+  }
   known_[step].state = store::StepState::retired;
   return {};
 }

@@ -106,8 +106,7 @@ Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, 
       store::replace_commit_record(file_system_, layout_, record, known.state == store::StepState::retired);
   if (!replaced_record) {
     // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
-    broken_ = Error(ErrorKind::io, fmt::format("{}: the record of step {} could not be replaced; open the store again",
-                                               layout_.root(), step));
+    lose_sight();
     return tl::unexpected(std::move(replaced_record).error());
   }
   directories_.note_sync(*replaced_record);
