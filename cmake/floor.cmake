@@ -11,6 +11,7 @@
 #   x_testing.cpp     object library bitsnap_<name>_testing: linked into the tests of this floor and the higher ones
 #   x_test.cpp        all of them one executable <name>_test, which is one ctest entry, or as many as SHARDS says, each
 #                     with its share of the tests; those of a PARALLEL floor are run with ThreadSanitizer too
+#   x_threads_test.cpp   the same for the executable <name>_threads_test, which is run with ThreadSanitizer too
 #   x_benchmark.cpp   all of them one executable <name>_benchmark (BITSNAP_BENCHMARKS)
 #   x_fuzz.cpp        the executable x_fuzz; its corpus is fuzz/corpus/x_fuzz/
 #
@@ -151,6 +152,9 @@ function(bitsnap_floor name)
 
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  set(threads_tests ${tests})
+  list(FILTER threads_tests INCLUDE REGEX "_threads_test\\.cpp$")
+  list(FILTER tests EXCLUDE REGEX "_threads_test\\.cpp$")
   set(testing ${sources})
   list(FILTER testing INCLUDE REGEX "_testing\\.cpp$")
   set(benchmarks ${sources})
@@ -202,6 +206,10 @@ function(bitsnap_floor name)
         list(APPEND options SHARDS ${arg_SHARDS})
       endif()
       bitsnap_test(${name}_test ${options} SOURCES ${tests} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+    endif()
+    if(threads_tests)
+      bitsnap_test(${name}_threads_test PARALLEL SOURCES ${threads_tests} FLOORS ${name} ${arg_TEST_DEPENDS}
+                   LIBRARIES ${arg_LIBRARIES})
     endif()
     foreach(source IN LISTS fuzzers)
       bitsnap_fuzz_target(${source} FLOORS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})

@@ -1,0 +1,185 @@
+// A store in many threads, on the real file system: readers beside whoever saves and prunes, with one handle for all
+// and with several. What they see is checked, too, but above all ThreadSanitizer watches.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/temporary_directory_testing.hpp"
+#include "store/run_testing.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+constexpr std::uint64_t kSteps = 24;
+const RunOptions kTwoThreads{2, nullptr};
+
+StoreOptions options_for(StoreAccess access) {
+  StoreOptions options;
+  options.access = access;
+  options.max_depth = 3;
+  options.base_memory_bytes = 1 << 20;
+  options.lock_wait_ms = 60'000;
+  return options;
+}
+
+std::unique_ptr<Store> open(const std::string& path, StoreAccess access) {
+  auto store = Store::open(path, options_for(access));
+  EXPECT_TRUE(store) << store.error().message();
+  return store ? std::move(*store) : nullptr;
+}
+
+Result<PruneReport> prune(Store& store) {
+  Retention retention;
+  retention.keep_last = 3;
+  retention.keep_every = 7;
+  PruneOptions options;
+  options.reencode = Reencode::always;
+  options.run = kTwoThreads;
+  return store.prune(retention, options);
+}
+
+// What a prune takes away while it is asked for is not there; nothing else may go wrong.
+bool is_gone(const Error& error) { return error.kind() == ErrorKind::not_found; }
+
+// Calls everything that reads, over and over.
+class Readers {
+ public:
+  Readers(const Store& store, std::uint32_t shards) : store_(store), shards_(shards) {
+    const auto start = [this](const auto& call) {
+      threads_.emplace_back([this, call] {
+        while (!is_done_) call();
+      });
+    };
+    start([this] { read_steps(); });
+    start([this] { read_newest(); });
+    start([this] { list(); });
+    start([this] { verify(); });
+  }
+  ~Readers() { stop(); }
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  void stop() {
+    is_done_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  [[nodiscard]] std::uint64_t read() const { return read_; }
+
+ private:
+  void read_steps() {
+    const auto steps = store_.steps();
+    ASSERT_TRUE(steps) << steps.error().message();
+    for (const std::uint64_t step : *steps) {
+      for (std::uint32_t shard = 0; shard < shards_; ++shard) {
+        const auto snapshot = store_.snapshot(step, shard);
+        if (!snapshot) {
+          EXPECT_TRUE(is_gone(snapshot.error())) << snapshot.error().message();
+          continue;
+        }
+        EXPECT_EQ(difference(**snapshot, TestState(step, 100 * shard)), "") << step;
+        ++read_;
+      }
+    }
+  }
+  void read_newest() {
+    const auto snapshot = store_.snapshot();
+    EXPECT_TRUE(snapshot || is_gone(snapshot.error())) << snapshot.error().message();
+    if (!snapshot) return;
+    EXPECT_EQ((*snapshot)->tensors().size(), TestState(1).tensors().size());
+  }
+  void list() {
+    const auto list = store_.list();
+    ASSERT_TRUE(list) << list.error().message();
+    for (const CheckpointInfo& info : *list) {
+      EXPECT_FALSE(info.damage) << info.damage->message();
+      const auto again = store_.info(info.step);
+      EXPECT_TRUE(again || is_gone(again.error())) << again.error().message();
+    }
+    static_cast<void>(store_.is_durable());
+  }
+  void verify() {
+    StoreVerifyOptions options;
+    options.run = kTwoThreads;
+    const auto verified = store_.verify(options);
+    ASSERT_TRUE(verified) << verified.error().message();
+    for (const StoreDamage& damage : verified->damages) ADD_FAILURE() << damage.file << ": " << damage.error.message();
+  }
+
+  const Store& store_;
+  const std::uint32_t shards_;
+  std::atomic<bool> is_done_ = false;
+  std::atomic<std::uint64_t> read_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+void save_and_prune(Store& store) {
+  for (std::uint64_t step = 1; step <= kSteps; ++step) {
+    const auto saved = store.save(step, TestState(step).state(), kTwoThreads);
+    ASSERT_TRUE(saved) << saved.error().message();
+    if (step % 4 != 0) continue;
+    const auto pruned = prune(store);
+    ASSERT_TRUE(pruned) << pruned.error().message();
+  }
+}
+
+TEST(StoreThreads, ReadTheHandleThatSavesAndPrunes) {
+  const os::TemporaryDirectory directory;
+  const auto store = open(directory / "run", StoreAccess::write);
+  Readers readers(*store, 1);
+  save_and_prune(*store);
+  readers.stop();
+  EXPECT_GT(readers.read(), 0U);
+  EXPECT_EQ(store->steps()->back(), kSteps);
+}
+
+TEST(StoreThreads, ReadBesideAnotherHandleThatSavesAndPrunes) {
+  const os::TemporaryDirectory directory;
+  const auto writer = open(directory / "run", StoreAccess::write);
+  const auto reader = open(directory / "run", StoreAccess::read);
+  Readers readers(*reader, 1);
+  save_and_prune(*writer);
+  readers.stop();
+  EXPECT_GT(readers.read(), 0U);
+  EXPECT_EQ(reader->steps()->back(), kSteps);
+}
+
+// Two ranks, with a handle each or with one for both.
+TEST(StoreThreads, WriteShardsTogether) {
+  for (const bool is_one_handle : {true, false}) {
+    const os::TemporaryDirectory directory;
+    const auto first = open(directory / "run", StoreAccess::shared);
+    const auto second = open(directory / "run", StoreAccess::shared);
+    const auto write = [](Store& store, std::uint32_t shard) {
+      for (std::uint64_t step = 1; step <= kSteps / 2; ++step) {
+        const TestState state(step, 100 * shard);
+        const auto saved = store.save_shard(step, {shard, 2, "a"}, state.state(), kTwoThreads);
+        ASSERT_TRUE(saved) << saved.error().message();
+        for (;;) {
+          const auto committed = store.commit(step, 2, "a");
+          ASSERT_TRUE(committed) << committed.error().message();
+          if (*committed) break;
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        if (shard != 0 || step % 4 != 0) continue;
+        const auto pruned = prune(store);
+        ASSERT_TRUE(pruned) << pruned.error().message();
+      }
+    };
+    Readers readers(*second, 2);
+    std::thread other([&] { write(is_one_handle ? *first : *second, 1); });
+    write(*first, 0);
+    other.join();
+    readers.stop();
+    EXPECT_EQ(second->steps()->back(), kSteps / 2);
+    EXPECT_TRUE(second->verify()->damages.empty());
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::store
