@@ -170,6 +170,15 @@ struct ShardPlace {
   std::string attempt;
 };
 
+// What commit() came to: a checkpoint, or what it waits for.
+struct CommitOutcome {
+  std::optional<CheckpointInfo> checkpoint;  // nullopt: shards are missing
+  std::vector<std::uint32_t> missing;        // those that nobody has written yet, ascending; empty for a checkpoint
+
+  // Whether the checkpoint is there.
+  [[nodiscard]] explicit operator bool() const noexcept { return checkpoint.has_value(); }
+};
+
 class Store {
  public:
   // not_found where there is no store and none is to be made; busy where somebody else writes; invalid_argument where
@@ -206,10 +215,10 @@ class Store {
   // committed.
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options = {});
-  // Commits the step if all shards of the attempt are there; nullopt if some are missing. To be called by anybody who
-  // may be the last, any number of times: once is enough, and more change nothing.
-  [[nodiscard]] Result<std::optional<CheckpointInfo>> commit(std::uint64_t step, std::uint32_t shards,
-                                                             const std::string& attempt);
+  // Commits the step if all shards of the attempt are there, and otherwise says which are missing. To be called by
+  // anybody who may be the last, any number of times: once is enough, and more change nothing. invalid_argument where
+  // another attempt committed the step, or where there is a later one and this one is gone: pruned since, or too late.
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
 

@@ -22,6 +22,7 @@ from bitsnap import _bitsnap
 from bitsnap._bitsnap import SaveSummary
 from bitsnap._store_reports import (
     Checkpoint,
+    CommitOutcome,
     DroppedCheckpoint,
     PruneReport,
     RepairReport,
@@ -58,6 +59,7 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "Checkpoint",
+    "CommitOutcome",
     "CorruptError",
     "DroppedCheckpoint",
     "ExistsError",

@@ -203,7 +203,9 @@ class Store:
         threads: int,
         progress: Callable[[int, int], object] | None,
     ) -> SaveSummary: ...
-    def commit(self, step: int, shards: int, attempt: str) -> CheckpointInfo | None: ...
+    def commit(self, step: int, shards: int, attempt: str) -> tuple[CheckpointInfo | None, list[int]]:
+        """The checkpoint, or the shards that are missing."""
+
     def prune(
         self,
         *,

@@ -40,6 +40,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class CommitOutcome:
+    """What commit() came to: a checkpoint, or what it waits for. It is true where the checkpoint is there."""
+
+    checkpoint: Checkpoint | None  # None: shards are missing
+    missing: list[int]  # the shards that nobody has saved yet; empty for a checkpoint
+
+    def __bool__(self) -> bool:
+        return self.checkpoint is not None
+
+
+@dataclass(frozen=True)
 class StoreDamage:
     """One thing in a store that is not as it should be."""
 

@@ -14,6 +14,7 @@ from bitsnap._options import PathLike, Policy, Progress, Role, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
+    CommitOutcome,
     PruneReport,
     RepairReport,
     RollbackReport,
@@ -324,21 +325,30 @@ class Store:
             progress=progress,
         )
 
-    def commit(self, step: SupportsIndex, shards: int, attempt: str) -> Checkpoint | None:
+    def commit(self, step: SupportsIndex, shards: SupportsIndex, attempt: str) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them are there.
 
         To be called after save_shard() by every process, or by one that knows that all others are done. Calling it
         again changes nothing. Older checkpoints are then removed, as after save().
 
+        Args:
+            step, shards, attempt: as in save_shard().
+
         Returns:
-            what was saved and what it costs; None if shards are missing.
+            what was saved and what it costs, as `checkpoint`; or the shards that are `missing`, and no checkpoint. It
+            is true in the first case, so that ``while not store.commit(...)`` waits for the others.
+
+        Raises:
+            InvalidArgumentError: another attempt committed the step; or there is a later one, and this one is not
+                there: it may have been pruned since.
+            BusyError, IoError: as save() does.
         """
-        native = self._native.commit(_number(step, "step"), _number(shards, "shards", (1 << 32) - 1), attempt)
+        native, missing = self._native.commit(_number(step, "step"), _number(shards, "shards", (1 << 32) - 1), attempt)
         if native is None:
-            return None
+            return CommitOutcome(None, missing)
         saved = checkpoint_of(native)
         self._remove_old(saved)
-        return saved
+        return CommitOutcome(saved, [])
 
     def prune(
         self,

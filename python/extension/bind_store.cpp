@@ -151,11 +151,12 @@ SaveSummary save_shard(const PyStore& self, std::uint64_t step, nb::sequence ten
   return context.call([&] { return store->save_shard(step, place, state, options); });
 }
 
-std::optional<CheckpointInfo> commit(const PyStore& self, std::uint64_t step, std::uint32_t shards,
-                                     const std::string& attempt) {
+// (checkpoint or None, missing shards).
+nb::tuple commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context{nb::none()};
-  return context.call([&] { return store->commit(step, shards, attempt); });
+  CommitOutcome outcome = context.call([&] { return store->commit(step, shards, attempt); });
+  return nb::make_tuple(std::move(outcome.checkpoint), outcome.missing);
 }
 
 PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {

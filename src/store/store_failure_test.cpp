@@ -368,8 +368,8 @@ TEST(StoreFailures, ShardsOfTwoAttemptsNeverMix) {
   // Of the first attempt one rank dies; of the second the other is late.
   ASSERT_TRUE(a->save_shard(2, {0, 2, "first"}, test_state(2, 100).state(), kOneThread));
   ASSERT_TRUE(b->save_shard(2, {1, 2, "second"}, test_state(2, 201).state(), kOneThread));
-  EXPECT_EQ(a->commit(2, 2, "first").value(), std::nullopt);
-  EXPECT_EQ(b->commit(2, 2, "second").value(), std::nullopt);
+  EXPECT_EQ(a->commit(2, 2, "first").value().missing, std::vector<std::uint32_t>{1});
+  EXPECT_EQ(b->commit(2, 2, "second").value().missing, std::vector<std::uint32_t>{0});
   EXPECT_EQ(check_shown(files, {journal.run()}), "");
   ASSERT_TRUE(a->save_shard(2, {0, 2, "second"}, test_state(2, 200).state(), kOneThread));
   EXPECT_TRUE(a->commit(2, 2, "second").value());

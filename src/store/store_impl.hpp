@@ -51,8 +51,7 @@ class Store::Impl {
   // store_shards.cpp
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options);
-  [[nodiscard]] Result<std::optional<CheckpointInfo>> commit(std::uint64_t step, std::uint32_t shards,
-                                                             const std::string& attempt);
+  [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
@@ -131,6 +130,13 @@ class Store::Impl {
   void update_catalog();
   void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
   void forget_bases();
+
+  // store_shards.cpp
+  // check_new_step(), for a step that is not there: whoever is late is told what became of it.
+  Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
+  // Of an attempt that `first` is missing of, as far as the names of the files tell.
+  Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
+                                                    const std::string& attempt, std::uint32_t first) const;
 
   // store_prune.cpp
   Result<std::vector<store::StepNode>> step_nodes();

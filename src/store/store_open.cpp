@@ -382,8 +382,7 @@ Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& plac
   return no_throw("saving", [&] { return impl_->save_shard(step, place, state, options); });
 }
 
-Result<std::optional<CheckpointInfo>> Store::commit(std::uint64_t step, std::uint32_t shards,
-                                                    const std::string& attempt) {
+Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
   return no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
 }
 

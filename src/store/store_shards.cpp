@@ -82,8 +82,37 @@ Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace
   return summary;
 }
 
-Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, std::uint32_t shards,
-                                                          const std::string& attempt) {
+Result<void> Store::Impl::check_not_too_late(std::uint64_t step, const std::string& attempt) {
+  Result<void> checked = check_new_step(step);
+  if (checked || checked.error().kind() != ErrorKind::invalid_argument) return checked;
+  const auto retired = store::read_commit_record(file_system_, layout_, step, true);
+  if (retired && retired->attempt == attempt) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step {} was committed by attempt '{}', and has been pruned since", layout_.root(),
+                            step, attempt));
+  }
+  const std::optional<std::uint64_t> above = newest();
+  if (!above) return checked;
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: step {} is not above {}, the newest: it may have been committed and pruned since",
+                          layout_.root(), step, *above));
+}
+
+Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t step, std::uint32_t shards,
+                                                               const std::string& attempt, std::uint32_t first) const {
+  // One listing, not a look at each name: every rank asks, and each may have thousands of others.
+  auto listed = file_system_.list_directory(layout_.step_directory(step));
+  if (!listed && listed.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(listed).error());
+  std::vector<std::string> names = listed ? *std::move(listed) : std::vector<std::string>();
+  std::ranges::sort(names);
+  std::vector<std::uint32_t> missing = {first};
+  for (std::uint32_t shard = first + 1; shard < shards; ++shard) {
+    if (!std::ranges::binary_search(names, store::shard_record_name(shard, shards, attempt))) missing.push_back(shard);
+  }
+  return missing;
+}
+
+Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
   BITSNAP_TRY(check_place(0, shards, attempt));
   BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::shared));
   BITSNAP_TRY(refresh_newest());
@@ -100,9 +129,15 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     BITSNAP_TRY(directories_.sync_step(step));
     return std::optional(store::checkpoint_info(*record, store::serialize_commit_record(*record).size()));
   };
+  const auto wait_for = [&](std::uint32_t first) -> Result<CommitOutcome> {
+    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already());
+    if (there) return CommitOutcome{std::move(there), {}};
+    BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
+    return CommitOutcome{std::nullopt, std::move(missing)};
+  };
   BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already());
-  if (earlier) return earlier;
-  BITSNAP_TRY(check_new_step(step));
+  if (earlier) return CommitOutcome{std::move(earlier), {}};
+  BITSNAP_TRY(check_not_too_late(step, attempt));
 
   store::CommitRecord record;
   record.step = step;
@@ -111,7 +146,7 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
   for (std::uint32_t shard = 0; shard < shards; ++shard) {
     const std::string path = layout_.step_file(step, store::shard_record_name(shard, shards, attempt));
     auto part = store::read_shard_record(file_system_, path);
-    if (!part && part.error().kind() == ErrorKind::not_found) return committed_already();
+    if (!part && part.error().kind() == ErrorKind::not_found) return wait_for(shard);
     if (!part) return tl::unexpected(std::move(part).error());
     if (part->step != step || part->shard != shard || part->shards != shards || part->attempt != attempt) {
       return fail(ErrorKind::corrupt, fmt::format("{}: is about another shard than its name says", path));
@@ -119,7 +154,7 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     // The record is written last, but a crash may have spared it and not the file.
     const std::string file_path = layout_.step_file(step, part->file.file);
     auto file = file_system_.open(file_path);
-    if (!file && file.error().kind() == ErrorKind::not_found) return committed_already();
+    if (!file && file.error().kind() == ErrorKind::not_found) return wait_for(shard);
     if (!file) return tl::unexpected(std::move(file).error());
     BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
     if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
@@ -142,7 +177,7 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
     // Somebody else was faster; any other failure is one of this call, whatever stands there now.
     if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
       BITSNAP_ASSIGN(earlier, committed_already());
-      if (earlier) return earlier;
+      if (earlier) return CommitOutcome{std::move(earlier), {}};
     }
     return tl::unexpected(std::move(written).error());
   }
@@ -151,7 +186,7 @@ Result<std::optional<CheckpointInfo>> Store::Impl::commit(std::uint64_t step, st
   if (const auto strays = directories_.strays(step, &record)) {
     for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
   }
-  return std::optional(note_committed(record));
+  return CommitOutcome{note_committed(record), {}};
 }
 
 }  // namespace bitsnap

@@ -445,11 +445,12 @@ TEST(Store, CommitsShardsOnceAllAreThere) {
   const auto b = open(files, options);
   for (std::uint64_t step = 1; step <= 4; ++step) {
     ASSERT_TRUE(a->save_shard(step, {0, 2, "x1"}, TestState(step, 100).state()));
-    EXPECT_EQ(a->commit(step, 2, "x1").value(), std::nullopt);
+    EXPECT_FALSE(a->commit(step, 2, "x1").value());
     ASSERT_TRUE(b->save_shard(step, {1, 2, "x1"}, TestState(step, 200).state()));
     const auto committed = b->commit(step, 2, "x1").value();
     ASSERT_TRUE(committed);
-    EXPECT_EQ(committed->shards, 2U);
+    EXPECT_EQ(committed.checkpoint->shards, 2U);
+    EXPECT_TRUE(committed.missing.empty());
     EXPECT_TRUE(a->commit(step, 2, "x1").value());
     EXPECT_FALSE(a->commit(step, 2, "other"));
     EXPECT_EQ(difference(*a->snapshot(step, 0).value(), TestState(step, 100)), "");
@@ -457,6 +458,61 @@ TEST(Store, CommitsShardsOnceAllAreThere) {
   }
   EXPECT_EQ(a->info(4)->links, 3U);
   EXPECT_TRUE(a->verify()->strays.empty());
+}
+
+TEST(Store, SaysWhichShardsAreMissing) {
+  os::FakeFileSystem files;
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  const auto store = open(files, options);
+  using Shards = std::vector<std::uint32_t>;
+  EXPECT_EQ(store->commit(1, 5, "a").value().missing, (Shards{0, 1, 2, 3, 4}));
+  for (const std::uint32_t shard : {3U, 0U}) {
+    ASSERT_TRUE(store->save_shard(1, {shard, 5, "a"}, TestState(1, shard).state()));
+  }
+  // Of another attempt, and of another number of shards.
+  ASSERT_TRUE(store->save_shard(1, {1, 5, "b"}, TestState(1, 1).state()));
+  ASSERT_TRUE(store->save_shard(1, {1, 2, "a"}, TestState(1, 1).state()));
+  const CommitOutcome outcome = store->commit(1, 5, "a").value();
+  EXPECT_FALSE(outcome);
+  EXPECT_FALSE(outcome.checkpoint);
+  EXPECT_EQ(outcome.missing, (Shards{1, 2, 4}));
+  // A crash may spare the record of a shard and not its file.
+  for (const std::uint32_t shard : {1U, 2U, 4U}) {
+    ASSERT_TRUE(store->save_shard(1, {shard, 5, "a"}, TestState(1, shard).state()));
+  }
+  ASSERT_TRUE(files.remove("/run/checkpoints/0000000001/shard-00002-of-00005.a.bsnap"));
+  EXPECT_EQ(store->commit(1, 5, "a").value().missing, Shards{2});
+  expect_steps(*store, {});
+  ASSERT_TRUE(store->save_shard(1, {2, 5, "a"}, TestState(1, 2).state()));
+  EXPECT_TRUE(store->commit(1, 5, "a").value());
+}
+
+TEST(Store, TellsWhoCommitsTooLateWhatBecameOfTheStep) {
+  os::FakeFileSystem files;
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  const auto store = open(files, options);
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    ASSERT_TRUE(store->save_shard(step, {0, 1, "a"}, TestState(step).state()));
+    ASSERT_TRUE(store->commit(step, 1, "a").value());
+  }
+  Retention retention;
+  retention.keep_last = 1;
+  PruneOptions pruning;
+  pruning.reencode = Reencode::never;
+  ASSERT_TRUE(store->prune(retention, pruning));
+  const auto text_of = [&](std::uint64_t step, const std::string& attempt) {
+    const auto outcome = store->commit(step, 1, attempt);
+    EXPECT_FALSE(outcome);
+    if (outcome) return std::string();
+    EXPECT_EQ(outcome.error().kind(), ErrorKind::invalid_argument);
+    return std::string(outcome.error().message());
+  };
+  EXPECT_EQ(text_of(1, "a"), "/run: step 1 was committed by attempt 'a', and has been pruned since");
+  const std::string unclear = " is not above 2, the newest: it may have been committed and pruned since";
+  EXPECT_EQ(text_of(1, "b"), "/run: step 1" + unclear);
+  EXPECT_EQ(text_of(0, "a"), "/run: step 0" + unclear);
 }
 
 }  // namespace

@@ -382,12 +382,14 @@ with bitsnap.Store(path, shared=True, wait=60, max_depth=3) as store:
     for step in range(1, steps + 1):
         moving = 7 if rank == step % ranks else None
         store.save_shard(step, state_of(step, rank, moving), shard=rank, shards=ranks, attempt=f"try-{step}")
-        checkpoint = store.commit(step, ranks, f"try-{step}")
+        outcome = store.commit(step, ranks, f"try-{step}")
+        assert bool(outcome) == (not outcome.missing)
         deadline = time.monotonic() + 60
         while step not in store:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        if checkpoint is not None:
+        if outcome:
+            checkpoint = outcome.checkpoint
             assert (checkpoint.step, checkpoint.shards) == (step, ranks)
             print(step)
 """
@@ -429,34 +431,41 @@ def test_several_processes_save_a_checkpoint_together(tmp_path: Path, start: Sta
 def test_shards_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
     with bitsnap.Store(tmp_path / "run", shared=True, keep_last=1, max_depth=0) as store:
         store.save_shard(1, {"a": 1}, shard=0, shards=2, attempt="first")
-        assert store.commit(1, 2, "first") is None
+        outcome = store.commit(1, 2, "first")
+        assert not outcome
+        assert outcome == bitsnap.CommitOutcome(checkpoint=None, missing=[1])
         store.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="second")
-        assert store.commit(1, 2, "first") is None
-        assert store.commit(1, 2, "second") is None
+        assert store.commit(1, 2, "first").missing == [1]
+        assert store.commit(1, 2, "second").missing == [0]
+        assert store.commit(1, 3, "first").missing == [0, 1, 2]
         assert store.steps() == []
         store.save_shard(1, {"a": "wrong"}, shard=0, shards=2, attempt="second")
         store.save_shard(1, {"a": 3}, shard=0, shards=2, attempt="second", metadata={"who": "rank 0"})
-        checkpoint = store.commit(1, 2, "second")
-        assert checkpoint is not None
-        assert checkpoint.shards == 2
-        assert store.commit(1, 2, "second") == checkpoint
+        outcome = store.commit(1, 2, "second")
+        assert outcome
+        assert outcome.missing == []
+        assert outcome.checkpoint is not None
+        assert outcome.checkpoint.shards == 2
+        assert store.commit(1, 2, "second") == outcome
         assert store.load(1, shard=0) == store.load(shard=0) == {"a": 3}
         assert store.load(1, shard=1) == {"b": 2}
         assert store.snapshot(1, 0).metadata == {"who": "rank 0"}
         for shard in (0, 1):
             store.save_shard(2, {"shard": shard}, shard=shard, shards=2, attempt="third")
-        assert store.commit(2, 2, "third") is not None
+        assert store.commit(2, 2, "third")
         assert store.steps() == [2]
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"step 1 is not above 2, .*pruned since"):
+            store.commit(1, 2, "second")
 
 
 def test_a_checkpoint_of_several_shards_is_loaded_by_the_shard_only(tmp_path: Path) -> None:
     with bitsnap.Store(tmp_path / "run", shared=True) as store:
         store.save_shard(1, {"alone": 1}, shard=0, shards=1, attempt="a")
-        assert store.commit(1, 1, "a") is not None
+        assert store.commit(1, 1, "a")
         assert store.load() == store.load(1) == store.load(1, shard=0) == {"alone": 1}
         for shard in range(3):
             store.save_shard(2, {"shard": shard}, shard=shard, shards=3, attempt="b")
-        assert store.commit(2, 3, "b") is not None
+        assert store.commit(2, 3, "b")
         unclear: list[Callable[[], Any]] = [
             store.load,
             store.snapshot,
@@ -497,6 +506,6 @@ def test_other_handles_in_a_shared_store_save_meanwhile(tmp_path: Path) -> None:
 
     first.save_shard(1, {"w": torch.randn(3 << 20)}, shard=0, shards=2, attempt="a", progress=meanwhile)
     assert seen
-    assert second.commit(1, 2, "a") is not None
+    assert second.commit(1, 2, "a")
     assert first.load(shard=1) == {"b": 2}
     assert os.listdir(tmp_path) == ["run"]  # noqa: PTH208
