@@ -49,6 +49,8 @@ Both, files and checkpoints; RUN alone is its newest one, for `verify` all of th
 `bitsnap --help` and `bitsnap COMMAND --help` say more.
 )";
 
+constexpr std::string_view kUsageKind = "usage";  // beside the kinds of the library
+
 constexpr const char* kDescription = "bitsnap stores training checkpoints losslessly, many times smaller.";
 
 constexpr const char* kExitCodes = R"(Exit status:
@@ -93,10 +95,15 @@ int report(const Error& error, const CommonOptions& common) {
   return exit_code(error.kind());
 }
 
-int usage_error(std::string_view message, std::string_view hint) {
-  print_error(message, "usage");
-  print_note(fmt::format("{}\n", hint));
-  return kExitUsage;
+// Whether --json was asked for, as far as can be told of a command line that cannot be parsed.
+bool asks_for_json(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--json" || argument == "--") {
+      return argument == "--json";
+    }
+  }
+  return false;
 }
 
 class Program {
@@ -117,6 +124,7 @@ class Program {
   }
 
   int run(int argc, const char* const* argv) {
+    json_ = asks_for_json(argc, argv);
     if (argc <= 1) {
       print_result(kShortHelp);
       return kExitOk;
@@ -158,6 +166,15 @@ class Program {
       names.push_back(command.app->get_name());
     }
     return names;
+  }
+
+  int usage_error(std::string_view message, std::string_view hint) const {
+    if (json_) {
+      print_json({{"error", {{"kind", kUsageKind}, {"message", message}, {"exit_code", kExitUsage}}}});
+    }
+    print_error(message, kUsageKind);
+    print_note(fmt::format("{}\n", hint));
+    return kExitUsage;
   }
 
   int unknown_command(const std::string& name) const {
@@ -203,6 +220,7 @@ class Program {
 
   CommonOptions common_;
   CLI::App app_;
+  bool json_ = false;  // also where common_ could not be filled
   bool show_version_ = false;
   std::vector<Command> commands_;
   CLI::App* help_ = nullptr;

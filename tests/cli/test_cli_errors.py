@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -100,6 +101,33 @@ def test_json_errors_are_json(tmp_path: Path) -> None:
     assert error["kind"] == "not_found"
     assert error["exit_code"] == NOT_FOUND
     assert "missing.bsnap" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--json", "compres", "x"],
+        ["--json"],
+        ["inspect", "--json"],
+        ["inspect", "a", "b", "--json"],
+        ["inspect", "--frobnicate", "a", "--json"],
+        ["compress", "a", "-T", "many", "--json"],
+        ["--json", "help", "insp"],
+    ],
+    ids=str,
+)
+def test_json_errors_of_the_command_line_are_json_too(arguments: list[str]) -> None:
+    done = run(*arguments, status=USAGE)
+    error = json.loads(done.stdout)["error"]
+    assert list(error) == ["kind", "message", "exit_code"]
+    assert (error["kind"], error["exit_code"]) == ("usage", USAGE)
+    # What people get is the same as without.
+    assert done.stderr.decode().startswith(f"bitsnap: error: {error['message']} [usage]\n")
+    assert done.stderr.count(b"\n") == 2
+
+
+def test_what_stands_after_two_dashes_asks_for_no_json() -> None:
+    assert run("diff", "--", "--json", status=USAGE).stdout == b""
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path, snapshot: Path) -> None:
