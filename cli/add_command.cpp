@@ -34,7 +34,7 @@ struct AddOptions {
   std::string base;
   std::optional<std::uint32_t> max_depth;
   Retention retention;
-  std::optional<std::uint64_t> wait_seconds;
+  std::chrono::milliseconds wait{0};
 };
 
 struct AddReport {
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
     open.base_rule = base_rule_from_name(options.base);
   }
   open.max_depth = options.max_depth;
-  return open_to_write(options.run, open, options.wait_seconds.value_or(0));
+  return open_to_write(options.run, open, options.wait);
 }
 
 Result<Pruning> prune_after(Store& store, const AddOptions& options, const CommonOptions& common) {
@@ -222,7 +222,7 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
       ->type_name("N")
       ->check(CLI::Range(0U, kLargestDepth).description(""));
   add_keep_options(*app, options->retention);
-  add_wait_option(*app, options->wait_seconds);
+  add_wait_option(*app, options->wait);
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
       "A new run keeps the policy, base and depth that it was made with: lossless, previous and 8 by default.");

@@ -4,13 +4,14 @@
 #include <cstdio>
 
 #include "cli/console.hpp"
+#include "cli/number_option.hpp"
 
 namespace bitsnap::cli {
 
 namespace {
 
 constexpr unsigned kMostThreads = 4096;
-constexpr std::uint64_t kLongestWaitSeconds = 86'400'000;
+constexpr std::chrono::seconds kLongestWait(86'400'000);
 
 }  // namespace
 
@@ -29,10 +30,9 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
       ->group("");  // hidden: for tests and measurements
 }
 
-void add_wait_option(CLI::App& app, std::optional<std::uint64_t>& seconds) {
-  app.add_option("--wait", seconds, "How long to wait for another writer; otherwise not at all")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(std::uint64_t{0}, kLongestWaitSeconds).description(""));
+void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait) {
+  add_seconds_option(app, "--wait", wait, kLongestWait,
+                     "How long to wait for another writer, as in 0.5; otherwise not at all");
 }
 
 }  // namespace bitsnap::cli

@@ -1,6 +1,7 @@
 // The options that every sub-command takes, and what a sub-command is to main.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,7 +34,7 @@ inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@S
 void add_common_options(CLI::App& app, CommonOptions& options);
 
 // --wait: how long to wait for another writer of a run. The value has to outlive the parsing.
-void add_wait_option(CLI::App& app, std::optional<std::uint64_t>& seconds);
+void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
 
 // Of --shard, for commands that read one shard of a checkpoint.
 inline constexpr const char* kShardHelp = "Which shard of a checkpoint that has several, counted from 0";

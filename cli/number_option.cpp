@@ -1,7 +1,8 @@
-// Options that take whole numbers.
+// Options that take numbers.
 #include "cli/number_option.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -16,6 +17,17 @@ std::uint64_t parse_or_throw(const std::string& name, const std::string& text, s
     throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number from {} on", text, least));
   }
   return *number;
+}
+
+// Neither signs, exponents, "nan" nor "inf".
+std::optional<double> parse_seconds(std::string_view text) noexcept {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos || error != std::errc() || stopped != end) {
+    return std::nullopt;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -37,6 +49,23 @@ CLI::Option* add_number_option(CLI::App& app, const std::string& name, std::opti
           name, [name, least, &value](const std::string& text) { value = parse_or_throw(name, text, least); },
           description)
       ->type_name("N");
+}
+
+CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
+                                std::chrono::seconds most, const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, most, &value](const std::string& text) {
+            const auto seconds = parse_seconds(text);
+            if (!seconds || *seconds > static_cast<double>(most.count())) {
+              throw CLI::ValidationError(
+                  name, fmt::format("'{}' is not a number of seconds from 0 to {}", text, most.count()));
+            }
+            value = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+          },
+          description)
+      ->type_name("SECONDS");
 }
 
 CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<std::uint64_t>& values,

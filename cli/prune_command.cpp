@@ -1,6 +1,6 @@
 // `bitsnap prune`: removes the checkpoints of a run that are not to stay, and says why others do.
+#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ struct PruneCommandOptions {
   Retention retention;
   std::string reencode = "auto";
   bool dry_run = false;
-  std::optional<std::uint64_t> wait_seconds;
+  std::chrono::milliseconds wait{0};
 };
 
 Reencode reencode_from_name(const std::string& name) noexcept {
@@ -36,8 +36,7 @@ Reencode reencode_from_name(const std::string& name) noexcept {
 Result<int> prune(const PruneCommandOptions& options, const CommonOptions& common) {
   StoreOptions write;
   write.create = false;
-  auto store =
-      options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait_seconds.value_or(0));
+  auto store = options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait);
   if (!store) {
     return tl::unexpected(std::move(store).error());
   }
@@ -78,7 +77,7 @@ Command add_prune(CLI::App& program, const CommonOptions& common) {
       ->check(CLI::IsMember({"auto", "never", "always"}).description(""))
       ->capture_default_str();
   app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
-  add_wait_option(*app, options->wait_seconds);
+  add_wait_option(*app, options->wait);
   app->footer("A checkpoint stays if any of the --keep options asks for it; the newest always stays.");
   app->callback([options] {
     if (!is_given(options->retention)) {

@@ -69,7 +69,7 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
   auto report = Store::repair(options.run, repair);
   bar.clear();
   if (!report) {
-    return tl::unexpected(std::move(report).error());
+    return tl::unexpected(explain_busy(options.run, std::move(report).error(), "repair the run when it is done"));
   }
   if (common.json) {
     print_report_json(options, *report);

@@ -1,4 +1,5 @@
 // `bitsnap rollback`: makes an earlier checkpoint the newest one of its run.
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +24,7 @@ struct RollbackOptions {
   std::string run;
   std::optional<std::uint64_t> step;
   bool dry_run = false;
-  std::optional<std::uint64_t> wait_seconds;
+  std::chrono::milliseconds wait{0};
 };
 
 // What Store::rollback() would report.
@@ -49,7 +50,7 @@ Result<RollbackReport> roll_back(const RollbackOptions& options) {
   }
   StoreOptions write;
   write.create = false;
-  return open_to_write(options.run, write, options.wait_seconds.value_or(0)).and_then([&](const auto& store) {
+  return open_to_write(options.run, write, options.wait).and_then([&](const auto& store) {
     return store->rollback(*options.step);
   });
 }
@@ -93,7 +94,7 @@ Command add_rollback(CLI::App& program, const CommonOptions& common) {
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   add_number_option(*app, "--to", options->step, 0, "The step that is to be the newest")->required();
   app->add_flag("-n,--dry-run", options->dry_run, "Say what would be removed, and do nothing");
-  add_wait_option(*app, options->wait_seconds);
+  add_wait_option(*app, options->wait);
   app->footer("Steps are only ever added above the newest; after a rollback they can be saved again.");
   return {app, [options, &common] { return rollback(*options, common); }};
 }

@@ -132,21 +132,40 @@ Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
   return Store::open(run, options);
 }
 
-Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options, std::uint64_t wait_seconds) {
+Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
+                                             std::chrono::milliseconds wait) {
   // The library's own waiting cannot be interrupted.
-  const auto until = Clock::now() + std::chrono::seconds(wait_seconds);
+  const auto until = Clock::now() + wait;
   options.access = StoreAccess::write;
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
     options.lock_wait_ms = std::min(kWaitSliceMs, static_cast<std::uint64_t>(std::max<std::int64_t>(0, left)));
     auto store = Store::open(run, options);
-    if (store || store.error().kind() != ErrorKind::busy || options.lock_wait_ms == 0) {
+    if (store || store.error().kind() != ErrorKind::busy) {
       return store;
+    }
+    if (options.lock_wait_ms == 0) {
+      const std::string advice = wait.count() == 0
+                                     ? "--wait SECONDS waits for it"
+                                     : fmt::format("waited {:g} s for it", std::chrono::duration<double>(wait).count());
+      return tl::unexpected(explain_busy(run, std::move(store).error(), advice));
     }
     if (interrupt_signal() != 0) {
       return fail(ErrorKind::cancelled, fmt::format("{}: interrupted while waiting for another writer", run));
     }
   }
+}
+
+Error explain_busy(const std::string& run, Error error, std::string_view advice) {
+  // "lock (exclusive) RUN/lock: process 123 holds it (exclusive)"
+  const std::string_view message = error.message();
+  const std::size_t end = message.rfind(" holds it");
+  const std::size_t start = message.substr(0, end).rfind(": ");
+  if (error.kind() != ErrorKind::busy || end == std::string_view::npos || start == std::string_view::npos) {
+    return error;
+  }
+  const std::string_view holder = message.substr(start + 2, end - start - 2);
+  return Error(ErrorKind::busy, fmt::format("{}: {} is writing to it; {}", run, holder, advice));
 }
 
 Result<void> check_outside(const std::string& run, const std::string& path) {

@@ -2,11 +2,13 @@
 // newest checkpoint is meant.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
@@ -50,7 +52,10 @@ struct OpenCheckpoint {
 
 // To write. Waits for another writer as long as stated, and stops waiting at an interrupt.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
-                                                           std::uint64_t wait_seconds);
+                                                           std::chrono::milliseconds wait);
+
+// Of an error that says who holds the lock of a run: who writes, and what is to be done. Others stay as they are.
+[[nodiscard]] Error explain_busy(const std::string& run, Error error, std::string_view advice);
 
 // Held before a file is read or written on behalf of a run: invalid_argument if `path` lies in its directory, where
 // everything that belongs to no checkpoint is removed by the next writer.

@@ -123,6 +123,10 @@ def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
         (["add", "run", "--step", "1"], "IN.safetensors"),
         (["rollback", "run"], "--to"),
         (["extract", "run", "--shard", "first"], "'first'"),
+        *[
+            (["rollback", "run", "--to", "1", f"--wait={wait}"], f"'{wait}' is not a number of seconds from 0 to")
+            for wait in ("-1", "-0.5", "nan", "inf", "1e3", "0x10", "soon", ".", "1.5.2", "86400001")
+        ],
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], message: str) -> None:
@@ -221,10 +225,12 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
     quick = tmp_path / "s.safetensors"
     quick.write_bytes(state(101))
     with writer(own, slow) as first:
-        assert "run" in named(run("add", own, "--step", 101, quick, status=BUSY))
-        run("prune", own, "--keep-last", 1, status=BUSY)
-        run("rollback", own, "--to", 10, status=BUSY)
-        run("repair", own, status=BUSY)
+        busy = f"bitsnap: error: {own}: process {first.pid} is writing to it; "
+        refused = busy + "--wait SECONDS waits for it [busy]\n"
+        assert named(run("add", own, "--step", 101, quick, status=BUSY)) == refused
+        assert named(run("prune", own, "--keep-last", 1, status=BUSY)) == refused
+        assert named(run("rollback", own, "--to", 10, status=BUSY)) == refused
+        assert named(run("repair", own, status=BUSY)) == busy + "repair the run when it is done [busy]\n"
         # Whoever reads is not in the way of who writes, nor the other way round.
         assert len(run_json("log", own)) == 3
         run("verify", own)
@@ -248,6 +254,17 @@ def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
         first.send_signal(signal.SIGCONT)
         assert first.wait(60) == 0
     assert len(run_json("log", own)) == 4
+
+
+def test_a_wait_may_be_a_part_of_a_second(own: Path, tmp_path: Path) -> None:
+    with writer(own, slow_source(tmp_path / "slow.safetensors")) as first:
+        first.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        said = named(run("rollback", own, "--to", 10, "--wait", 0.4, status=BUSY))
+        assert 0.4 <= time.monotonic() - start < 10
+        assert f"process {first.pid} is writing to it; waited 0.4 s for it" in said
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(60) == 0
 
 
 def test_an_interrupted_add_leaves_the_run_as_it_was(own: Path, tmp_path: Path) -> None:
