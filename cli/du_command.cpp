@@ -79,8 +79,11 @@ void print_report_json(const DuOptions& options, const DuReport& report) {
 
 std::string render_roles(const DuReport& report, std::optional<std::size_t> width) {
   const CheckpointSizes& total = report.total;
-  Table table(
-      {{"role"}, {"raw", Align::right}, {"stored", Align::right}, {"ratio", Align::right}, {"share", Align::right}});
+  Table table({{"role"},
+               {"raw", Align::right, Narrow::never, 2},
+               {"stored", Align::right},
+               {"ratio", Align::right, Narrow::never, 1},
+               {"share", Align::right}});
   const auto add = [&](std::string name, const StoredRole& role) {
     table.add_row({std::move(name), format_size(role.raw_bytes), format_size(role.stored_bytes),
                    format_ratio(role.raw_bytes, role.stored_bytes),
@@ -106,21 +109,22 @@ std::string render_roles(const DuReport& report, std::optional<std::size_t> widt
   return table.render(width);
 }
 
-// Only the roles that the run has.
+// Only the roles that the run has. On a narrow terminal the last columns go: their sums are shown above.
 std::string render_steps(const DuReport& report, std::optional<std::size_t> width) {
   std::vector<Column> columns = {{"step", Align::right}, {"stored", Align::right}};
   std::vector<Role> roles;
+  unsigned spare = 1;
   for (const Role role : kRoleOrder) {
     if (report.total.roles.contains(role)) {
       roles.push_back(role);
-      columns.push_back({std::string(role_name(role)), Align::right});
+      columns.push_back({std::string(role_name(role)), Align::right, Narrow::never, spare++});
     }
   }
   const bool with_pool = report.total.pool.raw_bytes > 0;
   if (with_pool) {
-    columns.push_back({"(pool)", Align::right});
+    columns.push_back({"(pool)", Align::right, Narrow::never, spare++});
   }
-  columns.push_back({"(index)", Align::right});
+  columns.push_back({"(index)", Align::right, Narrow::never, spare});
   const std::size_t count = columns.size();
   Table table(std::move(columns));
   for (const CheckpointSizes& checkpoint : report.checkpoints) {

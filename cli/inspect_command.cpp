@@ -197,14 +197,14 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
 
 std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes, const CommonOptions& common) {
   Table table({{"tensor", Align::left, Narrow::middle},
-               {"dtype"},
-               {"shape"},
-               {"role"},
+               {"dtype", Align::left, Narrow::never, 1},
+               {"shape", Align::left, Narrow::never, 2},
+               {"role", Align::left, Narrow::never, 3},
                {"codec"},
-               {"raw", Align::right},
+               {"raw", Align::right, Narrow::never, 4},
                {"stored", Align::right},
                {"ratio", Align::right},
-               {"why", Align::left, Narrow::end}});
+               {"why", Align::left, Narrow::end, 5}});
   const auto tensors = snapshot.tensors();
   const auto codec_of = [&](const StreamSizes& stream) {
     return common.verbose && stream.codecs.size() > 1 ? stream.codec_counts() : stream.codec();

@@ -82,12 +82,16 @@ std::string render(const std::string& run, const std::vector<CheckpointInfo>& ch
   }
   const bool with_shards =
       std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
-  std::vector<Column> columns = {{"step", Align::right},  {"time", Align::left, Narrow::end},
-                                 {"raw", Align::right},   {"stored", Align::right},
-                                 {"ratio", Align::right}, {"base", Align::right},
-                                 {"depth", Align::right}};
+  constexpr auto kWhole = Narrow::never;
+  std::vector<Column> columns = {{"step", Align::right},
+                                 {"time", Align::left, kWhole, 1},
+                                 {"raw", Align::right, kWhole, 5},
+                                 {"stored", Align::right},
+                                 {"ratio", Align::right, kWhole, 2},
+                                 {"base", Align::right, kWhole, 3},
+                                 {"depth", Align::right, kWhole, 6}};
   if (with_shards) {
-    columns.push_back({"shards", Align::right});
+    columns.push_back({"shards", Align::right, kWhole, 4});
   }
   Table table(std::move(columns));
   const auto add = [&](Row row) {

@@ -101,11 +101,11 @@ Result<SnapshotSizes> measure_sizes(const Snapshot& snapshot) {
 
 std::string render_roles(const Snapshot& snapshot, const SnapshotSizes& sizes, std::optional<std::size_t> width) {
   Table table({{"role"},
-               {"tensors", Align::right},
-               {"raw", Align::right},
+               {"tensors", Align::right, Narrow::never, 2},
+               {"raw", Align::right, Narrow::never, 3},
                {"stored", Align::right},
                {"ratio", Align::right},
-               {"bits/element", Align::right}});
+               {"bits/element", Align::right, Narrow::never, 1}});
   const auto add = [&](std::string name, const RoleSizes& role) {
     table.add_row({std::move(name), format_count(role.tensors), format_size(role.raw_bytes),
                    format_size(role.stored_bytes), format_ratio(role.raw_bytes, role.stored_bytes),

@@ -31,7 +31,7 @@ void append_cell(std::string& out, std::string_view text, const Column& column, 
 
 }  // namespace
 
-std::vector<std::size_t> Table::widths(std::optional<std::size_t> limit) const {
+std::vector<std::size_t> Table::full_widths() const {
   std::vector<std::size_t> widths(columns_.size());
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     widths[i] = display_width(columns_[i].title);
@@ -41,30 +41,57 @@ std::vector<std::size_t> Table::widths(std::optional<std::size_t> limit) const {
       }
     }
   }
-  if (!limit || columns_.empty()) {
-    return widths;
+  return widths;
+}
+
+bool Table::narrow(const std::vector<std::size_t>& shown, std::size_t limit, std::vector<std::size_t>& widths) const {
+  std::size_t total = (shown.size() - 1) * kGap;
+  for (const std::size_t i : shown) {
+    total += widths[i];
   }
-  std::size_t total = std::accumulate(widths.begin(), widths.end(), (columns_.size() - 1) * kGap);
   for (const Narrow way : {Narrow::end, Narrow::middle}) {
-    for (std::size_t i = 0; i < columns_.size() && total > *limit; ++i) {
-      if (columns_[i].narrow == way && widths[i] > kNarrowest) {
-        const std::size_t given = std::min(total - *limit, widths[i] - kNarrowest);
+    for (const std::size_t i : shown) {
+      if (total > limit && columns_[i].narrow == way && widths[i] > kNarrowest) {
+        const std::size_t given = std::min(total - limit, widths[i] - kNarrowest);
         widths[i] -= given;
         total -= given;
       }
     }
   }
-  return widths;
+  return total <= limit;
+}
+
+std::optional<std::size_t> Table::most_sparable(const std::vector<std::size_t>& shown) const {
+  std::optional<std::size_t> found;
+  for (const std::size_t i : shown) {
+    if (columns_[i].spare > (found ? columns_[*found].spare : 0)) {
+      found = i;
+    }
+  }
+  return found;
 }
 
 std::string Table::render(std::optional<std::size_t> width) const {
-  const std::vector<std::size_t> columns = widths(width);
+  std::vector<std::size_t> shown(columns_.size());
+  std::iota(shown.begin(), shown.end(), std::size_t{0});
+  const std::vector<std::size_t> full = full_widths();
+  std::vector<std::size_t> widths = full;
+  if (width && !columns_.empty()) {
+    while (!narrow(shown, *width, widths)) {
+      const auto spared = most_sparable(shown);
+      if (!spared) {
+        break;
+      }
+      std::erase(shown, *spared);
+      widths = full;
+    }
+  }
   std::string out;
   const auto add_line = [&](const auto& cell) {
     const std::size_t start = out.size();
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      out.append(i == 0 ? 0 : kGap, ' ');
-      append_cell(out, cell(i), columns_[i], columns[i]);
+    for (const std::size_t i : shown) {
+      out.append(i == shown.front() ? 0 : kGap, ' ');
+      append_cell(out, cell(i), columns_[i], widths[i]);
     }
     while (out.size() > start && out.back() == ' ') {
       out.pop_back();
@@ -74,7 +101,7 @@ std::string Table::render(std::optional<std::size_t> width) const {
   add_line([&](std::size_t i) -> std::string_view { return columns_[i].title; });
   for (const auto& row : rows_) {
     if (row.empty()) {
-      add_line([&](std::size_t i) { return std::string(columns[i], '-'); });
+      add_line([&](std::size_t i) { return std::string(widths[i], '-'); });
     } else {
       add_line([&](std::size_t i) -> std::string_view { return row[i]; });
     }

@@ -1,4 +1,5 @@
-// A table of text: columns as wide as their cells, narrowed to a terminal where that is asked for.
+// A table of text: columns as wide as their cells, narrowed to a terminal where that is asked for. First cells lose
+// text, then columns go: a line that wraps makes all of them unreadable.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@ struct Column {
   std::string title;
   Align align = Align::left;
   Narrow narrow = Narrow::never;  // columns that may lose their end give way first
+  unsigned spare = 0;             // where that is not enough, the columns that can best be spared go; 0: never
 };
 
 class Table {
@@ -30,11 +32,16 @@ class Table {
 
   [[nodiscard]] bool empty() const noexcept { return rows_.empty(); }
 
-  // Lines with their ends; no line is wider than `width` as long as the columns that may give way can.
+  // Lines with their ends; no line is wider than `width` as long as there are columns that may give way or go.
   [[nodiscard]] std::string render(std::optional<std::size_t> width) const;
 
  private:
-  [[nodiscard]] std::vector<std::size_t> widths(std::optional<std::size_t> limit) const;
+  // As wide as their cells.
+  [[nodiscard]] std::vector<std::size_t> full_widths() const;
+  // Takes from the widths of the columns that are shown; whether they are within `limit` then.
+  [[nodiscard]] bool narrow(const std::vector<std::size_t>& shown, std::size_t limit,
+                            std::vector<std::size_t>& widths) const;
+  [[nodiscard]] std::optional<std::size_t> most_sparable(const std::vector<std::size_t>& shown) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule

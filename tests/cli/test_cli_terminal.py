@@ -30,7 +30,7 @@ def sparse_source(path: Path, gigabytes: float) -> Path:
     return path
 
 
-def run_on_terminal(*arguments: object, streams: str, columns: int = 80) -> tuple[int, str]:
+def run_on_terminal(*arguments: object, streams: str, columns: int = 80, cwd: Path | None = None) -> tuple[int, str]:
     """Runs the command with these of its streams ("out", "err") on a terminal; returns the status and what came."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -38,6 +38,7 @@ def run_on_terminal(*arguments: object, streams: str, columns: int = 80) -> tupl
         [executable(), *map(str, arguments)],
         stdout=terminal if "out" in streams else subprocess.DEVNULL,
         stderr=terminal if "err" in streams else subprocess.DEVNULL,
+        cwd=cwd,
     ) as process:
         os.close(terminal)
         text = b""
@@ -82,6 +83,31 @@ def test_tables_fit_the_terminal(tmp_path: Path) -> None:
             assert "..." in table[0]
             assert "weight" in table[0]
     assert LONG_NAME in run("inspect", tmp_path / "in.bsnap").stdout.decode()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+@pytest.mark.parametrize("command", ["log", "du", "inspect"])
+def test_columns_that_can_be_spared_go_where_a_table_would_wrap(tmp_path: Path, command: str, columns: int) -> None:
+    names = ["model.w", "master.w", "optimizer.exp_avg.w", "optimizer.exp_avg_sq.w", "mask"]
+    tensors = [weights(name, 20_000, i) for i, name in enumerate(names)] + [Tensor("step", "I64", (), bytes(8))]
+    source = write(tmp_path / "in.safetensors", tensors)
+    steps = [str(10**14 + i) for i in range(3)]
+    for step in steps:
+        run("add", tmp_path / "r", "--step", step, source)
+    status, text = run_on_terminal(command, "r", streams="out", columns=columns, cwd=tmp_path)
+    assert status == 0
+    # Of `inspect`, only the tables: what stands above them is no table.
+    shown = text.split("\r\n\r\n", 1)[1] if command == "inspect" else text
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    whole = run(command, "r", cwd=tmp_path).stdout.decode()
+    for word in ["stored", *(names[:2] if command == "inspect" else steps)]:
+        assert word in shown
+        assert word in whole
+    left_out = {"log": " depth", "du": "(index)\n", "inspect": "  why\n"}[command]
+    assert left_out in whole
+    assert (columns == 80 and command != "inspect") or left_out not in shown.replace("\r\n", "\n")
+    wide = run_on_terminal(command, "r", streams="out", columns=200, cwd=tmp_path)[1]
+    assert wide.replace("\r\n", "\n") == whole
 
 
 def test_a_file_is_not_poured_onto_a_terminal(tmp_path: Path) -> None:
