@@ -139,6 +139,9 @@ Result<Pruning> prune_after(Store& store, const AddOptions& options, const Commo
 }
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
+  if (auto checked = check_no_run(options.input); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   auto kind = detect_file_kind(options.input);
   if (!kind) {
     return tl::unexpected(std::move(kind).error());

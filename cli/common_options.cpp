@@ -35,4 +35,8 @@ void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait) {
                      "How long to wait for another writer, as in 0.5; otherwise not at all");
 }
 
+void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard) {
+  add_number_option(app, "--shard", shard, 0, "Which shard of a checkpoint that has several, counted from 0");
+}
+
 }  // namespace bitsnap::cli

@@ -36,8 +36,8 @@ void add_common_options(CLI::App& app, CommonOptions& options);
 // --wait: how long to wait for another writer of a run. The value has to outlive the parsing.
 void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
 
-// Of --shard, for commands that read one shard of a checkpoint.
-inline constexpr const char* kShardHelp = "Which shard of a checkpoint that has several, counted from 0";
+// --shard: for commands that read one shard of a checkpoint. The value has to outlive the parsing.
+void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard);
 
 // A registered sub-command. `run` is called when the command line has been parsed and names it; it returns the exit
 // status, or an error that main reports.

@@ -14,6 +14,7 @@
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/text_format.hpp"
 
@@ -86,6 +87,9 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
   report.policy = policy_name(*policy);
 
+  if (auto checked = check_no_run(options.input); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   auto kind = detect_file_kind(options.input);
   if (!kind) {
     return tl::unexpected(std::move(kind).error());
@@ -105,6 +109,9 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   OpenOptions open;
   open.base_paths = options.bases;
   if (!options.bases.empty()) {
+    if (auto checked = check_no_run(options.bases.front()); !checked) {
+      return tl::unexpected(std::move(checked).error());
+    }
     auto base = Snapshot::open(options.bases.front(), open);
     if (!base) {
       return tl::unexpected(std::move(base).error());

@@ -9,6 +9,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
+#include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
 
 namespace bitsnap::cli {
@@ -24,6 +25,9 @@ struct DecompressOptions {
 };
 
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
+  if (auto checked = check_no_run(options.input); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
   if (output.path.empty()) {
     output.path = replace_extension(options.input, ".bsnap", ".safetensors");
@@ -70,16 +74,11 @@ Command add_decompress(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("decompress", "Give back the safetensors file of a snapshot");
   app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
-  CLI::Option* output =
-      app->add_option("-o,--output", options->output,
-                      "Where to write; - is standard output; otherwise IN with the extension .safetensors")
-          ->type_name("OUT.safetensors");
-  app->add_flag("-c,--stdout", options->to_stdout, "Write to standard output")->excludes(output);
+  add_output_options(*app, options->output, options->to_stdout, options->force, "IN with the extension .safetensors");
   app->add_option("--base", options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
-  app->add_flag("-f,--force", options->force, "Overwrite the output");
   return {app, [options, &common] { return decompress(*options, common); }};
 }
 

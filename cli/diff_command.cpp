@@ -14,7 +14,6 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/number_option.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
@@ -216,7 +215,7 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
                   "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
-  add_number_option(*app, "--shard", options->shard, 0, kShardHelp);
+  add_shard_option(*app, options->shard);
   app->footer(
       "The exit status is 0 where they are equal and 1 where they differ; -q prints nothing.\n"
       "ULP: the distance in representable values between the two elements that lie farthest apart.");

@@ -10,7 +10,6 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/number_option.hpp"
 #include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
@@ -92,13 +91,8 @@ Command add_extract(CLI::App& program, const CommonOptions& common) {
   app->add_option("RUN[@STEP]", options->path, "The run, and the step; otherwise the newest")
       ->required()
       ->type_name("");
-  CLI::Option* output =
-      app->add_option("-o,--output", options->output,
-                      "Where to write; - is standard output; otherwise RUN-STEP.safetensors beside the run")
-          ->type_name("OUT.safetensors");
-  app->add_flag("-c,--stdout", options->to_stdout, "Write to standard output")->excludes(output);
-  add_number_option(*app, "--shard", options->shard, 0, kShardHelp);
-  app->add_flag("-f,--force", options->force, "Overwrite the output");
+  add_output_options(*app, options->output, options->to_stdout, options->force, "RUN-STEP.safetensors beside the run");
+  add_shard_option(*app, options->shard);
   return {app, [options, &common] { return extract(*options, common); }};
 }
 

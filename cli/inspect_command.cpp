@@ -16,7 +16,6 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/number_option.hpp"
 #include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
@@ -378,7 +377,7 @@ Command add_inspect(CLI::App& program, const CommonOptions& common) {
   app->add_option("FILE", options->path, "A snapshot, a safetensors file, or a checkpoint as RUN@STEP")
       ->required()
       ->type_name("");
-  add_number_option(*app, "--shard", options->shard, 0, kShardHelp);
+  add_shard_option(*app, options->shard);
   app->footer("-v shows metadata and mixed codecs in full; --json -v every chunk.");
   return {app, [options, &common] { return inspect(*options, common); }};
 }

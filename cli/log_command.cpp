@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -75,10 +76,10 @@ Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
 // Checkpoints up to which the log looks for pruned ones that are still on the disk.
 constexpr std::size_t kPrunedShownUpTo = 500;
 
-std::string render(const std::string& run, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
+std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
                    std::optional<std::size_t> width) {
   if (checkpoints.empty()) {
-    return fmt::format("{}: no checkpoint yet\n", printable(run));
+    return fmt::format("{}: no checkpoint yet\n", printable(path.run));
   }
   const bool with_shards =
       std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& info) { return info.shards > 1; });
@@ -108,8 +109,10 @@ std::string render(const std::string& run, const std::vector<CheckpointInfo>& ch
                              printable(info.damage->message()));
     }
   }
-  table.add_rule();
-  add(total_row(checkpoints));
+  if (!path.step) {
+    table.add_rule();
+    add(total_row(checkpoints));
+  }
   std::string out = table.render(width);
   if (pruned > 0) {
     out += fmt::format("and {} pruned {} others need\n", format_count(pruned),
@@ -118,12 +121,25 @@ std::string render(const std::string& run, const std::vector<CheckpointInfo>& ch
   return out + damages;
 }
 
-Result<int> log(const std::string& run, const CommonOptions& common) {
-  auto store = open_to_read(run);
+// All of them, or the one that is named.
+Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const RunPath& path) {
+  if (!path.step) {
+    return store.list();
+  }
+  return store.info(*path.step).map([](CheckpointInfo info) { return std::vector<CheckpointInfo>{std::move(info)}; });
+}
+
+Result<int> log(const std::string& text, const CommonOptions& common) {
+  auto path = find_run(text);
+  if (!path) {
+    return tl::unexpected(std::move(path).error());
+  }
+  const RunPath run = path->value_or(RunPath{text, std::nullopt});
+  auto store = open_to_read(run.run);
   if (!store) {
     return tl::unexpected(std::move(store).error());
   }
-  auto checkpoints = (*store)->list();
+  auto checkpoints = find_checkpoints(**store, run);
   if (!checkpoints) {
     return tl::unexpected(std::move(checkpoints).error());
   }
@@ -137,7 +153,7 @@ Result<int> log(const std::string& run, const CommonOptions& common) {
     // Reads every record, which would take longer than all the rest where there are many. A damage may keep it from
     // finding them; the log shows that one.
     std::size_t pruned = 0;
-    if (checkpoints->size() <= kPrunedShownUpTo) {
+    if (!run.step && checkpoints->size() <= kPrunedShownUpTo) {
       if (const auto found = find_pruned(**store)) pruned = found->size();
     }
     print_result(render(run, *checkpoints, pruned, common.table_width()));
@@ -151,7 +167,7 @@ Command add_log(CLI::App& program, const CommonOptions& common) {
   auto run = std::make_shared<std::string>();
   CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, the newest last");
   app->group(kRunsGroup);
-  app->add_option("RUN", *run, "The directory of the run")->required()->type_name("");
+  app->add_option("RUN[@STEP]", *run, "The run, or one checkpoint of it")->required()->type_name("");
   app->footer(
       "base: the step that it is coded against; none for a keyframe.\n"
       "depth: how many chunks have to be decoded, one after another, before its deepest one can be.");

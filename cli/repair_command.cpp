@@ -61,6 +61,9 @@ std::string render(const RepairCommandOptions& options, const RepairReport& repo
 }
 
 Result<int> repair(const RepairCommandOptions& options, const CommonOptions& common) {
+  if (auto checked = check_whole_run(options.run); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   ProgressBar bar(run_name(options.run), !common.quiet);
   RepairOptions repair;
   repair.dry_run = options.dry_run;
@@ -87,7 +90,9 @@ Command add_repair(CLI::App& program, const CommonOptions& common) {
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
-  app->footer("The exit status is 0 if no checkpoint was lost, and 15 otherwise. Nothing of a lost one is removed.");
+  app->footer(
+      "The exit status is 0 if no checkpoint was lost, and 15 otherwise. Nothing of a lost one is removed.\n"
+      "Files that belong to no checkpoint are removed: they are what writers left that were killed.");
   return {app, [options, &common] { return repair(*options, common); }};
 }
 

@@ -72,6 +72,26 @@ Result<RunPath> parse_run_path(const std::string& text) {
   return RunPath{text, std::nullopt};
 }
 
+Result<void> check_no_run(const std::string& text) {
+  const auto run = find_run(text);
+  if (!run || !*run) {
+    return {};  // whoever opens it says what else is wrong
+  }
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: is {}, not a file; `bitsnap extract {}` makes a safetensors file of {}", text,
+                          (*run)->step ? "a checkpoint of a run" : "a run", text,
+                          (*run)->step ? "it" : "its newest checkpoint"));
+}
+
+Result<void> check_whole_run(const std::string& text) {
+  const auto run = find_run(text);
+  if (!run || !*run || !(*run)->step) {
+    return {};
+  }
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: is one checkpoint, and this command takes the run: {}", text, (*run)->run));
+}
+
 std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }
 
 fs::path run_folder(const std::string& run) {
@@ -126,6 +146,9 @@ Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::u
 }
 
 Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
+  if (auto checked = check_whole_run(run); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   StoreOptions options;
   options.access = StoreAccess::read;
   options.create = false;
@@ -134,6 +157,9 @@ Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
 
 Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
                                              std::chrono::milliseconds wait) {
+  if (auto checked = check_whole_run(run); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   // The library's own waiting cannot be interrupted.
   const auto until = Clock::now() + wait;
   options.access = StoreAccess::write;

@@ -28,6 +28,13 @@ struct RunPath {
 // For arguments that can only be meant as RUN or RUN@STEP, whether they are there or not.
 [[nodiscard]] Result<RunPath> parse_run_path(const std::string& text);
 
+// Held before a file is opened that can be no run: invalid_argument where `text` names one, or a checkpoint of it, with
+// the command that makes a file of that.
+[[nodiscard]] Result<void> check_no_run(const std::string& text);
+
+// For arguments that can only be meant as RUN: invalid_argument where one checkpoint of a run is named.
+[[nodiscard]] Result<void> check_whole_run(const std::string& text);
+
 // "run@20"
 [[nodiscard]] std::string checkpoint_name(const std::string& run, std::uint64_t step);
 
@@ -47,7 +54,7 @@ struct OpenCheckpoint {
 // invalid_argument where the checkpoint has several shards and none was chosen: none of them is the checkpoint.
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard);
 
-// To read; never makes a store.
+// To read; never makes a store. Here and below `run` is no checkpoint: check_whole_run().
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_read(const std::string& run);
 
 // To write. Waits for another writer as long as stated, and stops waiting at an interrupt.
@@ -58,7 +65,7 @@ struct OpenCheckpoint {
 [[nodiscard]] Error explain_busy(const std::string& run, Error error, std::string_view advice);
 
 // Held before a file is read or written on behalf of a run: invalid_argument if `path` lies in its directory, where
-// everything that belongs to no checkpoint is removed by the next writer.
+// what belongs to no checkpoint may be removed by whoever writes to it.
 [[nodiscard]] Result<void> check_outside(const std::string& run, const std::string& path);
 
 }  // namespace bitsnap::cli

@@ -32,6 +32,14 @@ Result<void> write_to_stdout(std::span<const std::byte> piece) {
 
 }  // namespace
 
+void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise) {
+  CLI::Option* output =
+      app.add_option("-o,--output", path, fmt::format("Where to write; - is standard output; otherwise {}", otherwise))
+          ->type_name("OUT.safetensors");
+  app.add_flag("-c,--stdout", to_stdout, "Write to standard output")->excludes(output);
+  app.add_flag("-f,--force", force, "Overwrite the output");
+}
+
 Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common) {
   if (output.to_stdout() && common.json) {
     return fail(ErrorKind::invalid_argument, "--json and the file itself cannot both go to standard output");

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
 
 #include <bitsnap/snapshot.hpp>
 
@@ -18,6 +21,9 @@ struct SafetensorsOutput {
 
   [[nodiscard]] bool to_stdout() const noexcept { return path == kStdoutName; }
 };
+
+// -o, -c and -f. `otherwise`: where to, if neither -o nor -c is given. The values have to outlive the parsing.
+void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise);
 
 // Held before anything is opened: JSON and the file cannot share standard output, and no terminal is flooded unasked.
 [[nodiscard]] Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common);

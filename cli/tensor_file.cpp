@@ -6,9 +6,14 @@
 
 #include <bitsnap/safetensors.hpp>
 
+#include "cli/run_path.hpp"
+
 namespace bitsnap::cli {
 
 Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& options) {
+  if (auto checked = check_no_run(path); !checked) {
+    return tl::unexpected(std::move(checked).error());
+  }
   auto kind = detect_file_kind(path);
   if (!kind) {
     return tl::unexpected(std::move(kind).error());

@@ -118,8 +118,13 @@ void print_report(const RunReport& report, const CommonOptions& common) {
                            printable(report.run)));
   }
   if (!report.strays.empty() && !common.quiet) {
-    print_note(fmt::format("{}: {} of no checkpoint, which the next writer removes\n", printable(report.run),
-                           format_plural(report.strays.size(), "file or folder")));
+    const std::size_t strays = report.strays.size();
+    print_note(fmt::format(
+        "{}: {} to no checkpoint: a writer is at work, or one was killed, and what it left is removed by `bitsnap "
+        "prune` "
+        "and `bitsnap repair`\n",
+        printable(report.run),
+        strays == 1 ? "1 file or folder belongs" : fmt::format("{} files or folders belong", format_count(strays))));
   }
 }
 

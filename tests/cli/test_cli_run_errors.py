@@ -182,6 +182,38 @@ def test_files_are_no_runs(tmp_path: Path) -> None:
         assert b"s.bsnap" in done.stderr
 
 
+def test_runs_are_no_files(made: Path, tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(1))
+    for name, what in ((f"{made}", "a run"), (f"{made}@20", "a checkpoint of a run")):
+        for arguments in (
+            ["decompress", name],
+            ["compress", name],
+            ["compress", source, "--base", name],
+            ["bench", name],
+            ["bench", source, "--base", name],
+            ["add", tmp_path / "new", "--step", 1, name],
+        ):
+            said = named(run(*arguments, status=INVALID_ARGUMENT))
+            assert f"{name}: is {what}, not a file; `bitsnap extract {name}` makes" in said
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["s.safetensors"]
+
+
+@pytest.mark.parametrize("command", [command for command in ON_RUNS if command[0] not in ("log", "extract")], ids=str)
+def test_what_takes_a_run_takes_no_single_checkpoint(own: Path, command: list[str]) -> None:
+    said = named(run(*command, f"{own}@20", status=INVALID_ARGUMENT))
+    assert f"{own}@20: is one checkpoint, and this command takes the run: {own} " in said
+    assert len(run_json("log", own)) == 3
+
+
+def test_add_makes_no_run_that_would_hide_a_checkpoint(own: Path, tmp_path: Path) -> None:
+    source = tmp_path / "s.safetensors"
+    source.write_bytes(state(40))
+    said = named(run("add", f"{own}@40", "--step", 40, source, status=INVALID_ARGUMENT))
+    assert "is one checkpoint" in said
+    assert not Path(f"{own}@40").exists()
+
+
 def test_a_shard_that_is_not_there_is_not_found(made: Path) -> None:
     assert "shard 1" in named(run("extract", made, "--shard", 1, "-o", "x", status=NOT_FOUND))
     assert "shard 7" in named(run("inspect", made, "--shard", 7, status=NOT_FOUND))

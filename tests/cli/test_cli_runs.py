@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command_line import DIFFER, run, run_json
+from cli.command_line import DIFFER, NOT_FOUND, run, run_json
 from cli.command_runs import add, extracted, make_run, state
 from cli.tensor_file import Tensor, random_bytes, to_bytes
 
@@ -147,6 +147,14 @@ def test_the_log_shows_times_in_the_users_zone(
         assert shown in run("log", made[0]).stdout.decode().splitlines()[1]
 
 
+def test_the_log_of_one_step_shows_that_one(made: tuple[Path, dict[int, bytes]]) -> None:
+    whole = run("log", made[0]).stdout.decode().splitlines()
+    lines = run("log", f"{made[0]}@20").stdout.decode().splitlines()
+    assert [line.split() for line in lines] == [whole[0].split(), whole[2].split()]
+    assert run_json("log", f"{made[0]}@20") == [entry for entry in run_json("log", made[0]) if entry["step"] == 20]
+    assert b"10, 20, 30" in run("log", f"{made[0]}@25", status=NOT_FOUND).stderr
+
+
 def test_an_empty_run_has_an_empty_log(own: Path) -> None:
     shutil.rmtree(own / "checkpoints")
     (own / "checkpoints").mkdir()
@@ -265,7 +273,9 @@ def test_prune_removes_strays_and_names_them(own: Path) -> None:
     stray = own / "checkpoints" / "0000000050" / "shard-00000-of-00001.r1.bsnap"
     stray.write_bytes(b"left behind")
     assert run_json("verify", own)["runs"][0]["strays"] == ["checkpoints/0000000050/shard-00000-of-00001.r1.bsnap"]
-    assert b"1 file or folder of no checkpoint" in run("verify", own).stderr
+    note = run("verify", own).stderr.decode()
+    assert note.startswith(f"{own}: 1 file or folder belongs to no checkpoint: ")
+    assert note.endswith(" removed by `bitsnap prune` and `bitsnap repair`\n")
     assert "shard-00000-of-00001.r1.bsnap, which belongs" in run("prune", own, "--keep-last", 5).stdout.decode()
     assert not stray.exists()
 
