@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bitsnap import _bitsnap, _dtypes
+from bitsnap._arguments import check_callable
 from bitsnap._arrays import Place, new_tensor
 from bitsnap._bitsnap import TensorInfo
 from bitsnap._options import Progress
@@ -34,6 +35,7 @@ class Job(NamedTuple):
 
 def run(native: _bitsnap.Snapshot, jobs: Sequence[Job], threads: int, progress: Progress | None) -> None:
     """Reads all tensors; those with a place of their own first, all at once."""
+    check_callable(progress, "progress")
     total = sum(job.info.size_bytes for job in jobs)
     done = 0
 

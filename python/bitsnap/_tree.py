@@ -46,6 +46,8 @@ class Entries:
 
     def __init__(self, roles: Mapping[str, str] | None) -> None:
         self.items: list[Entry] = []
+        if roles is not None and not isinstance(roles, Mapping):
+            raise TypeError(f"roles is a dict of names to roles, not {roles!r}")
         self._roles = dict(roles or {})
         self._used: set[str] = set()
         self._by_identity: dict[Hashable, int] = {}

@@ -19,6 +19,8 @@ from bitsnap.snapshot import Snapshot, find_tensor, native_base, native_snapshot
 
 
 def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is a dict of str to str, not {metadata!r}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgumentError(f"metadata maps str to str, but has {key!r}: {value!r}")

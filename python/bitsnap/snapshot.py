@@ -28,11 +28,14 @@ class Snapshot:
 
     Raises:
         NotFoundError: there is no such file.
+        InvalidArgumentError: it is a directory. Of the checkpoints of a run, Store.snapshot() opens one.
         UnsupportedError, TruncatedError, CorruptError: it is not a snapshot that this version can read.
     """
 
     def __init__(self, path: PathLike, *, bases: Bases = ()) -> None:
-        self._native = _bitsnap.Snapshot.open(native_path(path), native_bases(bases))
+        native = native_path(path)
+        _check_no_store(native)
+        self._native = _bitsnap.Snapshot.open(native, native_bases(bases))
 
     @classmethod
     def _of(cls, native: _bitsnap.Snapshot) -> Snapshot:
@@ -93,7 +96,18 @@ def native_base(
 
 def snapshot_id(path: PathLike) -> str:
     """The id of a snapshot, 32 hexadecimal digits, from the end of the file, without reading the rest."""
-    return _bitsnap.peek_snapshot_id(native_path(path))
+    native = native_path(path)
+    _check_no_store(native)
+    return _bitsnap.peek_snapshot_id(native)
+
+
+def _check_no_store(native: bytes) -> None:
+    if _bitsnap.is_store(native):
+        path = os.fsdecode(native)
+        raise InvalidArgumentError(
+            f"{path}: is the directory of a run, not a snapshot: bitsnap.Store({path!r}, read_only=True) opens it, and "
+            "has load() and snapshot()"
+        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
+from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
 from bitsnap._options import PathLike, Policy, Progress, Role, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
@@ -33,7 +34,7 @@ from bitsnap.state import Keys, load_native
 BaseRule: TypeAlias = Literal["previous", "keyframe"]
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
-_LARGEST = (1 << 64) - 1
+_LARGEST_COUNT = (1 << 32) - 1
 # Longer waits than this one of decades cannot be told from it.
 _LONGEST_WAIT_MS = 1 << 40
 
@@ -78,7 +79,8 @@ class Store:
     Raises:
         NotFoundError: there is no store and none is to be made, or no directory to make it in.
         BusyError: another process, or another handle of this one, writes to the store.
-        InvalidArgumentError: the directory holds something else; or an argument is wrong.
+        InvalidArgumentError: the directory holds something else; or an argument has a wrong value.
+        TypeError: an argument is of a wrong type, here as in all methods.
         UnsupportedError: the store is of a newer format.
     """
 
@@ -102,21 +104,20 @@ class Store:
             raise InvalidArgumentError("a store is opened read_only or shared, not both")
         if read_only and (keep_last is not None or keep_every is not None):
             raise InvalidArgumentError("keep_last and keep_every are for a store that is written to, not read_only")
-        if not wait >= 0:
-            raise InvalidArgumentError(f"wait is a number of seconds from 0 on, not {wait!r}")
-        self._keep_last = _positive(keep_last, "keep_last")
-        self._keep_every = _positive(keep_every, "keep_every")
+        seconds = seconds_of(wait, "wait")
+        self._keep_last = positive_of(keep_last, "keep_last")
+        self._keep_every = positive_of(keep_every, "keep_every")
         self._access = "read" if read_only else "shared" if shared else "write"
-        self._threads = threads
+        self._threads = number_of(threads, "threads", _LARGEST_COUNT)
         self._native = _bitsnap.Store.open(
             native_path(_absolute(path)),
             access=self._access,
-            create=create,
-            policy=policy,
-            base_rule=base,
-            max_depth=None if max_depth is None else _number(max_depth, "max_depth", (1 << 32) - 1),
-            base_memory_bytes=_LARGEST if keep_base is True else _number(keep_base, "keep_base"),
-            wait_ms=int(min(wait * 1000, _LONGEST_WAIT_MS)),
+            create=bool(create),
+            policy=None if policy is None else text_of(policy, "policy"),
+            base_rule=None if base is None else text_of(base, "base"),
+            max_depth=None if max_depth is None else number_of(max_depth, "max_depth", _LARGEST_COUNT),
+            base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
+            wait_ms=math.ceil(min(seconds * 1000, _LONGEST_WAIT_MS)),
         )
 
     @property
@@ -182,7 +183,7 @@ class Store:
 
     def checkpoint(self, step: SupportsIndex) -> Checkpoint:
         """One checkpoint and what it costs. Raises NotFoundError, which names the steps nearby, if there is none."""
-        return checkpoint_of(self._native.info(_number(step, "step")))
+        return checkpoint_of(self._native.info(number_of(step, "step")))
 
     def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot:
         """Opens a checkpoint, or one shard of it, for safe_open(), inspect() and all else that takes a snapshot.
@@ -197,10 +198,10 @@ class Store:
             NotFoundError: there is no such checkpoint or shard.
             InvalidArgumentError: the checkpoint has several shards, and `shard` does not say which.
         """
-        number = None if step is None else _number(step, "step")
+        number = None if step is None else number_of(step, "step")
         if shard is None:
             return Snapshot._of(self._only_shard(number))
-        return Snapshot._of(self._native.snapshot(number, _number(shard, "shard", (1 << 32) - 1)))
+        return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", _LARGEST_COUNT)))
 
     def load(
         self,
@@ -273,7 +274,7 @@ class Store:
             CancelledError: `progress` returned False.
             Of errors in removing older checkpoints, the message says that the new one is saved.
         """
-        number = _number(step, "step")
+        number = number_of(step, "step")
         entries, tree, strings = _packed(state, roles, metadata)
         native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
         saved = checkpoint_of(native)
@@ -314,13 +315,13 @@ class Store:
         """
         entries, tree, strings = _packed(state, roles, metadata)
         return self._native.save_shard(
-            _number(step, "step"),
+            number_of(step, "step"),
             entries,
             tree,
             strings,
-            shard=_number(shard, "shard", (1 << 32) - 1),
-            shards=_number(shards, "shards", (1 << 32) - 1),
-            attempt=attempt,
+            shard=number_of(shard, "shard", _LARGEST_COUNT),
+            shards=number_of(shards, "shards", _LARGEST_COUNT),
+            attempt=text_of(attempt, "attempt"),
             threads=self._threads,
             progress=progress,
         )
@@ -343,7 +344,9 @@ class Store:
                 there: it may have been pruned since.
             BusyError, IoError: as save() does.
         """
-        native, missing = self._native.commit(_number(step, "step"), _number(shards, "shards", (1 << 32) - 1), attempt)
+        native, missing = self._native.commit(
+            number_of(step, "step"), number_of(shards, "shards", _LARGEST_COUNT), text_of(attempt, "attempt")
+        )
         if native is None:
             return CommitOutcome(None, missing)
         saved = checkpoint_of(native)
@@ -379,15 +382,15 @@ class Store:
         Raises:
             InvalidArgumentError: nothing says what to keep.
         """
-        steps = [_number(step, "keep") for step in keep]
+        steps = [number_of(step, "keep") for step in keep]
         if keep_last is None and keep_every is None and not steps:
             raise InvalidArgumentError("say what to keep: keep_last, keep_every or keep")
         found = self._native.prune(
-            keep_last=_positive(keep_last, "keep_last"),
-            keep_every=_positive(keep_every, "keep_every"),
+            keep_last=positive_of(keep_last, "keep_last"),
+            keep_every=positive_of(keep_every, "keep_every"),
             keep=steps,
-            reencode=reencode,
-            dry_run=dry_run,
+            reencode=text_of(reencode, "reencode"),
+            dry_run=bool(dry_run),
             threads=self._threads,
             progress=progress,
         )
@@ -399,14 +402,16 @@ class Store:
         Raises:
             NotFoundError: there is no checkpoint of that step.
         """
-        return RollbackReport(*self._native.rollback(_number(step, "step")))
+        return RollbackReport(*self._native.rollback(number_of(step, "step")))
 
     def damages(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
     ) -> list[StoreDamage]:
         """Reads every byte and holds it against its hashes, as verify() does; returns what is wrong, by step."""
-        numbers = [_number(step, "steps") for step in steps]
-        return damages_of(self._native.verify(decode=decode, steps=numbers, threads=self._threads, progress=progress))
+        numbers = [number_of(step, "steps") for step in steps]
+        return damages_of(
+            self._native.verify(decode=bool(decode), steps=numbers, threads=self._threads, progress=progress)
+        )
 
     def verify(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
@@ -446,7 +451,12 @@ class Store:
             NotFoundError: there is no store.
             BusyError: somebody writes to it.
         """
-        found = _bitsnap.Store.repair(native_path(_absolute(path)), dry_run=dry_run, threads=threads, progress=progress)
+        found = _bitsnap.Store.repair(
+            native_path(_absolute(path)),
+            dry_run=bool(dry_run),
+            threads=number_of(threads, "threads", _LARGEST_COUNT),
+            progress=progress,
+        )
         return repair_report_of(found)
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
@@ -493,22 +503,3 @@ def _absolute(path: PathLike) -> Path:
     if not text:
         raise InvalidArgumentError("the path of a store is empty")
     return Path(text).absolute()
-
-
-def _number(value: SupportsIndex, name: str, largest: int = _LARGEST) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name} is an integer, not {value!r}") from None
-    if not 0 <= number <= largest:
-        raise InvalidArgumentError(f"{name} is an integer from 0 to {largest}, not {number}")
-    return number
-
-
-def _positive(value: SupportsIndex | None, name: str) -> int | None:
-    if value is None:
-        return None
-    number = _number(value, name)
-    if number == 0:
-        raise InvalidArgumentError(f"{name} is an integer from 1 on, not 0")
-    return number

@@ -240,6 +240,7 @@ void bind_checkpoint_info(nb::module_& module) {
 
 void bind_store(nb::module_& module) {
   bind_checkpoint_info(module);
+  module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")
       .def_static("open", &open, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),

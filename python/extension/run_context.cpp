@@ -37,7 +37,10 @@ void note_fork() noexcept {
   if (threads_were_used.load(std::memory_order_relaxed)) threads_are_lost.store(true, std::memory_order_relaxed);
 }
 
-RunContext::RunContext(nb::object progress) : progress_(std::move(progress)), has_progress_(!progress_.is_none()) {}
+RunContext::RunContext(nb::object progress) : progress_(std::move(progress)), has_progress_(!progress_.is_none()) {
+  // Not at its first call, when half of the work is done.
+  if (has_progress_ && PyCallable_Check(progress_.ptr()) == 0) throw nb::type_error("progress is a function or None");
+}
 
 void RunContext::keep(nb::python_error exception) {
   if (!kept_) kept_.emplace(std::move(exception));
