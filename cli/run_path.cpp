@@ -89,7 +89,7 @@ Result<void> check_whole_run(const std::string& text) {
     return {};
   }
   return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: is one checkpoint, and this command takes the run: {}", text, (*run)->run));
+              fmt::format("{}: names one checkpoint, and this command takes the run: {}", text, (*run)->run));
 }
 
 std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }

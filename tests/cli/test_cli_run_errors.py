@@ -202,7 +202,7 @@ def test_runs_are_no_files(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [command for command in ON_RUNS if command[0] not in ("log", "extract")], ids=str)
 def test_what_takes_a_run_takes_no_single_checkpoint(own: Path, command: list[str]) -> None:
     said = named(run(*command, f"{own}@20", status=INVALID_ARGUMENT))
-    assert f"{own}@20: is one checkpoint, and this command takes the run: {own} " in said
+    assert f"{own}@20: names one checkpoint, and this command takes the run: {own} " in said
     assert len(run_json("log", own)) == 3
 
 
@@ -210,7 +210,7 @@ def test_add_makes_no_run_that_would_hide_a_checkpoint(own: Path, tmp_path: Path
     source = tmp_path / "s.safetensors"
     source.write_bytes(state(40))
     said = named(run("add", f"{own}@40", "--step", 40, source, status=INVALID_ARGUMENT))
-    assert "is one checkpoint" in said
+    assert "names one checkpoint" in said
     assert not Path(f"{own}@40").exists()
 
 
@@ -257,6 +257,7 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
     quick = tmp_path / "s.safetensors"
     quick.write_bytes(state(101))
     with writer(own, slow) as first:
+        first.send_signal(signal.SIGSTOP)  # it must not be done before the others have been refused
         busy = f"bitsnap: error: {own}: process {first.pid} is writing to it; "
         refused = busy + "--wait SECONDS waits for it [busy]\n"
         assert named(run("add", own, "--step", 101, quick, status=BUSY)) == refused
@@ -267,6 +268,7 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
         assert len(run_json("log", own)) == 3
         run("verify", own)
         run("prune", own, "--keep-last", 1, "-n")
+        first.send_signal(signal.SIGCONT)
         run("add", own, "--step", 101, quick, "--wait", 60)
         assert first.wait(1) == 0
     assert [entry["step"] for entry in run_json("log", own)] == [10, 20, 30, 100, 101]
