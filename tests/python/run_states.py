@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,12 @@ def state_of(step: int, rank: int = 0, moving: int | None = None) -> dict[str, A
         values[step] = step
         state[name] = torch.from_numpy(values)
     return state
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    """All snapshot files and commit records, by path."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted((store / "checkpoints").rglob("*"))
+        if path.is_file()
+    }

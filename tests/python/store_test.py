@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import math
 import os
-import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +14,8 @@ import pytest
 import torch
 
 import bitsnap
-from python.run_states import Run, frozen
+from python.run_states import Run, files_of, frozen
 from python.same_bits import assert_same
-
-
-def files_of(store: Path) -> dict[str, bytes]:
-    """All snapshot files and commit records, by path."""
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for path in sorted((store / "checkpoints").rglob("*"))
-        if path.is_file()
-    }
 
 
 def snapshot_files(store: Path) -> dict[str, bytes]:
@@ -385,28 +372,6 @@ def test_a_read_only_store_refuses_to_be_changed(tmp_path: Path) -> None:
     assert files_of(tmp_path / "run") == before
 
 
-def test_the_directory_of_a_run_is_no_snapshot(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run") as store:
-        store.save(1, {"a": 1})
-    path = tmp_path / "run"
-    before = files_of(path)
-    calls: list[Callable[[], Any]] = [
-        lambda: bitsnap.load(path),
-        lambda: bitsnap.load_file(path),
-        lambda: bitsnap.safe_open(path, "np"),
-        lambda: bitsnap.inspect(path),
-        lambda: bitsnap.verify(path),
-        lambda: bitsnap.snapshot_id(path),
-        lambda: bitsnap.decompress(path, tmp_path / "out"),
-        lambda: bitsnap.save(tmp_path / "out", {}, base=path),
-    ]
-    for call in calls:
-        with pytest.raises(bitsnap.InvalidArgumentError, match=r"run: is the directory of a run.*bitsnap\.Store\('"):
-            call()
-    assert files_of(path) == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
     for options in ({"read_only": True}, {"create": False}):
         with pytest.raises(FileNotFoundError, match="run") as caught:
@@ -442,114 +407,6 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["thesis.txt"]  # noqa: PTH208
     (tmp_path / "empty").mkdir()
     bitsnap.Store(tmp_path / "empty").close()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"policy": "zip"}, "zip"),
-        ({"base": "next"}, "next"),
-        ({"max_depth": 33}, "32"),
-        ({"max_depth": -1}, "max_depth"),
-        ({"keep_last": 0}, "keep_last"),
-        ({"keep_every": 0}, "keep_every"),
-        ({"keep_base": -1}, "keep_base"),
-        ({"wait": -1}, "wait"),
-        ({"wait": -1e-9}, "wait is a number of seconds from 0 on"),
-        ({"wait": -(10**400)}, "wait is a number of seconds from 0 on"),
-        ({"wait": math.nan}, "wait"),
-        ({"threads": -1}, "threads is an integer from 0 to"),
-        ({"read_only": True, "shared": True}, "not both"),
-        ({"read_only": True, "keep_last": 3}, "keep_last"),
-    ],
-)
-def test_a_wrong_argument_of_a_store_is_named_and_makes_nothing(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(bitsnap.InvalidArgumentError, match=message):
-        bitsnap.Store(tmp_path / "run", **options)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(bitsnap.InvalidArgumentError, match="empty"):
-        bitsnap.Store("")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"wait": "x"}, "wait is a number of seconds, not 'x'"),
-        ({"wait": "5"}, "wait is a number of seconds, not '5'"),
-        ({"wait": None}, "wait is a number of seconds, not None"),
-        ({"wait": [1]}, "wait is a number of seconds"),
-        ({"keep_every": 2.5}, "keep_every is an integer, not 2.5"),
-        ({"keep_last": "5"}, "keep_last is an integer, not '5'"),
-        ({"keep_base": "all"}, "keep_base is an integer, not 'all'"),
-        ({"max_depth": 1.0}, "max_depth is an integer, not 1.0"),
-        ({"threads": "x"}, "threads is an integer, not 'x'"),
-        ({"policy": 5}, "policy is a str, not 5"),
-        ({"base": 10}, "base is a str, not 10"),
-    ],
-)
-def test_an_argument_of_another_type_is_named_and_makes_nothing(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        bitsnap.Store(tmp_path / "run", **options)
-    with pytest.raises(TypeError, match="not int"):
-        bitsnap.Store(5)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("wait", [0, 0.5, 1e-9, 10**400, math.inf, np.float32(0.5), True, Fraction(1, 3)])
-def test_a_wait_is_any_number(tmp_path: Path, wait: Any) -> None:
-    bitsnap.Store(tmp_path / "run", wait=wait).close()
-
-
-def test_an_argument_of_another_type_is_named_by_each_call(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run") as store:
-        store.save(1, {})
-        before = files_of(tmp_path / "run")
-        wrong: Any = 5
-        calls: dict[str, Callable[[], Any]] = {
-            "step is an integer, not '5'": lambda: store.save("5", {}),  # type: ignore[arg-type]
-            "step is an integer, not 5.0": lambda: store.load(5.0),  # type: ignore[arg-type]
-            "shard is an integer, not 'a'": lambda: store.load(1, shard="a"),  # type: ignore[arg-type]
-            "keep_last is an integer, not 1.5": lambda: store.prune(keep_last=1.5),  # type: ignore[arg-type]
-            "reencode is a str, not 5": lambda: store.prune(1, reencode=wrong),
-            "attempt is a str, not 5": lambda: store.save_shard(2, {}, shard=0, shards=1, attempt=wrong),
-            "attempt is a str, not None": lambda: store.commit(2, 1, None),  # type: ignore[arg-type]
-            "shards is an integer, not '1'": lambda: store.commit(2, "1", "a"),  # type: ignore[arg-type]
-            "metadata is a dict of str to str, not 5": lambda: store.save(2, {}, metadata=wrong),
-            "roles is a dict of names to roles, not 5": lambda: store.save(2, {}, roles=wrong),
-            "progress is a function": lambda: store.save(2, {}, progress=wrong),
-            "progress is a function or None": lambda: store.verify(progress=wrong),
-            "progress is a function or None, not 5": lambda: store.load(progress=wrong),
-            "threads is an integer": lambda: bitsnap.Store.repair(tmp_path / "run", threads=wrong / 2),
-        }
-        for message, call in calls.items():
-            with pytest.raises(TypeError, match=message):
-                call()
-        assert files_of(tmp_path / "run") == before
-
-
-def test_a_wrong_argument_of_a_call_is_named(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run") as store:
-        store.save(1, {})
-        calls: dict[str, Callable[[], Any]] = {
-            "step is an integer from 0 to .*, not -1": lambda: store.save(-1, {}),
-            "not 18446744073709551616": lambda: store.save(1 << 64, {}),
-            "say what to keep": lambda: store.prune(),
-            "keep_last": lambda: store.prune(keep_last=0),
-            "sometimes": lambda: store.prune(keep_last=1, reencode="sometimes"),  # type: ignore[arg-type]
-            "attempt": lambda: store.save_shard(2, {}, shard=0, shards=1, attempt="No Name"),
-            "shard": lambda: store.save_shard(2, {}, shard=2, shards=2, attempt="a"),
-        }
-        for message, call in calls.items():
-            with pytest.raises(bitsnap.InvalidArgumentError, match=message):
-                call()
-        assert store.steps() == [1]
-        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="store"):
-                copying(store)
 
 
 def test_a_store_keeps_working_when_the_process_changes_its_directory(
