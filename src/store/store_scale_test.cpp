@@ -140,7 +140,7 @@ TEST(StoreScale, AShardAndItsCommitLookAtTheNewestCheckpointsOnly) {
     const std::uint64_t step = earlier + 1;
     EXPECT_TRUE((*store)->save_shard(step, {0, 1, "a"}, TestState(step).state(), kOneThread));
     const auto committed = (*store)->commit(step, 1, "a");
-    EXPECT_TRUE(committed && *committed && (*committed)->base);
+    EXPECT_TRUE(committed && *committed && committed->checkpoint->base);
     EXPECT_TRUE((*store)->snapshot());
     EXPECT_EQ(files.count(os::FileOperation::list_directory), 4U);
     return files.count();

@@ -132,8 +132,8 @@ TEST(Store, OfSeveralRanksFindsTheLastKeyframeToo) {
     ASSERT_TRUE(store->save_shard(step, {0, 1, "a"}, state.state()));
     const auto committed = store->commit(step, 1, "a");
     ASSERT_TRUE(committed && *committed);
-    bases.push_back((*committed)->base);
-    EXPECT_FALSE((*committed)->damage);
+    bases.push_back(committed->checkpoint->base);
+    EXPECT_FALSE(committed->checkpoint->damage);
   }
   EXPECT_EQ(bases, (std::vector<std::optional<std::uint64_t>>{std::nullopt, 1, 1, 1, std::nullopt, 5, 5}));
   expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
@@ -142,7 +142,7 @@ TEST(Store, OfSeveralRanksFindsTheLastKeyframeToo) {
   ASSERT_TRUE(store->save_shard(8, {0, 1, "a"}, TestState(8).state()));
   const auto committed = store->commit(8, 1, "a");
   ASSERT_TRUE(committed && *committed);
-  EXPECT_EQ((*committed)->base, std::nullopt);
+  EXPECT_EQ(committed->checkpoint->base, std::nullopt);
 }
 
 TEST(Store, KeepsTheNewestStateAsBaseAndWritesTheSameBytes) {
