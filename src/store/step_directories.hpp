@@ -66,8 +66,8 @@ class StepDirectories {
 
   // Moves the directory to damaged/, durably; the answer is where it is now, relative to the store.
   [[nodiscard]] Result<std::string> set_aside(std::uint64_t step);
-  // Makes safe what a repair that was killed has moved. Before anything else syncs checkpoints/: what is gone from there
-  // must not be lost with damaged/.
+  // Makes safe what a repair that was killed has moved. Before anything else syncs checkpoints/: what is gone from
+  // there must not be lost with damaged/.
   [[nodiscard]] Result<void> settle_set_aside();
 
   // Names in the directory of a step that are ours and that its record does not name. `record`: nullptr where it cannot

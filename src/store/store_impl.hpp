@@ -80,6 +80,9 @@ class Store::Impl {
   };
   // What is to be thought of a record that cannot be read.
   enum class UnreadableRecord : std::uint8_t { refers_to_nothing, may_refer_to_any };
+  // One call each, with what it needs to itself.
+  class Pruner;    // store_prune.cpp
+  class Rewriter;  // store_rewrite.cpp
   class Repairer;  // store_repair.cpp
   // How the next file is coded.
   struct Coding {
@@ -139,19 +142,11 @@ class Store::Impl {
                                                     const std::string& attempt, std::uint32_t first) const;
 
   // store_prune.cpp
-  Result<std::vector<store::StepNode>> step_nodes();
-  // Whether the newest checkpoint's files are there, as far as their sizes tell; those before it, if they are not.
-  Result<void> note_missing_files(std::vector<store::StepNode>& nodes);
-  // Those of the needed steps that others are to be rewritten without.
-  Result<std::set<std::uint64_t>> choose_dropped(const std::vector<store::StepNode>& nodes,
-                                                 const store::RetentionPlan& plan, Reencode reencode);
   Result<void> remove_step(std::uint64_t step);
   Result<void> retire_step(std::uint64_t step);
 
   // store_rewrite.cpp
-  // Writes the files of a step again that refer to `dropped`; `earlier` is offered in its place.
-  Result<PruneReport::Rewritten> rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
-                                                 std::optional<std::uint64_t> earlier, const RunOptions& options);
+  // Writes the files of the steps of `whole` again that refer to those of `dropped`.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
 
@@ -159,8 +154,6 @@ class Store::Impl {
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,
                                                   std::span<const store::CommitRecord* const> records, bool decode,
                                                   const RunOptions& options) const;
-  Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
-                             bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) const;
 
   os::FileSystem& file_system_;
   const store::RunLayout layout_;

@@ -21,14 +21,45 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 
 }  // namespace
 
-Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
-  std::vector<store::StepNode> nodes;
-  for (auto& [step, known] : known_) {
-    store::StepNode& node = nodes.emplace_back();
+// One prune, or what one would do.
+class Store::Impl::Pruner {
+ public:
+  Pruner(Impl& store, const Retention& retention, const PruneOptions& options)
+      : store_(store), retention_(retention), options_(options) {}
+
+  Result<PruneReport> run();
+
+ private:
+  // What stands in the store, and what refers to what.
+  Result<void> look();
+  // Whether the newest checkpoint's files are there, as far as their sizes tell; those before it, if they are not.
+  Result<void> note_missing_files();
+  // Those of the needed steps that others are to be rewritten without.
+  Result<std::set<std::uint64_t>> choose_dropped();
+  Result<void> rewrite_without(const std::set<std::uint64_t>& dropped);
+  void report_plan();
+  Result<void> carry_out();
+
+  const Result<store::CommitRecord>& record_of(const store::StepNode& node) {
+    return store_.record_of(node.step, store_.known_[node.step]);
+  }
+
+  Impl& store_;
+  const Retention& retention_;
+  const PruneOptions& options_;
+  std::vector<store::StepNode> nodes_;  // by step
+  store::RetentionPlan plan_;
+  PruneReport report_;
+};
+
+Result<void> Store::Impl::Pruner::look() {
+  nodes_.clear();
+  for (auto& [step, known] : store_.known_) {
+    store::StepNode& node = nodes_.emplace_back();
     node.step = step;
     node.state = known.state;
     if (known.state == store::StepState::uncommitted) {
-      BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
+      BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
       for (const store::ShardRecord& shard : pending) {
         for (const store::StepReference& reference : shard.file.references) {
           node.references.push_back({reference.step, reference.standalone});
@@ -36,7 +67,7 @@ Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
       }
       continue;
     }
-    const Result<store::CommitRecord>& record = record_of(step, known);
+    const Result<store::CommitRecord>& record = store_.record_of(step, known);
     if (!record) {
       // What the system refused now may be readable later; what cannot be read is not judged.
       if (record.error().kind() != ErrorKind::corrupt && record.error().kind() != ErrorKind::unsupported) {
@@ -55,14 +86,14 @@ Result<std::vector<store::StepNode>> Store::Impl::step_nodes() {
       }
     }
   }
-  return nodes;
+  return note_missing_files();
 }
 
-Result<void> Store::Impl::note_missing_files(std::vector<store::StepNode>& nodes) {
-  for (store::StepNode& node : std::views::reverse(nodes)) {
+Result<void> Store::Impl::Pruner::note_missing_files() {
+  for (store::StepNode& node : std::views::reverse(nodes_)) {
     if (node.state != store::StepState::committed || node.is_damaged) continue;
-    for (const store::ShardFile& file : record_of(node.step, known_[node.step])->shards) {
-      BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(node.step, file.file)));
+    for (const store::ShardFile& file : record_of(node)->shards) {
+      BITSNAP_ASSIGN(const os::FileInfo info, store_.file_system_.stat(store_.layout_.step_file(node.step, file.file)));
       if (!info.exists || info.size_bytes != file.bytes) node.is_damaged = true;
     }
     if (!node.is_damaged) return {};
@@ -70,18 +101,17 @@ Result<void> Store::Impl::note_missing_files(std::vector<store::StepNode>& nodes
   return {};
 }
 
-Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<store::StepNode>& nodes,
-                                                            const store::RetentionPlan& plan, Reencode reencode) {
+Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   std::set<std::uint64_t> dropped;
-  if (reencode == Reencode::never || plan.needed.empty()) return dropped;
+  if (options_.reencode == Reencode::never || plan_.needed.empty()) return dropped;
   // What a damaged checkpoint may need is not taken from it, nor what shards that are not committed yet refer to.
-  if (std::ranges::any_of(nodes, [](const store::StepNode& node) {
+  if (std::ranges::any_of(nodes_, [](const store::StepNode& node) {
         return node.is_damaged || (node.state == store::StepState::uncommitted && !node.references.empty());
       })) {
     return dropped;
   }
-  if (reencode == Reencode::always) {
-    for (const auto& needed : plan.needed) dropped.insert(needed.step);
+  if (options_.reencode == Reencode::always) {
+    for (const auto& needed : plan_.needed) dropped.insert(needed.step);
     return dropped;
   }
 
@@ -89,37 +119,37 @@ Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<st
   // unchanged chunks would stay for ever, with all else that is in its files.
   std::set<std::uint64_t> chains;
   std::set<std::uint64_t> whole;
-  for (const std::uint64_t step : plan.kept) {
+  for (const std::uint64_t step : plan_.kept) {
     whole.insert(step);
     for (std::optional<std::uint64_t> at = step; at && chains.insert(*at).second;) {
-      const auto known = known_.find(*at);
-      if (known == known_.end()) break;
-      const Result<store::CommitRecord>& record = record_of(*at, known->second);
+      const auto known = store_.known_.find(*at);
+      if (known == store_.known_.end()) break;
+      const Result<store::CommitRecord>& record = store_.record_of(*at, known->second);
       at = record ? record->base : std::nullopt;
     }
   }
   std::set<std::uint64_t> held;
-  for (const auto& needed : plan.needed) {
+  for (const auto& needed : plan_.needed) {
     if (needed.whole) whole.insert(needed.step);
     if (!chains.contains(needed.step)) held.insert(needed.step);
   }
   if (held.empty()) return dropped;
 
   store::LiveChunks live;
-  for (const store::StepNode& node : nodes) {
+  for (const store::StepNode& node : nodes_) {
     if (!whole.contains(node.step) || !refers_to(node, held)) continue;
-    for (const store::ShardFile& file : record_of(node.step, known_[node.step])->shards) {
-      BITSNAP_ASSIGN(const auto snapshot, reader_->open_file(node.step, file));
+    for (const store::ShardFile& file : record_of(node)->shards) {
+      BITSNAP_ASSIGN(const auto snapshot, store_.reader_->open_file(node.step, file));
       live.note(*snapshot, file, held);
     }
   }
   std::uint64_t dead_bytes = 0;
-  for (const store::StepNode& node : nodes) {
+  for (const store::StepNode& node : nodes_) {
     if (!held.contains(node.step)) continue;
     std::uint64_t live_bytes = 0;
-    const store::CommitRecord& record = *record_of(node.step, known_[node.step]);
+    const store::CommitRecord& record = *record_of(node);
     for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
-      BITSNAP_ASSIGN(const auto snapshot, reader_->open_alone(node.step, record.shards[shard]));
+      BITSNAP_ASSIGN(const auto snapshot, store_.reader_->open_alone(node.step, record.shards[shard]));
       live_bytes += live.bytes(node.step, shard, *snapshot);
     }
     if (live_bytes < node.bytes / 2) {
@@ -128,13 +158,103 @@ Result<std::set<std::uint64_t>> Store::Impl::choose_dropped(const std::vector<st
     }
   }
   std::uint64_t written_bytes = 0;
-  for (const store::StepNode& node : nodes) {
+  for (const store::StepNode& node : nodes_) {
     if (whole.contains(node.step) && !dropped.contains(node.step) && refers_to(node, dropped)) {
       written_bytes += node.bytes;
     }
   }
   if (dead_bytes <= written_bytes) dropped.clear();
   return dropped;
+}
+
+// Damage must not keep old checkpoints from going: what cannot be read to see whether rewriting pays, or to rewrite it,
+// is left as it is, unless rewriting was demanded.
+Result<void> Store::Impl::Pruner::rewrite_without(const std::set<std::uint64_t>& dropped) {
+  std::vector<std::uint64_t> whole = plan_.kept;
+  for (const auto& needed : plan_.needed) {
+    if (needed.whole && !dropped.contains(needed.step)) whole.push_back(needed.step);
+  }
+  std::ranges::sort(whole);
+  if (options_.dry_run) {
+    for (store::StepNode& node : nodes_) {
+      if (!std::ranges::binary_search(whole, node.step) || !refers_to(node, dropped)) continue;
+      report_.rewritten.push_back({node.step, node.bytes, 0});
+      std::erase_if(node.references, [&](const auto& r) { return dropped.contains(r.step); });
+    }
+    return {};
+  }
+  Result<void> rewritten = store_.rewrite_all(dropped, whole, options_.run, report_.rewritten);
+  if (!rewritten && (options_.reencode == Reencode::always || !is_damage(rewritten.error()))) return rewritten;
+  return look();
+}
+
+void Store::Impl::Pruner::report_plan() {
+  const auto bytes_of = [&](std::uint64_t step) {
+    return std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->bytes;
+  };
+  report_.kept = plan_.kept;
+  for (const auto& needed : plan_.needed) report_.needed.push_back({needed.step, bytes_of(needed.step), needed.by});
+  for (const std::uint64_t step : plan_.removed) {
+    report_.removed.push_back({step, bytes_of(step)});
+    report_.removed_bytes += bytes_of(step);
+  }
+}
+
+// The newest first: nothing is removed before what depends on it.
+Result<void> Store::Impl::Pruner::carry_out() {
+  for (const store::StepNode& node : std::views::reverse(nodes_)) {
+    if (std::ranges::binary_search(plan_.removed, node.step)) {
+      BITSNAP_TRY(store_.remove_step(node.step));
+    } else if (node.state == store::StepState::committed && !std::ranges::binary_search(plan_.kept, node.step)) {
+      BITSNAP_TRY(store_.retire_step(node.step));
+    }
+  }
+  return {};
+}
+
+Result<PruneReport> Store::Impl::Pruner::run() {
+  if (!store_.strays_removed_) {
+    // Another rank may have committed the newest and been killed before it synced the name.
+    const std::optional<std::uint64_t> last = store_.newest();
+    const bool is_shared = store_.lock_ == nullptr;
+    if (last && is_shared && !options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(*last));
+    BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run));
+    store_.strays_removed_ = !options_.dry_run && !is_shared;
+  }
+  for (const std::uint64_t step : retention_.keep) {
+    const auto known = store_.known_.find(step);
+    if (known == store_.known_.end() || known->second.state != store::StepState::committed) {
+      return tl::unexpected(store_.step_not_found(step));
+    }
+  }
+  BITSNAP_TRY(look());
+  // What the next checkpoint will be coded against is needed, too.
+  const std::optional<std::uint64_t> next_base = store_.choose_coding().base;
+  plan_ = store::plan_retention(nodes_, retention_, next_base);
+  auto dropped = choose_dropped();
+  if (!dropped && (options_.reencode == Reencode::always || !is_damage(dropped.error()))) {
+    return tl::unexpected(std::move(dropped).error());
+  }
+  if (dropped && !dropped->empty()) {
+    BITSNAP_TRY(rewrite_without(*dropped));
+    plan_ = store::plan_retention(nodes_, retention_, next_base);
+  }
+  report_plan();
+  if (!options_.dry_run) BITSNAP_TRY(carry_out());
+  return std::move(report_);
+}
+
+Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
+  BITSNAP_TRY(store::check_retention(retention));
+  WriteGuard guard;
+  if (options.dry_run) {
+    guard.mutex = std::unique_lock(mutex_);
+    if (lock_ == nullptr) sight_ = Sight::nothing;
+  } else {
+    BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
+  }
+  BITSNAP_TRY(refresh_known());
+  return Pruner(*this, retention, options).run();
 }
 
 Result<void> Store::Impl::remove_step(std::uint64_t step) {
@@ -194,86 +314,6 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
   }
   std::ranges::sort(found);
   return found;
-}
-
-Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
-  BITSNAP_TRY(store::check_retention(retention));
-  WriteGuard guard;
-  if (options.dry_run) {
-    guard.mutex = std::unique_lock(mutex_);
-    if (lock_ == nullptr) sight_ = Sight::nothing;
-  } else {
-    BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
-  }
-  BITSNAP_TRY(refresh_known());
-
-  PruneReport report;
-  if (!strays_removed_) {
-    // Another rank may have committed the newest and been killed before it synced the name.
-    const std::optional<std::uint64_t> last = newest();
-    if (last && lock_ == nullptr && !options.dry_run) BITSNAP_TRY(directories_.sync_step(*last));
-    BITSNAP_ASSIGN(report.strays, remove_strays(options.dry_run));
-    strays_removed_ = !options.dry_run && lock_ != nullptr;
-  }
-  for (const std::uint64_t step : retention.keep) {
-    const auto known = known_.find(step);
-    if (known == known_.end() || known->second.state != store::StepState::committed) {
-      return tl::unexpected(step_not_found(step));
-    }
-  }
-  BITSNAP_ASSIGN(std::vector<store::StepNode> nodes, step_nodes());
-  BITSNAP_TRY(note_missing_files(nodes));
-  // What the next checkpoint will be coded against is needed, too.
-  const std::optional<std::uint64_t> next_base = choose_coding().base;
-  store::RetentionPlan plan = store::plan_retention(nodes, retention, next_base);
-  const bool is_demanded = options.reencode == Reencode::always;
-  auto chosen = choose_dropped(nodes, plan, options.reencode);
-  // Damage must not keep old checkpoints from going: what cannot be read to see whether rewriting pays is left as it
-  // is.
-  if (!chosen && (is_demanded || !is_damage(chosen.error()))) return tl::unexpected(std::move(chosen).error());
-  const std::set<std::uint64_t> dropped = chosen ? std::move(*chosen) : std::set<std::uint64_t>();
-  if (!dropped.empty()) {
-    std::vector<std::uint64_t> whole = plan.kept;
-    for (const auto& needed : plan.needed) {
-      if (needed.whole && !dropped.contains(needed.step)) whole.push_back(needed.step);
-    }
-    std::ranges::sort(whole);
-    if (options.dry_run) {
-      for (store::StepNode& node : nodes) {
-        if (!std::ranges::binary_search(whole, node.step) || !refers_to(node, dropped)) continue;
-        report.rewritten.push_back({node.step, node.bytes, 0});
-        std::erase_if(node.references, [&](const auto& r) { return dropped.contains(r.step); });
-      }
-    } else {
-      Result<void> rewritten = rewrite_all(dropped, whole, options.run, report.rewritten);
-      if (!rewritten && (is_demanded || !is_damage(rewritten.error())))
-        return tl::unexpected(std::move(rewritten).error());
-      BITSNAP_ASSIGN(nodes, step_nodes());
-    }
-    BITSNAP_TRY(note_missing_files(nodes));
-    plan = store::plan_retention(nodes, retention, next_base);
-  }
-
-  report.kept = plan.kept;
-  const auto bytes_of = [&](std::uint64_t step) {
-    return std::ranges::lower_bound(nodes, step, {}, &store::StepNode::step)->bytes;
-  };
-  for (const auto& needed : plan.needed) report.needed.push_back({needed.step, bytes_of(needed.step), needed.by});
-  for (const std::uint64_t step : plan.removed) {
-    report.removed.push_back({step, bytes_of(step)});
-    report.removed_bytes += bytes_of(step);
-  }
-  if (options.dry_run) return report;
-
-  // The newest first: nothing is removed before what depends on it.
-  for (const store::StepNode& node : std::views::reverse(nodes)) {
-    if (std::ranges::binary_search(plan.removed, node.step)) {
-      BITSNAP_TRY(remove_step(node.step));
-    } else if (node.state == store::StepState::committed && !std::ranges::binary_search(plan.kept, node.step)) {
-      BITSNAP_TRY(retire_step(node.step));
-    }
-  }
-  return report;
 }
 
 Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {

@@ -1,5 +1,6 @@
 // Rewriting: files of a checkpoint are written again, under new names, without what is to go.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,141 +16,192 @@ namespace bitsnap {
 
 using Opening = record::ShardedBases::Opening;
 
-Result<PruneReport::Rewritten> Store::Impl::rewrite_without(std::uint64_t step, const std::set<std::uint64_t>& dropped,
-                                                            std::optional<std::uint64_t> earlier,
-                                                            const RunOptions& options) {
-  Known& known = known_[step];
-  const Result<store::CommitRecord>& old = record_of(step, known);
-  if (!old) return tl::unexpected(old.error());
-  store::CommitRecord record = *old;
-  std::vector<std::string> replaced;
-  const auto executor = exec::make_executor(options.threads);
-  const auto reader = std::make_shared<store::CheckpointReader>(file_system_, layout_, options_.limits);
-  const auto is_dropped = [&](const store::StepReference& r) { return dropped.contains(r.step); };
+// One rewriting of several checkpoints, the oldest first, so that what one of them takes over, the next can refer to.
+class Store::Impl::Rewriter {
+ public:
+  Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
+      : store_(store), dropped_(dropped), threads_(threads), executor_(exec::make_executor(threads)) {}
 
-  for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
-    store::ShardFile& file = record.shards[shard];
-    if (std::ranges::none_of(file.references, is_dropped)) continue;
-    std::vector<SnapshotId> dropped_ids;
-    for (const store::StepReference& reference : file.references) {
-      if (is_dropped(reference)) dropped_ids.push_back(reference.id);
-    }
-    BITSNAP_ASSIGN(const auto source, reader->open_file(step, file));
-    std::optional<record::ShardedBases> bases;
-    if (earlier) {
-      const Result<store::CommitRecord>& found = record_of(*earlier, known_[*earlier]);
-      if (!found) return tl::unexpected(found.error());
-      const record::ShardedBases::Place own{shard, static_cast<std::uint32_t>(record.shards.size())};
-      bases.emplace(static_cast<std::uint32_t>(found->shards.size()), own,
-                    [&](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
-                      const store::ShardFile& there = found->shards[number];
-                      BITSNAP_ASSIGN(auto opened, opening == Opening::look ? reader->open_alone(*earlier, there)
-                                                                           : reader->open_file(*earlier, there));
-                      return opened;
-                    });
-    }
+  // `whole` are the steps that are to stand without the dropped ones, ascending.
+  Result<void> run(const std::vector<std::uint64_t>& whole, const Progress& progress,
+                   std::vector<PruneReport::Rewritten>& rewritten);
 
-    std::string name = file.file;
-    for (bool is_free = false; !is_free;) {
-      name = store::rewritten_file_name(name);
-      BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_file(step, name)));
-      is_free = !there.exists;
-    }
-    const std::string path = layout_.step_file(step, name);
-    BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, file_system_.create(path));
-    const auto write = [&]() -> Result<record::RecordSummary> {
-      BITSNAP_ASSIGN(record::RecordSummary written,
-                     record::rewrite_snapshot(*source, dropped_ids, bases ? &*bases : nullptr,
-                                              policy_from_name(record.policy).value_or(policy()), *out, *executor,
-                                              options.progress));
-      BITSNAP_TRY(out->sync());
-      BITSNAP_TRY(out->close());
-      return written;
-    };
-    auto written = write();
-    if (!written) {
-      static_cast<void>(directories_.remove_file(step, name));  // not named by any record; a later prune removes it
-      return tl::unexpected(name_file(std::move(written).error(), path));
-    }
-    replaced.push_back(file.file);
-    std::vector<store::StepReference> references;
-    for (const record::Reference& reference : written->references) {
-      const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
-      if (before != file.references.end() && !is_dropped(*before)) {
-        references.push_back(*before);
-        references.back().standalone = before->standalone && reference.standalone;
-        continue;
-      }
-      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader->place_of(reference.name, reference.id));
-      references.push_back({reference.id, place.step, place.shard, reference.standalone});
-    }
-    file.file = name;
-    file.bytes = written->summary.stored_bytes;
-    file.depth = written->depth;
-    file.references = std::move(references);
-    // With what it refers to now the new file can be read, or the old one stays.
-    store::CheckpointReader fresh(file_system_, layout_, options_.limits);
-    if (const auto opened = fresh.open_file(step, file); !opened) {
-      static_cast<void>(directories_.remove_file(step, name));
-      return tl::unexpected(opened.error());
-    }
+ private:
+  // Whether it refers to a dropped step.
+  [[nodiscard]] bool is_dropped(const store::StepReference& reference) const {
+    return dropped_.contains(reference.step);
+  }
+  [[nodiscard]] bool refers_to_dropped(const store::ShardFile& file) const {
+    return std::ranges::any_of(file.references, [this](const auto& reference) { return is_dropped(reference); });
+  }
+  [[nodiscard]] bool refers_to_dropped(const store::CommitRecord& record) const {
+    return std::ranges::any_of(record.shards, [this](const auto& file) { return refers_to_dropped(file); });
   }
 
+  Result<PruneReport::Rewritten> rewrite(std::uint64_t step, const Progress& progress);
+  // Writes the files of the record again that refer to dropped steps, and says so in it. `progress` is that of all.
+  Result<void> rewrite_files(store::CommitRecord& record, const Progress& progress);
+  Result<void> rewrite_file(const store::CommitRecord& record, std::uint32_t shard, store::ShardFile& file,
+                            const Progress& progress);
+  // The shards of the checkpoint before, in which what stood in the dropped ones is looked for; nullptr: there is none.
+  Result<std::unique_ptr<record::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
+  Result<std::string> unused_name(std::uint64_t step, std::string name) const;
+
+  Impl& store_;
+  const std::set<std::uint64_t>& dropped_;
+  const unsigned threads_;
+  const std::unique_ptr<exec::Executor> executor_;
+  std::optional<std::uint64_t> earlier_;
+  // Of one checkpoint.
+  std::shared_ptr<store::CheckpointReader> reader_;
+  std::vector<std::string> written_;
+  std::vector<std::string> replaced_;
+};
+
+Result<std::unique_ptr<record::ShardedBases>> Store::Impl::Rewriter::bases_for(std::uint32_t shard,
+                                                                               std::uint32_t shards) {
+  if (!earlier_) return nullptr;
+  const std::uint64_t step = *earlier_;
+  const Result<store::CommitRecord>& found = store_.record_of(step, store_.known_[step]);
+  if (!found) return tl::unexpected(found.error());
+  const store::CommitRecord& record = *found;
+  const auto open = [this, &record](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
+    const store::ShardFile& file = record.shards[number];
+    BITSNAP_ASSIGN(auto opened, opening == Opening::look ? reader_->open_alone(record.step, file)
+                                                         : reader_->open_file(record.step, file));
+    return opened;
+  };
+  return std::make_unique<record::ShardedBases>(static_cast<std::uint32_t>(record.shards.size()),
+                                                record::ShardedBases::Place{shard, shards}, open);
+}
+
+Result<std::string> Store::Impl::Rewriter::unused_name(std::uint64_t step, std::string name) const {
+  for (;;) {
+    name = store::rewritten_file_name(name);
+    BITSNAP_ASSIGN(const os::FileInfo there, store_.file_system_.stat(store_.layout_.step_file(step, name)));
+    if (!there.exists) return name;
+  }
+}
+
+Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& record, std::uint32_t shard,
+                                                 store::ShardFile& file, const Progress& progress) {
+  std::vector<SnapshotId> dropped_ids;
+  for (const store::StepReference& reference : file.references) {
+    if (is_dropped(reference)) dropped_ids.push_back(reference.id);
+  }
+  BITSNAP_ASSIGN(const auto source, reader_->open_file(record.step, file));
+  BITSNAP_ASSIGN(const auto bases, bases_for(shard, static_cast<std::uint32_t>(record.shards.size())));
+  BITSNAP_ASSIGN(const std::string name, unused_name(record.step, file.file));
+  const std::string path = store_.layout_.step_file(record.step, name);
+  BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
+  written_.push_back(name);
+  auto written =
+      record::rewrite_snapshot(*source, dropped_ids, bases.get(),
+                               policy_from_name(record.policy).value_or(store_.policy()), *out, *executor_, progress);
+  if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
+  BITSNAP_TRY(out->sync());
+  BITSNAP_TRY(out->close());
+
+  std::vector<store::StepReference> references;
+  for (const record::Reference& reference : written->references) {
+    const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
+    if (before != file.references.end() && !is_dropped(*before)) {
+      references.push_back(*before);
+      references.back().standalone = before->standalone && reference.standalone;
+      continue;
+    }
+    BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name, reference.id));
+    references.push_back({reference.id, place.step, place.shard, reference.standalone});
+  }
+  replaced_.push_back(file.file);
+  file.file = name;
+  file.bytes = written->summary.stored_bytes;
+  file.depth = written->depth;
+  file.references = std::move(references);
+  // With what it refers to now the new file can be read, or the old one stays.
+  store::CheckpointReader fresh(store_.file_system_, store_.layout_, store_.options_.limits);
+  BITSNAP_TRY(fresh.open_file(record.step, file));
+  return {};
+}
+
+Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, const Progress& progress) {
+  std::uint64_t total = 0;
+  for (const store::ShardFile& file : record.shards) total += refers_to_dropped(file) ? file.raw_bytes : 0;
+  store::SummedProgress summed(progress, total);
+  for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
+    store::ShardFile& file = record.shards[shard];
+    if (!refers_to_dropped(file)) continue;
+    BITSNAP_TRY(rewrite_file(record, shard, file, summed.next(file.raw_bytes)));
+  }
   // What was coded against a dropped one stands by itself now. Otherwise it is as many links from its keyframe as
   // before.
-  if (record.base && dropped.contains(*record.base)) {
+  if (record.base && dropped_.contains(*record.base)) {
     record.base.reset();
     record.links = 0;
   }
-  BITSNAP_TRY(directories_.sync_step(step));
-  auto replaced_record =
-      store::replace_commit_record(file_system_, layout_, record, known.state == store::StepState::retired);
-  if (!replaced_record) {
-    // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
-    lose_sight();
-    return tl::unexpected(std::move(replaced_record).error());
+  return store_.directories_.sync_step(record.step);
+}
+
+Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step, const Progress& progress) {
+  Known& known = store_.known_[step];
+  const Result<store::CommitRecord>& old = store_.record_of(step, known);
+  if (!old) return tl::unexpected(old.error());
+  store::CommitRecord record = *old;
+  reader_ = std::make_shared<store::CheckpointReader>(store_.file_system_, store_.layout_, store_.options_.limits);
+  written_.clear();
+  replaced_.clear();
+  if (Result<void> rewritten = rewrite_files(record, progress); !rewritten) {
+    // No record names them. What cannot be removed now is removed by a later prune.
+    for (const std::string& name : written_) static_cast<void>(store_.directories_.remove_file(step, name));
+    return tl::unexpected(std::move(rewritten).error());
   }
-  directories_.note_sync(*replaced_record);
+  const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
+                                                     known.state == store::StepState::retired);
+  if (!replaced) {
+    // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
+    store_.lose_sight();
+    return tl::unexpected(replaced.error());
+  }
+  store_.directories_.note_sync(*replaced);
   PruneReport::Rewritten report{step, known.record_bytes, store::serialize_commit_record(record).size()};
   for (const store::ShardFile& file : old->shards) report.bytes_before += file.bytes;
   for (const store::ShardFile& file : record.shards) report.bytes_after += file.bytes;
   known.record_bytes = store::serialize_commit_record(record).size();
   known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
-  for (const std::string& name : replaced) BITSNAP_TRY(directories_.remove_file(step, name));
+  for (const std::string& name : replaced_) BITSNAP_TRY(store_.directories_.remove_file(step, name));
   return report;
 }
 
-// The oldest first, so that what one of them takes over, the next can refer to.
-Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
-                                      const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten) {
-  const auto refers = [&](const store::CommitRecord& record) {
-    return std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
-      return std::ranges::any_of(file.references, [&](const auto& r) { return dropped.contains(r.step); });
-    });
+Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole, const Progress& progress,
+                                        std::vector<PruneReport::Rewritten>& rewritten) {
+  const auto raw_bytes = [](const store::CommitRecord& record) {
+    std::uint64_t bytes = 0;
+    for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
+    return bytes;
   };
   std::uint64_t total = 0;
   for (const std::uint64_t step : whole) {
-    const Result<store::CommitRecord>& record = record_of(step, known_[step]);
-    if (!record || !refers(*record)) continue;
-    for (const store::ShardFile& file : record->shards) total += file.raw_bytes;
+    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
+    if (record && refers_to_dropped(*record)) total += raw_bytes(*record);
   }
-  store::SummedProgress progress(options.progress, total);
-  forget_bases();  // what they refer to will stand elsewhere
-  std::optional<std::uint64_t> earlier;
+  store::SummedProgress summed(progress, total);
+  store_.forget_bases();  // what they refer to will stand elsewhere
   for (const std::uint64_t step : whole) {
-    if (dropped.contains(step)) continue;
-    const Result<store::CommitRecord>& record = record_of(step, known_[step]);  // until it is replaced
+    if (dropped_.contains(step)) continue;
+    const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
     if (!record) continue;
-    if (refers(*record)) {
-      std::uint64_t bytes = 0;
-      for (const store::ShardFile& file : record->shards) bytes += file.raw_bytes;
-      BITSNAP_ASSIGN(PruneReport::Rewritten report,
-                     rewrite_without(step, dropped, earlier, {options.threads, progress.next(bytes)}));
+    if (refers_to_dropped(*record)) {
+      BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(raw_bytes(*record))));
       rewritten.push_back(report);
     }
-    earlier = step;
+    earlier_ = step;
   }
   return {};
+}
+
+Result<void> Store::Impl::rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
+                                      const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten) {
+  return Rewriter(*this, dropped, options.threads).run(whole, options.progress, rewritten);
 }
 
 }  // namespace bitsnap

@@ -33,11 +33,9 @@ void sort_by_step(std::vector<StoreDamage>& damages) {
   for (auto& [step, found] : by_step) std::ranges::move(found, std::back_inserter(damages));
 }
 
-}  // namespace
-
-Result<void> Store::Impl::verify_window(store::CheckpointReader& reader,
-                                        std::span<const store::CommitRecord* const> window, bool decode,
-                                        const RunOptions& options, std::vector<StoreDamage>& damages) const {
+// Adds what is damaged; fails where verification could not go on.
+Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
+                           bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) {
   std::size_t shards = 0;
   std::uint64_t total = 0;
   for (const store::CommitRecord* const record : window) {
@@ -87,6 +85,8 @@ Result<void> Store::Impl::verify_window(store::CheckpointReader& reader,
   }
   return {};
 }
+
+}  // namespace
 
 Result<std::vector<StoreDamage>> Store::Impl::verify_records(store::CheckpointReader& reader,
                                                              std::span<const store::CommitRecord* const> records,
