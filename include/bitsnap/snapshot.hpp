@@ -87,7 +87,8 @@ using Progress = std::function<bool(std::uint64_t done_bytes, std::uint64_t tota
 
 struct OpenOptions {
   DecodeLimits limits = {};
-  // Where bases are looked for. Without one: among `base_paths`, then beside the file, in files that end in ".bsnap".
+  // Where bases are looked for. Without one: among `base_paths`, then beside the file, in files that end in ".bsnap";
+  // when they are first needed, so that paths have to be absolute where the working directory may change.
   // The snapshot keeps it and what it found: a provider that keeps snapshots must not be theirs.
   std::shared_ptr<const BaseProvider> bases = nullptr;
   std::vector<std::string> base_paths = {};  // files or directories

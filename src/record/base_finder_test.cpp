@@ -275,6 +275,27 @@ TEST(BaseFinder, WithFewerRanksTheSearchBeginsWhereTheTensorsWouldHaveBeen) {
   EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{400, 401, 399, 402, 398, 403}));
 }
 
+TEST(BaseFinder, WhereTheNumberOfRanksIsAnotherTensorsMayBeFarAway) {
+  Shards shards = thousand_shards();
+  ShardedBases finder = shards.finder(500, 1001);
+  const std::vector<TensorInfo> ours = {of_rank(500), of_rank(600), tensor("everywhere", DType::u8, {5000})};
+  finder.begin(ours);
+  EXPECT_EQ(shard_of(finder, of_rank(600)), 600U);
+}
+
+TEST(BaseFinder, WhatWasFoundOnceIsNoReasonToOpenFurtherShards) {
+  Shards shards = thousand_shards();
+  shards.bases[500] = base_of(500, {of_rank(500)});
+  ShardedBases finder = shards.finder(500);
+  const std::vector<TensorInfo> ours = {of_rank(500), tensor("everywhere", DType::u8, {5000}),
+                                        tensor("new", DType::u8, {5000})};
+  finder.begin(ours);
+  EXPECT_EQ(shard_of(finder, ours[1]), 501U);
+  EXPECT_EQ(shard_of(finder, ours[2]), std::nullopt);
+  EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{500, 501}));
+  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAt + 1U);
+}
+
 TEST(BaseFinder, EveryShardIsLookedAtOnceWhereThereAreFew) {
   for (const std::uint32_t own : {0U, 1U, 3U, 7U}) {
     Shards shards = four_rows();

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "os/clock.hpp"
@@ -146,6 +148,54 @@ TEST(StoreScale, AShardAndItsCommitLookAtTheNewestCheckpointsOnly) {
     return files.count();
   };
   EXPECT_EQ(operations(5), operations(35));
+}
+
+// Noise, which only a base makes small.
+TestState with_tensors(const std::vector<std::string>& names) {
+  TestState state;
+  for (const std::string& name : names) {
+    std::vector<std::byte> bytes(16'384);
+    std::uint64_t noise = std::hash<std::string>()(name);
+    for (std::byte& byte : bytes) {
+      noise = noise * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
+      byte = static_cast<std::byte>(noise >> 56);
+    }
+    state.add(name, DType::u8, std::move(bytes));
+  }
+  return state;
+}
+
+TEST(StoreScale, ARankFindsWhatMovedToItAndOpensFewFilesForWhatIsNew) {
+  constexpr std::uint32_t kRanks = 60;
+  os::FakeFileSystem fake;
+  os::FaultyFileSystem files(fake);
+  StoreOptions options;
+  options.access = StoreAccess::shared;
+  const auto store = open_store(files, kTestRun, options);
+  ASSERT_TRUE(store);
+  const auto of = [](std::uint32_t rank) { return "of-" + std::to_string(rank); };
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE((*store)->save_shard(1, {rank, kRanks, "a"}, with_tensors({of(rank)}).state(), kOneThread));
+  }
+  ASSERT_TRUE((*store)->commit(1, kRanks, "a"));
+  // The bytes that are stored, and the files of the base that are opened for it.
+  const auto save = [&](std::uint32_t rank, const TestState& state) {
+    files.reset();
+    const auto saved = (*store)->save_shard(2, {rank, kRanks, "a"}, state.state(), kOneThread);
+    EXPECT_TRUE(saved) << saved.error().message();
+    const auto steps = files.steps();
+    const auto opened = std::ranges::count_if(steps, [](const auto& step) {
+      return step.operation == os::FileOperation::open && step.path.find("/0000000001/shard-") != std::string::npos;
+    });
+    return std::pair(saved->stored_bytes, static_cast<std::size_t>(opened));
+  };
+  EXPECT_LT(save(0, with_tensors({of(kRanks - 1)})).first, 4'000U);
+  EXPECT_LT(save(kRanks - 1, with_tensors({of(0)})).first, 4'000U);
+  const auto [bytes, opened] = save(30, with_tensors({of(30), "new"}));
+  EXPECT_GT(bytes, 16'384U);
+  EXPECT_LT(bytes, 20'000U);
+  // The own one, so many others, and the own one again to see that what was written can be read.
+  EXPECT_LE(opened, record::ShardedBases::kShardsLookedAt + 2U);
 }
 
 // Until the new file is written; then the indexes of those that it refers to are read, to see that they are there.
