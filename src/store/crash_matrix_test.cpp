@@ -26,7 +26,7 @@ TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
   CrashTrial trial(crash_scenario(GetParam()));
   for (std::uint64_t point = 0; point <= trial.steps().size(); ++point) {
     const bool is_done = point == trial.steps().size();
-    if (is_slow_build() && !is_done && point % 5 != 0) continue;
+    if (takes_samples() && !is_done && point % 5 != 0) continue;
     // Between two operations that change something the disk is the same.
     const bool changes = is_done || changes_something(trial.steps()[point]);
     for (const bool half_done : {false, true}) {
@@ -34,7 +34,7 @@ TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
       const Stopped stopped = trial.stop_at(point, half_done);
       std::vector<Death> deaths = {Death{}};
       if (changes) {
-        std::ranges::copy(machine_deaths(is_slow_build() ? 2 : 8, point * 100), std::back_inserter(deaths));
+        std::ranges::copy(machine_deaths(takes_samples() ? 2 : 8, point * 100), std::back_inserter(deaths));
       }
       for (const Death& death : deaths) {
         ASSERT_EQ(trial.check(*stopped.files, stopped.journal, death), "")
@@ -48,7 +48,7 @@ TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
 TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
   CrashTrial trial(crash_scenario(GetParam()));
   for (const std::uint64_t point : trial.points()) {
-    if (is_slow_build() && point % 16 != 0) continue;
+    if (takes_samples() && point % 16 != 0) continue;
     const Stopped stopped = trial.stop_at(point, false);
     ASSERT_EQ(trial.check_going_on(stopped, later_deaths(point)), "") << "killed " << trial.at(point);
   }
@@ -59,7 +59,7 @@ TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
 TEST_P(CrashMatrix, WithoutSyncOfDirectoriesAllHoldsWhereNamesAreSpared) {
   CrashTrial trial(crash_scenario(GetParam()), false);
   for (const std::uint64_t point : trial.points()) {
-    if (is_slow_build() && point % 5 != 0) continue;
+    if (takes_samples() && point % 5 != 0) continue;
     const Stopped stopped = trial.stop_at(point, false);
     for (const Death& death : {Death{}, Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::directory_entries},
                                Death{Death::Kind::machine, os::FakeFileSystem::CrashSpares::all}}) {

@@ -59,7 +59,7 @@ class StoreFailure : public testing::TestWithParam<std::string> {};
 TEST_P(StoreFailure, OneFailureOfTheFileSystemLosesNothing) {
   const CrashScenario& scenario = crash_scenario(GetParam());
   const CrashTrial trial(scenario);
-  for (std::uint64_t point = 0; point < trial.steps().size(); point += is_slow_build() ? 9U : 1U) {
+  for (std::uint64_t point = 0; point < trial.steps().size(); point += takes_samples() ? 9U : 1U) {
     for (const bool half_done : {false, true}) {
       Stopped stopped = trial.fail_once_at(point, half_done);
       ASSERT_EQ(scenario.broken_law(*stopped.files, stopped.journal.allowed(), scenario.options), "")
@@ -91,7 +91,7 @@ TEST(StoreFailures, TheSameHandleGoesOnOrSaysThatItHasToBeOpenedAgain) {
     bool is_done = false;
     std::size_t went_on = 0;
     std::size_t gave_up = 0;
-    for (std::uint64_t point = 0; !is_done; point += is_slow_build() ? 7U : 1U) {
+    for (std::uint64_t point = 0; !is_done; point += takes_samples() ? 7U : 1U) {
       const auto files = before.copy();
       FaultyFileSystem faulty(*files);
       Journal journal = run;
@@ -166,7 +166,7 @@ TEST(StoreFailures, AFullDiskFailsTheSaveAndGivesTheSpaceBack) {
   };
   const std::uint64_t used = used_by(before);
   bool is_saved = false;
-  for (std::uint64_t free = 0; !is_saved; free += is_slow_build() ? 997U : 97U) {
+  for (std::uint64_t free = 0; !is_saved; free += takes_samples() ? 997U : 97U) {
     ASSERT_LT(free, 1U << 20);
     const auto files = before.copy();
     files->limit_space(used + free);
@@ -299,7 +299,7 @@ TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
   const Journal run = saved(before, 1, 5);
   for (const Reencode reencode : {Reencode::never, Reencode::always}) {
     bool has_raced = true;
-    for (std::uint64_t point = 0; has_raced; point += is_slow_build() ? 7U : 1U) {
+    for (std::uint64_t point = 0; has_raced; point += takes_samples() ? 7U : 1U) {
       const auto files = before.copy();
       FaultyFileSystem watched(*files);
       Journal journal = run;

@@ -242,7 +242,7 @@ class History {
 class StoreModel : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(StoreModel, WhateverHappensWhatHasToBeThereIsThere) {
-  const std::uint64_t histories = is_slow_build() ? 4 : 100;
+  const std::uint64_t histories = takes_samples() ? 4 : 100;
   constexpr int kOperations = 60;
   std::size_t repairs = 0;
   std::size_t lost = 0;

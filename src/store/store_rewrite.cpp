@@ -20,7 +20,7 @@ using Opening = record::ShardedBases::Opening;
 class Store::Impl::Rewriter {
  public:
   Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
-      : store_(store), dropped_(dropped), threads_(threads), executor_(exec::make_executor(threads)) {}
+      : store_(store), dropped_(dropped), executor_(exec::make_executor(threads)) {}
 
   // `whole` are the steps that are to stand without the dropped ones, ascending.
   Result<void> run(const std::vector<std::uint64_t>& whole, const Progress& progress,
@@ -49,7 +49,6 @@ class Store::Impl::Rewriter {
 
   Impl& store_;
   const std::set<std::uint64_t>& dropped_;
-  const unsigned threads_;
   const std::unique_ptr<exec::Executor> executor_;
   std::optional<std::uint64_t> earlier_;
   // Of one checkpoint.

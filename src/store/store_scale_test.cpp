@@ -45,7 +45,7 @@ TestState tiny_state(std::uint64_t step) {
 }
 
 TEST(StoreScale, ALongRunOfSavesAndPrunesGrowsNeitherFilesNorMemory) {
-  const std::uint64_t saves = is_slow_build() ? 1'000 : 100'000;
+  const std::uint64_t saves = takes_samples() ? 1'000 : 100'000;
   const std::uint64_t saves_of_a_handle = saves / 10;
   constexpr std::uint64_t kSlackBytes = 3 << 20;
   // The disk in memory itself keeps something over 200 bytes for each save until it is copied.
@@ -71,7 +71,7 @@ TEST(StoreScale, ALongRunOfSavesAndPrunesGrowsNeitherFilesNorMemory) {
     late_bytes = allocated_bytes();
     if (step == 2 * saves_of_a_handle + 1) early_bytes = late_bytes;
     // A sanitizer keeps what was freed.
-    EXPECT_TRUE(is_slow_build() || late_bytes <= bytes_before + kSlackBytes + saves_of_a_handle * kSlackBytesOfASave);
+    EXPECT_TRUE(takes_samples() || late_bytes <= bytes_before + kSlackBytes + saves_of_a_handle * kSlackBytesOfASave);
     EXPECT_EQ((*store)->steps()->size(), 5U);
     EXPECT_EQ(check_step(**store, step - 1, tiny_state(step - 1)), "");
     files = files->copy();
@@ -80,7 +80,7 @@ TEST(StoreScale, ALongRunOfSavesAndPrunesGrowsNeitherFilesNorMemory) {
             << early_bytes << " bytes early and " << late_bytes << " late\n";
   // Five that stay and those that they need, two files each, and those of the store.
   EXPECT_LE(most_files, 2 * (5 + 8) + 3U);
-  EXPECT_TRUE(is_slow_build() || late_bytes <= early_bytes + kSlackBytes) << early_bytes << " " << late_bytes;
+  EXPECT_TRUE(takes_samples() || late_bytes <= early_bytes + kSlackBytes) << early_bytes << " " << late_bytes;
 }
 
 // On the real file system, and without their snapshot files, which listing does not open.
@@ -108,7 +108,7 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
     std::cout << what << ": " << seconds * 1e3 << " ms\n";
     ASSERT_TRUE(result) << result.error().message();
     EXPECT_EQ(result->size(), kSteps) << what;
-    EXPECT_TRUE(is_slow_build() || seconds < kGenerousSeconds) << what;
+    EXPECT_TRUE(takes_samples() || seconds < kGenerousSeconds) << what;
   };
   measure("steps()", [&] { return (*store)->steps(); });
   measure("list() without a catalog", [&] { return (*store)->list(); });
