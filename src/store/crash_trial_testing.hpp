@@ -16,8 +16,8 @@
 
 namespace bitsnap::store {
 
-// With a sanitizer everything takes ten times as long: fewer crashes are tried. So they are where BITSNAP_QUICK_TESTS is
-// set, for the time between two edits.
+// With a sanitizer everything takes ten times as long: fewer crashes are tried. So they are where BITSNAP_QUICK_TESTS
+// is set, for the time between two edits.
 [[nodiscard]] bool takes_samples() noexcept;
 
 // A way to die.

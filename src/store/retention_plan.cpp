@@ -50,11 +50,14 @@ class Marking {
     Mark& mark = marks_.try_emplace(step, Mark{by, false}).first->second;
     if (mark.followed) return;
     mark.followed = true;
-    if (found->second->is_damaged) {
+    // Nobody refers to what was never committed: without shards that wait, it has lost its record.
+    const StepNode& node = *found->second;
+    const bool has_lost_record = node.state == StepState::uncommitted && node.references.empty();
+    if (node.is_damaged || has_lost_record) {
       for (auto earlier = nodes_.begin(); earlier != found; ++earlier) pending_.emplace_back(earlier->first, by);
       return;
     }
-    for (const StepNode::Reference& reference : found->second->references) {
+    for (const StepNode::Reference& reference : node.references) {
       if (reference.standalone) {
         if (nodes_.contains(reference.step)) marks_.try_emplace(reference.step, Mark{by, false});
       } else {

@@ -42,6 +42,7 @@ class Store::Impl {
 
   // store_read.cpp
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
+  [[nodiscard]] Result<std::vector<store::StepEntry>> list_entries() const;
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
@@ -98,6 +99,8 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<void> settle();
+  Result<void> settle_again();
+  [[nodiscard]] bool has_retired() const;
   void lose_sight() noexcept { is_settled_ = false; }
   Result<bool> is_spared_when_uncommitted(std::uint64_t step);
   // Whether a record refers to the step.
@@ -114,7 +117,8 @@ class Store::Impl {
   Result<void> check_new_step(std::uint64_t step);
   const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
-  Result<std::vector<std::string>> remove_strays(bool dry_run);
+  // `is_alone`: nobody else writes, so that what is above the newest is nobody's work.
+  Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
   // store_save.cpp
@@ -169,6 +173,7 @@ class Store::Impl {
   Sight sight_ = Sight::nothing;  // what known_ holds
   std::size_t all_steps_ = 0;     // when they were listed last
   bool strays_removed_ = false;
+  bool has_lost_newest_ = false;     // when it was settled
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
   // False after a step could not be changed: whether it is still there, and would be after a crash, nobody can say.
   // What opening does tells, and is done again by the next call that writes.

@@ -112,7 +112,9 @@ class History {
 
   Result<void> save() {
     const TestRun& run = journal_.run();
-    const std::uint64_t step = (run.empty() ? 0 : run.rbegin()->first) + 1 + random_.below(3);
+    std::uint64_t step = (run.empty() ? 0 : run.rbegin()->first) + 1 + random_.below(3);
+    // Retired ones above are there only if all checkpoints were lost; their numbers are taken.
+    while (files_->stat(RunLayout(kTestRun).retired(step))->exists) ++step;
     what_ = "save " + std::to_string(step);
     // Mostly one training; some states are the same at all steps, or have a tensor more.
     const std::uint64_t seed = random_.chance(5) ? 0 : random_.below(40);

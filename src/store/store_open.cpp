@@ -79,7 +79,6 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
-  if (writes) BITSNAP_TRY(impl->directories_.settle_set_aside());
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
       BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
@@ -140,21 +139,38 @@ Result<void> Store::Impl::settle() {
   BITSNAP_TRY(refresh_known());
   const std::optional<std::uint64_t> last = newest();
   if (last) BITSNAP_TRY(directories_.sync_step(*last));
-  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
-  // references lead downwards only.
-  const auto is_left_over = [&](const auto& entry) {
-    return entry.second.state == store::StepState::uncommitted || !last || entry.first > *last;
-  };
-  std::set<std::uint64_t> removed;
-  for (const auto& entry : std::views::reverse(known_)) {
-    if (!is_left_over(entry)) continue;
-    BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(entry.first));
-    if (is_spared && entry.second.state == store::StepState::uncommitted) continue;
-    BITSNAP_TRY(directories_.remove(entry.first));
-    removed.insert(entry.first);
+  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be. What is
+  // saved now may be below them: none of them must come back in a crash.
+  has_lost_newest_ = !last && has_retired();
+  if (has_lost_newest_) {
+    for (const auto& entry : known_) BITSNAP_TRY(directories_.sync_step(entry.first));
+    return {};
   }
-  std::erase_if(known_, [&](const auto& entry) { return removed.contains(entry.first); });
+
+  std::vector<std::uint64_t> removed;
+  bool has_waiting = false;
+  for (const auto& [step, known] : std::views::reverse(known_)) {
+    if (known.state != store::StepState::uncommitted) continue;
+    BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
+    has_waiting = has_waiting || (is_spared && (!last || step > *last));
+    if (!is_spared) removed.push_back(step);
+  }
+  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
+  // references lead downwards only. Shards that wait may need it.
+  for (const auto& [step, known] : std::views::reverse(known_)) {
+    if (!last || step <= *last || has_waiting) break;
+    if (known.state == store::StepState::retired) removed.push_back(step);
+  }
+  std::ranges::sort(removed, std::ranges::greater());
+  for (const std::uint64_t step : removed) {
+    BITSNAP_TRY(directories_.remove(step));
+    known_.erase(step);
+  }
   return {};
+}
+
+bool Store::Impl::has_retired() const {
+  return std::ranges::any_of(known_, [](const auto& e) { return e.second.state == store::StepState::retired; });
 }
 
 // Above the newest: shards that wait for the other ranks'. Below it: what others refer to has lost its record, and a
@@ -176,12 +192,13 @@ bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable
   while (!pending.empty()) {
     const auto entry = known_.find(pending.back());
     pending.pop_back();
-    if (entry == known_.end() || entry->second.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
-    if (!record) {
+    if (entry == known_.end()) continue;
+    const bool is_recorded = entry->second.state != store::StepState::uncommitted;
+    if (!is_recorded || !record_of(entry->first, entry->second)) {
       if (unreadable == UnreadableRecord::may_refer_to_any) return true;
       continue;
     }
+    const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
     for (const store::ShardFile& file : record->shards) {
       for (const store::StepReference& reference : file.references) {
         if (reference.step == step) return true;
@@ -225,15 +242,10 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
                               "has closed it",
                               layout_.root()));
     }
-    if (!is_settled_) {
-      sight_ = Sight::nothing;
-      strays_removed_ = false;
-      forget_bases();
-      BITSNAP_TRY(settle());
-      is_settled_ = true;
-    }
+    if (!is_settled_) BITSNAP_TRY(settle_again());
     return guard;
   }
+  if (!is_settled_) kind = os::LockKind::exclusive;
   const std::uint64_t start = os::monotonic_ns();
   // Ranks that open a new store together wait for the one that makes it.
   const std::uint64_t wait_ms = options_.access == StoreAccess::shared && kind == os::LockKind::exclusive
@@ -253,10 +265,22 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }
-  // What others have written since is not known.
+  // What others have written since is not known, nor what they were killed over.
   sight_ = Sight::nothing;
   forget_bases();
+  BITSNAP_TRY(directories_.settle_set_aside());
+  if (!is_settled_) BITSNAP_TRY(settle_again());
   return guard;
+}
+
+// After a step could not be changed: what opening does tells what is there.
+Result<void> Store::Impl::settle_again() {
+  sight_ = Sight::nothing;
+  strays_removed_ = false;
+  forget_bases();
+  BITSNAP_TRY(settle());
+  is_settled_ = true;
+  return {};
 }
 
 Result<void> Store::Impl::refresh_known() {
@@ -306,13 +330,15 @@ const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Kn
 }
 
 Result<void> Store::Impl::check_new_step(std::uint64_t step) {
-  for (const auto& [newest, known] : std::views::reverse(known_)) {
-    if (known.state == store::StepState::uncommitted) continue;
-    if (step > newest) return {};
+  // Above retired ones, too, as one of them may have been the newest until a crash; unless what they were kept for is
+  // lost.
+  for (const auto& [there, known] : std::views::reverse(known_)) {
+    if (known.state == store::StepState::uncommitted || step > there) continue;
+    if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: step {} is not above {}, the newest; to save it again, roll back to an earlier step "
                             "first",
-                            layout_.root(), step, newest));
+                            layout_.root(), step, there));
   }
   return {};
 }

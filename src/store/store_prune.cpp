@@ -213,12 +213,14 @@ Result<void> Store::Impl::Pruner::carry_out() {
 }
 
 Result<PruneReport> Store::Impl::Pruner::run() {
+  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be.
+  if (!store_.newest() && store_.has_retired()) return std::move(report_);
   if (!store_.strays_removed_) {
     // Another rank may have committed the newest and been killed before it synced the name.
     const std::optional<std::uint64_t> last = store_.newest();
     const bool is_shared = store_.lock_ == nullptr;
     if (last && is_shared && !options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(*last));
-    BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run));
+    BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run, !is_shared));
     store_.strays_removed_ = !options_.dry_run && !is_shared;
   }
   for (const std::uint64_t step : retention_.keep) {
@@ -277,14 +279,14 @@ Result<void> Store::Impl::retire_step(std::uint64_t step) {
   return {};
 }
 
-Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run) {
+Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool is_alone) {
   std::vector<std::string> found;
   std::set<std::uint64_t> removed;
   const std::optional<std::uint64_t> last = newest();
   for (auto& [step, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted) {
       // Above the newest, several ranks may be at it.
-      if (lock_ == nullptr && (!last || step > *last)) continue;
+      if (!is_alone && (!last || step > *last)) continue;
       BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
       if (is_spared) continue;
       removed.insert(step);

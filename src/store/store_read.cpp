@@ -22,11 +22,22 @@ std::string list_steps(const std::vector<std::uint64_t>& steps) {
 
 // Of what is there, the steps around one that is not.
 constexpr std::size_t kNearbySteps = 2;
+constexpr int kListAgain = 3;
 
 }  // namespace
 
+// A writer may take the newest away between the listing of names and the look at each, after it has made another: then
+// none seems to be there.
+Result<std::vector<store::StepEntry>> Store::Impl::list_entries() const {
+  const auto is_committed = [](const store::StepEntry& entry) { return entry.state == store::StepState::committed; };
+  for (int again = 0;; ++again) {
+    BITSNAP_ASSIGN(std::vector<store::StepEntry> entries, directories_.list());
+    if (entries.empty() || again == kListAgain || std::ranges::any_of(entries, is_committed)) return entries;
+  }
+}
+
 Result<std::vector<std::uint64_t>> Store::Impl::steps() const {
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
   std::vector<std::uint64_t> steps;
   for (const store::StepEntry& entry : entries) {
     if (entry.state == store::StepState::committed) steps.push_back(entry.step);
@@ -35,7 +46,7 @@ Result<std::vector<std::uint64_t>> Store::Impl::steps() const {
 }
 
 Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
-  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, directories_.list());
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> entries, list_entries());
   const store::Catalog catalog = store::Catalog::read(file_system_, layout_.catalog());
   std::vector<CheckpointInfo> checkpoints;
   checkpoints.reserve(entries.size());
@@ -90,10 +101,11 @@ Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
 Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,
                                                               std::uint32_t shard) const {
   const bool wants_newest = !step;
-  for (;;) {
+  for (int again = 0;; ++again) {
     if (wants_newest) {
       BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
       if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
+        if (newest.all_steps > 0 && again < kListAgain) continue;  // as in list_entries()
         return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoint", layout_.root()));
       }
       step = newest.entries.front().step;

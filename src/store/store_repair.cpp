@@ -25,9 +25,12 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
   BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
   BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl->layout_.run_record()));
   BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
-  if (!checkpoints.is_directory || (!record.exists && !lock.exists)) {
-    return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
+  bool is_store = checkpoints.is_directory && (record.exists || lock.exists);
+  if (checkpoints.is_directory && !is_store) {
+    BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, impl->directories_.list());
+    is_store = std::ranges::any_of(steps, [](const auto& s) { return s.state != store::StepState::uncommitted; });
   }
+  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
   if (!dry_run) {
     BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
     impl->lock_ = std::move(guard.lock);
@@ -52,6 +55,11 @@ class Store::Impl::Repairer {
   // not all removed: that cannot be told from a record that was lost.
   std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t before);
   Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
+  // What the files say; for bases that are nowhere stands the step `gone`, if it is given.
+  Result<store::CommitRecord> rebuild(std::uint64_t step, std::optional<std::uint64_t> gone = std::nullopt);
+  Result<void> mend_newest();
+  // Those without a record that may be checkpoints: they are not removed with what was never committed.
+  void note_unclear();
   Result<void> find_damages();
   Result<void> rewrite_what_is_whole();
   Result<void> set_aside_what_is_not();
@@ -60,6 +68,7 @@ class Store::Impl::Repairer {
   const RepairOptions options_;
   RepairReport report_;
   std::optional<Error> failure_;                               // of a search, which cannot say so itself
+  std::set<std::uint64_t> beyond_rebuilding_;                  // of those without a record
   std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step
 };
 
@@ -78,6 +87,29 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
   if (options_.dry_run) return {};
   BITSNAP_ASSIGN(const bool synced, store::write_run_record(store_.file_system_, path, store_.run_, true));
   store_.directories_.note_sync(synced);
+  return {};
+}
+
+Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, std::optional<std::uint64_t> gone) {
+  const auto find_base = [&](const SnapshotId& id, std::uint64_t before) {
+    std::optional<store::StepReference> found = find(id, before);
+    if (!found && gone) found = store::StepReference{id, *gone, 0, false};
+    return found;
+  };
+  return store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find_base, store_.options_.limits);
+}
+
+// The newest is never given up: where there are only retired ones it has lost its record, and is what is left of it.
+Result<void> Store::Impl::Repairer::mend_newest() {
+  for (auto& [step, known] : std::views::reverse(store_.known_)) {
+    if (known.state != store::StepState::uncommitted) continue;
+    auto rebuilt = rebuild(step);
+    if (failure_) return tl::unexpected(*failure_);
+    if (!rebuilt && !store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
+    if (!rebuilt) continue;
+    known.state = store::StepState::committed;
+    return replace_record(step, known, std::move(*rebuilt), "there is none, nor another checkpoint");
+  }
   return {};
 }
 
@@ -119,12 +151,14 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
     --entry;
     auto& [step, known] = *entry;
     if (known.state != store::StepState::uncommitted) continue;
-    const auto find_earlier = [&](const SnapshotId& other, std::uint64_t step_of_other) {
-      return find(other, step_of_other);
-    };
-    auto rebuilt =
-        store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find_earlier, store_.options_.limits);
-    if (!rebuilt) continue;
+    if (beyond_rebuilding_.contains(step)) continue;
+    auto rebuilt = rebuild(step);
+    if (!rebuilt) {
+      beyond_rebuilding_.insert(step);
+      // What the system refuses to read may be whole.
+      if (!failure_ && !store::is_damage(rebuilt.error())) failure_ = std::move(rebuilt).error();
+      continue;
+    }
     const auto file = std::ranges::find(rebuilt->shards, id, &store::ShardFile::id);
     if (file == rebuilt->shards.end()) continue;
     const auto shard = static_cast<std::uint32_t>(file - rebuilt->shards.begin());
@@ -157,21 +191,14 @@ Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known
   const Result<store::CommitRecord>& record = store_.record_of(step, known);
   if (record || !store::is_damage(record.error())) return {};
   const Error damage = record.error();
-  const auto rebuild = [&](const store::FindSnapshot& find) {
-    return store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find, store_.options_.limits);
-  };
-  auto rebuilt = rebuild([&](const SnapshotId& id, std::uint64_t before) { return find(id, before); });
+  auto rebuilt = rebuild(step);
   if (!rebuilt && known.state == store::StepState::retired) {
     // What a retired checkpoint referred to may have gone: then any step that is not there stands for it.
     std::optional<std::uint64_t> gone;
     for (std::uint64_t at = step; at > 0 && !gone; --at) {
       if (!store_.known_.contains(at - 1)) gone = at - 1;
     }
-    rebuilt = rebuild([&](const SnapshotId& id, std::uint64_t before) {
-      std::optional<store::StepReference> found = find(id, before);
-      if (!found && gone) found = store::StepReference{id, *gone, 0, false};
-      return found;
-    });
+    rebuilt = rebuild(step, gone);
   }
   if (failure_) return tl::unexpected(*failure_);
   if (rebuilt) return replace_record(step, known, std::move(*rebuilt), damage.message());
@@ -180,6 +207,18 @@ Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known
   known.record = std::make_shared<const Result<store::CommitRecord>>(tl::unexpected(Error(
       damage.kind(), fmt::format("{}; it cannot be made again: {}", damage.message(), rebuilt.error().message()))));
   return {};
+}
+
+void Store::Impl::Repairer::note_unclear() {
+  const std::optional<std::uint64_t> last = store_.newest();
+  for (const auto& [step, known] : store_.known_) {
+    if (known.state != store::StepState::uncommitted) continue;
+    const bool may_be_checkpoint =
+        last ? step < *last && store_.is_referred_to(step, UnreadableRecord::may_refer_to_any) : store_.has_retired();
+    if (!may_be_checkpoint) continue;
+    damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
+                              Error(ErrorKind::corrupt, "is not there, and cannot be made again")});
+  }
 }
 
 Result<void> Store::Impl::Repairer::find_damages() {
@@ -260,17 +299,19 @@ Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
 
 Result<RepairReport> Store::Impl::Repairer::run() {
   BITSNAP_TRY(mend_run_record());
-  if (!options_.dry_run) BITSNAP_TRY(store_.directories_.settle_set_aside());
   BITSNAP_TRY(store_.refresh_known());
   for (const auto& entry : store_.known_) {
     // A repair that was killed may have left a record that was never synced.
     if (!options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(entry.first));
   }
+  const bool has_lost_newest = !store_.newest() && store_.has_retired();
+  if (has_lost_newest) BITSNAP_TRY(mend_newest());
   BITSNAP_TRY(mend_records());
+  note_unclear();
   BITSNAP_TRY(find_damages());
   BITSNAP_TRY(rewrite_what_is_whole());
   BITSNAP_TRY(set_aside_what_is_not());
-  BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run));
+  BITSNAP_ASSIGN(report_.strays, store_.remove_strays(options_.dry_run, true));
   return std::move(report_);
 }
 

@@ -100,6 +100,8 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
                     const store::ShardFile& there = base.shards[number];
                     auto opened = opening == Opening::look ? reader.open_alone(base.step, there)
                                                            : reader.open_file(base.step, there);
+                    // What is damaged in a shard that may hold nothing for this one is not this one's trouble.
+                    if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
                     if (!opened) {
                       watch.failed = true;
                       return tl::unexpected(std::move(opened).error());

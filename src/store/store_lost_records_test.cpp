@@ -1,0 +1,232 @@
+// Checkpoints that have lost their record: what opening, pruning and repairing may do before anybody knows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "os/file_system_fake.hpp"
+#include "os/file_system_faulty.hpp"
+#include "store/run_testing.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+constexpr const char* kFile = "shard-00000-of-00001.bsnap";
+
+class LostRecord : public testing::Test {
+ protected:
+  using Steps = std::vector<std::uint64_t>;
+
+  std::unique_ptr<Store> open(StoreAccess access = StoreAccess::write) {
+    StoreOptions options;
+    options.access = access;
+    auto store = open_store(files_, "/run", options);
+    EXPECT_TRUE(store) << store.error().message();
+    return store ? std::move(*store) : nullptr;
+  }
+  // One chain.
+  void save_steps(std::uint64_t last) {
+    const auto store = open();
+    for (std::uint64_t step = 1; step <= last; ++step) ASSERT_TRUE(store->save(step, TestState(step).state())) << step;
+  }
+  void prune(const Steps& kept, std::optional<std::uint64_t> keep_last = std::nullopt) {
+    Retention retention;
+    retention.keep = kept;
+    retention.keep_last = keep_last;
+    PruneOptions options;
+    options.reencode = Reencode::never;
+    ASSERT_TRUE(open()->prune(retention, options));
+  }
+  std::string path(std::uint64_t step, const std::string& name) { return RunLayout("/run").step_file(step, name); }
+  void lose(std::uint64_t step) { ASSERT_TRUE(files_.remove(path(step, "commit.json"))); }
+  void flip(const std::string& file, std::uint64_t at) {
+    auto bytes = os::read_file(files_, file, 1 << 24).value();
+    bytes.at(at) ^= std::byte{1};
+    files_.plant(file, bytes);
+  }
+  // In the index of the file of a step.
+  void damage_index(std::uint64_t step) { flip(path(step, kFile), files_.stat(path(step, kFile))->size_bytes - 60); }
+  RepairReport repair() {
+    auto report = repair_store(files_, "/run", {});
+    EXPECT_TRUE(report) << report.error().message();
+    return report ? std::move(*report) : RepairReport{};
+  }
+  void expect_whole(const Steps& steps) {
+    const auto store = open(StoreAccess::read);
+    EXPECT_EQ(store->steps().value(), steps);
+    for (const std::uint64_t step : steps) EXPECT_EQ(check_step(*store, step, TestState(step)), "") << step;
+    EXPECT_TRUE(store->verify().value().damages.empty());
+  }
+  // The snapshot file of a step, wherever it is.
+  bool has_file_of(std::uint64_t step) {
+    const std::string end = step_name(step) + "/" + kFile;
+    return std::ranges::any_of(files_.all_files(), [&](const std::string& file) { return file.ends_with(end); });
+  }
+
+  os::FakeFileSystem files_;
+};
+
+TEST_F(LostRecord, OfTwoInARowOpeningTakesNothing) {
+  save_steps(6);
+  lose(2);
+  lose(3);
+  open();
+  repair();
+  expect_whole({1, 2, 3, 4, 5, 6});
+}
+
+TEST_F(LostRecord, APruneKeepsWhatItMayNeed) {
+  save_steps(6);
+  lose(3);
+  prune({}, 2);
+  repair();
+  prune({}, 2);
+  expect_whole({5, 6});
+}
+
+TEST_F(LostRecord, WhatWasPrunedBelowItStaysForIt) {
+  save_steps(6);
+  prune({3, 4, 5, 6});
+  lose(3);
+  prune({}, 1'000'000);
+  repair();
+  expect_whole({3, 4, 5, 6});
+}
+
+TEST_F(LostRecord, OfTheOnlyCheckpointLosesNothing) {
+  save_steps(4);
+  prune({}, 1);
+  lose(4);
+  open();
+  prune({}, 1);
+  EXPECT_EQ(open(StoreAccess::read)->steps().value(), Steps{});
+  repair();
+  expect_whole({4});
+}
+
+TEST_F(LostRecord, WhereThereIsNoCheckpointTrainingBeginsAnew) {
+  save_steps(4);
+  prune({}, 1);
+  flip(path(4, kFile), 70);
+  EXPECT_EQ(repair().dropped.size(), 1U);
+  EXPECT_FALSE(open()->save(1, TestState(1).state())) << "is there, pruned";
+  ASSERT_TRUE(files_.stat(path(3, "retired.json"))->exists);
+  prune({}, 1);
+  EXPECT_FALSE(open()->save(3, TestState(3).state())) << "is there, pruned";
+  ASSERT_TRUE(open()->save(5, TestState(5).state()));
+  expect_whole({5});
+}
+
+TEST_F(LostRecord, WithoutDirectorySyncsOpeningAfterACrashTakesNotAll) {
+  files_.refuse_directory_sync();
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    ASSERT_TRUE(open()->save(step, TestState(step).state()));
+    prune({}, 1);
+  }
+  const auto has = [](os::FakeFileSystem& files, const std::string& end) {
+    return std::ranges::any_of(files.all_files(), [&](const std::string& file) { return file.ends_with(end); });
+  };
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const auto crashed = files_.copy();
+    crashed->crash_at_random(seed);
+    if (!has(*crashed, "retired.json")) continue;
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    if (open_store(*crashed, "/run", options)) {
+      EXPECT_TRUE(has(*crashed, ".bsnap")) << seed;
+    }
+  }
+}
+
+TEST_F(LostRecord, ThatCouldNotBeReadNowIsNotGivenUp) {
+  save_steps(6);
+  lose(2);
+  lose(3);
+  std::uint64_t point = 0;
+  {
+    const auto copy = files_.copy();
+    os::FaultyFileSystem watched(*copy);
+    ASSERT_TRUE(repair_store(watched, "/run", {}));
+    const auto steps = watched.steps();
+    const auto opening = std::ranges::find_if(steps, [&](const auto& step) {
+      return step.operation == os::FileOperation::open && step.path == path(2, kFile);
+    });
+    point = static_cast<std::uint64_t>(opening - steps.begin());
+  }
+  os::FaultyFileSystem faulty(files_);
+  faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = false, .half_done = false});
+  EXPECT_FALSE(repair_store(faulty, "/run", {}));
+  repair();
+  expect_whole({1, 2, 3, 4, 5, 6});
+}
+
+TEST_F(LostRecord, ThatCannotBeMadeAgainIsSetAside) {
+  save_steps(6);
+  lose(2);
+  lose(3);
+  damage_index(2);
+  repair();
+  EXPECT_TRUE(has_file_of(2));
+  EXPECT_TRUE(has_file_of(3));
+  expect_whole({1});
+}
+
+TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsSetAside) {
+  save_steps(5);
+  lose(4);
+  flip(path(5, "commit.json"), 40);
+  damage_index(5);
+  open();
+  EXPECT_TRUE(has_file_of(4)) << "opening takes nothing";
+  repair();
+  EXPECT_TRUE(has_file_of(4));
+  expect_whole({1, 2, 3});
+}
+
+// Each file is looked at a few times at most, however many records are lost.
+TEST_F(LostRecord, OfALongChainTakesARepairNoLonger) {
+  constexpr std::uint64_t kSteps = 9;
+  save_steps(kSteps);
+  for (std::uint64_t step = 2; step < kSteps; ++step) lose(step);
+  ASSERT_TRUE(files_.remove(path(2, kFile)));
+  os::FaultyFileSystem counted(files_);
+  ASSERT_TRUE(repair_store(counted, "/run", {}));
+  EXPECT_LT(counted.count(os::FileOperation::open), 8 * kSteps);
+  for (std::uint64_t step = 3; step <= kSteps; ++step) EXPECT_TRUE(has_file_of(step)) << step;
+}
+
+TEST_F(LostRecord, OfTheRunWithItsLockIsMadeAgain) {
+  save_steps(2);
+  ASSERT_TRUE(files_.remove("/run/bitsnap.json"));
+  ASSERT_TRUE(files_.remove("/run/lock"));
+  repair();
+  expect_whole({1, 2});
+}
+
+// A retired one that refers to what is damaged must not be needed by what is whole.
+TEST_F(LostRecord, WhatIsWholeAboveARetiredOneAboveADamagedOneStaysWhole) {
+  save_steps(6);
+  prune({4, 6});
+  {
+    const auto snapshot = open(StoreAccess::read)->snapshot(4).value();
+    flip(path(4, kFile), snapshot->chunk_info(snapshot->streams().size() - 1, 0)->offset);
+  }
+  repair();
+  expect_whole({6});
+}
+
+TEST_F(LostRecord, AboveTheNewestIsToldByADryRepair) {
+  save_steps(3);
+  lose(3);
+  RepairOptions dry;
+  dry.dry_run = true;
+  const auto told = repair_store(files_, "/run", dry).value();
+  const auto done = repair();
+  EXPECT_EQ(told.strays, done.strays);
+  EXPECT_EQ(done.strays, std::vector<std::string>{"checkpoints/0000000003"});
+}
+
+}  // namespace
+}  // namespace bitsnap::store
