@@ -6,6 +6,7 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "os/file_system_fake.hpp"
@@ -54,6 +55,32 @@ Retention keep_last(std::uint64_t count) {
   retention.keep_last = count;
   return retention;
 }
+
+// Does something at one operation of a file system, between two of whoever uses it.
+class Intruder {
+ public:
+  Intruder(FaultyFileSystem& files, std::uint64_t point, std::function<void()> intrude)
+      : files_(files), point_(point), intrude_(std::move(intrude)) {
+    files_.watch([this](const FaultyFileSystem::Step&) {
+      if (at_++ != point_) return;
+      has_come_ = true;
+      intrude_();
+    });
+  }
+  Intruder(const Intruder&) = delete;
+  Intruder& operator=(const Intruder&) = delete;
+  ~Intruder() { files_.watch(nullptr); }
+
+  // False if there were fewer operations.
+  [[nodiscard]] bool has_come() const noexcept { return has_come_; }
+
+ private:
+  FaultyFileSystem& files_;
+  const std::uint64_t point_;
+  const std::function<void()> intrude_;
+  std::uint64_t at_ = 0;
+  bool has_come_ = false;
+};
 
 class StoreFailure : public testing::TestWithParam<std::string> {};
 
@@ -266,12 +293,8 @@ TEST(StoreFailures, AReaderThatRacesAPruneSeesTheDataOrThatItIsGone) {
         const auto files = before.copy();
         FaultyFileSystem watched(*files);
         Journal journal = run;
-        has_raced = false;
-        std::uint64_t at = 0;
         const auto reader = open(watched, {});
-        watched.watch([&](const FaultyFileSystem::Step&) {
-          if (at++ != point) return;
-          has_raced = true;
+        const Intruder intruder(watched, point, [&] {
           Retention retention = keep_last(1);
           retention.keep = {3};
           EXPECT_TRUE(prune_steps(*open(*files), journal, retention, reencode));
@@ -286,8 +309,7 @@ TEST(StoreFailures, AReaderThatRacesAPruneSeesTheDataOrThatItIsGone) {
               << step << " at " << point << ": " << snapshot.error().message();
           EXPECT_TRUE(step != 3 && step != 6) << step << " at " << point << ": " << snapshot.error().message();
         }
-        // The newest, whichever it is, and verification never see half a checkpoint.
-        watched.watch(nullptr);
+        has_raced = intruder.has_come();
       }
     }
   }
@@ -371,18 +393,13 @@ TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
       const auto files = before.copy();
       FaultyFileSystem watched(*files);
       Journal journal = run;
-      has_raced = false;
-      std::uint64_t at = 0;
       const auto reader = open(watched, {});
-      watched.watch([&](const FaultyFileSystem::Step&) {
-        if (at++ != point) return;
-        has_raced = true;
-        EXPECT_TRUE(prune_steps(*open(*files), journal, keep_last(1), reencode));
-      });
+      const Intruder intruder(watched, point,
+                              [&] { EXPECT_TRUE(prune_steps(*open(*files), journal, keep_last(1), reencode)); });
       StoreVerifyOptions options;
       options.run = kOneThread;
       const auto verified = reader->verify(options);
-      watched.watch(nullptr);
+      has_raced = intruder.has_come();
       ASSERT_TRUE(verified) << verified.error().message();
       EXPECT_TRUE(verified->damages.empty()) << "at " << point << ": " << verified->damages.front().file << ": "
                                              << verified->damages.front().error.message();
@@ -409,17 +426,13 @@ TEST(StoreFailures, TwoWhoCommitAtOnceCommitTheSame) {
     FaultyFileSystem watched(*files);
     const auto a = open(watched, shared());
     const auto b = open(*files, shared());
-    has_raced = false;
-    std::uint64_t at = 0;
-    watched.watch([&](const FaultyFileSystem::Step&) {
-      if (at++ != point) return;
-      has_raced = true;
+    const Intruder intruder(watched, point, [&] {
       const auto committed = b->commit(2, 2, "a1");
       ASSERT_TRUE(committed) << committed.error().message();
       EXPECT_TRUE(*committed);
     });
     const auto committed = a->commit(2, 2, "a1");
-    watched.watch(nullptr);
+    has_raced = intruder.has_come();
     ASSERT_TRUE(committed) << "at " << point << ": " << committed.error().message();
     EXPECT_TRUE(*committed) << "at " << point;
     files->crash();

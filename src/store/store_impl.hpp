@@ -1,7 +1,8 @@
 // What is behind a Store: one run's directory, the lock, and what the writing handle knows of the checkpoints.
 //
-// The parts: store_open.cpp, store_read.cpp, store_save.cpp, store_shards.cpp, store_prune.cpp, store_rewrite.cpp,
-// store_verify.cpp, store_repair.cpp. Reading touches nothing that writing changes; writing calls hold `mutex_`.
+// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_shards.cpp,
+// store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading touches nothing that writing changes;
+// writing calls hold `mutex_`.
 #pragma once
 
 #include <cstdint>
@@ -98,15 +99,6 @@ class Store::Impl {
 
   // store_open.cpp
   Result<void> create_run();
-  Result<void> settle();
-  Result<void> settle_again();
-  [[nodiscard]] bool has_retired() const;
-  void lose_sight() noexcept { is_settled_ = false; }
-  Result<bool> is_spared_when_uncommitted(std::uint64_t step);
-  // Whether a record refers to the step.
-  bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
-  // The records of shards that wait for their commit.
-  Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
   Result<WriteGuard> begin_writing(os::LockKind kind);
   // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
   Result<void> refresh_known();
@@ -120,6 +112,17 @@ class Store::Impl {
   // `is_alone`: nobody else writes, so that what is above the newest is nobody's work.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
+
+  // store_settle.cpp
+  Result<void> settle();
+  Result<void> settle_again();
+  void lose_sight() noexcept { is_settled_ = false; }
+  [[nodiscard]] bool has_retired() const;
+  Result<bool> is_spared_when_uncommitted(std::uint64_t step);
+  // Whether a record refers to the step.
+  bool is_referred_to(std::uint64_t step, UnreadableRecord unreadable);
+  // The records of shards that wait for their commit.
+  Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
 
   // store_save.cpp
   [[nodiscard]] Coding choose_coding();

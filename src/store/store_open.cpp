@@ -134,95 +134,6 @@ Result<void> Store::Impl::create_run() {
   return {};
 }
 
-// A writer that was killed may have left names that were never synced, and files that were never committed.
-Result<void> Store::Impl::settle() {
-  BITSNAP_TRY(refresh_known());
-  const std::optional<std::uint64_t> last = newest();
-  if (last) BITSNAP_TRY(directories_.sync_step(*last));
-  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be. What is
-  // saved now may be below them: none of them must come back in a crash.
-  has_lost_newest_ = !last && has_retired();
-  if (has_lost_newest_) {
-    for (const auto& entry : known_) BITSNAP_TRY(directories_.sync_step(entry.first));
-    return {};
-  }
-
-  std::vector<std::uint64_t> removed;
-  bool has_waiting = false;
-  for (const auto& [step, known] : std::views::reverse(known_)) {
-    if (known.state != store::StepState::uncommitted) continue;
-    BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
-    has_waiting = has_waiting || (is_spared && (!last || step > *last));
-    if (!is_spared) removed.push_back(step);
-  }
-  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
-  // references lead downwards only. Shards that wait may need it.
-  for (const auto& [step, known] : std::views::reverse(known_)) {
-    if (!last || step <= *last || has_waiting) break;
-    if (known.state == store::StepState::retired) removed.push_back(step);
-  }
-  std::ranges::sort(removed, std::ranges::greater());
-  for (const std::uint64_t step : removed) {
-    BITSNAP_TRY(directories_.remove(step));
-    known_.erase(step);
-  }
-  return {};
-}
-
-bool Store::Impl::has_retired() const {
-  return std::ranges::any_of(known_, [](const auto& e) { return e.second.state == store::StepState::retired; });
-}
-
-// Above the newest: shards that wait for the other ranks'. Below it: what others refer to has lost its record, and a
-// repair may make that again.
-Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
-  const std::optional<std::uint64_t> last = newest();
-  if (last && step < *last) return is_referred_to(step, UnreadableRecord::may_refer_to_any);
-  BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
-  return !pending.empty();
-}
-
-bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable) {
-  // Retired ones count as far as they are needed whole: the rest of what they refer to may have been removed.
-  std::set<std::uint64_t> needed;
-  std::vector<std::uint64_t> pending;
-  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
-    if (entry->second.state == store::StepState::committed) pending.push_back(entry->first);
-  }
-  while (!pending.empty()) {
-    const auto entry = known_.find(pending.back());
-    pending.pop_back();
-    if (entry == known_.end()) continue;
-    const bool is_recorded = entry->second.state != store::StepState::uncommitted;
-    if (!is_recorded || !record_of(entry->first, entry->second)) {
-      if (unreadable == UnreadableRecord::may_refer_to_any) return true;
-      continue;
-    }
-    const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
-    for (const store::ShardFile& file : record->shards) {
-      for (const store::StepReference& reference : file.references) {
-        if (reference.step == step) return true;
-        if (!reference.standalone && reference.step > step && needed.insert(reference.step).second) {
-          pending.push_back(reference.step);
-        }
-      }
-    }
-  }
-  return false;
-}
-
-Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_t step) const {
-  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
-  std::vector<store::ShardRecord> pending;
-  for (const std::string& name : names) {
-    if (!name.starts_with("shard-") || !name.ends_with(".json")) continue;
-    auto record = store::read_shard_record(file_system_, layout_.step_file(step, name));
-    if (record) pending.push_back(std::move(*record));
-    if (!record && !store::is_damage(record.error())) return tl::unexpected(std::move(record).error());
-  }
-  return pending;
-}
-
 Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (options_.access == StoreAccess::read) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: was opened for reading only", layout_.root()));
@@ -271,16 +182,6 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   BITSNAP_TRY(directories_.settle_set_aside());
   if (!is_settled_) BITSNAP_TRY(settle_again());
   return guard;
-}
-
-// After a step could not be changed: what opening does tells what is there.
-Result<void> Store::Impl::settle_again() {
-  sight_ = Sight::nothing;
-  strays_removed_ = false;
-  forget_bases();
-  BITSNAP_TRY(settle());
-  is_settled_ = true;
-  return {};
 }
 
 Result<void> Store::Impl::refresh_known() {
@@ -341,92 +242,6 @@ Result<void> Store::Impl::check_new_step(std::uint64_t step) {
                             layout_.root(), step, there));
   }
   return {};
-}
-
-namespace store {
-
-Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
-                                          const StoreOptions& options) {
-  return no_throw("store", [&]() -> Result<std::unique_ptr<Store>> {
-    BITSNAP_ASSIGN(std::unique_ptr<Store::Impl> impl, Store::Impl::open(file_system, path, options));
-    return std::make_unique<Store>(std::move(impl));
-  });
-}
-
-}  // namespace store
-
-Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
-Store::~Store() = default;
-
-Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
-  return no_throw("store", [&] {
-    // Each call looks its files up anew: the store stays the one that was opened, wherever the process goes.
-    return store::open_store(os::real_file_system(), os::absolute_path(path), options);
-  });
-}
-
-bool is_store(const std::string& path) noexcept {
-  const auto found = no_throw("store", [&]() -> Result<bool> {
-    const store::RunLayout layout(path);
-    BITSNAP_ASSIGN(const os::FileInfo record, os::real_file_system().stat(layout.run_record()));
-    if (record.is_regular) return true;
-    // One whose record was lost is for a repair.
-    BITSNAP_ASSIGN(const os::FileInfo lock, os::real_file_system().stat(layout.lock()));
-    BITSNAP_ASSIGN(const os::FileInfo checkpoints, os::real_file_system().stat(layout.checkpoints()));
-    return lock.is_regular && checkpoints.is_directory;
-  });
-  return found && *found;
-}
-
-const std::string& Store::path() const noexcept { return impl_->path(); }
-const std::string& Store::run_id() const noexcept { return impl_->run().id; }
-Policy Store::policy() const noexcept { return impl_->policy(); }
-bool Store::is_durable() const noexcept { return impl_->is_durable(); }
-
-Result<std::vector<std::uint64_t>> Store::steps() const {
-  return no_throw("store", [&] { return impl_->steps(); });
-}
-
-Result<std::vector<CheckpointInfo>> Store::list() const {
-  return no_throw("store", [&] { return impl_->list(); });
-}
-
-Result<CheckpointInfo> Store::info(std::uint64_t step) const {
-  return no_throw("store", [&] { return impl_->info(step); });
-}
-
-Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard) const {
-  return no_throw("store", [&] { return impl_->snapshot(step, shard); });
-}
-
-Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
-  return no_throw("saving", [&] { return impl_->save(step, state, options); });
-}
-
-Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                      const RunOptions& options) {
-  return no_throw("saving", [&] { return impl_->save_shard(step, place, state, options); });
-}
-
-Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  return no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
-}
-
-Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {
-  return no_throw("pruning", [&] { return impl_->prune(retention, options); });
-}
-
-Result<RollbackReport> Store::rollback(std::uint64_t step) {
-  return no_throw("rolling back", [&] { return impl_->rollback(step); });
-}
-
-Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {
-  return no_throw("verifying", [&] { return impl_->verify(options); });
-}
-
-Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
-  return no_throw("repairing",
-                  [&] { return store::repair_store(os::real_file_system(), os::absolute_path(path), options); });
 }
 
 }  // namespace bitsnap

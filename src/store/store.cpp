@@ -1,0 +1,95 @@
+// The public face of a store: each call is handed on, and nothing is thrown.
+#include <utility>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+namespace store {
+
+Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
+                                          const StoreOptions& options) {
+  return no_throw("store", [&]() -> Result<std::unique_ptr<Store>> {
+    BITSNAP_ASSIGN(std::unique_ptr<Store::Impl> impl, Store::Impl::open(file_system, path, options));
+    return std::make_unique<Store>(std::move(impl));
+  });
+}
+
+}  // namespace store
+
+Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
+  return no_throw("store", [&] {
+    // Each call looks its files up anew: the store stays the one that was opened, wherever the process goes.
+    return store::open_store(os::real_file_system(), os::absolute_path(path), options);
+  });
+}
+
+bool is_store(const std::string& path) noexcept {
+  const auto found = no_throw("store", [&]() -> Result<bool> {
+    const store::RunLayout layout(path);
+    BITSNAP_ASSIGN(const os::FileInfo record, os::real_file_system().stat(layout.run_record()));
+    if (record.is_regular) return true;
+    // One whose record was lost is for a repair.
+    BITSNAP_ASSIGN(const os::FileInfo lock, os::real_file_system().stat(layout.lock()));
+    BITSNAP_ASSIGN(const os::FileInfo checkpoints, os::real_file_system().stat(layout.checkpoints()));
+    return lock.is_regular && checkpoints.is_directory;
+  });
+  return found && *found;
+}
+
+const std::string& Store::path() const noexcept { return impl_->path(); }
+const std::string& Store::run_id() const noexcept { return impl_->run().id; }
+Policy Store::policy() const noexcept { return impl_->policy(); }
+bool Store::is_durable() const noexcept { return impl_->is_durable(); }
+
+Result<std::vector<std::uint64_t>> Store::steps() const {
+  return no_throw("store", [&] { return impl_->steps(); });
+}
+
+Result<std::vector<CheckpointInfo>> Store::list() const {
+  return no_throw("store", [&] { return impl_->list(); });
+}
+
+Result<CheckpointInfo> Store::info(std::uint64_t step) const {
+  return no_throw("store", [&] { return impl_->info(step); });
+}
+
+Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint64_t> step, std::uint32_t shard) const {
+  return no_throw("store", [&] { return impl_->snapshot(step, shard); });
+}
+
+Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
+  return no_throw("saving", [&] { return impl_->save(step, state, options); });
+}
+
+Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
+                                      const RunOptions& options) {
+  return no_throw("saving", [&] { return impl_->save_shard(step, place, state, options); });
+}
+
+Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
+  return no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+}
+
+Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {
+  return no_throw("pruning", [&] { return impl_->prune(retention, options); });
+}
+
+Result<RollbackReport> Store::rollback(std::uint64_t step) {
+  return no_throw("rolling back", [&] { return impl_->rollback(step); });
+}
+
+Result<StoreVerification> Store::verify(const StoreVerifyOptions& options) const {
+  return no_throw("verifying", [&] { return impl_->verify(options); });
+}
+
+Result<RepairReport> Store::repair(const std::string& path, const RepairOptions& options) {
+  return no_throw("repairing",
+                  [&] { return store::repair_store(os::real_file_system(), os::absolute_path(path), options); });
+}
+
+}  // namespace bitsnap

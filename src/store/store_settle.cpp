@@ -1,0 +1,113 @@
+// What a writer that was killed has left: what of it is made safe, what is removed, and what may be a checkpoint that
+// has lost its record, and stays.
+#include <algorithm>
+#include <functional>
+#include <ranges>
+#include <set>
+#include <utility>
+
+#include "base/try.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+
+// A writer that was killed may have left names that were never synced, and files that were never committed.
+Result<void> Store::Impl::settle() {
+  BITSNAP_TRY(refresh_known());
+  const std::optional<std::uint64_t> last = newest();
+  if (last) BITSNAP_TRY(directories_.sync_step(*last));
+  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be. What is
+  // saved now may be below them: none of them must come back in a crash.
+  has_lost_newest_ = !last && has_retired();
+  if (has_lost_newest_) {
+    for (const auto& entry : known_) BITSNAP_TRY(directories_.sync_step(entry.first));
+    return {};
+  }
+
+  std::vector<std::uint64_t> removed;
+  bool has_waiting = false;
+  for (const auto& [step, known] : std::views::reverse(known_)) {
+    if (known.state != store::StepState::uncommitted) continue;
+    BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
+    has_waiting = has_waiting || (is_spared && (!last || step > *last));
+    if (!is_spared) removed.push_back(step);
+  }
+  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
+  // references lead downwards only. Shards that wait may need it.
+  for (const auto& [step, known] : std::views::reverse(known_)) {
+    if (!last || step <= *last || has_waiting) break;
+    if (known.state == store::StepState::retired) removed.push_back(step);
+  }
+  std::ranges::sort(removed, std::ranges::greater());
+  for (const std::uint64_t step : removed) {
+    BITSNAP_TRY(directories_.remove(step));
+    known_.erase(step);
+  }
+  return {};
+}
+
+bool Store::Impl::has_retired() const {
+  return std::ranges::any_of(known_, [](const auto& e) { return e.second.state == store::StepState::retired; });
+}
+
+// Above the newest: shards that wait for the other ranks'. Below it: what others refer to has lost its record, and a
+// repair may make that again.
+Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
+  const std::optional<std::uint64_t> last = newest();
+  if (last && step < *last) return is_referred_to(step, UnreadableRecord::may_refer_to_any);
+  BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, pending_shards(step));
+  return !pending.empty();
+}
+
+bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable) {
+  // Retired ones count as far as they are needed whole: the rest of what they refer to may have been removed.
+  std::set<std::uint64_t> needed;
+  std::vector<std::uint64_t> pending;
+  for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
+    if (entry->second.state == store::StepState::committed) pending.push_back(entry->first);
+  }
+  while (!pending.empty()) {
+    const auto entry = known_.find(pending.back());
+    pending.pop_back();
+    if (entry == known_.end()) continue;
+    const bool is_recorded = entry->second.state != store::StepState::uncommitted;
+    if (!is_recorded || !record_of(entry->first, entry->second)) {
+      if (unreadable == UnreadableRecord::may_refer_to_any) return true;
+      continue;
+    }
+    const Result<store::CommitRecord>& record = record_of(entry->first, entry->second);
+    for (const store::ShardFile& file : record->shards) {
+      for (const store::StepReference& reference : file.references) {
+        if (reference.step == step) return true;
+        if (!reference.standalone && reference.step > step && needed.insert(reference.step).second) {
+          pending.push_back(reference.step);
+        }
+      }
+    }
+  }
+  return false;
+}
+
+Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.step_directory(step)));
+  std::vector<store::ShardRecord> pending;
+  for (const std::string& name : names) {
+    if (!name.starts_with("shard-") || !name.ends_with(".json")) continue;
+    auto record = store::read_shard_record(file_system_, layout_.step_file(step, name));
+    if (record) pending.push_back(std::move(*record));
+    if (!record && !store::is_damage(record.error())) return tl::unexpected(std::move(record).error());
+  }
+  return pending;
+}
+
+// After a step could not be changed: what opening does tells what is there.
+Result<void> Store::Impl::settle_again() {
+  sight_ = Sight::nothing;
+  strays_removed_ = false;
+  forget_bases();
+  BITSNAP_TRY(settle());
+  is_settled_ = true;
+  return {};
+}
+
+}  // namespace bitsnap
