@@ -158,10 +158,21 @@ class History {
     what_ = "damage of " + file;
     std::vector<std::byte> bytes = os::read_file(*files_, file, 1 << 24).value();
     bytes[random_.below(bytes.size())] ^= std::byte{1};
-    const std::set<std::uint64_t> endangered =
-        file.ends_with(".bsnap") ? dependants(step_from_name(os::file_name(os::parent_directory(file))).value())
-                                 : std::set<std::uint64_t>();
-    files_->plant(file, bytes);
+    const bool is_removed = random_.chance(3);
+    // Without a record a checkpoint that no other one needs is as if it had never been committed.
+    std::set<std::uint64_t> endangered;
+    if (const auto step = step_from_name(os::file_name(os::parent_directory(file)))) {
+      if (file.ends_with(".bsnap")) endangered = dependants(*step);
+      if (is_removed && file == layout.commit(*step)) endangered = {*step};
+    }
+    if (is_removed) {
+      what_ += ", removed";
+      EXPECT_TRUE(files_->remove(file));
+      EXPECT_TRUE(files_->sync_directory(os::parent_directory(file)));
+    } else {
+      files_->plant(file, bytes);
+    }
+    if (random_.chance(4)) open_and_prune_nothing();
 
     const auto repair = [](os::FileSystem& disk) { return repair_store(disk, kTestRun, {false, {1, nullptr}}); };
     if (random_.chance(2)) {
@@ -198,6 +209,14 @@ class History {
       for (auto& one = allowed.emplace_back(); const auto& [step, content] : before) one.push_back(step);
     }
     return fmt::format("shows {}, not one of {} without some of {}", *steps, allowed, endangered);
+  }
+
+  // Whoever does not know of any damage, and goes on.
+  void open_and_prune_nothing() {
+    const auto store = open_store(*files_, kTestRun, options_);
+    Retention all;
+    all.keep_last = 1'000'000;
+    if (store) static_cast<void>((*store)->prune(all));
   }
 
   // The step and all that its records say may need it.

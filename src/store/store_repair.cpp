@@ -16,6 +16,16 @@
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
+namespace {
+
+bool refers(const store::CommitRecord& record, const std::set<std::uint64_t>& steps) {
+  return std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
+    return std::ranges::any_of(file.references, [&](const auto& r) { return steps.contains(r.step); });
+  });
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem& file_system, const std::string& path,
                                                                   bool dry_run) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
@@ -57,6 +67,9 @@ class Store::Impl::Repairer {
   Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
   // What the files say; for bases that are nowhere stands the step `gone`, if it is given.
   Result<store::CommitRecord> rebuild(std::uint64_t step, std::optional<std::uint64_t> gone = std::nullopt);
+  [[nodiscard]] std::optional<std::uint64_t> missing_step_below(std::uint64_t step) const;
+  // As what it was, which is not known of one without a record: a checkpoint if it can be one, else retired.
+  Result<store::CommitRecord> rebuild_as(std::uint64_t step, store::StepState& state);
   Result<void> mend_newest();
   // Those without a record that may be checkpoints: they are not removed with what was never committed.
   void note_unclear();
@@ -69,6 +82,8 @@ class Store::Impl::Repairer {
   RepairReport report_;
   std::optional<Error> failure_;                               // of a search, which cannot say so itself
   std::set<std::uint64_t> beyond_rebuilding_;                  // of those without a record
+  std::set<std::uint64_t> found_again_;                        // without a record until now
+  std::set<std::uint64_t> unclear_;                            // without a record, but perhaps checkpoints
   std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step
 };
 
@@ -99,6 +114,26 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild(std::uint64_t step, s
   return store::rebuild_commit_record(store_.file_system_, store_.layout_, step, find_base, store_.options_.limits);
 }
 
+std::optional<std::uint64_t> Store::Impl::Repairer::missing_step_below(std::uint64_t step) const {
+  while (step > 0) {
+    if (!store_.known_.contains(--step)) return step;
+  }
+  return std::nullopt;
+}
+
+Result<store::CommitRecord> Store::Impl::Repairer::rebuild_as(std::uint64_t step, store::StepState& state) {
+  auto rebuilt = rebuild(step);
+  const bool was_lost = state == store::StepState::uncommitted;
+  if (was_lost) found_again_.insert(step);
+  if (rebuilt && was_lost) state = store::StepState::committed;
+  if (rebuilt || state == store::StepState::committed || failure_ || !store::is_damage(rebuilt.error())) return rebuilt;
+  // What a retired checkpoint referred to may have gone: then any step that is not there stands for it.
+  auto retired = rebuild(step, missing_step_below(step));
+  if (!retired) return rebuilt;
+  state = store::StepState::retired;
+  return retired;
+}
+
 // The newest is never given up: where there are only retired ones it has lost its record, and is what is left of it.
 Result<void> Store::Impl::Repairer::mend_newest() {
   for (auto& [step, known] : std::views::reverse(store_.known_)) {
@@ -118,9 +153,9 @@ Result<void> Store::Impl::Repairer::mend_records() {
     if (known.state == store::StepState::uncommitted) {
       // What others refer to was committed once: its record is what is missing.
       if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
-      known.state = store::StepState::committed;
     }
     BITSNAP_TRY(mend_record(step, known));
+    if (known.state == store::StepState::uncommitted) known.state = store::StepState::committed;
   }
   return {};
 }
@@ -131,7 +166,11 @@ std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId
     --entry;
     if (entry->second.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& earlier = store_.record_of(entry->first, entry->second);
-    if (!earlier) continue;
+    if (!earlier) {
+      // It may hold what is looked for: what the system refuses to read now may be whole.
+      if (!failure_ && !store::is_damage(earlier.error())) failure_ = earlier.error();
+      continue;
+    }
     const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
     if (file == earlier->shards.end()) continue;
     // Of several with that content, coded in different ways, nobody can say which it was: all that it refers to
@@ -152,7 +191,8 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
     auto& [step, known] = *entry;
     if (known.state != store::StepState::uncommitted) continue;
     if (beyond_rebuilding_.contains(step)) continue;
-    auto rebuilt = rebuild(step);
+    store::StepState state = store::StepState::uncommitted;
+    auto rebuilt = rebuild_as(step, state);
     if (!rebuilt) {
       beyond_rebuilding_.insert(step);
       // What the system refuses to read may be whole.
@@ -162,7 +202,7 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
     const auto file = std::ranges::find(rebuilt->shards, id, &store::ShardFile::id);
     if (file == rebuilt->shards.end()) continue;
     const auto shard = static_cast<std::uint32_t>(file - rebuilt->shards.begin());
-    known.state = store::StepState::committed;
+    known.state = state;
     if (auto replaced = replace_record(step, known, std::move(*rebuilt), "there is none, and others refer to it");
         !replaced) {
       failure_ = std::move(replaced).error();
@@ -191,15 +231,7 @@ Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known
   const Result<store::CommitRecord>& record = store_.record_of(step, known);
   if (record || !store::is_damage(record.error())) return {};
   const Error damage = record.error();
-  auto rebuilt = rebuild(step);
-  if (!rebuilt && known.state == store::StepState::retired) {
-    // What a retired checkpoint referred to may have gone: then any step that is not there stands for it.
-    std::optional<std::uint64_t> gone;
-    for (std::uint64_t at = step; at > 0 && !gone; --at) {
-      if (!store_.known_.contains(at - 1)) gone = at - 1;
-    }
-    rebuilt = rebuild(step, gone);
-  }
+  auto rebuilt = rebuild_as(step, known.state);
   if (failure_) return tl::unexpected(*failure_);
   if (rebuilt) return replace_record(step, known, std::move(*rebuilt), damage.message());
   // The record's damage is what is reported; why it could not be made again belongs to it.
@@ -215,9 +247,7 @@ void Store::Impl::Repairer::note_unclear() {
     if (known.state != store::StepState::uncommitted) continue;
     const bool may_be_checkpoint =
         last ? step < *last && store_.is_referred_to(step, UnreadableRecord::may_refer_to_any) : store_.has_retired();
-    if (!may_be_checkpoint) continue;
-    damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                              Error(ErrorKind::corrupt, "is not there, and cannot be made again")});
+    if (may_be_checkpoint) unclear_.insert(step);
   }
 }
 
@@ -225,7 +255,12 @@ Result<void> Store::Impl::Repairer::find_damages() {
   std::vector<const store::CommitRecord*> committed;
   std::vector<const store::CommitRecord*> retired;
   for (auto& [step, known] : store_.known_) {
-    if (known.state == store::StepState::uncommitted) continue;
+    if (known.state == store::StepState::uncommitted) {
+      if (!unclear_.contains(step)) continue;
+      damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
+                                Error(ErrorKind::corrupt, "is not there, and cannot be made again")});
+      continue;
+    }
     const bool is_retired = known.state == store::StepState::retired;
     const Result<store::CommitRecord>& record = store_.record_of(step, known);
     if (record) {
@@ -263,13 +298,10 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
       continue;
     }
     const store::CommitRecord& record = *store_.record_of(step, known);
-    const bool refers = std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
-      return std::ranges::any_of(file.references, [&](const auto& r) { return dropped.contains(r.step); });
-    });
     if (known.state == store::StepState::committed) {
       whole.push_back(step);
       ++report_.checkpoints;
-    } else if (refers) {
+    } else if (refers(record, dropped)) {
       dropped.insert(step);
     }
   }
@@ -283,6 +315,17 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
 }
 
 Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
+  // What was taken for retired, for the sake of one that is lost after all, may be one itself.
+  for (const std::uint64_t step : found_again_) {
+    if (damages_.contains(step) || store_.known_[step].state != store::StepState::retired) continue;
+    const bool is_needed = std::ranges::any_of(store_.known_, [&](auto& entry) {
+      const bool is_whole = entry.second.state == store::StepState::committed && !damages_.contains(entry.first);
+      return is_whole && refers(*store_.record_of(entry.first, entry.second), {step});
+    });
+    if (is_needed) continue;
+    damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
+                              Error(ErrorKind::corrupt, "was not there, and what it refers to is not")});
+  }
   for (auto& [step, found] : std::views::reverse(damages_)) {
     RepairReport::Dropped& entry = report_.dropped.emplace_back();
     entry.step = step;
@@ -304,10 +347,10 @@ Result<RepairReport> Store::Impl::Repairer::run() {
     // A repair that was killed may have left a record that was never synced.
     if (!options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(entry.first));
   }
+  note_unclear();
   const bool has_lost_newest = !store_.newest() && store_.has_retired();
   if (has_lost_newest) BITSNAP_TRY(mend_newest());
   BITSNAP_TRY(mend_records());
-  note_unclear();
   BITSNAP_TRY(find_damages());
   BITSNAP_TRY(rewrite_what_is_whole());
   BITSNAP_TRY(set_aside_what_is_not());
