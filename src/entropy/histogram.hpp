@@ -18,4 +18,8 @@ void count_bytes(const std::byte* bytes, std::size_t size, Histogram& counts) no
 // long as the sampled places show it.
 [[nodiscard]] bool looks_incompressible(const std::byte* bytes, std::size_t size) noexcept;
 
+// The same of counts of `sampled` bytes, 2^16 at most. The fewer there are, the oftener a skewed block is taken for a
+// flat one.
+[[nodiscard]] bool looks_flat(const Histogram& counts, std::size_t sampled) noexcept;
+
 }  // namespace bitsnap::entropy

@@ -1,0 +1,110 @@
+// Sampling of elements in runs of 16, spread evenly.
+#include "entropy/element_sample_encode.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr std::size_t kRunElements = 16;
+constexpr std::size_t kRuns = 128;
+constexpr std::size_t kSampleElements = kRuns * kRunElements;
+
+// Neighbours count in tables of their own, so that equal ones do not wait for each other.
+constexpr std::size_t kTables = 4;
+using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
+
+template <std::size_t kBytes>
+struct Words;
+template <>
+struct Words<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct Words<4> {
+  using Type = std::uint32_t;
+};
+
+// Calls `body(first, elements)` with each sampled run; returns the number of elements.
+template <typename Body>
+inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
+  if (shape.elements <= kSampleElements) {
+    body(std::size_t{0}, shape.elements);
+    return shape.elements;
+  }
+  const std::size_t stride = shape.elements / kRuns;
+  for (std::size_t run = 0; run < kRuns; ++run) body(run * stride, kRunElements);
+  return kSampleElements;
+}
+
+template <std::size_t kBytes>
+void count(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
+  Tables tables{};
+  // Of a word of eight bytes at a time, where a run has such.
+  constexpr std::size_t kPerWord = 8 / kBytes;
+  const unsigned below = static_cast<unsigned>(8 * (kBytes - 1)) - (shape.rotated ? 1U : 0U);  // bits below a symbol
+  const auto count_run = [&](const std::byte* at, std::size_t elements) {
+    const std::byte* const end = at + elements * kBytes;
+    for (; end - at >= 8; at += 8) {
+      const std::uint64_t word = load_le<std::uint64_t>(at) >> below;
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < kPerWord; ++k) ++tables[k][word >> (8 * kBytes * k) & 255];
+    }
+    for (; at != end; at += kBytes) ++tables[0][load_le<typename Words<kBytes>::Type>(at) >> below & 255];
+  };
+  for_runs(shape, [&](std::size_t first, std::size_t elements) { count_run(data + first * kBytes, elements); });
+  for (std::size_t value = 0; value < counts.size(); ++value) {
+    counts[value] = std::uint32_t{tables[0][value]} + tables[1][value] + tables[2][value] + tables[3][value];
+  }
+}
+
+template <std::size_t kBytes>
+bool rest_random(const std::byte* data, const SplitShape& shape) noexcept {
+  std::array<Histogram, kBytes - 1> counts{};
+  const std::size_t sampled = for_runs(shape, [&](std::size_t first, std::size_t elements) {
+    for (std::size_t i = first; i < first + elements; ++i) {
+      auto element = load_le<typename Words<kBytes>::Type>(data + i * kBytes);
+      if (shape.rotated) element = std::rotl(element, 1);
+      for (std::size_t k = 0; k + 1 < kBytes; ++k) ++counts[k][static_cast<std::size_t>(element >> (8 * k) & 255)];
+    }
+  });
+  for (const Histogram& one : counts) {
+    if (!looks_flat(one, sampled)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void count_symbols(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
+  (shape.element_bytes == 2 ? count<2> : count<4>)(data, shape, counts);
+}
+
+bool has_one_symbol(const std::byte* data, const SplitShape& shape) noexcept {
+  // The bits of the symbol in all elements of a word.
+  const std::uint64_t top = shape.element_bytes == 2 ? 0xFF00FF00FF00FF00 : 0xFF000000FF000000;
+  const std::uint64_t bits = shape.rotated ? top >> 1 : top;
+  const std::size_t size = shape.elements * shape.element_bytes;
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < 8; i += shape.element_bytes) {
+    std::memcpy(reinterpret_cast<std::byte*>(&first) + i, data, shape.element_bytes);
+  }
+  constexpr std::size_t kPart = 4096;
+  std::size_t at = 0;
+  while (at + 8 <= size) {
+    std::uint64_t differ = 0;
+    const std::size_t end = size - at < kPart ? size - 7 : at + kPart;
+    for (; at < end; at += 8) differ |= (load_le<std::uint64_t>(data + at) ^ first) & bits;
+    if (differ != 0) return false;
+  }
+  std::uint64_t last = first;
+  std::memcpy(&last, data + at, size - at);
+  return ((last ^ first) & bits) == 0;
+}
+
+bool rest_looks_random(const std::byte* data, const SplitShape& shape) noexcept {
+  return (shape.element_bytes == 2 ? rest_random<2> : rest_random<4>)(data, shape);
+}
+
+}  // namespace bitsnap::entropy

@@ -1,0 +1,221 @@
+// The encoding kernel of the lane coder for AVX2: 32 lanes at a time, tables of 16 in registers; called only where the
+// machine has it.
+#include "entropy/rans_encode_kernel.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr std::size_t kHalf = 32;  // lanes of a vector
+
+// For each mask of eight lanes, the marked ones in order at the end of eight bytes.
+struct CompressTable {
+  alignas(64) std::uint8_t orders[256][8];
+};
+
+constexpr CompressTable make_compress_table() noexcept {
+  CompressTable table{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned place = 8;
+    for (unsigned lane = 8; lane-- > 0;) {
+      if ((mask >> lane & 1) != 0) table.orders[mask][--place] = static_cast<std::uint8_t>(lane);
+    }
+  }
+  return table;
+}
+
+constexpr CompressTable kCompress = make_compress_table();
+
+struct Table {
+  __m256i first;
+  __m256i window;
+  __m256i outlier;
+  __m256i starts;
+  __m256i frequencies;
+  __m256i reciprocals_low;
+  __m256i reciprocals_high;
+};
+
+inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
+}
+
+inline Table make_table(const RansEncodeTable& from) noexcept {
+  Table table;
+  table.first = _mm256_set1_epi8(static_cast<char>(from.first));
+  table.window = _mm256_set1_epi8(static_cast<char>(from.window));
+  table.outlier = _mm256_set1_epi8(static_cast<char>(from.outlier));
+  table.starts = broadcast(from.starts);
+  table.frequencies = broadcast(from.frequencies);
+  table.reciprocals_low = broadcast(from.reciprocals_low);
+  table.reciprocals_high = broadcast(from.reciprocals_high);
+  return table;
+}
+
+inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
+
+// Writes those of 16 bytes that `mask` marks, in order, so that they end at `end`; up to eight bytes below them are
+// overwritten.
+inline std::uint8_t* write_below(std::uint8_t* end, unsigned mask, __m128i bytes) noexcept {
+  const unsigned low = mask & 255;
+  const unsigned high = mask >> 8 & 255;
+  const __m128i order = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress.orders[low])),
+                                           _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress.orders[high])));
+  const __m128i packed = _mm_shuffle_epi8(bytes, _mm_or_si128(order, _mm_set_epi64x(0x0808080808080808, 0)));
+  _mm_storeh_pd(reinterpret_cast<double*>(end - 8), _mm_castsi128_pd(packed));
+  end -= count_lanes(high);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(end - 8), packed);
+  return end - count_lanes(low);
+}
+
+inline std::uint8_t* write_below(std::uint8_t* end, __m256i chosen, __m256i bytes) noexcept {
+  const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(chosen));
+  end = write_below(end, mask >> 16, _mm256_extracti128_si256(bytes, 1));
+  return write_below(end, mask & 0xffff, _mm256_castsi256_si128(bytes));
+}
+
+struct Divided {
+  __m256i quotient;
+  __m256i remainder;
+};
+
+// States by frequencies, 16 bits each; see rans_reciprocal().
+inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) noexcept {
+  const __m256i near = _mm256_mulhi_epu16(states, reciprocals);
+  const __m256i over = _mm256_sub_epi16(states, _mm256_mullo_epi16(near, frequencies));
+  const __m256i fits = _mm256_cmpgt_epi16(frequencies, over);
+  return {_mm256_add_epi16(_mm256_add_epi16(near, _mm256_set1_epi16(1)), fits),
+          _mm256_sub_epi16(over, _mm256_andnot_si256(fits, frequencies))};
+}
+
+// Codes one symbol in each of 32 lanes.
+inline void put_symbols(__m256i symbols, __m256i& low, __m256i& high, const Table& table, std::uint8_t*& out,
+                        std::uint8_t*& escapes) noexcept {
+  const __m256i in_window = _mm256_min_epu8(_mm256_sub_epi8(symbols, table.first), table.window);
+  const __m256i is_outlier = _mm256_cmpeq_epi8(symbols, table.outlier);
+  const __m256i index = _mm256_blendv_epi8(in_window, _mm256_set1_epi8(kOutlierIndex), is_outlier);
+  const __m256i escaped = _mm256_cmpeq_epi8(index, table.window);
+  if (_mm256_testz_si256(escaped, escaped) == 0) [[unlikely]]
+    escapes = write_below(escapes, escaped, symbols);
+
+  // States that the symbol would carry beyond 16 bits give their lower byte away.
+  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, index);
+  const __m256i shrinks = _mm256_cmpeq_epi8(_mm256_max_epu8(high, frequencies), high);
+  out = write_below(out, shrinks, low);
+  low = _mm256_blendv_epi8(low, high, shrinks);
+  high = _mm256_andnot_si256(shrinks, high);
+
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i reciprocals_low = _mm256_shuffle_epi8(table.reciprocals_low, index);
+  const __m256i reciprocals_high = _mm256_shuffle_epi8(table.reciprocals_high, index);
+  const Divided lower = divide(_mm256_unpacklo_epi8(low, high), _mm256_unpacklo_epi8(frequencies, zero),
+                               _mm256_unpacklo_epi8(reciprocals_low, reciprocals_high));
+  const Divided upper = divide(_mm256_unpackhi_epi8(low, high), _mm256_unpackhi_epi8(frequencies, zero),
+                               _mm256_unpackhi_epi8(reciprocals_low, reciprocals_high));
+  high = _mm256_packus_epi16(lower.quotient, upper.quotient);
+  low =
+      _mm256_add_epi8(_mm256_packus_epi16(lower.remainder, upper.remainder), _mm256_shuffle_epi8(table.starts, index));
+}
+
+inline __m256i load(const std::uint8_t* from) noexcept {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+inline void store(std::uint8_t* to, __m256i bytes) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+}
+
+// Writes the rests of 32 elements, and nothing behind them, and returns their symbols.
+template <std::size_t kBytes, bool kRotated>
+inline __m256i take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
+  if constexpr (kBytes == 2) {
+    const auto turned = [](__m256i elements) {
+      if constexpr (!kRotated) return elements;
+      return _mm256_or_si256(_mm256_slli_epi16(elements, 1), _mm256_srli_epi16(elements, 15));
+    };
+    const __m256i a = turned(load(in));
+    const __m256i b = turned(load(in + 32));
+    const __m256i low_bytes = _mm256_set1_epi16(0xff);
+    // Packing works within 16 bytes: the middle quarters change places behind it.
+    const __m256i rests = _mm256_packus_epi16(_mm256_and_si256(a, low_bytes), _mm256_and_si256(b, low_bytes));
+    const __m256i symbols = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
+    store(rest, _mm256_permute4x64_epi64(rests, 0xd8));
+    return _mm256_permute4x64_epi64(symbols, 0xd8);
+  } else {
+    // In each 16 bytes the rests of four elements, then their symbols.
+    const __m256i apart =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15));
+    __m256i parts[4];
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; ++q) {
+      __m256i elements = load(in + 32 * q);
+      if constexpr (kRotated)
+        elements = _mm256_or_si256(_mm256_slli_epi32(elements, 1), _mm256_srli_epi32(elements, 31));
+      parts[q] = _mm256_shuffle_epi8(elements, apart);
+      auto* const front = reinterpret_cast<__m128i*>(rest + 24 * q);
+      auto* const rear = reinterpret_cast<__m128i*>(rest + 24 * q + 12);
+      _mm_storeu_si128(front, _mm256_castsi256_si128(parts[q]));
+      const __m128i second = _mm256_extracti128_si256(parts[q], 1);
+      if (q < 3) {
+        _mm_storeu_si128(rear, second);  // what it writes beyond is written again
+      } else {
+        _mm_storel_epi64(rear, second);
+        const int last = _mm_extract_epi32(second, 2);
+        __builtin_memcpy(rest + 24 * q + 20, &last, 4);
+      }
+    }
+    const __m256i symbols =
+        _mm256_unpackhi_epi64(_mm256_unpackhi_epi32(parts[0], parts[1]), _mm256_unpackhi_epi32(parts[2], parts[3]));
+    return _mm256_permutevar8x32_epi32(symbols, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+}
+
+template <std::size_t kBytes, bool kRotated>
+void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t steps,
+            std::uint8_t* rest) noexcept {
+  constexpr std::size_t kIn = kHalf * kBytes;
+  constexpr std::size_t kRest = kHalf * (kBytes - 1);
+  if (from.single) {
+    for (std::size_t i = 0; i < steps * kEncodeGroups * 2; ++i) {
+      take_apart<kBytes, kRotated>(in + i * kIn, rest + i * kRest);
+    }
+    return;
+  }
+  const Table table = make_table(from);
+  std::uint8_t* escapes = at.escapes;
+  for (std::size_t step = steps; step-- > 0;) {
+    for (std::size_t group = kEncodeGroups; group-- > 0;) {
+      std::uint8_t* out = at.out[group];
+#pragma GCC unroll 2
+      for (std::size_t i = 0; i < 2; ++i) {
+        const std::size_t half = 1 - i;
+        const std::size_t number = (step * kEncodeGroups + group) * 2 + half;
+        const __m256i symbols = take_apart<kBytes, kRotated>(in + number * kIn, rest + number * kRest);
+        auto* const low_at = reinterpret_cast<__m256i*>(at.low[group] + half * kHalf);
+        auto* const high_at = reinterpret_cast<__m256i*>(at.high[group] + half * kHalf);
+        __m256i low = _mm256_load_si256(low_at);
+        __m256i high = _mm256_load_si256(high_at);
+        put_symbols(symbols, low, high, table, out, escapes);
+        _mm256_store_si256(low_at, low);
+        _mm256_store_si256(high_at, high);
+      }
+      at.out[group] = out;
+    }
+  }
+  at.escapes = escapes;
+}
+
+}  // namespace
+
+void rans_encode_avx2(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
+                      const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
+  if (element_bytes == 2) {
+    (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
+  } else {
+    (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);
+  }
+}
+
+}  // namespace bitsnap::entropy
+#endif

@@ -1,0 +1,144 @@
+// The kernels of the lane coder, one step at a time: every state and every frequency, at every CPU level.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include <bitsnap/cpu.hpp>
+
+#include "base/cpu_dispatch.hpp"
+#include "entropy/rans_decode_kernel.hpp"
+#include "entropy/rans_encode_kernel.hpp"
+#include "entropy/rans_table_encode.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr std::size_t kStep = 256;
+
+constexpr KernelTable<void(RansEncoding&, const RansEncodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
+                           std::uint8_t*) noexcept>
+    kEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512)};
+constexpr KernelTable<void(RansDecoding&, const RansDecodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
+                           std::uint8_t*) noexcept>
+    kDecode{rans_decode_scalar, BITSNAP_X86(rans_decode_avx2, rans_decode_avx512)};
+
+// A table of the symbols 0 and 1, the first of which has `frequency` slots from `start` on.
+RansTable table_of(unsigned frequency) {
+  RansTable table;
+  table.count = 1;
+  table.symbols[0] = 0;
+  table.frequencies[0] = static_cast<std::uint16_t>(frequency);
+  table.escape = kRansScale - frequency;
+  return table;
+}
+
+class RansKernel : public testing::TestWithParam<CpuLevel> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > detected_cpu_level()) GTEST_SKIP() << "this machine does not have it";
+  }
+};
+
+// Encodes one step of elements of one symbol from states x, x + 1, ... and compares each with plain division.
+void expect_division(CpuLevel level, const RansEncodeTable& table, unsigned symbol, unsigned frequency, unsigned start,
+                     unsigned first_state) {
+  std::vector<std::uint8_t> elements(2 * kStep, 0);
+  for (std::size_t i = 0; i < kStep; ++i) elements[2 * i + 1] = static_cast<std::uint8_t>(symbol);
+  std::vector<std::uint8_t> rest(kStep);
+  std::vector<std::uint8_t> room(5 * 1024);
+  RansEncoding at;
+  for (std::size_t group = 0; group < 4; ++group) at.out[group] = room.data() + (group + 1) * 1024;
+  at.escapes = room.data() + room.size();
+  for (std::size_t lane = 0; lane < kStep; ++lane) {
+    const std::size_t state = first_state + lane;
+    at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(state);
+    at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>(state >> 8);
+  }
+  kEncode.pick(level)(at, table, 2, false, elements.data(), 1, rest.data());
+  for (std::size_t group = 0; group < 4; ++group) {
+    const std::uint8_t* written = room.data() + (group + 1) * 1024;
+    for (std::size_t lane = 64; lane-- > 0;) {
+      unsigned x = static_cast<unsigned>(first_state + group * 64 + lane);
+      if (x >= 256 * frequency) {
+        ASSERT_EQ(*--written, x % 256) << "state " << x << ", frequency " << frequency;
+        x /= 256;
+      }
+      const unsigned expected = 256 * (x / frequency) + x % frequency + start;
+      const unsigned found = at.high[group][lane] * 256U + at.low[group][lane];
+      ASSERT_EQ(found, expected) << "state " << x << ", frequency " << frequency;
+    }
+    ASSERT_EQ(written, at.out[group]);
+  }
+}
+
+TEST_P(RansKernel, DividesEveryStateByEveryFrequency) {
+  for (unsigned frequency = 1; frequency < 256; ++frequency) {
+    RansEncodeTable table;
+    fill_encode_table(table_of(frequency), table);
+    for (unsigned state = 256; state < 65536; state += kStep) {
+      expect_division(GetParam(), table, 0, frequency, 0, state);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(RansKernel, DividesByTheFrequencyOfTheEscape) {
+  for (unsigned frequency = 1; frequency < 256; ++frequency) {
+    RansEncodeTable table;
+    fill_encode_table(table_of(256 - frequency), table);
+    for (unsigned state = 256; state < 65536; state += 16 * kStep) {
+      expect_division(GetParam(), table, 77, frequency, 256 - frequency, state);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Decodes one step from every state, and compares with the specification.
+TEST_P(RansKernel, DecodesEveryState) {
+  for (unsigned frequency = 1; frequency < 256; ++frequency) {
+    RansDecodeTable table{};
+    table.escape_rank = 1;
+    for (std::size_t rank = 0; rank < 16; ++rank) {
+      table.symbols[rank] = static_cast<std::uint8_t>(rank == 0 ? 33 : 0);
+      table.starts[rank] = static_cast<std::uint8_t>(rank == 0 ? 0 : frequency);
+      table.frequencies[rank] = static_cast<std::uint8_t>(rank == 0 ? frequency : 256 - frequency);
+    }
+    std::vector<std::uint8_t> stream(1024);
+    for (std::size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<std::uint8_t>(i * 7 + 1);
+    const std::vector<std::uint8_t> rest(kStep + 64);
+    std::vector<std::uint8_t> elements(2 * kStep);
+    for (unsigned first = 256; first < 65536; first += kStep) {
+      RansDecoding at;
+      for (std::size_t group = 0; group < 4; ++group) at.in[group] = stream.data() + 100 * group;
+      at.escapes = stream.data() + 400;
+      at.limit = stream.data() + stream.size() - 64;
+      for (std::size_t lane = 0; lane < kStep; ++lane) {
+        at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(first + lane);
+        at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>((first + lane) >> 8);
+      }
+      kDecode.pick(GetParam())(at, table, 2, false, rest.data(), 1, elements.data());
+      const std::uint8_t* escapes = stream.data() + 400;
+      for (std::size_t group = 0; group < 4; ++group) {
+        const std::uint8_t* in = stream.data() + 100 * group;
+        for (std::size_t lane = 0; lane < 64; ++lane) {
+          const unsigned state = static_cast<unsigned>(first + group * 64 + lane);
+          const unsigned slot = state % 256;
+          const bool escaped = slot >= frequency;
+          unsigned x = (escaped ? 256 - frequency : frequency) * (state / 256) + slot - (escaped ? frequency : 0);
+          if (x < 256) x = 256 * x + *in++;
+          ASSERT_EQ(at.high[group][lane] * 256U + at.low[group][lane], x) << state << ", " << frequency;
+          ASSERT_EQ(elements[2 * (group * 64 + lane) + 1], escaped ? *escapes++ : 33) << state << ", " << frequency;
+        }
+        ASSERT_EQ(at.in[group], in);
+      }
+      ASSERT_EQ(at.escapes, escapes);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RansKernel, testing::Values(CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512),
+                         [](const auto& level) { return std::string(cpu_level_name(level.param)); });
+
+}  // namespace
+}  // namespace bitsnap::entropy

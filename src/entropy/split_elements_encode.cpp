@@ -1,0 +1,193 @@
+// Writing elements whose topmost byte is coded in lanes: docs/spec/rans.md. Samples decide whether and with which
+// tables; then one pass from the last element to the first writes everything.
+#include "entropy/split_elements_encode.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.hpp"
+#include "base/cpu_dispatch.hpp"
+#include "entropy/element_sample_encode.hpp"
+#include "entropy/rans.hpp"
+#include "entropy/rans_encode_kernel.hpp"
+#include "entropy/rans_table_encode.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr KernelTable<void(RansEncoding&, const RansEncodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
+                           std::uint8_t*) noexcept>
+    kRansEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512)};
+
+static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
+
+constexpr std::size_t kSizesBytes = (kRansGroups + 1) * sizeof(std::uint32_t);
+constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
+
+// What a table of 15 symbols in 256 slots may cost above the entropy of what was counted, as a part of the elements'
+// bits: beyond that another form is worth its time.
+constexpr std::uint64_t kMaxLoss = 128;
+
+SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
+  const std::size_t first = block * kRansBlockElements;
+  return {.elements = std::min(kRansBlockElements, shape.elements - first),
+          .element_bytes = shape.element_bytes,
+          .rotated = shape.rotated};
+}
+
+// Chooses the table of each block; returns whether they are worth using.
+bool choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTable> tables) noexcept {
+  std::uint64_t loss = 0;
+  bool any_coded = false;
+  for (std::size_t block = 0; block < tables.size(); ++block) {
+    const SplitShape own = block_shape(shape, block);
+    const std::byte* const elements = data.data() + block * kRansBlockElements * shape.element_bytes;
+    Histogram counts;
+    count_symbols(elements, own, counts);
+    const RansChoice choice = choose_rans_table(counts);
+    tables[block] = choice.table;
+    if (choice.table.count == 1 && has_one_symbol(elements, own)) {
+      tables[block] = single_rans_table(choice.table.symbols[0]);
+      continue;
+    }
+    any_coded = true;
+    std::uint32_t sampled = 0;
+    for (const std::uint32_t count : counts) sampled += count;
+    if (choice.cost > choice.entropy) loss += (choice.cost - choice.entropy) * own.elements / sampled;
+  }
+  const std::uint64_t bits = std::uint64_t{shape.elements} * shape.element_bytes * 8;
+  return any_coded && (loss >> kCostBits) <= bits / kMaxLoss;
+}
+
+// An element of that symbol, for the lanes of the last step that stand for nothing.
+void fill_with_symbol(std::uint8_t symbol, const SplitShape& shape, std::span<std::uint8_t> elements) noexcept {
+  const std::size_t width = 8 * shape.element_bytes;
+  std::uint32_t element = std::uint32_t{symbol} << (width - 8);
+  if (shape.rotated) element >>= 1;
+  for (std::size_t i = 0; i < elements.size(); i += shape.element_bytes) {
+    std::memcpy(elements.data() + i, &element, shape.element_bytes);
+  }
+}
+
+std::uint8_t commonest_symbol(const RansTable& table) noexcept {
+  const auto most = std::max_element(table.frequencies.begin(), table.frequencies.begin() + table.count);
+  return table.symbols[static_cast<std::size_t>(most - table.frequencies.begin())];
+}
+
+// The streams as the kernels write them: downwards, each in room of its own.
+struct Streams {
+  RansEncoding at;
+  std::array<std::uint8_t*, kRansGroups> ends;
+  std::uint8_t* escapes_end;
+
+  [[nodiscard]] std::size_t size_of(std::size_t group) const noexcept {
+    return static_cast<std::size_t>(ends[group] - at.out[group]);
+  }
+  [[nodiscard]] std::size_t escapes_size() const noexcept { return static_cast<std::size_t>(escapes_end - at.escapes); }
+};
+
+Result<Streams> take_streams(const SplitShape& shape, Scratch& scratch) {
+  Streams streams;
+  const std::size_t steps = divide_up(shape.elements, kRansStepElements);
+  const std::size_t each = kWritableBelow + steps * kRansLanes;
+  const std::size_t escapes = kWritableBelow + steps * kRansStepElements;
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> room, scratch.take_array<std::uint8_t>(kRansGroups * each + escapes));
+  for (std::size_t group = 0; group < kRansGroups; ++group) {
+    streams.ends[group] = streams.at.out[group] = room.data() + (group + 1) * each;
+    std::fill_n(streams.at.low[group], kRansLanes, static_cast<std::uint8_t>(kRansFirstState % 256));
+    std::fill_n(streams.at.high[group], kRansLanes, static_cast<std::uint8_t>(kRansFirstState / 256));
+  }
+  streams.escapes_end = streams.at.escapes = room.data() + room.size();
+  return streams;
+}
+
+// Codes all elements, the last first, and writes their lower bytes.
+Result<void> encode_blocks(ConstByteSpan data, const SplitShape& shape, std::span<const RansTable> tables,
+                           RansEncoding& at, std::uint8_t* rest, Scratch& scratch) {
+  const auto kernel = kRansEncode.pick();
+  const std::size_t rest_bytes = shape.element_bytes - 1;
+  const auto* const elements = reinterpret_cast<const std::uint8_t*>(data.data());
+  for (std::size_t block = tables.size(); block-- > 0;) {
+    const std::size_t first = block * kRansBlockElements;
+    const std::size_t count = block_shape(shape, block).elements;
+    const std::size_t steps = count / kRansStepElements;
+    const std::size_t left = count % kRansStepElements;
+    RansEncodeTable table;
+    fill_encode_table(tables[block], table);
+    if (left > 0) {
+      const Scratch::Frame frame(scratch);
+      const std::size_t done = first + steps * kRansStepElements;
+      BITSNAP_ASSIGN(const std::span<std::uint8_t> side_elements,
+                     scratch.take_array<std::uint8_t>(kRansStepElements * shape.element_bytes));
+      BITSNAP_ASSIGN(const std::span<std::uint8_t> side_rest,
+                     scratch.take_array<std::uint8_t>(kRansStepElements * rest_bytes));
+      fill_with_symbol(commonest_symbol(tables[block]), shape, side_elements);
+      std::copy_n(elements + done * shape.element_bytes, left * shape.element_bytes, side_elements.begin());
+      kernel(at, table, shape.element_bytes, shape.rotated, side_elements.data(), 1, side_rest.data());
+      std::copy_n(side_rest.begin(), left * rest_bytes, rest + done * rest_bytes);
+    }
+    kernel(at, table, shape.element_bytes, shape.rotated, elements + first * shape.element_bytes, steps,
+           rest + first * rest_bytes);
+  }
+  return {};
+}
+
+class Writer {
+ public:
+  explicit Writer(std::byte* out) noexcept : out_(out) {}
+  void put_size(std::size_t size) noexcept {
+    store_le(out_, static_cast<std::uint32_t>(size));
+    out_ += sizeof(std::uint32_t);
+  }
+  void put_bytes(const std::uint8_t* bytes, std::size_t size) noexcept {
+    std::memcpy(out_, bytes, size);
+    out_ += size;
+  }
+  void put_table(const RansTable& table) noexcept { out_ += write_rans_table(table, out_); }
+  void skip(std::size_t size) noexcept { out_ += size; }
+  [[nodiscard]] const std::byte* at() const noexcept { return out_; }
+
+ private:
+  std::byte* out_;
+};
+
+}  // namespace
+
+std::size_t max_split_size(const SplitShape& shape) noexcept {
+  // What would be longer than the elements is not put together.
+  return std::max(kSizesBytes + shape.rest_bytes(), shape.elements * shape.element_bytes);
+}
+
+Result<std::optional<std::size_t>> encode_split(ConstByteSpan data, const SplitShape& shape, ByteSpan out,
+                                                Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  if (!rest_looks_random(data.data(), shape)) return std::nullopt;
+  BITSNAP_ASSIGN(const std::span<RansTable> tables,
+                 scratch.take_array<RansTable>(divide_up(shape.elements, kRansBlockElements)));
+  if (!choose_tables(data, shape, tables)) return std::nullopt;
+  BITSNAP_ASSIGN(Streams streams, take_streams(shape, scratch));
+  auto* const rest = reinterpret_cast<std::uint8_t*>(out.data()) + kSizesBytes;
+  BITSNAP_TRY(encode_blocks(data, shape, tables, streams.at, rest, scratch));
+
+  std::size_t size = kSizesBytes + shape.rest_bytes() + streams.escapes_size() + kRansStateBytes;
+  for (const RansTable& table : tables) size += 1 + 2 * table.count;
+  for (std::size_t group = 0; group < kRansGroups; ++group) size += streams.size_of(group);
+  if (size >= data.size()) return std::nullopt;
+
+  Writer writer(out.data());
+  for (std::size_t group = 0; group < kRansGroups; ++group) writer.put_size(streams.size_of(group));
+  writer.put_size(streams.escapes_size());
+  writer.skip(shape.rest_bytes());
+  for (const RansTable& table : tables) writer.put_table(table);
+  for (std::size_t group = 0; group < kRansGroups; ++group) {
+    writer.put_bytes(streams.at.out[group], streams.size_of(group));
+  }
+  writer.put_bytes(streams.at.escapes, streams.escapes_size());
+  for (std::size_t group = 0; group < kRansGroups; ++group) {
+    writer.put_bytes(streams.at.low[group], kRansLanes);
+    writer.put_bytes(streams.at.high[group], kRansLanes);
+  }
+  return static_cast<std::size_t>(writer.at() - out.data());
+}
+
+}  // namespace bitsnap::entropy
