@@ -31,6 +31,8 @@ constexpr GoldenCase kCases[] = {
     {DType::f32, Pattern::non_negative, 1100, BaseKind::none},
     {DType::f32, Pattern::low_half_zero, 1001, BaseKind::none},
     {DType::f32, Pattern::trained_like, 1100, BaseKind::near},
+    {DType::bf16, Pattern::trained_like, 65800, BaseKind::none, "float_split"},
+    {DType::f32, Pattern::non_negative, 33000, BaseKind::none, "float_split"},
     {DType::f64, Pattern::trained_like, 300, BaseKind::none},
     {DType::f8_e4m3, Pattern::trained_like, 1100, BaseKind::none},
     {DType::u8, Pattern::one_outlier, 65539, BaseKind::none, "byte_group"},

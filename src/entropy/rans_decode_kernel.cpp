@@ -4,7 +4,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// What a slot says: its frequency in bits 0-15, the slot less the start in 16-31, the symbol in 32-39, whether it is
+// What a slot says: its frequency in bits 0-15, the slot less the start in 16-31, the symbol in 40-47, whether it is
 // escaped in 63. Fields are wide, so that taking them out needs no masks.
 using Entry = std::uint64_t;
 constexpr Entry kEscaped = Entry{1} << 63;
@@ -14,21 +14,21 @@ void fill_entries(const RansDecodeTable& table, Entry* entries) noexcept {
   for (unsigned slot = 0; slot < 256; ++slot) {
     while (rank < 15 && table.starts[rank + 1] <= slot) ++rank;
     entries[slot] = Entry{table.frequencies[rank]} | Entry{slot - table.starts[rank]} << 16 |
-                    Entry{table.symbols[rank]} << 32 | (rank >= table.escape_rank ? kEscaped : 0);
+                    Entry{table.symbols[rank]} << 40 | (rank >= table.escape_rank ? kEscaped : 0);
   }
 }
 
+// The symbol comes in the upper byte of 16 bits.
 template <std::size_t kBytes, bool kRotated>
 inline void store_element(std::uint32_t symbol, const std::uint8_t* rest, std::uint8_t* out) noexcept {
   if constexpr (kBytes == 2) {
-    std::uint32_t element = symbol << 8 | rest[0];
-    if constexpr (kRotated) element = element >> 1 | element << 15;
-    const auto stored = static_cast<std::uint16_t>(element);
-    __builtin_memcpy(out, &stored, 2);
+    auto element = static_cast<std::uint16_t>(symbol | rest[0]);
+    if constexpr (kRotated) element = static_cast<std::uint16_t>(element >> 1 | element << 15);
+    __builtin_memcpy(out, &element, 2);
   } else {
     std::uint16_t low;
     __builtin_memcpy(&low, rest, 2);
-    std::uint32_t element = symbol << 24 | static_cast<std::uint32_t>(rest[2]) << 16 | low;
+    std::uint32_t element = (symbol | rest[2]) << 16 | low;
     if constexpr (kRotated) element = element >> 1 | element << 31;
     __builtin_memcpy(out, &element, 4);
   }
@@ -39,7 +39,7 @@ void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* 
             std::uint8_t* out) noexcept {
   if (table.single) {
     for (std::size_t i = 0; i < steps * kDecodeGroups * kDecodeLanes; ++i) {
-      store_element<kBytes, kRotated>(table.symbols[0], rest + i * (kBytes - 1), out + i * kBytes);
+      store_element<kBytes, kRotated>(std::uint32_t{table.symbols[0]} << 8, rest + i * (kBytes - 1), out + i * kBytes);
     }
     return;
   }
@@ -61,7 +61,7 @@ void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* 
         const Entry entry = entries[kept & 255];
         auto symbol = static_cast<std::uint32_t>(entry >> 32);
         if ((entry & kEscaped) != 0) [[unlikely]]
-          symbol = *escapes++;
+          symbol = std::uint32_t{*escapes++} << 8;
         const std::uint32_t state =
             static_cast<std::uint16_t>(entry) * (kept >> 8) + (static_cast<std::uint32_t>(entry) >> 16);
         // A state below 256 takes in one byte. In arithmetic, for a branch would be missed as often as not.

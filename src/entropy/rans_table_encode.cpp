@@ -100,6 +100,16 @@ void share_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t to
 
 }  // namespace
 
+std::uint64_t entropy_of(const Histogram& counts) noexcept {
+  std::uint32_t total = 0;
+  for (const std::uint32_t count : counts) total += count;
+  std::uint64_t entropy = 0;
+  for (const std::uint32_t count : counts) {
+    if (count > 0) entropy += count * (logarithm_of(total) - logarithm_of(count));
+  }
+  return entropy;
+}
+
 RansChoice choose_rans_table(const Histogram& counts) noexcept {
   RansChoice choice;
   RansTable& table = choice.table;
@@ -138,9 +148,6 @@ RansChoice choose_rans_table(const Histogram& counts) noexcept {
   constexpr std::uint64_t kSymbolCost = std::uint64_t{8} << kCostBits;  // eight bits: a slot, or a byte as it is
   for (std::size_t i = 0; i <= table.count; ++i) choice.cost += chosen[i] * (kSymbolCost - kLogarithms[slots[i]]);
   choice.cost += outside * kSymbolCost;
-  for (const std::uint32_t count : counts) {
-    if (count > 0) choice.entropy += count * (logarithm_of(total) - logarithm_of(count));
-  }
   return choice;
 }
 

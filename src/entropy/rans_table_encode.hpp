@@ -13,9 +13,11 @@ inline constexpr unsigned kCostBits = 16;
 
 struct RansChoice {
   RansTable table;
-  std::uint64_t cost = 0;     // of what was counted, in this table
-  std::uint64_t entropy = 0;  // of what was counted: what no table can beat
+  std::uint64_t cost = 0;  // of what was counted, in this table
 };
+
+// The order-0 entropy of what was counted, which no table can beat; to one part in 256 for each symbol.
+[[nodiscard]] std::uint64_t entropy_of(const Histogram& counts) noexcept;
 
 // A table for a block of which `counts` were sampled: a window of at most 14 symbols in a row, and the one symbol that
 // is commonest outside. Everything else is escaped, so that every block can be coded whatever the sample missed.

@@ -24,8 +24,8 @@ static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 constexpr std::size_t kSizesBytes = (kRansGroups + 1) * sizeof(std::uint32_t);
 constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
 
-// What a table of 15 symbols in 256 slots may cost above the entropy of what was counted, as a part of the elements'
-// bits: beyond that another form is worth its time.
+// What coding may cost above the entropy of exponents and signs, as a part of the elements' bits: beyond that a slower
+// form is worth its time.
 constexpr std::uint64_t kMaxLoss = 128;
 
 SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
@@ -33,6 +33,25 @@ SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
   return {.elements = std::min(kRansBlockElements, shape.elements - first),
           .element_bytes = shape.element_bytes,
           .rotated = shape.rotated};
+}
+
+std::uint32_t sum_of(const Histogram& counts) noexcept {
+  std::uint32_t sum = 0;
+  for (const std::uint32_t count : counts) sum += count;
+  return sum;
+}
+
+// The least that the symbols of a sample could cost. Of elements as they are, that is less than their entropy by what
+// the lower bytes hold too much: the lowest bit of the exponent stands there, and the sign, which is never set, here.
+std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std::uint64_t entropy) noexcept {
+  if (shape.rotated) return entropy;
+  SplitShape rotated = shape;
+  rotated.rotated = true;
+  Histogram counts;
+  count_symbols(elements, rotated, counts);
+  const std::uint64_t raw_bits = std::uint64_t{sum_of(counts)} << kCostBits;
+  const std::uint64_t exponents = entropy_of(counts);
+  return exponents > raw_bits ? exponents - raw_bits : 0;
 }
 
 // Chooses the table of each block; returns whether they are worth using.
@@ -51,9 +70,8 @@ bool choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTa
       continue;
     }
     any_coded = true;
-    std::uint32_t sampled = 0;
-    for (const std::uint32_t count : counts) sampled += count;
-    if (choice.cost > choice.entropy) loss += (choice.cost - choice.entropy) * own.elements / sampled;
+    const std::uint64_t least = least_cost(elements, own, entropy_of(counts));
+    if (choice.cost > least) loss += (choice.cost - least) * own.elements / sum_of(counts);
   }
   const std::uint64_t bits = std::uint64_t{shape.elements} * shape.element_bytes * 8;
   return any_coded && (loss >> kCostBits) <= bits / kMaxLoss;

@@ -12,8 +12,9 @@ namespace bitsnap::entropy {
 [[nodiscard]] std::size_t max_split_size(const SplitShape& shape) noexcept;
 
 // Encodes elements * element_bytes bytes and returns the payload's size; nullopt where this form is not for them: a
-// sample says that the lower bytes could be coded too, or that a table of 15 symbols costs too much; there is only one
-// symbol; or the payload would not be smaller than the elements. The spans must not overlap.
+// sample says that the lower bytes could be coded too, or that the payload would be larger by 1 / 128 of the elements
+// than exponents and signs require; there is only one symbol; or the payload would not be smaller than the elements.
+// Elements without any sign are not to be rotated. The spans must not overlap.
 [[nodiscard]] Result<std::optional<std::size_t>> encode_split(ConstByteSpan data, const SplitShape& shape, ByteSpan out,
                                                               Scratch& scratch);
 

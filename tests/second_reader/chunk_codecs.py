@@ -11,6 +11,7 @@ import numpy.typing as npt
 from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
+from second_reader.split_elements import read_split_elements
 
 ELEMENT_SIZES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -23,8 +24,9 @@ FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
 MAX_ELEMENTS = 262_144
 _GROUP = 65_536
 _MAX_WINDOW = 2 << 20
-# Places of the sign in a float_split payload.
-_TOP, _BOTTOM, _NONE = range(3)
+# Forms of a float_split payload.
+_PLANES, _PLANES_ROTATED, _PLANES_UNSIGNED, _LANES, _LANES_ROTATED = range(5)
+_LAST_FORM = {1: _PLANES, 2: _LANES_ROTATED, 4: _LANES_ROTATED, 8: _PLANES_UNSIGNED}
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -92,15 +94,17 @@ def _byte_group(chunk: Chunk) -> bytes:
 def _float_split(chunk: Chunk) -> bytes:
     if not chunk.payload:
         raise Truncated("float_split payload is empty")
-    place = chunk.payload[0]
-    require(place <= (_NONE if chunk.width > 1 else _TOP), f"float_split: place of the sign {place} for {chunk.dtype}")
-    planes = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width, packed=place == _NONE)
-    if place == _TOP:
-        return planes.tobytes()
-    words = planes.reshape(-1).view(f"<u{chunk.width}")
-    if place == _NONE:
+    form = chunk.payload[0]
+    require(form <= _LAST_FORM[chunk.width], f"float_split: form {form} for {chunk.dtype}")
+    if form in (_LANES, _LANES_ROTATED):
+        rows = read_split_elements(chunk.payload[1:], chunk.elements, chunk.width)
+    else:
+        rows = _plane_groups(chunk.payload[1:], chunk.elements, chunk.width, packed=form == _PLANES_UNSIGNED)
+    if form in (_PLANES, _LANES):
+        return rows.tobytes()
+    words = rows.reshape(-1).view(f"<u{chunk.width}")
+    if form == _PLANES_UNSIGNED:
         return (words >> 1).tobytes()
-    assert place == _BOTTOM
     return (words >> 1 | words << (chunk.width * 8 - 1)).tobytes()
 
 

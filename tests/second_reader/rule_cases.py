@@ -41,6 +41,26 @@ def _coded(codec: int, payload: bytes) -> Parts:
     return Parts(_content(), chunks=[ChunkPart(codec, payload, bytes(8))])
 
 
+_LANED = 1024
+_LANED_TABLE = b"\1\x7f\x80"  # 7F has half of the slots, the escape the other half
+
+
+def _lanes(
+    *,
+    table: bytes = _LANED_TABLE,
+    sizes: tuple[int, ...] = (0,) * 5,
+    behind: bytes = b"",
+    low: int = 0,
+    high: int = 16,
+    others: int = 16,
+) -> Parts:
+    """1024 times 1.0 as split elements: 7F doubles a state in each of the four steps, and no byte is written."""
+    lanes = bytes([low] + [0] * 63) + bytes([high] + [others] * 63) + (bytes(64) + bytes([others] * 64)) * 3
+    payload = b"\4" + struct.pack("<5I", *sizes) + bytes(_LANED) + table + behind + lanes
+    decoded = struct.pack(f"<{_LANED}H", *[0x3F80] * _LANED)
+    return Parts(_content(tensor("a", shape=[_LANED])), chunks=[ChunkPart(5, payload, decoded)])
+
+
 def _bare(content: Any, **parts: Any) -> Parts:
     """A content without chunks: all tensors are empty, or the fault is found before chunks matter."""
     return Parts(content, encoding=parts.pop("encoding", {}), **parts)
@@ -112,6 +132,9 @@ ALLOWED: dict[str, Parts] = {
     "a tensor of no name": _one(tensor("")),
     "the whole of unicode in a name": _one(tensor("\u0000\ud7ff\ue000\U0010ffff")),
     "an escaped pair of surrogates": _bare(b'{"tensors":[],"metadata":{"\\ud83d\\ude00":"\\u0000"}}'),
+    "split elements": _lanes(),
+    "split elements of one symbol": _lanes(table=b"\1\x7f\0", low=0, high=1, others=1),
+    "split elements whose symbols have all slots": _lanes(table=b"\2\x7f\x7e\x80\x80"),
     "an opaque tensor": Parts(
         _content(tensor("a", dtype="F4", shape=[7], bytes=4)), chunks=[ChunkPart(0, b"\x01\x02\x03\x04", b"\1\2\3\4")]
     ),
@@ -172,6 +195,8 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         ),
         "float_split without a payload": Parts(_content(), chunks=[ChunkPart(5, b"", _OTHER)]),
         "byte_group without its second plane": _coded(4, b"\1\0"),
+        "a stream that goes on behind the payload": _lanes(sizes=(0, 0, 1, 0, 0)),
+        "escapes that go on behind the payload": _lanes(sizes=(0, 0, 0, 0, 2**32 - 1)),
     },
     "unsupported": {
         "another version": _one(header={8: b"\x01"}),
@@ -282,10 +307,23 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "float_split of integers": Parts(
             _content(tensor("a", dtype="U16")), chunks=[ChunkPart(5, b"\0\1\0\1\0", bytes(8))]
         ),
-        "float_split with another place": _coded(5, b"\3\1\0\1\0"),
+        "float_split in another form": _coded(5, b"\5\1\0\1\0"),
         "float_split that leaves the sign out of bytes": Parts(
             _content(tensor("a", dtype="F8_E5M2")), chunks=[ChunkPart(5, b"\2\1\0", bytes(4))]
         ),
+        "split elements of eight bytes": Parts(
+            _content(tensor("a", dtype="F64")), chunks=[ChunkPart(5, b"\3\1\0", bytes(32))]
+        ),
+        "a table without symbols": _lanes(table=b"\0"),
+        "a table of sixteen symbols": _lanes(table=bytes([16, *range(16), *[1] * 16])),
+        "a table with a symbol twice": _lanes(table=b"\2\x7f\x7f\1\1"),
+        "a table with a symbol without slots": _lanes(table=b"\2\x7f\x7e\x80\0"),
+        "a table with more slots than there are": _lanes(table=b"\2\x7f\x7e\x80\x81"),
+        "a state below 256": _lanes(low=255, high=0),
+        "a state that ends above 256": _lanes(low=1),
+        "a stream with a byte to spare": _lanes(sizes=(0, 0, 1, 0, 0), behind=b"\0"),
+        "an escape to spare": _lanes(sizes=(0, 0, 0, 0, 1), behind=b"\0"),
+        "bytes between the escapes and the states": _lanes(behind=b"\0"),
         "a packed plane with bits to spare": _coded(5, b"\2\0\0\0\0\x10\1\0"),
         "an unknown mode of a byte block": _coded(4, b"\4\0\0\0\0\1\0"),
         "a sparse block with mask bits to spare": _coded(4, b"\3\0\0\x10\1\0\1\0"),

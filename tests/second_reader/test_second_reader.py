@@ -34,6 +34,10 @@ def test_rejects_what_the_specification_forbids(fault: str, file: bytes) -> None
     assert type(caught.value) is FAULTS[fault], caught.value
 
 
+def _states(upper: str) -> str:
+    return ("00" * 64 + upper * 64) * 4
+
+
 # The worked examples of the specifications: codec, dtype, elements, payload, input, output.
 EXAMPLES = [
     ("raw", "U16", 2, "01 02 03 04", None, "01 02 03 04"),
@@ -44,6 +48,8 @@ EXAMPLES = [
     ("byte_group", "BF16", 4, "00 00 01 02 03 01 00", "80 3F" * 4, "80 3F 81 3F 82 3F 83 3F"),
     ("float_split", "BF16", 5, "01 00 00 01 80 40 20 01 7F", None, "80 3F 80 BF C0 3F A0 3F 90 3F"),
     ("float_split", "BF16", 8, "02 00 01 C1 80 50 30 1C 10 01 7F", None, "".join(f"{i}3F" for i in range(81, 89))),
+    ("float_split", "BF16", 2, "04" + "00" * 20 + "00 01  01 7F 00" + _states("01"), None, "80 3F 80 BF"),
+    ("float_split", "BF16", 1, "04" + "00" * 20 + "00  01 7F 80" + _states("02"), None, "80 3F"),
     ("bitmask", "U16", 10, "02 02 34 12 78 56", "FF FF" * 10, "FF FF 34 12" + "FF FF" * 7 + "78 56"),
 ]
 

@@ -8,22 +8,30 @@
 
 namespace bitsnap::codec {
 
-// The first byte of the payload: where the sign of the elements is. On disk: never change or reuse.
-enum class SignPlace : std::uint8_t {
-  top = 0,     // in its place: the elements are as they are
-  bottom = 1,  // below the mantissa: the elements are rotated left by one bit
-  none = 2,    // nowhere: no sign bit is set, and the elements are shifted left by one bit
+// The first byte of the payload: how the topmost byte is coded, and where the sign of the elements is. On disk: never
+// change or reuse.
+enum class FloatSplitForm : std::uint8_t {
+  planes = 0,           // byte planes of the elements as they are
+  planes_rotated = 1,   // of the elements rotated left by one bit: the sign is below the mantissa
+  planes_unsigned = 2,  // of the elements shifted left by one bit: no sign bit is set
+  lanes = 3,            // split elements, as they are
+  lanes_rotated = 4,    // split elements, rotated left by one bit
 };
 
 inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
 
-[[nodiscard]] constexpr PlaneForm plane_form(SignPlace place) noexcept {
-  switch (place) {
-    case SignPlace::top: return PlaneForm::plain;
-    case SignPlace::bottom: return PlaneForm::rotated;
-    case SignPlace::none: return PlaneForm::unsigned_rotated;
-  }
-  return PlaneForm::plain;
+// The last form that elements of so many bytes can have.
+[[nodiscard]] constexpr FloatSplitForm last_form(std::size_t element_bytes) noexcept {
+  if (element_bytes == 1) return FloatSplitForm::planes;
+  return element_bytes == 8 ? FloatSplitForm::planes_unsigned : FloatSplitForm::lanes_rotated;
+}
+
+[[nodiscard]] constexpr bool is_lanes(FloatSplitForm form) noexcept { return form >= FloatSplitForm::lanes; }
+
+// Precondition: the form is one of planes.
+[[nodiscard]] constexpr PlaneForm plane_form(FloatSplitForm form) noexcept {
+  if (form == FloatSplitForm::planes_rotated) return PlaneForm::rotated;
+  return form == FloatSplitForm::planes_unsigned ? PlaneForm::unsigned_rotated : PlaneForm::plain;
 }
 
 }  // namespace bitsnap::codec

@@ -1,45 +1,73 @@
-// Codec float_split, writing: byte planes of floats whose sign is moved out of the exponent's way. spec.md.
+// Codec float_split, writing: floats whose exponent is coded and whose other bits are not. spec.md.
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "codec/float_split/float_split.hpp"
 #include "codec/plane_groups_encode.hpp"
+#include "entropy/split_elements_encode.hpp"
 
 namespace bitsnap::codec {
 namespace {
+
+// Shorter chunks are coded as planes: the states of the lanes would cost more than lanes save.
+constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
 
 class FloatSplitEncoder final : public Encoder {
  public:
   const Decoder& decoder() const noexcept override { return float_split_decoder(); }
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    // Lanes are not put together where they would be longer than the chunk, and planes can be.
     return kFloatSplitHeaderBytes + max_plane_groups_size(elements, element_size(dtype));
   }
 
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
-    PlaneGeometry geometry{.elements = context.elements, .element_bytes = element_size(context.dtype)};
-    BITSNAP_ASSIGN(const SignPlace place, choose_sign_place(data, geometry, scratch));
-    geometry.form = plane_form(place);
-    out[0] = static_cast<std::byte>(place);
-    BITSNAP_ASSIGN(const std::size_t planes_size,
-                   encode_plane_groups(data, geometry, out.subspan(kFloatSplitHeaderBytes), scratch));
-    const std::size_t size = kFloatSplitHeaderBytes + planes_size;
-    if (size >= data.size()) return std::nullopt;
-    return size;
+    const std::size_t element_bytes = element_size(context.dtype);
+    const bool has_sign = element_bytes > 1 && entropy::any_sign_bit_set(data.data(), context.elements, element_bytes);
+    const ByteSpan coded = out.subspan(kFloatSplitHeaderBytes);
+    if (suits_lanes(context.dtype) && data.size() >= kMinLanesBytes) {
+      // Where no sign is set, the elements stay as they are: the topmost byte lacks the lowest bit of the exponent,
+      // which is nearly random where there are no signs, and what is raw is whole bytes.
+      const entropy::SplitShape shape{
+          .elements = context.elements, .element_bytes = element_bytes, .rotated = has_sign};
+      BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::encode_split(data, shape, coded, scratch));
+      if (size) {
+        return finish(has_sign ? FloatSplitForm::lanes_rotated : FloatSplitForm::lanes, *size, data.size(), out);
+      }
+    }
+    PlaneGeometry geometry{.elements = context.elements, .element_bytes = element_bytes};
+    FloatSplitForm form = FloatSplitForm::planes;
+    if (has_sign) {
+      form = FloatSplitForm::planes_rotated;
+    } else if (element_bytes > 1) {
+      BITSNAP_ASSIGN(form, choose_unsigned_planes(data, geometry, scratch));
+    }
+    geometry.form = plane_form(form);
+    BITSNAP_ASSIGN(const std::size_t size, encode_plane_groups(data, geometry, coded, scratch));
+    return finish(form, size, data.size(), out);
   }
 
  private:
-  // A sign that varies goes to the bottom. Without any, leaving it out is best where the mantissa is random, and
-  // leaving the elements alone where it is not, because packing hides the pattern: the first group of the chunk tells.
-  static Result<SignPlace> choose_sign_place(ConstByteSpan data, PlaneGeometry geometry, Scratch& scratch) {
-    if (geometry.element_bytes == 1) return SignPlace::top;
-    if (entropy::any_sign_bit_set(data.data(), geometry.elements, geometry.element_bytes)) return SignPlace::bottom;
+  // The topmost byte of an f16 has bits of the mantissa, too many symbols for the tables of lanes.
+  static bool suits_lanes(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f32; }
+
+  static std::optional<std::size_t> finish(FloatSplitForm form, std::size_t coded_size, std::size_t chunk_size,
+                                           ByteSpan out) noexcept {
+    const std::size_t size = kFloatSplitHeaderBytes + coded_size;
+    if (size >= chunk_size) return std::nullopt;
+    out[0] = static_cast<std::byte>(form);
+    return size;
+  }
+
+  // Without any sign, leaving it out is best where the mantissa is random, and leaving the elements alone where it is
+  // not, because packing hides the pattern: the first group of the chunk tells.
+  static Result<FloatSplitForm> choose_unsigned_planes(ConstByteSpan data, PlaneGeometry geometry, Scratch& scratch) {
     geometry.elements = std::min(geometry.elements, entropy::kBlockBytes);
-    geometry.form = plane_form(SignPlace::top);
-    BITSNAP_ASSIGN(const std::size_t top_size, plane_groups_size(data, geometry, scratch));
-    geometry.form = plane_form(SignPlace::none);
-    BITSNAP_ASSIGN(const std::size_t none_size, plane_groups_size(data, geometry, scratch));
-    return top_size <= none_size ? SignPlace::top : SignPlace::none;
+    geometry.form = plane_form(FloatSplitForm::planes);
+    BITSNAP_ASSIGN(const std::size_t plain_size, plane_groups_size(data, geometry, scratch));
+    geometry.form = plane_form(FloatSplitForm::planes_unsigned);
+    BITSNAP_ASSIGN(const std::size_t unsigned_size, plane_groups_size(data, geometry, scratch));
+    return plain_size <= unsigned_size ? FloatSplitForm::planes : FloatSplitForm::planes_unsigned;
   }
 };
 
