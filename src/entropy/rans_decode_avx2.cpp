@@ -10,23 +10,24 @@ namespace {
 
 constexpr std::size_t kHalf = 32;  // lanes of a vector
 
-// For each mask of eight lanes, which of the next bytes each marked lane takes in; other lanes get zero.
+// For each mask of eight lanes, which byte from `first` on each marked lane takes in; other lanes get zero.
 struct ExpandTable {
   alignas(64) std::uint8_t orders[256][8];
 };
 
-constexpr ExpandTable make_expand_table() noexcept {
+constexpr ExpandTable make_expand_table(unsigned first) noexcept {
   ExpandTable table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned taken = 0;
+    unsigned next = first;
     for (unsigned lane = 0; lane < 8; ++lane) {
-      table.orders[mask][lane] = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? taken++ : 0x80);
+      table.orders[mask][lane] = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
     }
   }
   return table;
 }
 
-constexpr ExpandTable kExpand = make_expand_table();
+constexpr ExpandTable kExpandLower = make_expand_table(0);
+constexpr ExpandTable kExpandUpper = make_expand_table(8);
 
 struct Table {
   __m256i thresholds;  // of the ranks as a heap: that of rank 8 at 1, of 4 and 12 at 2 and 3, and so on
@@ -34,7 +35,7 @@ struct Table {
   __m256i symbols;
   __m256i starts;
   __m256i frequencies;
-  __m256i last_rank;  // before those that are escaped
+  __m256i coded;  // the last slot, flipped, before those of the escape
 };
 
 inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
@@ -57,14 +58,14 @@ inline Table make_table(const RansDecodeTable& from) noexcept {
   table.symbols = broadcast(from.symbols);
   table.starts = broadcast(from.starts);
   table.frequencies = broadcast(from.frequencies);
-  table.last_rank = _mm256_set1_epi8(static_cast<char>(from.escape_rank - 1));
+  const unsigned escapes_from = from.escape_rank < 16 ? from.starts[from.escape_rank] : 256;
+  table.coded = _mm256_set1_epi8(static_cast<char>((escapes_from - 1) ^ 0x80));
   return table;
 }
 
 // 16 more than the rank of each slot, which shuffles take for the rank: a walk down the heap, where a node's children
 // are at twice its place and one more.
-inline __m256i nodes_of(const Table& table, __m256i slots) noexcept {
-  const __m256i flipped = _mm256_xor_si256(slots, _mm256_set1_epi8(static_cast<char>(0x80)));
+inline __m256i nodes_of(const Table& table, __m256i flipped) noexcept {
   __m256i nodes = _mm256_sub_epi8(_mm256_set1_epi8(2), _mm256_cmpgt_epi8(flipped, table.middle));
 #pragma GCC unroll 3
   for (int depth = 1; depth < 4; ++depth) {
@@ -80,9 +81,8 @@ inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, uns
     return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
                               _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
   };
-  const __m128i order = load_two(kExpand.orders[mask & 255], kExpand.orders[mask >> 8 & 255]);
-  const __m128i upper = _mm_set_epi64x(0x0808080808080808, 0);
-  return _mm_shuffle_epi8(load_two(first, second), _mm_or_si128(order, upper));
+  return _mm_shuffle_epi8(load_two(first, second),
+                          load_two(kExpandLower.orders[mask & 255], kExpandUpper.orders[mask >> 8 & 255]));
 }
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
@@ -90,11 +90,11 @@ inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsign
 // The next symbols of 32 lanes, without those that are escaped, which `escaped` marks.
 inline __m256i next_symbols(__m256i& low, __m256i& high, const Table& table, const std::uint8_t*& in,
                             unsigned& escaped) noexcept {
-  const __m256i nodes = nodes_of(table, low);
+  const __m256i flipped = _mm256_xor_si256(low, _mm256_set1_epi8(static_cast<char>(0x80)));
+  const __m256i nodes = nodes_of(table, flipped);
   const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, nodes);
   const __m256i excess = _mm256_sub_epi8(low, _mm256_shuffle_epi8(table.starts, nodes));
-  const __m256i ranks = _mm256_and_si256(nodes, _mm256_set1_epi8(15));
-  escaped = static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(ranks, table.last_rank)));
+  escaped = static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(flipped, table.coded)));
 
   // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
   const __m256i low_bytes = _mm256_set1_epi16(0xff);

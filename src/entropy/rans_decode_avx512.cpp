@@ -64,12 +64,28 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
   return cursor < limit ? cursor : limit;
 }
 
+struct Group {
+  __m512i low;
+  __m512i high;
+  const std::uint8_t* in;
+};
+
+inline Group load_group(const RansDecoding& at, std::size_t group) noexcept {
+  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.in[group]};
+}
+
+inline void store_group(RansDecoding& at, std::size_t number, const Group& group) noexcept {
+  _mm512_store_si512(at.low[number], group.low);
+  _mm512_store_si512(at.high[number], group.high);
+  at.in[number] = group.in;
+}
+
 // The next symbol of each lane of a group.
-inline __m512i next_symbols(__m512i& low, __m512i& high, const Table& table, const std::uint8_t*& in,
-                            const std::uint8_t*& escapes, const std::uint8_t* limit) noexcept {
-  const __m512i ranks = ranks_of(table, low);
+inline __m512i next_symbols(Group& group, const Table& table, const std::uint8_t*& escapes,
+                            const std::uint8_t* limit) noexcept {
+  const __m512i ranks = ranks_of(table, group.low);
   const __m512i frequencies = _mm512_permutexvar_epi8(ranks, table.frequencies);
-  const __m512i excess = _mm512_sub_epi8(low, _mm512_permutexvar_epi8(ranks, table.starts));
+  const __m512i excess = _mm512_sub_epi8(group.low, _mm512_permutexvar_epi8(ranks, table.starts));
 
   const __mmask64 escaped = _mm512_cmpge_epu8_mask(ranks, table.escape_rank);
   escapes = held(escapes, limit);
@@ -79,20 +95,21 @@ inline __m512i next_symbols(__m512i& low, __m512i& high, const Table& table, con
 
   // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
   const __m512i low_bytes = _mm512_set1_epi16(0xff);
-  const __m512i even =
-      _mm512_add_epi16(_mm512_mullo_epi16(_mm512_and_si512(frequencies, low_bytes), _mm512_and_si512(high, low_bytes)),
-                       _mm512_and_si512(excess, low_bytes));
-  const __m512i odd = _mm512_add_epi16(
-      _mm512_mullo_epi16(_mm512_srli_epi16(frequencies, 8), _mm512_srli_epi16(high, 8)), _mm512_srli_epi16(excess, 8));
-  low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
-  high = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 8), odd);
+  const __m512i even = _mm512_add_epi16(
+      _mm512_mullo_epi16(_mm512_and_si512(frequencies, low_bytes), _mm512_and_si512(group.high, low_bytes)),
+      _mm512_and_si512(excess, low_bytes));
+  const __m512i odd =
+      _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(frequencies, 8), _mm512_srli_epi16(group.high, 8)),
+                       _mm512_srli_epi16(excess, 8));
+  const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
+  const __m512i high = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 8), odd);
 
   // States below 256 move up by a byte and take the next of the stream in.
   const __mmask64 grows = _mm512_testn_epi8_mask(high, high);
-  in = held(in, limit);
-  high = _mm512_mask_mov_epi8(high, grows, low);
-  low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(in));
-  in += count_lanes(grows);
+  group.in = held(group.in, limit);
+  group.high = _mm512_mask_mov_epi8(high, grows, low);
+  group.low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(group.in));
+  group.in += count_lanes(grows);
   return symbols;
 }
 
@@ -145,32 +162,29 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
     return;
   }
   const Table table = make_table(from);
-  __m512i low[kDecodeGroups];
-  __m512i high[kDecodeGroups];
-  const std::uint8_t* in[kDecodeGroups];
+  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
+  static_assert(kDecodeGroups == 4);
+  Group group0 = load_group(at, 0);
+  Group group1 = load_group(at, 1);
+  Group group2 = load_group(at, 2);
+  Group group3 = load_group(at, 3);
   const std::uint8_t* escapes = at.escapes;
   const std::uint8_t* const limit = at.limit;
-#pragma GCC unroll 4
-  for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-    low[group] = _mm512_load_si512(at.low[group]);
-    high[group] = _mm512_load_si512(at.high[group]);
-    in[group] = at.in[group];
+  const auto take = [&](Group& group) {
+    elements.store(next_symbols(group, table, escapes, limit), rest, out);
+    rest += kRest;
+    out += kOut;
+  };
+  for (; steps > 0; --steps) {
+    take(group0);
+    take(group1);
+    take(group2);
+    take(group3);
   }
-  for (std::size_t step = 0; step < steps; ++step) {
-#pragma GCC unroll 4
-    for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-      const __m512i symbols = next_symbols(low[group], high[group], table, in[group], escapes, limit);
-      elements.store(symbols, rest + group * kRest, out + group * kOut);
-    }
-    rest += kDecodeGroups * kRest;
-    out += kDecodeGroups * kOut;
-  }
-#pragma GCC unroll 4
-  for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-    _mm512_store_si512(at.low[group], low[group]);
-    _mm512_store_si512(at.high[group], high[group]);
-    at.in[group] = in[group];
-  }
+  store_group(at, 0, group0);
+  store_group(at, 1, group1);
+  store_group(at, 2, group2);
+  store_group(at, 3, group3);
   at.escapes = escapes;
 }
 

@@ -65,9 +65,9 @@ void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* 
         const std::uint32_t state =
             static_cast<std::uint16_t>(entry) * (kept >> 8) + (static_cast<std::uint32_t>(entry) >> 16);
         // A state below 256 takes in one byte. In arithmetic, for a branch would be missed as often as not.
-        const std::uint32_t grows = 0U - ((state - 256) >> 31);  // all bits, or none
-        states[group * kDecodeLanes + i] = static_cast<std::uint16_t>(state + ((state * 255 + *in) & grows));
-        in -= static_cast<std::int32_t>(grows);
+        const std::uint32_t grows = (state - 256) >> 31;  // 1 or 0
+        states[group * kDecodeLanes + i] = static_cast<std::uint16_t>(state << (8 * grows) | (*in & (0U - grows)));
+        in += grows;
         store_element<kBytes, kRotated>(symbol, rest, out);
         rest += kBytes - 1;
         out += kBytes;

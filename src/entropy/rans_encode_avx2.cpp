@@ -10,23 +10,24 @@ namespace {
 
 constexpr std::size_t kHalf = 32;  // lanes of a vector
 
-// For each mask of eight lanes, the marked ones in order at the end of eight bytes.
+// For each mask of eight lanes from `first` on, the marked ones in order at the end of eight bytes.
 struct CompressTable {
   alignas(64) std::uint8_t orders[256][8];
 };
 
-constexpr CompressTable make_compress_table() noexcept {
+constexpr CompressTable make_compress_table(unsigned first) noexcept {
   CompressTable table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     unsigned place = 8;
     for (unsigned lane = 8; lane-- > 0;) {
-      if ((mask >> lane & 1) != 0) table.orders[mask][--place] = static_cast<std::uint8_t>(lane);
+      if ((mask >> lane & 1) != 0) table.orders[mask][--place] = static_cast<std::uint8_t>(first + lane);
     }
   }
   return table;
 }
 
-constexpr CompressTable kCompress = make_compress_table();
+constexpr CompressTable kCompressLower = make_compress_table(0);
+constexpr CompressTable kCompressUpper = make_compress_table(8);
 
 struct Table {
   __m256i first;
@@ -61,9 +62,10 @@ inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsign
 inline std::uint8_t* write_below(std::uint8_t* end, unsigned mask, __m128i bytes) noexcept {
   const unsigned low = mask & 255;
   const unsigned high = mask >> 8 & 255;
-  const __m128i order = _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress.orders[low])),
-                                           _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompress.orders[high])));
-  const __m128i packed = _mm_shuffle_epi8(bytes, _mm_or_si128(order, _mm_set_epi64x(0x0808080808080808, 0)));
+  const __m128i order =
+      _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressLower.orders[low])),
+                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressUpper.orders[high])));
+  const __m128i packed = _mm_shuffle_epi8(bytes, order);
   _mm_storeh_pd(reinterpret_cast<double*>(end - 8), _mm_castsi128_pd(packed));
   end -= count_lanes(high);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(end - 8), packed);

@@ -8,12 +8,12 @@ namespace {
 // less than x * frequency in units of the quotient's last place, stays below 2^kReciprocalBits.
 struct Entry {
   std::uint32_t reciprocal;
-  std::uint32_t limit;       // 256 * frequency: states from here on shrink
+  std::uint32_t to_limit;  // 2^16 less the states from which on a byte is given away: a state carries into bit 16 there
   std::uint32_t complement;  // 256 - frequency
-  std::uint16_t start;
-  std::uint16_t escaped;
+  std::uint32_t start;       // and kEscaped, which is above the 16 bits of a state
 };
 constexpr unsigned kReciprocalBits = 24;
+constexpr std::uint32_t kEscaped = 1U << 16;
 
 void fill_entries(const RansEncodeTable& table, Entry* entries) noexcept {
   for (unsigned symbol = 0; symbol < 256; ++symbol) {
@@ -21,8 +21,8 @@ void fill_entries(const RansEncodeTable& table, Entry* entries) noexcept {
     const unsigned in_window = distance < table.window ? distance : table.window;
     const unsigned index = symbol == table.outlier ? kOutlierIndex : in_window;
     const std::uint32_t frequency = table.frequencies[index];
-    entries[symbol] = {((1U << kReciprocalBits) + frequency - 1) / frequency, frequency << 8, 256 - frequency,
-                       table.starts[index], static_cast<std::uint16_t>(index == table.window ? 1 : 0)};
+    entries[symbol] = {((1U << kReciprocalBits) + frequency - 1) / frequency, (256 - frequency) << 8, 256 - frequency,
+                       table.starts[index] | (index == table.window ? kEscaped : 0)};
   }
 }
 
@@ -72,17 +72,17 @@ void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* 
         const std::size_t element = step * kStep + lane;
         const std::uint8_t symbol = take_apart<kBytes, kRotated>(in + element * kBytes, rest + element * (kBytes - 1));
         const Entry& entry = entries[symbol];
-        if (entry.escaped != 0) [[unlikely]]
+        if (entry.start >= kEscaped) [[unlikely]]
           *--escapes = symbol;
         // A state that the symbol would carry beyond 16 bits gives a byte away. In arithmetic, for a branch would be
         // missed as often as not.
         const std::uint32_t state = states[lane];
-        const std::uint32_t kept = (state - entry.limit) >> 31;  // 1, or 0 where it shrinks
+        const std::uint32_t shrinks = (state + entry.to_limit) >> 16;  // 1 or 0
         out[-1] = static_cast<std::uint8_t>(state);
-        out += static_cast<std::ptrdiff_t>(kept) - 1;
-        const std::uint32_t shrunk = (state & (0U - kept)) + (state >> 8 & (kept - 1U));
+        out -= shrinks;
+        const std::uint32_t shrunk = state >> (8 * shrinks);
         const auto quotient = static_cast<std::uint32_t>(std::uint64_t{shrunk} * entry.reciprocal >> kReciprocalBits);
-        // quotient * 256 + remainder + start
+        // 256 * quotient + remainder + start
         states[lane] = static_cast<std::uint16_t>(shrunk + quotient * entry.complement + entry.start);
       }
       at.out[group] = out;
