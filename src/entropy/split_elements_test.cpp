@@ -346,12 +346,35 @@ TEST_F(DamagedSplitElements, AreRefusedWhereStreamsShareTheirBytesOtherwise) {
 }
 
 TEST_F(DamagedSplitElements, AreRefusedWhereAStateEndsElsewhere) {
-  Bytes payload = sound();
-  // The lower half of a state moves to another slot of the same symbol, or to another symbol.
-  payload[payload.size() - 512] = static_cast<std::byte>(std::to_integer<unsigned>(payload[payload.size() - 512]) ^ 1U);
-  const auto decoded = decode(payload, shape_);
-  ASSERT_FALSE(decoded);
-  EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+  Bytes payload = hand_made({0x00, 1, 0x7f, 0x80}, 2);
+  payload[payload.size() - 512 + 130] = std::byte{1};  // 513 leads to 257, without a byte of the stream
+  for (const CpuLevel level : kLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode(payload, {.elements = 1, .element_bytes = 2, .rotated = true});
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+    EXPECT_NE(decoded.error().message().find("lane 2 of group 1 ends as 257"), std::string::npos)
+        << decoded.error().message();
+  }
+}
+
+// Nearly every element takes a byte in, and there are none. AddressSanitizer sees a read behind the payload.
+TEST_F(DamagedSplitElements, AreRefusedWhereTheyTakeFarMoreThanThereIs) {
+  const SplitShape shape{.elements = 65536, .element_bytes = 2, .rotated = false};
+  for (const unsigned symbols : {15U, 2U}) {
+    Bytes payload(kSizesBytes + 65536);
+    payload.push_back(static_cast<std::byte>(symbols));
+    for (unsigned i = 0; i < symbols; ++i) payload.push_back(static_cast<std::byte>(i));
+    for (unsigned i = 0; i < symbols; ++i) payload.push_back(std::byte{1});  // the escape has nearly all slots
+    payload.insert(payload.end(), 512, std::byte{3});
+    payload.shrink_to_fit();
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto decoded = decode(payload, shape);
+      ASSERT_FALSE(decoded);
+      EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+    }
+  }
 }
 
 TEST_F(DamagedSplitElements, AreRefusedWithAnEscapeTooMany) {
