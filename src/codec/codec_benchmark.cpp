@@ -1,12 +1,15 @@
 // Speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, beside memcpy in the same run.
 //
-//   codec_benchmark [--corpus=FILE,DTYPE[,BASE_FILE]]... [google-benchmark options]
+//   codec_benchmark [--level=LEVEL] [--corpus=FILE,DTYPE[,BASE_FILE]]... [google-benchmark options]
 //
+// The level is that of the kernels: scalar, avx2 or avx512.
 // Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
 // size. Without any, bf16 and f32 numbers shaped like trained weights stand in for them, and a base that differs in one
 // element of 64. Bytes per second are those of the decoded chunks; `ratio` is decoded size over payload size, where a
 // chunk that the codec cannot express counts as raw; a codec that expresses none is left out.
 #include <benchmark/benchmark.h>
+#define ZSTD_STATIC_LINKING_ONLY  // for the compression of literals
+#include <zstd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -16,10 +19,12 @@
 #include <string>
 #include <vector>
 
+#include <bitsnap/cpu.hpp>
 #include <bitsnap/tensor.hpp>
 
 #include "codec/registry_encode.hpp"
 #include "codec/trained_like_testing.hpp"
+#include "entropy/planes.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -150,6 +155,101 @@ void register_codec(const Corpus& corpus, const Encoder& encoder, bool with_base
   });
 }
 
+// ZipNN's method in a tight loop: the elements rotated by a bit, the planes but the top one raw, and that one Huffman
+// coded by zstd in blocks of 128 KiB, without a search for matches.
+class Huff0 {
+ public:
+  explicit Huff0(const Corpus& corpus)
+      : corpus_(corpus),
+        width_(element_size(corpus.dtype)),
+        plane_(kBlock),
+        payloads_(corpus.data.size() + ZSTD_compressBound(kBlock)),
+        out_(corpus.data.size()) {
+    ZSTD_CCtx_setParameter(encoder_.get(), ZSTD_c_compressionLevel, ZSTD_minCLevel());
+    ZSTD_CCtx_setParameter(encoder_.get(), ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
+  }
+
+  void encode() {
+    sizes_.clear();
+    std::byte* to = payloads_.data();
+    for_blocks([&](std::size_t begin, std::size_t elements) {
+      auto planes = rest_planes(to, elements);
+      planes[width_ - 1] = plane_.data();
+      entropy::rotated_split_planes(corpus_.data.data() + begin, elements, width_, planes.data());
+      to += (width_ - 1) * elements;
+      sizes_.push_back(ZSTD_compress2(encoder_.get(), to, ZSTD_compressBound(kBlock), plane_.data(), elements));
+      to += sizes_.back();
+    });
+    size_ = static_cast<std::size_t>(to - payloads_.data());
+  }
+
+  void decode() {
+    std::byte* from = payloads_.data();
+    std::size_t block = 0;
+    for_blocks([&](std::size_t begin, std::size_t elements) {
+      auto planes = rest_planes(from, elements);
+      planes[width_ - 1] = plane_.data();
+      from += (width_ - 1) * elements;
+      ZSTD_decompressDCtx(decoder_.get(), plane_.data(), elements, from, sizes_[block]);
+      from += sizes_[block++];
+      entropy::rotated_merge_planes(planes.data(), elements, width_, out_.data() + begin);
+    });
+  }
+
+  [[nodiscard]] const Corpus& corpus() const noexcept { return corpus_; }
+  [[nodiscard]] double ratio() const noexcept {
+    return static_cast<double>(corpus_.data.size()) / static_cast<double>(size_);
+  }
+
+ private:
+  static constexpr std::size_t kBlock = std::size_t{128} << 10;
+  using Planes = std::array<std::byte*, entropy::kMaxElementSize>;
+
+  struct Free {
+    void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
+    void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
+  };
+
+  template <typename Body>
+  void for_blocks(Body&& body) {
+    const std::size_t bytes = kBlock * width_;
+    for (std::size_t begin = 0; begin < corpus_.data.size(); begin += bytes) {
+      body(begin, std::min(bytes, corpus_.data.size() - begin) / width_);
+    }
+  }
+
+  [[nodiscard]] Planes rest_planes(std::byte* at, std::size_t elements) const noexcept {
+    Planes planes{};
+    for (std::size_t k = 0; k + 1 < width_; ++k) planes[k] = at + k * elements;
+    return planes;
+  }
+
+  const Corpus& corpus_;
+  std::size_t width_;
+  std::unique_ptr<ZSTD_CCtx, Free> encoder_{ZSTD_createCCtx()};
+  std::unique_ptr<ZSTD_DCtx, Free> decoder_{ZSTD_createDCtx()};
+  std::vector<std::byte> plane_;
+  std::vector<std::byte> payloads_;
+  std::vector<std::byte> out_;
+  std::vector<std::size_t> sizes_;
+  std::size_t size_ = 0;
+};
+
+void register_huff0(const Corpus& corpus) {
+  if (corpus.dtype != DType::bf16 && corpus.dtype != DType::f32) return;
+  const auto coding = std::make_shared<Huff0>(corpus);
+  coding->encode();
+  benchmark::RegisterBenchmark((corpus.name + "/huff0/encode").c_str(), [coding](benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) coding->encode();
+    report(state, coding->corpus());
+    state.counters["ratio"] = coding->ratio();
+  });
+  benchmark::RegisterBenchmark((corpus.name + "/huff0/decode").c_str(), [coding](benchmark::State& state) {
+    for ([[maybe_unused]] auto _ : state) coding->decode();
+    report(state, coding->corpus());
+  });
+}
+
 Corpus synthetic(DType dtype) {
   Corpus corpus{.name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}};
   corpus.data.resize(std::size_t{32} << 20);
@@ -186,7 +286,15 @@ int run(int argc, char** argv) {
   std::vector<char*> others;
   for (int i = 0; i < argc; ++i) {
     constexpr std::string_view kFlag = "--corpus=";
-    if (!std::string_view(argv[i]).starts_with(kFlag)) {
+    constexpr std::string_view kLevelFlag = "--level=";
+    const std::string_view argument = argv[i];
+    if (argument.starts_with(kLevelFlag)) {
+      const auto level = cpu_level_from_name(argument.substr(kLevelFlag.size()));
+      if (level && force_cpu_level(*level)) continue;
+      std::fprintf(stderr, "codec_benchmark: this machine has no level of that name: %s\n", argv[i]);
+      return 1;
+    }
+    if (!argument.starts_with(kFlag)) {
       others.push_back(argv[i]);
       continue;
     }
@@ -204,6 +312,7 @@ int run(int argc, char** argv) {
   }
   for (const auto& corpus : corpora) {
     register_memcpy(*corpus);
+    register_huff0(*corpus);
     for (const Encoder* encoder : all_encoders()) {
       for (const bool with_base : {false, true}) {
         if (!with_base || !corpus->base.empty()) register_codec(*corpus, *encoder, with_base);

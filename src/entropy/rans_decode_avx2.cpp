@@ -87,9 +87,10 @@ inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, uns
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
 
-// The next symbols of 32 lanes, without those that are escaped, which `escaped` marks.
-inline __m256i next_symbols(__m256i& low, __m256i& high, const Table& table, const std::uint8_t*& in,
-                            unsigned& escaped) noexcept {
+// The next symbols of 32 lanes, without those that are escaped, which `escaped` marks. In line also at -O2: a call
+// would put every table into memory.
+[[gnu::always_inline]] inline __m256i next_symbols(__m256i& low, __m256i& high, const Table& table,
+                                                   const std::uint8_t*& in, unsigned& escaped) noexcept {
   const __m256i flipped = _mm256_xor_si256(low, _mm256_set1_epi8(static_cast<char>(0x80)));
   const __m256i nodes = nodes_of(table, flipped);
   const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, nodes);
@@ -135,7 +136,8 @@ inline void store(std::uint8_t* to, __m256i bytes) noexcept {
 
 // Makes elements of 32 symbols and their rests.
 template <std::size_t kBytes, bool kRotated>
-inline void store_elements(__m256i symbols, const std::uint8_t* rest, std::uint8_t* out) noexcept {
+[[gnu::always_inline]] inline void store_elements(__m256i symbols, const std::uint8_t* rest,
+                                                  std::uint8_t* out) noexcept {
   if constexpr (kBytes == 2) {
     const auto turned = [](__m256i elements) {
       if constexpr (!kRotated) return elements;
@@ -179,22 +181,20 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
   }
   const Table table = make_table(from);
   const std::uint8_t* escapes = at.escapes;
-  for (std::size_t step = 0; step < steps; ++step) {
-#pragma GCC unroll 4
+  const std::uint8_t* const limit = at.limit;
+  for (; steps > 0; --steps) {
     for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-      const std::uint8_t* in = at.in[group] < at.limit ? at.in[group] : at.limit;
+      const std::uint8_t* in = at.in[group] < limit ? at.in[group] : limit;
 #pragma GCC unroll 2
-      for (std::size_t half = 0; half < 2; ++half) {
-        auto* const low_at = reinterpret_cast<__m256i*>(at.low[group] + half * kHalf);
-        auto* const high_at = reinterpret_cast<__m256i*>(at.high[group] + half * kHalf);
-        __m256i low = _mm256_load_si256(low_at);
-        __m256i high = _mm256_load_si256(high_at);
+      for (std::size_t lane = 0; lane < kDecodeLanes; lane += kHalf) {
+        __m256i low = load(at.low[group] + lane);
+        __m256i high = load(at.high[group] + lane);
         unsigned escaped;
         __m256i symbols = next_symbols(low, high, table, in, escaped);
-        _mm256_store_si256(low_at, low);
-        _mm256_store_si256(high_at, high);
+        store(at.low[group] + lane, low);
+        store(at.high[group] + lane, high);
         if (escaped != 0) [[unlikely]] {
-          escapes = escapes < at.limit ? escapes : at.limit;
+          escapes = escapes < limit ? escapes : limit;
           symbols = put_escapes(symbols, escaped, escapes);
         }
         store_elements<kBytes, kRotated>(symbols, rest, out);

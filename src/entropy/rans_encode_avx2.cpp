@@ -92,9 +92,9 @@ inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) 
           _mm256_sub_epi16(over, _mm256_andnot_si256(fits, frequencies))};
 }
 
-// Codes one symbol in each of 32 lanes.
-inline void put_symbols(__m256i symbols, __m256i& low, __m256i& high, const Table& table, std::uint8_t*& out,
-                        std::uint8_t*& escapes) noexcept {
+// Codes one symbol in each of 32 lanes. In line also at -O2: a call would put every table into memory.
+[[gnu::always_inline]] inline void put_symbols(__m256i symbols, __m256i& low, __m256i& high, const Table& table,
+                                               std::uint8_t*& out, std::uint8_t*& escapes) noexcept {
   const __m256i in_window = _mm256_min_epu8(_mm256_sub_epi8(symbols, table.first), table.window);
   const __m256i is_outlier = _mm256_cmpeq_epi8(symbols, table.outlier);
   const __m256i index = _mm256_blendv_epi8(in_window, _mm256_set1_epi8(kOutlierIndex), is_outlier);
@@ -130,7 +130,7 @@ inline void store(std::uint8_t* to, __m256i bytes) noexcept {
 
 // Writes the rests of 32 elements, and nothing behind them, and returns their symbols.
 template <std::size_t kBytes, bool kRotated>
-inline __m256i take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
+[[gnu::always_inline]] inline __m256i take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
   if constexpr (kBytes == 2) {
     const auto turned = [](__m256i elements) {
       if constexpr (!kRotated) return elements;
