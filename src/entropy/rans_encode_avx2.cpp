@@ -128,6 +128,15 @@ inline void store(std::uint8_t* to, __m256i bytes) noexcept {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
 }
 
+// Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending
+// ones. Nothing is read, so that it does no harm below the front of the elements.
+inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
+  constexpr std::uintptr_t kAhead = 8192;
+  for (std::uintptr_t line = 0; line < size; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(in) - kAhead + line), _MM_HINT_T0);
+  }
+}
+
 // Writes the rests of 32 elements, and nothing behind them, and returns their symbols.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline __m256i take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
@@ -193,6 +202,7 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
       for (std::size_t i = 0; i < 2; ++i) {
         const std::size_t half = 1 - i;
         const std::size_t number = (step * kEncodeGroups + group) * 2 + half;
+        prefetch_before(in + number * kIn, kIn);
         const __m256i symbols = take_apart<kBytes, kRotated>(in + number * kIn, rest + number * kRest);
         auto* const low_at = reinterpret_cast<__m256i*>(at.low[group] + half * kHalf);
         auto* const high_at = reinterpret_cast<__m256i*>(at.high[group] + half * kHalf);

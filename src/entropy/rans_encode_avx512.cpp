@@ -120,6 +120,15 @@ inline void put_symbols(__m512i symbols, Group& group, const Table& table, std::
                               _mm512_permutexvar_epi8(index, table.starts));
 }
 
+// Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending
+// ones. Nothing is read, so that it does no harm below the front of the elements.
+inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
+  constexpr std::uintptr_t kAhead = 8192;
+  for (std::uintptr_t line = 0; line < size; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(in) - kAhead + line), _MM_HINT_T0);
+  }
+}
+
 // How 64 elements become symbols and rests.
 template <std::size_t kBytes, bool kRotated>
 struct Elements;
@@ -195,6 +204,7 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
   const auto put = [&](Group& group) {
     in -= kIn;
     rest -= kRest;
+    prefetch_before(in, kIn);
     put_symbols(elements.take_apart(in, rest), group, table, escapes);
   };
   for (; steps > 0; --steps) {
