@@ -95,6 +95,25 @@ TEST_F(LostRecord, WhatWasPrunedBelowItStaysForIt) {
   expect_whole({3, 4, 5, 6});
 }
 
+TEST_F(LostRecord, OfOneThatNobodyNeedsIsMadeAgain) {
+  save_steps(4);
+  prune({2}, 1);
+  {
+    // A keyframe, so that 2 is needed no longer.
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    options.max_depth = 0;
+    const auto store = open_store(files_, "/run", options).value();
+    TestState other(5, 7);
+    ASSERT_TRUE(store->save(5, other.state()));
+  }
+  lose(2);
+  EXPECT_EQ(repair().mended.size(), 1U);
+  const auto store = open(StoreAccess::read);
+  EXPECT_EQ(store->steps().value(), (Steps{2, 4, 5}));
+  EXPECT_EQ(check_step(*store, 2, TestState(2)), "");
+}
+
 TEST_F(LostRecord, OfTheOnlyCheckpointLosesNothing) {
   save_steps(4);
   prune({}, 1);
@@ -173,7 +192,7 @@ TEST_F(LostRecord, ThatCannotBeMadeAgainIsSetAside) {
   expect_whole({1});
 }
 
-TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsSetAside) {
+TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsMadeAgain) {
   save_steps(5);
   lose(4);
   flip(path(5, "commit.json"), 40);
@@ -181,8 +200,7 @@ TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsSetAside) {
   open();
   EXPECT_TRUE(has_file_of(4)) << "opening takes nothing";
   repair();
-  EXPECT_TRUE(has_file_of(4));
-  expect_whole({1, 2, 3});
+  expect_whole({1, 2, 3, 4});
 }
 
 // Each of them is made again, or given up, once; what grows faster is that each is opened with all before it.

@@ -195,10 +195,8 @@ class History {
         return !endangered.contains(entry.first) || std::ranges::binary_search(*steps, entry.first);
       });
       const std::size_t lost = before.size() - after.size();
-      // Where records were lost, what was pruned but not yet removed whole looks like what has lost its record, too.
-      if (!file.ends_with(".bsnap")) {
-        for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
-      }
+      // What was pruned but not yet removed whole looks like what has lost its record, and comes back.
+      for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
       if (!std::ranges::equal(after, *steps, {}, [](const auto& entry) { return entry.first; })) continue;
       lost_ += lost;
       journal_ = Journal(after);

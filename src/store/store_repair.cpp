@@ -59,6 +59,7 @@ class Store::Impl::Repairer {
   Result<void> mend_run_record();
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
+  Result<void> mend_unneeded(std::uint64_t step, Known& known);
   // Where a snapshot of that id stands before that step.
   std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t before);
   // The same among those that have no record; the one that it is gets a new one. It may have been pruned, and its files
@@ -149,15 +150,28 @@ Result<void> Store::Impl::Repairer::mend_newest() {
 }
 
 Result<void> Store::Impl::Repairer::mend_records() {
+  const std::optional<std::uint64_t> last = store_.newest();
   for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) {
       // What others refer to was committed once: its record is what is missing.
-      if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
+      if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) {
+        if (last && step < *last) BITSNAP_TRY(mend_unneeded(step, known));
+        continue;
+      }
     }
     BITSNAP_TRY(mend_record(step, known));
     if (known.state == store::StepState::uncommitted) known.state = store::StepState::committed;
   }
   return {};
+}
+
+// A removal takes the record first and the files next: with all of its files it has most likely lost the record.
+Result<void> Store::Impl::Repairer::mend_unneeded(std::uint64_t step, Known& known) {
+  auto rebuilt = rebuild(step);
+  if (failure_) return tl::unexpected(*failure_);
+  if (!rebuilt) return store::is_damage(rebuilt.error()) ? Result<void>() : tl::unexpected(std::move(rebuilt).error());
+  known.state = store::StepState::committed;
+  return replace_record(step, known, std::move(*rebuilt), "there is none, and all of its files are there");
 }
 
 std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t before) {
