@@ -121,8 +121,7 @@ void print_report(const RunReport& report, const CommonOptions& common) {
     const std::size_t strays = report.strays.size();
     print_note(fmt::format(
         "{}: {} to no checkpoint: a writer is at work, or one was killed; `bitsnap repair` brings back a checkpoint "
-        "that "
-        "has lost its record, and removes the rest as `bitsnap prune` does\n",
+        "that has lost its record, and removes the rest as `bitsnap prune` does\n",
         printable(report.run),
         strays == 1 ? "1 file or folder belongs" : fmt::format("{} files or folders belong", format_count(strays))));
   }

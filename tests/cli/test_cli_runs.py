@@ -275,7 +275,7 @@ def test_prune_removes_strays_and_names_them(own: Path) -> None:
     assert run_json("verify", own)["runs"][0]["strays"] == ["checkpoints/0000000050/shard-00000-of-00001.r1.bsnap"]
     note = run("verify", own).stderr.decode()
     assert note.startswith(f"{own}: 1 file or folder belongs to no checkpoint: ")
-    assert note.endswith(" removed by `bitsnap prune` and `bitsnap repair`\n")
+    assert note.endswith(" lost its record, and removes the rest as `bitsnap prune` does\n")
     assert "shard-00000-of-00001.r1.bsnap, which belongs" in run("prune", own, "--keep-last", 5).stdout.decode()
     assert not stray.exists()
 
