@@ -147,7 +147,7 @@ def prune_report_of(
 
 
 def repair_report_of(
-    found: tuple[int, list[tuple[int, bytes, list[_NativeDamage]]], list[tuple[int, str]], list[bytes]],
+    found: tuple[int, list[tuple[int, bool, bytes, list[_NativeDamage]]], list[tuple[int | None, str]], list[bytes]],
 ) -> RepairReport:
     checkpoints, dropped, mended, strays = found
     return RepairReport(
