@@ -79,7 +79,7 @@ class Store::Impl::Repairer {
   Result<void> set_aside_what_is_not();
 
   Impl& store_;
-  const RepairOptions options_;
+  const RepairOptions& options_;
   RepairReport report_;
   std::optional<Error> failure_;                               // of a search, which cannot say so itself
   std::set<std::uint64_t> beyond_rebuilding_;                  // of those without a record
