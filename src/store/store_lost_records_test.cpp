@@ -244,6 +244,39 @@ TEST_F(LostRecord, WhatIsWholeAboveARetiredOneAboveADamagedOneStaysWhole) {
   expect_whole({6});
 }
 
+// The newest is coded against 4, which is retired and takes a tensor from 2, whose own base has gone.
+TEST_F(LostRecord, OfARetiredOneThatOnlyARetiredOneNeedsIsMadeAgain) {
+  const auto bytes = [](std::uint64_t seed, std::uint64_t changed) {
+    std::vector<std::byte> made(9000);
+    std::uint64_t random = seed * 0x9E3779B97F4A7C15 + 1;
+    for (std::byte& byte : made) {
+      random = random * 6364136223846793005 + 1442695040888963407;
+      byte = static_cast<std::byte>(random >> 56);
+    }
+    for (std::uint64_t i = 0; i < changed; ++i) made[100 * i] ^= std::byte{1};
+    return made;
+  };
+  const auto state = [&](std::uint64_t step) {
+    TestState made;
+    made.add("moving", DType::u8, bytes(1, step));
+    made.add("rare", DType::u8, bytes(step < 2 ? 2 : step < 5 ? 3 : 4, 0));
+    return made;
+  };
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    options.max_depth = step <= 3 ? 1 : 2;
+    ASSERT_TRUE(open_store(files_, "/run", options).value()->save(step, state(step).state()));
+  }
+  prune({5});
+  ASSERT_FALSE(files_.stat(path(1, "retired.json"))->exists);
+  ASSERT_TRUE(files_.remove(path(2, "retired.json")));
+  EXPECT_TRUE(repair().dropped.empty());
+  const auto store = open(StoreAccess::read);
+  EXPECT_EQ(check_step(*store, 5, state(5)), "");
+  EXPECT_TRUE(store->verify().value().damages.empty());
+}
+
 TEST_F(LostRecord, AboveTheNewestIsToldByADryRepair) {
   save_steps(3);
   lose(3);

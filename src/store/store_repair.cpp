@@ -76,6 +76,7 @@ class Store::Impl::Repairer {
   void note_unclear();
   Result<void> find_damages();
   Result<void> rewrite_what_is_whole();
+  Result<void> set_aside(std::uint64_t step, std::vector<StoreDamage> damages);
   Result<void> set_aside_what_is_not();
 
   Impl& store_;
@@ -328,29 +329,30 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   return {};
 }
 
+Result<void> Store::Impl::Repairer::set_aside(std::uint64_t step, std::vector<StoreDamage> damages) {
+  RepairReport::Dropped& entry = report_.dropped.emplace_back();
+  entry.step = step;
+  entry.was_pruned = store_.known_[step].state == store::StepState::retired;
+  entry.damages = std::move(damages);
+  entry.moved_to = fmt::format("{}/{}", store::kDamagedName, store::step_name(step));
+  if (!options_.dry_run) {
+    BITSNAP_ASSIGN(entry.moved_to, store_.directories_.set_aside(step));
+  }
+  store_.known_.erase(step);
+  return {};
+}
+
 Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
+  for (auto& [step, found] : std::views::reverse(damages_)) BITSNAP_TRY(set_aside(step, std::move(found)));
   // What was taken for retired, for the sake of one that is lost after all, may be one itself.
-  for (const std::uint64_t step : found_again_) {
-    if (damages_.contains(step) || store_.known_[step].state != store::StepState::retired) continue;
-    const bool is_needed = std::ranges::any_of(store_.known_, [&](auto& entry) {
-      const bool is_whole = entry.second.state == store::StepState::committed && !damages_.contains(entry.first);
-      return is_whole && refers(*store_.record_of(entry.first, entry.second), {step});
-    });
-    if (is_needed) continue;
-    damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                              Error(ErrorKind::corrupt, "was not there, and what it refers to is not")});
+  for (const std::uint64_t step : std::views::reverse(found_again_)) {
+    const auto known = store_.known_.find(step);
+    if (known == store_.known_.end() || known->second.state != store::StepState::retired) continue;
+    if (store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
+    BITSNAP_TRY(set_aside(step, {{step, store::RunLayout::relative_file(step, store::kCommitName), "",
+                                  Error(ErrorKind::corrupt, "was not there, and what it refers to is not")}}));
   }
-  for (auto& [step, found] : std::views::reverse(damages_)) {
-    RepairReport::Dropped& entry = report_.dropped.emplace_back();
-    entry.step = step;
-    entry.was_pruned = store_.known_[step].state == store::StepState::retired;
-    entry.damages = std::move(found);
-    entry.moved_to = fmt::format("{}/{}", store::kDamagedName, store::step_name(entry.step));
-    if (options_.dry_run) continue;
-    BITSNAP_ASSIGN(entry.moved_to, store_.directories_.set_aside(entry.step));
-    store_.known_.erase(entry.step);
-  }
-  std::ranges::reverse(report_.dropped);
+  std::ranges::sort(report_.dropped, {}, &RepairReport::Dropped::step);
   return {};
 }
 
