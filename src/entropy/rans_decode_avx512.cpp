@@ -3,31 +3,16 @@
 #include "entropy/rans_decode_kernel.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
 namespace {
-
-constexpr __mmask64 kOddBytes = 0xAAAAAAAAAAAAAAAA;
-
-// order[i] = from(i), for 64 places.
-template <typename From>
-inline __m512i byte_order(From from) noexcept {
-  alignas(64) std::uint8_t order[64];
-  for (unsigned i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(from(i));
-  return _mm512_load_si512(order);
-}
-
-inline __m512i broadcast_table(const std::uint8_t* sixteen) noexcept {
-  return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
-}
 
 // The rank of each of the 256 slots in four registers, and the rest of the table by rank.
 struct Table {
   __m512i ranks[4];
   __m512i symbols;
-  __m512i starts;
-  __m512i frequencies;
+  RankTable by_rank;
   __m512i escape_rank;
 };
 
@@ -45,8 +30,7 @@ inline Table make_table(const RansDecodeTable& from) noexcept {
     table.ranks[part] = ranks;
   }
   table.symbols = broadcast_table(from.symbols);
-  table.starts = broadcast_table(from.starts);
-  table.frequencies = broadcast_table(from.frequencies);
+  table.by_rank = {broadcast_table(from.starts), broadcast_table(from.frequencies)};
   table.escape_rank = _mm512_set1_epi8(static_cast<char>(from.escape_rank));
   return table;
 }
@@ -58,58 +42,26 @@ inline __m512i ranks_of(const Table& table, __m512i slots) noexcept {
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(slots), below, above);
 }
 
-inline std::size_t count_lanes(__mmask64 lanes) noexcept { return static_cast<std::size_t>(_mm_popcnt_u64(lanes)); }
-
-inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* limit) noexcept {
-  return cursor < limit ? cursor : limit;
-}
-
-struct Group {
-  __m512i low;
-  __m512i high;
-  const std::uint8_t* in;
-};
-
-inline Group load_group(const RansDecoding& at, std::size_t group) noexcept {
+inline DecodeLanes load_group(const RansDecoding& at, std::size_t group) noexcept {
   return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.in[group]};
 }
 
-inline void store_group(RansDecoding& at, std::size_t number, const Group& group) noexcept {
+inline void store_group(RansDecoding& at, std::size_t number, const DecodeLanes& group) noexcept {
   _mm512_store_si512(at.low[number], group.low);
   _mm512_store_si512(at.high[number], group.high);
   at.in[number] = group.in;
 }
 
 // The next symbol of each lane of a group.
-inline __m512i next_symbols(Group& group, const Table& table, const std::uint8_t*& escapes,
+inline __m512i next_symbols(DecodeLanes& group, const Table& table, const std::uint8_t*& escapes,
                             const std::uint8_t* limit) noexcept {
   const __m512i ranks = ranks_of(table, group.low);
-  const __m512i frequencies = _mm512_permutexvar_epi8(ranks, table.frequencies);
-  const __m512i excess = _mm512_sub_epi8(group.low, _mm512_permutexvar_epi8(ranks, table.starts));
-
   const __mmask64 escaped = _mm512_cmpge_epu8_mask(ranks, table.escape_rank);
   escapes = held(escapes, limit);
   const __m512i symbols =
       _mm512_mask_expand_epi8(_mm512_permutexvar_epi8(ranks, table.symbols), escaped, _mm512_loadu_si512(escapes));
   escapes += count_lanes(escaped);
-
-  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
-  const __m512i low_bytes = _mm512_set1_epi16(0xff);
-  const __m512i even = _mm512_add_epi16(
-      _mm512_mullo_epi16(_mm512_and_si512(frequencies, low_bytes), _mm512_and_si512(group.high, low_bytes)),
-      _mm512_and_si512(excess, low_bytes));
-  const __m512i odd =
-      _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(frequencies, 8), _mm512_srli_epi16(group.high, 8)),
-                       _mm512_srli_epi16(excess, 8));
-  const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
-  const __m512i high = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 8), odd);
-
-  // States below 256 move up by a byte and take the next of the stream in.
-  const __mmask64 grows = _mm512_testn_epi8_mask(high, high);
-  group.in = held(group.in, limit);
-  group.high = _mm512_mask_mov_epi8(high, grows, low);
-  group.low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(group.in));
-  group.in += count_lanes(grows);
+  take_ranks(ranks, group, table.by_rank, limit);
   return symbols;
 }
 
@@ -164,13 +116,13 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
   const Table table = make_table(from);
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kDecodeGroups == 4);
-  Group group0 = load_group(at, 0);
-  Group group1 = load_group(at, 1);
-  Group group2 = load_group(at, 2);
-  Group group3 = load_group(at, 3);
+  DecodeLanes group0 = load_group(at, 0);
+  DecodeLanes group1 = load_group(at, 1);
+  DecodeLanes group2 = load_group(at, 2);
+  DecodeLanes group3 = load_group(at, 3);
   const std::uint8_t* escapes = at.escapes;
   const std::uint8_t* const limit = at.limit;
-  const auto take = [&](Group& group) {
+  const auto take = [&](DecodeLanes& group) {
     elements.store(next_symbols(group, table, escapes, limit), rest, out);
     rest += kRest;
     out += kOut;

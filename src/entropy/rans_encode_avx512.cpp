@@ -3,31 +3,16 @@
 #include "entropy/rans_encode_kernel.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
 namespace {
-
-// order[i] = from(i), for 64 places.
-template <typename From>
-inline __m512i byte_order(From from) noexcept {
-  alignas(64) std::uint8_t order[64];
-  for (unsigned i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(from(i));
-  return _mm512_load_si512(order);
-}
-
-inline __m512i broadcast_table(const std::uint8_t* sixteen) noexcept {
-  return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
-}
 
 struct Table {
   __m512i first;
   __m512i window;
   __m512i outlier;
-  __m512i starts;
-  __m512i frequencies;
-  __m512i reciprocals_low;
-  __m512i reciprocals_high;
+  CodeTable code;
 };
 
 inline Table make_table(const RansEncodeTable& from) noexcept {
@@ -35,89 +20,28 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
   table.first = _mm512_set1_epi8(static_cast<char>(from.first));
   table.window = _mm512_set1_epi8(static_cast<char>(from.window));
   table.outlier = _mm512_set1_epi8(static_cast<char>(from.outlier));
-  table.starts = broadcast_table(from.starts);
-  table.frequencies = broadcast_table(from.frequencies);
-  table.reciprocals_low = broadcast_table(from.reciprocals_low);
-  table.reciprocals_high = broadcast_table(from.reciprocals_high);
+  table.code = {broadcast_table(from.starts), broadcast_table(from.frequencies), broadcast_table(from.reciprocals_low),
+                broadcast_table(from.reciprocals_high)};
   return table;
 }
 
-// 0 to 63, twice: 64 bytes from place n on turn a register down by n places.
-struct Turns {
-  alignas(64) std::uint8_t places[128];
-};
-
-constexpr Turns make_turns() noexcept {
-  Turns turns{};
-  for (unsigned i = 0; i < 128; ++i) turns.places[i] = static_cast<std::uint8_t>(i % 64);
-  return turns;
-}
-
-constexpr Turns kTurns = make_turns();
-
-// Writes those of 64 bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. The 64
-// bytes below `end` are overwritten: some processors store with a mask ten times as slowly.
-inline std::uint8_t* write_below(std::uint8_t* end, __mmask64 chosen, __m512i bytes) noexcept {
-  const auto count = static_cast<std::size_t>(_mm_popcnt_u64(chosen));
-  const __m512i turn = _mm512_loadu_si512(kTurns.places + count);
-  _mm512_storeu_si512(end - 64, _mm512_permutexvar_epi8(turn, _mm512_maskz_compress_epi8(chosen, bytes)));
-  return end - count;
-}
-
-struct Divided {
-  __m512i quotient;
-  __m512i remainder;
-};
-
-// States by frequencies, 16 bits each; see rans_reciprocal().
-inline Divided divide(__m512i states, __m512i frequencies, __m512i reciprocals) noexcept {
-  const __m512i near = _mm512_mulhi_epu16(states, reciprocals);
-  const __m512i over = _mm512_sub_epi16(states, _mm512_mullo_epi16(near, frequencies));
-  const __mmask32 one_less = _mm512_cmpge_epu16_mask(over, frequencies);
-  return {_mm512_mask_add_epi16(near, one_less, near, _mm512_set1_epi16(1)),
-          _mm512_mask_sub_epi16(over, one_less, over, frequencies)};
-}
-
-struct Group {
-  __m512i low;
-  __m512i high;
-  std::uint8_t* out;
-};
-
-inline Group load_group(const RansEncoding& at, std::size_t group) noexcept {
+inline EncodeLanes load_group(const RansEncoding& at, std::size_t group) noexcept {
   return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.out[group]};
 }
 
-inline void store_group(RansEncoding& at, std::size_t number, const Group& group) noexcept {
+inline void store_group(RansEncoding& at, std::size_t number, const EncodeLanes& group) noexcept {
   _mm512_store_si512(at.low[number], group.low);
   _mm512_store_si512(at.high[number], group.high);
   at.out[number] = group.out;
 }
 
 // Codes one symbol in each lane of a group.
-inline void put_symbols(__m512i symbols, Group& group, const Table& table, std::uint8_t*& escapes) noexcept {
+inline void put_symbols(__m512i symbols, EncodeLanes& group, const Table& table, std::uint8_t*& escapes) noexcept {
   __m512i index = _mm512_min_epu8(_mm512_sub_epi8(symbols, table.first), table.window);
   index = _mm512_mask_mov_epi8(index, _mm512_cmpeq_epi8_mask(symbols, table.outlier), _mm512_set1_epi8(kOutlierIndex));
   const __mmask64 escaped = _mm512_cmpeq_epi8_mask(index, table.window);
   if (escaped != 0) escapes = write_below(escapes, escaped, symbols);
-
-  // States that the symbol would carry beyond 16 bits give their lower byte away.
-  const __m512i frequencies = _mm512_permutexvar_epi8(index, table.frequencies);
-  const __mmask64 shrinks = _mm512_cmpge_epu8_mask(group.high, frequencies);
-  group.out = write_below(group.out, shrinks, group.low);
-  const __m512i low = _mm512_mask_mov_epi8(group.low, shrinks, group.high);
-  const __m512i high = _mm512_mask_mov_epi8(group.high, shrinks, _mm512_setzero_si512());
-
-  const __m512i zero = _mm512_setzero_si512();
-  const __m512i reciprocals_low = _mm512_permutexvar_epi8(index, table.reciprocals_low);
-  const __m512i reciprocals_high = _mm512_permutexvar_epi8(index, table.reciprocals_high);
-  const Divided lower = divide(_mm512_unpacklo_epi8(low, high), _mm512_unpacklo_epi8(frequencies, zero),
-                               _mm512_unpacklo_epi8(reciprocals_low, reciprocals_high));
-  const Divided upper = divide(_mm512_unpackhi_epi8(low, high), _mm512_unpackhi_epi8(frequencies, zero),
-                               _mm512_unpackhi_epi8(reciprocals_low, reciprocals_high));
-  group.high = _mm512_packus_epi16(lower.quotient, upper.quotient);
-  group.low = _mm512_add_epi8(_mm512_packus_epi16(lower.remainder, upper.remainder),
-                              _mm512_permutexvar_epi8(index, table.starts));
+  put_indexes(index, group, table.code);
 }
 
 // Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending
@@ -194,14 +118,14 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
   const Table table = make_table(from);
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kEncodeGroups == 4);
-  Group group0 = load_group(at, 0);
-  Group group1 = load_group(at, 1);
-  Group group2 = load_group(at, 2);
-  Group group3 = load_group(at, 3);
+  EncodeLanes group0 = load_group(at, 0);
+  EncodeLanes group1 = load_group(at, 1);
+  EncodeLanes group2 = load_group(at, 2);
+  EncodeLanes group3 = load_group(at, 3);
   std::uint8_t* escapes = at.escapes;
   in += steps * kEncodeGroups * kIn;
   rest += steps * kEncodeGroups * kRest;
-  const auto put = [&](Group& group) {
+  const auto put = [&](EncodeLanes& group) {
     in -= kIn;
     rest -= kRest;
     prefetch_before(in, kIn);

@@ -2,41 +2,12 @@
 #include "entropy/rans_table_encode.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace bitsnap::entropy {
 namespace {
 
 // Symbols of the encoder's window; index 15 of a kernel's table is the outlier's, and one is the escape's.
 constexpr std::size_t kMaxWindow = 14;
-
-// log2(n) in units of 2^-16 for n up to kRansScale: the bits of the fraction by repeated squaring.
-constexpr std::array<std::uint32_t, kRansScale + 1> make_logarithms() noexcept {
-  std::array<std::uint32_t, kRansScale + 1> logarithms{};
-  for (std::uint32_t n = 1; n <= kRansScale; ++n) {
-    const auto whole = static_cast<unsigned>(std::bit_width(n)) - 1;
-    std::uint64_t power = std::uint64_t{n} << (31 - whole);  // in [1, 2), 31 bits behind the point
-    std::uint32_t logarithm = whole;
-    for (unsigned bit = 0; bit < kCostBits; ++bit) {
-      power = power * power >> 31;
-      const auto carry = static_cast<std::uint32_t>(power >> 32);
-      power >>= carry;
-      logarithm = logarithm << 1 | carry;
-    }
-    logarithms[n] = logarithm;
-  }
-  return logarithms;
-}
-
-constexpr std::array<std::uint32_t, kRansScale + 1> kLogarithms = make_logarithms();
-
-// The same for any n > 0, by its eight leading bits.
-std::uint64_t logarithm_of(std::uint32_t n) noexcept {
-  const auto width = static_cast<unsigned>(std::bit_width(n));
-  if (width <= 8) return kLogarithms[n];
-  const unsigned shift = width - 8;
-  return kLogarithms[n >> shift] + (std::uint64_t{shift} << kCostBits);
-}
 
 struct Window {
   std::size_t first = 0;
@@ -62,9 +33,10 @@ Window best_window(const Histogram& counts) noexcept {
   return {first, best_end - first};
 }
 
-// Frequencies of `size` counts that sum to kRansScale, at least 1 each: from the shares rounded down, slots go to where
-// they save most, or are taken from where they cost least.
-void share_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t total, std::uint16_t* slots) noexcept {
+}  // namespace
+
+void share_rans_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t total,
+                      std::uint16_t* slots) noexcept {
   unsigned sum = 0;
   for (std::size_t i = 0; i < size; ++i) {
     const std::uint64_t share = std::uint64_t{counts[i]} * kRansScale / total;
@@ -75,7 +47,8 @@ void share_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t to
     std::size_t best = 0;
     std::uint64_t most = 0;
     for (std::size_t i = 0; i < size; ++i) {
-      const std::uint64_t saved = std::uint64_t{counts[i]} * (kLogarithms[slots[i] + 1U] - kLogarithms[slots[i]]);
+      const std::uint64_t saved =
+          std::uint64_t{counts[i]} * (kRansLogarithms[slots[i] + 1U] - kRansLogarithms[slots[i]]);
       if (saved > most) {
         most = saved;
         best = i;
@@ -88,7 +61,8 @@ void share_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t to
     std::uint64_t least = 0;
     for (std::size_t i = 0; i < size; ++i) {
       if (slots[i] == 1) continue;
-      const std::uint64_t lost = std::uint64_t{counts[i]} * (kLogarithms[slots[i]] - kLogarithms[slots[i] - 1U]);
+      const std::uint64_t lost =
+          std::uint64_t{counts[i]} * (kRansLogarithms[slots[i]] - kRansLogarithms[slots[i] - 1U]);
       if (best == size || lost < least) {
         least = lost;
         best = i;
@@ -98,14 +72,12 @@ void share_slots(const std::uint32_t* counts, std::size_t size, std::uint32_t to
   }
 }
 
-}  // namespace
-
 std::uint64_t entropy_of(const Histogram& counts) noexcept {
   std::uint32_t total = 0;
   for (const std::uint32_t count : counts) total += count;
   std::uint64_t entropy = 0;
   for (const std::uint32_t count : counts) {
-    if (count > 0) entropy += count * (logarithm_of(total) - logarithm_of(count));
+    if (count > 0) entropy += count * (rans_logarithm(total) - rans_logarithm(count));
   }
   return entropy;
 }
@@ -141,12 +113,12 @@ RansChoice choose_rans_table(const Histogram& counts) noexcept {
   chosen[table.count] = outside;
 
   std::array<std::uint16_t, kRansMaxSymbols + 1> slots;
-  share_slots(chosen.data(), table.count + 1, total, slots.data());
+  share_rans_slots(chosen.data(), table.count + 1, total, slots.data());
   std::copy_n(slots.begin(), table.count, table.frequencies.begin());
   table.escape = slots[table.count];
 
   constexpr std::uint64_t kSymbolCost = std::uint64_t{8} << kCostBits;  // eight bits: a slot, or a byte as it is
-  for (std::size_t i = 0; i <= table.count; ++i) choice.cost += chosen[i] * (kSymbolCost - kLogarithms[slots[i]]);
+  for (std::size_t i = 0; i <= table.count; ++i) choice.cost += chosen[i] * (kSymbolCost - kRansLogarithms[slots[i]]);
   choice.cost += outside * kSymbolCost;
   return choice;
 }

@@ -1,0 +1,163 @@
+// What the kernels of lane coders for AVX-512 share: 64 states as two registers of bytes, and taking a symbol in or
+// giving one out by tables of 64 bytes. Everything has internal linkage, so that no other file can be given code it
+// cannot run; for files compiled for AVX-512 with VBMI and VBMI2 alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr __mmask64 kOddBytes = 0xAAAAAAAAAAAAAAAA;
+
+// order[i] = from(i), for 64 places.
+template <typename From>
+inline __m512i byte_order(From from) noexcept {
+  alignas(64) std::uint8_t order[64];
+  for (unsigned i = 0; i < 64; ++i) order[i] = static_cast<std::uint8_t>(from(i));
+  return _mm512_load_si512(order);
+}
+
+inline __m512i broadcast_table(const std::uint8_t* sixteen) noexcept {
+  return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
+}
+
+inline std::size_t count_lanes(__mmask64 lanes) noexcept { return static_cast<std::size_t>(_mm_popcnt_u64(lanes)); }
+
+// 0 to 63, twice: 64 bytes from place n on turn a register down by n places.
+struct Turns {
+  alignas(64) std::uint8_t places[128];
+};
+
+constexpr Turns make_turns() noexcept {
+  Turns turns{};
+  for (unsigned i = 0; i < 128; ++i) turns.places[i] = static_cast<std::uint8_t>(i % 64);
+  return turns;
+}
+
+constexpr Turns kTurns = make_turns();
+
+// Writes those of 64 bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. The 64
+// bytes below `end` are overwritten: some processors store with a mask ten times as slowly.
+inline std::uint8_t* write_below(std::uint8_t* end, __mmask64 chosen, __m512i bytes) noexcept {
+  const auto count = count_lanes(chosen);
+  const __m512i turn = _mm512_loadu_si512(kTurns.places + count);
+  _mm512_storeu_si512(end - 64, _mm512_permutexvar_epi8(turn, _mm512_maskz_compress_epi8(chosen, bytes)));
+  return end - count;
+}
+
+// 0 to 31, twice, for words.
+struct WordTurns {
+  alignas(64) std::uint16_t places[64];
+};
+
+constexpr WordTurns make_word_turns() noexcept {
+  WordTurns turns{};
+  for (unsigned i = 0; i < 64; ++i) turns.places[i] = static_cast<std::uint16_t>(i % 32);
+  return turns;
+}
+
+constexpr WordTurns kWordTurns = make_word_turns();
+
+// The same for 32 words.
+inline std::uint8_t* write_words_below(std::uint8_t* end, __mmask32 chosen, __m512i words) noexcept {
+  const auto count = static_cast<std::size_t>(_mm_popcnt_u32(chosen));
+  const __m512i turn = _mm512_loadu_si512(kWordTurns.places + count);
+  _mm512_storeu_si512(end - 64, _mm512_permutexvar_epi16(turn, _mm512_maskz_compress_epi16(chosen, words)));
+  return end - 2 * count;
+}
+
+struct Divided {
+  __m512i quotient;
+  __m512i remainder;
+};
+
+// States by frequencies, 16 bits each; see rans_reciprocal().
+inline Divided divide(__m512i states, __m512i frequencies, __m512i reciprocals) noexcept {
+  const __m512i near = _mm512_mulhi_epu16(states, reciprocals);
+  const __m512i over = _mm512_sub_epi16(states, _mm512_mullo_epi16(near, frequencies));
+  const __mmask32 one_less = _mm512_cmpge_epu16_mask(over, frequencies);
+  return {_mm512_mask_add_epi16(near, one_less, near, _mm512_set1_epi16(1)),
+          _mm512_mask_sub_epi16(over, one_less, over, frequencies)};
+}
+
+// What encoding looks up by the index of a symbol.
+struct CodeTable {
+  __m512i starts;
+  __m512i frequencies;
+  __m512i reciprocals_low;
+  __m512i reciprocals_high;
+};
+
+struct EncodeLanes {
+  __m512i low;
+  __m512i high;
+  std::uint8_t* out;
+};
+
+// Codes the symbol of one index in each lane.
+inline void put_indexes(__m512i index, EncodeLanes& lanes, const CodeTable& table) noexcept {
+  // States that the symbol would carry beyond 16 bits give their lower byte away.
+  const __m512i frequencies = _mm512_permutexvar_epi8(index, table.frequencies);
+  const __mmask64 shrinks = _mm512_cmpge_epu8_mask(lanes.high, frequencies);
+  lanes.out = write_below(lanes.out, shrinks, lanes.low);
+  const __m512i low = _mm512_mask_mov_epi8(lanes.low, shrinks, lanes.high);
+  const __m512i high = _mm512_mask_mov_epi8(lanes.high, shrinks, _mm512_setzero_si512());
+
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i reciprocals_low = _mm512_permutexvar_epi8(index, table.reciprocals_low);
+  const __m512i reciprocals_high = _mm512_permutexvar_epi8(index, table.reciprocals_high);
+  const Divided lower = divide(_mm512_unpacklo_epi8(low, high), _mm512_unpacklo_epi8(frequencies, zero),
+                               _mm512_unpacklo_epi8(reciprocals_low, reciprocals_high));
+  const Divided upper = divide(_mm512_unpackhi_epi8(low, high), _mm512_unpackhi_epi8(frequencies, zero),
+                               _mm512_unpackhi_epi8(reciprocals_low, reciprocals_high));
+  lanes.high = _mm512_packus_epi16(lower.quotient, upper.quotient);
+  lanes.low = _mm512_add_epi8(_mm512_packus_epi16(lower.remainder, upper.remainder),
+                              _mm512_permutexvar_epi8(index, table.starts));
+}
+
+// What decoding looks up by the rank of a slot.
+struct RankTable {
+  __m512i starts;
+  __m512i frequencies;
+};
+
+struct DecodeLanes {
+  __m512i low;
+  __m512i high;
+  const std::uint8_t* in;
+};
+
+inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* limit) noexcept {
+  return cursor < limit ? cursor : limit;
+}
+
+// Takes the symbols of these ranks, which are those of the slots, out of the states.
+inline void take_ranks(__m512i ranks, DecodeLanes& lanes, const RankTable& table, const std::uint8_t* limit) noexcept {
+  const __m512i frequencies = _mm512_permutexvar_epi8(ranks, table.frequencies);
+  const __m512i excess = _mm512_sub_epi8(lanes.low, _mm512_permutexvar_epi8(ranks, table.starts));
+
+  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
+  const __m512i low_bytes = _mm512_set1_epi16(0xff);
+  const __m512i even = _mm512_add_epi16(
+      _mm512_mullo_epi16(_mm512_and_si512(frequencies, low_bytes), _mm512_and_si512(lanes.high, low_bytes)),
+      _mm512_and_si512(excess, low_bytes));
+  const __m512i odd =
+      _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(frequencies, 8), _mm512_srli_epi16(lanes.high, 8)),
+                       _mm512_srli_epi16(excess, 8));
+  const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
+  const __m512i high = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 8), odd);
+
+  // States below 256 move up by a byte and take the next of the stream in.
+  const __mmask64 grows = _mm512_testn_epi8_mask(high, high);
+  lanes.in = held(lanes.in, limit);
+  lanes.high = _mm512_mask_mov_epi8(high, grows, low);
+  lanes.low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(lanes.in));
+  lanes.in += count_lanes(grows);
+}
+
+}  // namespace
+}  // namespace bitsnap::entropy
