@@ -1,0 +1,175 @@
+// The decoding kernel of values by class for AVX-512 with VBMI and VBMI2: the tables of all classes lie in registers of
+// 64 bytes, and the rank of a slot is searched for in four steps; called only where the machine has both.
+#include "entropy/class_decode_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "entropy/rans_lanes_avx512.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+struct Table {
+  __m512i plans;
+  __m512i starts_ahead[4];  // of the rank that is 8, 4, 2 and 1 places behind an index
+  __m512i symbols;
+  RankTable by_rank;
+};
+
+inline Table make_table(const ClassDecodeTable& from) noexcept {
+  Table table;
+  table.plans = _mm512_load_si512(from.plans);
+  table.symbols = _mm512_load_si512(from.symbols);
+  table.by_rank = {_mm512_load_si512(from.starts), _mm512_load_si512(from.frequencies)};
+  for (int i = 0; i < 4; ++i) table.starts_ahead[i] = _mm512_load_si512(from.starts_ahead[i]);
+  return table;
+}
+
+// Where the rank of each slot stands in the tables: in each of four steps, half the ranks of its class that are left.
+inline __m512i ranks_of(const Table& table, __m512i slots, __m512i classes) noexcept {
+  __m512i ranks = classes;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __mmask64 reached = _mm512_cmpge_epu8_mask(slots, _mm512_permutexvar_epi8(ranks, table.starts_ahead[i]));
+    ranks = _mm512_mask_add_epi8(ranks, reached, ranks, _mm512_set1_epi8(static_cast<char>(8 >> i)));
+  }
+  return ranks;
+}
+
+// Bytes at even and at odd places as words.
+struct Halves {
+  __m512i even;
+  __m512i odd;
+};
+
+inline Halves halves_of(__m512i bytes) noexcept {
+  return {_mm512_and_si512(bytes, _mm512_set1_epi16(0xff)), _mm512_srli_epi16(bytes, 8)};
+}
+
+// The next `widths` bits (at most 7) for each of 64 bytes, with other bits above them. They are at most 56 bytes: what
+// each eight of the bytes take from lies within nine, and is brought to them as a word.
+inline __m512i take_bits(const std::uint8_t* from, std::uint64_t& bit, __m512i widths) noexcept {
+  // Bits up to and with each byte, of its eight.
+  __m512i ends = _mm512_add_epi8(widths, _mm512_slli_epi64(widths, 8));
+  ends = _mm512_add_epi8(ends, _mm512_slli_epi64(ends, 16));
+  ends = _mm512_add_epi8(ends, _mm512_slli_epi64(ends, 32));
+  const __m512i word_widths = _mm512_srli_epi64(ends, 56);
+  const __m512i zero = _mm512_setzero_si512();
+  __m512i word_ends = _mm512_add_epi64(word_widths, _mm512_alignr_epi64(word_widths, zero, 7));
+  word_ends = _mm512_add_epi64(word_ends, _mm512_alignr_epi64(word_ends, zero, 6));
+  word_ends = _mm512_add_epi64(word_ends, _mm512_alignr_epi64(word_ends, zero, 4));
+  const __m512i begins =
+      _mm512_add_epi64(_mm512_sub_epi64(word_ends, word_widths), _mm512_set1_epi64(static_cast<long long>(bit % 8)));
+
+  const __m512i first_of_eight = _mm512_set4_epi64(0x0808080808080808, 0, 0x0808080808080808, 0);
+  const __m512i numbers = _mm512_set1_epi64(0x0706050403020100);
+  const __m512i places = _mm512_add_epi8(_mm512_shuffle_epi8(_mm512_srli_epi64(begins, 3), first_of_eight), numbers);
+  const __m512i words = _mm512_permutexvar_epi8(places, _mm512_loadu_si512(from + bit / 8));
+  const __m512i offsets =
+      _mm512_add_epi8(_mm512_sub_epi8(ends, widths),
+                      _mm512_shuffle_epi8(_mm512_and_si512(begins, _mm512_set1_epi64(7)), first_of_eight));
+  bit += static_cast<std::uint64_t>(_mm_extract_epi64(_mm512_extracti64x2_epi64(word_ends, 3), 1));
+  return _mm512_multishift_epi64_epi8(offsets, words);
+}
+
+inline DecodeLanes load_group(const ClassDecoding& at, std::size_t group) noexcept {
+  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.in[group]};
+}
+
+inline void store_group(ClassDecoding& at, std::size_t number, const DecodeLanes& group) noexcept {
+  _mm512_store_si512(at.low[number], group.low);
+  _mm512_store_si512(at.high[number], group.high);
+  at.in[number] = group.in;
+}
+
+template <bool kBits, bool kBytes>
+void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t* contexts, std::size_t steps,
+            std::uint16_t* values, const ReadAhead& ahead) noexcept {
+  const Table table = make_table(from);
+  const std::uint8_t* const limit = at.limit;
+  const std::uint64_t last_bit = static_cast<std::uint64_t>(limit - at.bits) * 8;
+  const __m512i width_masks = broadcast_table(
+      reinterpret_cast<const std::uint8_t*>("\x00\x01\x03\x07\x0f\x1f\x3f\x7f\x00\x01\x03\x07\x0f\x1f\x3f"));
+  // Words of the two halves in turn.
+  const __m512i front_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : i / 4 + i / 2 % 2 * 32; });
+  const __m512i rear_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : 16 + i / 4 + i / 2 % 2 * 32; });
+  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
+  static_assert(kDecodeGroups == 4);
+  DecodeLanes group0 = load_group(at, 0);
+  DecodeLanes group1 = load_group(at, 1);
+  DecodeLanes group2 = load_group(at, 2);
+  DecodeLanes group3 = load_group(at, 3);
+  const std::uint8_t* bytes = at.bytes;
+  const std::uint8_t* escapes = at.escapes;
+  std::uint64_t bit = at.bit;
+  std::size_t number = 0;
+  const auto take = [&](DecodeLanes& group) {
+    ahead.ask_for(number++);
+    const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
+    const __m512i ranks = ranks_of(table, group.low, _mm512_and_si512(plans, _mm512_set1_epi8(0x30)));
+    take_ranks(ranks, group, table.by_rank, limit);
+    const __m512i symbols = _mm512_permutexvar_epi8(ranks, table.symbols);
+    const __mmask64 escaped = _mm512_cmpeq_epi8_mask(symbols, _mm512_set1_epi8(15));
+    Halves half = halves_of(symbols);
+    if constexpr (kBits) {
+      const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
+      const Halves width = halves_of(widths);
+      bit = bit < last_bit ? bit : last_bit;
+      const Halves low =
+          halves_of(_mm512_and_si512(take_bits(at.bits, bit, widths), _mm512_shuffle_epi8(width_masks, widths)));
+      half.even = _mm512_or_si512(_mm512_sllv_epi16(half.even, width.even), low.even);
+      half.odd = _mm512_or_si512(_mm512_sllv_epi16(half.odd, width.odd), low.odd);
+    }
+    if constexpr (kBytes) {
+      const __m512i eight = _mm512_set1_epi8(8);
+      const __mmask64 whole = _mm512_test_epi8_mask(plans, eight);
+      bytes = held(bytes, limit);
+      const Halves low = halves_of(_mm512_maskz_expand_epi8(whole, _mm512_loadu_si512(bytes)));
+      bytes += count_lanes(whole);
+      const Halves up = halves_of(_mm512_and_si512(plans, eight));
+      half.even = _mm512_or_si512(_mm512_sllv_epi16(half.even, up.even), low.even);
+      half.odd = _mm512_or_si512(_mm512_sllv_epi16(half.odd, up.odd), low.odd);
+    }
+    const __m512i front = _mm512_permutex2var_epi16(half.even, front_order, half.odd);
+    const __m512i rear = _mm512_permutex2var_epi16(half.even, rear_order, half.odd);
+    const auto front_escaped = static_cast<__mmask32>(escaped);
+    const auto rear_escaped = static_cast<__mmask32>(escaped >> 32);
+    escapes = held(escapes, limit);
+    _mm512_storeu_si512(values, _mm512_mask_expand_epi16(front, front_escaped, _mm512_loadu_si512(escapes)));
+    escapes += 2 * _mm_popcnt_u32(front_escaped);
+    escapes = held(escapes, limit);
+    _mm512_storeu_si512(values + kDecodeLanes / 2,
+                        _mm512_mask_expand_epi16(rear, rear_escaped, _mm512_loadu_si512(escapes)));
+    escapes += 2 * _mm_popcnt_u32(rear_escaped);
+    contexts += kDecodeLanes;
+    values += kDecodeLanes;
+  };
+  for (; steps > 0; --steps) {
+    take(group0);
+    take(group1);
+    take(group2);
+    take(group3);
+  }
+  store_group(at, 0, group0);
+  store_group(at, 1, group1);
+  store_group(at, 2, group2);
+  store_group(at, 3, group3);
+  at.bytes = bytes;
+  at.escapes = escapes;
+  at.bit = bit;
+}
+
+}  // namespace
+
+void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
+                         std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
+  if (table.has_bytes) {
+    decode<true, true>(at, table, contexts, steps, values, ahead);
+  } else if (table.has_bits) {
+    decode<true, false>(at, table, contexts, steps, values, ahead);
+  } else {
+    decode<false, false>(at, table, contexts, steps, values, ahead);
+  }
+}
+
+}  // namespace bitsnap::entropy
+#endif

@@ -1,0 +1,167 @@
+// The encoding kernel of values by class for AVX-512 with VBMI and VBMI2: the tables of all classes lie in registers of
+// 64 bytes, so that a class costs nothing but the upper bits of an index; called only where the machine has both.
+#include "entropy/class_encode_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "entropy/rans_lanes_avx512.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+struct Table {
+  __m512i plans;
+  __m512i indexes;
+  CodeTable code;
+};
+
+inline Table make_table(const ClassEncodeTable& from) noexcept {
+  return {_mm512_load_si512(from.plans),
+          _mm512_load_si512(from.indexes),
+          {_mm512_load_si512(from.starts), _mm512_load_si512(from.frequencies), _mm512_load_si512(from.reciprocals_low),
+           _mm512_load_si512(from.reciprocals_high)}};
+}
+
+// 64 bytes as words: the first 32, and the others.
+inline __m512i front_words(__m512i bytes) noexcept { return _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes)); }
+inline __m512i rear_words(__m512i bytes) noexcept { return _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1)); }
+
+// The words as bytes, 255 where they do not fit.
+inline __m512i saturated(__m512i front, __m512i rear) noexcept {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(front)), _mm512_cvtusepi16_epi8(rear), 1);
+}
+
+// Bits that are written downwards.
+struct Bits {
+  std::uint8_t* out;
+  std::uint64_t pending;
+  unsigned count;
+};
+
+// The lower `widths` bits of 64 bytes, which are zero above them: neighbours are joined three times, and eight words
+// of up to 56 bits remain for the one queue.
+inline void put_bits(__m512i bits, __m512i widths, Bits& to) noexcept {
+  const __m512i widths16 = _mm512_maddubs_epi16(widths, _mm512_set1_epi8(1));
+  const __m512i widths32 = _mm512_madd_epi16(widths16, _mm512_set1_epi16(1));
+  const __m512i widths64 =
+      _mm512_add_epi64(_mm512_and_si512(widths32, _mm512_set1_epi64(0xffffffff)), _mm512_srli_epi64(widths32, 32));
+  const __m512i low8 = _mm512_set1_epi16(0xff);
+  const __m512i low16 = _mm512_set1_epi32(0xffff);
+  const __m512i low32 = _mm512_set1_epi64(0xffffffff);
+  const __m512i bits16 = _mm512_or_si512(_mm512_and_si512(bits, low8),
+                                         _mm512_sllv_epi16(_mm512_srli_epi16(bits, 8), _mm512_and_si512(widths, low8)));
+  const __m512i bits32 =
+      _mm512_or_si512(_mm512_and_si512(bits16, low16),
+                      _mm512_sllv_epi32(_mm512_srli_epi32(bits16, 16), _mm512_and_si512(widths16, low16)));
+  const __m512i bits64 =
+      _mm512_or_si512(_mm512_and_si512(bits32, low32),
+                      _mm512_sllv_epi64(_mm512_srli_epi64(bits32, 32), _mm512_and_si512(widths32, low32)));
+  alignas(64) std::uint64_t words[8];
+  alignas(64) std::uint64_t counts[8];
+  _mm512_store_si512(words, bits64);
+  _mm512_store_si512(counts, widths64);
+#pragma GCC unroll 8
+  for (int i = 7; i >= 0; --i) {
+    to.pending = to.pending << counts[i] | words[i];
+    to.count += static_cast<unsigned>(counts[i]);  // at most 63
+    const std::uint64_t aligned = to.pending << (-to.count & 63);
+    __builtin_memcpy(to.out - 8, &aligned, 8);
+    to.out -= to.count >> 3;
+    to.count &= 7;
+  }
+}
+
+inline EncodeLanes load_group(const ClassEncoding& at, std::size_t group) noexcept {
+  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.out[group]};
+}
+
+inline void store_group(ClassEncoding& at, std::size_t number, const EncodeLanes& group) noexcept {
+  _mm512_store_si512(at.low[number], group.low);
+  _mm512_store_si512(at.high[number], group.high);
+  at.out[number] = group.out;
+}
+
+template <bool kBits, bool kBytes>
+void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
+            std::size_t steps, const ReadAhead& ahead) noexcept {
+  const Table table = make_table(from);
+  const __m512i even_bytes = byte_order([](unsigned i) { return 2 * i; });
+  const __m512i fifteen = _mm512_set1_epi8(15);
+  const __m512i width_masks = broadcast_table(
+      reinterpret_cast<const std::uint8_t*>("\x00\x01\x03\x07\x0f\x1f\x3f\x7f\x00\x01\x03\x07\x0f\x1f\x3f"));
+  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
+  static_assert(kEncodeGroups == 4);
+  EncodeLanes group0 = load_group(at, 0);
+  EncodeLanes group1 = load_group(at, 1);
+  EncodeLanes group2 = load_group(at, 2);
+  EncodeLanes group3 = load_group(at, 3);
+  Bits bits{at.bits, at.pending, at.pending_bits};
+  std::uint8_t* bytes = at.bytes;
+  std::uint8_t* escapes = at.escapes;
+  contexts += steps * kEncodeGroups * kEncodeLanes;
+  values += steps * kEncodeGroups * kEncodeLanes;
+  std::size_t number = steps * kEncodeGroups;
+  const auto put = [&](EncodeLanes& group) {
+    contexts -= kEncodeLanes;
+    values -= kEncodeLanes;
+    ahead.ask_for(--number);
+    const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
+    __m512i front = _mm512_loadu_si512(values);
+    __m512i rear = _mm512_loadu_si512(values + kEncodeLanes / 2);
+    const __m512i front_values = front;
+    const __m512i rear_values = rear;
+    if constexpr (kBytes) {
+      const __m512i eight = _mm512_set1_epi8(8);
+      bytes =
+          write_below(bytes, _mm512_test_epi8_mask(plans, eight), _mm512_permutex2var_epi8(front, even_bytes, rear));
+      const __m512i whole = _mm512_and_si512(plans, eight);
+      front = _mm512_srlv_epi16(front, front_words(whole));
+      rear = _mm512_srlv_epi16(rear, rear_words(whole));
+    }
+    if constexpr (kBits) {
+      const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
+      const __m512i low =
+          _mm512_and_si512(_mm512_permutex2var_epi8(front, even_bytes, rear), _mm512_shuffle_epi8(width_masks, widths));
+      put_bits(low, widths, bits);
+      front = _mm512_srlv_epi16(front, front_words(widths));
+      rear = _mm512_srlv_epi16(rear, rear_words(widths));
+    }
+    const __m512i symbols = _mm512_min_epu8(saturated(front, rear), fifteen);
+    const __m512i classes = _mm512_and_si512(plans, _mm512_set1_epi8(0x30));
+    const __m512i indexes = _mm512_permutexvar_epi8(_mm512_or_si512(classes, symbols), table.indexes);
+    const __mmask64 escaped = _mm512_cmpeq_epi8_mask(_mm512_and_si512(indexes, fifteen), fifteen);
+    escapes = write_words_below(escapes, static_cast<__mmask32>(escaped >> 32), rear_values);
+    escapes = write_words_below(escapes, static_cast<__mmask32>(escaped), front_values);
+    put_indexes(indexes, group, table.code);
+  };
+  for (; steps > 0; --steps) {
+    put(group3);
+    put(group2);
+    put(group1);
+    put(group0);
+  }
+  store_group(at, 0, group0);
+  store_group(at, 1, group1);
+  store_group(at, 2, group2);
+  store_group(at, 3, group3);
+  at.bits = bits.out;
+  at.pending = bits.pending;
+  at.pending_bits = bits.count;
+  at.bytes = bytes;
+  at.escapes = escapes;
+}
+
+}  // namespace
+
+void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                         const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+  if (table.has_bytes) {
+    encode<true, true>(at, table, contexts, values, steps, ahead);
+  } else if (table.has_bits) {
+    encode<true, false>(at, table, contexts, values, steps, ahead);
+  } else {
+    encode<false, false>(at, table, contexts, values, steps, ahead);
+  }
+}
+
+}  // namespace bitsnap::entropy
+#endif

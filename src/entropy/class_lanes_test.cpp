@@ -1,0 +1,297 @@
+// Values by class: every encoder against every decoder and against a naive one written from docs/spec/rans.md, its
+// example, and payloads that are cut or damaged.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <bitsnap/cpu.hpp>
+
+#include "entropy/class_lanes_encode.hpp"
+#include "entropy/class_tables_encode.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
+
+struct Values {
+  std::vector<std::uint8_t> contexts;
+  std::vector<std::uint16_t> values;
+
+  [[nodiscard]] std::size_t steps() const { return contexts.size() / kRansStepElements; }
+};
+
+// Values of `classes` contexts in a row whose size doubles from one to the next, some much larger.
+Values make_values(std::size_t steps, unsigned contexts, unsigned seed) {
+  std::mt19937_64 random(seed);
+  Values made;
+  for (std::size_t i = 0; i < steps * kRansStepElements; ++i) {
+    const auto context = static_cast<unsigned>(random() % contexts);
+    const std::uint64_t range = (std::uint64_t{3} << std::min(context, 13U)) + 1;
+    auto value = static_cast<unsigned>((random() % range) * (random() % range) / range);
+    if (random() % 100 == 0) value = static_cast<unsigned>(random() & 0xffff);
+    made.contexts.push_back(static_cast<std::uint8_t>(context));
+    made.values.push_back(static_cast<std::uint16_t>(value));
+  }
+  return made;
+}
+
+class ClassLanes : public testing::Test {
+ protected:
+  ~ClassLanes() override { force_cpu_level(detected_cpu_level()); }
+
+  // In parts of at most `part` steps.
+  Bytes encode(const Values& from, const ClassTables& tables, std::size_t part = 3) {
+    const Scratch::Frame frame(scratch_);
+    ClassLanesEncoder encoder;
+    EXPECT_TRUE(encoder.open(tables, from.steps(), scratch_));
+    for (std::size_t end = from.steps(); end > 0;) {
+      const std::size_t begin = end - std::min(part, end);
+      encoder.encode(from.contexts.data() + begin * kRansStepElements, from.values.data() + begin * kRansStepElements,
+                     end - begin, {});
+      end = begin;
+    }
+    Bytes payload(encoder.finish());
+    encoder.write(payload.data());
+    return payload;
+  }
+
+  static Result<std::vector<std::uint16_t>> decode(const Bytes& payload, const Values& of, std::size_t part = 5) {
+    // A heap block of its own for each, so that AddressSanitizer sees every byte beyond it.
+    const Bytes exact(payload);
+    ClassLanesDecoder decoder;
+    BITSNAP_TRY(decoder.open(exact));
+    std::vector<std::uint16_t> values(of.contexts.size());
+    for (std::size_t begin = 0; begin < of.steps(); begin += part) {
+      decoder.decode(of.contexts.data() + begin * kRansStepElements, std::min(part, of.steps() - begin),
+                     values.data() + begin * kRansStepElements, {});
+    }
+    BITSNAP_TRY(decoder.check_end());
+    return values;
+  }
+
+  static ClassTables choose(const Values& from, unsigned max_shift = kMaxClassShift) {
+    return choose_class_tables({.contexts = from.contexts,
+                                .values = from.values,
+                                .elements = from.contexts.size(),
+                                .max_shift = max_shift})
+        .tables;
+  }
+
+  // Every level's bytes are the same, and every level reads them.
+  void expect_round_trip(const Values& from, const ClassTables& tables) {
+    Bytes first;
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const Bytes payload = encode(from, tables);
+      if (first.empty()) first = payload;
+      ASSERT_EQ(payload, first) << cpu_level_name(level);
+    }
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto decoded = decode(first, from);
+      ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
+      ASSERT_EQ(*decoded, from.values) << cpu_level_name(level);
+    }
+  }
+
+  Scratch scratch_;
+};
+
+// As docs/spec/rans.md describes it: one value after another, for sound payloads only.
+std::vector<std::uint16_t> naive_decode(const Bytes& payload, const Values& of) {
+  const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(payload.at(i)); };
+  const auto number = [&](std::size_t i) { return byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24; };
+  const std::size_t classes = byte(0);
+  std::size_t at = 33 + 16 * classes;
+  std::array<std::size_t, 7> sizes{};
+  for (std::size_t& size : sizes) {
+    size = number(at);
+    at += 4;
+  }
+  const std::size_t bits = at;
+  std::size_t bit = (sizes[4] + 7) / 8 * 8 - sizes[4];
+  std::size_t low_byte = bits + (sizes[4] + 7) / 8;
+  std::array<std::size_t, 4> streams{};
+  at = low_byte + sizes[5];
+  for (std::size_t group = 0; group < 4; ++group) {
+    streams[group] = at;
+    at += sizes[group];
+  }
+  std::size_t escape = at;
+  at += 2 * sizes[6];
+  std::vector<std::uint16_t> values;
+  std::array<unsigned, 256> states{};
+  for (std::size_t lane = 0; lane < 256; ++lane) {
+    const std::size_t low = at + lane / 64 * 128 + lane % 64;
+    states[lane] = byte(low) + 256 * byte(low + 64);
+  }
+  EXPECT_EQ(at + 512, payload.size());
+  for (std::size_t i = 0; i < of.contexts.size(); ++i) {
+    const unsigned plan = byte(1 + of.contexts[i]);
+    unsigned& x = states[i % 256];
+    unsigned symbol = 0;
+    unsigned start = 0;
+    const auto frequency = [&] { return byte(33 + 16 * (plan >> 4) + symbol); };
+    while (x % 256 >= start + frequency()) start += frequency(), ++symbol;
+    x = frequency() * (x / 256) + x % 256 - start;
+    if (x < 256) x = 256 * x + byte(streams[i % 256 / 64]++);
+    unsigned value = symbol;
+    unsigned low = 0;
+    for (unsigned k = 0; k < plan % 8; ++k, ++bit) low |= (byte(bits + bit / 8) >> bit % 8 & 1) << k;
+    value = value << plan % 8 | low;
+    if (plan % 16 >= 8) value = value << 8 | byte(low_byte++);
+    if (symbol == 15) {
+      value = byte(escape) | byte(escape + 1) << 8;
+      escape += 2;
+    }
+    values.push_back(static_cast<std::uint16_t>(value));
+  }
+  for (const unsigned x : states) EXPECT_EQ(x, 256U);
+  return values;
+}
+
+TEST_F(ClassLanes, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
+  for (unsigned contexts = 1; contexts <= kClassContexts; ++contexts) {
+    for (const unsigned max_shift : {0U, 7U, kMaxClassShift}) {
+      SCOPED_TRACE(std::to_string(contexts) + " contexts, shifts up to " + std::to_string(max_shift));
+      const Values values = make_values(1 + contexts % 11, contexts, contexts);
+      const ClassTables tables = choose(values, max_shift);
+      expect_round_trip(values, tables);
+      if (HasFatalFailure()) return;
+      EXPECT_EQ(naive_decode(encode(values, tables), values), values.values);
+    }
+  }
+}
+
+TEST_F(ClassLanes, EveryShiftIsCoded) {
+  const Values values = make_values(4, 1, 9);
+  for (unsigned shift = 0; shift < 16; ++shift) {
+    ClassTables tables = choose(values);
+    for (std::uint8_t& plan : tables.plans) {
+      plan = static_cast<std::uint8_t>((plan & kPlanClass) | shift);
+    }
+    SCOPED_TRACE("shift " + std::to_string(shift));
+    expect_round_trip(values, tables);
+    EXPECT_EQ(naive_decode(encode(values, tables), values), values.values);
+  }
+}
+
+TEST_F(ClassLanes, AnyValuesAreCodedWithTablesMadeForOthers) {
+  std::mt19937_64 random(5);
+  Values values = make_values(8, 20, 1);
+  const ClassTables tables = choose(values);
+  for (std::uint16_t& value : values.values) value = static_cast<std::uint16_t>(random());
+  for (std::uint8_t& context : values.contexts) context = static_cast<std::uint8_t>(random() % kClassContexts);
+  values.values[7] = 0xffff;
+  expect_round_trip(values, tables);
+}
+
+TEST_F(ClassLanes, TheExampleOfTheSpecificationIsWritten) {
+  ClassTables tables;
+  tables.plans.fill(0);
+  tables.plans[0] = 2;
+  tables.frequencies[0].fill(0);
+  tables.frequencies[0][0] = tables.frequencies[0][1] = 128;
+  Values values{std::vector<std::uint8_t>(kRansStepElements, 0), std::vector<std::uint16_t>(kRansStepElements, 0)};
+  values.values[0] = 5;
+  const auto filled = [](std::initializer_list<std::pair<std::size_t, unsigned>> runs) {
+    Bytes bytes;
+    for (const auto& [count, byte] : runs) bytes.insert(bytes.end(), count, static_cast<std::byte>(byte));
+    return bytes;
+  };
+  const Bytes expected =
+      filled({{1, 1},  {1, 2},    {31, 0}, {2, 0x80}, {14, 0}, {16, 0}, {1, 0},  {1, 2},  {10, 0}, {1, 1},
+              {63, 0}, {1, 0x80}, {63, 0}, {64, 2},   {64, 0}, {64, 2}, {64, 0}, {64, 2}, {64, 0}, {64, 2}});
+  for (const CpuLevel level : kLevels) {
+    if (!force_cpu_level(level)) continue;
+    EXPECT_EQ(encode(values, tables), expected) << cpu_level_name(level);
+  }
+}
+
+TEST_F(ClassLanes, SizesStayNearTheEntropyOfTheSymbols) {
+  const Values values = make_values(1024, 12, 3);
+  const ClassChoice choice = choose_class_tables({.contexts = std::span(values.contexts).first(8192),
+                                                  .values = std::span(values.values).first(8192),
+                                                  .elements = values.contexts.size()});
+  const std::size_t size = encode(values, choice.tables).size();
+  const double estimated = static_cast<double>(choice.cost) / (1 << kCostBits) / 8 * 1024 * 256 / 8192;
+  EXPECT_NEAR(static_cast<double>(size), estimated, estimated / 50);
+}
+
+class DamagedClassLanes : public ClassLanes {
+ protected:
+  DamagedClassLanes() : values_(make_values(3, 16, 2)), payload_(encode(values_, choose(values_))) {}
+
+  Values values_;
+  Bytes payload_;
+};
+
+TEST_F(DamagedClassLanes, AreRefusedAtEveryTruncation) {
+  for (std::size_t size = 0; size < payload_.size(); ++size) {
+    const auto decoded = decode(Bytes(payload_.begin(), payload_.begin() + static_cast<std::ptrdiff_t>(size)), values_);
+    ASSERT_FALSE(decoded) << size;
+    ASSERT_EQ(decoded.error().kind(), ErrorKind::truncated) << size << ": " << decoded.error().message();
+  }
+  payload_.push_back(std::byte{0});
+  const auto longer = decode(payload_, values_);
+  ASSERT_FALSE(longer);
+  EXPECT_EQ(longer.error().kind(), ErrorKind::corrupt);
+}
+
+TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 3000; ++round) {
+    Bytes damaged = payload_;
+    // Half the damage goes to the fields in front, where it reaches furthest.
+    const std::size_t range = round % 2 == 0 ? damaged.size() : std::min<std::size_t>(200, damaged.size());
+    for (std::uint64_t i = 0; i <= random() % 3; ++i) damaged[random() % range] = static_cast<std::byte>(random());
+    force_cpu_level(CpuLevel::scalar);
+    const auto expected = decode(damaged, values_);
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto found = decode(damaged, values_);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << round << ", " << cpu_level_name(level);
+      if (found) {
+        ASSERT_EQ(*found, *expected) << round << ", " << cpu_level_name(level);
+      } else {
+        ASSERT_EQ(found.error().kind(), expected.error().kind()) << round << ", " << cpu_level_name(level);
+      }
+    }
+  }
+}
+
+TEST_F(DamagedClassLanes, AreRefusedWithTheFieldThatIsWrong) {
+  const std::size_t classes = std::to_integer<std::size_t>(payload_[0]);
+  const std::size_t sizes = 33 + 16 * classes;
+  struct Case {
+    std::size_t at;
+    unsigned value;
+    const char* words;
+  };
+  for (const auto& [at, value, words] :
+       {Case{0, 0, "0 classes"}, Case{0, 5, "5 classes"}, Case{3, 0x40, "plan of context 2 is of class 4"},
+        Case{33, std::to_integer<unsigned>(payload_[33]) ^ 1, "frequencies of class 0 sum to"},
+        Case{payload_.size() - 64, 0, "state of lane 0 of group 3 is below 256"}}) {
+    Bytes damaged = payload_;
+    damaged[at] = static_cast<std::byte>(value);
+    const auto decoded = decode(damaged, values_);
+    ASSERT_FALSE(decoded) << words;
+    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+    EXPECT_NE(decoded.error().message().find(words), std::string::npos) << decoded.error().message();
+  }
+  // One low bit fewer: the front of the first byte holds a bit that has to be 0, or the last value misses one.
+  Bytes fewer = payload_;
+  const auto bits = load_le<std::uint32_t>(fewer.data() + sizes + 16);
+  ASSERT_GT(bits, 0U);
+  store_le(fewer.data() + sizes + 16, bits - 1);
+  EXPECT_FALSE(decode(fewer, values_));
+}
+
+}  // namespace
+}  // namespace bitsnap::entropy
