@@ -15,6 +15,7 @@ class Encoder;
 [[nodiscard]] const Decoder& byte_group_decoder() noexcept;
 [[nodiscard]] const Decoder& float_split_decoder() noexcept;
 [[nodiscard]] const Decoder& bitmask_decoder() noexcept;
+[[nodiscard]] const Decoder& ordinal_delta_decoder() noexcept;
 
 [[nodiscard]] const Encoder& raw_encoder() noexcept;
 [[nodiscard]] const Encoder& constant_encoder() noexcept;
@@ -23,5 +24,6 @@ class Encoder;
 [[nodiscard]] const Encoder& byte_group_encoder() noexcept;
 [[nodiscard]] const Encoder& float_split_encoder() noexcept;
 [[nodiscard]] const Encoder& bitmask_encoder() noexcept;
+[[nodiscard]] const Encoder& ordinal_delta_encoder() noexcept;
 
 }  // namespace bitsnap::codec

@@ -14,6 +14,7 @@ enum class CodecId : std::uint16_t {
   byte_group = 4,
   float_split = 5,
   bitmask = 6,
+  ordinal_delta = 7,
 };
 
 }  // namespace bitsnap::codec

@@ -46,7 +46,7 @@ TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
   EXPECT_EQ(names({Policy::lossless, DType::u8, Role::other, true, true}), (Names{"zstd"}));
   EXPECT_EQ(names({Policy::lossless, DType::i64, Role::other, false, false}), (Names{"byte_group", "zstd"}));
   EXPECT_EQ(names({Policy::lossless, DType::bf16, Role::weight, false, true}),
-            (Names{"float_split", "byte_group+base", "bitmask+base", "byte_group", "zstd"}));
+            (Names{"float_split", "ordinal_delta+base", "byte_group+base", "bitmask+base", "byte_group", "zstd"}));
 }
 
 TEST(StreamPlanner, AsksForTheBaseOnlyWhereItIsOfUse) {

@@ -29,8 +29,12 @@ struct Rule {
 };
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 5> kLosslessRules{
-    {{"float_split", false}, {"byte_group", true}, {"bitmask", true}, {"byte_group", false}, {"zstd", false}}};
+constexpr std::array<Rule, 6> kLosslessRules{{{"float_split", false},
+                                              {"ordinal_delta", true},
+                                              {"byte_group", true},
+                                              {"bitmask", true},
+                                              {"byte_group", false},
+                                              {"zstd", false}}};
 constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd", false}}};
 constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", true}, {"byte_group", false}}};
 constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", true}}};

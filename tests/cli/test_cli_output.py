@@ -250,7 +250,7 @@ def test_bench_reports_json_in_its_fixed_form(folder: Path) -> None:
 def test_bench_measures_against_a_base(folder: Path) -> None:
     report = run_json("bench", folder / "next.bsnap", "--base", folder / "base.safetensors", *BENCH)
     rows = {row["name"]: row for row in report["results"]}
-    for name in ("same+base", "byte_group+base", "bitmask+base", "zstd-1+xor+planes"):
+    for name in ("same+base", "byte_group+base", "bitmask+base", "ordinal_delta+base", "zstd-1+xor+planes"):
         assert name in rows
     assert rows["byte_group+base"]["ratio"] > rows["byte_group"]["ratio"]
 

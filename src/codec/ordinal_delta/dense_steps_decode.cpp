@@ -1,0 +1,91 @@
+// The dense form of ordinal_delta, reading: spec.md, "Dense". Part by part, so that contexts and values stay in the
+// cache; far elements are put in their places behind each part.
+#include "codec/ordinal_delta/dense_steps_decode.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/ordinal_delta/ordinal_delta.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, std::uint8_t*) noexcept>
+    kStepContexts{step_contexts_scalar, BITSNAP_X86(step_contexts_avx2, step_contexts_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, const std::uint16_t*, const std::uint8_t*, std::size_t,
+                           const StepGeometry&, std::uint8_t*) noexcept>
+    kMoveSteps{move_steps_scalar, BITSNAP_X86(move_steps_avx2, move_steps_avx512)};
+
+// The elements of a chunk that moved more than a value can say, in order.
+struct FarElements {
+  ConstByteSpan elements;
+  std::size_t used = 0;  // bytes; counts on where there are no more
+
+  // Puts the next into the places of `count` elements whose value is kMostSteps.
+  void put(const std::uint16_t* values, std::size_t count, std::byte* out) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (values[i] != kMostSteps) continue;
+      if (used < elements.size()) {
+        std::memcpy(out + i * sizeof(std::uint32_t), elements.data() + used, sizeof(std::uint32_t));
+      }
+      used += sizeof(std::uint32_t);
+    }
+  }
+};
+
+}  // namespace
+
+Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  StepGeometry geometry = geometry_of(context.dtype);
+  ByteCursor cursor(payload.subspan(1));
+  BITSNAP_ASSIGN(geometry.top, cursor.read<std::uint8_t>("top exponent"));
+  BITSNAP_ASSIGN(const std::uint8_t low_bytes, cursor.read<std::uint8_t>("number of low bytes of an element"));
+  const unsigned most_low = geometry.element_bytes > 2 ? 2 : 0;
+  if (low_bytes > most_low) {
+    return fail(ErrorKind::corrupt, "elements have " + std::to_string(low_bytes) + " low bytes, expected at most " +
+                                        std::to_string(most_low) + " for " + std::string(dtype_name(context.dtype)));
+  }
+  geometry.low_bytes = low_bytes;
+  BITSNAP_ASSIGN(const std::uint32_t far_count, cursor.read<std::uint32_t>("number of far elements"));
+  const bool can_be_far = geometry.element_bytes > 2;
+  if (far_count > 0 && !can_be_far) {
+    return fail(ErrorKind::corrupt, std::to_string(far_count) + " far elements, expected none for " +
+                                        std::string(dtype_name(context.dtype)));
+  }
+  BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(context.elements * low_bytes, "low bytes of the elements"));
+  FarElements far;
+  BITSNAP_ASSIGN(far.elements, cursor.take(std::uint64_t{far_count} * geometry.element_bytes, "far elements"));
+  entropy::ClassLanesDecoder lanes;
+  BITSNAP_TRY(lanes.open(payload.subspan(1 + cursor.offset())));
+
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
+  BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
+  const auto* const base = reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data());
+  const auto* const low_at = reinterpret_cast<const std::uint8_t*>(low.data());
+  for (std::size_t first = 0; first < context.elements; first += kStepsPart) {
+    const std::size_t count = std::min(kStepsPart, context.elements - first);
+    const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+    const std::size_t at = first * geometry.element_bytes;
+    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * geometry.element_bytes};
+    if (first + count < context.elements) {
+      ahead.streams[0] = context.inputs[0].bytes.data() + at + kStepsPart * geometry.element_bytes;
+    }
+    kStepContexts.pick()(base + at, count, geometry, contexts.data());
+    // Lanes of the last step that stand for nothing.
+    std::memset(contexts.data() + count, 0, steps * entropy::kRansStepElements - count);
+    lanes.decode(contexts.data(), steps, values.data(), ahead);
+    kMoveSteps.pick()(base + at, values.data(), low_at + first * low_bytes, count, geometry,
+                      reinterpret_cast<std::uint8_t*>(out.data()) + at);
+    if (can_be_far) far.put(values.data(), count, out.data() + at);
+  }
+  if (far.used != far.elements.size()) {
+    return fail(ErrorKind::corrupt, std::to_string(far.used / geometry.element_bytes) + " elements are far, expected " +
+                                        std::to_string(far_count));
+  }
+  return lanes.check_end();
+}
+
+}  // namespace bitsnap::codec

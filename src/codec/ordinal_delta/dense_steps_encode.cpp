@@ -1,0 +1,94 @@
+// The dense form of ordinal_delta, writing: spec.md, "Dense". From the last part to the first; low bytes go straight to
+// their place in the payload.
+#include "codec/ordinal_delta/dense_steps_encode.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/ordinal_delta/measure_steps_encode.hpp"
+#include "entropy/class_lanes_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+// The far elements of a chunk, found from the last to the first: those that moved more than a value can say.
+class FarElements {
+ public:
+  explicit FarElements(std::span<std::byte> room) noexcept : room_(room), at_(room.size()) {}
+
+  // Keeps those among `count` elements whose value is kMostSteps.
+  void keep(const std::byte* elements, const std::uint16_t* values, std::size_t count) noexcept {
+    // Nearly always there is none.
+    std::uint16_t most = 0;
+    for (std::size_t i = 0; i < count; ++i) most = std::max(most, values[i]);
+    if (most != kMostSteps) return;
+    for (std::size_t i = count; i-- > 0;) {
+      if (values[i] != kMostSteps) continue;
+      at_ -= sizeof(std::uint32_t);
+      std::memcpy(room_.data() + at_, elements + i * sizeof(std::uint32_t), sizeof(std::uint32_t));
+    }
+  }
+
+  [[nodiscard]] ConstByteSpan bytes() const noexcept { return room_.subspan(at_); }
+
+ private:
+  std::span<std::byte> room_;
+  std::size_t at_;
+};
+
+}  // namespace
+
+std::size_t dense_fixed_bytes(std::size_t classes) noexcept {
+  return kDenseHeaderBytes + entropy::class_tables_size(classes) + (entropy::kRansGroups + 3) * sizeof(std::uint32_t) +
+         entropy::kRansStateBytes;
+}
+
+Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const ChunkContext& context,
+                                                      const DensePlan& plan, ByteSpan out, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  const std::size_t element_bytes = plan.geometry.element_bytes;
+  const std::size_t low_bytes = plan.geometry.low_bytes;
+  const std::size_t steps = divide_up(context.elements, entropy::kRansStepElements);
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
+  BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
+  const bool can_be_far = element_bytes > 2;
+  BITSNAP_ASSIGN(const std::span<std::byte> far_room, scratch.take(can_be_far ? data.size() : 0));
+  FarElements far(far_room);
+  entropy::ClassLanesEncoder lanes;
+  BITSNAP_TRY(lanes.open(plan.tables, steps, scratch));
+
+  const ConstByteSpan base = context.inputs[0].bytes;
+  auto* const low = reinterpret_cast<std::uint8_t*>(out.data()) + kDenseHeaderBytes;
+  for (std::size_t part = divide_up(context.elements, kStepsPart); part-- > 0;) {
+    const std::size_t first = part * kStepsPart;
+    const std::size_t count = std::min(kStepsPart, context.elements - first);
+    const std::size_t part_steps = divide_up(count, entropy::kRansStepElements);
+    const std::size_t at = first * element_bytes;
+    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * element_bytes};
+    if (part > 0) {
+      ahead.streams[0] = data.data() + at - kStepsPart * element_bytes;
+      ahead.streams[1] = base.data() + at - kStepsPart * element_bytes;
+    }
+    measure_steps(data.subspan(at, count * element_bytes), base.subspan(at, count * element_bytes), plan.geometry,
+                  contexts.data(), values.data(), low + first * low_bytes);
+    if (can_be_far) far.keep(data.data() + at, values.data(), count);
+    for (std::size_t i = count; i < part_steps * entropy::kRansStepElements; ++i) {
+      contexts[i] = 0;
+      values[i] = lanes.cheapest_value(0);
+    }
+    lanes.encode(contexts.data(), values.data(), part_steps, ahead);
+  }
+  const std::size_t before = kDenseHeaderBytes + low_bytes * context.elements;
+  const std::size_t size = before + far.bytes().size() + lanes.finish();
+  if (size >= data.size()) return std::nullopt;
+  out[0] = static_cast<std::byte>(OrdinalDeltaForm::dense);
+  out[1] = static_cast<std::byte>(plan.geometry.top);
+  out[2] = static_cast<std::byte>(low_bytes);
+  store_le(out.data() + 3, static_cast<std::uint32_t>(far.bytes().size() / element_bytes));
+  std::ranges::copy(far.bytes(), out.data() + before);
+  lanes.write(out.data() + before + far.bytes().size());
+  return size;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,32 @@
+// The dense form of ordinal_delta, writing: spec.md, "Dense".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.hpp"
+#include "base/scratch.hpp"
+#include "codec/decoder.hpp"
+#include "codec/ordinal_delta/ordinal_delta.hpp"
+#include "entropy/class_tables_encode.hpp"
+
+namespace bitsnap::codec {
+
+// How a chunk is going to be coded, from a sample of it.
+struct DensePlan {
+  StepGeometry geometry;  // with top, last_context and low_bytes as chosen
+  entropy::ClassTables tables;
+  std::uint64_t payload_bytes = 0;  // estimated
+};
+
+// Bytes that the payload of a chunk has besides its elements' own.
+[[nodiscard]] std::size_t dense_fixed_bytes(std::size_t classes) noexcept;
+
+// The whole payload, form byte included; nullopt where it would not be smaller than `data`. `out` has room for the
+// chunk and kDenseHeaderBytes more.
+[[nodiscard]] Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const ChunkContext& context,
+                                                                    const DensePlan& plan, ByteSpan out,
+                                                                    Scratch& scratch);
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,89 @@
+// The steps of a chunk's elements and of a sample of them.
+#include "codec/ordinal_delta/measure_steps_encode.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked.hpp"
+#include "base/cpu_dispatch.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, std::uint8_t*) noexcept>
+    kStepContexts{step_contexts_scalar, BITSNAP_X86(step_contexts_avx2, step_contexts_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&, std::uint16_t*,
+                           std::uint8_t*) noexcept>
+    kMeasureSteps{measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)};
+
+// A run is a cache line or two; there are enough of them for a hundred values of each symbol of every class.
+constexpr std::size_t kRunElements = 128;
+constexpr std::size_t kRuns = 64;
+constexpr std::size_t kSampleElements = kRuns * kRunElements;
+
+// One element in so many may have an exponent above the top: it shares the context of the top.
+constexpr std::size_t kPerOutlier = 1024;
+
+const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+
+// The least exponent that hardly any is above.
+std::uint8_t top_of(std::span<const std::uint8_t> exponents) noexcept {
+  std::array<std::uint16_t, 256> counts[2] = {};
+  for (std::size_t i = 0; i + 1 < exponents.size(); i += 2) {
+    ++counts[0][exponents[i]];
+    ++counts[1][exponents[i + 1]];
+  }
+  if (exponents.size() % 2 != 0) ++counts[0][exponents.back()];
+  std::size_t top = 255;
+  std::size_t above = 0;
+  for (; top > 0; --top) {
+    above += counts[0][top] + std::size_t{counts[1][top]};
+    if (above > exponents.size() / kPerOutlier) break;
+  }
+  return static_cast<std::uint8_t>(top);
+}
+
+}  // namespace
+
+void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
+                   std::uint16_t* values, std::uint8_t* low) noexcept {
+  const std::size_t elements = data.size() / geometry.element_bytes;
+  kStepContexts.pick()(bytes_of(base), elements, geometry, contexts);
+  kMeasureSteps.pick()(bytes_of(data), bytes_of(base), elements, geometry, values, low);
+}
+
+Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeometry geometry, Scratch& scratch) {
+  const std::size_t elements = data.size() / geometry.element_bytes;
+  const bool all = elements <= 2 * kSampleElements;
+  const std::size_t run_elements = all ? elements : kRunElements;
+  const std::size_t runs = all ? 1 : kRuns;
+  const std::size_t size = runs * run_elements;
+  StepSample sample;
+  BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
+  BITSNAP_ASSIGN(sample.values, scratch.take_array<std::uint16_t>(size));
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> low, scratch.take_array<std::uint8_t>(size));
+  // Exponents first, as distances from the largest there can be.
+  geometry.top = geometry.exponent_mask;
+  geometry.last_context = 255;
+  const std::size_t run_bytes = run_elements * geometry.element_bytes;
+  for (std::size_t run = 0; run < runs; ++run) {
+    const std::size_t from = run * (elements / runs) * geometry.element_bytes;
+    measure_steps(data.subspan(from, run_bytes), base.subspan(from, run_bytes), geometry,
+                  sample.contexts.data() + run * run_elements, sample.values.data() + run * run_elements,
+                  low.data() + run * run_elements);
+  }
+  const std::uint8_t most = geometry.top;
+  for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(most - context);
+  geometry.top = top_of(sample.contexts);
+  geometry.last_context = 31;
+  sample.geometry = geometry;
+  const unsigned top = geometry.top;
+  for (std::uint8_t& context : sample.contexts) {
+    const unsigned distance = context > top ? 0 : top - context;
+    context = static_cast<std::uint8_t>(distance < 31 ? distance : 31);
+  }
+  return sample;
+}
+
+}  // namespace bitsnap::codec

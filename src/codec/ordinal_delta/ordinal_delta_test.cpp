@@ -1,0 +1,315 @@
+// The worked examples of spec.md, the forms that are chosen, floats that move as weights do, and payloads that break a
+// rule.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <bitsnap/cpu.hpp>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/coding_testing.hpp"
+#include "codec/ordinal_delta/ordinal_delta.hpp"
+#include "tensor/ordinal.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr DType kStepDTypes[] = {DType::f8_e4m3, DType::f8_e5m2, DType::f16, DType::bf16, DType::f32};
+constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
+
+std::uint32_t element_of(const std::vector<std::byte>& bytes, std::size_t i, std::size_t element_bytes) {
+  std::uint32_t element = 0;
+  std::memcpy(&element, bytes.data() + i * element_bytes, element_bytes);
+  return element;
+}
+
+void set_element(std::vector<std::byte>& bytes, std::size_t i, std::size_t element_bytes, std::uint32_t element) {
+  std::memcpy(bytes.data() + i * element_bytes, &element, element_bytes);
+}
+
+// Elements of a few exponents below `top`, fewer of each, as those of weights are; all that a step of size `step` (in
+// units of the top exponent's last place) moves, up or down, but for one in `per_change` of them only.
+TestChunk moved_chunk(DType dtype, std::size_t elements, double step, unsigned per_change, unsigned seed) {
+  const StepGeometry geometry = geometry_of(dtype);
+  const std::size_t w = geometry.element_bytes;
+  const unsigned top = geometry.exponent_mask / 2;
+  std::mt19937_64 random(seed);
+  TestChunk chunk{.dtype = dtype, .data = std::vector<std::byte>(elements * w), .base = {}};
+  chunk.base = chunk.data;
+  for (std::size_t i = 0; i < elements; ++i) {
+    unsigned below = 0;
+    while (below < std::min(top, 12U) && random() % 2 == 0) ++below;
+    const std::uint32_t sign = static_cast<std::uint32_t>(random() % 2) << (8 * w - 1);
+    const auto mantissa = static_cast<std::uint32_t>(random() & ((std::uint64_t{1} << geometry.mantissa_bits) - 1));
+    const std::uint32_t base = sign | (top - below) << geometry.mantissa_bits | mantissa;
+    std::uint32_t element = base;
+    if (random() % per_change == 0) {
+      // The same distance is more steps where the exponent is smaller.
+      const double size =
+          step * static_cast<double>(std::uint64_t{1} << below) * static_cast<double>(random() % 1000) / 500;
+      const auto steps = static_cast<std::uint32_t>(size);
+      element = random() % 2 == 0 ? base + steps : base - steps;
+    }
+    set_element(chunk.base, i, w, base);
+    set_element(chunk.data, i, w, element);
+  }
+  return chunk;
+}
+
+class OrdinalDelta : public testing::Test {
+ protected:
+  ~OrdinalDelta() override { force_cpu_level(detected_cpu_level()); }
+
+  // The payload, which every level writes and every level reads.
+  std::vector<std::byte> expect_round_trip(const TestChunk& chunk) {
+    std::optional<std::vector<std::byte>> first;
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
+      if (!first) first = payload;
+      EXPECT_EQ(payload, first) << cpu_level_name(level);
+    }
+    EXPECT_TRUE(first.has_value());
+    if (!first) return {};
+    for (const CpuLevel level : kLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *first, chunk, scratch_);
+      EXPECT_TRUE(decoded && *decoded == chunk.data) << cpu_level_name(level);
+    }
+    return *first;
+  }
+
+  void expect_refused(std::string_view payload, const TestChunk& chunk, std::string_view words,
+                      ErrorKind kind = ErrorKind::corrupt) {
+    const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(payload), chunk, scratch_);
+    ASSERT_FALSE(decoded) << payload;
+    EXPECT_EQ(decoded.error().kind(), kind) << payload << ": " << decoded.error().message();
+    EXPECT_NE(decoded.error().message().find(words), std::string::npos) << payload << ": " << decoded.error().message();
+  }
+
+  Scratch scratch_;
+};
+
+TestChunk four_elements() {
+  return {.dtype = DType::bf16,
+          .data = elements_of(DType::bf16, {0x3F80, 0x3F81, 0x3F80, 0x3F7D}),
+          .base = elements_of(DType::bf16, {0x3F80, 0x3F80, 0x3F80, 0x3F80})};
+}
+
+TEST_F(OrdinalDelta, ReadsTheSparseExampleOfItsSpec) {
+  const TestChunk chunk = four_elements();
+  for (const CpuLevel level : kLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode_test_chunk(ordinal_delta_decoder(),
+                                           hex_bytes("01 7F 01    02 00 00 00 01 00 00 00    AA 02"), chunk, scratch_);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(*decoded, chunk.data);
+  }
+}
+
+TEST_F(OrdinalDelta, ReadsTheDenseExampleOfItsSpec) {
+  std::string text = "00 7F 00 00 00 00 00 01 02";
+  const auto add = [&](std::size_t count, std::string_view byte) {
+    for (std::size_t i = 0; i < count; ++i) text += " " + std::string(byte);
+  };
+  add(31, "00");
+  add(2, "80");
+  add(14 + 16 + 1, "00");
+  add(1, "02");
+  add(2 + 8, "00");
+  add(1, "01");
+  add(63, "00");
+  add(1, "80");
+  for (const std::size_t zeros : {63U, 64U, 64U, 64U}) {
+    add(zeros, "00");
+    add(64, "02");
+  }
+  const TestChunk chunk{
+      .dtype = DType::bf16, .data = elements_of(DType::bf16, {0x3F7D}), .base = elements_of(DType::bf16, {0x3F80})};
+  for (const CpuLevel level : kLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(text), chunk, scratch_);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(*decoded, chunk.data);
+  }
+}
+
+TEST_F(OrdinalDelta, MeasuresStepsAsOrdinalsDo) {
+  std::mt19937_64 random(3);
+  for (const DType dtype : kStepDTypes) {
+    StepGeometry geometry = geometry_of(dtype);
+    const std::size_t w = geometry.element_bytes;
+    const std::uint64_t mask = (std::uint64_t{1} << (8 * w)) - 1;
+    constexpr std::size_t kElements = 5003;
+    std::vector<std::byte> data(kElements * w);
+    std::vector<std::byte> base(kElements * w);
+    for (std::byte& byte : data) byte = static_cast<std::byte>(random());
+    for (std::byte& byte : base) byte = static_cast<std::byte>(random());
+    const auto bytes = [](std::vector<std::byte>& of) { return reinterpret_cast<std::uint8_t*>(of.data()); };
+    std::vector<std::uint16_t> values(kElements);
+    std::vector<std::byte> low(kElements * 2);
+    for (std::size_t low_bytes = 0; low_bytes <= (w > 2 ? 2U : 0U); ++low_bytes) {
+      geometry.low_bytes = low_bytes;
+      for (const auto& measure : {measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)}) {
+        if (measure == nullptr) continue;
+        measure(bytes(data), bytes(base), kElements, geometry, values.data(), bytes(low));
+        for (std::size_t i = 0; i < kElements; ++i) {
+          const auto ordinal = [&](const std::vector<std::byte>& of) -> std::uint64_t {
+            const std::uint32_t element = element_of(of, i, w);
+            const auto kind = tensor::OrdinalKind::floating;
+            if (w == 1) return tensor::to_ordinal(static_cast<std::uint8_t>(element), kind);
+            if (w == 2) return tensor::to_ordinal(static_cast<std::uint16_t>(element), kind);
+            return tensor::to_ordinal(element, kind);
+          };
+          const std::uint64_t steps = (ordinal(data) - ordinal(base)) & mask;
+          const bool negative = steps >> (8 * w - 1) != 0;
+          const std::uint64_t zigzag = (negative ? 2 * (mask + 1 - steps) - 1 : 2 * steps) & mask;
+          ASSERT_EQ(values[i], std::min<std::uint64_t>(zigzag >> (8 * low_bytes), kMostSteps)) << dtype_name(dtype);
+          for (std::size_t k = 0; k < low_bytes; ++k) {
+            ASSERT_EQ(std::to_integer<unsigned>(low[i * low_bytes + k]), zigzag >> (8 * k) & 255);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(OrdinalDelta, RoundTripsFloatsThatMoveAsWeightsDo) {
+  for (const DType dtype : kStepDTypes) {
+    for (const std::size_t elements : {1000U, 2047U, 2048U, 2049U, 20000U, 70001U}) {
+      for (const double step : {0.02, 0.5, 5.0, 3000.0}) {
+        for (const unsigned per_change : {1U, 3U, 50U, 1000U}) {
+          SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + std::to_string(elements) + " elements, steps of " +
+                       std::to_string(step) + ", one in " + std::to_string(per_change));
+          const TestChunk chunk = moved_chunk(dtype, elements, step, per_change, 7);
+          for (const CpuLevel level : kLevels) {
+            if (!force_cpu_level(level)) continue;
+            const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
+            if (!payload) continue;
+            const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *payload, chunk, scratch_);
+            ASSERT_TRUE(decoded) << decoded.error().message();
+            ASSERT_TRUE(*decoded == chunk.data);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(OrdinalDelta, TakesTheFormThatIsSmaller) {
+  const auto form_of = [&](double step, unsigned per_change) {
+    return static_cast<OrdinalDeltaForm>(
+        expect_round_trip(moved_chunk(DType::bf16, 262144, step, per_change, 1)).at(0));
+  };
+  EXPECT_EQ(form_of(1.0, 1), OrdinalDeltaForm::dense);
+  EXPECT_EQ(form_of(1.0, 3), OrdinalDeltaForm::dense);
+  EXPECT_EQ(form_of(1.0, 200), OrdinalDeltaForm::sparse);
+  EXPECT_EQ(form_of(1.0, 100000), OrdinalDeltaForm::sparse);
+}
+
+TEST_F(OrdinalDelta, LeavesAsManyLowBytesOfAnF32AsTheStepsAreLarge) {
+  const auto low_bytes_of = [&](double step) {
+    const auto payload = expect_round_trip(moved_chunk(DType::f32, 262144, step, 1, 2));
+    EXPECT_EQ(payload.at(0), static_cast<std::byte>(OrdinalDeltaForm::dense));
+    return std::to_integer<unsigned>(payload.at(2));
+  };
+  EXPECT_EQ(low_bytes_of(2.0), 0U);
+  EXPECT_EQ(low_bytes_of(3000.0), 1U);
+  EXPECT_EQ(low_bytes_of(4.0e6), 2U);
+}
+
+TEST_F(OrdinalDelta, KeepsElementsThatMovedFarAsTheyAre) {
+  TestChunk chunk = moved_chunk(DType::f32, 70000, 3000.0, 1, 4);
+  for (const std::size_t i : {0U, 2047U, 2048U, 69999U})
+    set_element(chunk.data, i, 4, 0x80000000U + static_cast<std::uint32_t>(i));
+  const auto payload = expect_round_trip(chunk);
+  ASSERT_EQ(payload.at(0), static_cast<std::byte>(OrdinalDeltaForm::dense));
+  EXPECT_GE(load_le<std::uint32_t>(payload.data() + 3), 4U);
+  // One more or one fewer than are far.
+  for (const std::uint32_t change : {1U, ~0U}) {
+    auto damaged = payload;
+    store_le(damaged.data() + 3, load_le<std::uint32_t>(payload.data() + 3) + change);
+    EXPECT_FALSE(decode_test_chunk(ordinal_delta_decoder(), damaged, chunk, scratch_));
+  }
+}
+
+TEST_F(OrdinalDelta, KeepsEveryBitOfZerosInfinitiesAndNaNs) {
+  for (const DType dtype : kStepDTypes) {
+    const std::size_t w = element_size(dtype);
+    TestChunk chunk = moved_chunk(dtype, 20000, 1.0, 4, 5);
+    const StepGeometry geometry = geometry_of(dtype);
+    const std::uint32_t infinity = std::uint32_t{geometry.exponent_mask} << geometry.mantissa_bits;
+    const std::uint32_t sign = std::uint32_t{1} << (8 * w - 1);
+    const std::uint32_t special[] = {0, sign,     infinity,     infinity | sign, infinity | 1, infinity | sign | 1,
+                                     1, sign | 1, infinity - 1, sign - 1,        2 * sign - 1};
+    for (std::size_t i = 0; i < 11 * 11; ++i) {
+      set_element(chunk.data, 50 * i, w, special[i / 11]);
+      set_element(chunk.base, 50 * i, w, special[i % 11]);
+    }
+    SCOPED_TRACE(dtype_name(dtype));
+    static_cast<void>(expect_round_trip(chunk));
+  }
+}
+
+TEST_F(OrdinalDelta, SpendsAFractionOfABitWhereHardlyAnythingChanged) {
+  const TestChunk chunk = moved_chunk(DType::bf16, 262144, 1.0, 200, 6);
+  const auto payload = expect_round_trip(chunk);
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < 262144; ++i)
+    changed += element_of(chunk.data, i, 2) != element_of(chunk.base, i, 2) ? 1U : 0U;
+  EXPECT_LT(payload.size() * 8, changed * 16) << "where it is, its sign and how far";
+}
+
+TEST_F(OrdinalDelta, RefusesDenseFieldsThatBreakARule) {
+  const TestChunk chunk = four_elements();
+  expect_refused("02", chunk, "form is 2");
+  expect_refused("00 7F 01 00 00 00 00", chunk, "expected at most 0 for BF16");
+  expect_refused("00 7F 00 01 00 00 00 00 00 00 00", chunk, "1 far elements, expected none for BF16");
+  const TestChunk wide{.dtype = DType::f32, .data = std::vector<std::byte>(8), .base = std::vector<std::byte>(8)};
+  expect_refused("00 7F 03 00 00 00 00", wide, "expected at most 2 for F32");
+  expect_refused("00 7F 02 00 00 00 00 00 00 00", wide, "low bytes of the elements", ErrorKind::truncated);
+  expect_refused("00 7F 00 02 00 00 00 00 00 00 00", wide, "far elements", ErrorKind::truncated);
+}
+
+TEST_F(OrdinalDelta, RefusesListsThatBreakARule) {
+  const TestChunk chunk = four_elements();
+  expect_refused("01 7F 00", chunk, "0 classes");
+  expect_refused("01 7F 09", chunk, "9 classes");
+  expect_refused("01 7F 02 00", chunk, "begins with context 0");
+  expect_refused("01 7F 02 20", chunk, "begins with context 32");
+  expect_refused("01 7F 03 05 05", chunk, "class 2 begins with context 5");
+  expect_refused("01 7F 01    05 00 00 00 00 00 00 00", chunk, "5 changed elements");
+  expect_refused("01 7F 01    01 00 00 00 02 00 00 00", chunk, "2 farther ones");
+  expect_refused("01 7F 01    02 00 00 20 01 00 00 00    AA 02", chunk, "have to be 0");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 01    AA 02", chunk, "have to be 0");
+  expect_refused("01 7F 01    02 00 90 00 01 00 00 00    AA 02", chunk, "parameters");  // g = 18
+  expect_refused("01 7F 01    02 00 00 12 01 00 00 00    AA 02", chunk, "parameters");  // h = 18
+  expect_refused("01 7F 01    02 00 00 00 01 00 80 00    AA 02", chunk, "parameters");  // k = 16
+  expect_refused("01 7F 02 01    03 00 00 00 00 00 00 00    02 00 00 00 00 00 00 00    FF FF", chunk,
+                 "5 elements changed");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    A0 02", chunk, "gap leads to element");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    2A 02", chunk, "gap leads to changed element");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 06", chunk, "bits behind");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 02 00", chunk, "bits behind");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA", chunk, "more bits", ErrorKind::truncated);
+  // Class 1, whose contexts begin with 1, has no element.
+  expect_refused("01 7F 02 01    00 00 00 00 00 00 00 00    01 00 00 00 00 00 00 00    01", chunk,
+                 "behind the last element of class 1");
+}
+
+TEST_F(OrdinalDelta, TakesFloatsOfUpToFourBytesWithABaseAndNothingElse) {
+  for (const DType dtype : kAllDTypes) {
+    const bool taken = std::ranges::find(kStepDTypes, dtype) != std::end(kStepDTypes);
+    const Input base{.kind = InputKind::base, .dtype = dtype, .bytes = {}};
+    const Input peer{.kind = InputKind::peer, .dtype = dtype, .bytes = {}};
+    EXPECT_EQ(ordinal_delta_decoder().accepts(dtype, {&base, 1}), taken) << dtype_name(dtype);
+    EXPECT_FALSE(ordinal_delta_decoder().accepts(dtype, {&peer, 1}));
+    EXPECT_FALSE(ordinal_delta_decoder().accepts(dtype, {}));
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::codec

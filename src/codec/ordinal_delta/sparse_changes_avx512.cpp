@@ -1,0 +1,175 @@
+// The changed elements by class, for AVX-512 with VBMI and VBMI2: 64 elements at a time, without a branch for what
+// changed, since changes come at random.
+#include "codec/ordinal_delta/sparse_changes_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "codec/ordinal_delta/element_lanes_avx512.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+inline __m512i class_table(const SparseClasses& classes) noexcept {
+  return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes.class_of)));
+}
+
+// Calls body(elements, first, count) for each 64, the last of which may be fewer.
+template <typename Body>
+inline void for_groups(std::size_t elements, Body&& body) noexcept {
+  for (std::size_t first = 0; first < elements; first += kVectorLanes) {
+    body(first, elements - first < kVectorLanes ? elements - first : kVectorLanes);
+  }
+}
+
+inline std::uint64_t lanes_below(std::size_t count) noexcept {
+  return count == kVectorLanes ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+}
+
+// The elements from `first` on: in place, or, where they are fewer than a register has lanes, copied to `room` with
+// zeros behind them.
+template <std::size_t kBytes>
+inline const std::uint8_t* whole_group(const std::uint8_t* elements, std::size_t first, std::size_t count,
+                                       std::uint8_t* room) noexcept {
+  const std::uint8_t* const at = elements + first * kBytes;
+  if (count == kVectorLanes) return at;
+  __builtin_memset(room, 0, kBytes * kVectorLanes);
+  __builtin_memcpy(room, at, count * kBytes);
+  return room;
+}
+
+template <std::size_t kBytes>
+std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+                 std::uint64_t* mask, std::uint8_t* contexts, std::uint8_t* steps) noexcept {
+  using Lanes = ElementLanes<kBytes>;
+  const ContextLimits limits(geometry);
+  std::uint8_t* const first_context = contexts;
+  mask[elements / 64] = 0;
+  for_groups(elements, [&](std::size_t first, std::size_t count) {
+    alignas(64) std::uint8_t data_room[kBytes * kVectorLanes];
+    alignas(64) std::uint8_t base_room[kBytes * kVectorLanes];
+    const Lanes lanes = Lanes::load(whole_group<kBytes>(data, first, count, data_room));
+    const Lanes from = Lanes::load(whole_group<kBytes>(base, first, count, base_room));
+    const std::uint64_t hits = lanes.differs(from);
+    mask[first / 64] = hits;
+    if (hits == 0) return;
+    Lanes moved_by;
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      moved_by.x[i] = Lanes::less(Lanes::reflected(lanes.x[i]), Lanes::reflected(from.x[i]));
+    }
+    moved_by.compress(hits, steps);
+    _mm512_storeu_si512(contexts, _mm512_maskz_compress_epi8(hits, contexts_of(from, limits)));
+    contexts += _mm_popcnt_u64(hits);
+  });
+  return static_cast<std::size_t>(contexts - first_context);
+}
+
+template <std::size_t kBytes>
+void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements, const StepGeometry& geometry,
+            const SparseClasses& classes, std::uint32_t* const* places) noexcept {
+  const ContextLimits limits(geometry);
+  const __m512i class_of = class_table(classes);
+  const __m512i numbers = byte_order_of(1, 0);
+  std::uint32_t passed[kMaxSparseClasses] = {};
+  std::uint32_t* next[kMaxSparseClasses];
+  for (std::size_t c = 0; c < classes.classes; ++c) next[c] = places[c];
+  for_groups(elements, [&](std::size_t first, std::size_t count) {
+    alignas(64) std::uint8_t room[kBytes * kVectorLanes];
+    const auto lanes = ElementLanes<kBytes>::load(whole_group<kBytes>(base, first, count, room));
+    const __m512i own = _mm512_permutexvar_epi8(contexts_of(lanes, limits), class_of);
+    const std::uint64_t hits = mask[first / 64];
+    // Members behind the last element count for nothing: nobody asks for places behind it.
+    std::uint64_t members[kMaxSparseClasses];
+    for (std::size_t c = 0; c < classes.classes; ++c) {
+      members[c] = _mm512_cmpeq_epi8_mask(own, _mm512_set1_epi8(static_cast<char>(c)));
+    }
+    if (hits != 0) {
+      for (std::size_t c = 0; c < classes.classes; ++c) {
+        const std::uint64_t own_hits = _pext_u64(hits, members[c]);
+        __m512i bytes = _mm512_maskz_compress_epi8(own_hits, numbers);
+        const __m512i before = _mm512_set1_epi32(static_cast<int>(passed[c]));
+        const auto hit_count = static_cast<std::size_t>(_mm_popcnt_u64(own_hits));
+        for (std::size_t done = 0;; done += 16) {
+          const __m512i wide = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(bytes));
+          _mm512_storeu_si512(next[c] + done, _mm512_add_epi32(wide, before));
+          if (done + 16 >= hit_count) break;
+          bytes = _mm512_alignr_epi32(bytes, bytes, 4);
+        }
+        next[c] += hit_count;
+      }
+    }
+    for (std::size_t c = 0; c < classes.classes; ++c) {
+      passed[c] += static_cast<std::uint32_t>(_mm_popcnt_u64(members[c]));
+    }
+  });
+}
+
+template <std::size_t kBytes>
+void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry, const SparseClasses& classes,
+           const std::uint64_t* const* masks, const std::uint8_t* const* steps, std::uint8_t* out,
+           std::size_t* used) noexcept {
+  using Lanes = ElementLanes<kBytes>;
+  const ContextLimits limits(geometry);
+  const __m512i class_of = class_table(classes);
+  std::size_t passed[kMaxSparseClasses] = {};
+  const std::uint8_t* next[kMaxSparseClasses];
+  for (std::size_t c = 0; c < classes.classes; ++c) next[c] = steps[c];
+  for_groups(elements, [&](std::size_t first, std::size_t count) {
+    alignas(64) std::uint8_t rest[kBytes * kVectorLanes];
+    const std::uint64_t valid = lanes_below(count);
+    Lanes lanes = Lanes::load(whole_group<kBytes>(base, first, count, rest));
+    const __m512i own = _mm512_permutexvar_epi8(contexts_of(lanes, limits), class_of);
+    Lanes moves{};
+    for (std::size_t c = 0; c < classes.classes; ++c) {
+      const std::uint64_t members = _mm512_cmpeq_epi8_mask(own, _mm512_set1_epi8(static_cast<char>(c))) & valid;
+      const std::size_t shift = passed[c] % 64;
+      const std::uint64_t* const word = masks[c] + passed[c] / 64;
+      const std::uint64_t bits = word[0] >> shift | word[1] << 1 << (63 - shift);
+      passed[c] += static_cast<std::size_t>(_mm_popcnt_u64(members));
+      moves.expand(_pdep_u64(bits, members), next[c]);
+    }
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      lanes.x[i] = Lanes::reflected(Lanes::added(Lanes::reflected(lanes.x[i]), moves.x[i]));
+    }
+    if (count < kVectorLanes) {
+      lanes.store(rest);
+      __builtin_memcpy(out + first * kBytes, rest, count * kBytes);
+    } else {
+      lanes.store(out + first * kBytes);
+    }
+  });
+  for (std::size_t c = 0; c < classes.classes; ++c) used[c] = static_cast<std::size_t>(next[c] - steps[c]) / kBytes;
+}
+
+}  // namespace
+
+std::size_t find_changes_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                                const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
+                                std::uint8_t* steps) noexcept {
+  switch (geometry.element_bytes) {
+    case 1: return find<1>(data, base, elements, geometry, mask, contexts, steps);
+    case 2: return find<2>(data, base, elements, geometry, mask, contexts, steps);
+    default: return find<4>(data, base, elements, geometry, mask, contexts, steps);
+  }
+}
+
+void locate_changes_avx512(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
+                           const StepGeometry& geometry, const SparseClasses& classes,
+                           std::uint32_t* const* places) noexcept {
+  switch (geometry.element_bytes) {
+    case 1: return locate<1>(base, mask, elements, geometry, classes, places);
+    case 2: return locate<2>(base, mask, elements, geometry, classes, places);
+    default: return locate<4>(base, mask, elements, geometry, classes, places);
+  }
+}
+
+void place_changes_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+                          const SparseClasses& classes, const std::uint64_t* const* masks,
+                          const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept {
+  switch (geometry.element_bytes) {
+    case 1: return place<1>(base, elements, geometry, classes, masks, steps, out, used);
+    case 2: return place<2>(base, elements, geometry, classes, masks, steps, out, used);
+    default: return place<4>(base, elements, geometry, classes, masks, steps, out, used);
+  }
+}
+
+}  // namespace bitsnap::codec
+#endif

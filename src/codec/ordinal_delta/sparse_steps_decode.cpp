@@ -1,0 +1,176 @@
+// The sparse form of ordinal_delta, reading: spec.md, "Sparse". The lists become a mask and a run of steps for each
+// class; one pass over the base then puts them in their places.
+#include "codec/ordinal_delta/sparse_steps_decode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/ordinal_delta/ordinal_delta.hpp"
+#include "codec/ordinal_delta/sparse_steps.hpp"
+#include "entropy/rice.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, const SparseClasses&,
+                           const std::uint64_t* const*, const std::uint8_t* const*, std::uint8_t*,
+                           std::size_t*) noexcept>
+    kPlaceChanges{place_changes_scalar, BITSNAP_X86(nullptr, place_changes_avx512)};
+
+constexpr std::size_t kReadableBehind = 64;  // behind the steps of a class
+
+struct Header {
+  std::uint8_t top = 0;
+  SparseClasses classes;
+  std::array<ChangeList, kMaxSparseClasses> lists;
+  std::size_t changed = 0;  // of all classes
+};
+
+Result<void> read_classes(ByteCursor& cursor, SparseClasses& classes) {
+  BITSNAP_ASSIGN(classes.classes, cursor.read<std::uint8_t>("number of classes"));
+  if (classes.classes == 0 || classes.classes > kMaxSparseClasses) {
+    return fail(ErrorKind::corrupt, "payload has " + std::to_string(classes.classes) + " classes, expected 1 to " +
+                                        std::to_string(kMaxSparseClasses));
+  }
+  BITSNAP_ASSIGN(const ConstByteSpan begins, cursor.take(classes.classes - 1, "first contexts of the classes"));
+  std::size_t least = 1;
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    const auto begin = std::to_integer<std::size_t>(begins[i]);
+    if (begin < least || begin >= entropy::kClassContexts) {
+      return fail(ErrorKind::corrupt, "class " + std::to_string(i + 1) + " begins with context " +
+                                          std::to_string(begin) + ", expected " + std::to_string(least) + " to " +
+                                          std::to_string(entropy::kClassContexts - 1));
+    }
+    std::fill(classes.class_of + begin, classes.class_of + entropy::kClassContexts, static_cast<std::uint8_t>(i + 1));
+    least = begin + 1;
+  }
+  return {};
+}
+
+Result<ChangeList> read_list(ByteCursor& cursor, std::size_t elements, unsigned distance_width) {
+  BITSNAP_ASSIGN(const auto first, cursor.read<std::uint32_t>("number of changed elements"));
+  BITSNAP_ASSIGN(const auto second, cursor.read<std::uint32_t>("number of farther elements"));
+  const ChangeList list{.changed = first & kCountMask,
+                        .farther = second & kCountMask,
+                        .gap_parameter = first >> kCountBits & kParameterMask,
+                        .farther_gap_parameter = first >> (kCountBits + 5) & kParameterMask,
+                        .distance_parameter = second >> kCountBits & kParameterMask};
+  if (first >> (kCountBits + 10) != 0 || second >> (kCountBits + 5) != 0) {
+    return fail(ErrorKind::corrupt, "bits of a list that have to be 0 are set");
+  }
+  if (list.changed > elements || list.farther > list.changed) {
+    return fail(ErrorKind::corrupt, "list has " + std::to_string(list.changed) + " changed elements and " +
+                                        std::to_string(list.farther) + " farther ones, expected at most " +
+                                        std::to_string(elements) + ", and no more farther than changed ones");
+  }
+  if (list.gap_parameter >= kGapWidth || list.farther_gap_parameter >= kGapWidth ||
+      list.distance_parameter >= distance_width) {
+    return fail(ErrorKind::corrupt, "parameters of a list are " + std::to_string(list.gap_parameter) + ", " +
+                                        std::to_string(list.farther_gap_parameter) + " and " +
+                                        std::to_string(list.distance_parameter) + ", expected below " +
+                                        std::to_string(kGapWidth) + ", " + std::to_string(kGapWidth) + " and " +
+                                        std::to_string(distance_width));
+  }
+  return list;
+}
+
+Result<Header> read_header(ByteCursor& cursor, std::size_t elements, unsigned distance_width) {
+  Header header;
+  BITSNAP_ASSIGN(header.top, cursor.read<std::uint8_t>("top exponent"));
+  BITSNAP_TRY(read_classes(cursor, header.classes));
+  for (std::size_t c = 0; c < header.classes.classes; ++c) {
+    BITSNAP_ASSIGN(header.lists[c], read_list(cursor, elements, distance_width));
+    header.changed += header.lists[c].changed;
+  }
+  if (header.changed > elements) {
+    return fail(ErrorKind::corrupt,
+                std::to_string(header.changed) + " elements changed, expected at most " + std::to_string(elements));
+  }
+  return header;
+}
+
+Result<void> fail_place(const char* what, std::size_t place, std::size_t size) {
+  return fail(ErrorKind::corrupt, "gap leads to " + std::string(what) + " " + std::to_string(place) +
+                                      ", expected below " + std::to_string(size));
+}
+
+// Reads the list of one class: sets bits of `mask`, and writes the steps.
+template <typename Element>
+Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std::size_t elements, std::uint64_t* mask,
+                          Element* steps) {
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < list.changed; ++i, ++place) {
+    place += bits.read(list.gap_parameter, kGapWidth);
+    if (place >= elements) return fail_place("element", place, elements);
+    mask[place / 64] |= std::uint64_t{1} << place % 64;
+  }
+  for (std::size_t i = 0; i < list.changed; ++i) {
+    steps[i] = static_cast<Element>(bits.read_bit() ? -1 : 1);
+  }
+  // Where the farther ones are, and then how far: the distances stand behind all gaps.
+  entropy::RiceReader distances = bits;
+  for (std::size_t i = 0; i < list.farther; ++i) {
+    static_cast<void>(distances.read(list.farther_gap_parameter, kGapWidth));
+  }
+  place = 0;
+  for (std::size_t i = 0; i < list.farther; ++i, ++place) {
+    place += bits.read(list.farther_gap_parameter, kGapWidth);
+    if (place >= list.changed) return fail_place("changed element", place, list.changed);
+    const auto more = static_cast<Element>(distances.read(list.distance_parameter, 8 * sizeof(Element)) + 1);
+    steps[place] = static_cast<Element>(steps[place] + (steps[place] == 1 ? more : static_cast<Element>(0 - more)));
+  }
+  bits = distances;
+  return {};
+}
+
+template <typename Element>
+Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  ByteCursor cursor(payload.subspan(1));
+  BITSNAP_ASSIGN(const Header header, read_header(cursor, context.elements, 8 * sizeof(Element)));
+  StepGeometry geometry = geometry_of(context.dtype);
+  geometry.top = header.top;
+
+  const std::size_t classes = header.classes.classes;
+  const std::size_t words = context.elements / 64 + 2;
+  BITSNAP_ASSIGN(const std::span<std::uint64_t> masks, scratch.take_array<std::uint64_t>(classes * words));
+  BITSNAP_ASSIGN(const std::span<Element> steps,
+                 scratch.take_array<Element>(header.changed + kReadableBehind / sizeof(Element)));
+  std::ranges::fill(masks, std::uint64_t{0});
+  const std::uint64_t* mask_of[kMaxSparseClasses];
+  const std::uint8_t* steps_of[kMaxSparseClasses];
+  entropy::RiceReader bits(payload.subspan(1 + cursor.offset()));
+  Element* next = steps.data();
+  for (std::size_t c = 0; c < classes; ++c) {
+    mask_of[c] = masks.data() + c * words;
+    steps_of[c] = reinterpret_cast<const std::uint8_t*>(next);
+    BITSNAP_TRY(read_changes(bits, header.lists[c], context.elements, masks.data() + c * words, next));
+    next += header.lists[c].changed;
+  }
+  if (bits.overran()) return fail(ErrorKind::truncated, "lists need more bits than the payload has");
+  if (!bits.at_end()) return fail(ErrorKind::corrupt, "bits behind the lists");
+
+  std::size_t used[kMaxSparseClasses];
+  kPlaceChanges.pick()(reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data()), context.elements,
+                       geometry, header.classes, mask_of, steps_of, reinterpret_cast<std::uint8_t*>(out.data()), used);
+  for (std::size_t c = 0; c < classes; ++c) {
+    if (used[c] != header.lists[c].changed) {
+      return fail(ErrorKind::corrupt, "gaps lead behind the last element of class " + std::to_string(c));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> decode_sparse_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+  switch (element_size(context.dtype)) {
+    case 1: return decode<std::uint8_t>(payload, context, out, scratch);
+    case 2: return decode<std::uint16_t>(payload, context, out, scratch);
+    default: return decode<std::uint32_t>(payload, context, out, scratch);
+  }
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,14 @@
+// The sparse form of ordinal_delta, reading: spec.md, "Sparse".
+#pragma once
+
+#include "base/bytes.hpp"
+#include "base/scratch.hpp"
+#include "codec/decoder.hpp"
+
+namespace bitsnap::codec {
+
+// `payload` is whole, its form byte included. As Decoder::decode().
+[[nodiscard]] Result<void> decode_sparse_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
+                                               Scratch& scratch);
+
+}  // namespace bitsnap::codec
