@@ -1,0 +1,250 @@
+"""Writes both forms of src/codec/ordinal_delta/spec.md, from the specifications alone: plainly, and as it is told to.
+
+The encoders give the fields of a payload; `build` puts these together as they are, so that `dataclasses.replace` makes
+payloads that break one rule. What is best is not chosen here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from second_reader.ordinal_steps import FAR_VALUE, LAYOUTS
+from second_reader.values_by_class import CONTEXTS, ESCAPE, SYMBOLS
+
+_LANES = 256
+_GROUP_LANES = 64
+
+
+@dataclass(frozen=True)
+class Values:
+    """The fields of values by class. Counts and sizes come from what they count, with `wrong` added."""
+
+    plans: Sequence[tuple[int, int]]  # shift and class by context
+    frequencies: Sequence[Sequence[int]]
+    low_bits: Sequence[int]
+    low_bytes: bytes
+    streams: Sequence[bytes]
+    escapes: Sequence[int]
+    states: Sequence[int]
+    class_count: int | None = None
+    spare_bits: Sequence[int] | None = None  # those before the low bits
+    wrong: Sequence[int] = (0,) * 7
+    behind: bytes = b""
+
+    def build(self) -> bytes:
+        spare = [0] * (-len(self.low_bits) % 8) if self.spare_bits is None else self.spare_bits
+        bits = np.array([*spare, *self.low_bits], np.uint8)
+        counts = [*map(len, self.streams), len(self.low_bits), len(self.low_bytes), len(self.escapes)]
+        states = b"".join(
+            bytes(state & 255 for state in self.states[first : first + _GROUP_LANES])
+            + bytes(state >> 8 for state in self.states[first : first + _GROUP_LANES])
+            for first in range(0, _LANES, _GROUP_LANES)
+        )
+        return (
+            bytes([len(self.frequencies) if self.class_count is None else self.class_count])
+            + bytes(shift | number << 4 for shift, number in self.plans)
+            + b"".join(bytes(row) for row in self.frequencies)
+            + struct.pack("<7I", *(count + more for count, more in zip(counts, self.wrong, strict=True)))
+            + np.packbits(bits, bitorder="little").tobytes()
+            + self.low_bytes
+            + b"".join(self.streams)
+            + struct.pack(f"<{len(self.escapes)}H", *self.escapes)
+            + states
+            + self.behind
+        )
+
+
+def encode_values(
+    values: Sequence[int],
+    contexts: Sequence[int],
+    plans: Sequence[tuple[int, int]],
+    frequencies: Sequence[Sequence[int]] | None = None,
+    padding: int | None = None,
+) -> Values:
+    """`padding` is the value of the lanes that stand for none; by default 0, or whatever has slots."""
+    class_count = 1 + max(number for _, number in plans)
+    coded = [
+        (min(value >> plans[context][0], ESCAPE), value, *plans[context])
+        for value, context in zip(values, contexts, strict=True)
+    ]
+    tables = [list(row) for row in frequencies or _fit(coded, class_count)]
+    shift, number = plans[0]
+    if padding is None:
+        padding = next(symbol for symbol, slots in enumerate(tables[number]) if slots) << shift
+    coded += [(min(padding >> shift, ESCAPE), padding, shift, number)] * (-len(values) % _LANES)
+
+    states = [256] * _LANES
+    streams: list[list[int]] = [[], [], [], []]
+    for index in reversed(range(len(coded))):
+        symbol, _, _, number = coded[index]
+        slots, start = tables[number][symbol], sum(tables[number][:symbol])
+        assert slots > 0, f"symbol {symbol} of class {number} has no slots"
+        lane = index % _LANES
+        if states[lane] >= 256 * slots:
+            streams[lane // _GROUP_LANES].append(states[lane] & 255)
+            states[lane] >>= 8
+        states[lane] = 256 * (states[lane] // slots) + states[lane] % slots + start
+    return Values(
+        plans=plans,
+        frequencies=tables,
+        low_bits=[value >> (shift & 8) >> bit & 1 for _, value, shift, _ in coded for bit in range(shift & 7)],
+        low_bytes=bytes(value & 255 for _, value, shift, _ in coded if shift >= 8),
+        streams=[bytes(reversed(stream)) for stream in streams],
+        escapes=[value for symbol, value, _, _ in coded if symbol == ESCAPE],
+        states=states,
+    )
+
+
+def _fit(coded: Sequence[tuple[int, int, int, int]], class_count: int) -> list[list[int]]:
+    """Frequencies of 1 to 255 that sum to 256 for each class: of its symbols, and one or two more."""
+    tables = []
+    for number in range(class_count):
+        counts = np.bincount([symbol for symbol, _, _, of in coded if of == number], minlength=SYMBOLS)
+        counts[0] += 1
+        if np.count_nonzero(counts) == 1:
+            counts[1] = 1
+        slots = np.where(counts > 0, np.maximum(counts * 240 // counts.sum(), 1), 0)
+        slots[slots.argmax()] += 256 - slots.sum()
+        tables.append([int(count) for count in slots])
+    return tables
+
+
+@dataclass(frozen=True)
+class Dense:
+    top: int
+    values: Values
+    low_size: int = 0
+    far_count: int = 0
+    low: bytes = b""
+    far: bytes = b""
+    form: int = 0
+
+    def build(self) -> bytes:
+        head = struct.pack("<BBBI", self.form, self.top, self.low_size, self.far_count)
+        return head + self.low + self.far + self.values.build()
+
+
+def encode_dense(
+    base: Sequence[int],
+    elements: Sequence[int],
+    dtype: str,
+    top: int,
+    plans: Sequence[tuple[int, int]],
+    low_size: int = 0,
+    frequencies: Sequence[Sequence[int]] | None = None,
+) -> Dense:
+    bits, _ = LAYOUTS[dtype]
+    moved = [steps(old, new, bits) for old, new in zip(base, elements, strict=True)]
+    zigzags = [2 * step if step >= 0 else -2 * step - 1 for step in moved]
+    values = [zigzag >> 8 * low_size for zigzag in zigzags]
+    far = b""
+    if dtype == "F32":
+        values = [min(value, FAR_VALUE) for value in values]
+        far = b"".join(
+            struct.pack("<I", new) for new, value in zip(elements, values, strict=True) if value == FAR_VALUE
+        )
+    return Dense(
+        top=top,
+        values=encode_values(values, [context_of(old, dtype, top) for old in base], plans, frequencies),
+        low_size=low_size,
+        far_count=len(far) // 4,
+        low=b"".join(zigzag.to_bytes(8, "little")[:low_size] for zigzag in zigzags),
+        far=far,
+    )
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What the header says about one class; `zeros` are the bits of it that have to be 0."""
+
+    changed: int
+    farther: int
+    g: int = 0
+    h: int = 0
+    k: int = 0
+    zeros: tuple[int, int] = (0, 0)
+
+    def build(self) -> bytes:
+        first = self.changed | self.g << 19 | self.h << 24 | self.zeros[0] << 29
+        return struct.pack("<II", first, self.farther | self.k << 19 | self.zeros[1] << 24)
+
+
+@dataclass(frozen=True)
+class Sparse:
+    top: int
+    lists: Sequence[Lists]
+    bits: str  # in the order in which they are read
+    firsts: Sequence[int] = ()
+    class_count: int | None = None
+    behind: bytes = b""
+    form: int = 1
+
+    def build(self) -> bytes:
+        class_count = len(self.lists) if self.class_count is None else self.class_count
+        head = bytes([self.form, self.top, class_count, *self.firsts])
+        packed = np.packbits(np.array([int(bit) for bit in self.bits], np.uint8), bitorder="little").tobytes()
+        return head + b"".join(lists.build() for lists in self.lists) + packed + self.behind
+
+
+def number(value: int, parameter: int, width: int, long: bool = False) -> str:
+    """As bits in the order in which they are read."""
+    if long or value >> parameter >= 16:
+        return "0" * 16 + low_first(value, width)
+    return "0" * (value >> parameter) + "1" + low_first(value, parameter)
+
+
+def low_first(value: int, width: int) -> str:
+    return "".join(str(value >> bit & 1) for bit in range(width))
+
+
+def encode_sparse(
+    base: Sequence[int],
+    elements: Sequence[int],
+    dtype: str,
+    top: int,
+    firsts: Sequence[int] = (),
+    parameters: tuple[int, int, int] = (0, 0, 0),
+    long: bool = False,
+) -> Sparse:
+    """`long` writes each number behind sixteen zeros, whether it has to be or not."""
+    bits, _ = LAYOUTS[dtype]
+    g, h, k = parameters
+    classes: list[list[int]] = [[] for _ in range(len(firsts) + 1)]
+    for old, new in zip(base, elements, strict=True):
+        context = context_of(old, dtype, top)
+        classes[sum(first <= context for first in firsts)].append(steps(old, new, bits))
+    lists, written = [], ""
+    for of_class in classes:
+        changed = [step for step in of_class if step]
+        farther = [step for step in changed if abs(step) > 1]
+        lists.append(Lists(len(changed), len(farther), g, h, k))
+        written += "".join(number(gap, g, 18, long) for gap in _gaps([step != 0 for step in of_class]))
+        written += "".join(str(int(step < 0)) for step in changed)
+        written += "".join(number(gap, h, 18, long) for gap in _gaps([abs(step) > 1 for step in changed]))
+        written += "".join(number(abs(step) - 2, k, bits, long) for step in farther)
+    return Sparse(top, lists, written, firsts)
+
+
+def _gaps(marked: Sequence[bool]) -> list[int]:
+    places = [-1, *(place for place, mark in enumerate(marked) if mark)]
+    return [after - before - 1 for before, after in itertools.pairwise(places)]
+
+
+def reflected(word: int, bits: int) -> int:
+    return word if word >> (bits - 1) == 0 else word ^ ((1 << (bits - 1)) - 1)
+
+
+def steps(old: int, new: int, bits: int) -> int:
+    difference = (reflected(new, bits) - reflected(old, bits)) % (1 << bits)
+    return difference - (1 << bits) if difference >> (bits - 1) else difference
+
+
+def context_of(word: int, dtype: str, top: int) -> int:
+    bits, mantissa = LAYOUTS[dtype]
+    exponent = (word >> mantissa) % (1 << (bits - 1 - mantissa))
+    return min(max(top - exponent, 0), CONTEXTS - 1)

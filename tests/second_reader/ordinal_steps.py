@@ -1,0 +1,156 @@
+"""src/codec/ordinal_delta/spec.md: how many representable numbers each element has moved since the base."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from second_reader.rans_lanes import Bytes, Cursor, Numbers
+from second_reader.reader_errors import Truncated, require
+from second_reader.values_by_class import CONTEXTS, read_values
+
+# By dtype: bits of an element, and of its mantissa; exponent and sign are above.
+LAYOUTS = {"F8_E4M3": (8, 3), "F8_E5M2": (8, 2), "F16": (16, 10), "BF16": (16, 7), "F32": (32, 23)}
+FAR_VALUE = 0xFFFF
+_DENSE, _SPARSE = range(2)
+_GAP_WIDTH = 18
+_MAX_CLASSES = 8
+_MAX_GAP_PARAMETER = 17
+
+
+def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
+    bits, _ = LAYOUTS[dtype]
+    cursor = Cursor(payload, "ordinal_delta")
+    [form] = cursor.take(1)
+    require(form in (_DENSE, _SPARSE), f"ordinal_delta: form {form}")
+    [top] = cursor.take(1)
+    words = np.frombuffer(base, f"<u{bits // 8}").astype(np.int64)
+    contexts = contexts_of(words, dtype, top)
+    if form == _DENSE:
+        words = _read_dense(cursor, words, contexts, dtype)
+    else:
+        words = _moved(words, _read_sparse(cursor, contexts, bits), bits)
+    return words.astype(f"<u{bits // 8}").tobytes()
+
+
+def contexts_of(words: Numbers, dtype: str, top: int) -> Bytes:
+    bits, mantissa = LAYOUTS[dtype]
+    exponents = words >> mantissa & ((1 << (bits - 1 - mantissa)) - 1)
+    contexts: Bytes = np.clip(top - exponents, 0, CONTEXTS - 1).astype(np.uint8)
+    return contexts
+
+
+def reflect(words: Numbers, bits: int) -> Numbers:
+    """Its own inverse. The result is what a number in two's complement is modulo 2^bits."""
+    flipped: Numbers = words ^ np.where(words >> (bits - 1), (1 << (bits - 1)) - 1, 0)
+    return flipped
+
+
+def _moved(words: Numbers, steps: Numbers, bits: int) -> Numbers:
+    return reflect((reflect(words, bits) + steps) % (1 << bits), bits)
+
+
+def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str) -> Numbers:
+    bits, _ = LAYOUTS[dtype]
+    [low_size] = cursor.take(1)
+    require(low_size <= (2 if dtype == "F32" else 0), f"{low_size} low bytes of {dtype}")
+    [far_count] = cursor.numbers(1)
+    require(far_count == 0 or dtype == "F32", f"{far_count} far elements of {dtype}")
+    low = np.zeros((len(base), 4), np.uint8)
+    low[:, :low_size] = np.frombuffer(cursor.take(low_size * len(base)), np.uint8).reshape(len(base), low_size)
+    far_elements = np.frombuffer(cursor.take(4 * far_count), "<u4")
+    values = read_values(cursor.take(len(cursor.data) - cursor.offset), contexts)
+    zigzags = (values << 8 * low_size | low.view("<u4")[:, 0]) % (1 << bits)
+    words = _moved(base, zigzags >> 1 ^ -(zigzags & 1), bits)
+    if dtype == "F32":
+        far = values == FAR_VALUE
+        require(int(far.sum()) == far_count, f"{far_count} far elements, {int(far.sum())} are far")
+        words[far] = far_elements
+    return words
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """What the header of the sparse form says about one class."""
+
+    changed: int
+    farther: int
+    g: int
+    h: int
+    k: int
+
+
+class _Bits:
+    """The rest of a payload as bits, the least significant of each byte first."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def take(self, count: int) -> int:
+        first = self._place // 8
+        self._place += count
+        if self._place > 8 * len(self._data):
+            raise Truncated("ordinal_delta: the lists end too early")
+        window = int.from_bytes(self._data[first : first + 6], "little")  # 7 bits before and up to 32 taken
+        return window >> (self._place - count) % 8 & ((1 << count) - 1)
+
+    def number(self, parameter: int, width: int) -> int:
+        ahead = int.from_bytes(self._data[self._place // 8 : self._place // 8 + 3], "little") >> self._place % 8
+        zeros = (ahead & -ahead).bit_length() - 1 if ahead else 16
+        if zeros >= 16:
+            self.take(16)
+            return self.take(width)
+        self.take(zeros + 1)
+        return (zeros << parameter) + self.take(parameter)
+
+    def require_end(self) -> None:
+        spare = 8 * len(self._data) - self._place
+        require(spare < 8, f"ordinal_delta: {spare // 8} bytes behind the lists")
+        require(self.take(spare) == 0, "ordinal_delta: a bit set behind the lists")
+
+
+def _read_sparse(cursor: Cursor, contexts: Bytes, bits: int) -> Numbers:
+    """The steps of each element, modulo 2^bits."""
+    [class_count] = cursor.take(1)
+    require(1 <= class_count <= _MAX_CLASSES, f"ordinal_delta: {class_count} classes of lists")
+    firsts = [0, *cursor.take(class_count - 1), CONTEXTS]
+    ascending = all(first < after for first, after in itertools.pairwise(firsts))
+    require(ascending, "ordinal_delta: classes out of order")
+    headers = [_parse_lists(cursor.take(8), bits) for _ in range(class_count)]
+    classes = np.searchsorted(firsts[1:-1], contexts, side="right")
+    members = [np.flatnonzero(classes == number) for number in range(class_count)]
+    for lists, places in zip(headers, members, strict=True):
+        require(lists.changed <= len(places), "ordinal_delta: more changed elements than the class has")
+        require(lists.farther <= lists.changed, "ordinal_delta: more farther elements than changed ones")
+    stream = _Bits(cursor.take(len(cursor.data) - cursor.offset))
+    steps = np.zeros(contexts.shape, np.int64)
+    for lists, places in zip(headers, members, strict=True):
+        changed = _places(stream, lists.changed, lists.g, len(places))
+        negative = np.array([stream.take(1) for _ in range(lists.changed)], np.bool_)
+        farther = _places(stream, lists.farther, lists.h, lists.changed)
+        distances = np.ones(lists.changed, np.int64)
+        distances[farther] = [stream.number(lists.k, bits) + 2 for _ in range(lists.farther)]
+        steps[places[changed]] = np.where(negative, -distances, distances)
+    stream.require_end()
+    return steps
+
+
+def _parse_lists(header: bytes, bits: int) -> _Lists:
+    first, second = struct.unpack("<II", header)
+    require(first >> 29 == 0 and second >> 24 == 0, "ordinal_delta: header bits that are not zero")
+    lists = _Lists(first & 0x7FFFF, second & 0x7FFFF, first >> 19 & 31, first >> 24 & 31, second >> 19 & 31)
+    parameters = f"ordinal_delta: parameters {lists.g}, {lists.h} and {lists.k}"
+    require(max(lists.g, lists.h) <= _MAX_GAP_PARAMETER and lists.k < bits, parameters)
+    return lists
+
+
+def _places(stream: _Bits, count: int, parameter: int, end: int) -> Numbers:
+    """So many places before `end`, by the gaps before each."""
+    gaps = np.array([stream.number(parameter, _GAP_WIDTH) for _ in range(count)], np.int64)
+    places: Numbers = np.cumsum(gaps + 1) - 1
+    require(count == 0 or int(places[-1]) < end, "ordinal_delta: a gap that leads behind the last element")
+    return places

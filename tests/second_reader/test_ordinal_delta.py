@@ -1,0 +1,203 @@
+"""Holds the second reader to the specification of ordinal_delta, with an encoder that was written from it, too."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from second_reader.chunk_codecs import CODEC_IDS, Chunk, Input, decode
+from second_reader.ordinal_delta_cases import ALLOWED, REJECTED, Case
+from second_reader.ordinal_delta_encoder import encode_dense, encode_sparse, encode_values, reflected
+from second_reader.ordinal_steps import LAYOUTS
+from second_reader.reader_errors import Corrupt, ReaderError, Truncated
+from second_reader.values_by_class import read_values
+
+FAULTS: dict[str, type[ReaderError]] = {"truncated": Truncated, "corrupt": Corrupt}
+LENGTHS = [1, 255, 256, 257, 5000]
+PATTERNS = ["random", "near", "few", "equal", "special", "around"]
+
+
+def to_bytes(words: Sequence[int], dtype: str) -> bytes:
+    return np.array(words, f"<u{LAYOUTS[dtype][0] // 8}").tobytes()
+
+
+def read(payload: bytes, base: Sequence[int], dtype: str) -> list[int]:
+    chunk = Chunk(payload, dtype, len(base), (Input(True, dtype, to_bytes(base, dtype)),))
+    data = decode(CODEC_IDS["ordinal_delta"], chunk)
+    return [int(word) for word in np.frombuffer(data, f"<u{LAYOUTS[dtype][0] // 8}")]
+
+
+def specials(dtype: str) -> list[int]:
+    """Zeros, the least and the greatest, infinities or what is in their place, NaNs with payloads: of both signs."""
+    bits, mantissa = LAYOUTS[dtype]
+    infinity = (1 << (bits - 1)) - (1 << mantissa)
+    positive = [0, 1, (1 << mantissa) - 1, 1 << mantissa, infinity - 1, infinity, infinity + 1, (1 << (bits - 1)) - 1]
+    return positive + [word | 1 << (bits - 1) for word in positive]
+
+
+def moved(word: int, by: int, bits: int) -> int:
+    return reflected((reflected(word, bits) + by) % (1 << bits), bits)
+
+
+def pair(pattern: str, dtype: str, length: int, generator: np.random.Generator) -> tuple[list[int], list[int]]:
+    """A base and what has become of it."""
+    bits, _ = LAYOUTS[dtype]
+    base = [int(word) for word in generator.integers(0, 1 << bits, length, np.int64)]
+    if pattern == "random":
+        return base, [int(word) for word in generator.integers(0, 1 << bits, length, np.int64)]
+    if pattern in ("special", "around"):
+        known = specials(dtype)
+        base = [known[index] for index in generator.integers(0, len(known), length)]
+        if pattern == "special":
+            return base, [known[index] for index in generator.integers(0, len(known), length)]
+    by = [int(step) for step in generator.laplace(0, 6, length)]
+    if pattern == "few":
+        by = [step if rare else 0 for step, rare in zip(by, generator.random(length) < 0.02, strict=True)]
+    if pattern == "equal":
+        by = [0] * length
+    return base, [moved(word, step, bits) for word, step in zip(base, by, strict=True)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_the_dense_form_is_read_bit_for_bit(dtype: str, length: int, pattern: str) -> None:
+    generator = np.random.default_rng([length, PATTERNS.index(pattern)])
+    for classes in range(1, 5) if length < 1000 else (1, 4):
+        base, elements = pair(pattern, dtype, length, generator)
+        plans = [(int(shift), int(generator.integers(0, classes))) for shift in generator.integers(0, 16, 32)]
+        plans[0] = (plans[0][0], classes - 1)
+        low_size = int(generator.integers(0, 3)) if dtype == "F32" else 0
+        top = int(generator.choice([0, 7, 15, 31, 127, 130, 255]))
+        payload = encode_dense(base, elements, dtype, top, plans, low_size).build()
+        assert read(payload, base, dtype) == elements
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_the_sparse_form_is_read_bit_for_bit(dtype: str, length: int, pattern: str) -> None:
+    generator = np.random.default_rng([length, PATTERNS.index(pattern)])
+    for classes in range(1, 9) if length < 1000 else (2, 7):
+        base, elements = pair(pattern, dtype, length, generator)
+        firsts = sorted(int(first) for first in generator.choice(np.arange(1, 32), classes - 1, replace=False))
+        g, h = (int(parameter) for parameter in generator.integers(0, 18, 2))
+        k = int(generator.integers(0, LAYOUTS[dtype][0]))
+        top = int(generator.choice([0, 7, 15, 31, 127, 130, 255]))
+        payload = encode_sparse(base, elements, dtype, top, firsts, (g, h, k), long=classes % 4 == 0).build()
+        assert read(payload, base, dtype) == elements
+
+
+@pytest.mark.parametrize("shift", range(16))
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_every_shift_is_read_bit_for_bit(dtype: str, shift: int) -> None:
+    for low_size in range(3 if dtype == "F32" else 1):
+        for pattern in ("near", "special", "random"):
+            base, elements = pair(pattern, dtype, 600, np.random.default_rng(shift))
+            payload = encode_dense(base, elements, dtype, 20, [(shift, 0)] * 32, low_size).build()
+            assert read(payload, base, dtype) == elements
+
+
+@pytest.mark.parametrize("low_size", range(3))
+def test_steps_around_the_border_of_far_ones_are_read_bit_for_bit(low_size: int) -> None:
+    border = 65_535 << 8 * low_size
+    zigzags = [border - 2, border - 1, border, border + 1, (1 << 8 * low_size) - 1, (1 << 32) - 1, (1 << 32) - 2]
+    zigzags = [zigzag % (1 << 32) for zigzag in zigzags]
+    base = [0x3F800000, 0xBF800000] * len(zigzags)
+    by = [zigzag >> 1 if zigzag & 1 == 0 else -(zigzag + 1 >> 1) for zigzag in zigzags]
+    elements = [moved(word, step, 32) for word, step in zip(base, by * 2, strict=True)]
+    dense = encode_dense(base, elements, "F32", 127, [(0, 0)] * 32, low_size)
+    assert dense.far_count > 0
+    assert read(dense.build(), base, "F32") == elements
+
+
+@pytest.mark.parametrize("shift", [0, 3, 8, 10])
+def test_lanes_of_no_value_may_be_escapes(shift: int) -> None:
+    values = encode_values([1, 2], [3, 4], [(shift, 0)] * 32, [[64, 64, 64, *[0] * 12, 64]], padding=0xFFFF)
+    assert len(values.escapes) == 254
+    assert read_values(values.build(), np.array([3, 4], np.uint8)).tolist() == [1, 2]
+
+
+def test_low_bits_and_bytes_of_an_escape_are_taken_and_ignored() -> None:
+    values = encode_values([0x1F00, 0x0123, 0xFF00], [0] * 3, [(10, 0)] * 32, [[200, 0, 0, 0, 0, 0, 0, *[6] * 8, 8]])
+    assert values.escapes == [0xFF00]
+    ones = replace(values, low_bits=[*values.low_bits[:4], 1, 1, *values.low_bits[6:]])
+    ones = replace(ones, low_bytes=ones.low_bytes[:2] + b"\xff" + ones.low_bytes[3:])
+    assert ones != values
+    assert read_values(ones.build(), np.zeros(3, np.uint8)).tolist() == [0x1F00, 0x0123, 0xFF00]
+
+
+def test_the_example_of_values_by_class_holds() -> None:
+    payload = bytes.fromhex(
+        "01  02" + "00" * 31 + "80 80" + "00" * 14 + "00" * 16 + "00 02 00 00" + "00" * 8 + "01" + "00" * 63
+        + "80" + "00" * 63 + "02" * 64 + ("00" * 64 + "02" * 64) * 3
+    )  # fmt: skip
+    assert read_values(payload, np.zeros(1, np.uint8)).tolist() == [5]
+    assert encode_values([5], [0], [(2, 0), *[(0, 0)] * 31], [[128, 128, *[0] * 14]]).build() == payload
+    # As the only element's zigzag: three steps down from 1.0.
+    assert read(bytes.fromhex("00 7F 00 00 00 00 00") + payload, [0x3F80], "BF16") == [0x3F7D]
+
+
+def test_lists_that_were_put_together_by_hand_are_read() -> None:
+    payload = bytes.fromhex("01 7F 01  02 00 08 00  01 00 00 00  AF 02")
+    base, elements = [0x3F80, 0x3F80, 0x3F80, 0xBF80], [0x3F80, 0x3F81, 0x3F80, 0xBF83]
+    assert read(payload, base, "BF16") == elements
+    assert encode_sparse(base, elements, "BF16", 0x7F, (), (1, 0, 0)).build() == payload
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in ALLOWED.items()])
+def test_accepts_payloads_that_the_specification_allows(case: Case) -> None:
+    assert read(case.payload, case.base, case.dtype) == list(case.elements)
+
+
+@pytest.mark.parametrize(
+    ("fault", "case"),
+    [pytest.param(fault, case, id=name) for fault, cases in REJECTED.items() for name, case in cases.items()],
+)
+def test_rejects_payloads_that_the_specification_forbids(fault: str, case: Case) -> None:
+    with pytest.raises(ReaderError) as caught:
+        read(case.payload, case.base, case.dtype)
+    assert type(caught.value) is FAULTS[fault], caught.value
+
+
+def test_the_payloads_of_the_cases_fit_into_a_snapshot() -> None:
+    cases = [*ALLOWED.values(), *(case for cases in REJECTED.values() for case in cases.values())]
+    for case in cases:
+        assert len(case.payload) <= len(to_bytes(case.base, case.dtype))
+
+
+@pytest.mark.parametrize("name", ["dense", "dense with far elements", "sparse"])
+def test_every_payload_that_is_cut_short_is_truncated(name: str) -> None:
+    case = ALLOWED[name]
+    for size in range(len(case.payload)):
+        with pytest.raises(Truncated):
+            read(case.payload[:size], case.base, case.dtype)
+
+
+@pytest.mark.parametrize("name", ["dense", "dense with far elements", "sparse"])
+def test_a_flipped_bit_gives_elements_or_an_error_of_a_kind(name: str) -> None:
+    case = ALLOWED[name]
+    for place in range(0, 8 * len(case.payload), 7):
+        flipped = bytearray(case.payload)
+        flipped[place // 8] ^= 1 << place % 8
+        with contextlib.suppress(Truncated, Corrupt):
+            assert len(read(bytes(flipped), case.base, case.dtype)) == len(case.base)
+
+
+@pytest.mark.parametrize("dtype", ["F64", "U16", "I32", "opaque"])
+def test_dtypes_that_the_codec_does_not_take_are_corrupt(dtype: str) -> None:
+    chunk = Chunk(b"", dtype, 1, (Input(True, dtype, bytes(8)),))
+    with pytest.raises(Corrupt):
+        decode(CODEC_IDS["ordinal_delta"], chunk)
+
+
+@pytest.mark.parametrize("kinds", ["", "p", "bb", "bp"])
+def test_inputs_that_the_codec_does_not_take_are_corrupt(kinds: str) -> None:
+    case = ALLOWED["sparse"]
+    inputs = tuple(Input(kind == "b", "F32", to_bytes(case.base, "F32")) for kind in kinds)
+    with pytest.raises(Corrupt):
+        decode(CODEC_IDS["ordinal_delta"], Chunk(case.payload, "F32", len(case.base), inputs))
