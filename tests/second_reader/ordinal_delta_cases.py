@@ -28,13 +28,14 @@ class Case:
     elements: Sequence[int] = ()  # of one that is allowed
 
 
-# Dense: bf16 elements of two exponents. The classes have low bits alone, and low bits and bytes; both have escapes.
-_BASE = [0x3F80, 0x3F00] * 512
+# Dense: bf16 elements of two exponents. The classes have low bits alone, and low bits and bytes; both have escapes. One
+# element of another exponent sees to it that the low bits do not fill their bytes.
+_BASE = [0x3F80, 0x3F00] * 511 + [0x3F80, 0x3E80]
 _STEPS = [index * 37 % 28 if index % 2 == 0 else index * 37 % 14 * 256 + index % 256 for index in range(1024)]
 _ELEMENTS = [
     old + step + (9000 if index % 97 == 0 else 0) for index, (old, step) in enumerate(zip(_BASE, _STEPS, strict=True))
 ]
-_PLANS = [(2, 0), (9, 1)] + [(0, 0)] * 30
+_PLANS = [(2, 0), (9, 1), (12, 1)] + [(0, 0)] * 29
 _DENSE = encode_dense(_BASE, _ELEMENTS, "BF16", 0x7F, _PLANS)
 _VALUES = _DENSE.values
 
@@ -101,6 +102,7 @@ def _replaced(numbers: Sequence[int], place: int, value: int) -> list[int]:
 
 _ONES = [0x3F80] * 16
 _ONES_F32 = [0x3F800000] * 8
+_SPARE = -len(_VALUES.low_bits) % 8
 _FULL = encode_values([0] * 1024, [0] * 1024, [(0, 0)] * 32, [[255, 1, *[0] * 14]])
 
 REJECTED: dict[str, dict[str, Case]] = {
@@ -134,6 +136,7 @@ REJECTED: dict[str, dict[str, Case]] = {
     },
     "corrupt": {
         "a third form": _dense(form=2),
+        "a third form of lists": _sparse(form=3),
         "low bytes of bf16": Case("BF16", _BASE, Dense(0x7F, _FULL, 1, low=bytes(1024)).build()),
         "three low bytes of f32": Case("F32", [0x3F800000] * 1024, Dense(0x7F, _FULL, 3, low=bytes(3 * 1024)).build()),
         "far elements of bf16": _dense(far_count=1, far=bytes(4)),
@@ -145,9 +148,8 @@ REJECTED: dict[str, dict[str, Case]] = {
         "a class with 255 slots": _dense(frequencies=[[255, *[0] * 15], _VALUES.frequencies[1]]),
         "a class with 257 slots": _dense(frequencies=[[255, 2, *[0] * 14], _VALUES.frequencies[1]]),
         "a class without slots that nothing has": _dense(frequencies=[*_VALUES.frequencies, [0] * 16]),
-        "a bit set before the low bits": _dense(
-            low_bits=_VALUES.low_bits[:-1], spare_bits=[1, *[0] * (-(len(_VALUES.low_bits) - 1) % 8 - 1)]
-        ),
+        "a bit set before the low bits": _dense(spare_bits=_replaced([0] * _SPARE, _SPARE - 1, 1)),
+        "the first bit set before the low bits": _dense(spare_bits=_replaced([0] * _SPARE, 0, 1)),
         "a low bit too few": _dense(low_bits=_VALUES.low_bits[:-1]),
         "a low bit to spare": _dense(low_bits=[*_VALUES.low_bits, 0]),
         "a low byte too few": _dense(low_bytes=_VALUES.low_bytes[:-1]),
@@ -156,7 +158,12 @@ REJECTED: dict[str, dict[str, Case]] = {
         "an escape to spare": _dense(escapes=[*_VALUES.escapes, 0]),
         "a stream with a byte to spare": _dense(streams=[_VALUES.streams[0] + b"\0", *_VALUES.streams[1:]]),
         "a stream that ends too early": _dense(streams=_moved_byte(3, 2)),
-        "a state below 256": _dense(states=_replaced(_VALUES.states, 255, 255)),
+        # Which takes in a byte in the first step that it should never have given away, and goes on as if nothing was.
+        "a state below 256": Case(
+            "BF16",
+            _BASE,
+            Dense(0x7F, replace(_FULL, states=_replaced(_FULL.states, 0, 1), streams=[b"\3", b"", b"", b""])).build(),
+        ),
         "a state that does not end as 256": _dense(states=_replaced(_VALUES.states, 0, _VALUES.states[0] ^ 1)),
         "a state that does not end as 256 where no value is": Case(
             "BF16",
