@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from second_reader.bsnap_builder import ChunkPart, Parts, build
+from second_reader.container_format import read_footer
 from second_reader.ordinal_delta_encoder import (
     Dense,
     Lists,
@@ -18,6 +22,7 @@ from second_reader.ordinal_delta_encoder import (
     low_first,
     number,
 )
+from second_reader.ordinal_steps import LAYOUTS
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,22 @@ class Case:
     base: Sequence[int]
     payload: bytes
     elements: Sequence[int] = ()  # of one that is allowed
+
+    def files(self, base_name: str) -> tuple[bytes, bytes]:
+        """A snapshot of the base, and one of a chunk that is coded against it."""
+        content = {"tensors": [{"name": "a", "dtype": self.dtype, "shape": [len(self.base)], "role": "weight"}]}
+        base_data = to_bytes(self.base, self.dtype)
+        base = build(Parts(content, chunks=[ChunkPart(0, base_data, base_data)]))
+        encoding = {
+            "streams": [{"inputs": [{"base": 0, "stream": 0, "element": 0}]}],
+            "bases": [{"id": read_footer(base).snapshot_id, "name": base_name}],
+        }
+        decoded = to_bytes(self.elements or self.base, self.dtype)
+        return base, build(Parts(content, encoding, [ChunkPart(7, self.payload, decoded, (0,), depth=1)]))
+
+
+def to_bytes(words: Sequence[int], dtype: str) -> bytes:
+    return np.array(words, f"<u{LAYOUTS[dtype][0] // 8}").tobytes()
 
 
 # Dense: bf16 elements of two exponents. The classes have low bits alone, and low bits and bytes; both have escapes. One
@@ -263,3 +284,8 @@ ALLOWED: dict[str, Case] = {
         [(0x3F800000 - (15 << 31) - 5) % (1 << 32) ^ 0x7FFFFFFF, *_ONES_F32[1:]],
     ),
 }
+
+
+def rejected() -> list[tuple[str, str, Case]]:
+    """The fault, the name and the case of each payload that is to be rejected."""
+    return [(fault, name, case) for fault, cases in REJECTED.items() for name, case in cases.items()]

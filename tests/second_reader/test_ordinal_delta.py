@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from second_reader.chunk_codecs import CODEC_IDS, Chunk, Input, decode
-from second_reader.ordinal_delta_cases import ALLOWED, REJECTED, Case
+from second_reader.ordinal_delta_cases import ALLOWED, Case, rejected, to_bytes
 from second_reader.ordinal_delta_encoder import encode_dense, encode_sparse, encode_values, reflected
 from second_reader.ordinal_steps import LAYOUTS
 from second_reader.reader_errors import Corrupt, ReaderError, Truncated
@@ -19,10 +19,6 @@ from second_reader.values_by_class import read_values
 FAULTS: dict[str, type[ReaderError]] = {"truncated": Truncated, "corrupt": Corrupt}
 LENGTHS = [1, 255, 256, 257, 5000]
 PATTERNS = ["random", "near", "few", "equal", "special", "around"]
-
-
-def to_bytes(words: Sequence[int], dtype: str) -> bytes:
-    return np.array(words, f"<u{LAYOUTS[dtype][0] // 8}").tobytes()
 
 
 def read(payload: bytes, base: Sequence[int], dtype: str) -> list[int]:
@@ -154,10 +150,7 @@ def test_accepts_payloads_that_the_specification_allows(case: Case) -> None:
     assert read(case.payload, case.base, case.dtype) == list(case.elements)
 
 
-@pytest.mark.parametrize(
-    ("fault", "case"),
-    [pytest.param(fault, case, id=name) for fault, cases in REJECTED.items() for name, case in cases.items()],
-)
+@pytest.mark.parametrize(("fault", "case"), [pytest.param(fault, case, id=name) for fault, name, case in rejected()])
 def test_rejects_payloads_that_the_specification_forbids(fault: str, case: Case) -> None:
     with pytest.raises(ReaderError) as caught:
         read(case.payload, case.base, case.dtype)
@@ -165,8 +158,7 @@ def test_rejects_payloads_that_the_specification_forbids(fault: str, case: Case)
 
 
 def test_the_payloads_of_the_cases_fit_into_a_snapshot() -> None:
-    cases = [*ALLOWED.values(), *(case for cases in REJECTED.values() for case in cases.values())]
-    for case in cases:
+    for case in [*ALLOWED.values(), *(case for _, _, case in rejected())]:
         assert len(case.payload) <= len(to_bytes(case.base, case.dtype))
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 import bitsnap
-from second_reader import rule_cases
+from second_reader import ordinal_delta_cases, rule_cases
+from second_reader.bsnap_reader import open_file
+from second_reader.chunk_codecs import NOT_WRITTEN_YET
+from second_reader.ordinal_delta_cases import Case
+from second_reader.reader_errors import ReaderError
 
 FAULTS: dict[str, type[bitsnap.BitsnapError]] = {
     "truncated": bitsnap.TruncatedError,
@@ -29,6 +33,45 @@ def test_bitsnap_accepts_what_the_specification_allows(file: bytes, tmp_path: Pa
 def test_bitsnap_rejects_what_the_specification_forbids(fault: str, file: bytes, tmp_path: Path) -> None:
     path = tmp_path / "case.bsnap"
     path.write_bytes(file)
+    with pytest.raises(bitsnap.BitsnapError) as caught:
+        bitsnap.verify(path)
+    assert type(caught.value) is FAULTS[fault], caught.value
+
+
+def write_files(case: Case, folder: Path) -> Path:
+    """The snapshot that holds the payload of the case, next to its base."""
+    path = folder / "case.bsnap"
+    base, file = case.files("base.bsnap")
+    (folder / "base.bsnap").write_bytes(base)
+    path.write_bytes(file)
+    return path
+
+
+ORDINAL_DELTA = pytest.mark.xfail(
+    "ordinal_delta" in NOT_WRITTEN_YET,
+    raises=(bitsnap.UnsupportedError, AssertionError),
+    reason="bitsnap does not read ordinal_delta yet",
+)
+
+
+@ORDINAL_DELTA
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in ordinal_delta_cases.ALLOWED.items()])
+def test_bitsnap_accepts_what_the_specification_of_ordinal_delta_allows(case: Case, tmp_path: Path) -> None:
+    path = write_files(case, tmp_path)
+    open_file(path).verify()
+    bitsnap.verify(path)
+
+
+@ORDINAL_DELTA
+@pytest.mark.parametrize(
+    ("fault", "case"), [pytest.param(fault, case, id=name) for fault, name, case in ordinal_delta_cases.rejected()]
+)
+def test_bitsnap_rejects_what_the_specification_of_ordinal_delta_forbids(
+    fault: str, case: Case, tmp_path: Path
+) -> None:
+    path = write_files(case, tmp_path)
+    with pytest.raises(ReaderError):
+        open_file(path).verify()
     with pytest.raises(bitsnap.BitsnapError) as caught:
         bitsnap.verify(path)
     assert type(caught.value) is FAULTS[fault], caught.value
