@@ -319,7 +319,8 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "a table with a symbol twice": _lanes(table=b"\2\x7f\x7f\1\1"),
         "a table with a symbol without slots": _lanes(table=b"\2\x7f\x7e\x80\0"),
         "a table with more slots than there are": _lanes(table=b"\2\x7f\x7e\x80\x81"),
-        "a state below 256": _lanes(low=255, high=0),
+        # Takes in a byte in the first step, and goes on as if nothing was.
+        "a state below 256": _lanes(sizes=(1, 0, 0, 0, 0), behind=b"\0", low=8, high=0),
         "a state that ends above 256": _lanes(low=1),
         "a stream with a byte to spare": _lanes(sizes=(0, 0, 1, 0, 0), behind=b"\0"),
         "an escape to spare": _lanes(sizes=(0, 0, 0, 0, 1), behind=b"\0"),
