@@ -116,6 +116,7 @@ std::string_view base_kind_name(BaseKind kind) noexcept {
     case BaseKind::equal: return "equal";
     case BaseKind::sparse: return "sparse";
     case BaseKind::near: return "near";
+    case BaseKind::drifted: return "drifted";
     case BaseKind::unrelated: return "unrelated";
     case BaseKind::inverted: return "inverted";
   }
@@ -138,6 +139,11 @@ std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t
       case BaseKind::near:
         if (random.below(2) == 0) bits += random.below(7) - 3;
         break;
+      case BaseKind::drifted: {
+        const std::uint64_t size = std::uint64_t{1} << random.below(8 * element_bytes - 3);
+        bits += random.below(2 * size) - size;
+        break;
+      }
       case BaseKind::unrelated: bits = random.next(); break;
       case BaseKind::inverted: bits = ~bits; break;
     }

@@ -118,7 +118,7 @@ TEST_P(CodecConformance, RoundTripsLargeChunksOfEdgeLengthsAtEveryCpuLevel) {
 TEST_P(CodecConformance, RoundTripsWholeChunksOfEveryDtypeAtEveryCpuLevel) {
   constexpr std::size_t kLengths[] = {kChunkElements};
   constexpr Pattern kPatterns[] = {Pattern::ramp};
-  constexpr BaseKind kBases[] = {BaseKind::none, BaseKind::sparse};
+  constexpr BaseKind kBases[] = {BaseKind::none, BaseKind::sparse, BaseKind::drifted};
   for_each_chunk(kLengths, kPatterns, kBases, kAllDTypes,
                  [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
 }

@@ -23,6 +23,8 @@ constexpr unsigned kShiftsApart = 3;
 
 constexpr unsigned kEscapeBits = 16;
 
+constexpr unsigned kMaxShift = 13;  // the first with which every value is a symbol
+
 using Buckets = std::array<std::uint16_t, kBuckets>;
 using Counts = std::array<std::uint32_t, kClassSymbols>;
 
@@ -40,9 +42,8 @@ std::uint32_t least_of(std::size_t bucket) noexcept {
 }
 
 // The least shift with which no more than one value in `per_escape` is escaped.
-unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t per_escape,
-                    unsigned max_shift) noexcept {
-  unsigned shift = max_shift;
+unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t per_escape) noexcept {
+  unsigned shift = kMaxShift;
   std::uint32_t escaped = 0;
   std::size_t end = kBuckets;
   while (shift > 0) {
@@ -84,13 +85,17 @@ struct Shifted {
   [[nodiscard]] std::uint64_t raw_bits(std::uint32_t total) const noexcept {
     return std::uint64_t{total} * shift + std::uint64_t{counts[kClassEscape]} * kEscapeBits;
   }
+  // With a table of its own.
+  [[nodiscard]] std::uint64_t cost(std::uint32_t total) const noexcept {
+    return entropy_cost(counts) + (raw_bits(total) << kCostBits);
+  }
 };
 
-Shifted choose_shift(const Buckets& buckets, std::uint32_t total, unsigned max_shift) noexcept {
-  Shifted best{.shift = shift_with(buckets, total, kPerEscape[0], max_shift)};
+Shifted choose_shift(const Buckets& buckets, std::uint32_t total) noexcept {
+  Shifted best{.shift = shift_with(buckets, total, kPerEscape[0])};
   best.counts = symbols_of(buckets, best.shift);
   for (std::size_t i = 1; i < std::size(kPerEscape); ++i) {
-    Shifted other{.shift = shift_with(buckets, total, kPerEscape[i], max_shift)};
+    Shifted other{.shift = shift_with(buckets, total, kPerEscape[i])};
     if (other.shift + kShiftsApart > best.shift) continue;
     other.counts = symbols_of(buckets, other.shift);
     const auto cost = [&](const Shifted& one) { return entropy_cost(one.counts) + (one.raw_bits(total) << kCostBits); };
@@ -170,28 +175,78 @@ std::uint64_t choose_frequencies(const Counts& counts, std::array<std::uint8_t, 
   return cost;
 }
 
-}  // namespace
+// How many values of each context there are, and how each is coded.
+struct Contexts {
+  std::array<std::uint32_t, kClassContexts> totals{};
+  std::array<Shifted, kClassContexts> shifted;
+};
 
-ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
-  std::array<Buckets, kClassContexts> counted{};
-  for (std::size_t i = 0; i < sample.values.size(); ++i) {
-    ++counted[sample.contexts[i]][bucket_of(sample.values[i])];
-  }
-  ClassChoice choice;
-  Runs runs;
-  runs.sums[0] = {};
-  std::array<unsigned, kClassContexts> shifts{};
+using Counted = std::array<Buckets, kClassContexts>;
+
+void shift_contexts(const Counted& counted, Contexts& contexts) noexcept {
   for (std::size_t context = 0; context < kClassContexts; ++context) {
     std::uint32_t total = 0;
     for (const std::uint16_t count : counted[context]) total += count;
+    contexts.totals[context] = total;
+    if (total > 0) contexts.shifted[context] = choose_shift(counted[context], total);
+  }
+}
+
+// From which context on the others cost less; takes them there.
+std::size_t choose_others(const ClassSample& sample, Contexts& contexts) noexcept {
+  std::size_t least = kClassContexts;
+  for (std::size_t context = kClassContexts; context-- > 0;) {
+    if (contexts.totals[context] == 0) continue;
+    if (contexts.shifted[context].shift < sample.least_other_shift) break;
+    least = context;
+  }
+  if (least == kClassContexts) return kClassContexts;
+  Counted counted{};
+  for (std::size_t i = 0; i < sample.others.size(); ++i) {
+    if (sample.contexts[i] >= least) ++counted[sample.contexts[i]][bucket_of(sample.others[i])];
+  }
+  Contexts others;
+  shift_contexts(counted, others);
+  std::size_t first = kClassContexts;
+  std::int64_t saved = 0;
+  std::int64_t most_saved = 0;
+  for (std::size_t context = kClassContexts; context-- > least;) {
+    const std::uint32_t total = contexts.totals[context];
     if (total == 0) continue;
-    const Shifted own = choose_shift(counted[context], total, sample.max_shift);
-    shifts[context] = own.shift;
+    saved += static_cast<std::int64_t>(contexts.shifted[context].cost(total)) -
+             static_cast<std::int64_t>(others.shifted[context].cost(total));
+    if (saved > most_saved) {
+      most_saved = saved;
+      first = context;
+    }
+  }
+  std::copy(others.shifted.begin() + static_cast<std::ptrdiff_t>(first), others.shifted.end(),
+            contexts.shifted.begin() + static_cast<std::ptrdiff_t>(first));
+  return first;
+}
+
+}  // namespace
+
+ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
+  Counted counted{};
+  for (std::size_t i = 0; i < sample.values.size(); ++i) {
+    ++counted[sample.contexts[i]][bucket_of(sample.values[i])];
+  }
+  Contexts contexts;
+  shift_contexts(counted, contexts);
+  ClassChoice choice;
+  if (!sample.others.empty()) choice.first_other = choose_others(sample, contexts);
+
+  Runs runs;
+  runs.sums[0] = {};
+  for (std::size_t context = 0; context < kClassContexts; ++context) {
+    if (contexts.totals[context] == 0) continue;
+    const Shifted& own = contexts.shifted[context];
     runs.contexts[runs.size] = static_cast<std::uint8_t>(context);
     runs.sums[runs.size + 1] = runs.sums[runs.size];
     for (std::size_t i = 0; i < kClassSymbols; ++i) runs.sums[runs.size + 1][i] += own.counts[i];
     ++runs.size;
-    choice.cost += own.raw_bits(total) << kCostBits;
+    choice.cost += own.raw_bits(contexts.totals[context]) << kCostBits;
   }
 
   const std::uint64_t table_bits = (std::uint64_t{8 * kClassSymbols} << kCostBits) * sample.values.size();
@@ -207,7 +262,8 @@ ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
     while (run + 1 < runs.size && runs.contexts[run + 1] <= context) ++run;
     std::size_t own_class = 0;
     while (own_class + 1 < parting.classes && parting.begins[own_class + 1] <= run) ++own_class;
-    choice.tables.plans[context] = static_cast<std::uint8_t>(own_class * kPlanClassUnit + shifts[runs.contexts[run]]);
+    choice.tables.plans[context] =
+        static_cast<std::uint8_t>(own_class * kPlanClassUnit + contexts.shifted[runs.contexts[run]].shift);
   }
   return choice;
 }

@@ -42,6 +42,11 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& conte
   StepGeometry geometry = geometry_of(context.dtype);
   ByteCursor cursor(payload.subspan(1));
   BITSNAP_ASSIGN(geometry.top, cursor.read<std::uint8_t>("top exponent"));
+  BITSNAP_ASSIGN(geometry.first_direct, cursor.read<std::uint8_t>("first direct context"));
+  if (geometry.first_direct > entropy::kClassContexts) {
+    return fail(ErrorKind::corrupt, "first direct context is " + std::to_string(geometry.first_direct) +
+                                        ", expected at most " + std::to_string(entropy::kClassContexts));
+  }
   BITSNAP_ASSIGN(const std::uint8_t low_bytes, cursor.read<std::uint8_t>("number of low bytes of an element"));
   const unsigned most_low = geometry.element_bytes > 2 ? 2 : 0;
   if (low_bytes > most_low) {

@@ -84,8 +84,9 @@ Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const 
   if (size >= data.size()) return std::nullopt;
   out[0] = static_cast<std::byte>(OrdinalDeltaForm::dense);
   out[1] = static_cast<std::byte>(plan.geometry.top);
-  out[2] = static_cast<std::byte>(low_bytes);
-  store_le(out.data() + 3, static_cast<std::uint32_t>(far.bytes().size() / element_bytes));
+  out[2] = static_cast<std::byte>(plan.geometry.first_direct);
+  out[3] = static_cast<std::byte>(low_bytes);
+  store_le(out.data() + 4, static_cast<std::uint32_t>(far.bytes().size() / element_bytes));
   std::ranges::copy(far.bytes(), out.data() + before);
   lanes.write(out.data() + before + far.bytes().size());
   return size;

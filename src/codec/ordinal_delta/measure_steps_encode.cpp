@@ -61,8 +61,10 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   StepSample sample;
   BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
   BITSNAP_ASSIGN(sample.values, scratch.take_array<std::uint16_t>(size));
+  BITSNAP_ASSIGN(sample.direct, scratch.take_array<std::uint16_t>(size));
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const std::span<std::uint8_t> low, scratch.take_array<std::uint8_t>(size));
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> low,
+                 scratch.take_array<std::uint8_t>(size * std::max<std::size_t>(geometry.low_bytes, 1)));
   // Exponents first, as distances from the largest there can be.
   geometry.top = geometry.exponent_mask;
   geometry.last_context = 255;
@@ -70,8 +72,7 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   for (std::size_t run = 0; run < runs; ++run) {
     const std::size_t from = run * (elements / runs) * geometry.element_bytes;
     measure_steps(data.subspan(from, run_bytes), base.subspan(from, run_bytes), geometry,
-                  sample.contexts.data() + run * run_elements, sample.values.data() + run * run_elements,
-                  low.data() + run * run_elements);
+                  sample.contexts.data() + run * run_elements, sample.values.data() + run * run_elements, low.data());
   }
   const std::uint8_t most = geometry.top;
   for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(most - context);
@@ -82,6 +83,12 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   for (std::uint8_t& context : sample.contexts) {
     const unsigned distance = context > top ? 0 : top - context;
     context = static_cast<std::uint8_t>(distance < 31 ? distance : 31);
+  }
+  geometry.first_direct = 0;
+  for (std::size_t run = 0; run < runs; ++run) {
+    const std::size_t from = run * (elements / runs) * geometry.element_bytes;
+    kMeasureSteps.pick()(bytes_of(data.subspan(from)), bytes_of(base.subspan(from)), run_elements, geometry,
+                         sample.direct.data() + run * run_elements, low.data());
   }
   return sample;
 }

@@ -20,6 +20,7 @@ struct StepSample {
   StepGeometry geometry;  // `top` is chosen so that hardly any of the sample is above it
   std::span<std::uint8_t> contexts;
   std::span<std::uint16_t> values;
+  std::span<std::uint16_t> direct;  // the same, all measured from the top
 };
 
 [[nodiscard]] Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeometry geometry,

@@ -45,7 +45,8 @@ inline constexpr std::size_t kPartSteps = kStepsPart / entropy::kRansStepElement
   }
 }
 
-// What stands before the low bytes of the dense form: form, top exponent, low bytes of an element, far elements.
-inline constexpr std::size_t kDenseHeaderBytes = 3 + sizeof(std::uint32_t);
+// What stands before the low bytes of the dense form: form, top exponent, first direct context, low bytes of an
+// element, far elements.
+inline constexpr std::size_t kDenseHeaderBytes = 4 + sizeof(std::uint32_t);
 
 }  // namespace bitsnap::codec

@@ -15,6 +15,9 @@ namespace {
 // How many low bytes of a float of four are left as they are, to begin with.
 constexpr std::size_t kUsualLowBytes = 1;
 
+// Contexts whose shift leaves at most so many bits of the mantissa above it may be measured directly.
+constexpr unsigned kDirectBits = 4;
+
 // Of the elements of a sample, one in so many may be far before more low bytes are tried.
 constexpr std::size_t kPerFar = 256;
 
@@ -23,11 +26,16 @@ Result<DensePlan> plan_dense(ConstByteSpan data, ConstByteSpan base, std::size_t
   StepGeometry geometry = geometry_of(dtype);
   geometry.low_bytes = low_bytes;
   BITSNAP_ASSIGN(sample, sample_steps(data, base, geometry, scratch));
-  const entropy::ClassChoice choice =
-      entropy::choose_class_tables({.contexts = sample.contexts,
-                                    .values = sample.values,
-                                    .elements = elements,
-                                    .max_shift = geometry.element_bytes > 2 ? entropy::kMaxClassShift : 7});
+  // Where steps are larger than that, an element is not far from being measured better without its base.
+  const unsigned least_direct_shift = geometry.mantissa_bits > 8 * low_bytes + kDirectBits
+                                          ? static_cast<unsigned>(geometry.mantissa_bits - 8 * low_bytes - kDirectBits)
+                                          : 0;
+  const entropy::ClassChoice choice = entropy::choose_class_tables({.contexts = sample.contexts,
+                                                                    .values = sample.values,
+                                                                    .others = sample.direct,
+                                                                    .least_other_shift = least_direct_shift,
+                                                                    .elements = elements});
+  sample.geometry.first_direct = static_cast<std::uint8_t>(choice.first_other);
   const auto far = static_cast<std::uint64_t>(std::ranges::count(sample.values, kMostSteps));
   const std::uint64_t sample_bits =
       (choice.cost >> entropy::kCostBits) + (geometry.element_bytes > 2 ? far * 8 * geometry.element_bytes : 0);

@@ -111,7 +111,7 @@ TEST_F(OrdinalDelta, ReadsTheSparseExampleOfItsSpec) {
 }
 
 TEST_F(OrdinalDelta, ReadsTheDenseExampleOfItsSpec) {
-  std::string text = "00 7F 00 00 00 00 00 01 02";
+  std::string text = "00 7F 20 00 00 00 00 00 01 02";
   const auto add = [&](std::size_t count, std::string_view byte) {
     for (std::size_t i = 0; i < count; ++i) text += " " + std::string(byte);
   };
@@ -177,6 +177,24 @@ TEST_F(OrdinalDelta, MeasuresStepsAsOrdinalsDo) {
   }
 }
 
+TEST_F(OrdinalDelta, MeasuresDirectlyFromTheTopWhereItIsTold) {
+  StepGeometry geometry = geometry_of(DType::bf16);
+  geometry.top = 127;
+  geometry.first_direct = 2;
+  // The exponents 127, 126 and then 125 and less: the contexts 0, 1, 2 and more.
+  const auto base = elements_of(DType::bf16, {0x3F80, 0x3F00, 0x3E80, 0x3E80, 0x3E80, 0xBE80, 0x0000});
+  const auto data = elements_of(DType::bf16, {0x3F81, 0x3F01, 0x3FFF, 0xBFFF, 0x0000, 0x4000, 0x8000});
+  // The largest magnitude of the top exponent is 1, and 0 where it is negative; one above the top wraps around.
+  const std::vector<std::uint16_t> expected{2, 2, 1, 0, 0x7FFF, 0xFFFF, 0x7FFE};
+  const auto bytes = [](const std::vector<std::byte>& of) { return reinterpret_cast<const std::uint8_t*>(of.data()); };
+  std::vector<std::uint16_t> values(7);
+  measure_steps_scalar(bytes(data), bytes(base), 7, geometry, values.data(), nullptr);
+  EXPECT_EQ(values, expected);
+  std::vector<std::byte> again(14);
+  move_steps_scalar(bytes(base), values.data(), nullptr, 7, geometry, reinterpret_cast<std::uint8_t*>(again.data()));
+  EXPECT_EQ(again, data);
+}
+
 TEST_F(OrdinalDelta, RoundTripsFloatsThatMoveAsWeightsDo) {
   for (const DType dtype : kStepDTypes) {
     for (const std::size_t elements : {1000U, 2047U, 2048U, 2049U, 20000U, 70001U}) {
@@ -214,7 +232,7 @@ TEST_F(OrdinalDelta, LeavesAsManyLowBytesOfAnF32AsTheStepsAreLarge) {
   const auto low_bytes_of = [&](double step) {
     const auto payload = expect_round_trip(moved_chunk(DType::f32, 262144, step, 1, 2));
     EXPECT_EQ(payload.at(0), static_cast<std::byte>(OrdinalDeltaForm::dense));
-    return std::to_integer<unsigned>(payload.at(2));
+    return std::to_integer<unsigned>(payload.at(3));
   };
   EXPECT_EQ(low_bytes_of(2.0), 0U);
   EXPECT_EQ(low_bytes_of(3000.0), 1U);
@@ -227,11 +245,11 @@ TEST_F(OrdinalDelta, KeepsElementsThatMovedFarAsTheyAre) {
     set_element(chunk.data, i, 4, 0x80000000U + static_cast<std::uint32_t>(i));
   const auto payload = expect_round_trip(chunk);
   ASSERT_EQ(payload.at(0), static_cast<std::byte>(OrdinalDeltaForm::dense));
-  EXPECT_GE(load_le<std::uint32_t>(payload.data() + 3), 4U);
+  EXPECT_GE(load_le<std::uint32_t>(payload.data() + 4), 4U);
   // One more or one fewer than are far.
   for (const std::uint32_t change : {1U, ~0U}) {
     auto damaged = payload;
-    store_le(damaged.data() + 3, load_le<std::uint32_t>(payload.data() + 3) + change);
+    store_le(damaged.data() + 4, load_le<std::uint32_t>(payload.data() + 4) + change);
     EXPECT_FALSE(decode_test_chunk(ordinal_delta_decoder(), damaged, chunk, scratch_));
   }
 }
@@ -266,12 +284,13 @@ TEST_F(OrdinalDelta, SpendsAFractionOfABitWhereHardlyAnythingChanged) {
 TEST_F(OrdinalDelta, RefusesDenseFieldsThatBreakARule) {
   const TestChunk chunk = four_elements();
   expect_refused("02", chunk, "form is 2");
-  expect_refused("00 7F 01 00 00 00 00", chunk, "expected at most 0 for BF16");
-  expect_refused("00 7F 00 01 00 00 00 00 00 00 00", chunk, "1 far elements, expected none for BF16");
+  expect_refused("00 7F 21 00 00 00 00 00", chunk, "first direct context is 33");
+  expect_refused("00 7F 20 01 00 00 00 00", chunk, "expected at most 0 for BF16");
+  expect_refused("00 7F 20 00 01 00 00 00 00 00 00 00", chunk, "1 far elements, expected none for BF16");
   const TestChunk wide{.dtype = DType::f32, .data = std::vector<std::byte>(8), .base = std::vector<std::byte>(8)};
-  expect_refused("00 7F 03 00 00 00 00", wide, "expected at most 2 for F32");
-  expect_refused("00 7F 02 00 00 00 00 00 00 00", wide, "low bytes of the elements", ErrorKind::truncated);
-  expect_refused("00 7F 00 02 00 00 00 00 00 00 00", wide, "far elements", ErrorKind::truncated);
+  expect_refused("00 7F 20 03 00 00 00 00", wide, "expected at most 2 for F32");
+  expect_refused("00 7F 20 02 00 00 00 00 00 00 00", wide, "low bytes of the elements", ErrorKind::truncated);
+  expect_refused("00 7F 20 00 02 00 00 00 00 00 00 00", wide, "far elements", ErrorKind::truncated);
 }
 
 TEST_F(OrdinalDelta, RefusesListsThatBreakARule) {

@@ -11,6 +11,7 @@
 namespace bitsnap::codec {
 
 inline constexpr std::uint16_t kMostSteps = 0xffff;
+inline constexpr std::uint8_t kNoDirect = 32;  // no context is measured from the top
 
 struct StepGeometry {
   std::size_t element_bytes = 0;  // 1, 2 or 4
@@ -18,7 +19,9 @@ struct StepGeometry {
   std::uint8_t exponent_mask = 0;
   std::uint8_t top = 0;            // the exponent whose context is 0, as is that of those above it
   std::uint8_t last_context = 31;  // of this exponent distance and those beyond
-  std::size_t low_bytes = 0;       // of an element of four bytes, that many of the zigzag stand apart: 0, 1 or 2
+  std::uint8_t first_direct =
+      kNoDirect;              // elements of this context and those beyond are measured from the top, not the base
+  std::size_t low_bytes = 0;  // of an element of four bytes, that many of the zigzag stand apart: 0, 1 or 2
 };
 
 // The context of each element: how far its exponent is below the top.
@@ -29,8 +32,8 @@ void step_contexts_avx2(const std::uint8_t* base, std::size_t elements, const St
 void step_contexts_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
                           std::uint8_t* contexts) noexcept;
 
-// The zigzag of each element's steps without its low bytes, which `low` gets, and kMostSteps where it is as much or
-// more.
+// What each element is measured by (its measure, spec.md) without its low bytes, which `low` gets, and kMostSteps where
+// it is as much or more.
 void measure_steps_scalar(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                           const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept;
 void measure_steps_avx2(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
@@ -38,7 +41,7 @@ void measure_steps_avx2(const std::uint8_t* data, const std::uint8_t* base, std:
 void measure_steps_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                           const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept;
 
-// The element that is so many steps from its base. What does not fit an element is cut off; kMostSteps has no meaning
+// The element of that measure. What does not fit an element is cut off; kMostSteps has no meaning
 // of its own here.
 void move_steps_scalar(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
                        std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept;

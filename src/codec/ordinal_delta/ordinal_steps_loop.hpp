@@ -64,34 +64,92 @@ inline void contexts_loop(const std::uint8_t* base, std::size_t elements, const 
   for (std::size_t i = 0; i < elements; ++i) contexts[i] = context_of(element_at<Element>(base, i), own);
 }
 
-template <typename Element, std::size_t kLow>
+// Which elements are measured from the top, and how.
+template <typename Element>
+struct Direct {
+  explicit Direct(const StepGeometry& geometry) noexcept
+      : limit(geometry.first_direct < kNoDirect ? geometry.top - geometry.first_direct : -1),
+        most(static_cast<Element>(((std::uint64_t{geometry.top} + 1) << (geometry.mantissa_bits + 1)) - 1)),
+        mantissa_bits(geometry.mantissa_bits),
+        exponent_mask(geometry.exponent_mask) {}
+
+  [[nodiscard]] bool applies(Element base) const noexcept {
+    return static_cast<int>(base >> mantissa_bits & exponent_mask) <= limit;
+  }
+  // The sign last, behind all that the magnitude is less than one above the top's.
+  [[nodiscard]] Element measure(Element element) const noexcept {
+    return static_cast<Element>(most -
+                                static_cast<Element>(static_cast<Element>(element << 1) | (sign_of(element) & 1)));
+  }
+  [[nodiscard]] Element element_of(Element measure) const noexcept {
+    const auto turned = static_cast<Element>(most - measure);
+    constexpr int kTop = 8 * static_cast<int>(sizeof(Element)) - 1;
+    return static_cast<Element>(turned >> 1 | static_cast<Element>(turned << kTop));
+  }
+
+  int limit;
+  Element most;
+  unsigned mantissa_bits;
+  unsigned exponent_mask;
+};
+
+template <typename Element, std::size_t kLow, bool kDirect>
 inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                         std::uint16_t* values, std::uint8_t* low) noexcept {
+                         const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
+  const Direct<Element> direct(geometry);
   for (std::size_t i = 0; i < elements; ++i) {
-    std::uint32_t zigzag = zigzag_of(element_at<Element>(data, i), element_at<Element>(base, i));
-    if constexpr (kLow == 1) low[i] = static_cast<std::uint8_t>(zigzag);
+    const auto element = element_at<Element>(data, i);
+    const auto from = element_at<Element>(base, i);
+    Element own = zigzag_of(element, from);
+    if constexpr (kDirect) own = direct.applies(from) ? direct.measure(element) : own;
+    std::uint32_t measure = own;
+    if constexpr (kLow == 1) low[i] = static_cast<std::uint8_t>(measure);
     if constexpr (kLow == 2) {
-      const auto two = static_cast<std::uint16_t>(zigzag);
+      const auto two = static_cast<std::uint16_t>(measure);
       __builtin_memcpy(low + 2 * i, &two, 2);
     }
-    zigzag >>= 8 * kLow;
-    if constexpr (sizeof(Element) > 2) zigzag = zigzag < kMostSteps ? zigzag : kMostSteps;
-    values[i] = static_cast<std::uint16_t>(zigzag);
+    measure >>= 8 * kLow;
+    if constexpr (sizeof(Element) > 2) measure = measure < kMostSteps ? measure : kMostSteps;
+    values[i] = static_cast<std::uint16_t>(measure);
   }
   static_cast<void>(low);
 }
 
-template <typename Element, std::size_t kLow>
+template <typename Element, std::size_t kLow, bool kDirect>
 inline void move_loop(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
-                      std::size_t elements, std::uint8_t* out) noexcept {
+                      std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept {
+  const Direct<Element> direct(geometry);
   for (std::size_t i = 0; i < elements; ++i) {
-    std::uint32_t zigzag = std::uint32_t{values[i]} << (8 * kLow);
-    if constexpr (kLow == 1) zigzag |= low[i];
-    if constexpr (kLow == 2) zigzag |= element_at<std::uint16_t>(low, i);
-    const Element element = moved(element_at<Element>(base, i), static_cast<Element>(zigzag));
+    std::uint32_t measure = std::uint32_t{values[i]} << (8 * kLow);
+    if constexpr (kLow == 1) measure |= low[i];
+    if constexpr (kLow == 2) measure |= element_at<std::uint16_t>(low, i);
+    const auto from = element_at<Element>(base, i);
+    Element element = moved(from, static_cast<Element>(measure));
+    if constexpr (kDirect) {
+      element = direct.applies(from) ? direct.element_of(static_cast<Element>(measure)) : element;
+    }
     __builtin_memcpy(out + i * sizeof(Element), &element, sizeof(Element));
   }
   static_cast<void>(low);
+}
+
+// Calls body<Element, low bytes, direct>.
+template <typename Body>
+inline void by_geometry(const StepGeometry& geometry, Body&& body) noexcept {
+  const auto by_direct = [&]<typename Element, std::size_t kLow>() {
+    return geometry.first_direct < kNoDirect ? body.template operator()<Element, kLow, true>()
+                                             : body.template operator()<Element, kLow, false>();
+  };
+  switch (geometry.element_bytes) {
+    case 1: return by_direct.template operator()<std::uint8_t, 0>();
+    case 2: return by_direct.template operator()<std::uint16_t, 0>();
+    default: break;
+  }
+  switch (geometry.low_bytes) {
+    case 0: return by_direct.template operator()<std::uint32_t, 0>();
+    case 1: return by_direct.template operator()<std::uint32_t, 1>();
+    default: return by_direct.template operator()<std::uint32_t, 2>();
+  }
 }
 
 inline void contexts_by_size(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
@@ -105,30 +163,16 @@ inline void contexts_by_size(const std::uint8_t* base, std::size_t elements, con
 
 inline void measure_by_size(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                             const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return measure_loop<std::uint8_t, 0>(data, base, elements, values, low);
-    case 2: return measure_loop<std::uint16_t, 0>(data, base, elements, values, low);
-    default: break;
-  }
-  switch (geometry.low_bytes) {
-    case 0: return measure_loop<std::uint32_t, 0>(data, base, elements, values, low);
-    case 1: return measure_loop<std::uint32_t, 1>(data, base, elements, values, low);
-    default: return measure_loop<std::uint32_t, 2>(data, base, elements, values, low);
-  }
+  by_geometry(geometry, [&]<typename Element, std::size_t kLow, bool kDirect>() {
+    measure_loop<Element, kLow, kDirect>(data, base, elements, geometry, values, low);
+  });
 }
 
 inline void move_by_size(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
                          std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return move_loop<std::uint8_t, 0>(base, values, low, elements, out);
-    case 2: return move_loop<std::uint16_t, 0>(base, values, low, elements, out);
-    default: break;
-  }
-  switch (geometry.low_bytes) {
-    case 0: return move_loop<std::uint32_t, 0>(base, values, low, elements, out);
-    case 1: return move_loop<std::uint32_t, 1>(base, values, low, elements, out);
-    default: return move_loop<std::uint32_t, 2>(base, values, low, elements, out);
-  }
+  by_geometry(geometry, [&]<typename Element, std::size_t kLow, bool kDirect>() {
+    move_loop<Element, kLow, kDirect>(base, values, low, elements, geometry, out);
+  });
 }
 
 }  // namespace
