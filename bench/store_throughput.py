@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def main() -> None:
         last = split_evenly(arguments.files[-1], folder, threads)
         times: dict[str, list[float]] = {}
         for _ in range(arguments.rounds):
-            for what, action in {
+            actions: dict[str, Callable[[], object]] = {
                 "read the stored files": lambda: read_plainly(stored, threads),
                 "verify --no-decode": lambda: run(tool, "verify", store, "--no-decode", "--quiet"),
                 "verify": lambda: run(tool, "verify", store, "--quiet"),
@@ -84,7 +85,8 @@ def main() -> None:
                 "extract to a pipe": lambda: run(tool, "extract", store, "-o", "-", "--quiet"),
                 "extract to a file": lambda: run(tool, "extract", store, "-o", folder / "out", "-f", "--quiet"),
                 "copy the last state": lambda: shutil.copyfile(arguments.files[-1], folder / "out"),
-            }.items():
+            }
+            for what, action in actions.items():
                 start = time.perf_counter()
                 action()
                 times.setdefault(what, []).append(time.perf_counter() - start)

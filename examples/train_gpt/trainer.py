@@ -30,6 +30,8 @@ class TrainConfig:
     final_lr: float = 1e-4
     weight_decay: float = 0.1
     clip_norm: float = 1.0
+    beta2: float = 0.95
+    trained: tuple[str, ...] = ()  # what names of parameters that are trained begin with; none: all are
     text_bytes: int = 2_000_000
     seed: int = 1
     threads: int = 1
@@ -71,19 +73,22 @@ class Trainer:
         self.tokens = len(corpus.tokens)
         self._sampler = Sampler(corpus, config.model.block, config.batch, config.seed)
         self.model = Gpt(config.model)
+        for name, weight in self.model.named_parameters():
+            weight.requires_grad_(not config.trained or name.startswith(config.trained))
         # named_parameters() yields a tied tensor once: one master and one pair of moments for embedding and head.
-        named = [(name, nn.Parameter(p.detach().clone())) for name, p in self.model.named_parameters()]
+        trained = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        named = [(name, nn.Parameter(p.detach().clone())) for name, p in trained]
         self._parameters = [parameter for _, parameter in named]
         self._masters = {name: parameter.data for name, parameter in named}
         self.model.to(torch.bfloat16)
-        self._weights = dict(self.model.named_parameters())
+        self._weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self._optimizer = torch.optim.AdamW(
             [
                 {"params": [(n, p) for n, p in named if p.dim() >= 2], "weight_decay": config.weight_decay},
                 {"params": [(n, p) for n, p in named if p.dim() < 2], "weight_decay": 0.0},
             ],
             lr=config.peak_lr,
-            betas=(0.9, 0.95),
+            betas=(0.9, config.beta2),
             eps=1e-8,
         )
         self._copy_masters_to_weights()
@@ -92,6 +97,13 @@ class Trainer:
         with torch.no_grad():
             for name, weight in self._weights.items():
                 weight.copy_(self._masters[name])  # float32 to bfloat16: round to nearest, ties to even
+
+    def start_from(self, weights: dict[str, Tensor]) -> None:
+        """Begin with these weights, as fine-tuning does: the masters are the weights, and there are no moments yet."""
+        self.model.load_state_dict(weights)
+        with torch.no_grad():
+            for name, master in self._masters.items():
+                master.copy_(self._weights[name])
 
     def train_step(self) -> StepResult:
         self.model.train()
