@@ -42,8 +42,8 @@ lint: build ## Formatting, clang-tidy, ruff, mypy
 format: setup ## Format all sources
 	@scripts/format.sh
 
-bench: setup ## Build the benchmarks and run them
-	@scripts/run_benchmarks.sh
+bench: setup ## Measure bitsnap and its peers on real training states; BENCH=--quick for a first look
+	@scripts/run_bench.sh $(BENCH)
 
 clean: ## Remove what was built; .venv stays
 	rm -rf build $(package_stamp)

@@ -27,6 +27,8 @@ set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd fmt::fmt)
 
 if(BITSNAP_CLI)
   find_package(CLI11 2.1 REQUIRED)
+endif()
+if(BITSNAP_CLI OR BITSNAP_BENCHMARKS)
   find_package(BZip2 REQUIRED)
   pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 endif()

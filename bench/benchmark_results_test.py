@@ -1,0 +1,106 @@
+"""Pooling, the JSON, and that tables say what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.benchmark_results import STATE_ROLES, BoundMeasurement, Measurement, Results, pool, pool_methods, read_json
+from bench.results_markdown import render
+from bench.results_tables import align, ratio_table, speed_table
+
+ONE = Measurement(
+    run="beta95",
+    phase="end",
+    step=551,
+    distance=0,
+    role="weight",
+    method="coder",
+    kind="peer",
+    is_slow=False,
+    threads=1,
+    role_bytes=1000,
+    raw_bytes=1000,
+    encoded_bytes=500,
+    encode_s=1e-6,
+    decode_s=1e-6,
+    rounds=3,
+)
+
+
+def whole_state(method: str, kind: str, ratio: float) -> list[Measurement]:
+    return [
+        replace(ONE, role=role, method=method, kind=kind, encoded_bytes=round(1000 / ratio)) for role in STATE_ROLES
+    ]
+
+
+def test_pooling_weighs_by_the_size_of_the_role_not_of_what_was_measured() -> None:
+    small = replace(ONE, role_bytes=1000, raw_bytes=4000, encoded_bytes=4000, encode_s=4e-6)
+    large = replace(ONE, role_bytes=3000, raw_bytes=300, encoded_bytes=100, encode_s=3e-7)
+    pooled = pool([small, large])
+    assert pooled.ratio == pytest.approx(4000 / (1000 + 1000))
+    assert pooled.encode_gbps == pytest.approx(4000 / (1e-6 + 3e-6) / 1e9)
+
+
+def test_a_payload_of_nothing_has_a_ratio() -> None:
+    assert pool([replace(ONE, encoded_bytes=0)]).ratio == 1000
+
+
+def test_methods_that_lack_a_role_are_not_pooled() -> None:
+    everything = whole_state("all", "peer", 2.0) + whole_state("some", "peer", 2.0)[:2]
+    found = pool_methods(everything, roles=STATE_ROLES, distance=0, runs=("beta95",), threads=1)
+    assert set(found) == {"all"}
+
+
+def test_a_state_without_a_role_is_not_whole() -> None:
+    found = pool_methods([ONE], roles=STATE_ROLES, distance=0, runs=("beta95",), threads=1)
+    assert found == {}
+
+
+def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
+    bound = BoundMeasurement("beta95", "end", 551, 1, "weight", 0.5, 4.0, 5.0)
+    results = Results(machine={"processor": "some"}, date="2026-01-01", measurements=[ONE], bounds=[bound])
+    results.write_json(tmp_path / "results.json")
+    assert read_json(tmp_path / "results.json") == results
+
+
+def test_the_table_gives_speeds_as_shares_of_memcpy_and_marks_slow_methods() -> None:
+    measured = whole_state("memcpy-nt", "ceiling", 1.0)
+    measured += [replace(one, encode_s=4e-6, is_slow=True) for one in whole_state("coder", "peer", 2.0)]
+    measured += whole_state("own", "ours", 4.0)
+    lines = speed_table(Results(measurements=measured), STATE_ROLES, 0, ("beta95",))
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert [row[0] for row in cells[2:]] == ["memcpy-nt", "**own**", "coder\\*"]
+    assert cells[4][1:4] == ["2.0000", "0.25", "0.250"]
+
+
+def test_a_run_s_table_shows_every_state_and_what_is_missing() -> None:
+    later = [replace(one, step=552, distance=1) for one in whole_state("delta", "ours", 8.0)]
+    lines = ratio_table(Results(measurements=whole_state("coder", "peer", 2.0) + later), STATE_ROLES, "beta95")
+    assert "end, alone" in lines[0]
+    assert "end, 1 earlier" in lines[0]
+    assert any("coder" in line and "2.0000" in line and " - " in line for line in lines)
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert align(["a", "b"], [["long", "1"], ["x", "22"]]) == [
+        "| a    |  b |",
+        "|------|---:|",
+        "| long |  1 |",
+        "| x    | 22 |",
+    ]
+
+
+def test_the_page_says_machine_date_command_and_what_was_left_out() -> None:
+    results = Results(
+        machine={"processor": "some processor"},
+        date="2026-01-01",
+        command="python -m bench",
+        left_out={"zipnn": "no such package"},
+        measurements=whole_state("coder", "peer", 2.0),
+    )
+    page = render(results)
+    for words in ("some processor", "2026-01-01", "python -m bench", "`zipnn`: no such package", "2.0000"):
+        assert words in page

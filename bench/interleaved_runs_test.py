@@ -1,0 +1,113 @@
+"""The measuring itself, on methods made for it: what must be noticed, and what is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.interleaved_runs import WrongBytesError, measure, run_once
+from bench.peers.peer import Bytes, Method, Payload, Sample
+
+
+class Copying(Method):
+    name = "copying"
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, int, int]] = []
+
+    def encode(self, sample: Sample, threads: int) -> Payload:
+        self.log.append((self.name, threads, sample.data.size))
+        return Payload(sample.data.size // 2, sample.data.copy())
+
+    def decode(self, sample: Sample, payload: Payload, threads: int, out: Bytes) -> None:
+        out[:] = payload.body
+
+
+class DoingNothing(Copying):
+    name = "doing nothing"
+
+    def decode(self, sample: Sample, payload: Payload, threads: int, out: Bytes) -> None:
+        pass
+
+
+class LosingOneBit(Copying):
+    name = "losing one bit"
+
+    def decode(self, sample: Sample, payload: Payload, threads: int, out: Bytes) -> None:
+        out[:] = payload.body
+        out[-1] ^= 1
+
+
+class Growing(Copying):
+    name = "growing"
+
+    def encode(self, sample: Sample, threads: int) -> Payload:
+        made = super().encode(sample, threads)
+        return Payload(made.size_bytes + len(self.log), made.body)
+
+
+class Slow(Copying):
+    name = "slow"
+    is_slow = True
+
+
+class NeedingABase(Copying):
+    name = "needing a base"
+    uses_base = True
+
+
+def sample_of(size: int) -> Sample:
+    return Sample("weight", "BF16", np.arange(size, dtype=np.uint32).astype(np.uint8))
+
+
+def test_a_decoding_that_leaves_the_last_one_in_place_is_noticed() -> None:
+    sample = sample_of(1000)
+    out = sample.data.copy()
+    with pytest.raises(WrongBytesError, match="doing nothing on weight"):
+        run_once(DoingNothing(), sample, 1, out)
+
+
+def test_one_wrong_bit_is_noticed() -> None:
+    sample = sample_of(1000)
+    with pytest.raises(WrongBytesError, match="first at 999"):
+        run_once(LosingOneBit(), sample, 1, np.zeros_like(sample.data))
+
+
+def test_sizes_that_differ_from_round_to_round_are_noticed() -> None:
+    with pytest.raises(WrongBytesError, match="bytes, and"):
+        measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1)
+
+
+def test_fast_methods_run_once_a_round_and_once_before() -> None:
+    method = Copying()
+    timings = measure([method], sample_of(100), sample_of(10), threads=[1, 2], rounds=3, seed=1)
+    assert sorted(method.log) == [("copying", 1, 100)] * 4 + [("copying", 2, 100)] * 4
+    assert timings["copying", 2].rounds == 3
+    assert timings["copying", 2].encoded_bytes == 50
+
+
+def test_slow_methods_run_once_on_their_smaller_sample() -> None:
+    method = Slow()
+    timings = measure([method], sample_of(100), sample_of(10), threads=[1], rounds=3, seed=1)
+    assert method.log == [("slow", 1, 10)]
+    assert (timings["slow", 1].raw_bytes, timings["slow", 1].rounds) == (10, 1)
+
+
+def test_what_needs_a_base_is_left_out_without_one() -> None:
+    timings = measure([NeedingABase(), Copying()], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1)
+    assert list(timings) == [("copying", 1)]
+
+
+def test_the_order_differs_between_rounds() -> None:
+    log: list[tuple[str, int, int]] = []
+    methods: list[Method] = []
+    for number in range(6):
+        method = Copying()
+        method.name = f"method {number}"
+        method.log = log
+        methods.append(method)
+    measure(methods, sample_of(100), sample_of(10), threads=[1], rounds=4, seed=1)
+    names = [name for name, _, _ in log]
+    rounds = [tuple(names[begin : begin + 6]) for begin in range(0, len(names), 6)]
+    assert {tuple(sorted(one)) for one in rounds} == {tuple(f"method {number}" for number in range(6))}
+    assert len(set(rounds)) > 1

@@ -1,0 +1,105 @@
+// The policy lossless as a checkpoint is written with it: unchanged and constant chunks found, every other judged by a
+// sample and coded with the best candidate, hashes included. Without files, chains and the copy into private memory.
+#include <algorithm>
+#include <cstring>
+
+#include "base/scratch.hpp"
+#include "bench/native/hashed_chunk.hpp"
+#include "bench/native/native_engine.hpp"
+#include "codec/registry.hpp"
+#include "codec/registry_encode.hpp"
+#include "plan/planner.hpp"
+
+namespace bitsnap::bench {
+namespace {
+
+constexpr std::size_t kTagBytes = 3;  // the codec's id, and whether it used the base
+
+class PolicyWorker final : public Worker {
+ public:
+  PolicyWorker(DType dtype, Role role, bool with_base) : planner_(Policy::lossless, dtype, role, false, with_base) {}
+
+  Result<std::optional<std::size_t>> encode(const Chunk& chunk, ByteSpan out) override {
+    const std::uint64_t hash = hash64(chunk.data);
+    if (chunk.base.size() == chunk.data.size() &&
+        std::memcmp(chunk.base.data(), chunk.data.data(), chunk.data.size()) == 0) {
+      return finish(out, hash, codec::CodecId::same, true, 0);
+    }
+    BITSNAP_ASSIGN(const auto constant, try_codec(*codec::find_encoder(codec::CodecId::constant), chunk, false, out));
+    if (constant) return finish(out, hash, codec::CodecId::constant, false, *constant);
+    BITSNAP_ASSIGN(const plan::Choice choice, planner_.choose(chunk.data, chunk.base, scratch_));
+    if (choice.candidate.encoder == nullptr) return std::nullopt;
+    const bool with_base = choice.candidate.with_base;
+    BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out));
+    if (!size || *size >= chunk.data.size()) return std::nullopt;
+    return finish(out, hash, choice.candidate.encoder->decoder().id(), with_base, *size);
+  }
+
+  Result<void> decode(const Chunk& chunk, ConstByteSpan payload, ByteSpan out) override {
+    BITSNAP_ASSIGN(const ConstByteSpan stored, open_chunk(payload));
+    const auto id = load_le<std::uint16_t>(stored.data());
+    const bool with_base = stored[2] != std::byte{0};
+    if (id == static_cast<std::uint16_t>(codec::CodecId::same)) {
+      std::memcpy(out.data(), chunk.base.data(), out.size());
+    } else {
+      const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
+      BITSNAP_TRY(
+          codec::find_decoder(id)->decode(stored.subspan(kTagBytes), context(chunk, input, with_base), out, scratch_));
+    }
+    return check_decoded(payload, out);
+  }
+
+ private:
+  static codec::ChunkContext context(const Chunk& chunk, const codec::Input& input, bool with_base) noexcept {
+    return {.dtype = chunk.dtype,
+            .elements = chunk.data.size() / element_size(chunk.dtype),
+            .inputs = {&input, with_base ? 1U : 0U},
+            .parameters = {}};
+  }
+
+  Result<std::optional<std::size_t>> try_codec(const codec::Encoder& encoder, const Chunk& chunk, bool with_base,
+                                               ByteSpan out) {
+    const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
+    return encoder.encode(chunk.data, context(chunk, input, with_base), out.subspan(kHashBytes + kTagBytes), scratch_);
+  }
+
+  static std::size_t finish(ByteSpan out, std::uint64_t hash, codec::CodecId id, bool with_base,
+                            std::size_t size) noexcept {
+    store_le<std::uint16_t>(out.data() + kHashBytes, static_cast<std::uint16_t>(id));
+    out[kHashBytes + 2] = std::byte{with_base};
+    return seal_chunk(out, hash, kTagBytes + size);
+  }
+
+  plan::StreamPlanner planner_;
+  Scratch scratch_;
+};
+
+class PolicyEngine final : public Engine {
+ public:
+  explicit PolicyEngine(bool with_base) : with_base_(with_base) {}
+
+  std::string name() const override { return with_base_ ? "lossless+base" : "lossless"; }
+  bool uses_base() const noexcept override { return with_base_; }
+  bool accepts(DType) const noexcept override { return true; }
+  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    std::size_t most = 0;
+    for (const codec::Encoder* encoder : codec::all_encoders()) {
+      most = std::max(most, encoder->max_encoded_size(dtype, elements));
+    }
+    return kHashBytes + kTagBytes + most;
+  }
+  std::unique_ptr<Worker> make_worker(DType dtype, Role role) const override {
+    return std::make_unique<PolicyWorker>(dtype, role, with_base_);
+  }
+
+ private:
+  bool with_base_;
+};
+
+}  // namespace
+
+void add_policy_engines(Engines& engines) {
+  for (const bool with_base : {false, true}) engines.push_back(std::make_unique<PolicyEngine>(with_base));
+}
+
+}  // namespace bitsnap::bench

@@ -1,0 +1,27 @@
+"""torch.save and torch.load, which store tensors as they are: the uncompressed reference, from memory to memory."""
+
+from __future__ import annotations
+
+import io
+
+import torch
+
+from bench.peers.peer import Bytes, Found, Method, Payload, Sample
+
+
+class TorchSave(Method):
+    name = "torch.save"
+    kind = "reference"
+
+    def encode(self, sample: Sample, threads: int) -> Payload:
+        buffer = io.BytesIO()
+        torch.save({"tensor": torch.from_numpy(sample.data)}, buffer)
+        return Payload(buffer.getbuffer().nbytes, buffer)
+
+    def decode(self, sample: Sample, payload: Payload, threads: int, out: Bytes) -> None:
+        payload.body.seek(0)
+        torch.from_numpy(out).copy_(torch.load(payload.body, weights_only=True)["tensor"])
+
+
+def methods() -> Found:
+    return [TorchSave()], {}

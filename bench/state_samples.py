@@ -1,0 +1,97 @@
+"""The bytes of each role of the corpus's states, as samples for the methods."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from bench.corpus_runs import Pair, halves_path, run_named, state_path
+from bench.peers.peer import ELEMENT_BYTES, Bytes, Sample
+
+CHUNK_ELEMENTS = 1 << 18
+_DTYPES = {"weight": "BF16", "weight_fp16": "F16", "master": "F32", "exp_avg": "F32", "exp_avg_sq": "F32"}
+_PREFIXES = {"model": "weight", "master": "master", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+
+
+def read_roles(path: Path) -> dict[str, Bytes]:
+    """All tensors of each prefix of names, one behind the other in the order of their names."""
+    found: dict[str, list[Bytes]] = defaultdict(list)
+    with safe_open(str(path), framework="pt") as file:
+        for name in sorted(file.keys()):
+            bare: Bytes = file.get_tensor(name).reshape(-1).view(torch.uint8).numpy()
+            found[_PREFIXES[name.split(".", 1)[0]]].append(bare)
+    return {role: np.concatenate(parts) for role, parts in found.items()}
+
+
+def read_state(folder: Path, run: str, step: int) -> dict[str, Bytes]:
+    roles = read_roles(state_path(folder, run, step))
+    if run_named(run).halves:
+        roles["weight_fp16"] = read_roles(halves_path(folder, run, step))["weight"]
+    return roles
+
+
+def spread(data: Bytes, element_bytes: int, size_bytes: int) -> Bytes:
+    """So many bytes of it, rounded up to whole chunks that lie evenly over all of it; all of it if it has no more."""
+    chunk = CHUNK_ELEMENTS * element_bytes
+    whole = data.size // chunk
+    wanted = max(1, -(-size_bytes // chunk))
+    if wanted >= whole:
+        return data
+    chosen = np.linspace(0, whole - 1, wanted).round().astype(int)
+    return np.concatenate([data[number * chunk : (number + 1) * chunk] for number in chosen])
+
+
+def repeat(data: Bytes, size_bytes: int) -> Bytes:
+    """The same, over and over, up to at least so many bytes: large enough that caches do not hold it."""
+    return np.tile(data, -(-size_bytes // data.size)) if data.size < size_bytes else data
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured of a role."""
+
+    least_bytes: int  # smaller roles are repeated
+    most_bytes: int  # of larger ones so much is taken, spread over them
+    slow_bytes: int  # the same for slow methods
+
+
+@dataclass(frozen=True)
+class RoleSample:
+    """One role of a pair of states (or of one state): the sample, and the smaller one for slow methods."""
+
+    pair: Pair
+    role_bytes: int  # of the whole role in the state
+    whole: Sample  # each byte of what is measured once: what entropies are counted of
+    fast: Sample
+    slow: Sample
+
+
+def role_samples(folder: Path, pair: Pair, sizes: Sizes, *, alone: bool) -> list[RoleSample]:
+    """For each role of the pair's later state; without a base where `alone`."""
+    state = read_state(folder, pair.run, pair.step)
+    base = {} if alone else read_state(folder, pair.run, pair.base_step)
+    made = []
+    for role, dtype in _DTYPES.items():
+        if role not in state:
+            continue
+        width = ELEMENT_BYTES[dtype]
+
+        def sample(most: int, least: int, role: str = role, dtype: str = dtype, width: int = width) -> Sample:
+            parts = [repeat(spread(of[role], width, most), least) for of in ([state] if alone else [state, base])]
+            return Sample(role, dtype, parts[0], None if alone else parts[1])
+
+        made.append(
+            RoleSample(
+                pair=pair,
+                role_bytes=state[role].size,
+                whole=sample(sizes.most_bytes, 0),
+                fast=sample(sizes.most_bytes, sizes.least_bytes),
+                slow=sample(sizes.slow_bytes, 0),
+            )
+        )
+    return made

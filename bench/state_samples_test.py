@@ -1,0 +1,56 @@
+"""What is taken of a role, and that the corpus has the pairs that it promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.corpus_runs import DISTANCES, RUNS, all_pairs, run_named
+from bench.state_samples import CHUNK_ELEMENTS, repeat, spread
+
+CHUNK = 2 * CHUNK_ELEMENTS
+
+
+def chunks_of(data: np.ndarray) -> list[int]:
+    return [int(data[begin]) for begin in range(0, data.size, CHUNK)]
+
+
+def test_a_part_is_whole_chunks_from_the_first_to_the_last() -> None:
+    data = np.repeat(np.arange(9, dtype=np.uint8), CHUNK)
+    assert chunks_of(spread(data, 2, 3 * CHUNK)) == [0, 4, 8]
+    assert spread(data, 2, 2 * CHUNK + 1).size == 3 * CHUNK
+
+
+def test_a_part_as_large_as_the_role_is_the_role_with_its_tail() -> None:
+    data = np.arange(2 * CHUNK + 10, dtype=np.uint32).astype(np.uint8)
+    assert spread(data, 2, 2 * CHUNK) is data
+    assert spread(data[:100], 2, 1).size == 100
+
+
+def test_small_roles_are_repeated_whole() -> None:
+    data = np.arange(10, dtype=np.uint8)
+    assert repeat(data, 25).tolist() == data.tolist() * 3
+    assert repeat(data, 10) is data
+
+
+def test_every_phase_has_pairs_of_every_distance_that_its_run_reaches() -> None:
+    pairs = all_pairs()
+    assert len({pair.name for pair in pairs}) == len(pairs)
+    for run in RUNS:
+        for phase, first in run.phases.items():
+            assert {pair.distance for pair in pairs if (pair.run, pair.phase) == (run.name, phase)} == set(DISTANCES)
+            assert first >= 1
+        assert run.written_steps()[-1] <= run.steps
+
+
+def test_the_phases_are_warm_up_middle_and_decayed_end() -> None:
+    for name in ("beta95", "beta999"):
+        run = run_named(name)
+        assert run.phases["warm-up"] + DISTANCES[-1] <= run.warmup
+        assert run.phases["end"] + DISTANCES[-1] == run.steps
+    assert {run_named("beta95").beta2, run_named("beta999").beta2} == {0.95, 0.999}
+
+
+def test_a_run_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"no run 'other', only beta95"):
+        run_named("other")
