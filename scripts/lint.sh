@@ -19,7 +19,7 @@ check "ruff format" .venv/bin/ruff format --check --quiet "${python[@]}"
 check "ruff check" .venv/bin/ruff check --quiet "${python[@]}"
 check mypy .venv/bin/mypy
 mkdir -p build
-cmake --preset clang >build/configure-clang.log 2>&1 || { cat build/configure-clang.log; exit 1; }
+cmake --preset clang -DBITSNAP_BENCHMARKS=ON >build/configure-clang.log 2>&1 || { cat build/configure-clang.log; exit 1; }
 check clang-tidy .venv/bin/python scripts/run_tidy.py --build build/clang --jobs "$jobs"
 
 if [ "$failed" -ne 0 ]; then

@@ -19,12 +19,14 @@
 #include "entropy/planes.hpp"
 
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): zstd's names.
 std::size_t HUF_compress4X_repeat(void* out, std::size_t room, const void* in, std::size_t size, unsigned max_symbol,
                                   unsigned table_log, void* memory, std::size_t memory_size, std::size_t* table,
                                   int* repeat, int flags);
 std::size_t HUF_decompress4X_hufOnly_wksp(std::uint32_t* table, void* out, std::size_t size, const void* in,
                                           std::size_t in_size, void* memory, std::size_t memory_size, int flags);
 unsigned HUF_isError(std::size_t code);
+// NOLINTEND(readability-identifier-naming)
 }
 
 namespace bitsnap::bench {
