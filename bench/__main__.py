@@ -41,7 +41,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="REGEX", default="", help="methods whose names it finds; memcpy always")
     parser.add_argument("--pairs", metavar="REGEX", default="", help="pairs such as beta95/end/550-551 that it finds")
     parser.add_argument("--roles", metavar="REGEX", default="", help="roles that it finds: weight, master, ...")
-    parser.add_argument("--rounds", type=int, default=0, help="that medians are over; 3, or 2 with --quick")
+    parser.add_argument("--rounds", type=int, default=0, help="in which every method runs; 3, or 2 with --quick")
     parser.add_argument("--threads", metavar="N", type=int, nargs="+", help="default: 1 and all")
     parser.add_argument("--corpus", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--json", type=Path, default=PROJECT / "build" / "benchmarks.json")
@@ -78,7 +78,7 @@ class Benchmark:
         self._results = results
         self._started = time.monotonic()
         results.sizes = (
-            f"Medians over {options.rounds} rounds; roles below {self._sizes.least_bytes >> 20} MiB repeated up to it, "
+            f"Rounds: {options.rounds}; roles below {self._sizes.least_bytes >> 20} MiB repeated up to it, "
             f"slow methods on {self._sizes.slow_bytes >> 20} MiB."
         )
 
@@ -132,7 +132,7 @@ class Benchmark:
                     encoded_bytes=timing.encoded_bytes,
                     encode_s=timing.encode_s,
                     decode_s=timing.decode_s,
-                    rounds=timing.rounds,
+                    runs=timing.runs,
                 )
             )
 

@@ -30,7 +30,7 @@ class Measurement:
     encoded_bytes: int
     encode_s: float
     decode_s: float
-    rounds: int
+    runs: int  # that the medians are over
 
 
 @dataclass(frozen=True)

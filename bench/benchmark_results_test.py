@@ -26,7 +26,7 @@ ONE = Measurement(
     encoded_bytes=500,
     encode_s=1e-6,
     decode_s=1e-6,
-    rounds=3,
+    runs=3,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.interleaved_runs import WrongBytesError, measure, run_once
+from bench.interleaved_runs import WrongBytesError, measure, run_once, turns_in
 from bench.peers.peer import Bytes, Method, Payload, Sample
 
 
@@ -75,26 +75,35 @@ def test_one_wrong_bit_is_noticed() -> None:
 
 def test_sizes_that_differ_from_round_to_round_are_noticed() -> None:
     with pytest.raises(WrongBytesError, match="bytes, and"):
-        measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1)
+        measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=0)
 
 
 def test_fast_methods_run_once_a_round_and_once_before() -> None:
     method = Copying()
-    timings = measure([method], sample_of(100), sample_of(10), threads=[1, 2], rounds=3, seed=1)
+    timings = measure([method], sample_of(100), sample_of(10), threads=[1, 2], rounds=3, seed=1, share_s=0)
     assert sorted(method.log) == [("copying", 1, 100)] * 4 + [("copying", 2, 100)] * 4
-    assert timings["copying", 2].rounds == 3
+    assert timings["copying", 2].runs == 3
     assert timings["copying", 2].encoded_bytes == 50
+
+
+def test_the_faster_a_method_is_the_more_turns_it_gets_within_limits() -> None:
+    assert [turns_in(0.05, once_s) for once_s in (1.0, 0.05, 0.02, 1e-9, 0.0)] == [1, 1, 2, 5, 5]
+    method = Copying()
+    timings = measure([method], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=10)
+    assert timings["copying", 1].runs == 10
 
 
 def test_slow_methods_run_once_on_their_smaller_sample() -> None:
     method = Slow()
-    timings = measure([method], sample_of(100), sample_of(10), threads=[1], rounds=3, seed=1)
+    timings = measure([method], sample_of(100), sample_of(10), threads=[1], rounds=3, seed=1, share_s=0)
     assert method.log == [("slow", 1, 10)]
-    assert (timings["slow", 1].raw_bytes, timings["slow", 1].rounds) == (10, 1)
+    assert (timings["slow", 1].raw_bytes, timings["slow", 1].runs) == (10, 1)
 
 
 def test_what_needs_a_base_is_left_out_without_one() -> None:
-    timings = measure([NeedingABase(), Copying()], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1)
+    timings = measure(
+        [NeedingABase(), Copying()], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1, share_s=0
+    )
     assert list(timings) == [("copying", 1)]
 
 
@@ -106,7 +115,7 @@ def test_the_order_differs_between_rounds() -> None:
         method.name = f"method {number}"
         method.log = log
         methods.append(method)
-    measure(methods, sample_of(100), sample_of(10), threads=[1], rounds=4, seed=1)
+    measure(methods, sample_of(100), sample_of(10), threads=[1], rounds=4, seed=1, share_s=0)
     names = [name for name, _, _ in log]
     rounds = [tuple(names[begin : begin + 6]) for begin in range(0, len(names), 6)]
     assert {tuple(sorted(one)) for one in rounds} == {tuple(f"method {number}" for number in range(6))}

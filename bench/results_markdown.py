@@ -13,13 +13,15 @@ _INTRODUCTION = """\
 # Benchmarks
 
 Written by `make bench`; do not edit. Ratios are original over encoded bytes, speeds GB/s of original bytes, medians
-over rounds in which every method ran once, in random order; "of memcpy" is the share of `memcpy-nt`, copying with
+over rounds in which every method ran in random order; "of memcpy" is the share of `memcpy-nt`, copying with
 non-temporal stores, on as many threads in the same rounds. From memory to memory, every decoding compared with the
 original.
 
 - **Bold** is bitsnap's own. `lossless` is the policy that checkpoints are written with: it judges each chunk by a
   sample and picks a codec; the others are codecs by themselves. All take chunks of 2^18 elements and include the two
   XXH3 hashes of each chunk that a file keeps. Peers compute no hashes.
+- What is C reuses its memory, touched before anything is timed; packages for Python return new memory, as their users
+  get it.
 - `byte_group` and `bitmask` are LMC's and BitSnap's lossless methods as reconstructed here; neither published its
   code.
 - zstd, lz4, bzip2 and xz take the bytes as they are, byte planes, or byte planes of the XOR with the earlier state.
@@ -27,6 +29,8 @@ original.
   `trl-sparse` is 32 bits of index and the value of each changed element. zipnn, openzl, blosc2 and pcodec are those
   packages.
 - \\* marks methods so slow that they were measured once, on a part spread over the role.
+- Against an earlier state each method codes every role against it, also where it would be smaller alone; only
+  `lossless` chooses.
 - Pooled rows weigh each state alike. A whole state is bf16 weights, fp32 masters and both moments, 14 bytes for each
   parameter.
 """
