@@ -37,7 +37,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="two pairs and small samples: about two minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="small samples, and of two pairs unless --pairs says others: two minutes"
+    )
     parser.add_argument("--only", metavar="REGEX", default="", help="methods whose names it finds; memcpy always")
     parser.add_argument("--pairs", metavar="REGEX", default="", help="pairs such as beta95/end/550-551 that it finds")
     parser.add_argument("--roles", metavar="REGEX", default="", help="roles that it finds: weight, master, ...")
@@ -64,8 +66,7 @@ def choose_methods(methods: Sequence[Method], only: str) -> list[Method]:
 
 
 def choose_pairs(pattern: str, quick: bool) -> list[Pair]:
-    found = [pair for pair in all_pairs() if re.search(pattern, pair.name)]
-    return [pair for pair in found if not quick or re.search(QUICK_PAIRS, pair.name)]
+    return [pair for pair in all_pairs() if re.search(pattern or (QUICK_PAIRS if quick else ""), pair.name)]
 
 
 class Benchmark:
@@ -110,6 +111,7 @@ class Benchmark:
                 )
             )
         methods = [method for method in self._methods if method.kind == "ceiling" or method.uses_base != alone]
+        failures: dict[str, str] = {}
         timings = measure(
             methods,
             sample.fast,
@@ -117,7 +119,10 @@ class Benchmark:
             threads=self._options.threads,
             rounds=self._options.rounds,
             seed=pair.step,
+            failures=failures,
         )
+        for name, reason in failures.items():
+            self._results.left_out[f"{name}, {pair.name}, {sample.whole.role}"] = reason
         kinds = {method.name: method for method in methods}
         for (name, threads), timing in timings.items():
             self._results.measurements.append(

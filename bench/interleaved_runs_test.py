@@ -78,6 +78,27 @@ def test_sizes_that_differ_from_round_to_round_are_noticed() -> None:
         measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=0)
 
 
+def test_a_peer_that_fails_is_left_out_with_the_reason_and_bitsnap_s_own_failure_ends_all() -> None:
+    failures: dict[str, str] = {}
+    timings = measure(
+        [LosingOneBit(), Copying()],
+        sample_of(100),
+        sample_of(10),
+        threads=[1, 2],
+        rounds=2,
+        seed=1,
+        share_s=0,
+        failures=failures,
+    )
+    assert set(timings) == {("copying", 1), ("copying", 2)}
+    assert list(failures) == ["losing one bit"]
+    assert "first at 99" in failures["losing one bit"]
+    own = LosingOneBit()
+    own.kind = "ours"
+    with pytest.raises(WrongBytesError):
+        measure([own], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1, failures={})
+
+
 def test_fast_methods_run_once_a_round_and_once_before() -> None:
     method = Copying()
     timings = measure([method], sample_of(100), sample_of(10), threads=[1, 2], rounds=3, seed=1, share_s=0)

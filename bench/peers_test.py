@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of other people's packages
     METHODS, LEFT_OUT = find_methods()
 
-ELEMENTS = (1 << 19) + 12_345
+ELEMENTS = (1 << 18) + 12_345
 
 
 def sample_of(dtype: str) -> Sample:

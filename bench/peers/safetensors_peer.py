@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from safetensors.torch import load, save
 
-from bench.peers.peer import Bytes, Found, Method, Payload, Sample
+from bench.peers.peer import Bytes, Found, Kind, Method, Payload, Sample
 
 
 class Safetensors(Method):
     name = "safetensors"
-    kind = "reference"
+    kind: Kind = "reference"
 
     def encode(self, sample: Sample, threads: int) -> Payload:
         made = save({"tensor": torch.from_numpy(sample.data)})

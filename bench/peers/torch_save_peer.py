@@ -6,12 +6,12 @@ import io
 
 import torch
 
-from bench.peers.peer import Bytes, Found, Method, Payload, Sample
+from bench.peers.peer import Bytes, Found, Kind, Method, Payload, Sample
 
 
 class TorchSave(Method):
     name = "torch.save"
-    kind = "reference"
+    kind: Kind = "reference"
 
     def encode(self, sample: Sample, threads: int) -> Payload:
         buffer = io.BytesIO()
