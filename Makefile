@@ -45,8 +45,9 @@ format: setup ## Format all sources
 bench: setup ## Measure bitsnap and its peers on real training states; BENCH=--quick for a first look
 	@scripts/run_bench.sh $(BENCH)
 
-clean: ## Remove what was built; .venv stays
-	rm -rf build $(package_stamp)
+clean: ## Remove what was built; .venv and the benchmark's trained states stay
+	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name corpus -exec rm -rf {} +
+	rm -f $(package_stamp)
 
 $(packages_stamp): $(requirements) | system-packages
 	@scripts/make_venv.sh $(PYTHON) .venv $(requirements)
