@@ -78,10 +78,15 @@ def test_the_table_gives_speeds_as_shares_of_memcpy_and_marks_slow_methods() -> 
 
 def test_a_run_s_table_shows_every_state_and_what_is_missing() -> None:
     later = [replace(one, step=552, distance=1) for one in whole_state("delta", "ours", 8.0)]
-    lines = ratio_table(Results(measurements=whole_state("coder", "peer", 2.0) + later), STATE_ROLES, "beta95")
-    assert "end, alone" in lines[0]
-    assert "end, 1 earlier" in lines[0]
-    assert any("coder" in line and "2.0000" in line and " - " in line for line in lines)
+    farther = [replace(one, step=561, distance=10, method="other") for one in later]
+    results = Results(measurements=whole_state("coder", "peer", 2.0) + farther + later)
+    assert ratio_table(results, STATE_ROLES, "beta95", alone=True)[0].split() == ["|", "method", "|", "end", "|"]
+    header, _, *rows = ratio_table(results, STATE_ROLES, "beta95", alone=False)
+    assert header.index("end, 1 earlier") < header.index("end, 10 earlier")
+    assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows] == [
+        ["**delta**", "8.0000", "-"],
+        ["**other**", "-", "8.0000"],
+    ]
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

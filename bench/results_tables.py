@@ -74,36 +74,35 @@ def speed_table(results: Results, roles: tuple[str, ...], distance: int, runs: t
     return align(header, rows)
 
 
-def ratio_table(results: Results, roles: tuple[str, ...], run: str) -> list[str]:
-    """Ratios of all methods for each state of a run, alone or against an earlier one."""
+def ratio_table(results: Results, roles: tuple[str, ...], run: str, *, alone: bool) -> list[str]:
+    """Ratios of all methods for each state of a run: alone, or against each earlier one."""
     threads = results.threads()
-    steps = sorted(
-        {(one.phase, one.distance, one.step) for one in results.measurements if one.run == run},
-        key=lambda place: (place[2] - place[1], place[1], place[2]),
-    )
+    places = {
+        (one.phase, one.distance, one.step)
+        for one in results.measurements
+        if one.run == run and (one.distance == 0) == alone
+    }
+    steps = sorted(places, key=lambda place: (place[2] - place[1], place[1]))
     if not threads or not steps:
         return []
-    rows: dict[tuple[str, bool], list[str]] = {}
-    names: dict[tuple[str, bool], str] = {}
-    order: dict[tuple[str, bool], float] = {}
-    header = ["method"]
+    rows: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    order: dict[str, float] = {}
     for number, (phase, distance, step) in enumerate(steps):
-        header.append(f"{phase}, " + (f"{distance} earlier" if distance else "alone"))
         here = [one for one in results.measurements if one.phase == phase and one.step == step]
         pooled = pool_methods(here, roles=roles, distance=distance, runs=(run,), threads=threads[0])
         for method, one in pooled.items():
-            if one.kind == "ceiling":
-                continue
-            key = (method, distance > 0)
-            rows.setdefault(key, ["-"] * len(steps))[number] = format_ratio(one.ratio)
-            names[key] = shown_name(method, one)
-            order.setdefault(key, one.ratio)
-    ranked = sorted(rows, key=lambda key: (key[1], -order[key]))
-    return align(header, [[names[key], *rows[key]] for key in ranked])
+            if one.kind != "ceiling":
+                rows.setdefault(method, ["-"] * len(steps))[number] = format_ratio(one.ratio)
+                names[method] = shown_name(method, one)
+                order.setdefault(method, one.ratio)
+    header = ["method", *(f"{phase}, {distance} earlier" if distance else phase for phase, distance, _ in steps)]
+    ranked = sorted(rows, key=lambda method: (-order[method], method))
+    return align(header, [[names[method], *rows[method]] for method in ranked])
 
 
 def bounds_table(results: Results) -> list[str]:
-    """For each pair and role: the entropies, and the best of bitsnap's and of the peers' methods."""
+    """For each pair and role: the entropies, and the best of bitsnap's and of all other methods on the same bytes."""
     threads = results.threads()
     rows = []
     for bound in results.bounds:
@@ -115,10 +114,9 @@ def bounds_table(results: Results) -> list[str]:
         )
         best: dict[bool, str] = {}
         for method in by_rank(pooled):
-            if pooled[method].kind != "ceiling":
+            if pooled[method].kind != "ceiling" and not pooled[method].is_slow:
                 is_ours = pooled[method].kind == "ours"
-                mark = _SLOW_MARK if pooled[method].is_slow else ""
-                best.setdefault(is_ours, f"{format_ratio(pooled[method].ratio)} {method}{mark}")
+                best.setdefault(is_ours, f"{format_ratio(pooled[method].ratio)} {method}")
         rows.append(
             [
                 f"{bound.run}, {bound.phase}, {bound.distance} earlier",

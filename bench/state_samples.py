@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import safe_open
 
 from bench.corpus_runs import Pair, halves_path, run_named, state_path
-from bench.peers.peer import ELEMENT_BYTES, Bytes, Sample
+from bench.peers.peer import Bytes, Sample
 
 CHUNK_ELEMENTS = 1 << 18
 _DTYPES = {"weight": "BF16", "weight_fp16": "F16", "master": "F32", "exp_avg": "F32", "exp_avg_sq": "F32"}
@@ -35,20 +36,43 @@ def read_state(folder: Path, run: str, step: int) -> dict[str, Bytes]:
     return roles
 
 
-def spread(data: Bytes, element_bytes: int, size_bytes: int) -> Bytes:
-    """So many bytes of it, rounded up to whole chunks that lie evenly over all of it; all of it if it has no more."""
+def by_change(data: Bytes, base: Bytes, element_bytes: int) -> NDArray[np.intp]:
+    """The numbers of the whole chunks, those that changed least first."""
+    chunk = CHUNK_ELEMENTS * element_bytes
+    whole = data.size // chunk
+    changed = (data[: whole * chunk] != base[: whole * chunk]).reshape(whole, chunk).sum(axis=1)
+    return np.argsort(changed, kind="stable")
+
+
+def spread(data: Bytes, element_bytes: int, size_bytes: int, order: NDArray[np.intp] | None = None) -> Bytes:
+    """So many bytes of it, rounded up to whole chunks; all of it if it has no more.
+
+    The chunks lie evenly over all of them in their own or the given order: by_change() makes the part change about as
+    much as the whole does, also where most of it does not.
+    """
     chunk = CHUNK_ELEMENTS * element_bytes
     whole = data.size // chunk
     wanted = max(1, -(-size_bytes // chunk))
     if wanted >= whole:
         return data
-    chosen = np.linspace(0, whole - 1, wanted).round().astype(int)
+    numbers = np.arange(whole) if order is None else order
+    chosen = np.sort(numbers[[(2 * part + 1) * whole // (2 * wanted) for part in range(wanted)]])
     return np.concatenate([data[number * chunk : (number + 1) * chunk] for number in chosen])
 
 
 def repeat(data: Bytes, size_bytes: int) -> Bytes:
     """The same, over and over, up to at least so many bytes: large enough that caches do not hold it."""
     return np.tile(data, -(-size_bytes // data.size)) if data.size < size_bytes else data
+
+
+def part_of(whole: Sample, most_bytes: int, least_bytes: int) -> Sample:
+    """At most about so many bytes of a sample, repeated up to at least so many."""
+    width = whole.element_bytes
+    if whole.base is None:
+        return Sample(whole.role, whole.dtype, repeat(spread(whole.data, width, most_bytes), least_bytes))
+    order = by_change(whole.data, whole.base, width)
+    data, base = (repeat(spread(of, width, most_bytes, order), least_bytes) for of in (whole.data, whole.base))
+    return Sample(whole.role, whole.dtype, data, base)
 
 
 @dataclass(frozen=True)
@@ -66,7 +90,7 @@ class RoleSample:
 
     pair: Pair
     role_bytes: int  # of the whole role in the state
-    whole: Sample  # each byte of what is measured once: what entropies are counted of
+    whole: Sample  # what entropies are counted of
     fast: Sample
     slow: Sample
 
@@ -79,19 +103,14 @@ def role_samples(folder: Path, pair: Pair, sizes: Sizes, *, alone: bool) -> list
     for role, dtype in _DTYPES.items():
         if role not in state:
             continue
-        width = ELEMENT_BYTES[dtype]
-
-        def sample(most: int, least: int, role: str = role, dtype: str = dtype, width: int = width) -> Sample:
-            parts = [repeat(spread(of[role], width, most), least) for of in ([state] if alone else [state, base])]
-            return Sample(role, dtype, parts[0], None if alone else parts[1])
-
+        whole = Sample(role, dtype, state[role], None if alone else base[role])
         made.append(
             RoleSample(
                 pair=pair,
-                role_bytes=state[role].size,
-                whole=sample(sizes.most_bytes, 0),
-                fast=sample(sizes.most_bytes, sizes.least_bytes),
-                slow=sample(sizes.slow_bytes, 0),
+                role_bytes=whole.data.size,
+                whole=whole,
+                fast=part_of(whole, sizes.most_bytes, sizes.least_bytes),
+                slow=part_of(whole, sizes.slow_bytes, 0),
             )
         )
     return made

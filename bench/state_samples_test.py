@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bench.corpus_runs import DISTANCES, RUNS, all_pairs, run_named
-from bench.state_samples import CHUNK_ELEMENTS, repeat, spread
+from bench.peers.peer import Sample
+from bench.state_samples import CHUNK_ELEMENTS, part_of, repeat, spread
 
 CHUNK = 2 * CHUNK_ELEMENTS
 
@@ -15,9 +16,9 @@ def chunks_of(data: np.ndarray) -> list[int]:
     return [int(data[begin]) for begin in range(0, data.size, CHUNK)]
 
 
-def test_a_part_is_whole_chunks_from_the_first_to_the_last() -> None:
+def test_a_part_is_whole_chunks_that_lie_evenly_over_all_of_it() -> None:
     data = np.repeat(np.arange(9, dtype=np.uint8), CHUNK)
-    assert chunks_of(spread(data, 2, 3 * CHUNK)) == [0, 4, 8]
+    assert chunks_of(spread(data, 2, 3 * CHUNK)) == [1, 4, 7]
     assert spread(data, 2, 2 * CHUNK + 1).size == 3 * CHUNK
 
 
@@ -25,6 +26,16 @@ def test_a_part_as_large_as_the_role_is_the_role_with_its_tail() -> None:
     data = np.arange(2 * CHUNK + 10, dtype=np.uint32).astype(np.uint8)
     assert spread(data, 2, 2 * CHUNK) is data
     assert spread(data[:100], 2, 1).size == 100
+
+
+def test_a_part_of_a_pair_changed_as_much_as_the_pair() -> None:
+    base = np.zeros(20 * CHUNK + 6, np.uint8)
+    data = base.copy()
+    data[7 * CHUNK : 11 * CHUNK] = 1  # a fifth, all of it in one place
+    part = part_of(Sample("weight", "BF16", data, base), 5 * CHUNK, 0)
+    assert part.base is not None
+    assert part.data.size == part.base.size == 5 * CHUNK
+    assert (part.data != part.base).mean() == pytest.approx(0.2)
 
 
 def test_small_roles_are_repeated_whole() -> None:
