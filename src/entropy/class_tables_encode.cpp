@@ -25,6 +25,10 @@ constexpr unsigned kEscapeBits = 16;
 
 constexpr unsigned kMaxShift = 13;  // the first with which every value is a symbol
 
+// The largest shift without low bytes. Kernels are faster without any, which is worth one part in so many of the size.
+constexpr unsigned kNarrowShift = 7;
+constexpr std::uint64_t kPerNarrow = 512;
+
 using Buckets = std::array<std::uint16_t, kBuckets>;
 using Counts = std::array<std::uint32_t, kClassSymbols>;
 
@@ -42,8 +46,9 @@ std::uint32_t least_of(std::size_t bucket) noexcept {
 }
 
 // The least shift with which no more than one value in `per_escape` is escaped.
-unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t per_escape) noexcept {
-  unsigned shift = kMaxShift;
+unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t per_escape,
+                    unsigned max_shift) noexcept {
+  unsigned shift = max_shift;
   std::uint32_t escaped = 0;
   std::size_t end = kBuckets;
   while (shift > 0) {
@@ -91,11 +96,11 @@ struct Shifted {
   }
 };
 
-Shifted choose_shift(const Buckets& buckets, std::uint32_t total) noexcept {
-  Shifted best{.shift = shift_with(buckets, total, kPerEscape[0])};
+Shifted choose_shift(const Buckets& buckets, std::uint32_t total, unsigned max_shift) noexcept {
+  Shifted best{.shift = shift_with(buckets, total, kPerEscape[0], max_shift)};
   best.counts = symbols_of(buckets, best.shift);
   for (std::size_t i = 1; i < std::size(kPerEscape); ++i) {
-    Shifted other{.shift = shift_with(buckets, total, kPerEscape[i])};
+    Shifted other{.shift = shift_with(buckets, total, kPerEscape[i], max_shift)};
     if (other.shift + kShiftsApart > best.shift) continue;
     other.counts = symbols_of(buckets, other.shift);
     const auto cost = [&](const Shifted& one) { return entropy_cost(one.counts) + (one.raw_bits(total) << kCostBits); };
@@ -188,7 +193,7 @@ void shift_contexts(const Counted& counted, Contexts& contexts) noexcept {
     std::uint32_t total = 0;
     for (const std::uint16_t count : counted[context]) total += count;
     contexts.totals[context] = total;
-    if (total > 0) contexts.shifted[context] = choose_shift(counted[context], total);
+    if (total > 0) contexts.shifted[context] = choose_shift(counted[context], total, kMaxShift);
   }
 }
 
@@ -225,6 +230,26 @@ std::size_t choose_others(const ClassSample& sample, Contexts& contexts) noexcep
   return first;
 }
 
+// Does without low bytes where that costs next to nothing, and returns whether it does.
+bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
+  Contexts narrow = contexts;
+  std::uint64_t cost = 0;
+  std::uint64_t more = 0;
+  for (std::size_t context = 0; context < kClassContexts; ++context) {
+    const std::uint32_t total = contexts.totals[context];
+    if (total == 0) continue;
+    const std::uint64_t own = contexts.shifted[context].cost(total);
+    cost += own;
+    if (contexts.shifted[context].shift <= kNarrowShift) continue;
+    narrow.shifted[context] = choose_shift(counted[context], total, kNarrowShift);
+    const std::uint64_t other = narrow.shifted[context].cost(total);
+    more += other > own ? other - own : 0;
+  }
+  if (more > cost / kPerNarrow) return false;
+  contexts = narrow;
+  return true;
+}
+
 }  // namespace
 
 ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
@@ -235,7 +260,10 @@ ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
   Contexts contexts;
   shift_contexts(counted, contexts);
   ClassChoice choice;
-  if (!sample.others.empty()) choice.first_other = choose_others(sample, contexts);
+  // Contexts that are measured otherwise have large shifts.
+  if (!narrow_shifts(counted, contexts) && !sample.others.empty()) {
+    choice.first_other = choose_others(sample, contexts);
+  }
 
   Runs runs;
   runs.sums[0] = {};
