@@ -1,28 +1,34 @@
-// The encoding kernel of the lane coder for the baseline of every machine, and the reference for the others.
+// The encoding kernel of the lane coder for the baseline of every machine: arithmetic in vectors of 16 bytes, and one
+// look-up after another in a table of the 256 symbols.
+//
+// Nothing branches on what is encoded but the escapes, and no lane waits for another: each writes a byte where its own
+// would belong, and where it has none to give, the next lane that has one overwrites it.
 #include "entropy/rans_encode_kernel.hpp"
+
+#include "entropy/vector16.hpp"
 
 namespace bitsnap::entropy {
 namespace {
 
-// What coding a symbol needs. x / frequency == x * reciprocal >> kReciprocalBits for all states x, because the error,
-// less than x * frequency in units of the quotient's last place, stays below 2^kReciprocalBits.
-struct Entry {
-  std::uint32_t reciprocal;
-  std::uint32_t to_limit;  // 2^16 less the states from which on a byte is given away: a state carries into bit 16 there
-  std::uint32_t complement;  // 256 - frequency
-  std::uint32_t start;       // and kEscaped, which is above the 16 bits of a state
-};
-constexpr unsigned kReciprocalBits = 24;
-constexpr std::uint32_t kEscaped = 1U << 16;
+constexpr std::size_t kRow = 16;  // lanes that are encoded together: even and odd ones in a vector each
+constexpr std::size_t kHalf = kRow / 2;
+constexpr std::size_t kRowsOfGroup = kEncodeLanes / kRow;
+constexpr std::size_t kRows = kEncodeGroups * kRowsOfGroup;
+
+// What coding a symbol needs: its frequency in bits 0-7, its start in 8-15, its reciprocal in 16-31. No other symbol
+// has the escape's start.
+using Entry = std::uint32_t;
+
+Entry entry_of(const RansEncodeTable& table, unsigned index) noexcept {
+  return Entry{table.frequencies[index]} | Entry{table.starts[index]} << 8 | Entry{table.reciprocals_low[index]} << 16 |
+         Entry{table.reciprocals_high[index]} << 24;
+}
 
 void fill_entries(const RansEncodeTable& table, Entry* entries) noexcept {
   for (unsigned symbol = 0; symbol < 256; ++symbol) {
     const unsigned distance = (symbol - table.first) & 255;
     const unsigned in_window = distance < table.window ? distance : table.window;
-    const unsigned index = symbol == table.outlier ? kOutlierIndex : in_window;
-    const std::uint32_t frequency = table.frequencies[index];
-    entries[symbol] = {((1U << kReciprocalBits) + frequency - 1) / frequency, (256 - frequency) << 8, 256 - frequency,
-                       table.starts[index] | (index == table.window ? kEscaped : 0)};
+    entries[symbol] = entry_of(table, symbol == table.outlier ? kOutlierIndex : in_window);
   }
 }
 
@@ -46,6 +52,70 @@ inline std::uint8_t take_apart(const std::uint8_t* in, std::uint8_t* rest) noexc
   }
 }
 
+// Writes the rests of a row, and its symbols.
+template <std::size_t kBytes, bool kRotated>
+[[gnu::always_inline]] inline void take_row_apart(const std::uint8_t* in, std::uint8_t* rest,
+                                                  std::uint8_t* symbols) noexcept {
+  if constexpr (kBytes == 2) {
+    auto front = load16<U16x8>(in);
+    auto rear = load16<U16x8>(in + 16);
+    if constexpr (kRotated) {
+      front = front << 1 | front >> 15;
+      rear = rear << 1 | rear >> 15;
+    }
+    store16(rest, pack_lower_bytes(front, rear));
+    store16(symbols, pack_lower_bytes(front >> 8, rear >> 8));
+  } else {
+    for (std::size_t i = 0; i < kRow; ++i) symbols[i] = take_apart<kBytes, kRotated>(in + 4 * i, rest + 3 * i);
+  }
+}
+
+// Codes a symbol in each of eight lanes; `shrinks` is set where the lower byte of the state goes to the stream first,
+// because the symbol would carry it beyond 16 bits.
+[[gnu::always_inline]] inline U16x8 put_symbols(U16x8 states, const SplitNumbers& entries, U16x8& shrinks) noexcept {
+  const U16x8 frequencies = entries.lower & 0xff;
+  const U16x8 shrunk = states >> 8;
+  shrinks = bits_as<U16x8>(bits_as<S16x8>(frequencies) <= bits_as<S16x8>(shrunk));  // signed ones are compared at once
+  states ^= (states ^ shrunk) & shrinks;
+  const U16x8 near = multiply_upper(states, entries.upper);
+  const U16x8 over = states - near * frequencies;  // below twice the frequency: see rans_reciprocal()
+  const U16x8 quotients = near - bits_as<U16x8>(bits_as<S16x8>(over) >= bits_as<S16x8>(frequencies));
+  // 256 * quotient + remainder + start
+  return states + quotients * (256 - frequencies) + (entries.lower >> 8);
+}
+
+// Writes the lower bytes of those lanes of a row that `shrinks` marks, in order, so that they end at `out`; returns
+// where they begin. Up to eight bytes below that are overwritten.
+[[gnu::always_inline]] inline std::uint8_t* write_below(std::uint8_t* out, U16x8 even, U16x8 odd, U16x8 even_shrinks,
+                                                        U16x8 odd_shrinks) noexcept {
+  alignas(16) std::uint8_t bytes[kRow];
+  alignas(16) std::uint8_t places[kRow];
+  store16(bytes, join_lower_bytes(even, odd));
+  // How many lanes of its half give a byte above each lane, without itself.
+  const auto gives = bits_as<U64x2>(join_lower_bytes(even_shrinks & 1, odd_shrinks & 1));
+  U64x2 above = gives >> 8;
+  above += above >> 8;
+  above += above >> 16;
+  above += above >> 32;
+  store16(places, (kHalf - 1) - bits_as<U8x16>(above));
+  keep_in_memory(bytes);
+  keep_in_memory(places);
+  const U64x2 given = above + gives;
+  for (std::size_t half = 2; half-- > 0;) {
+    std::uint8_t* const below = out - kHalf;
+    for (std::size_t i = kHalf; i-- > 0;) below[places[half * kHalf + i]] = bytes[half * kHalf + i];
+    out -= given[half] & 255;
+  }
+  return out;
+}
+
+// Asks for what will be read some time later: processors foresee descending reads less well than ascending ones.
+// Nothing is read, so that it does no harm below the front of the elements.
+inline void prefetch_before(const std::uint8_t* in) noexcept {
+  constexpr std::uintptr_t kAhead = 8192;
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(in) - kAhead));
+}
+
 template <std::size_t kBytes, bool kRotated>
 void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t steps,
             std::uint8_t* rest) noexcept {
@@ -58,40 +128,51 @@ void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* 
   }
   Entry entries[256];
   fill_entries(table, entries);
-  std::uint16_t states[kStep];
-  for (std::size_t lane = 0; lane < kStep; ++lane) {
-    states[lane] = static_cast<std::uint16_t>(at.high[lane / kEncodeLanes][lane % kEncodeLanes] << 8 |
-                                              at.low[lane / kEncodeLanes][lane % kEncodeLanes]);
+  const auto escape = static_cast<std::uint16_t>(entry_of(table, table.window));
+  U16x8 states[kRows][2];  // of the even and of the odd lanes
+  for (std::size_t row = 0; row < kRows; ++row) {
+    const auto low = load16<U16x8>(at.low[row / kRowsOfGroup] + row % kRowsOfGroup * kRow);
+    const auto high = load16<U16x8>(at.high[row / kRowsOfGroup] + row % kRowsOfGroup * kRow);
+    states[row][0] = (low & 0xff) | high << 8;
+    states[row][1] = low >> 8 | (high & 0xff00);
   }
   std::uint8_t* escapes = at.escapes;
-  for (std::size_t step = steps; step-- > 0;) {
+  in += steps * kStep * kBytes;
+  rest += steps * kStep * (kBytes - 1);
+  for (; steps > 0; --steps) {
     for (std::size_t group = kEncodeGroups; group-- > 0;) {
       std::uint8_t* out = at.out[group];
-      for (std::size_t i = kEncodeLanes; i-- > 0;) {
-        const std::size_t lane = group * kEncodeLanes + i;
-        const std::size_t element = step * kStep + lane;
-        const std::uint8_t symbol = take_apart<kBytes, kRotated>(in + element * kBytes, rest + element * (kBytes - 1));
-        const Entry& entry = entries[symbol];
-        if (entry.start >= kEscaped) [[unlikely]]
-          *--escapes = symbol;
-        // A state that the symbol would carry beyond 16 bits gives a byte away. In arithmetic, for a branch would be
-        // missed as often as not.
-        const std::uint32_t state = states[lane];
-        const std::uint32_t shrinks = (state + entry.to_limit) >> 16;  // 1 or 0
-        out[-1] = static_cast<std::uint8_t>(state);
-        out -= shrinks;
-        const std::uint32_t shrunk = state >> (8 * shrinks);
-        const auto quotient = static_cast<std::uint32_t>(std::uint64_t{shrunk} * entry.reciprocal >> kReciprocalBits);
-        // 256 * quotient + remainder + start
-        states[lane] = static_cast<std::uint16_t>(shrunk + quotient * entry.complement + entry.start);
+      for (std::size_t row = (group + 1) * kRowsOfGroup; row-- > group * kRowsOfGroup;) {
+        in -= kRow * kBytes;
+        rest -= kRow * (kBytes - 1);
+        prefetch_before(in);
+        alignas(16) std::uint8_t symbols[kRow];
+        take_row_apart<kBytes, kRotated>(in, rest, symbols);
+        keep_in_memory(symbols);
+        const SplitNumbers even = split_numbers([&](std::size_t i) { return entries[symbols[2 * i]]; });
+        const SplitNumbers odd = split_numbers([&](std::size_t i) { return entries[symbols[2 * i + 1]]; });
+        const auto escaped = bits_as<U64x2>((even.lower == escape) | (odd.lower == escape));
+        if ((escaped[0] | escaped[1]) != 0) [[unlikely]] {
+          for (std::size_t lane = kRow; lane-- > 0;) {
+            if (static_cast<std::uint16_t>(entries[symbols[lane]]) == escape) *--escapes = symbols[lane];
+          }
+        }
+        const U16x8 even_states = states[row][0];
+        const U16x8 odd_states = states[row][1];
+        U16x8 even_shrinks;
+        U16x8 odd_shrinks;
+        states[row][0] = put_symbols(even_states, even, even_shrinks);
+        states[row][1] = put_symbols(odd_states, odd, odd_shrinks);
+        out = write_below(out, even_states, odd_states, even_shrinks, odd_shrinks);
       }
       at.out[group] = out;
     }
   }
   at.escapes = escapes;
-  for (std::size_t lane = 0; lane < kStep; ++lane) {
-    at.low[lane / kEncodeLanes][lane % kEncodeLanes] = static_cast<std::uint8_t>(states[lane]);
-    at.high[lane / kEncodeLanes][lane % kEncodeLanes] = static_cast<std::uint8_t>(states[lane] >> 8);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    const std::size_t lane = row % kRowsOfGroup * kRow;
+    store16(at.low[row / kRowsOfGroup] + lane, join_lower_bytes(states[row][0], states[row][1]));
+    store16(at.high[row / kRowsOfGroup] + lane, join_upper_bytes(states[row][0], states[row][1]));
   }
 }
 
