@@ -10,28 +10,32 @@ namespace {
 
 constexpr std::size_t kHalf = 32;  // lanes of a vector
 
-// For each mask of eight lanes, which byte from `first` on each marked lane takes in; other lanes get zero.
+// For each mask of eight lanes, which byte each marked lane takes in; other lanes get zero. Masks are of the lower or
+// of the upper half of 16 lanes; the orders of both, added, are that of all 16.
 struct ExpandTable {
-  alignas(64) std::uint8_t orders[256][8];
+  alignas(64) std::uint8_t lower[256][16];  // in the upper half, how many bytes the lower one takes
+  alignas(64) std::uint8_t upper[256][16];
 };
 
-constexpr ExpandTable make_expand_table(unsigned first) noexcept {
+constexpr ExpandTable make_expand_table() noexcept {
   ExpandTable table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned next = first;
+    unsigned next = 0;
     for (unsigned lane = 0; lane < 8; ++lane) {
-      table.orders[mask][lane] = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
+      const auto order = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
+      table.lower[mask][lane] = order;
+      table.upper[mask][8 + lane] = order;
     }
+    for (unsigned lane = 8; lane < 16; ++lane) table.lower[mask][lane] = static_cast<std::uint8_t>(next);
   }
   return table;
 }
 
-constexpr ExpandTable kExpandLower = make_expand_table(0);
-constexpr ExpandTable kExpandUpper = make_expand_table(8);
+constexpr ExpandTable kExpand = make_expand_table();
 
 struct Table {
-  __m256i thresholds;  // of the ranks as a heap: that of rank 8 at 1, of 4 and 12 at 2 and 3, and so on
-  __m256i middle;      // that of rank 8
+  __m256i quarters[3];  // of ranks: the thresholds of the ranks 4, 8 and 12
+  __m256i within[3];    // for each quarter, the thresholds of the three ranks behind its first
   __m256i symbols;
   __m256i starts;
   __m256i frequencies;
@@ -45,16 +49,14 @@ inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
 // A slot has reached a rank if it is above the rank's start less one. Compares are signed, so that both sides of them
 // have their top bit flipped.
 inline Table make_table(const RansDecodeTable& from) noexcept {
-  alignas(16) std::uint8_t thresholds[16] = {};
-  for (unsigned depth = 0; depth < 4; ++depth) {
-    for (unsigned at = 0; at < 1U << depth; ++at) {
-      const unsigned rank = (2 * at + 1) << (3 - depth);
-      thresholds[(1U << depth) + at] = static_cast<std::uint8_t>((from.starts[rank] - 1) ^ 0x80);
-    }
-  }
+  const auto threshold = [&](unsigned rank) { return static_cast<std::uint8_t>((from.starts[rank] - 1) ^ 0x80); };
   Table table;
-  table.thresholds = broadcast(thresholds);
-  table.middle = _mm256_set1_epi8(static_cast<char>(thresholds[1]));
+  for (unsigned i = 0; i < 3; ++i) {
+    alignas(16) std::uint8_t within[16] = {};
+    for (unsigned quarter = 0; quarter < 4; ++quarter) within[quarter] = threshold(4 * quarter + i + 1);
+    table.quarters[i] = _mm256_set1_epi8(static_cast<char>(threshold(4 * i + 4)));
+    table.within[i] = broadcast(within);
+  }
   table.symbols = broadcast(from.symbols);
   table.starts = broadcast(from.starts);
   table.frequencies = broadcast(from.frequencies);
@@ -63,60 +65,93 @@ inline Table make_table(const RansDecodeTable& from) noexcept {
   return table;
 }
 
-// 16 more than the rank of each slot, which shuffles take for the rank: a walk down the heap, where a node's children
-// are at twice its place and one more.
-inline __m256i nodes_of(const Table& table, __m256i flipped) noexcept {
-  __m256i nodes = _mm256_sub_epi8(_mm256_set1_epi8(2), _mm256_cmpgt_epi8(flipped, table.middle));
-#pragma GCC unroll 3
-  for (int depth = 1; depth < 4; ++depth) {
-    const __m256i reached = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.thresholds, nodes));
-    nodes = _mm256_sub_epi8(_mm256_add_epi8(nodes, nodes), reached);
-  }
-  return nodes;
-}
-
-// The next eight bytes for the lower half of a register, and from `second` on eight for the upper, in their lanes.
-inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, unsigned mask) noexcept {
-  const auto load_two = [](const std::uint8_t* low, const std::uint8_t* high) {
-    return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
-                              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
-  };
-  return _mm_shuffle_epi8(load_two(first, second),
-                          load_two(kExpandLower.orders[mask & 255], kExpandUpper.orders[mask >> 8 & 255]));
+// The rank of each slot: its quarter first, then the place in it. In either the compares do not wait for each other.
+inline __m256i ranks_of(const Table& table, __m256i flipped) noexcept {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i lower = _mm256_cmpgt_epi8(flipped, table.quarters[0]);
+  const __m256i middle = _mm256_cmpgt_epi8(flipped, table.quarters[1]);
+  const __m256i upper = _mm256_cmpgt_epi8(flipped, table.quarters[2]);
+  const __m256i quarters = _mm256_sub_epi8(_mm256_sub_epi8(zero, lower), _mm256_add_epi8(middle, upper));
+  const __m256i first = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[0], quarters));
+  const __m256i second = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[1], quarters));
+  const __m256i third = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[2], quarters));
+  const __m256i ranks = _mm256_slli_epi16(quarters, 2);
+  return _mm256_sub_epi8(_mm256_sub_epi8(ranks, first), _mm256_add_epi8(second, third));
 }
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
 
-// The next symbols of 32 lanes, without those that are escaped, which `escaped` marks. In line also at -O2: a call
-// would put every table into memory.
-[[gnu::always_inline]] inline __m256i next_symbols(__m256i& low, __m256i& high, const Table& table,
-                                                   const std::uint8_t*& in, unsigned& escaped) noexcept {
-  const __m256i flipped = _mm256_xor_si256(low, _mm256_set1_epi8(static_cast<char>(0x80)));
-  const __m256i nodes = nodes_of(table, flipped);
-  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, nodes);
-  const __m256i excess = _mm256_sub_epi8(low, _mm256_shuffle_epi8(table.starts, nodes));
-  escaped = static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(flipped, table.coded)));
+// 16 bytes for each half of a register.
+inline __m256i load_two(const std::uint8_t* lower, const std::uint8_t* upper) noexcept {
+  return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(upper), reinterpret_cast<const __m128i*>(lower));
+}
+
+// The next bytes of the stream in the lanes of `mask`, and zero in the others.
+inline __m256i expand(const std::uint8_t* in, unsigned mask) noexcept {
+  const __m256i lower = load_two(kExpand.lower[mask & 255], kExpand.lower[mask >> 16 & 255]);
+  const __m256i upper = load_two(kExpand.upper[mask >> 8 & 255], kExpand.upper[mask >> 24]);
+  return _mm256_shuffle_epi8(load_two(in, in + count_lanes(mask & 0xffff)), _mm256_add_epi8(lower, upper));
+}
+
+inline __m256i load(const std::uint8_t* from) noexcept {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+inline void store(std::uint8_t* to, __m256i bytes) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+}
+
+// The states of 32 lanes.
+struct Half {
+  __m256i low;
+  __m256i high;
+};
+
+inline Half load_half(const RansDecoding& at, std::size_t group, std::size_t lane) noexcept {
+  return {load(at.low[group] + lane), load(at.high[group] + lane)};
+}
+
+inline void store_half(RansDecoding& at, std::size_t group, std::size_t lane, const Half& half) noexcept {
+  store(at.low[group] + lane, half.low);
+  store(at.high[group] + lane, half.high);
+}
+
+// The next symbols of 32 lanes, without those that are escaped.
+struct Decoded {
+  __m256i symbols;
+  __m256i grows;     // the lanes that take in a byte, which is still missing
+  unsigned escaped;  // a bit for each lane
+};
+
+// In line also at -O2: a call would put every table into memory.
+[[gnu::always_inline]] inline Decoded next_symbols(Half& half, const Table& table) noexcept {
+  const __m256i flipped = _mm256_xor_si256(half.low, _mm256_set1_epi8(static_cast<char>(0x80)));
+  const __m256i ranks = ranks_of(table, flipped);
+  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, ranks);
+  const __m256i excess = _mm256_sub_epi8(half.low, _mm256_shuffle_epi8(table.starts, ranks));
 
   // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
   const __m256i low_bytes = _mm256_set1_epi16(0xff);
-  const __m256i even =
-      _mm256_add_epi16(_mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(high, low_bytes)),
-                       _mm256_and_si256(excess, low_bytes));
-  const __m256i odd = _mm256_add_epi16(
-      _mm256_mullo_epi16(_mm256_srli_epi16(frequencies, 8), _mm256_srli_epi16(high, 8)), _mm256_srli_epi16(excess, 8));
-  const __m256i next_low = _mm256_or_si256(_mm256_and_si256(even, low_bytes), _mm256_slli_epi16(odd, 8));
-  const __m256i next_high = _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_andnot_si256(low_bytes, odd));
+  const __m256i even = _mm256_add_epi16(
+      _mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(half.high, low_bytes)),
+      _mm256_and_si256(excess, low_bytes));
+  const __m256i odd =
+      _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(frequencies, 8), _mm256_srli_epi16(half.high, 8)),
+                       _mm256_srli_epi16(excess, 8));
+  half.low = _mm256_blendv_epi8(_mm256_slli_epi16(odd, 8), even, low_bytes);
+  const __m256i high = _mm256_blendv_epi8(odd, _mm256_srli_epi16(even, 8), low_bytes);
 
-  // States below 256 move up by a byte and take the next of the stream in.
-  const __m256i grows = _mm256_cmpeq_epi8(next_high, _mm256_setzero_si256());
+  // States below 256 move up by a byte.
+  const __m256i grows = _mm256_cmpeq_epi8(high, _mm256_setzero_si256());
+  half.high = _mm256_blendv_epi8(high, half.low, grows);
+  return {_mm256_shuffle_epi8(table.symbols, ranks), grows,
+          static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(flipped, table.coded)))};
+}
+
+// Lets the lanes that grow take in the next bytes of the stream, and returns what is left of it.
+[[gnu::always_inline]] inline const std::uint8_t* take_in(Half& half, __m256i grows, const std::uint8_t* in) noexcept {
   const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(grows));
-  const std::uint8_t* const middle = in + count_lanes(mask & 0xffff);
-  const __m128i front = expand(in, in + count_lanes(mask & 0xff), mask);
-  const __m128i rear = expand(middle, in + count_lanes(mask & 0xffffff), mask >> 16);
-  in += count_lanes(mask);
-  high = _mm256_or_si256(next_high, _mm256_and_si256(grows, next_low));
-  low = _mm256_or_si256(_mm256_andnot_si256(grows, next_low), _mm256_set_m128i(rear, front));
-  return _mm256_shuffle_epi8(table.symbols, nodes);
+  half.low = _mm256_blendv_epi8(half.low, expand(in, mask), grows);
+  return in + count_lanes(mask);
 }
 
 // Puts the escapes in their places; rare enough for a branch and a loop.
@@ -125,13 +160,6 @@ inline __m256i put_escapes(__m256i symbols, unsigned escaped, const std::uint8_t
   _mm256_store_si256(reinterpret_cast<__m256i*>(bytes), symbols);
   for (; escaped != 0; escaped = _blsr_u32(escaped)) bytes[_tzcnt_u32(escaped)] = *escapes++;
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes));
-}
-
-inline __m256i load(const std::uint8_t* from) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-inline void store(std::uint8_t* to, __m256i bytes) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
 }
 
 // Makes elements of 32 symbols and their rests.
@@ -184,24 +212,25 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
   const std::uint8_t* const limit = at.limit;
   for (; steps > 0; --steps) {
     for (std::size_t group = 0; group < kDecodeGroups; ++group) {
+      // Both halves as far as they can go before it matters where the stream stands, so that they overlap.
+      Half front = load_half(at, group, 0);
+      Half rear = load_half(at, group, kHalf);
+      Decoded first = next_symbols(front, table);
+      Decoded second = next_symbols(rear, table);
       const std::uint8_t* in = at.in[group] < limit ? at.in[group] : limit;
-#pragma GCC unroll 2
-      for (std::size_t lane = 0; lane < kDecodeLanes; lane += kHalf) {
-        __m256i low = load(at.low[group] + lane);
-        __m256i high = load(at.high[group] + lane);
-        unsigned escaped;
-        __m256i symbols = next_symbols(low, high, table, in, escaped);
-        store(at.low[group] + lane, low);
-        store(at.high[group] + lane, high);
-        if (escaped != 0) [[unlikely]] {
-          escapes = escapes < limit ? escapes : limit;
-          symbols = put_escapes(symbols, escaped, escapes);
-        }
-        store_elements<kBytes, kRotated>(symbols, rest, out);
-        rest += kRest;
-        out += kOut;
+      in = take_in(front, first.grows, in);
+      at.in[group] = take_in(rear, second.grows, in);
+      store_half(at, group, 0, front);
+      store_half(at, group, kHalf, rear);
+      if ((first.escaped | second.escaped) != 0) [[unlikely]] {
+        escapes = escapes < limit ? escapes : limit;
+        first.symbols = put_escapes(first.symbols, first.escaped, escapes);
+        second.symbols = put_escapes(second.symbols, second.escaped, escapes);
       }
-      at.in[group] = in;
+      store_elements<kBytes, kRotated>(first.symbols, rest, out);
+      store_elements<kBytes, kRotated>(second.symbols, rest + kRest, out + kOut);
+      rest += 2 * kRest;
+      out += 2 * kOut;
     }
   }
   at.escapes = escapes;
