@@ -25,7 +25,7 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_flag("-q,--quiet", options.quiet, "Say nothing but errors and what was asked for")->group("Common options");
   app.add_flag("-v,--verbose", options.verbose, "Say more")->group("Common options");
   app.add_flag("--json", options.json, "Print the result as JSON on standard output")->group("Common options");
-  app.add_option("--cpu-level", options.cpu_level, "Force the kernels' level: scalar, avx2 or avx512")
+  app.add_option("--cpu-level", options.cpu_level, "Force the kernels' level: scalar, avx2, avx512 or neon")
       ->type_name("LEVEL")
       ->group("");  // hidden: for tests and measurements
 }

@@ -74,11 +74,11 @@ Result<void> apply_cpu_level(const std::string& name) {
   const auto level = cpu_level_from_name(name);
   if (!level) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("--cpu-level {}: not a level; expected scalar, avx2 or avx512", name));
+                fmt::format("--cpu-level {}: not a level; expected scalar, avx2, avx512 or neon", name));
   }
   if (!force_cpu_level(*level)) {
-    return fail(ErrorKind::unsupported,
-                fmt::format("--cpu-level {}: this machine goes up to {}", name, cpu_level_name(detected_cpu_level())));
+    return fail(ErrorKind::unsupported, fmt::format("--cpu-level {}: this machine does not have it; it has {}", name,
+                                                    cpu_level_name(detected_cpu_level())));
   }
   return {};
 }

@@ -1,12 +1,14 @@
 # The libraries bitsnap uses, all of them packages of the system. Their headers are SYSTEM: warnings are for our code.
 include_guard(GLOBAL)
 
-find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
 find_package(tl-expected REQUIRED)
-find_package(nlohmann_json 3.10 REQUIRED)
-pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4.8)
+if(NOT BITSNAP_KERNELS_ONLY)
+  find_package(PkgConfig REQUIRED)
+  find_package(fmt REQUIRED)
+  find_package(nlohmann_json 3.10 REQUIRED)
+  pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4.8)
+endif()
 
 if(BITSNAP_PLAIN_THREADS)
   set(BITSNAP_THREAD_LIBRARIES Threads::Threads)
@@ -25,14 +27,20 @@ target_include_directories(bitsnap_xxhash SYSTEM INTERFACE ${BITSNAP_XXHASH_INCL
 # What libbitsnap itself links; its public headers need tl::expected besides.
 set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd fmt::fmt)
 
-if(BITSNAP_CLI)
+if(BITSNAP_CLI AND NOT BITSNAP_KERNELS_ONLY)
   find_package(CLI11 2.1 REQUIRED)
 endif()
 if(BITSNAP_CLI OR BITSNAP_BENCHMARKS)
   find_package(BZip2 REQUIRED)
   pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 endif()
-if(BITSNAP_TESTS)
+if(BITSNAP_TESTS AND BITSNAP_KERNELS_ONLY)
+  # Libraries of the system are for another machine; GoogleTest comes with its sources, too.
+  set(INSTALL_GTEST OFF)
+  add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  add_library(bitsnap_test_libraries INTERFACE)
+  target_link_libraries(bitsnap_test_libraries INTERFACE GTest::gmock_main GTest::gmock GTest::gtest)
+elseif(BITSNAP_TESTS)
   find_package(GTest REQUIRED)
   find_package(rapidcheck REQUIRED)
   add_library(bitsnap_test_libraries INTERFACE)

@@ -7,6 +7,7 @@
 #   x_encode*.cpp     of a SPLIT floor: bitsnap_<name>_encode, and everything else bitsnap_<name>_decode, so that what
 #                     only reads can be linked without anything that writes
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set; left out where the machine is not x86-64
+#   x_neon.cpp        left out where the machine is not aarch64, which always has it
 #   x_tbb.cpp         left out with BITSNAP_PLAIN_THREADS
 #   x_testing.cpp     object library bitsnap_<name>_testing: linked into the tests of this floor and the higher ones
 #   x_test.cpp        all of them one executable <name>_test, which is one ctest entry, or as many as SHARDS says, each
@@ -24,6 +25,10 @@ include_guard(GLOBAL)
 set(BITSNAP_X86_64 OFF)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT BITSNAP_SCALAR_ONLY)
   set(BITSNAP_X86_64 ON)
+endif()
+set(BITSNAP_AARCH64 OFF)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND NOT BITSNAP_SCALAR_ONLY)
+  set(BITSNAP_AARCH64 ON)
 endif()
 # Fused multiply-add stays off: it would round differently from the other levels.
 set(BITSNAP_AVX2_FLAGS -mavx2 -mbmi -mbmi2 -mlzcnt -mno-fma)
@@ -164,6 +169,9 @@ function(bitsnap_floor name)
   list(FILTER sources EXCLUDE REGEX "_(test|testing|benchmark|fuzz)\\.cpp$")
   if(NOT BITSNAP_X86_64)
     list(FILTER sources EXCLUDE REGEX "_(avx2|avx512)\\.cpp$")
+  endif()
+  if(NOT BITSNAP_AARCH64)
+    list(FILTER sources EXCLUDE REGEX "_neon\\.cpp$")
   endif()
   if(BITSNAP_PLAIN_THREADS)
     list(FILTER sources EXCLUDE REGEX "_tbb\\.cpp$")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and testing bitsnap need, as root or through sudo.
-# Prints nothing and changes nothing when all of them are there; the list below is the only one in the project.
+# Prints nothing and changes nothing when all of them are there; the lists below are the only ones in the project.
 set -euo pipefail
 
 packages=(
@@ -11,6 +11,8 @@ packages=(
   liblz4-dev libbz2-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
+# For the tests of the kernels for aarch64, which are compiled for it and emulated.
+[ "$(uname -m)" != x86_64 ] || packages+=(g++-aarch64-linux-gnu googletest qemu-user-static)
 
 if ! command -v dpkg-query >/dev/null; then
   echo "install_packages: this is not Debian or Ubuntu; install these by hand: ${packages[*]}" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_tests.sh all     every stage; what `make test` and CI run
 # run_tests.sh quick   the optimised C++ tests only, with samples in place of all crashes
-# run_tests.sh STAGE...   stages by name: dev asan fuzz tsan pytest
+# run_tests.sh STAGE...   stages by name: dev asan fuzz tsan aarch64 pytest
 # The first stage that fails ends the run. FUZZ_SECONDS (5) is what each fuzz target gets besides its corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,12 +63,22 @@ stage_tsan() {
   run_ctest tsan --label-regex parallel
 }
 
+# The kernels of another machine: the floors up to entropy for aarch64, under emulation. On such a machine `dev` has them.
+stage_aarch64() {
+  if [ "$(uname -m)" != x86_64 ]; then
+    echo "left out: cross-compiled from x86-64 only"
+    return
+  fi
+  configure_and_build aarch64 --target base_test tensor_test entropy_test rans_fuzz huffman_fuzz
+  run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
+}
+
 stage_pytest() {
   .venv/bin/python -m pytest --quiet "$@"
 }
 
 case "${1:-all}" in
-  all) stages=(dev asan fuzz tsan pytest) ;;
+  all) stages=(dev asan fuzz tsan aarch64 pytest) ;;
   quick)
     mkdir -p build
     configure_and_build dev

@@ -9,9 +9,12 @@ namespace bitsnap {
 
 enum class CpuLevel : std::uint8_t {
   scalar = 0,
-  avx2 = 1,    // AVX2, BMI1, BMI2, LZCNT
-  avx512 = 2,  // AVX-512 F, BW, DQ, VL, VBMI, VBMI2, and all of avx2
+  avx2 = 1,    // x86-64: AVX2, BMI1, BMI2, LZCNT
+  avx512 = 2,  // x86-64: AVX-512 F, BW, DQ, VL, VBMI, VBMI2, and all of avx2
+  neon = 3,    // every aarch64
 };
+
+inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512, CpuLevel::neon};
 
 [[nodiscard]] std::string_view cpu_level_name(CpuLevel level) noexcept;
 [[nodiscard]] std::optional<CpuLevel> cpu_level_from_name(std::string_view name) noexcept;
@@ -19,7 +22,10 @@ enum class CpuLevel : std::uint8_t {
 // The highest level of this machine, found once.
 [[nodiscard]] CpuLevel detected_cpu_level() noexcept;
 
-// The level in use: the detected one, or a lower one that was forced.
+// Whether this machine can run at a level: the detected one, and those that are part of it.
+[[nodiscard]] bool has_cpu_level(CpuLevel level) noexcept;
+
+// The level in use: the detected one, or another one that was forced.
 [[nodiscard]] CpuLevel cpu_level() noexcept;
 
 // Forces a level for the whole process, for tests and measurements; returns false and changes nothing if the machine

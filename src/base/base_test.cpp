@@ -76,7 +76,7 @@ std::vector<std::byte> ramp(std::size_t size) {
 TEST(Hash64, IsTheReferenceXxh3AtEveryCpuLevel) {
   // XXH3-64 of the empty input and of "a", as the xxHash project publishes them.
   const CpuLevel before = cpu_level();
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     EXPECT_EQ(hash64({}), 0x2D06800538D394C2U);
     EXPECT_EQ(hash64(as_byte_span("a")), 0xE6C632B61E964E1FU);
@@ -85,7 +85,7 @@ TEST(Hash64, IsTheReferenceXxh3AtEveryCpuLevel) {
     const std::vector<std::byte> bytes = ramp(size);
     ASSERT_TRUE(force_cpu_level(CpuLevel::scalar));
     const std::uint64_t expected = hash64(bytes);
-    for (const CpuLevel level : {CpuLevel::avx2, CpuLevel::avx512}) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       EXPECT_EQ(hash64(bytes), expected) << size;
     }
@@ -146,13 +146,18 @@ TEST(Scratch, RefusesWhatCannotBeHad) {
   EXPECT_EQ(scratch.take_array<std::uint64_t>(SIZE_MAX / 4).error().kind(), ErrorKind::resource_exhausted);
 }
 
-TEST(CpuLevel, CanBeForcedDownAndIsNamed) {
+TEST(CpuLevel, CanBeForcedWhereTheMachineHasItAndIsNamed) {
   const CpuLevel before = cpu_level();
   ASSERT_TRUE(force_cpu_level(CpuLevel::scalar));
   EXPECT_EQ(cpu_level(), CpuLevel::scalar);
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
+  EXPECT_TRUE(has_cpu_level(CpuLevel::scalar));
+  EXPECT_TRUE(has_cpu_level(detected_cpu_level()));
+  EXPECT_FALSE(has_cpu_level(CpuLevel::avx2) && has_cpu_level(CpuLevel::neon));
+  for (const CpuLevel level : kCpuLevels) {
     EXPECT_EQ(cpu_level_from_name(cpu_level_name(level)), level);
-    EXPECT_EQ(force_cpu_level(level), level <= detected_cpu_level());
+    const CpuLevel forced = cpu_level();
+    EXPECT_EQ(force_cpu_level(level), has_cpu_level(level));
+    EXPECT_EQ(cpu_level(), has_cpu_level(level) ? level : forced);
   }
   EXPECT_EQ(cpu_level_from_name("sse9"), std::nullopt);
   force_cpu_level(before);

@@ -16,6 +16,8 @@ CpuLevel detect() noexcept {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
   return avx512 ? CpuLevel::avx512 : CpuLevel::avx2;
+#elif defined(__aarch64__) && !defined(BITSNAP_SCALAR_ONLY)
+  return CpuLevel::neon;
 #else
   return CpuLevel::scalar;
 #endif
@@ -33,12 +35,13 @@ std::string_view cpu_level_name(CpuLevel level) noexcept {
     case CpuLevel::scalar: return "scalar";
     case CpuLevel::avx2: return "avx2";
     case CpuLevel::avx512: return "avx512";
+    case CpuLevel::neon: return "neon";
   }
   return "unknown";
 }
 
 std::optional<CpuLevel> cpu_level_from_name(std::string_view name) noexcept {
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
+  for (const CpuLevel level : kCpuLevels) {
     if (name == cpu_level_name(level)) return level;
   }
   return std::nullopt;
@@ -49,10 +52,16 @@ CpuLevel detected_cpu_level() noexcept {
   return level;
 }
 
+bool has_cpu_level(CpuLevel level) noexcept {
+  const CpuLevel detected = detected_cpu_level();
+  if (level == CpuLevel::scalar || level == detected) return true;
+  return level == CpuLevel::avx2 && detected == CpuLevel::avx512;
+}
+
 CpuLevel cpu_level() noexcept { return current().load(std::memory_order_relaxed); }
 
 bool force_cpu_level(CpuLevel level) noexcept {
-  if (level > detected_cpu_level()) return false;
+  if (!has_cpu_level(level)) return false;
   current().store(level, std::memory_order_relaxed);
   return true;
 }

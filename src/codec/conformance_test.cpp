@@ -30,8 +30,8 @@ constexpr DType kSomeDTypes[] = {DType::u8, DType::f8_e4m3, DType::f16, DType::b
 
 std::vector<CpuLevel> levels() {
   std::vector<CpuLevel> found;
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
-    if (level <= detected_cpu_level()) found.push_back(level);
+  for (const CpuLevel level : kCpuLevels) {
+    if (has_cpu_level(level)) found.push_back(level);
   }
   return found;
 }

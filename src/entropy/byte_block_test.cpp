@@ -19,8 +19,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
-
 class BlockCoder : public testing::Test {
  protected:
   void TearDown() override { force_cpu_level(detected_cpu_level()); }
@@ -171,7 +169,7 @@ TEST_F(BlockCoder, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
       const Bytes payload = encode(plane);
       EXPECT_LE(payload.size(), max_encoded_plane_size(length));
       ASSERT_EQ(naive_decode(payload, length), plane);
-      for (const CpuLevel level : kLevels) {
+      for (const CpuLevel level : kCpuLevels) {
         if (!force_cpu_level(level)) continue;
         EXPECT_EQ(encode(plane), payload) << cpu_level_name(level);
         const Result<Bytes> decoded = decode(payload, length);
@@ -375,7 +373,7 @@ TEST_F(BlockCoder, RefusesEveryTruncation) {
   for (const Source& source : sources()) {
     for (const std::size_t length : {std::size_t{300}, std::size_t{2500}}) {
       const Bytes payload = encode(random_plane(length, 5, source.next));
-      for (const CpuLevel level : kLevels) {
+      for (const CpuLevel level : kCpuLevels) {
         if (!force_cpu_level(level)) continue;
         for (std::size_t cut = 0; cut < payload.size(); ++cut) {
           const Bytes start(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(cut));
@@ -398,7 +396,7 @@ TEST_F(BlockCoder, SurvivesEveryFlippedByteAndAllLevelsAgree) {
         damaged[at] ^= static_cast<std::byte>(1 + random() % 255);
         force_cpu_level(CpuLevel::scalar);
         const Result<Bytes> expected = decode(damaged, length);
-        for (const CpuLevel level : kLevels) {
+        for (const CpuLevel level : kCpuLevels) {
           if (!force_cpu_level(level)) continue;
           const Result<Bytes> plane = decode(damaged, length);
           ASSERT_EQ(plane.has_value(), expected.has_value());

@@ -95,7 +95,7 @@ TEST_P(ChangeMaskKernels, AgreeWithTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ChangeMaskKernels, testing::Values(CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512),
+INSTANTIATE_TEST_SUITE_P(Levels, ChangeMaskKernels, testing::ValuesIn(kCpuLevels),
                          [](const auto& level) { return std::string(cpu_level_name(level.param)); });
 
 TEST(ChangeMask, ComparesBitsAndNotValues) {

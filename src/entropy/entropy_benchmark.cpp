@@ -191,8 +191,8 @@ void register_all() {
       {"xor_low_10%", plane_of(sparse, &weights, false, 0)}, {"xor_high_10%", plane_of(sparse, &weights, false, 1)},
   };
   benchmark::RegisterBenchmark("memcpy", [](benchmark::State& state) { copy(state, weights); });
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
-    if (level > detected_cpu_level()) continue;
+  for (const CpuLevel level : kCpuLevels) {
+    if (!has_cpu_level(level)) continue;
     const std::string suffix = std::string("/").append(cpu_level_name(level));
     for (const Plane& plane : planes) {
       benchmark::RegisterBenchmark((std::string("encode/") + plane.name + suffix).c_str(),

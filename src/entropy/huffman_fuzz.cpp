@@ -13,8 +13,6 @@ using bitsnap::ConstByteSpan;
 using bitsnap::CpuLevel;
 using bitsnap::Scratch;
 
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
-
 void require(bool condition) {
   if (!condition) std::abort();
 }
@@ -22,7 +20,7 @@ void require(bool condition) {
 void decode_any(ConstByteSpan payload, std::size_t plane_bytes, Scratch& scratch) {
   std::vector<std::byte> expected;
   bool expected_sound = false;
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : bitsnap::kCpuLevels) {
     if (!bitsnap::force_cpu_level(level)) continue;
     std::vector<std::byte> plane(plane_bytes);
     const auto used = bitsnap::entropy::decode_plane(payload, plane, scratch);
@@ -40,7 +38,7 @@ void round_trip(ConstByteSpan seed, std::size_t plane_bytes, Scratch& scratch) {
   std::vector<std::byte> plane(plane_bytes);
   for (std::size_t i = 0; i < plane_bytes && !seed.empty(); ++i) plane[i] = seed[i % seed.size()];
   std::vector<std::byte> expected;
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : bitsnap::kCpuLevels) {
     if (!bitsnap::force_cpu_level(level)) continue;
     std::vector<std::byte> encoded(bitsnap::entropy::max_encoded_plane_size(plane_bytes));
     const auto size = bitsnap::entropy::encode_plane(plane, encoded, scratch);

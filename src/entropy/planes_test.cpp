@@ -132,7 +132,7 @@ TEST_P(PlaneKernels, MergeOverTheBaseItself) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, PlaneKernels, testing::Values(CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512),
+INSTANTIATE_TEST_SUITE_P(Levels, PlaneKernels, testing::ValuesIn(kCpuLevels),
                          [](const auto& level) { return std::string(cpu_level_name(level.param)); });
 
 TEST(Planes, PutTheExponentOfABfloat16IntoTheTopPlane) {

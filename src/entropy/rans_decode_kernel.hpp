@@ -42,5 +42,7 @@ void rans_decode_avx2(RansDecoding& at, const RansDecodeTable& table, std::size_
                       const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
 void rans_decode_avx512(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
+void rans_decode_neon(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
+                      const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
 
 }  // namespace bitsnap::entropy

@@ -51,5 +51,7 @@ void rans_encode_avx2(RansEncoding& at, const RansEncodeTable& table, std::size_
                       const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
 void rans_encode_avx512(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
+void rans_encode_neon(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
+                      const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
 
 }  // namespace bitsnap::entropy

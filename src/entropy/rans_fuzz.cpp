@@ -22,7 +22,6 @@ using bitsnap::Scratch;
 using bitsnap::entropy::SplitShape;
 using Bytes = std::vector<std::byte>;
 
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
 constexpr std::size_t kSeedBytes = 16;
 
 void require(bool condition) {
@@ -68,7 +67,7 @@ Bytes make_elements(ConstByteSpan seed, const SplitShape& shape) {
 std::optional<Bytes> decode_any(ConstByteSpan bytes, const SplitShape& shape, Scratch& scratch) {
   const ExactBuffer payload(bytes);
   std::optional<Bytes> expected;
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : bitsnap::kCpuLevels) {
     if (!bitsnap::force_cpu_level(level)) continue;
     std::optional<Bytes> elements(shape.elements * shape.element_bytes);
     if (!bitsnap::entropy::decode_split(payload.span(), shape, *elements, scratch)) elements.reset();
@@ -80,7 +79,7 @@ std::optional<Bytes> decode_any(ConstByteSpan bytes, const SplitShape& shape, Sc
 
 std::optional<Bytes> round_trip(const Bytes& elements, const SplitShape& shape, Scratch& scratch) {
   std::optional<Bytes> expected;
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : bitsnap::kCpuLevels) {
     if (!bitsnap::force_cpu_level(level)) continue;
     Bytes encoded(bitsnap::entropy::max_split_size(shape));
     const auto size = bitsnap::entropy::encode_split(elements, shape, encoded, scratch);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr KernelTable<void(RansDecoding&, const RansDecodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
                            std::uint8_t*) noexcept>
-    kRansDecode{rans_decode_scalar, BITSNAP_X86(rans_decode_avx2, rans_decode_avx512)};
+    kRansDecode{rans_decode_scalar, BITSNAP_X86(rans_decode_avx2, rans_decode_avx512), BITSNAP_NEON(rans_decode_neon)};
 
 static_assert(kDecodeLanes == kRansLanes && kDecodeGroups == kRansGroups);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr KernelTable<void(RansEncoding&, const RansEncodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
                            std::uint8_t*) noexcept>
-    kRansEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512)};
+    kRansEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512), BITSNAP_NEON(rans_encode_neon)};
 
 static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 

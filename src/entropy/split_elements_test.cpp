@@ -19,7 +19,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
 constexpr std::size_t kSizesBytes = 20;
 
 // A decoder as docs/spec/rans.md describes it: one element after another, for sound payloads only.
@@ -137,7 +136,7 @@ class SplitElements : public testing::Test {
   // The payload that every level makes, after every level and the naive decoder have read it.
   std::optional<Bytes> cross(const Bytes& elements, const SplitShape& shape) {
     std::optional<Bytes> payload;
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       auto encoded = encode(elements, shape);
       if (level == CpuLevel::scalar)
@@ -147,7 +146,7 @@ class SplitElements : public testing::Test {
     }
     if (!payload) return payload;
     EXPECT_TRUE(naive_decode(*payload, shape) == elements) << "read naively";
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(*payload, shape);
       EXPECT_TRUE(decoded) << decoded.error().message();
@@ -268,7 +267,7 @@ Bytes hand_made(std::initializer_list<int> rest_and_table, unsigned high) {
 TEST_F(SplitElements, ReadTheExamplesOfTheSpecification) {
   const auto expect = [&](const Bytes& payload, std::size_t elements, const Bytes& expected) {
     const SplitShape shape{.elements = elements, .element_bytes = 2, .rotated = true};
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(payload, shape);
       ASSERT_TRUE(decoded) << decoded.error().message();
@@ -286,7 +285,7 @@ TEST_F(SplitElements, ReadTablesThatTheEncoderDoesNotMake) {
   Bytes payload = hand_made({0x00, 0x00, 2, 9, 5, 128, 128}, 2);
   payload[payload.size() - 512 + 1] = std::byte{128};  // lane 1 of group 0 is in the slots of 5
   const SplitShape shape{.elements = 2, .element_bytes = 2, .rotated = false};
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     const auto decoded = decode(payload, shape);
     ASSERT_TRUE(decoded) << decoded.error().message();
@@ -299,7 +298,7 @@ class DamagedSplitElements : public SplitElements {
   const SplitShape shape_{.elements = 6000, .element_bytes = 2, .rotated = true};
 
   void expect_refused(const Bytes& payload, ErrorKind kind, std::string_view part_of_message) {
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(payload, shape_);
       ASSERT_FALSE(decoded) << part_of_message;
@@ -348,7 +347,7 @@ TEST_F(DamagedSplitElements, AreRefusedWhereStreamsShareTheirBytesOtherwise) {
 TEST_F(DamagedSplitElements, AreRefusedWhereAStateEndsElsewhere) {
   Bytes payload = hand_made({0x00, 1, 0x7f, 0x80}, 2);
   payload[payload.size() - 512 + 130] = std::byte{1};  // 513 leads to 257, without a byte of the stream
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     const auto decoded = decode(payload, {.elements = 1, .element_bytes = 2, .rotated = true});
     ASSERT_FALSE(decoded);
@@ -368,7 +367,7 @@ TEST_F(DamagedSplitElements, AreRefusedWhereTheyTakeFarMoreThanThereIs) {
     for (unsigned i = 0; i < symbols; ++i) payload.push_back(std::byte{1});  // the escape has nearly all slots
     payload.insert(payload.end(), 512, std::byte{3});
     payload.shrink_to_fit();
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(payload, shape);
       ASSERT_FALSE(decoded);
@@ -403,7 +402,7 @@ TEST_F(DamagedSplitElements, GiveTheSameVerdictAtEveryLevel) {
       damaged[at] = static_cast<std::byte>(random());
     }
     std::optional<Bytes> expected;
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(damaged, shape_);
       if (!decoded) {

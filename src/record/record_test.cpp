@@ -101,7 +101,7 @@ TEST_F(RecordTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
 
   const CpuLevel level_before = cpu_level();
   std::vector<Bytes> files;
-  for (const CpuLevel level : {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512}) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     for (const unsigned threads : {1U, 2U, 5U}) {
       for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
