@@ -54,7 +54,7 @@ void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& g
 
 Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeometry geometry, Scratch& scratch) {
   const std::size_t elements = data.size() / geometry.element_bytes;
-  const bool all = elements <= 2 * kSampleElements;
+  const bool all = elements <= kSampleElements;
   const std::size_t run_elements = all ? elements : kRunElements;
   const std::size_t runs = all ? 1 : kRuns;
   const std::size_t size = runs * run_elements;
