@@ -26,15 +26,18 @@ Result<DensePlan> plan_dense(ConstByteSpan data, ConstByteSpan base, std::size_t
   StepGeometry geometry = geometry_of(dtype);
   geometry.low_bytes = low_bytes;
   BITSNAP_ASSIGN(sample, sample_steps(data, base, geometry, scratch));
-  // Where steps are larger than that, an element is not far from being measured better without its base.
+  // Where steps are larger than that, an element is not far from being measured better without its base. With fewer low
+  // bytes than two, direct measures of four bytes would all be far.
+  const bool can_be_direct = geometry.element_bytes <= 2 || low_bytes == 2;
   const unsigned least_direct_shift = geometry.mantissa_bits > 8 * low_bytes + kDirectBits
                                           ? static_cast<unsigned>(geometry.mantissa_bits - 8 * low_bytes - kDirectBits)
                                           : 0;
-  const entropy::ClassChoice choice = entropy::choose_class_tables({.contexts = sample.contexts,
-                                                                    .values = sample.values,
-                                                                    .others = sample.direct,
-                                                                    .least_other_shift = least_direct_shift,
-                                                                    .elements = elements});
+  const entropy::ClassChoice choice = entropy::choose_class_tables(
+      {.contexts = sample.contexts,
+       .values = sample.values,
+       .others = can_be_direct ? std::span<const std::uint16_t>(sample.direct) : std::span<const std::uint16_t>(),
+       .least_other_shift = least_direct_shift,
+       .elements = elements});
   sample.geometry.first_direct = static_cast<std::uint8_t>(choice.first_other);
   const auto far = static_cast<std::uint64_t>(std::ranges::count(sample.values, kMostSteps));
   const std::uint64_t sample_bits =
@@ -66,13 +69,13 @@ Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::si
   const auto count = [&](std::uint16_t value) {
     return static_cast<std::size_t>(std::ranges::count(sample.values, value));
   };
-  const bool mostly_unmoved = count(0) * 2 > sample.values.size();
-  if (wide && (mostly_unmoved || count(kMostSteps) * kPerFar > sample.values.size())) {
+  const bool many_unmoved = count(0) * 8 > sample.values.size() * 3;
+  if (wide && (many_unmoved || count(kMostSteps) * kPerFar > sample.values.size())) {
     BITSNAP_ASSIGN(const DensePlan other,
-                   plan_dense(data, base, elements, mostly_unmoved ? 0 : 2, context.dtype, scratch, sample));
+                   plan_dense(data, base, elements, many_unmoved ? 0 : 2, context.dtype, scratch, sample));
     if (other.payload_bytes < plan.dense.payload_bytes) plan.dense = other;
   }
-  if (mostly_unmoved) {
+  if (many_unmoved) {
     const SparsePlan sparse = plan_sparse(sample, elements);
     if (sparse.payload_bytes < plan.dense.payload_bytes) plan.sparse = sparse;
   }

@@ -281,6 +281,48 @@ TEST_F(OrdinalDelta, SpendsAFractionOfABitWhereHardlyAnythingChanged) {
   EXPECT_LT(payload.size() * 8, changed * 16) << "where it is, its sign and how far";
 }
 
+// With fewer low bytes than two, direct measures of four bytes would all be far.
+TEST_F(OrdinalDelta, MeasuresAnF32DirectlyWithTwoLowBytesOnly) {
+  std::mt19937_64 random(9);
+  for (const std::uint32_t most : {1'000'000U, 5'000'000U, 7'000'000U, 50'000'000U}) {
+    // As moments change: by a share of themselves, whatever their exponent is.
+    TestChunk chunk = moved_chunk(DType::f32, 262144, 1.0, 1, 9);
+    for (std::size_t i = 0; i < 262144; ++i) {
+      const std::uint32_t steps = static_cast<std::uint32_t>(random()) % most;
+      const std::uint32_t base = element_of(chunk.base, i, 4);
+      set_element(chunk.data, i, 4, random() % 2 == 0 ? base + steps : base - steps);
+    }
+    const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
+    ASSERT_TRUE(payload) << "up to " << most << " steps";
+    ASSERT_EQ((*payload)[0], static_cast<std::byte>(OrdinalDeltaForm::dense));
+    const bool is_direct = std::to_integer<unsigned>((*payload)[2]) < kNoDirect;
+    EXPECT_TRUE(!is_direct || std::to_integer<unsigned>((*payload)[3]) == 2) << "up to " << most << " steps";
+    EXPECT_EQ(load_le<std::uint32_t>(payload->data() + 4), 0U) << "no element moved far";
+  }
+}
+
+TEST_F(OrdinalDelta, EstimatesFromASampleWhatAChunkTakes) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const double step : {0.5, 30.0, 3.0e4, 1.0e5, 4.0e5, 4.0e6}) {
+      for (const unsigned per_change : {1U, 2U, 100U}) {
+        const TestChunk chunk = moved_chunk(dtype, 262144, step, per_change, 8);
+        const std::size_t sample_bytes = 16384 * element_size(dtype);
+        const Input base{
+            .kind = InputKind::base, .dtype = dtype, .bytes = ConstByteSpan(chunk.base).first(sample_bytes)};
+        const ChunkContext context{.dtype = dtype, .elements = 16384, .inputs = {&base, 1}, .parameters = {}};
+        const auto estimate =
+            ordinal_delta_encoder().analyze(ConstByteSpan(chunk.data).first(sample_bytes), context, 262144, scratch_);
+        ASSERT_TRUE(estimate);
+        const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
+        const auto size = static_cast<double>(payload ? payload->size() : chunk.data.size());
+        const double estimated = static_cast<double>(*estimate ? (*estimate)->payload_bytes : chunk.data.size());
+        EXPECT_NEAR(estimated, size, size / 4 + 100)
+            << dtype_name(dtype) << ", steps of " << step << ", one in " << per_change;
+      }
+    }
+  }
+}
+
 TEST_F(OrdinalDelta, RefusesDenseFieldsThatBreakARule) {
   const TestChunk chunk = four_elements();
   expect_refused("02", chunk, "form is 2");

@@ -203,6 +203,8 @@ SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept 
     if (value > 2) {
       ++farther;
       distance_bits += static_cast<std::uint64_t>(std::bit_width(value >> 1)) + 1;
+      // How much farther is not known of those that a value cannot say.
+      if (value == kMostSteps) distance_bits += 4 * (sample.geometry.element_bytes - 2);
     }
   }
   plan.elements = counts.elements;
