@@ -1,6 +1,7 @@
 // Tests of the fixed rules: who may compete, that the least estimate wins, and what the reason says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -74,6 +75,29 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
   EXPECT_EQ(chosen({Policy::lossless, DType::u8, Role::other, false, false}, repeating), "zstd");
 }
 
+TEST(StreamPlanner, RanksAllThatAreSmallerThanRaw) {
+  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
+  const Bytes weights = bf16_weights(kChunkElements, 1);
+  Scratch scratch;
+  const Choice choice = floats.choose(weights, bf16_weights(kChunkElements, 2), scratch).value();
+  ASSERT_GE(choice.ranked.size(), 2U);
+  EXPECT_EQ(choice.ranked[0].encoder, choice.candidate.encoder);
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t i = 0; i < floats.candidates().size(); ++i) {
+    if (choice.estimates[i] < weights.size()) sizes.push_back(choice.estimates[i]);
+  }
+  std::ranges::sort(sizes);
+  ASSERT_EQ(sizes.size(), choice.ranked.size());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto& candidates = floats.candidates();
+    const auto same = [&](const Candidate& one) {
+      return one.encoder == choice.ranked[i].encoder && one.with_base == choice.ranked[i].with_base;
+    };
+    const auto at = static_cast<std::size_t>(std::ranges::find_if(candidates, same) - candidates.begin());
+    EXPECT_EQ(choice.estimates[at], sizes[i]);
+  }
+}
+
 TEST(StreamPlanner, ChoosesForSmallChunksToo) {
   for (const std::size_t elements : {1U, 2U, 7U, 1000U, 32'768U, 32'769U}) {
     const Bytes weights = bf16_weights(elements, 4);
@@ -85,7 +109,7 @@ TEST(StreamPlanner, ChoosesForSmallChunksToo) {
 
 TEST(StreamPlanner, GivesItsReason) {
   StreamPlanner planner(Policy::lmc, DType::bf16, Role::weight, false, false);
-  Choice choice{planner.candidates()[0] /* byte_group */, {150'000}};
+  const Choice choice{.candidate = planner.candidates()[0] /* byte_group */, .estimates = {150'000}, .ranked = {}};
   planner.note(choice, "byte_group", 200'000);
   planner.note(choice, "byte_group", 200'000);
   planner.note(Choice{}, "constant", 200'000);

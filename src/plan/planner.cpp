@@ -111,7 +111,6 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scr
   }
 
   const codec::Input input{codec::InputKind::base, dtype_, base_sample};
-  std::uint64_t least = data.size();  // raw, which anything else has to beat
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     if (candidate.with_base && base.empty()) continue;
@@ -120,11 +119,18 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scr
     BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
-    if (estimate->payload_bytes < least) {
-      least = estimate->payload_bytes;
-      choice.candidate = candidate;
-    }
+    if (estimate->payload_bytes < data.size()) choice.ranked.push_back(candidate);
   }
+  const auto estimate_of = [&](const Candidate& candidate) {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].encoder == candidate.encoder && candidates_[i].with_base == candidate.with_base) {
+        return choice.estimates[i];
+      }
+    }
+    return kNoEstimate;
+  };
+  std::ranges::stable_sort(choice.ranked, {}, estimate_of);
+  if (!choice.ranked.empty()) choice.candidate = choice.ranked.front();
   return choice;
 }
 

@@ -32,6 +32,9 @@ struct Choice {
   Candidate candidate;  // encoder nullptr: raw
   std::vector<std::uint64_t>
       estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk
+  // All that were estimated to be smaller than raw, the smallest first: `candidate`, and those to try where a sample
+  // deceived and it cannot express the whole chunk.
+  std::vector<Candidate> ranked;
 };
 
 class StreamPlanner {

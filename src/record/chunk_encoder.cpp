@@ -106,14 +106,14 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
   }
 
   BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, base.bytes, scratch));
-  const plan::Candidate& chosen = encoded.choice.candidate;
-  if (chosen.encoder == nullptr) return encoded;
   const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
-  context.inputs = std::span<const codec::Input>(&input, chosen.with_base ? 1 : 0);
-  BITSNAP_ASSIGN(const auto payload, try_codec(*chosen.encoder, data_, context, scratch));
-  if (payload && payload->size() < data_.size()) {
-    use(chosen.encoder->decoder().id(), *payload);
-    if (chosen.with_base) encoded.input = std::move(base.holder);
+  for (const plan::Candidate& tried : encoded.choice.ranked) {
+    context.inputs = std::span<const codec::Input>(&input, tried.with_base ? 1 : 0);
+    BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, scratch));
+    if (!payload || payload->size() >= data_.size()) continue;
+    use(tried.encoder->decoder().id(), *payload);
+    if (tried.with_base) encoded.input = std::move(base.holder);
+    break;
   }
   return encoded;
 }
