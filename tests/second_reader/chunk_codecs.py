@@ -162,8 +162,6 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     7: ("ordinal_delta", _ordinal_delta, ("b",), LAYOUTS),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
-# Codecs that bitsnap does not write yet: there are no golden files of them.
-NOT_WRITTEN_YET = {"ordinal_delta"}
 
 
 def decode(codec: int, chunk: Chunk, parameters: bytes = b"") -> bytes:

@@ -21,6 +21,7 @@ from second_reader.ordinal_delta_encoder import (
     encode_values,
     low_first,
     number,
+    reflected,
 )
 from second_reader.ordinal_steps import LAYOUTS
 
@@ -64,6 +65,31 @@ _VALUES = _DENSE.values
 _F32_BASE = [0x3F800000] * 512
 _F32_ELEMENTS = [0x3F800000 + 1000 * index for index in range(510)] + [0x00000001, 0xFF812345]
 _FAR = encode_dense(_F32_BASE, _F32_ELEMENTS, "F32", 0x7F, [(8, 0)] * 32, low_size=1)
+
+# Dense: elements of every context that the dtype has. Zigzags are below 8, direct measures below 32, but for a few.
+_TOPS = {"F8_E4M3": 15, "F8_E5M2": 31, "F16": 31, "BF16": 130, "F32": 130}
+
+
+def _direct(dtype: str, first_direct: int) -> Case:
+    bits, mantissa = LAYOUTS[dtype]
+    top, sign = _TOPS[dtype], 1 << (bits - 1)
+    base, elements = [], []
+    for index in range(4096):
+        exponent = max(top - index % 32, 0)
+        old = exponent << mantissa | index * 5 % (1 << mantissa) | (sign if index % 3 == 0 else 0)
+        if index % 251 == 0:  # any, with some that are above the top exponent, infinite and NaN
+            new = index * 0x9E3779B1 >> (32 - bits) & (2 * sign - 1)
+        elif top - exponent >= first_direct:
+            new = ((top + 1) << mantissa) - 1 - index // 7 % 16 + (sign if index % 5 == 0 else 0)
+        else:
+            new = reflected((reflected(old, bits) + index // 11 % 8 - 4) % (1 << bits), bits)
+        base.append(old)
+        elements.append(new)
+    plans = [(2 if context >= first_direct else 0, context % 2) for context in range(32)]
+    low_size = 1 if dtype == "F32" and first_direct == 5 else 0
+    payload = encode_dense(base, elements, dtype, top, plans, low_size, first_direct=first_direct).build()
+    return Case(dtype, base, payload, elements)
+
 
 # Sparse: eight f32 elements of two exponents in two classes; the last one of the first has moved by three steps.
 _SPARSE_BASE = [0x3F800000] * 4 + [0x3F000000] * 4
@@ -130,15 +156,16 @@ REJECTED: dict[str, dict[str, Case]] = {
     "truncated": {
         "an empty payload": _cut(_dense(), 0),
         "a form alone": _cut(_dense(), 1),
-        "dense without low bytes": _cut(_dense(), 2),
-        "dense without all of the far elements' number": _cut(_dense(), 6),
-        "dense without values": _cut(_dense(), 7),
+        "dense without the first direct context": _cut(_dense(), 2),
+        "dense without low bytes": _cut(_dense(), 3),
+        "dense without all of the far elements' number": _cut(_dense(), 7),
+        "dense without values": _cut(_dense(), 8),
         "dense without its last byte": _cut(_dense(), -1),
-        "far elements that are not there": _cut(_far(), 7 + 512 + 4),
-        "low bytes that are not there": _cut(_far(), 7 + 511),
-        "plans that are not there": _cut(_dense(), 7 + 32),
-        "frequencies that are not there": _cut(_dense(), 7 + 33 + 31),
-        "sizes that are not there": _cut(_dense(), 7 + 33 + 32 + 27),
+        "far elements that are not there": _cut(_far(), 8 + 512 + 4),
+        "low bytes that are not there": _cut(_far(), 8 + 511),
+        "plans that are not there": _cut(_dense(), 8 + 32),
+        "frequencies that are not there": _cut(_dense(), 8 + 33 + 31),
+        "sizes that are not there": _cut(_dense(), 8 + 33 + 32 + 27),
         "a stream that is too long": _beyond(0),
         "low bits that are not there": _beyond(4),
         "low bytes of values that are not there": _beyond(5),
@@ -147,7 +174,7 @@ REJECTED: dict[str, dict[str, Case]] = {
         "sparse without the first context": _cut(_sparse(), 3),
         "sparse without all headers": _cut(_sparse(), 3 + 1 + 15),
         "sparse without its last byte": _cut(_sparse(), -1),
-        "sparse that ends within a number": _one_class("BF16", Lists(2, 0, g=9), number(0, 9, 18) + "000001", _ONES),
+        "sparse that ends within a number": _one_class("BF16", Lists(2, 0, g=3), number(0, 3, 18) + "0100", _ONES),
         "sparse that ends within zeros": _one_class("BF16", Lists(1, 0), "0" * 8, _ONES),
         "sparse that ends behind sixteen zeros": _one_class("BF16", Lists(1, 0), "0" * 16, _ONES),
         "sparse that ends within a long number": _one_class("BF16", Lists(1, 0), "0" * 32, _ONES),
@@ -158,8 +185,12 @@ REJECTED: dict[str, dict[str, Case]] = {
     "corrupt": {
         "a third form": _dense(form=2),
         "a third form of lists": _sparse(form=3),
-        "low bytes of bf16": Case("BF16", _BASE, Dense(0x7F, _FULL, 1, low=bytes(1024)).build()),
-        "three low bytes of f32": Case("F32", [0x3F800000] * 1024, Dense(0x7F, _FULL, 3, low=bytes(3 * 1024)).build()),
+        "direct measures from context 33 on": _dense(first_direct=33),
+        "direct measures from context 255 on": _dense(first_direct=255),
+        "low bytes of bf16": Case("BF16", _BASE, Dense(0x7F, _FULL, low_size=1, low=bytes(1024)).build()),
+        "three low bytes of f32": Case(
+            "F32", [0x3F800000] * 1024, Dense(0x7F, _FULL, low_size=3, low=bytes(3 * 1024)).build()
+        ),
         "far elements of bf16": _dense(far_count=1, far=bytes(4)),
         "more far elements than are far": _far(far_count=3, far=_FAR.far + bytes(4)),
         "fewer far elements than are far": _far(far_count=1, far=_FAR.far[:4]),
@@ -207,8 +238,13 @@ REJECTED: dict[str, dict[str, Case]] = {
         "a gap's parameter above 17 that nothing uses": _one_class("BF16", Lists(0, 0, g=18), "", _ONES),
         "a distance's parameter that f8 does not have": _one_class("F8_E5M2", Lists(0, 0, k=8), "", [0] * 16),
         "a distance's parameter that bf16 does not have": _one_class("BF16", Lists(0, 0, k=16), "", _ONES),
-        "more changed elements than in the class": _lists(changed=5),
+        "more changed elements than in the class": _sparse(lists=[Lists(5, 0), Lists(0, 0)], bits="1" * 5 + "0" * 5),
         "more changed elements than in the chunk": _one_class("BF16", Lists(17, 0), "1" * 34, _ONES),
+        # The lists are not there, but the numbers of all classes are looked at first.
+        "more changed elements than in the chunk and no lists": _one_class("BF16", Lists(17, 0), "", _ONES),
+        "more changed elements in two classes than in the chunk": _sparse(lists=[Lists(4, 0), Lists(5, 0)], bits=""),
+        "more farther elements than changed ones and no lists": _sparse(lists=[Lists(4, 0), Lists(3, 4)], bits=""),
+        "a parameter of the last class and no lists": _sparse(lists=[Lists(4, 0), Lists(4, 0, k=32)], bits=""),
         "more farther elements than changed ones": _lists(farther=3),
         "a gap behind the last element of the class": _one_class("BF16", Lists(1, 0), "0" * 15 + "1" + "0", _ONES[:15]),
         "a long gap behind the last element": _one_class(
@@ -258,6 +294,41 @@ ALLOWED: dict[str, Case] = {
         [0x3F00] + [0x3F80] * 1023,
         Dense(0x7F, encode_values([0x18002, *[0] * 1023], [1, *[0] * 1023], [(0, 0), *[(15, 0)] * 31])).build(),
         [0x3F00 + 0x4001] + [0x3F80] * 1023,
+    ),
+    **{
+        f"direct measures of {dtype} from context {first_direct} on": _direct(dtype, first_direct)
+        for dtype in LAYOUTS
+        for first_direct in (0, 5, 31, 32)
+    },
+    "a direct measure of more bits than the element": Case(
+        "F8_E5M2",
+        [0x3C] * 1024,
+        Dense(15, encode_values([0x0103] + [1] * 1023, [0] * 1024, [(0, 0)] * 32), first_direct=0).build(),
+        [0x3E] + [0x3F] * 1023,
+    ),
+    "a direct measure of bf16 that of f32 would be far": Case(
+        "BF16",
+        [0] * 1024,
+        Dense(127, encode_values([0xFFFF] + [0] * 1023, [31] * 1024, [(0, 0)] * 32), first_direct=31).build(),
+        [0x4000] + [0xBFFF] * 1023,
+    ),
+    "a direct measure of f32 that is far": Case(
+        "F32",
+        [0] * 1024,
+        Dense(
+            127,
+            encode_values([0xFFFF] + [0] * 1023, [31] * 1024, [(0, 0)] * 32),
+            first_direct=31,
+            far_count=1,
+            far=b"\1\2\3\4",
+        ).build(),
+        [0x04030201] + [0xBFFFFFFF] * 1023,
+    ),
+    "direct measures below a top exponent that f16 does not have": Case(
+        "F16",
+        [0] * 1024,
+        Dense(255, encode_values([0, 1, 2] + [1] * 1021, [31] * 1024, [(0, 0)] * 32), first_direct=31).build(),
+        [0xFFFF, 0x7FFF, 0xFFFE] + [0x7FFF] * 1021,
     ),
     "no element that has changed": _one_class("BF16", Lists(0, 0), "", _ONES, _ONES),
     "all elements changed": _one_class("BF16", Lists(16, 0), "1" * 16 + "0" * 16, _ONES, [0x3F81] * 16),

@@ -118,6 +118,7 @@ def _fit(coded: Sequence[tuple[int, int, int, int]], class_count: int) -> list[l
 class Dense:
     top: int
     values: Values
+    first_direct: int = CONTEXTS
     low_size: int = 0
     far_count: int = 0
     low: bytes = b""
@@ -125,7 +126,7 @@ class Dense:
     form: int = 0
 
     def build(self) -> bytes:
-        head = struct.pack("<BBBI", self.form, self.top, self.low_size, self.far_count)
+        head = struct.pack("<BBBBI", self.form, self.top, self.first_direct, self.low_size, self.far_count)
         return head + self.low + self.far + self.values.build()
 
 
@@ -137,11 +138,15 @@ def encode_dense(
     plans: Sequence[tuple[int, int]],
     low_size: int = 0,
     frequencies: Sequence[Sequence[int]] | None = None,
+    first_direct: int = CONTEXTS,
 ) -> Dense:
     bits, _ = LAYOUTS[dtype]
-    moved = [steps(old, new, bits) for old, new in zip(base, elements, strict=True)]
-    zigzags = [2 * step if step >= 0 else -2 * step - 1 for step in moved]
-    values = [zigzag >> 8 * low_size for zigzag in zigzags]
+    contexts = [context_of(old, dtype, top) for old in base]
+    measures = [
+        direct(new, dtype, top) if context >= first_direct else zigzag(steps(old, new, bits))
+        for old, new, context in zip(base, elements, contexts, strict=True)
+    ]
+    values = [measure >> 8 * low_size for measure in measures]
     far = b""
     if dtype == "F32":
         values = [min(value, FAR_VALUE) for value in values]
@@ -150,10 +155,11 @@ def encode_dense(
         )
     return Dense(
         top=top,
-        values=encode_values(values, [context_of(old, dtype, top) for old in base], plans, frequencies),
+        values=encode_values(values, contexts, plans, frequencies),
+        first_direct=first_direct,
         low_size=low_size,
         far_count=len(far) // 4,
-        low=b"".join(zigzag.to_bytes(8, "little")[:low_size] for zigzag in zigzags),
+        low=b"".join(measure.to_bytes(8, "little")[:low_size] for measure in measures),
         far=far,
     )
 
@@ -242,6 +248,17 @@ def reflected(word: int, bits: int) -> int:
 def steps(old: int, new: int, bits: int) -> int:
     difference = (reflected(new, bits) - reflected(old, bits)) % (1 << bits)
     return difference - (1 << bits) if difference >> (bits - 1) else difference
+
+
+def zigzag(step: int) -> int:
+    return 2 * step if step >= 0 else -2 * step - 1
+
+
+def direct(word: int, dtype: str, top: int) -> int:
+    """From the largest magnitude of the top exponent down, both signs in turn."""
+    bits, mantissa = LAYOUTS[dtype]
+    sign, magnitude = divmod(word, 1 << (bits - 1))
+    return (((top + 1) << (mantissa + 1)) - 1 - (2 * magnitude + sign)) % (1 << bits)
 
 
 def context_of(word: int, dtype: str, top: int) -> int:

@@ -30,7 +30,7 @@ def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
     words = np.frombuffer(base, f"<u{bits // 8}").astype(np.int64)
     contexts = contexts_of(words, dtype, top)
     if form == _DENSE:
-        words = _read_dense(cursor, words, contexts, dtype)
+        words = _read_dense(cursor, words, contexts, dtype, top)
     else:
         words = _moved(words, _read_sparse(cursor, contexts, bits), bits)
     return words.astype(f"<u{bits // 8}").tobytes()
@@ -53,8 +53,18 @@ def _moved(words: Numbers, steps: Numbers, bits: int) -> Numbers:
     return reflect((reflect(words, bits) + steps) % (1 << bits), bits)
 
 
-def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str) -> Numbers:
+def _of_direct_measures(measures: Numbers, dtype: str, top: int) -> Numbers:
+    """The elements whose distance from the largest of the top exponent is measured, with the sign as the lowest bit."""
+    bits, mantissa = LAYOUTS[dtype]
+    rotated = (((top + 1) << (mantissa + 1)) - 1 - measures) % (1 << bits)
+    words: Numbers = rotated >> 1 | (rotated & 1) << (bits - 1)
+    return words
+
+
+def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str, top: int) -> Numbers:
     bits, _ = LAYOUTS[dtype]
+    [first_direct] = cursor.take(1)
+    require(first_direct <= CONTEXTS, f"direct measures from context {first_direct} on")
     [low_size] = cursor.take(1)
     require(low_size <= (2 if dtype == "F32" else 0), f"{low_size} low bytes of {dtype}")
     [far_count] = cursor.numbers(1)
@@ -63,8 +73,10 @@ def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str) -> N
     low[:, :low_size] = np.frombuffer(cursor.take(low_size * len(base)), np.uint8).reshape(len(base), low_size)
     far_elements = np.frombuffer(cursor.take(4 * far_count), "<u4")
     values = read_values(cursor.take(len(cursor.data) - cursor.offset), contexts)
-    zigzags = (values << 8 * low_size | low.view("<u4")[:, 0]) % (1 << bits)
-    words = _moved(base, zigzags >> 1 ^ -(zigzags & 1), bits)
+    measures = (values << 8 * low_size | low.view("<u4")[:, 0]) % (1 << bits)
+    words = _moved(base, measures >> 1 ^ -(measures & 1), bits)
+    direct = contexts >= first_direct
+    words[direct] = _of_direct_measures(measures[direct], dtype, top)
     if dtype == "F32":
         far = values == FAR_VALUE
         require(int(far.sum()) == far_count, f"{far_count} far elements, {int(far.sum())} are far")
@@ -123,8 +135,9 @@ def _read_sparse(cursor: Cursor, contexts: Bytes, bits: int) -> Numbers:
     headers = [_parse_lists(cursor.take(8), bits) for _ in range(class_count)]
     classes = np.searchsorted(firsts[1:-1], contexts, side="right")
     members = [np.flatnonzero(classes == number) for number in range(class_count)]
-    for lists, places in zip(headers, members, strict=True):
-        require(lists.changed <= len(places), "ordinal_delta: more changed elements than the class has")
+    changed_count = sum(lists.changed for lists in headers)
+    require(changed_count <= len(contexts), f"ordinal_delta: {changed_count} of {len(contexts)} elements changed")
+    for lists in headers:
         require(lists.farther <= lists.changed, "ordinal_delta: more farther elements than changed ones")
     stream = _Bits(cursor.take(len(cursor.data) - cursor.offset))
     steps = np.zeros(contexts.shape, np.int64)

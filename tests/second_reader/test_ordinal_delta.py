@@ -11,7 +11,15 @@ import pytest
 
 from second_reader.chunk_codecs import CODEC_IDS, Chunk, Input, decode
 from second_reader.ordinal_delta_cases import ALLOWED, Case, rejected, to_bytes
-from second_reader.ordinal_delta_encoder import encode_dense, encode_sparse, encode_values, reflected
+from second_reader.ordinal_delta_encoder import (
+    Dense,
+    context_of,
+    direct,
+    encode_dense,
+    encode_sparse,
+    encode_values,
+    reflected,
+)
 from second_reader.ordinal_steps import LAYOUTS
 from second_reader.reader_errors import Corrupt, ReaderError, Truncated
 from second_reader.values_by_class import read_values
@@ -71,6 +79,50 @@ def test_the_dense_form_is_read_bit_for_bit(dtype: str, length: int, pattern: st
         top = int(generator.choice([0, 7, 15, 31, 127, 130, 255]))
         payload = encode_dense(base, elements, dtype, top, plans, low_size).build()
         assert read(payload, base, dtype) == elements
+
+
+@pytest.mark.parametrize("pattern", ["random", "near", "special"])
+@pytest.mark.parametrize("first_direct", [0, 1, 5, 31, 32])
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_direct_measures_are_read_bit_for_bit(dtype: str, first_direct: int, pattern: str) -> None:
+    bits, mantissa = LAYOUTS[dtype]
+    generator = np.random.default_rng([first_direct, PATTERNS.index(pattern)])
+    for top in (0, 1, 7, (1 << (bits - 1 - mantissa)) - 1, 40, 127, 255):
+        for low_size in range(3 if dtype == "F32" else 1):
+            base, elements = pair(pattern, dtype, 300, generator)
+            plans = [(int(shift), context % 2) for context, shift in enumerate(generator.integers(0, 16, 32))]
+            dense = encode_dense(base, elements, dtype, top, plans, low_size, first_direct=first_direct)
+            assert read(dense.build(), base, dtype) == elements
+
+
+# By dtype: the top exponent, and some elements with the direct measures that they have by the formula.
+DIRECT = {
+    "F8_E4M3": (7, {0xBF: 0, 0x3F: 1, 0xBE: 2, 0x3E: 3, 0x80: 126, 0x00: 127, 0xFF: 128, 0x7F: 129, 0x40: 255}),
+    "F8_E5M2": (15, {0xBF: 0, 0x3F: 1, 0xBE: 2, 0x80: 126, 0x00: 127, 0xFF: 128, 0x40: 255}),
+    "F16": (15, {0xBFFF: 0, 0x3FFF: 1, 0xBFFE: 2, 0x8000: 0x7FFE, 0x0000: 0x7FFF, 0xFFFF: 0x8000, 0x4000: 0xFFFF}),
+    "BF16": (127, {0xBFFF: 0, 0x3FFF: 1, 0xBFFE: 2, 0x8000: 0x7FFE, 0x0000: 0x7FFF, 0xFFFF: 0x8000, 0x4000: 0xFFFF}),
+    "F32": (127, {0xBFFFFFFF: 0, 0x3FFFFFFF: 1, 0xBFFFFFFE: 2, 0xBFFF8002: 65_530, 0x3FFF8001: 65_533}),
+}
+
+
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_a_direct_measure_counts_down_from_the_largest_of_the_top_exponent(dtype: str) -> None:
+    top, measures = DIRECT[dtype]
+    base = [0] * len(measures)
+    context = context_of(0, dtype, top)
+    values = encode_values(list(measures.values()), [context] * len(base), [(2, 0)] * 32)
+    assert read(Dense(top, values, first_direct=context).build(), base, dtype) == list(measures)
+    if context < 31:
+        assert read(Dense(top, values, first_direct=context + 1).build(), base, dtype) != list(measures)
+    assert [direct(word, dtype, top) for word in measures] == list(measures.values())
+
+
+def test_direct_measures_begin_with_the_first_direct_context() -> None:
+    base = [127 - context << 7 for context in range(32)]
+    values = encode_values([1] * 32, range(32), [(0, 0)] * 32)
+    for first_direct in range(33):
+        elements = read(Dense(127, values, first_direct=first_direct).build(), base, "BF16")
+        assert elements == [old - 1 for old in base[:first_direct]] + [0x3FFF] * (32 - first_direct)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -134,8 +186,18 @@ def test_the_example_of_values_by_class_holds() -> None:
     )  # fmt: skip
     assert read_values(payload, np.zeros(1, np.uint8)).tolist() == [5]
     assert encode_values([5], [0], [(2, 0), *[(0, 0)] * 31], [[128, 128, *[0] * 14]]).build() == payload
-    # As the only element's zigzag: three steps down from 1.0.
-    assert read(bytes.fromhex("00 7F 00 00 00 00 00") + payload, [0x3F80], "BF16") == [0x3F7D]
+    # The last example of ordinal_delta: as the only element's zigzag, three steps down from 1.0.
+    dense = bytes.fromhex("00 7F 20 00 00 00 00 00") + payload
+    assert read(dense, [0x3F80], "BF16") == [0x3F7D]
+    frequencies = [[128, 128, *[0] * 14]]
+    assert encode_dense([0x3F80], [0x3F7D], "BF16", 0x7F, [(2, 0), *[(0, 0)] * 31], 0, frequencies).build() == dense
+
+
+def test_the_example_of_the_sparse_form_holds() -> None:
+    payload = bytes.fromhex("01 7F 01    02 00 00 00 01 00 00 00    AA 02")
+    base, elements = [0x3F80] * 4, [0x3F80, 0x3F81, 0x3F80, 0x3F7D]
+    assert read(payload, base, "BF16") == elements
+    assert encode_sparse(base, elements, "BF16", 0x7F).build() == payload
 
 
 def test_lists_that_were_put_together_by_hand_are_read() -> None:

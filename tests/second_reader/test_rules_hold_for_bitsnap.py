@@ -9,7 +9,6 @@ import pytest
 import bitsnap
 from second_reader import ordinal_delta_cases, rule_cases
 from second_reader.bsnap_reader import open_file
-from second_reader.chunk_codecs import NOT_WRITTEN_YET
 from second_reader.ordinal_delta_cases import Case
 from second_reader.reader_errors import ReaderError
 
@@ -47,14 +46,6 @@ def write_files(case: Case, folder: Path) -> Path:
     return path
 
 
-ORDINAL_DELTA = pytest.mark.xfail(
-    "ordinal_delta" in NOT_WRITTEN_YET,
-    raises=(bitsnap.UnsupportedError, AssertionError),
-    reason="bitsnap does not read ordinal_delta yet",
-)
-
-
-@ORDINAL_DELTA
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in ordinal_delta_cases.ALLOWED.items()])
 def test_bitsnap_accepts_what_the_specification_of_ordinal_delta_allows(case: Case, tmp_path: Path) -> None:
     path = write_files(case, tmp_path)
@@ -62,7 +53,6 @@ def test_bitsnap_accepts_what_the_specification_of_ordinal_delta_allows(case: Ca
     bitsnap.verify(path)
 
 
-@ORDINAL_DELTA
 @pytest.mark.parametrize(
     ("fault", "case"), [pytest.param(fault, case, id=name) for fault, name, case in ordinal_delta_cases.rejected()]
 )
