@@ -119,6 +119,45 @@ def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     assert used == set(CODEC_IDS)
 
 
+def moved_floats(rows: np.ndarray[Any, Any], how: str, seed: int) -> np.ndarray[Any, Any]:
+    """All elements moved by some steps, few of them, or all, and the smallest have changed places and signs."""
+    generator = np.random.default_rng(seed)
+    width = rows.shape[1]
+    words: np.ndarray[Any, np.dtype[Any]] = rows.reshape(-1).view(f"<u{width}")
+    by = generator.laplace(0, 5, len(words)).astype(np.int64)
+    if how == "few":
+        by[generator.random(len(words)) > 0.004] = 0
+    moved = words + by.astype(words.dtype)
+    if how == "crossed":
+        magnitudes = words << 1
+        small = np.flatnonzero(magnitudes < np.quantile(magnitudes, 0.3))
+        moved[small] = words[generator.permutation(small)]
+        moved[small] ^= (small % 2 << (8 * width - 1)).astype(words.dtype)
+    bits: np.ndarray[Any, Any] = moved.view(np.uint8).reshape(-1, width)
+    return bits
+
+
+FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize("how", ["all", "few", "crossed"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_floats_that_moved_are_read_bit_for_bit(dtype: torch.dtype, how: str, tmp_path: Path) -> None:
+    used = set()
+    for elements in (6_000, 66_001, 262_144 + 9_001):
+        rows = random_bits(np.random.default_rng(elements), "floats", elements, dtype.itemsize)
+        for step in range(2):
+            state = {"float": to_tensor(rows, dtype)}
+            path, base = tmp_path / f"{elements}-{step}.bsnap", tmp_path / f"{elements}-{step - 1}.bsnap"
+            bitsnap.save(path, state, base=base if step else None)
+            snapshot = open_file(path)
+            snapshot.verify()
+            assert describe_state(snapshot) == describe(state)
+            used |= snapshot.codec_names()
+            rows = moved_floats(rows, how, elements)
+    assert "ordinal_delta" in used or (how == "crossed" and dtype.itemsize == 1)
+
+
 def test_chunks_beyond_the_first_are_read_bit_for_bit(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     rows = random_bits(generator, "sparse", 262_144 + 1000, 2)
