@@ -131,6 +131,34 @@ def training(step: int) -> dict[str, Any]:
     }
 
 
+def moved(step: int) -> dict[str, Any]:
+    """Floats whose elements move by some steps: all of the first two, few of the others, and some very far.
+
+    In the second step the smallest weights become others of their size, of which their bases say nothing.
+    """
+    weight = (_generator(700).standard_normal(4096) * 0.02).astype(np.float32)
+    master = (_generator(701).standard_normal(3072) * 0.02).astype(np.float32)
+    pattern = (_generator(702).standard_normal(64) * 0.02).astype(np.float32)
+    f32, f16, f8 = np.tile(pattern, 32), np.tile(pattern, 64), np.tile(pattern * 64, 128)
+    for i in range(step):
+        generator = _generator(710 + i)
+        weight *= 1 + (generator.standard_normal(4096) * 0.01).astype(np.float32)
+        if i == 1:
+            small = np.abs(weight) < 0.008
+            weight[small] = (generator.standard_normal(int(small.sum())) * 0.004).astype(np.float32)
+        master *= 1 + (generator.standard_normal(3072) * 0.001).astype(np.float32)
+        master[77 * (i + 1)] = 2.0 + i
+        for few in (f32, f16, f8):
+            few[generator.integers(0, len(few), len(few) // 100)] *= np.float32(1.01)
+    return {
+        "weight": torch.from_numpy(weight).to(torch.bfloat16),
+        "master": torch.from_numpy(master),
+        "f32": torch.from_numpy(f32),
+        "f16": torch.from_numpy(f16).to(torch.float16),
+        "f8": torch.from_numpy(f8).to(torch.float8_e4m3fn),
+    }
+
+
 def safetensors_file() -> bytes:
     """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()

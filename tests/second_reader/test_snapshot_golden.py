@@ -29,9 +29,22 @@ def expectation(name: str) -> dict[str, Any]:
 
 def test_the_golden_snapshots_cover_every_codec_and_role() -> None:
     snapshots = [open_file(FOLDER / f"{name}.bsnap") for name in NAMES]
-    assert set().union(*(snapshot.codec_names() for snapshot in snapshots)) == set(CODEC_IDS) - {"ordinal_delta"}
+    assert set().union(*(snapshot.codec_names() for snapshot in snapshots)) == set(CODEC_IDS)
     assert len({tensor.role for snapshot in snapshots for tensor in snapshot.tensors}) == 5
     assert {row.depth for snapshot in snapshots for row in snapshot.rows} == {0, 1, 2}
+
+
+def test_the_golden_snapshots_cover_what_ordinal_delta_can_store() -> None:
+    payloads = []
+    for name in NAMES:
+        file = (FOLDER / f"{name}.bsnap").read_bytes()
+        rows = [row for row in Snapshot(file).rows if row.codec == CODEC_IDS["ordinal_delta"]]
+        payloads += [file[row.offset : row.offset + row.size] for row in rows]
+    dense = [payload for payload in payloads if payload[0] == 0]
+    assert len(dense) < len(payloads)
+    assert len({payload[2] < 32 for payload in dense}) == 2  # with direct measures, and without
+    assert {payload[3] for payload in dense} == {0, 1}  # low bytes
+    assert any(payload[4:8] != bytes(4) for payload in dense)  # far elements
 
 
 @pytest.mark.parametrize("name", NAMES)
