@@ -324,6 +324,19 @@ ALLOWED: dict[str, Case] = {
         ).build(),
         [0x04030201] + [0xBFFFFFFF] * 1023,
     ),
+    # Their context is 0.
+    "elements above the top exponent": Case(
+        "BF16",
+        [0x4000, 0x3F80] * 512,
+        Dense(127, encode_values([2] * 1024, [0] * 1024, [(0, 0)] * 32), first_direct=1).build(),
+        [0x4001, 0x3F81] * 512,
+    ),
+    "direct measures of elements above the top exponent": Case(
+        "BF16",
+        [0x4000, 0x3F80] * 512,
+        Dense(127, encode_values([4] * 1024, [0] * 1024, [(0, 0)] * 32), first_direct=0).build(),
+        [0xBFFD] * 1024,
+    ),
     "direct measures below a top exponent that f16 does not have": Case(
         "F16",
         [0] * 1024,
