@@ -244,7 +244,7 @@ REJECTED: dict[str, dict[str, Case]] = {
         "more changed elements than in the chunk and no lists": _one_class("BF16", Lists(17, 0), "", _ONES),
         "more changed elements in two classes than in the chunk": _sparse(lists=[Lists(4, 0), Lists(5, 0)], bits=""),
         "more farther elements than changed ones and no lists": _sparse(lists=[Lists(4, 0), Lists(3, 4)], bits=""),
-        "a parameter of the last class and no lists": _sparse(lists=[Lists(4, 0), Lists(4, 0, k=32)], bits=""),
+        "a parameter of the last class and no lists": _sparse(lists=[Lists(4, 0), Lists(4, 0, g=18)], bits=""),
         "more farther elements than changed ones": _lists(farther=3),
         "a gap behind the last element of the class": _one_class("BF16", Lists(1, 0), "0" * 15 + "1" + "0", _ONES[:15]),
         "a long gap behind the last element": _one_class(
