@@ -193,6 +193,17 @@ TEST_F(OrdinalDelta, MeasuresDirectlyFromTheTopWhereItIsTold) {
   std::vector<std::byte> again(14);
   move_steps_scalar(bytes(base), values.data(), nullptr, 7, geometry, reinterpret_cast<std::uint8_t*>(again.data()));
   EXPECT_EQ(again, data);
+
+  // Where context 0 is direct, so are the elements above the top, whose context that is.
+  geometry.first_direct = 0;
+  for (const auto& measure : {measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)}) {
+    if (measure == nullptr) continue;
+    const auto above = elements_of(DType::bf16, {0x4000, 0x7F80});
+    const auto same = elements_of(DType::bf16, {0x3FFF, 0x3FFF});
+    measure(bytes(same), bytes(above), 2, geometry, values.data(), nullptr);
+    EXPECT_EQ(values[0], 1U);
+    EXPECT_EQ(values[1], 1U);
+  }
 }
 
 TEST_F(OrdinalDelta, RoundTripsFloatsThatMoveAsWeightsDo) {

@@ -68,7 +68,7 @@ inline void contexts_loop(const std::uint8_t* base, std::size_t elements, const 
 template <typename Element>
 struct Direct {
   explicit Direct(const StepGeometry& geometry) noexcept
-      : limit(geometry.first_direct < kNoDirect ? geometry.top - geometry.first_direct : -1),
+      : limit(limit_of(geometry)),
         most(static_cast<Element>(((std::uint64_t{geometry.top} + 1) << (geometry.mantissa_bits + 1)) - 1)),
         mantissa_bits(geometry.mantissa_bits),
         exponent_mask(geometry.exponent_mask) {}
@@ -85,6 +85,12 @@ struct Direct {
     const auto turned = static_cast<Element>(most - measure);
     constexpr int kTop = 8 * static_cast<int>(sizeof(Element)) - 1;
     return static_cast<Element>(turned >> 1 | static_cast<Element>(turned << kTop));
+  }
+
+  // The largest exponent whose context is measured so; context 0 has all that are above the top as well.
+  static int limit_of(const StepGeometry& geometry) noexcept {
+    if (geometry.first_direct >= kNoDirect) return -1;
+    return geometry.first_direct == 0 ? 255 : geometry.top - geometry.first_direct;
   }
 
   int limit;
