@@ -17,8 +17,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
-
 struct Values {
   std::vector<std::uint8_t> contexts;
   std::vector<std::uint16_t> values;
@@ -84,13 +82,13 @@ class ClassLanes : public testing::Test {
   // Every level's bytes are the same, and every level reads them.
   void expect_round_trip(const Values& from, const ClassTables& tables) {
     Bytes first;
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const Bytes payload = encode(from, tables);
       if (first.empty()) first = payload;
       ASSERT_EQ(payload, first) << cpu_level_name(level);
     }
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode(first, from);
       ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
@@ -204,7 +202,7 @@ TEST_F(ClassLanes, TheExampleOfTheSpecificationIsWritten) {
   const Bytes expected =
       filled({{1, 1},  {1, 2},    {31, 0}, {2, 0x80}, {14, 0}, {16, 0}, {1, 0},  {1, 2},  {10, 0}, {1, 1},
               {63, 0}, {1, 0x80}, {63, 0}, {64, 2},   {64, 0}, {64, 2}, {64, 0}, {64, 2}, {64, 0}, {64, 2}});
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     EXPECT_EQ(encode(values, tables), expected) << cpu_level_name(level);
   }
@@ -250,7 +248,7 @@ TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
     for (std::uint64_t i = 0; i <= random() % 3; ++i) damaged[random() % range] = static_cast<std::byte>(random());
     force_cpu_level(CpuLevel::scalar);
     const auto expected = decode(damaged, values_);
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto found = decode(damaged, values_);
       ASSERT_EQ(found.has_value(), expected.has_value()) << round << ", " << cpu_level_name(level);

@@ -46,13 +46,7 @@ def write_files(case: Case, folder: Path) -> Path:
     return path
 
 
-# bitsnap takes elements for direct by their exponent: above the top one none is, though its context is 0.
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=name) for name, case in ordinal_delta_cases.ALLOWED.items()],
-)
+@pytest.mark.parametrize("case", ordinal_delta_cases.ALLOWED.values(), ids=ordinal_delta_cases.ALLOWED)
 def test_bitsnap_accepts_what_the_specification_of_ordinal_delta_allows(case: Case, tmp_path: Path) -> None:
     path = write_files(case, tmp_path)
     open_file(path).verify()

@@ -18,7 +18,10 @@ namespace bitsnap::codec {
 namespace {
 
 constexpr DType kStepDTypes[] = {DType::f8_e4m3, DType::f8_e5m2, DType::f16, DType::bf16, DType::f32};
-constexpr CpuLevel kLevels[] = {CpuLevel::scalar, CpuLevel::avx2, CpuLevel::avx512};
+
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&, std::uint16_t*,
+                           std::uint8_t*) noexcept>
+    kMeasureSteps{measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)};
 
 std::uint32_t element_of(const std::vector<std::byte>& bytes, std::size_t i, std::size_t element_bytes) {
   std::uint32_t element = 0;
@@ -66,7 +69,7 @@ class OrdinalDelta : public testing::Test {
   // The payload, which every level writes and every level reads.
   std::vector<std::byte> expect_round_trip(const TestChunk& chunk) {
     std::optional<std::vector<std::byte>> first;
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
       if (!first) first = payload;
@@ -74,7 +77,7 @@ class OrdinalDelta : public testing::Test {
     }
     EXPECT_TRUE(first.has_value());
     if (!first) return {};
-    for (const CpuLevel level : kLevels) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!force_cpu_level(level)) continue;
       const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *first, chunk, scratch_);
       EXPECT_TRUE(decoded && *decoded == chunk.data) << cpu_level_name(level);
@@ -101,7 +104,7 @@ TestChunk four_elements() {
 
 TEST_F(OrdinalDelta, ReadsTheSparseExampleOfItsSpec) {
   const TestChunk chunk = four_elements();
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     const auto decoded = decode_test_chunk(ordinal_delta_decoder(),
                                            hex_bytes("01 7F 01    02 00 00 00 01 00 00 00    AA 02"), chunk, scratch_);
@@ -129,7 +132,7 @@ TEST_F(OrdinalDelta, ReadsTheDenseExampleOfItsSpec) {
   }
   const TestChunk chunk{
       .dtype = DType::bf16, .data = elements_of(DType::bf16, {0x3F7D}), .base = elements_of(DType::bf16, {0x3F80})};
-  for (const CpuLevel level : kLevels) {
+  for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(text), chunk, scratch_);
     ASSERT_TRUE(decoded) << decoded.error().message();
@@ -153,9 +156,9 @@ TEST_F(OrdinalDelta, MeasuresStepsAsOrdinalsDo) {
     std::vector<std::byte> low(kElements * 2);
     for (std::size_t low_bytes = 0; low_bytes <= (w > 2 ? 2U : 0U); ++low_bytes) {
       geometry.low_bytes = low_bytes;
-      for (const auto& measure : {measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)}) {
-        if (measure == nullptr) continue;
-        measure(bytes(data), bytes(base), kElements, geometry, values.data(), bytes(low));
+      for (const CpuLevel level : kCpuLevels) {
+        if (!has_cpu_level(level)) continue;
+        kMeasureSteps.pick(level)(bytes(data), bytes(base), kElements, geometry, values.data(), bytes(low));
         for (std::size_t i = 0; i < kElements; ++i) {
           const auto ordinal = [&](const std::vector<std::byte>& of) -> std::uint64_t {
             const std::uint32_t element = element_of(of, i, w);
@@ -196,11 +199,11 @@ TEST_F(OrdinalDelta, MeasuresDirectlyFromTheTopWhereItIsTold) {
 
   // Where context 0 is direct, so are the elements above the top, whose context that is.
   geometry.first_direct = 0;
-  for (const auto& measure : {measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)}) {
-    if (measure == nullptr) continue;
+  for (const CpuLevel level : kCpuLevels) {
+    if (!has_cpu_level(level)) continue;
     const auto above = elements_of(DType::bf16, {0x4000, 0x7F80});
     const auto same = elements_of(DType::bf16, {0x3FFF, 0x3FFF});
-    measure(bytes(same), bytes(above), 2, geometry, values.data(), nullptr);
+    kMeasureSteps.pick(level)(bytes(same), bytes(above), 2, geometry, values.data(), nullptr);
     EXPECT_EQ(values[0], 1U);
     EXPECT_EQ(values[1], 1U);
   }
@@ -214,7 +217,7 @@ TEST_F(OrdinalDelta, RoundTripsFloatsThatMoveAsWeightsDo) {
           SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + std::to_string(elements) + " elements, steps of " +
                        std::to_string(step) + ", one in " + std::to_string(per_change));
           const TestChunk chunk = moved_chunk(dtype, elements, step, per_change, 7);
-          for (const CpuLevel level : kLevels) {
+          for (const CpuLevel level : kCpuLevels) {
             if (!force_cpu_level(level)) continue;
             const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
             if (!payload) continue;
