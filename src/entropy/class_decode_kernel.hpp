@@ -41,6 +41,8 @@ struct ClassDecoding {
 
 void class_decode_scalar(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
                          std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
+void class_decode_avx2(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
+                       std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
 void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
                          std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
 

@@ -41,6 +41,8 @@ struct ClassEncoding {
 
 void class_encode_scalar(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                          const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
+void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                       const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
 void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                          const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr KernelTable<void(ClassDecoding&, const ClassDecodeTable&, const std::uint8_t*, std::size_t, std::uint16_t*,
                            const ReadAhead&) noexcept>
-    kClassDecode{class_decode_scalar, BITSNAP_X86(nullptr, class_decode_avx512)};
+    kClassDecode{class_decode_scalar, BITSNAP_X86(class_decode_avx2, class_decode_avx512)};
 
 // What kernels may read behind what they need: the states, which stand last, are that much.
 constexpr std::size_t kReadableBehind = 64;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr KernelTable<void(ClassEncoding&, const ClassEncodeTable&, const std::uint8_t*, const std::uint16_t*,
                            std::size_t, const ReadAhead&) noexcept>
-    kClassEncode{class_encode_scalar, BITSNAP_X86(nullptr, class_encode_avx512)};
+    kClassEncode{class_encode_scalar, BITSNAP_X86(class_encode_avx2, class_encode_avx512)};
 
 constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
 

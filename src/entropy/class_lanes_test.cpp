@@ -186,6 +186,33 @@ TEST_F(ClassLanes, AnyValuesAreCodedWithTablesMadeForOthers) {
   expect_round_trip(values, tables);
 }
 
+TEST_F(ClassLanes, SymbolsWithoutSlotsAreEscaped) {
+  std::mt19937_64 random(6);
+  for (unsigned round = 0; round < 200; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    ClassTables tables;
+    tables.classes = 1 + round % kMaxClasses;
+    for (std::uint8_t& plan : tables.plans) {
+      plan = static_cast<std::uint8_t>((random() % tables.classes) * kPlanClassUnit + random() % (1 + round % 16));
+    }
+    for (std::size_t i = 0; i < tables.classes; ++i) {
+      auto& frequencies = tables.frequencies[i];
+      frequencies.fill(0);
+      frequencies[kClassEscape] = 1;
+      // At least two symbols have slots, as one byte cannot say 256.
+      frequencies[random() % kClassEscape] = 100;
+      for (unsigned left = kRansScale - 101; left > 0;) {
+        std::uint8_t& frequency = frequencies[random() % kClassSymbols];
+        const unsigned more = std::min<unsigned>({left, 255U - frequency, 1 + static_cast<unsigned>(random() % 99)});
+        frequency = static_cast<std::uint8_t>(frequency + more);
+        left -= more;
+      }
+    }
+    expect_round_trip(make_values(3, kClassContexts, round), tables);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(ClassLanes, TheExampleOfTheSpecificationIsWritten) {
   ClassTables tables;
   tables.plans.fill(0);

@@ -3,31 +3,10 @@
 #include "entropy/rans_encode_kernel.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "entropy/rans_lanes_avx2.hpp"
 
 namespace bitsnap::entropy {
 namespace {
-
-constexpr std::size_t kHalf = 32;  // lanes of a vector
-
-// For each mask of eight lanes from `first` on, the marked ones in order at the end of eight bytes.
-struct CompressTable {
-  alignas(64) std::uint8_t orders[256][8];
-};
-
-constexpr CompressTable make_compress_table(unsigned first) noexcept {
-  CompressTable table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned place = 8;
-    for (unsigned lane = 8; lane-- > 0;) {
-      if ((mask >> lane & 1) != 0) table.orders[mask][--place] = static_cast<std::uint8_t>(first + lane);
-    }
-  }
-  return table;
-}
-
-constexpr CompressTable kCompressLower = make_compress_table(0);
-constexpr CompressTable kCompressUpper = make_compress_table(8);
 
 struct Table {
   __m256i first;
@@ -38,10 +17,6 @@ struct Table {
   __m256i reciprocals_low;
   __m256i reciprocals_high;
 };
-
-inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
-  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
-}
 
 inline Table make_table(const RansEncodeTable& from) noexcept {
   Table table;
@@ -55,43 +30,6 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
   return table;
 }
 
-inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
-
-// Writes those of 16 bytes that `mask` marks, in order, so that they end at `end`; up to eight bytes below them are
-// overwritten.
-inline std::uint8_t* write_below(std::uint8_t* end, unsigned mask, __m128i bytes) noexcept {
-  const unsigned low = mask & 255;
-  const unsigned high = mask >> 8 & 255;
-  const __m128i order =
-      _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressLower.orders[low])),
-                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressUpper.orders[high])));
-  const __m128i packed = _mm_shuffle_epi8(bytes, order);
-  _mm_storeh_pd(reinterpret_cast<double*>(end - 8), _mm_castsi128_pd(packed));
-  end -= count_lanes(high);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(end - 8), packed);
-  return end - count_lanes(low);
-}
-
-inline std::uint8_t* write_below(std::uint8_t* end, __m256i chosen, __m256i bytes) noexcept {
-  const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(chosen));
-  end = write_below(end, mask >> 16, _mm256_extracti128_si256(bytes, 1));
-  return write_below(end, mask & 0xffff, _mm256_castsi256_si128(bytes));
-}
-
-struct Divided {
-  __m256i quotient;
-  __m256i remainder;
-};
-
-// States by frequencies, 16 bits each; see rans_reciprocal().
-inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) noexcept {
-  const __m256i near = _mm256_mulhi_epu16(states, reciprocals);
-  const __m256i over = _mm256_sub_epi16(states, _mm256_mullo_epi16(near, frequencies));
-  const __m256i fits = _mm256_cmpgt_epi16(frequencies, over);
-  return {_mm256_add_epi16(_mm256_add_epi16(near, _mm256_set1_epi16(1)), fits),
-          _mm256_sub_epi16(over, _mm256_andnot_si256(fits, frequencies))};
-}
-
 // Codes one symbol in each of 32 lanes. In line also at -O2: a call would put every table into memory.
 [[gnu::always_inline]] inline void put_symbols(__m256i symbols, __m256i& low, __m256i& high, const Table& table,
                                                std::uint8_t*& out, std::uint8_t*& escapes) noexcept {
@@ -102,30 +40,9 @@ inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) 
   if (_mm256_testz_si256(escaped, escaped) == 0) [[unlikely]]
     escapes = write_below(escapes, escaped, symbols);
 
-  // States that the symbol would carry beyond 16 bits give their lower byte away.
-  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, index);
-  const __m256i shrinks = _mm256_cmpeq_epi8(_mm256_max_epu8(high, frequencies), high);
-  out = write_below(out, shrinks, low);
-  low = _mm256_blendv_epi8(low, high, shrinks);
-  high = _mm256_andnot_si256(shrinks, high);
-
-  const __m256i zero = _mm256_setzero_si256();
-  const __m256i reciprocals_low = _mm256_shuffle_epi8(table.reciprocals_low, index);
-  const __m256i reciprocals_high = _mm256_shuffle_epi8(table.reciprocals_high, index);
-  const Divided lower = divide(_mm256_unpacklo_epi8(low, high), _mm256_unpacklo_epi8(frequencies, zero),
-                               _mm256_unpacklo_epi8(reciprocals_low, reciprocals_high));
-  const Divided upper = divide(_mm256_unpackhi_epi8(low, high), _mm256_unpackhi_epi8(frequencies, zero),
-                               _mm256_unpackhi_epi8(reciprocals_low, reciprocals_high));
-  high = _mm256_packus_epi16(lower.quotient, upper.quotient);
-  low =
-      _mm256_add_epi8(_mm256_packus_epi16(lower.remainder, upper.remainder), _mm256_shuffle_epi8(table.starts, index));
-}
-
-inline __m256i load(const std::uint8_t* from) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-inline void store(std::uint8_t* to, __m256i bytes) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+  put_codes({_mm256_shuffle_epi8(table.frequencies, index), _mm256_shuffle_epi8(table.starts, index),
+             _mm256_shuffle_epi8(table.reciprocals_low, index), _mm256_shuffle_epi8(table.reciprocals_high, index)},
+            low, high, out);
 }
 
 // Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending

@@ -1,0 +1,171 @@
+// The encoding kernel of values by class for AVX2: 32 lanes at a time, tables of 16 in a register for each class;
+// called only where the machine has it.
+#include "entropy/class_encode_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "entropy/class_lanes_avx2.hpp"
+
+namespace bitsnap::entropy {
+namespace {
+
+// By class and symbol; symbols without slots have what the escape has.
+struct Bytes {
+  alignas(16) std::uint8_t starts[64];
+  alignas(16) std::uint8_t frequencies[64];
+  alignas(16) std::uint8_t reciprocals_low[64];
+  alignas(16) std::uint8_t reciprocals_high[64];
+  alignas(16) std::uint8_t escaped[64];  // all bits or none
+};
+
+inline Bytes make_bytes(const ClassEncodeTable& from) noexcept {
+  Bytes bytes;
+  for (unsigned i = 0; i < 64; ++i) {
+    const unsigned index = from.indexes[i];
+    bytes.starts[i] = from.starts[index];
+    bytes.frequencies[i] = from.frequencies[index];
+    bytes.reciprocals_low[i] = from.reciprocals_low[index];
+    bytes.reciprocals_high[i] = from.reciprocals_high[index];
+    bytes.escaped[i] = (index & 15) == 15 ? 0xff : 0;
+  }
+  return bytes;
+}
+
+template <std::size_t kClasses>
+struct Table {
+  Table(const ClassEncodeTable& from, const Bytes& bytes) noexcept
+      : selectors([&](unsigned context) { return selector_of(from.plans[context]); }),
+        inverses([&](unsigned context) { return 128U >> (from.plans[context] & 7); }),
+        masks([&](unsigned context) { return (1U << (from.plans[context] & 7)) - 1; }),
+        starts(bytes.starts),
+        frequencies(bytes.frequencies),
+        reciprocals_low(bytes.reciprocals_low),
+        reciprocals_high(bytes.reciprocals_high),
+        escaped(bytes.escaped) {}
+
+  ByContext selectors;
+  ByContext inverses;  // 2^7 by 2^low bits
+  ByContext masks;     // of low bits
+  ByClass<kClasses> starts;
+  ByClass<kClasses> frequencies;
+  ByClass<kClasses> reciprocals_low;
+  ByClass<kClasses> reciprocals_high;
+  ByClass<kClasses> escaped;
+};
+
+// Bits that are written downwards.
+struct Bits {
+  std::uint8_t* out;
+  std::uint64_t pending;
+  unsigned count;  // 0 to 7
+};
+
+// The bits of 32 bytes that `masks` has: of each eight at most 56.
+[[gnu::always_inline]] inline void put_bits(__m256i bytes, __m256i masks, Bits& to) noexcept {
+  const auto put = [&](long long eight, long long mask) {
+    const auto own = static_cast<std::uint64_t>(mask);
+    const auto count = static_cast<unsigned>(_mm_popcnt_u64(own));
+    to.pending = to.pending << count | _pext_u64(static_cast<std::uint64_t>(eight), own);
+    to.count += count;  // at most 63
+    const std::uint64_t aligned = to.pending << (-to.count & 63);
+    __builtin_memcpy(to.out - 8, &aligned, 8);
+    to.out -= to.count >> 3;
+    to.count &= 7;
+  };
+  put(_mm256_extract_epi64(bytes, 3), _mm256_extract_epi64(masks, 3));
+  put(_mm256_extract_epi64(bytes, 2), _mm256_extract_epi64(masks, 2));
+  put(_mm256_extract_epi64(bytes, 1), _mm256_extract_epi64(masks, 1));
+  put(_mm256_extract_epi64(bytes, 0), _mm256_extract_epi64(masks, 0));
+}
+
+inline __m128i load_half(const std::uint16_t* from) noexcept {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+template <std::size_t kClasses, bool kBits, bool kBytes>
+void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
+            std::size_t steps, const ReadAhead& ahead) noexcept {
+  const Table<kClasses> table(from, make_bytes(from));
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i low_bytes = _mm256_set1_epi16(0xff);
+  const __m256i fifteen = _mm256_set1_epi8(15);
+  Bits bits{at.bits, at.pending, at.pending_bits};
+  std::uint8_t* bytes = at.bytes;
+  std::uint8_t* escapes = at.escapes;
+  contexts += steps * kEncodeGroups * kEncodeLanes;
+  values += steps * kEncodeGroups * kEncodeLanes;
+  for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
+    const std::size_t group = part % kEncodeGroups;
+    ahead.ask_for(part);
+    std::uint8_t* out = at.out[group];
+#pragma GCC unroll 2
+    for (std::size_t lane = kEncodeLanes; lane > 0;) {
+      lane -= kHalf;
+      contexts -= kHalf;
+      values -= kHalf;
+      const __m256i own = load(contexts);
+      const __m256i selectors = table.selectors.of(own);
+      // Even quarters and odd ones, as interleaving has them.
+      __m256i even = _mm256_set_m128i(load_half(values + 16), load_half(values));
+      __m256i odd = _mm256_set_m128i(load_half(values + 24), load_half(values + 8));
+      const auto lowest = [&] {
+        return _mm256_packus_epi16(_mm256_and_si256(even, low_bytes), _mm256_and_si256(odd, low_bytes));
+      };
+      if constexpr (kBytes) {
+        const __m256i whole = whole_lanes(selectors);
+        bytes = write_below(bytes, whole, lowest());
+        even = _mm256_blendv_epi8(even, _mm256_srli_epi16(even, 8), _mm256_unpacklo_epi8(whole, whole));
+        odd = _mm256_blendv_epi8(odd, _mm256_srli_epi16(odd, 8), _mm256_unpackhi_epi8(whole, whole));
+      }
+      if constexpr (kBits) {
+        put_bits(lowest(), table.masks.of(own), bits);
+        // Twice the value, or near the most that a word holds, by 2^15 / 2^low bits, by 2^16.
+        const __m256i inverses = table.inverses.of(own);
+        even = _mm256_mulhi_epu16(_mm256_adds_epu16(even, even), _mm256_unpacklo_epi8(zero, inverses));
+        odd = _mm256_mulhi_epu16(_mm256_adds_epu16(odd, odd), _mm256_unpackhi_epi8(zero, inverses));
+      } else {
+        even = _mm256_min_epu16(even, low_bytes);
+        odd = _mm256_min_epu16(odd, low_bytes);
+      }
+      const __m256i symbols = _mm256_min_epu8(_mm256_packus_epi16(even, odd), fifteen);
+      const LaneClasses classes(selectors);
+      auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(table.escaped.of(symbols, classes)));
+      while (escaped != 0) {
+        const unsigned last = 31 - _lzcnt_u32(escaped);
+        escapes -= 2;
+        __builtin_memcpy(escapes, values + last, 2);
+        escaped ^= 1U << last;
+      }
+      __m256i low = load(at.low[group] + lane);
+      __m256i high = load(at.high[group] + lane);
+      put_codes({table.frequencies.of(symbols, classes), table.starts.of(symbols, classes),
+                 table.reciprocals_low.of(symbols, classes), table.reciprocals_high.of(symbols, classes)},
+                low, high, out);
+      store(at.low[group] + lane, low);
+      store(at.high[group] + lane, high);
+    }
+    at.out[group] = out;
+  }
+  at.bits = bits.out;
+  at.pending = bits.pending;
+  at.pending_bits = bits.count;
+  at.bytes = bytes;
+  at.escapes = escapes;
+}
+
+}  // namespace
+
+void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                       const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+  by_classes(table.plans, [&]<std::size_t kClasses>() {
+    if (table.has_bytes) {
+      encode<kClasses, true, true>(at, table, contexts, values, steps, ahead);
+    } else if (table.has_bits) {
+      encode<kClasses, true, false>(at, table, contexts, values, steps, ahead);
+    } else {
+      encode<kClasses, false, false>(at, table, contexts, values, steps, ahead);
+    }
+  });
+}
+
+}  // namespace bitsnap::entropy
+#endif

@@ -1,0 +1,169 @@
+// What the kernels of lane coders for AVX2 share: 32 states as two registers of bytes, and taking a symbol in or giving
+// one out. Everything has internal linkage, so that no other file can be given code it cannot run; for files compiled
+// for AVX2 alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitsnap::entropy {
+namespace {
+
+constexpr std::size_t kHalf = 32;  // lanes of a vector
+
+inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
+}
+
+inline __m256i load(const std::uint8_t* from) noexcept {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+inline void store(std::uint8_t* to, __m256i bytes) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
+}
+
+inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
+
+// For each mask of eight lanes, which byte from `first` on each marked lane takes in; other lanes get zero.
+struct ExpandTable {
+  alignas(64) std::uint8_t orders[256][8];
+};
+
+constexpr ExpandTable make_expand_table(unsigned first) noexcept {
+  ExpandTable table{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned next = first;
+    for (unsigned lane = 0; lane < 8; ++lane) {
+      table.orders[mask][lane] = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
+    }
+  }
+  return table;
+}
+
+constexpr ExpandTable kExpandLower = make_expand_table(0);
+constexpr ExpandTable kExpandUpper = make_expand_table(8);
+
+// The next eight bytes for the lower half of a register, and from `second` on eight for the upper, in their lanes.
+inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, unsigned mask) noexcept {
+  const auto load_two = [](const std::uint8_t* low, const std::uint8_t* high) {
+    return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
+                              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
+  };
+  return _mm_shuffle_epi8(load_two(first, second),
+                          load_two(kExpandLower.orders[mask & 255], kExpandUpper.orders[mask >> 8 & 255]));
+}
+
+// The next bytes in the lanes that `mask` marks, zero in the others. At most 32 bytes from `in` on are read.
+inline __m256i expand(const std::uint8_t*& in, unsigned mask) noexcept {
+  const std::uint8_t* const middle = in + count_lanes(mask & 0xffff);
+  const __m128i front = expand(in, in + count_lanes(mask & 0xff), mask);
+  const __m128i rear = expand(middle, in + count_lanes(mask & 0xffffff), mask >> 16);
+  in += count_lanes(mask);
+  return _mm256_set_m128i(rear, front);
+}
+
+// Takes the slots out of 32 states that stand `excess` above the start of a symbol of that frequency. In line also at
+// -O2, as all that takes vectors by reference: a call would put the tables into memory.
+[[gnu::always_inline]] inline void take_slots(__m256i frequencies, __m256i excess, __m256i& low, __m256i& high,
+                                              const std::uint8_t*& in) noexcept {
+  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
+  const __m256i low_bytes = _mm256_set1_epi16(0xff);
+  const __m256i even =
+      _mm256_add_epi16(_mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(high, low_bytes)),
+                       _mm256_and_si256(excess, low_bytes));
+  const __m256i odd = _mm256_add_epi16(
+      _mm256_mullo_epi16(_mm256_srli_epi16(frequencies, 8), _mm256_srli_epi16(high, 8)), _mm256_srli_epi16(excess, 8));
+  const __m256i next_low = _mm256_or_si256(_mm256_and_si256(even, low_bytes), _mm256_slli_epi16(odd, 8));
+  const __m256i next_high = _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_andnot_si256(low_bytes, odd));
+
+  // States below 256 move up by a byte and take the next of the stream in.
+  const __m256i grows = _mm256_cmpeq_epi8(next_high, _mm256_setzero_si256());
+  high = _mm256_or_si256(next_high, _mm256_and_si256(grows, next_low));
+  low = _mm256_or_si256(_mm256_andnot_si256(grows, next_low),
+                        expand(in, static_cast<unsigned>(_mm256_movemask_epi8(grows))));
+}
+
+// For each mask of eight lanes from `first` on, the marked ones in order at the end of eight bytes.
+struct CompressTable {
+  alignas(64) std::uint8_t orders[256][8];
+};
+
+constexpr CompressTable make_compress_table(unsigned first) noexcept {
+  CompressTable table{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned place = 8;
+    for (unsigned lane = 8; lane-- > 0;) {
+      if ((mask >> lane & 1) != 0) table.orders[mask][--place] = static_cast<std::uint8_t>(first + lane);
+    }
+  }
+  return table;
+}
+
+constexpr CompressTable kCompressLower = make_compress_table(0);
+constexpr CompressTable kCompressUpper = make_compress_table(8);
+
+// Writes those of 16 bytes that `mask` marks, in order, so that they end at `end`; up to eight bytes below them are
+// overwritten.
+inline std::uint8_t* write_below(std::uint8_t* end, unsigned mask, __m128i bytes) noexcept {
+  const unsigned low = mask & 255;
+  const unsigned high = mask >> 8 & 255;
+  const __m128i order =
+      _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressLower.orders[low])),
+                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kCompressUpper.orders[high])));
+  const __m128i packed = _mm_shuffle_epi8(bytes, order);
+  _mm_storeh_pd(reinterpret_cast<double*>(end - 8), _mm_castsi128_pd(packed));
+  end -= count_lanes(high);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(end - 8), packed);
+  return end - count_lanes(low);
+}
+
+inline std::uint8_t* write_below(std::uint8_t* end, __m256i chosen, __m256i bytes) noexcept {
+  const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(chosen));
+  end = write_below(end, mask >> 16, _mm256_extracti128_si256(bytes, 1));
+  return write_below(end, mask & 0xffff, _mm256_castsi256_si128(bytes));
+}
+
+struct Divided {
+  __m256i quotient;
+  __m256i remainder;
+};
+
+// States by frequencies, 16 bits each; see rans_reciprocal().
+inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) noexcept {
+  const __m256i near = _mm256_mulhi_epu16(states, reciprocals);
+  const __m256i over = _mm256_sub_epi16(states, _mm256_mullo_epi16(near, frequencies));
+  const __m256i fits = _mm256_cmpgt_epi16(frequencies, over);
+  return {_mm256_add_epi16(_mm256_add_epi16(near, _mm256_set1_epi16(1)), fits),
+          _mm256_sub_epi16(over, _mm256_andnot_si256(fits, frequencies))};
+}
+
+// What 32 symbols are coded with.
+struct Codes {
+  __m256i frequencies;
+  __m256i starts;
+  __m256i reciprocals_low;
+  __m256i reciprocals_high;
+};
+
+// Codes one symbol in each of 32 lanes.
+[[gnu::always_inline]] inline void put_codes(const Codes& code, __m256i& low, __m256i& high,
+                                             std::uint8_t*& out) noexcept {
+  // States that the symbol would carry beyond 16 bits give their lower byte away.
+  const __m256i shrinks = _mm256_cmpeq_epi8(_mm256_max_epu8(high, code.frequencies), high);
+  out = write_below(out, shrinks, low);
+  low = _mm256_blendv_epi8(low, high, shrinks);
+  high = _mm256_andnot_si256(shrinks, high);
+
+  const __m256i zero = _mm256_setzero_si256();
+  const Divided lower = divide(_mm256_unpacklo_epi8(low, high), _mm256_unpacklo_epi8(code.frequencies, zero),
+                               _mm256_unpacklo_epi8(code.reciprocals_low, code.reciprocals_high));
+  const Divided upper = divide(_mm256_unpackhi_epi8(low, high), _mm256_unpackhi_epi8(code.frequencies, zero),
+                               _mm256_unpackhi_epi8(code.reciprocals_low, code.reciprocals_high));
+  high = _mm256_packus_epi16(lower.quotient, upper.quotient);
+  low = _mm256_add_epi8(_mm256_packus_epi16(lower.remainder, upper.remainder), code.starts);
+}
+
+}  // namespace
+}  // namespace bitsnap::entropy
