@@ -38,6 +38,7 @@ void class_decode_scalar(ClassDecoding& at, const ClassDecodeTable& table, const
     const std::uint8_t* escapes = held(at.escapes, at.limit);
     for (std::size_t lane = 0; lane < kDecodeLanes; ++lane) {
       const std::size_t i = part * kDecodeLanes + lane;
+      if (lane == kDecodeLanes / 2) escapes = held(escapes, at.limit);  // two bytes each: all 64 lanes' would be 128
       const unsigned plan = table.plans[contexts[i]];
       const std::uint32_t kept = at.low[group][lane];
       const Entry entry = entries[(plan & 0x30) * 16 + kept];

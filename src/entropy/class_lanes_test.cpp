@@ -134,7 +134,10 @@ std::vector<std::uint16_t> naive_decode(const Bytes& payload, const Values& of) 
     unsigned symbol = 0;
     unsigned start = 0;
     const auto frequency = [&] { return byte(33 + 16 * (plan >> 4) + symbol); };
-    while (x % 256 >= start + frequency()) start += frequency(), ++symbol;
+    while (x % 256 >= start + frequency()) {
+      start += frequency();
+      ++symbol;
+    }
     x = frequency() * (x / 256) + x % 256 - start;
     if (x < 256) x = 256 * x + byte(streams[i % 256 / 64]++);
     unsigned value = symbol;
@@ -264,6 +267,25 @@ TEST_F(DamagedClassLanes, AreRefusedAtEveryTruncation) {
   const auto longer = decode(payload_, values_);
   ASSERT_FALSE(longer);
   EXPECT_EQ(longer.error().kind(), ErrorKind::corrupt);
+}
+
+TEST_F(DamagedClassLanes, AreRefusedWhereFarMoreIsEscapedThanThereIs) {
+  ClassTables tables = choose(values_);
+  std::fill(values_.contexts.begin(), values_.contexts.end(), std::uint8_t{0});
+  std::fill(values_.values.begin(), values_.values.end(), std::uint16_t{0xffff});
+  tables.plans[0] &= kPlanClass;
+  Bytes damaged = encode(values_, tables);
+  const std::size_t count_at = 33 + 16 * std::to_integer<std::size_t>(damaged[0]) + 24;
+  const std::size_t escapes = load_le<std::uint32_t>(damaged.data() + count_at);
+  ASSERT_EQ(escapes, values_.values.size());
+  store_le(damaged.data() + count_at, std::uint32_t{0});
+  damaged.erase(damaged.end() - static_cast<std::ptrdiff_t>(512 + 2 * escapes), damaged.end() - 512);
+  for (const CpuLevel level : kCpuLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode(damaged, values_);
+    ASSERT_FALSE(decoded) << cpu_level_name(level);
+    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt) << cpu_level_name(level);
+  }
 }
 
 TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
