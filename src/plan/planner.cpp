@@ -111,6 +111,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scr
   }
 
   const codec::Input input{codec::InputKind::base, dtype_, base_sample};
+  std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     if (candidate.with_base && base.empty()) continue;
@@ -119,17 +120,10 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scr
     BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
-    if (estimate->payload_bytes < data.size()) choice.ranked.push_back(candidate);
+    if (estimate->payload_bytes < data.size()) ranks.emplace_back(estimate->payload_bytes, i);
   }
-  const auto estimate_of = [&](const Candidate& candidate) {
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      if (candidates_[i].encoder == candidate.encoder && candidates_[i].with_base == candidate.with_base) {
-        return choice.estimates[i];
-      }
-    }
-    return kNoEstimate;
-  };
-  std::ranges::stable_sort(choice.ranked, {}, estimate_of);
+  std::ranges::sort(ranks);
+  for (const auto& [estimate, i] : ranks) choice.ranked.push_back(candidates_[i]);
   if (!choice.ranked.empty()) choice.candidate = choice.ranked.front();
   return choice;
 }
