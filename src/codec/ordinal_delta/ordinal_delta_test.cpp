@@ -53,7 +53,7 @@ TestChunk moved_chunk(DType dtype, std::size_t elements, double step, unsigned p
       // The same distance is more steps where the exponent is smaller.
       const double size =
           step * static_cast<double>(std::uint64_t{1} << below) * static_cast<double>(random() % 1000) / 500;
-      const auto steps = static_cast<std::uint32_t>(size);
+      const auto steps = static_cast<std::uint32_t>(std::min(size, 4294967295.0));
       element = random() % 2 == 0 ? base + steps : base - steps;
     }
     set_element(chunk.base, i, w, base);
@@ -370,6 +370,7 @@ TEST_F(OrdinalDelta, RefusesListsThatBreakARule) {
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 06", chunk, "bits behind");
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 02 00", chunk, "bits behind");
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA", chunk, "more bits", ErrorKind::truncated);
+  expect_refused("01 7F 01    02 00 00 00 00 00 00 00    08", chunk, "more bits", ErrorKind::truncated);
   // Class 1, whose contexts begin with 1, has no element.
   expect_refused("01 7F 02 01    00 00 00 00 00 00 00 00    01 00 00 00 00 00 00 00    01", chunk,
                  "behind the last element of class 1");

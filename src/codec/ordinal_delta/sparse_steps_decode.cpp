@@ -91,7 +91,11 @@ Result<Header> read_header(ByteCursor& cursor, std::size_t elements, unsigned di
   return header;
 }
 
-Result<void> fail_place(const char* what, std::size_t place, std::size_t size) {
+Result<void> fail_overrun() { return fail(ErrorKind::truncated, "lists need more bits than the payload has"); }
+
+// Where bits ran out, what was read behind them is no gap.
+Result<void> fail_place(const entropy::RiceReader& bits, const char* what, std::size_t place, std::size_t size) {
+  if (bits.overran()) return fail_overrun();
   return fail(ErrorKind::corrupt, "gap leads to " + std::string(what) + " " + std::to_string(place) +
                                       ", expected below " + std::to_string(size));
 }
@@ -103,7 +107,7 @@ Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std
   std::size_t place = 0;
   for (std::size_t i = 0; i < list.changed; ++i, ++place) {
     place += bits.read(list.gap_parameter, kGapWidth);
-    if (place >= elements) return fail_place("element", place, elements);
+    if (place >= elements) return fail_place(bits, "element", place, elements);
     mask[place / 64] |= std::uint64_t{1} << place % 64;
   }
   for (std::size_t i = 0; i < list.changed; ++i) {
@@ -117,7 +121,7 @@ Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std
   place = 0;
   for (std::size_t i = 0; i < list.farther; ++i, ++place) {
     place += bits.read(list.farther_gap_parameter, kGapWidth);
-    if (place >= list.changed) return fail_place("changed element", place, list.changed);
+    if (place >= list.changed) return fail_place(bits, "changed element", place, list.changed);
     const auto more = static_cast<Element>(distances.read(list.distance_parameter, 8 * sizeof(Element)) + 1);
     steps[place] = static_cast<Element>(steps[place] + (steps[place] == 1 ? more : static_cast<Element>(0 - more)));
   }
@@ -149,7 +153,7 @@ Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan
     BITSNAP_TRY(read_changes(bits, header.lists[c], context.elements, masks.data() + c * words, next));
     next += header.lists[c].changed;
   }
-  if (bits.overran()) return fail(ErrorKind::truncated, "lists need more bits than the payload has");
+  if (bits.overran()) return fail_overrun();
   if (!bits.at_end()) return fail(ErrorKind::corrupt, "bits behind the lists");
 
   std::size_t used[kMaxSparseClasses];
