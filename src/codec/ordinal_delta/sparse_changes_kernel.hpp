@@ -28,6 +28,9 @@ struct SparseClasses {
 std::size_t find_changes_scalar(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                                 const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
                                 std::uint8_t* steps) noexcept;
+std::size_t find_changes_avx2(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                              const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
+                              std::uint8_t* steps) noexcept;
 std::size_t find_changes_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                                 const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
                                 std::uint8_t* steps) noexcept;
@@ -39,6 +42,9 @@ inline constexpr std::size_t kPlacesBehind = 64;
 void locate_changes_scalar(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
                            const StepGeometry& geometry, const SparseClasses& classes,
                            std::uint32_t* const* places) noexcept;
+void locate_changes_avx2(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
+                         const StepGeometry& geometry, const SparseClasses& classes,
+                         std::uint32_t* const* places) noexcept;
 void locate_changes_avx512(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
                            const StepGeometry& geometry, const SparseClasses& classes,
                            std::uint32_t* const* places) noexcept;
@@ -50,6 +56,9 @@ void locate_changes_avx512(const std::uint8_t* base, const std::uint64_t* mask, 
 void place_changes_scalar(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
                           const SparseClasses& classes, const std::uint64_t* const* masks,
                           const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;
+void place_changes_avx2(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+                        const SparseClasses& classes, const std::uint64_t* const* masks,
+                        const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;
 void place_changes_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
                           const SparseClasses& classes, const std::uint64_t* const* masks,
                           const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;

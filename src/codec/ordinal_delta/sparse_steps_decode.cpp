@@ -17,7 +17,7 @@ namespace {
 constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, const SparseClasses&,
                            const std::uint64_t* const*, const std::uint8_t* const*, std::uint8_t*,
                            std::size_t*) noexcept>
-    kPlaceChanges{place_changes_scalar, BITSNAP_X86(nullptr, place_changes_avx512)};
+    kPlaceChanges{place_changes_scalar, BITSNAP_X86(place_changes_avx2, place_changes_avx512)};
 
 constexpr std::size_t kReadableBehind = 64;  // behind the steps of a class
 

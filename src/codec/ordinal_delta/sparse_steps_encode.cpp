@@ -18,10 +18,10 @@ namespace {
 
 constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&,
                                   std::uint64_t*, std::uint8_t*, std::uint8_t*) noexcept>
-    kFindChanges{find_changes_scalar, BITSNAP_X86(nullptr, find_changes_avx512)};
+    kFindChanges{find_changes_scalar, BITSNAP_X86(find_changes_avx2, find_changes_avx512)};
 constexpr KernelTable<void(const std::uint8_t*, const std::uint64_t*, std::size_t, const StepGeometry&,
                            const SparseClasses&, std::uint32_t* const*) noexcept>
-    kLocateChanges{locate_changes_scalar, BITSNAP_X86(nullptr, locate_changes_avx512)};
+    kLocateChanges{locate_changes_scalar, BITSNAP_X86(locate_changes_avx2, locate_changes_avx512)};
 
 // More classes than this gain less than their lists and masks cost.
 constexpr std::size_t kUsedClasses = 4;
