@@ -4,7 +4,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// What a slot of a class says: its frequency in bits 0-8, the slot less the start in 16-23, the symbol in 24-27.
+// What a slot of a class says: its frequency in bits 0-7, the slot less the start in 8-15, the symbol from 16 on.
 using Entry = std::uint32_t;
 
 void fill_entries(const ClassDecodeTable& table, Entry* entries) noexcept {
@@ -13,7 +13,7 @@ void fill_entries(const ClassDecodeTable& table, Entry* entries) noexcept {
     for (unsigned slot = 0; slot < 256; ++slot) {
       while (rank < first + 15 && table.starts[rank + 1] <= slot) ++rank;
       entries[first * 16 + slot] =
-          Entry{table.frequencies[rank]} | (slot - table.starts[rank]) << 16 | Entry{table.symbols[rank]} << 24;
+          Entry{table.frequencies[rank]} | (slot - table.starts[rank]) << 8 | Entry{table.symbols[rank]} << 16;
     }
   }
 }
@@ -22,49 +22,78 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
   return cursor < limit ? cursor : limit;
 }
 
+// Streams, low bits and low bytes come at random, so that a branch for them is often foreseen wrongly: there is one for
+// escapes alone, which are rare.
+template <bool kBytes>
+void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+            std::uint16_t* values, const ReadAhead& ahead) noexcept {
+  constexpr std::size_t kWordLanes = 8;  // take at most 56 bits, that is, one load
+  Entry entries[4 * 256];
+  fill_entries(table, entries);
+  std::uint8_t plans[32];
+  __builtin_memcpy(plans, table.plans, sizeof plans);
+  const std::uint8_t* const limit = at.limit;
+  const std::uint8_t* const bits = at.bits;
+  const std::uint64_t last_bit = static_cast<std::uint64_t>(limit - bits) * 8;
+  const std::uint8_t* bytes = at.bytes;
+  const std::uint8_t* escapes = at.escapes;
+  std::uint64_t bit = at.bit;
+  for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
+    const std::size_t group = part % kDecodeGroups;
+    std::uint8_t* const low = at.low[group];
+    std::uint8_t* const high = at.high[group];
+    const std::uint8_t* in = held(at.in[group], limit);
+    if constexpr (kBytes) bytes = held(bytes, limit);
+    bit = bit < last_bit ? bit : last_bit;
+    ahead.ask_for(part);
+    for (std::size_t first = 0; first < kDecodeLanes; first += kWordLanes) {
+      std::uint64_t word;
+      __builtin_memcpy(&word, bits + bit / 8, sizeof word);
+      word >>= bit % 8;
+      unsigned taken = 0;
+#pragma GCC unroll 8
+      for (std::size_t lane = first; lane < first + kWordLanes; ++lane) {
+        const std::size_t i = part * kDecodeLanes + lane;
+        const unsigned plan = plans[contexts[i] & 31];
+        const Entry entry = entries[(plan & 0x30) * 16 + low[lane]];
+        const std::uint32_t state = (entry & 255) * high[lane] + (entry >> 8 & 255);
+        const std::uint32_t grows = (state - 256) >> 31;
+        const std::uint32_t next = state << (8 * grows) | (*in & (0 - grows));
+        in += grows;
+        low[lane] = static_cast<std::uint8_t>(next);
+        high[lane] = static_cast<std::uint8_t>(next >> 8);
+
+        const unsigned symbol = entry >> 16;
+        const unsigned width = plan & 7;
+        unsigned value = symbol << width | (static_cast<unsigned>(word) & ((1U << width) - 1));
+        word >>= width;
+        taken += width;
+        if constexpr (kBytes) {
+          const unsigned whole = plan & 8;
+          value = value << whole | (*bytes & (0 - (whole >> 3)) & 255);
+          bytes += whole >> 3;
+        }
+        values[i] = static_cast<std::uint16_t>(value);
+        if (symbol == 15) [[unlikely]] {
+          escapes = held(escapes, limit);
+          __builtin_memcpy(values + i, escapes, 2);
+          escapes += 2;
+        }
+      }
+      bit += taken;
+    }
+    at.in[group] = in;
+  }
+  at.bytes = bytes;
+  at.escapes = escapes;
+  at.bit = bit;
+}
+
 }  // namespace
 
 void class_decode_scalar(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
                          std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  Entry entries[4 * 256];
-  fill_entries(table, entries);
-  const std::uint64_t last_bit = static_cast<std::uint64_t>(at.limit - at.bits) * 8;
-  for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
-    const std::size_t group = part % kDecodeGroups;
-    const std::uint8_t* in = held(at.in[group], at.limit);
-    const std::uint8_t* bytes = held(at.bytes, at.limit);
-    std::uint64_t bit = at.bit < last_bit ? at.bit : last_bit;
-    ahead.ask_for(part);
-    const std::uint8_t* escapes = held(at.escapes, at.limit);
-    for (std::size_t lane = 0; lane < kDecodeLanes; ++lane) {
-      const std::size_t i = part * kDecodeLanes + lane;
-      if (lane == kDecodeLanes / 2) escapes = held(escapes, at.limit);  // two bytes each: all 64 lanes' would be 128
-      const unsigned plan = table.plans[contexts[i]];
-      const std::uint32_t kept = at.low[group][lane];
-      const Entry entry = entries[(plan & 0x30) * 16 + kept];
-      std::uint32_t state = (entry & 0x1ff) * at.high[group][lane] + (entry >> 16 & 255);
-      if (state < 256) state = state << 8 | *in++;
-      at.low[group][lane] = static_cast<std::uint8_t>(state);
-      at.high[group][lane] = static_cast<std::uint8_t>(state >> 8);
-
-      const unsigned symbol = entry >> 24;
-      const unsigned width = plan & 7;
-      std::uint16_t pair;
-      __builtin_memcpy(&pair, at.bits + bit / 8, sizeof pair);
-      unsigned value = symbol << width | (static_cast<unsigned>(pair) >> bit % 8 & ((1U << width) - 1));
-      bit += width;
-      if ((plan & 8) != 0) value = value << 8 | *bytes++;
-      values[i] = static_cast<std::uint16_t>(value);
-      if (symbol == 15) {
-        __builtin_memcpy(values + i, escapes, 2);
-        escapes += 2;
-      }
-    }
-    at.in[group] = in;
-    at.bytes = bytes;
-    at.escapes = escapes;
-    at.bit = bit;
-  }
+  (table.has_bytes ? decode<true> : decode<false>)(at, table, contexts, steps, values, ahead);
 }
 
 }  // namespace bitsnap::entropy

@@ -21,45 +21,80 @@ void fill_entries(const ClassEncodeTable& table, Entry* entries) noexcept {
   }
 }
 
+// What goes to streams, low bits and low bytes comes at random, so that a branch for it is often foreseen wrongly:
+// there is one for escapes alone, which are rare. Bytes that count for nothing are written again, or stay below the
+// cursors.
+template <bool kBytes>
+void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts, const std::uint16_t* values,
+            std::size_t steps, const ReadAhead& ahead) noexcept {
+  constexpr std::size_t kWordLanes = 8;  // give at most 56 bits
+  Entry entries[64];
+  fill_entries(table, entries);
+  std::uint8_t plans[32];
+  __builtin_memcpy(plans, table.plans, sizeof plans);
+  std::uint8_t* bits = at.bits;
+  std::uint64_t pending = at.pending;
+  unsigned pending_bits = at.pending_bits;
+  std::uint8_t* bytes = at.bytes;
+  std::uint8_t* escapes = at.escapes;
+  for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
+    const std::size_t group = part % kEncodeGroups;
+    std::uint8_t* const low = at.low[group];
+    std::uint8_t* const high = at.high[group];
+    std::uint8_t* out = at.out[group];
+    ahead.ask_for(part);
+    for (std::size_t end = kEncodeLanes; end > 0; end -= kWordLanes) {
+#pragma GCC unroll 8
+      for (std::size_t back = 1; back <= kWordLanes; ++back) {
+        const std::size_t lane = end - back;
+        const std::size_t i = part * kEncodeLanes + lane;
+        const unsigned plan = plans[contexts[i] & 31];
+        const unsigned value = values[i];
+        unsigned left = value;
+        if constexpr (kBytes) {
+          bytes[-1] = static_cast<std::uint8_t>(value);
+          bytes -= plan >> 3 & 1;
+          left >>= plan & 8;
+        }
+        const unsigned width = plan & 7;
+        pending = pending << width | (left & ((1U << width) - 1));
+        pending_bits += width;
+        const unsigned symbol = left >> width < 15 ? left >> width : 15;
+        const Entry& entry = entries[(plan & 0x30) + symbol];
+        if (entry.escaped) [[unlikely]] {
+          escapes -= 2;
+          __builtin_memcpy(escapes, values + i, 2);
+        }
+
+        std::uint32_t state = high[lane] * 256U + low[lane];
+        const unsigned shrinks = high[lane] >= entry.frequency ? 1 : 0;
+        out[-1] = static_cast<std::uint8_t>(state);
+        out -= shrinks;
+        state >>= 8 * shrinks;
+        const auto quotient = static_cast<std::uint32_t>(std::uint64_t{state} * entry.reciprocal >> kReciprocalBits);
+        high[lane] = static_cast<std::uint8_t>(quotient);
+        low[lane] = static_cast<std::uint8_t>(state - quotient * entry.frequency + entry.start);
+      }
+      // From the most significant bit on, above what is pending; at most 63 bits.
+      const std::uint64_t aligned = pending << (-pending_bits & 63);
+      __builtin_memcpy(bits - 8, &aligned, 8);
+      bits -= pending_bits >> 3;
+      pending_bits &= 7;
+    }
+    at.out[group] = out;
+  }
+  at.bits = bits;
+  at.pending = pending;
+  at.pending_bits = pending_bits;
+  at.bytes = bytes;
+  at.escapes = escapes;
+}
+
 }  // namespace
 
 void class_encode_scalar(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                          const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
-  Entry entries[64];
-  fill_entries(table, entries);
-  for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
-    const std::size_t group = part % kEncodeGroups;
-    ahead.ask_for(part);
-    for (std::size_t lane = kEncodeLanes; lane-- > 0;) {
-      const std::size_t i = part * kEncodeLanes + lane;
-      const unsigned plan = table.plans[contexts[i]];
-      const unsigned value = values[i];
-      if ((plan & 8) != 0) *--at.bytes = static_cast<std::uint8_t>(value);
-      const unsigned left = value >> (plan & 8);
-      const unsigned width = plan & 7;
-      at.pending = at.pending << width | (left & ((1U << width) - 1));
-      at.pending_bits += width;
-      if (at.pending_bits >= 8) {
-        at.pending_bits -= 8;
-        *--at.bits = static_cast<std::uint8_t>(at.pending >> at.pending_bits);
-      }
-      const unsigned symbol = left >> width < 15 ? left >> width : 15;
-      const Entry& entry = entries[(plan & 0x30) + symbol];
-      if (entry.escaped) {
-        at.escapes -= 2;
-        __builtin_memcpy(at.escapes, values + i, 2);
-      }
-
-      std::uint32_t state = at.high[group][lane] * 256U + at.low[group][lane];
-      if (state >= 256 * entry.frequency) {
-        *--at.out[group] = static_cast<std::uint8_t>(state);
-        state >>= 8;
-      }
-      const auto quotient = static_cast<std::uint32_t>(std::uint64_t{state} * entry.reciprocal >> kReciprocalBits);
-      at.high[group][lane] = static_cast<std::uint8_t>(quotient);
-      at.low[group][lane] = static_cast<std::uint8_t>(state - quotient * entry.frequency + entry.start);
-    }
-  }
+  (table.has_bytes ? encode<true> : encode<false>)(at, table, contexts, values, steps, ahead);
 }
 
 }  // namespace bitsnap::entropy
