@@ -155,7 +155,8 @@ def test_floats_that_moved_are_read_bit_for_bit(dtype: torch.dtype, how: str, tm
             assert describe_state(snapshot) == describe(state)
             used |= snapshot.codec_names()
             rows = moved_floats(rows, how, elements)
-    assert "ordinal_delta" in used or (how == "crossed" and dtype.itemsize == 1)
+    # Of elements of one byte that have all moved, planes are as small.
+    assert "ordinal_delta" in used or (how != "few" and dtype.itemsize == 1)
 
 
 def test_chunks_beyond_the_first_are_read_bit_for_bit(tmp_path: Path) -> None:
