@@ -209,9 +209,12 @@ TEST(PosixLock, IsNotKeptByAForkedChildThatOutlivesItsHolder) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
-    // The child of the holder is there for as long as the pipe to it is open.
+    // The child of the holder says when it runs (until then it has what it inherited), and is there for as long as the
+    // pipe to it is open.
     int life[2];
+    int runs[2];
     ASSERT_EQ(::pipe2(life, O_CLOEXEC), 0);
+    ASSERT_EQ(::pipe2(runs, O_CLOEXEC), 0);
     Child holder([&] {
       static std::unique_ptr<FileLock> kept;
       auto held = lock(path, kind);
@@ -219,18 +222,17 @@ TEST(PosixLock, IsNotKeptByAForkedChildThatOutlivesItsHolder) {
       kept = std::move(held).value();
       ::close(life[1]);
       const pid_t grandchild = ::fork();
+      char one = 0;
       if (grandchild == 0) {
-        char none = 0;
-        ::_exit(static_cast<int>(::read(life[0], &none, 1)));
+        ::_exit(::write(runs[1], &one, 1) == 1 ? static_cast<int>(::read(life[0], &one, 1)) : 1);
       }
-      return grandchild > 0 ? 'l' : 'f';
+      return grandchild > 0 && ::read(runs[0], &one, 1) == 1 ? 'l' : 'f';
     });
     ASSERT_EQ(holder.said(), 'l');
     EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'b');
     holder.kill();
     EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'l');
-    ::close(life[0]);
-    ::close(life[1]);
+    for (const int end : {life[0], life[1], runs[0], runs[1]}) ::close(end);
   }
 }
 
