@@ -120,9 +120,10 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
   const std::uint8_t* bytes = at.bytes;
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
+  ReadAheadCursor reading(ahead, 0);
   for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
     const std::size_t group = part % kDecodeGroups;
-    ahead.ask_for(part);
+    reading.up();
     const std::uint8_t* in = held(at.in[group], limit);
     if constexpr (kBits) bit = bit < last_bit ? bit : last_bit;
     if constexpr (kBytes) bytes = held(bytes, limit);

@@ -101,9 +101,9 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   const std::uint8_t* bytes = at.bytes;
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
-  std::size_t number = 0;
+  ReadAheadCursor reading(ahead, 0);
   const auto take = [&](DecodeLanes& group) {
-    ahead.ask_for(number++);
+    reading.up();
     const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
     const __m512i ranks = ranks_of(table, group.low, _mm512_and_si512(plans, _mm512_set1_epi8(0x30)));
     take_ranks(ranks, group, table.by_rank, limit);

@@ -38,6 +38,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
   const std::uint8_t* bytes = at.bytes;
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
+  ReadAheadCursor reading(ahead, 0);
   for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
     const std::size_t group = part % kDecodeGroups;
     std::uint8_t* const low = at.low[group];
@@ -45,7 +46,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
     const std::uint8_t* in = held(at.in[group], limit);
     if constexpr (kBytes) bytes = held(bytes, limit);
     bit = bit < last_bit ? bit : last_bit;
-    ahead.ask_for(part);
+    reading.up();
     for (std::size_t first = 0; first < kDecodeLanes; first += kWordLanes) {
       std::uint64_t word;
       __builtin_memcpy(&word, bits + bit / 8, sizeof word);

@@ -93,9 +93,10 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   std::uint8_t* escapes = at.escapes;
   contexts += steps * kEncodeGroups * kEncodeLanes;
   values += steps * kEncodeGroups * kEncodeLanes;
+  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
   for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
     const std::size_t group = part % kEncodeGroups;
-    ahead.ask_for(part);
+    reading.down();
     std::uint8_t* out = at.out[group];
 #pragma GCC unroll 2
     for (std::size_t lane = kEncodeLanes; lane > 0;) {

@@ -99,11 +99,11 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   std::uint8_t* escapes = at.escapes;
   contexts += steps * kEncodeGroups * kEncodeLanes;
   values += steps * kEncodeGroups * kEncodeLanes;
-  std::size_t number = steps * kEncodeGroups;
+  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
   const auto put = [&](EncodeLanes& group) {
     contexts -= kEncodeLanes;
     values -= kEncodeLanes;
-    ahead.ask_for(--number);
+    reading.down();
     const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
     __m512i front = _mm512_loadu_si512(values);
     __m512i rear = _mm512_loadu_si512(values + kEncodeLanes / 2);
@@ -129,8 +129,10 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
     const __m512i classes = _mm512_and_si512(plans, _mm512_set1_epi8(0x30));
     const __m512i indexes = _mm512_permutexvar_epi8(_mm512_or_si512(classes, symbols), table.indexes);
     const __mmask64 escaped = _mm512_cmpeq_epi8_mask(_mm512_and_si512(indexes, fifteen), fifteen);
-    escapes = write_words_below(escapes, static_cast<__mmask32>(escaped >> 32), rear_values);
-    escapes = write_words_below(escapes, static_cast<__mmask32>(escaped), front_values);
+    if (escaped != 0) {
+      escapes = write_words_below(escapes, static_cast<__mmask32>(escaped >> 32), rear_values);
+      escapes = write_words_below(escapes, static_cast<__mmask32>(escaped), front_values);
+    }
     put_indexes(indexes, group, table.code);
   };
   for (; steps > 0; --steps) {

@@ -37,12 +37,13 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
   unsigned pending_bits = at.pending_bits;
   std::uint8_t* bytes = at.bytes;
   std::uint8_t* escapes = at.escapes;
+  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
   for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
     const std::size_t group = part % kEncodeGroups;
     std::uint8_t* const low = at.low[group];
     std::uint8_t* const high = at.high[group];
     std::uint8_t* out = at.out[group];
-    ahead.ask_for(part);
+    reading.down();
     for (std::size_t end = kEncodeLanes; end > 0; end -= kWordLanes) {
 #pragma GCC unroll 8
       for (std::size_t back = 1; back <= kWordLanes; ++back) {
