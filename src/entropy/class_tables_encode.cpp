@@ -32,17 +32,11 @@ constexpr std::uint64_t kPerNarrow = 512;
 using Buckets = std::array<std::uint16_t, kBuckets>;
 using Counts = std::array<std::uint32_t, kClassSymbols>;
 
-std::size_t bucket_of(std::uint32_t value) noexcept {
-  if (value == 0) return 0;
-  const auto leading = static_cast<unsigned>(std::bit_width(value)) - 1;
-  return 1 + leading * kSteps + ((value << 3 >> leading) & 7);
-}
-
-// The least value of a bucket.
-std::uint32_t least_of(std::size_t bucket) noexcept {
-  if (bucket == 0) return 0;
-  const std::size_t leading = (bucket - 1) / kSteps;
-  return static_cast<std::uint32_t>((kSteps + (bucket - 1) % kSteps) << leading >> 3);
+// As a float, which says both without a branch and to many values at a time.
+inline std::uint32_t bucket_of(std::uint32_t value) noexcept {
+  constexpr std::int32_t kBeforeOne = (127 << 3) - 1;
+  const std::int32_t place = std::bit_cast<std::int32_t>(static_cast<float>(static_cast<std::int32_t>(value))) >> 20;
+  return static_cast<std::uint32_t>(std::max(place, kBeforeOne) - kBeforeOne);
 }
 
 // The least shift with which no more than one value in `per_escape` is escaped.
@@ -63,9 +57,13 @@ unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t p
 
 Counts symbols_of(const Buckets& buckets, unsigned shift) noexcept {
   Counts counts{};
-  for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
-    counts[std::min<std::uint32_t>(least_of(bucket) >> shift, kClassEscape)] += buckets[bucket];
+  std::size_t bucket = 0;
+  for (std::uint32_t symbol = 0; symbol < kClassEscape; ++symbol) {
+    const std::size_t end =
+        std::min<std::size_t>(bucket_of((symbol + 1) << shift), kBuckets);  // the least value of its bucket
+    for (; bucket < end; ++bucket) counts[symbol] += buckets[bucket];
   }
+  for (; bucket < kBuckets; ++bucket) counts[kClassEscape] += buckets[bucket];
   return counts;
 }
 
@@ -188,6 +186,37 @@ struct Contexts {
 
 using Counted = std::array<Buckets, kClassContexts>;
 
+// Counts the values whose context is `least` or beyond. Neighbours are counted apart, because the same count is often
+// that of both, and would be waited for.
+Counted count(std::span<const std::uint8_t> contexts, std::span<const std::uint16_t> values,
+              std::uint32_t least) noexcept {
+  constexpr std::size_t kPart = 256;
+  constexpr std::uint32_t kAll = kClassContexts * kBuckets;
+  std::array<std::array<std::uint16_t, kAll + 1>, 2> counts{};  // the last is that of all others
+  std::array<std::uint16_t, kPart> places;
+  for (std::size_t first = 0; first < values.size(); first += kPart) {
+    const std::size_t size = std::min(kPart, values.size() - first);
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::uint32_t context = contexts[first + i];
+      const std::uint32_t place = context * static_cast<std::uint32_t>(kBuckets) + bucket_of(values[first + i]);
+      const std::uint32_t all = context < least ? ~std::uint32_t{0} : 0;
+      places[i] = static_cast<std::uint16_t>(std::min((place | all) & 0xffff, kAll));
+    }
+    for (std::size_t i = 0; i + 1 < size; i += 2) {
+      ++counts[0][places[i]];
+      ++counts[1][places[i + 1]];
+    }
+    if (size % 2 != 0) ++counts[0][places[size - 1]];
+  }
+  Counted counted;
+  for (std::size_t context = 0; context < kClassContexts; ++context) {
+    for (std::size_t i = context * kBuckets, bucket = 0; bucket < kBuckets; ++bucket, ++i) {
+      counted[context][bucket] = static_cast<std::uint16_t>(counts[0][i] + counts[1][i]);
+    }
+  }
+  return counted;
+}
+
 void shift_contexts(const Counted& counted, Contexts& contexts) noexcept {
   for (std::size_t context = 0; context < kClassContexts; ++context) {
     std::uint32_t total = 0;
@@ -206,10 +235,7 @@ std::size_t choose_others(const ClassSample& sample, Contexts& contexts) noexcep
     least = context;
   }
   if (least == kClassContexts) return kClassContexts;
-  Counted counted{};
-  for (std::size_t i = 0; i < sample.others.size(); ++i) {
-    if (sample.contexts[i] >= least) ++counted[sample.contexts[i]][bucket_of(sample.others[i])];
-  }
+  const Counted counted = count(sample.contexts, sample.others, static_cast<std::uint32_t>(least));
   Contexts others;
   shift_contexts(counted, others);
   std::size_t first = kClassContexts;
@@ -253,10 +279,7 @@ bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
 }  // namespace
 
 ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
-  Counted counted{};
-  for (std::size_t i = 0; i < sample.values.size(); ++i) {
-    ++counted[sample.contexts[i]][bucket_of(sample.values[i])];
-  }
+  const Counted counted = count(sample.contexts, sample.values, 0);
   Contexts contexts;
   shift_contexts(counted, contexts);
   ClassChoice choice;
