@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/spread_runs.hpp"
+
 namespace bitsnap::entropy {
 namespace {
 
@@ -33,8 +35,9 @@ inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
     body(std::size_t{0}, shape.elements);
     return shape.elements;
   }
-  const std::size_t stride = shape.elements / kRuns;
-  for (std::size_t run = 0; run < kRuns; ++run) body(run * stride, kRunElements);
+  for (std::size_t run = 0; run < kRuns; ++run) {
+    body(spread_run_start(run, kRuns, kRunElements, shape.elements, kRunElements), kRunElements);
+  }
   return kSampleElements;
 }
 

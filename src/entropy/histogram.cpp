@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/spread_runs.hpp"
+
 namespace bitsnap::entropy {
 namespace {
 
@@ -44,9 +46,8 @@ void count_bytes(const std::byte* bytes, std::size_t size, Histogram& counts) no
 bool looks_incompressible(const std::byte* bytes, std::size_t size) noexcept {
   if (size < kMinSampledBytes) return false;
   std::array<Histogram, 2> tables{};
-  const std::size_t stride = size / kSampleRuns;
   for (std::size_t run = 0; run < kSampleRuns; ++run) {
-    const std::byte* const at = bytes + run * stride;
+    const std::byte* const at = bytes + spread_run_start(run, kSampleRuns, kSampleRunBytes, size, kSampleRunBytes);
     for (std::size_t i = 0; i < kSampleRunBytes; i += 2) {
       ++tables[0][std::to_integer<std::size_t>(at[i])];
       ++tables[1][std::to_integer<std::size_t>(at[i + 1])];

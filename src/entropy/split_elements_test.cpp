@@ -234,6 +234,18 @@ TEST_F(SplitElements, ComeWithinAPercentOfTheirEntropy) {
   EXPECT_LE(static_cast<double>(payload->size()) * 8, bits * 1.008);
 }
 
+TEST_F(SplitElements, TakeTheSameWhateverTheOrderOfTheColumnsOfAMatrix) {
+  const SplitShape shape{.elements = 262144, .element_bytes = 2, .rotated = true};
+  const auto size_with = [&](std::size_t factor) {
+    const auto symbol_of = [&](std::size_t i, std::mt19937& random) {
+      return normal_symbol(i, random) - (i * factor % 512 < 16 ? 10 : 0);
+    };
+    const auto payload = encode(make_elements(shape, symbol_of), shape);
+    return payload ? payload->size() : 2 * shape.elements;
+  };
+  EXPECT_LE(size_with(1), size_with(97) + size_with(97) / 100);
+}
+
 TEST_F(SplitElements, AreLeftToOthersWhereTheirLowerBytesAreNotRandom) {
   SplitShape shape{.elements = 65536, .element_bytes = 4, .rotated = true};
   for (std::size_t k = 0; k < 3; ++k) {

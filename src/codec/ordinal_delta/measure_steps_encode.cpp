@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/cpu_dispatch.hpp"
+#include "base/spread_runs.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -19,6 +20,7 @@ constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t
 // A run is a cache line or two; there are enough of them for a hundred values of each symbol of every class.
 constexpr std::size_t kRunElements = 128;
 constexpr std::size_t kRuns = 64;
+constexpr std::size_t kRunAlignment = 16;  // of elements: cache lines of the larger ones
 constexpr std::size_t kSampleElements = kRuns * kRunElements;
 
 // One element in so many may have an exponent above the top: it shares the context of the top.
@@ -26,15 +28,15 @@ constexpr std::size_t kPerOutlier = 1024;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// The least exponent that hardly any is above.
-std::uint8_t top_of(std::span<const std::uint8_t> exponents) noexcept {
+// The least exponent of a number that hardly any other is above.
+std::uint8_t top_of(std::span<const std::uint8_t> exponents, std::uint8_t most) noexcept {
   std::array<std::uint16_t, 256> counts[2] = {};
   for (std::size_t i = 0; i + 1 < exponents.size(); i += 2) {
     ++counts[0][exponents[i]];
     ++counts[1][exponents[i + 1]];
   }
   if (exponents.size() % 2 != 0) ++counts[0][exponents.back()];
-  std::size_t top = 255;
+  std::size_t top = most;
   std::size_t above = 0;
   for (; top > 0; --top) {
     above += counts[0][top] + std::size_t{counts[1][top]};
@@ -58,6 +60,9 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   const std::size_t run_elements = all ? elements : kRunElements;
   const std::size_t runs = all ? 1 : kRuns;
   const std::size_t size = runs * run_elements;
+  const auto first_of = [&](std::size_t run) {
+    return spread_run_start(run, runs, run_elements, elements, kRunAlignment);
+  };
   StepSample sample;
   BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
   BITSNAP_ASSIGN(sample.values, scratch.take_array<std::uint16_t>(size));
@@ -70,13 +75,13 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   geometry.last_context = 255;
   const std::size_t run_bytes = run_elements * geometry.element_bytes;
   for (std::size_t run = 0; run < runs; ++run) {
-    const std::size_t from = run * (elements / runs) * geometry.element_bytes;
+    const std::size_t from = first_of(run) * geometry.element_bytes;
     measure_steps(data.subspan(from, run_bytes), base.subspan(from, run_bytes), geometry,
                   sample.contexts.data() + run * run_elements, sample.values.data() + run * run_elements, low.data());
   }
   const std::uint8_t most = geometry.top;
   for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(most - context);
-  geometry.top = top_of(sample.contexts);
+  geometry.top = top_of(sample.contexts, geometry.most_finite);
   geometry.last_context = 31;
   sample.geometry = geometry;
   const unsigned top = geometry.top;
@@ -86,7 +91,7 @@ Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeom
   }
   geometry.first_direct = 0;
   for (std::size_t run = 0; run < runs; ++run) {
-    const std::size_t from = run * (elements / runs) * geometry.element_bytes;
+    const std::size_t from = first_of(run) * geometry.element_bytes;
     kMeasureSteps.pick()(bytes_of(data.subspan(from)), bytes_of(base.subspan(from)), run_elements, geometry,
                          sample.direct.data() + run * run_elements, low.data());
   }

@@ -37,11 +37,11 @@ inline constexpr std::size_t kPartSteps = kStepsPart / entropy::kRansStepElement
 // Precondition: has_steps(dtype).
 [[nodiscard]] constexpr StepGeometry geometry_of(DType dtype) noexcept {
   switch (dtype) {
-    case DType::f8_e4m3: return {.element_bytes = 1, .mantissa_bits = 3, .exponent_mask = 0x0f};
-    case DType::f8_e5m2: return {.element_bytes = 1, .mantissa_bits = 2, .exponent_mask = 0x1f};
-    case DType::f16: return {.element_bytes = 2, .mantissa_bits = 10, .exponent_mask = 0x1f};
-    case DType::bf16: return {.element_bytes = 2, .mantissa_bits = 7, .exponent_mask = 0xff};
-    default: return {.element_bytes = 4, .mantissa_bits = 23, .exponent_mask = 0xff};
+    case DType::f8_e4m3: return {.element_bytes = 1, .mantissa_bits = 3, .exponent_mask = 0x0f, .most_finite = 0x0f};
+    case DType::f8_e5m2: return {.element_bytes = 1, .mantissa_bits = 2, .exponent_mask = 0x1f, .most_finite = 0x1e};
+    case DType::f16: return {.element_bytes = 2, .mantissa_bits = 10, .exponent_mask = 0x1f, .most_finite = 0x1e};
+    case DType::bf16: return {.element_bytes = 2, .mantissa_bits = 7, .exponent_mask = 0xff, .most_finite = 0xfe};
+    default: return {.element_bytes = 4, .mantissa_bits = 23, .exponent_mask = 0xff, .most_finite = 0xfe};
   }
 }
 

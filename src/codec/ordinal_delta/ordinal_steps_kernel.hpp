@@ -17,6 +17,7 @@ struct StepGeometry {
   std::size_t element_bytes = 0;  // 1, 2 or 4
   unsigned mantissa_bits = 0;
   std::uint8_t exponent_mask = 0;
+  std::uint8_t most_finite = 0;    // the largest exponent that numbers have: infinities and NaNs may have one above
   std::uint8_t top = 0;            // the exponent whose context is 0, as is that of those above it
   std::uint8_t last_context = 31;  // of this exponent distance and those beyond
   std::uint8_t first_direct =
