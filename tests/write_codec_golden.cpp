@@ -39,6 +39,8 @@ constexpr GoldenCase kCases[] = {
     {DType::f32, Pattern::trained_like, 20000, BaseKind::near, "ordinal_delta"},
     {DType::bf16, Pattern::trained_like, 20000, BaseKind::drifted, "ordinal_delta"},
     {DType::f32, Pattern::trained_like, 20000, BaseKind::drifted, "ordinal_delta"},
+    {DType::f32, Pattern::non_negative, 20000, BaseKind::decayed, "ordinal_delta"},
+    {DType::f32, Pattern::non_negative, 1003, BaseKind::decayed, "ordinal_delta"},
     {DType::f16, Pattern::trained_like, 5000, BaseKind::near, "ordinal_delta"},
     {DType::f32, Pattern::trained_like, 5000, BaseKind::near, "ordinal_delta"},
     {DType::f32, Pattern::special_floats, 9001, BaseKind::sparse, "ordinal_delta"},

@@ -2,6 +2,7 @@
 #include "codec/chunk_data_testing.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "codec/trained_like_testing.hpp"
 
@@ -80,6 +81,14 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
   return 0;
 }
 
+// What of which 0.95 times is that float, or a little less; itself where it is not a usual one.
+std::uint32_t decayed_from(std::uint32_t bits, TestRandom& random) {
+  const double gain = random.below(4) == 0 ? 0.0 : 1e-6 * static_cast<double>(std::uint64_t{1} << random.below(16));
+  const std::uint32_t magnitude = bits & 0x7FFFFFFF;
+  if (magnitude < 0x08000000 || magnitude >= 0x78000000) return bits;
+  return std::bit_cast<std::uint32_t>(static_cast<float>(double{std::bit_cast<float>(bits)} * (1.0 - gain) / 0.95));
+}
+
 }  // namespace
 
 std::string_view pattern_name(Pattern pattern) noexcept {
@@ -116,6 +125,7 @@ std::string_view base_kind_name(BaseKind kind) noexcept {
     case BaseKind::equal: return "equal";
     case BaseKind::sparse: return "sparse";
     case BaseKind::near: return "near";
+    case BaseKind::decayed: return "decayed";
     case BaseKind::drifted: return "drifted";
     case BaseKind::unrelated: return "unrelated";
     case BaseKind::inverted: return "inverted";
@@ -139,6 +149,7 @@ std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t
       case BaseKind::near:
         if (random.below(2) == 0) bits += random.below(7) - 3;
         break;
+      case BaseKind::decayed: bits = decayed_from(static_cast<std::uint32_t>(bits), random); break;
       case BaseKind::drifted: {
         const std::uint64_t size = std::uint64_t{1} << random.below(8 * element_bytes - 3);
         bits += random.below(2 * size) - size;

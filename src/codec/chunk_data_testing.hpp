@@ -50,13 +50,15 @@ enum class BaseKind : std::uint8_t {
   equal,
   sparse,     // one element in 64 differs
   near,       // every other element is off by a few units in the last place
+  decayed,    // of four bytes: as floats, what has lost a twentieth since, and some of them gained a little
   drifted,    // off by anything from a unit in the last place to a sixteenth of all there are
   unrelated,  // random bits
   inverted,   // every bit differs
 };
 
-inline constexpr std::array kAllBaseKinds = {BaseKind::none,    BaseKind::equal,     BaseKind::sparse,  BaseKind::near,
-                                             BaseKind::drifted, BaseKind::unrelated, BaseKind::inverted};
+inline constexpr std::array kAllBaseKinds = {BaseKind::none,      BaseKind::equal,   BaseKind::sparse,
+                                             BaseKind::near,      BaseKind::decayed, BaseKind::drifted,
+                                             BaseKind::unrelated, BaseKind::inverted};
 
 [[nodiscard]] std::string_view base_kind_name(BaseKind kind) noexcept;
 

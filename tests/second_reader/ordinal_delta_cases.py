@@ -19,6 +19,7 @@ from second_reader.ordinal_delta_encoder import (
     encode_dense,
     encode_sparse,
     encode_values,
+    floor,
     low_first,
     number,
     reflected,
@@ -91,6 +92,22 @@ def _direct(dtype: str, first_direct: int) -> Case:
     return Case(dtype, base, payload, elements)
 
 
+# Above a floor: most elements are a little above 0.95 times their base, some are below. The bases are all kinds of
+# numbers, with a few that have no floor.
+_FACTOR = 0x3F733333
+_FLOOR_BASE = [(index * 0x9E3779B1 >> 9) % 0x7F000000 + 0x00800000 for index in range(512)]
+_FLOOR_BASE[100:108] = [0, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0x7FC00001, 0xBF800000]
+_FLOOR_ELEMENTS = [
+    (floor(old, _FACTOR) + (index * index * 37 % 4000 if index % 61 else -index)) % (1 << 32)
+    for index, old in enumerate(_FLOOR_BASE)
+]
+_ABOVE = encode_dense(_FLOOR_BASE, _FLOOR_ELEMENTS, "F32", 0x7F, [(6, 0)] * 32, low_size=1, factor=_FACTOR)
+
+
+def _above(**wrong: object) -> Case:
+    return Case("F32", _FLOOR_BASE, replace(_ABOVE, **wrong).build())  # type: ignore[arg-type]
+
+
 # Sparse: eight f32 elements of two exponents in two classes; the last one of the first has moved by three steps.
 _SPARSE_BASE = [0x3F800000] * 4 + [0x3F000000] * 4
 _SPARSE_ELEMENTS = [0x3F800000, 0x3F800001, 0x3F800000, 0x3F7FFFFD, *[0x3F000000] * 3, 0x3F000001]
@@ -149,6 +166,7 @@ def _replaced(numbers: Sequence[int], place: int, value: int) -> list[int]:
 
 _ONES = [0x3F80] * 16
 _ONES_F32 = [0x3F800000] * 8
+_ONES_1024 = [0x3F800000] * 1024
 _SPARE = -len(_VALUES.low_bits) % 8
 _FULL = encode_values([0] * 1024, [0] * 1024, [(0, 0)] * 32, [[255, 1, *[0] * 14]])
 
@@ -163,6 +181,11 @@ REJECTED: dict[str, dict[str, Case]] = {
         "dense without its last byte": _cut(_dense(), -1),
         "far elements that are not there": _cut(_far(), 8 + 512 + 4),
         "low bytes that are not there": _cut(_far(), 8 + 511),
+        "above a floor without low bytes": _cut(_above(), 2),
+        "above a floor without all of the far elements' number": _cut(_above(), 6),
+        "above a floor without all of the factor": _cut(_above(), 10),
+        "above a floor without values": _cut(_above(), 11 + 512 + len(_ABOVE.far)),
+        "above a floor without its last byte": _cut(_above(), -1),
         "plans that are not there": _cut(_dense(), 8 + 32),
         "frequencies that are not there": _cut(_dense(), 8 + 33 + 31),
         "sizes that are not there": _cut(_dense(), 8 + 33 + 32 + 27),
@@ -183,8 +206,22 @@ REJECTED: dict[str, dict[str, Case]] = {
         "sparse that ends before the distances": _one_class("BF16", Lists(3, 1), "1" * 7 + "0", _ONES),
     },
     "corrupt": {
-        "a third form": _dense(form=2),
-        "a third form of lists": _sparse(form=3),
+        "a fourth form": _dense(form=3),
+        "a fourth form of f32": _above(form=3),
+        "a fourth form of lists": _sparse(form=4),
+        "bf16 above a floor": Case("BF16", _BASE, Dense(0x7F, _FULL, form=2, factor=_FACTOR).build()),
+        "three low bytes above a floor": Case(
+            "F32", _ONES_1024, Dense(0x7F, _FULL, low_size=3, low=bytes(3 * 1024), form=2, factor=_FACTOR).build()
+        ),
+        "a factor that is 0": _above(factor=0),
+        "a factor that is subnormal": _above(factor=0x007FFFFF),
+        "a factor that is infinite": _above(factor=0x7F800000),
+        "a factor that is not a number": _above(factor=0x7FC00000),
+        "a factor that is negative": _above(factor=_FACTOR | 0x80000000),
+        "more far elements above a floor than are far": _above(
+            far_count=_ABOVE.far_count + 1, far=_ABOVE.far + bytes(4)
+        ),
+        "fewer far elements above a floor than are far": _above(far_count=_ABOVE.far_count - 1, far=_ABOVE.far[:-4]),
         "direct measures from context 33 on": _dense(first_direct=33),
         "direct measures from context 255 on": _dense(first_direct=255),
         "low bytes of bf16": Case("BF16", _BASE, Dense(0x7F, _FULL, low_size=1, low=bytes(1024)).build()),
@@ -270,6 +307,10 @@ _STEPPED = [0x3F81, *_ONES[1:]]
 ALLOWED: dict[str, Case] = {
     "dense": replace(_dense(), elements=_ELEMENTS),
     "dense with far elements": replace(_far(), elements=_F32_ELEMENTS),
+    "above a floor": replace(_above(), elements=_FLOOR_ELEMENTS),
+    "above a floor that is twice the base": Case(
+        "F32", _ONES_1024, Dense(0x7F, _FULL, form=2, factor=0x40000000).build(), [0x40000000] * 1024
+    ),
     "other low bytes of a far element": replace(_far(low=_FAR.low[:-2] + b"\1\2"), elements=_F32_ELEMENTS),
     "a far element that has not moved": replace(
         _far(far=bytes.fromhex("0000803f") * 2), elements=[*_F32_ELEMENTS[:510], 0x3F800000, 0x3F800000]

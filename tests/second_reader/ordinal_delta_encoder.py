@@ -1,4 +1,4 @@
-"""Writes both forms of src/codec/ordinal_delta/spec.md, from the specifications alone: plainly, and as it is told to.
+"""Writes all forms of src/codec/ordinal_delta/spec.md, from the specifications alone: plainly, and as it is told to.
 
 The encoders give the fields of a payload; `build` puts these together as they are, so that `dataclasses.replace` makes
 payloads that break one rule. What is best is not chosen here.
@@ -7,9 +7,11 @@ payloads that break one rule. What is best is not chosen here.
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -124,9 +126,13 @@ class Dense:
     low: bytes = b""
     far: bytes = b""
     form: int = 0
+    factor: int | None = None  # of the form above a floor
 
     def build(self) -> bytes:
-        head = struct.pack("<BBBBI", self.form, self.top, self.first_direct, self.low_size, self.far_count)
+        if self.factor is None:
+            head = struct.pack("<BBBBI", self.form, self.top, self.first_direct, self.low_size, self.far_count)
+        else:
+            head = struct.pack("<BBBII", self.form, self.top, self.low_size, self.far_count, self.factor)
         return head + self.low + self.far + self.values.build()
 
 
@@ -139,13 +145,18 @@ def encode_dense(
     low_size: int = 0,
     frequencies: Sequence[Sequence[int]] | None = None,
     first_direct: int = CONTEXTS,
+    factor: int | None = None,
 ) -> Dense:
+    """Above a floor where there is a factor."""
     bits, _ = LAYOUTS[dtype]
     contexts = [context_of(old, dtype, top) for old in base]
-    measures = [
-        direct(new, dtype, top) if context >= first_direct else zigzag(steps(old, new, bits))
-        for old, new, context in zip(base, elements, contexts, strict=True)
-    ]
+    if factor is None:
+        measures = [
+            direct(new, dtype, top) if context >= first_direct else zigzag(steps(old, new, bits))
+            for old, new, context in zip(base, elements, contexts, strict=True)
+        ]
+    else:
+        measures = [(new - floor(old, factor)) % (1 << bits) for old, new in zip(base, elements, strict=True)]
     values = [measure >> 8 * low_size for measure in measures]
     far = b""
     if dtype == "F32":
@@ -161,6 +172,8 @@ def encode_dense(
         far_count=len(far) // 4,
         low=b"".join(measure.to_bytes(8, "little")[:low_size] for measure in measures),
         far=far,
+        form=0 if factor is None else 2,
+        factor=factor,
     )
 
 
@@ -252,6 +265,26 @@ def steps(old: int, new: int, bits: int) -> int:
 
 def zigzag(step: int) -> int:
     return 2 * step if step >= 0 else -2 * step - 1
+
+
+def floor(old: int, factor: int) -> int:
+    """In fractions: the nearest number of 24 bits to the product, the larger one of two."""
+    if not 1 <= old >> 23 <= 254:
+        return 0
+    product = _f32(old) * _f32(factor)
+    exponent = 0  # of the first bit
+    while product >= 2 ** (exponent + 1):
+        exponent += 1
+    while product < Fraction(2) ** exponent:
+        exponent -= 1
+    mantissa = math.floor(product / Fraction(2) ** (exponent - 23) + Fraction(1, 2))
+    if mantissa == 1 << 24:
+        mantissa, exponent = 1 << 23, exponent + 1
+    return exponent + 127 << 23 | mantissa - (1 << 23) if -126 <= exponent <= 127 else 0
+
+
+def _f32(word: int) -> Fraction:
+    return Fraction((word & (1 << 23) - 1) + (1 << 23)) * Fraction(2) ** ((word >> 23) - 150)
 
 
 def direct(word: int, dtype: str, top: int) -> int:

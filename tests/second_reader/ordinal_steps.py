@@ -15,7 +15,8 @@ from second_reader.values_by_class import CONTEXTS, read_values
 # By dtype: bits of an element, and of its mantissa; exponent and sign are above.
 LAYOUTS = {"F8_E4M3": (8, 3), "F8_E5M2": (8, 2), "F16": (16, 10), "BF16": (16, 7), "F32": (32, 23)}
 FAR_VALUE = 0xFFFF
-_DENSE, _SPARSE = range(2)
+_F32_FRACTION = (1 << 23) - 1
+_DENSE, _SPARSE, _ABOVE_FLOOR = range(3)
 _GAP_WIDTH = 18
 _MAX_CLASSES = 8
 _MAX_GAP_PARAMETER = 17
@@ -25,12 +26,14 @@ def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
     bits, _ = LAYOUTS[dtype]
     cursor = Cursor(payload, "ordinal_delta")
     [form] = cursor.take(1)
-    require(form in (_DENSE, _SPARSE), f"ordinal_delta: form {form}")
+    require(form in (_DENSE, _SPARSE) or (form == _ABOVE_FLOOR and dtype == "F32"), f"{dtype} in form {form}")
     [top] = cursor.take(1)
     words = np.frombuffer(base, f"<u{bits // 8}").astype(np.int64)
     contexts = contexts_of(words, dtype, top)
     if form == _DENSE:
         words = _read_dense(cursor, words, contexts, dtype, top)
+    elif form == _ABOVE_FLOOR:
+        words = _read_above_floor(cursor, words, contexts)
     else:
         words = _moved(words, _read_sparse(cursor, contexts, bits), bits)
     return words.astype(f"<u{bits // 8}").tobytes()
@@ -61,6 +64,45 @@ def _of_direct_measures(measures: Numbers, dtype: str, top: int) -> Numbers:
     return words
 
 
+def floors_of(base: Numbers, factor: int) -> Numbers:
+    """Of positive normal numbers, given as bits, the product with the factor; 0 of others."""
+    products = (base & _F32_FRACTION | 1 << 23) * (factor & _F32_FRACTION | 1 << 23)
+    shifts = 23 + (products >> 47)  # to 24 bits
+    mantissas = (products >> (shifts - 1)) + 1 >> 1
+    carried = mantissas >> 24
+    exponents = (base >> 23) + (factor >> 23) - 127 + (shifts - 23) + carried
+    normal = (base >= 1 << 23) & (base < 255 << 23) & (exponents >= 1) & (exponents <= 254)
+    floors: Numbers = np.where(normal, exponents << 23 | mantissas >> carried & _F32_FRACTION, 0)
+    return floors
+
+
+def _read_above_floor(cursor: Cursor, base: Numbers, contexts: Bytes) -> Numbers:
+    [low_size] = cursor.take(1)
+    require(low_size <= 2, f"{low_size} low bytes")
+    [far_count] = cursor.numbers(1)
+    [factor] = cursor.numbers(1)
+    require(1 <= factor >> 23 <= 254, f"a factor of the bits {factor:08X}")
+    values, measures, far_elements = _read_measures(cursor, contexts, low_size, far_count)
+    words: Numbers = (floors_of(base, factor) + measures) % (1 << 32)
+    _put_far(words, values, far_elements)
+    return words
+
+
+def _read_measures(cursor: Cursor, contexts: Bytes, low_size: int, far_count: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Values, what they are with their low bytes, and far elements."""
+    low = np.zeros((len(contexts), 4), np.uint8)
+    low[:, :low_size] = np.frombuffer(cursor.take(low_size * len(contexts)), np.uint8).reshape(len(contexts), low_size)
+    far_elements = np.frombuffer(cursor.take(4 * far_count), "<u4").astype(np.int64)
+    values = read_values(cursor.take(len(cursor.data) - cursor.offset), contexts)
+    return values, values << 8 * low_size | low.view("<u4")[:, 0], far_elements
+
+
+def _put_far(words: Numbers, values: Numbers, far_elements: Numbers) -> None:
+    far = values == FAR_VALUE
+    require(int(far.sum()) == len(far_elements), f"{len(far_elements)} far elements, {int(far.sum())} are far")
+    words[far] = far_elements
+
+
 def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str, top: int) -> Numbers:
     bits, _ = LAYOUTS[dtype]
     [first_direct] = cursor.take(1)
@@ -69,18 +111,13 @@ def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str, top:
     require(low_size <= (2 if dtype == "F32" else 0), f"{low_size} low bytes of {dtype}")
     [far_count] = cursor.numbers(1)
     require(far_count == 0 or dtype == "F32", f"{far_count} far elements of {dtype}")
-    low = np.zeros((len(base), 4), np.uint8)
-    low[:, :low_size] = np.frombuffer(cursor.take(low_size * len(base)), np.uint8).reshape(len(base), low_size)
-    far_elements = np.frombuffer(cursor.take(4 * far_count), "<u4")
-    values = read_values(cursor.take(len(cursor.data) - cursor.offset), contexts)
-    measures = (values << 8 * low_size | low.view("<u4")[:, 0]) % (1 << bits)
+    values, measures, far_elements = _read_measures(cursor, contexts, low_size, far_count)
+    measures %= 1 << bits
     words = _moved(base, measures >> 1 ^ -(measures & 1), bits)
     direct = contexts >= first_direct
     words[direct] = _of_direct_measures(measures[direct], dtype, top)
     if dtype == "F32":
-        far = values == FAR_VALUE
-        require(int(far.sum()) == far_count, f"{far_count} far elements, {int(far.sum())} are far")
-        words[far] = far_elements
+        _put_far(words, values, far_elements)
     return words
 
 

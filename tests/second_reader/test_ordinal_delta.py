@@ -18,9 +18,10 @@ from second_reader.ordinal_delta_encoder import (
     encode_dense,
     encode_sparse,
     encode_values,
+    floor,
     reflected,
 )
-from second_reader.ordinal_steps import LAYOUTS
+from second_reader.ordinal_steps import LAYOUTS, floors_of
 from second_reader.reader_errors import Corrupt, ReaderError, Truncated
 from second_reader.values_by_class import read_values
 
@@ -126,6 +127,32 @@ def test_direct_measures_begin_with_the_first_direct_context() -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("factor", [0x3F733333, 0x3F800000, 0x3F7FFFFF, 0x00800000, 0x00FFFFFF, 0x7F7FFFFF, 0x40000001])
+def test_the_form_above_a_floor_is_read_bit_for_bit(factor: int, pattern: str) -> None:
+    generator = np.random.default_rng([factor, PATTERNS.index(pattern)])
+    for low_size in range(3):
+        base, elements = pair(pattern, "F32", 300, generator)
+        plans = [(int(shift), context % 3) for context, shift in enumerate(generator.integers(0, 16, 32))]
+        payload = encode_dense(base, elements, "F32", 130, plans, low_size, factor=factor).build()
+        assert read(payload, base, "F32") == elements
+
+
+# Of the factor 0.95, of one that is below one by half a step, and of 1.5: bases and floors.
+FLOORS = [
+    (0x3F733333, {0x40400000: 0x40366666, 0x3F800000: 0x3F733333, 0: 0, 0x007FFFFF: 0, 0x7F800000: 0, 0xC0400000: 0}),
+    (0x3F733333, {0x00800000: 0, 0x0086BCA1: 0, 0x0086BCA2: 0x00800000, 0x7F7FFFFF: 0x7F733332}),
+    (0x3F7FFFFF, {0x00800001: 0x00800000, 0x00800000: 0, 0x3F800001: 0x3F800000, 0x3FFFFFFF: 0x3FFFFFFE}),
+    (0x3FC00000, {0x3F800001: 0x3FC00002, 0x7F7FFFFF: 0, 0x7F2AAAAA: 0x7F7FFFFF, 0x7F2AAAAB: 0}),
+]
+
+
+@pytest.mark.parametrize(("factor", "floors"), FLOORS)
+def test_a_floor_is_the_product_rounded_to_the_nearest(factor: int, floors: dict[int, int]) -> None:
+    assert [floor(old, factor) for old in floors] == list(floors.values())
+    assert floors_of(np.array([*floors], np.int64), factor).tolist() == list(floors.values())
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", LAYOUTS)
 def test_the_sparse_form_is_read_bit_for_bit(dtype: str, length: int, pattern: str) -> None:
@@ -189,6 +216,9 @@ def test_the_example_of_values_by_class_holds() -> None:
     # The last example of ordinal_delta: as the only element's zigzag, three steps down from 1.0.
     dense = bytes.fromhex("00 7F 20 00 00 00 00 00") + payload
     assert read(dense, [0x3F80], "BF16") == [0x3F7D]
+    # And as what its F32 element is above 0.95 times its base.
+    above = bytes.fromhex("02 80 00 00 00 00 00 33 33 73 3F") + payload
+    assert read(above, [0x40400000], "F32") == [0x4036666B]
     frequencies = [[128, 128, *[0] * 14]]
     assert encode_dense([0x3F80], [0x3F7D], "BF16", 0x7F, [(2, 0), *[(0, 0)] * 31], 0, frequencies).build() == dense
 
@@ -224,7 +254,7 @@ def test_the_payloads_of_the_cases_fit_into_a_snapshot() -> None:
         assert len(case.payload) <= len(to_bytes(case.base, case.dtype))
 
 
-@pytest.mark.parametrize("name", ["dense", "dense with far elements", "sparse"])
+@pytest.mark.parametrize("name", ["dense", "dense with far elements", "above a floor", "sparse"])
 def test_every_payload_that_is_cut_short_is_truncated(name: str) -> None:
     case = ALLOWED[name]
     for size in range(len(case.payload)):
@@ -232,7 +262,7 @@ def test_every_payload_that_is_cut_short_is_truncated(name: str) -> None:
             read(case.payload[:size], case.base, case.dtype)
 
 
-@pytest.mark.parametrize("name", ["dense", "dense with far elements", "sparse"])
+@pytest.mark.parametrize("name", ["dense", "dense with far elements", "above a floor", "sparse"])
 def test_a_flipped_bit_gives_elements_or_an_error_of_a_kind(name: str) -> None:
     case = ALLOWED[name]
     for place in range(0, 8 * len(case.payload), 7):

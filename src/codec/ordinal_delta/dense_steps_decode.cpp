@@ -1,5 +1,5 @@
-// The dense form of ordinal_delta, reading: spec.md, "Dense". Part by part, so that contexts and values stay in the
-// cache; far elements are put in their places behind each part.
+// The dense form of ordinal_delta and that above a floor, reading: spec.md, "Dense". Part by part, so that contexts and
+// values stay in the cache; far elements are put in their places behind each part.
 #include "codec/ordinal_delta/dense_steps_decode.hpp"
 
 #include <algorithm>
@@ -40,9 +40,12 @@ struct FarElements {
 Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   StepGeometry geometry = geometry_of(context.dtype);
+  const bool has_floor = payload[0] == static_cast<std::byte>(OrdinalDeltaForm::above_floor);
   ByteCursor cursor(payload.subspan(1));
   BITSNAP_ASSIGN(geometry.top, cursor.read<std::uint8_t>("top exponent"));
-  BITSNAP_ASSIGN(geometry.first_direct, cursor.read<std::uint8_t>("first direct context"));
+  if (!has_floor) {
+    BITSNAP_ASSIGN(geometry.first_direct, cursor.read<std::uint8_t>("first direct context"));
+  }
   if (geometry.first_direct > entropy::kClassContexts) {
     return fail(ErrorKind::corrupt, "first direct context is " + std::to_string(geometry.first_direct) +
                                         ", expected at most " + std::to_string(entropy::kClassContexts));
@@ -59,6 +62,13 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& conte
   if (far_count > 0 && !can_be_far) {
     return fail(ErrorKind::corrupt, std::to_string(far_count) + " far elements, expected none for " +
                                         std::string(dtype_name(context.dtype)));
+  }
+  if (has_floor) {
+    BITSNAP_ASSIGN(geometry.factor, cursor.read<std::uint32_t>("factor of the floors"));
+    if (!is_floor_factor(geometry.factor)) {
+      return fail(ErrorKind::corrupt, "factor of the floors has the bits " + std::to_string(geometry.factor) +
+                                          ", expected a positive normal number");
+    }
   }
   BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(context.elements * low_bytes, "low bytes of the elements"));
   FarElements far;

@@ -1,4 +1,4 @@
-// The dense form of ordinal_delta, reading: spec.md, "Dense".
+// The dense form of ordinal_delta and that above a floor, reading: spec.md, "Dense" and "Above a floor".
 #pragma once
 
 #include "base/bytes.hpp"

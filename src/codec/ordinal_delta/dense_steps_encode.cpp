@@ -1,5 +1,5 @@
-// The dense form of ordinal_delta, writing: spec.md, "Dense". From the last part to the first; low bytes go straight to
-// their place in the payload.
+// The dense form of ordinal_delta and that above a floor, writing: spec.md, "Dense". From the last part to the first;
+// low bytes go straight to their place in the payload.
 #include "codec/ordinal_delta/dense_steps_encode.hpp"
 
 #include <algorithm>
@@ -37,11 +37,25 @@ class FarElements {
   std::size_t at_;
 };
 
+void write_header(const StepGeometry& geometry, std::size_t far_count, std::byte* out) noexcept {
+  const bool has_floor = geometry.factor != 0;
+  *out++ = static_cast<std::byte>(has_floor ? OrdinalDeltaForm::above_floor : OrdinalDeltaForm::dense);
+  *out++ = static_cast<std::byte>(geometry.top);
+  if (!has_floor) *out++ = static_cast<std::byte>(geometry.first_direct);
+  *out++ = static_cast<std::byte>(geometry.low_bytes);
+  store_le(out, static_cast<std::uint32_t>(far_count));
+  if (has_floor) store_le(out + sizeof(std::uint32_t), geometry.factor);
+}
+
 }  // namespace
 
-std::size_t dense_fixed_bytes(std::size_t classes) noexcept {
-  return kDenseHeaderBytes + entropy::class_tables_size(classes) + (entropy::kRansGroups + 3) * sizeof(std::uint32_t) +
-         entropy::kRansStateBytes;
+std::size_t dense_header_bytes(const StepGeometry& geometry) noexcept {
+  return geometry.factor != 0 ? kFloorHeaderBytes : kDenseHeaderBytes;
+}
+
+std::size_t dense_fixed_bytes(const StepGeometry& geometry, std::size_t classes) noexcept {
+  return dense_header_bytes(geometry) + entropy::class_tables_size(classes) +
+         (entropy::kRansGroups + 3) * sizeof(std::uint32_t) + entropy::kRansStateBytes;
 }
 
 Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const ChunkContext& context,
@@ -49,6 +63,7 @@ Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const 
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = plan.geometry.element_bytes;
   const std::size_t low_bytes = plan.geometry.low_bytes;
+  const std::size_t header_bytes = dense_header_bytes(plan.geometry);
   const std::size_t steps = divide_up(context.elements, entropy::kRansStepElements);
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
   BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
@@ -59,7 +74,7 @@ Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const 
   BITSNAP_TRY(lanes.open(plan.tables, steps, scratch));
 
   const ConstByteSpan base = context.inputs[0].bytes;
-  auto* const low = reinterpret_cast<std::uint8_t*>(out.data()) + kDenseHeaderBytes;
+  auto* const low = reinterpret_cast<std::uint8_t*>(out.data()) + header_bytes;
   for (std::size_t part = divide_up(context.elements, kStepsPart); part-- > 0;) {
     const std::size_t first = part * kStepsPart;
     const std::size_t count = std::min(kStepsPart, context.elements - first);
@@ -79,14 +94,10 @@ Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const 
     }
     lanes.encode(contexts.data(), values.data(), part_steps, ahead);
   }
-  const std::size_t before = kDenseHeaderBytes + low_bytes * context.elements;
+  const std::size_t before = header_bytes + low_bytes * context.elements;
   const std::size_t size = before + far.bytes().size() + lanes.finish();
   if (size >= data.size()) return std::nullopt;
-  out[0] = static_cast<std::byte>(OrdinalDeltaForm::dense);
-  out[1] = static_cast<std::byte>(plan.geometry.top);
-  out[2] = static_cast<std::byte>(plan.geometry.first_direct);
-  out[3] = static_cast<std::byte>(low_bytes);
-  store_le(out.data() + 4, static_cast<std::uint32_t>(far.bytes().size() / element_bytes));
+  write_header(plan.geometry, far.bytes().size() / element_bytes, out.data());
   std::ranges::copy(far.bytes(), out.data() + before);
   lanes.write(out.data() + before + far.bytes().size());
   return size;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
-#include "base/checked.hpp"
 #include "base/cpu_dispatch.hpp"
 #include "base/spread_runs.hpp"
 
@@ -21,7 +21,7 @@ constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t
 constexpr std::size_t kRunElements = 128;
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kRunAlignment = 16;  // of elements: cache lines of the larger ones
-constexpr std::size_t kSampleElements = kRuns * kRunElements;
+static_assert(kRuns * kRunElements == kSampleElements);
 
 // One element in so many may have an exponent above the top: it shares the context of the top.
 constexpr std::size_t kPerOutlier = 1024;
@@ -54,48 +54,53 @@ void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& g
   kMeasureSteps.pick()(bytes_of(data), bytes_of(base), elements, geometry, values, low);
 }
 
-Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeometry geometry, Scratch& scratch) {
+Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, Scratch& scratch) {
   const std::size_t elements = data.size() / geometry.element_bytes;
-  const bool all = elements <= kSampleElements;
-  const std::size_t run_elements = all ? elements : kRunElements;
-  const std::size_t runs = all ? 1 : kRuns;
-  const std::size_t size = runs * run_elements;
-  const auto first_of = [&](std::size_t run) {
-    return spread_run_start(run, runs, run_elements, elements, kRunAlignment);
-  };
-  StepSample sample;
+  const std::size_t size = std::min(elements, kSampleElements);
+  StepSample sample{
+      .geometry = geometry, .data = data, .base = base, .contexts = {}, .values = {}, .direct = {}, .low = {}};
   BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
   BITSNAP_ASSIGN(sample.values, scratch.take_array<std::uint16_t>(size));
   BITSNAP_ASSIGN(sample.direct, scratch.take_array<std::uint16_t>(size));
-  const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const std::span<std::uint8_t> low,
-                 scratch.take_array<std::uint8_t>(size * std::max<std::size_t>(geometry.low_bytes, 1)));
-  // Exponents first, as distances from the largest there can be.
-  geometry.top = geometry.exponent_mask;
-  geometry.last_context = 255;
-  const std::size_t run_bytes = run_elements * geometry.element_bytes;
-  for (std::size_t run = 0; run < runs; ++run) {
-    const std::size_t from = first_of(run) * geometry.element_bytes;
-    measure_steps(data.subspan(from, run_bytes), base.subspan(from, run_bytes), geometry,
-                  sample.contexts.data() + run * run_elements, sample.values.data() + run * run_elements, low.data());
+  BITSNAP_ASSIGN(sample.low, scratch.take_array<std::uint8_t>(size * 2));
+  if (size < elements) {
+    BITSNAP_ASSIGN(const ByteSpan own_data, scratch.take(size * geometry.element_bytes));
+    BITSNAP_ASSIGN(const ByteSpan own_base, scratch.take(size * geometry.element_bytes));
+    const std::size_t run_bytes = kRunElements * geometry.element_bytes;
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      const std::size_t from =
+          spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment) * geometry.element_bytes;
+      std::memcpy(own_data.data() + run * run_bytes, data.data() + from, run_bytes);
+      std::memcpy(own_base.data() + run * run_bytes, base.data() + from, run_bytes);
+    }
+    sample.data = own_data;
+    sample.base = own_base;
   }
-  const std::uint8_t most = geometry.top;
-  for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(most - context);
-  geometry.top = top_of(sample.contexts, geometry.most_finite);
-  geometry.last_context = 31;
-  sample.geometry = geometry;
-  const unsigned top = geometry.top;
+  // Exponents first, as distances from the largest there can be.
+  StepGeometry whole = geometry;
+  whole.top = geometry.exponent_mask;
+  whole.last_context = 255;
+  kStepContexts.pick()(bytes_of(sample.base), size, whole, sample.contexts.data());
+  for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(whole.top - context);
+  const unsigned top = top_of(sample.contexts, geometry.most_finite);
+  sample.geometry.top = static_cast<std::uint8_t>(top);
   for (std::uint8_t& context : sample.contexts) {
     const unsigned distance = context > top ? 0 : top - context;
     context = static_cast<std::uint8_t>(distance < 31 ? distance : 31);
   }
-  geometry.first_direct = 0;
-  for (std::size_t run = 0; run < runs; ++run) {
-    const std::size_t from = first_of(run) * geometry.element_bytes;
-    kMeasureSteps.pick()(bytes_of(data.subspan(from)), bytes_of(base.subspan(from)), run_elements, geometry,
-                         sample.direct.data() + run * run_elements, low.data());
-  }
   return sample;
+}
+
+void measure_sample(StepSample& sample) noexcept {
+  kMeasureSteps.pick()(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(), sample.geometry,
+                       sample.values.data(), sample.low.data());
+}
+
+void measure_sample_directly(StepSample& sample) noexcept {
+  StepGeometry geometry = sample.geometry;
+  geometry.first_direct = 0;
+  kMeasureSteps.pick()(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(), geometry,
+                       sample.direct.data(), sample.low.data());
 }
 
 }  // namespace bitsnap::codec

@@ -15,15 +15,26 @@ namespace bitsnap::codec {
 void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
                    std::uint16_t* values, std::uint8_t* low) noexcept;
 
-// The same of runs spread evenly over a chunk. Which elements are sampled depends on their number alone.
+inline constexpr std::size_t kSampleElements = 8192;
+
+// Some elements of a chunk, at most kSampleElements, in runs spread evenly over it, and how they are measured. Which
+// they are depends on their number alone. Lives as long as the frame of the Scratch that it was made in.
 struct StepSample {
   StepGeometry geometry;  // `top` is chosen so that hardly any of the sample is above it
+  ConstByteSpan data;
+  ConstByteSpan base;
   std::span<std::uint8_t> contexts;
   std::span<std::uint16_t> values;
   std::span<std::uint16_t> direct;  // the same, all measured from the top
+  std::span<std::uint8_t> low;      // of either; nobody asks for them
 };
 
-[[nodiscard]] Result<StepSample> sample_steps(ConstByteSpan data, ConstByteSpan base, StepGeometry geometry,
-                                              Scratch& scratch);
+// Elements and contexts; `geometry` is that of their dtype.
+[[nodiscard]] Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry,
+                                             Scratch& scratch);
+
+// The values of a sample, as its geometry says; and direct ones.
+void measure_sample(StepSample& sample) noexcept;
+void measure_sample_directly(StepSample& sample) noexcept;
 
 }  // namespace bitsnap::codec

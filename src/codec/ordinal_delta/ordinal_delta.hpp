@@ -14,8 +14,9 @@ namespace bitsnap::codec {
 
 // On disk: never change or reuse.
 enum class OrdinalDeltaForm : std::uint8_t {
-  dense = 0,   // every element's steps, in lanes
-  sparse = 1,  // lists of those that changed
+  dense = 0,        // every element's steps, in lanes
+  sparse = 1,       // lists of those that changed
+  above_floor = 2,  // as dense, but how far elements are above a share of their bases
 };
 
 // Elements that are measured, coded and used while they are in the cache. A multiple of a step of the lanes.
@@ -46,7 +47,13 @@ inline constexpr std::size_t kPartSteps = kStepsPart / entropy::kRansStepElement
 }
 
 // What stands before the low bytes of the dense form: form, top exponent, first direct context, low bytes of an
-// element, far elements.
+// element, far elements. And of that above a floor: form, top exponent, low bytes of an element, far elements, factor.
 inline constexpr std::size_t kDenseHeaderBytes = 4 + sizeof(std::uint32_t);
+inline constexpr std::size_t kFloorHeaderBytes = 3 + 2 * sizeof(std::uint32_t);
+
+// Whether these are the bits of an F32 that elements can be measured above: a positive normal one.
+[[nodiscard]] constexpr bool is_floor_factor(std::uint32_t bits) noexcept {
+  return bits >= 0x00800000 && bits < 0x7f800000;
+}
 
 }  // namespace bitsnap::codec

@@ -29,8 +29,13 @@ class OrdinalDeltaDecoder final : public Decoder {
     switch (static_cast<OrdinalDeltaForm>(form)) {
       case OrdinalDeltaForm::dense: return decode_dense_steps(payload, context, out, scratch);
       case OrdinalDeltaForm::sparse: return decode_sparse_steps(payload, context, out, scratch);
+      case OrdinalDeltaForm::above_floor:
+        if (context.dtype == DType::f32) return decode_dense_steps(payload, context, out, scratch);
+        break;
     }
-    return fail(ErrorKind::corrupt, "ordinal_delta payload: form is " + std::to_string(form) + ", expected at most 1");
+    return fail(ErrorKind::corrupt, "ordinal_delta payload: form is " + std::to_string(form) + ", expected at most " +
+                                        (context.dtype == DType::f32 ? "2" : "1") + " for " +
+                                        std::string(dtype_name(context.dtype)));
   }
 };
 

@@ -4,6 +4,7 @@
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "codec/ordinal_delta/dense_steps_encode.hpp"
+#include "codec/ordinal_delta/floor_factor_encode.hpp"
 #include "codec/ordinal_delta/measure_steps_encode.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 #include "codec/ordinal_delta/sparse_steps_encode.hpp"
@@ -21,14 +22,28 @@ constexpr unsigned kDirectBits = 4;
 // Of the elements of a sample, one in so many may be far before more low bytes are tried.
 constexpr std::size_t kPerFar = 256;
 
-Result<DensePlan> plan_dense(ConstByteSpan data, ConstByteSpan base, std::size_t elements, std::size_t low_bytes,
-                             DType dtype, Scratch& scratch, StepSample& sample) {
-  StepGeometry geometry = geometry_of(dtype);
-  geometry.low_bytes = low_bytes;
-  BITSNAP_ASSIGN(sample, sample_steps(data, base, geometry, scratch));
+// Floors are taken where they save at least one part in so many of the payload, as moving to them takes longer.
+constexpr std::uint64_t kPerFloorGain = 256;
+
+std::size_t count_of(const StepSample& sample, std::uint16_t value) noexcept {
+  return static_cast<std::size_t>(std::ranges::count(sample.values, value));
+}
+
+bool has_many_far(const StepSample& sample) noexcept {
+  return count_of(sample, kMostSteps) * kPerFar > sample.values.size();
+}
+
+// Measures the sample with so many low bytes, above the floors of a factor or, where it is 0, from the base.
+DensePlan plan_dense(StepSample& sample, std::size_t elements, std::size_t low_bytes, std::uint32_t factor = 0) {
+  sample.geometry.low_bytes = low_bytes;
+  sample.geometry.first_direct = kNoDirect;
+  sample.geometry.factor = factor;
+  measure_sample(sample);
+  const StepGeometry& geometry = sample.geometry;
   // Where steps are larger than that, an element is not far from being measured better without its base. With fewer low
   // bytes than two, direct measures of four bytes would all be far.
-  const bool can_be_direct = geometry.element_bytes <= 2 || low_bytes == 2;
+  const bool can_be_direct = factor == 0 && (geometry.element_bytes <= 2 || low_bytes == 2);
+  if (can_be_direct) measure_sample_directly(sample);
   const unsigned least_direct_shift = geometry.mantissa_bits > 8 * low_bytes + kDirectBits
                                           ? static_cast<unsigned>(geometry.mantissa_bits - 8 * low_bytes - kDirectBits)
                                           : 0;
@@ -39,13 +54,29 @@ Result<DensePlan> plan_dense(ConstByteSpan data, ConstByteSpan base, std::size_t
        .least_other_shift = least_direct_shift,
        .elements = elements});
   sample.geometry.first_direct = static_cast<std::uint8_t>(choice.first_other);
-  const auto far = static_cast<std::uint64_t>(std::ranges::count(sample.values, kMostSteps));
-  const std::uint64_t sample_bits =
-      (choice.cost >> entropy::kCostBits) + (geometry.element_bytes > 2 ? far * 8 * geometry.element_bytes : 0);
-  return DensePlan{.geometry = sample.geometry,
+  const std::uint64_t far = geometry.element_bytes > 2 ? count_of(sample, kMostSteps) : 0;
+  const std::uint64_t sample_bits = (choice.cost >> entropy::kCostBits) + far * 8 * geometry.element_bytes;
+  return DensePlan{.geometry = geometry,
                    .tables = choice.tables,
-                   .payload_bytes = dense_fixed_bytes(choice.tables.classes) + low_bytes * elements +
+                   .payload_bytes = dense_fixed_bytes(geometry, choice.tables.classes) + low_bytes * elements +
                                     sample_bits * elements / sample.values.size() / 8};
+}
+
+bool is_smaller(const DensePlan& one, const DensePlan& other) noexcept {
+  return one.payload_bytes < other.payload_bytes;
+}
+
+// That above floors, where it is smaller by enough.
+std::optional<DensePlan> plan_above_floor(StepSample& sample, std::size_t elements, const DensePlan& dense) {
+  const std::uint32_t factor = find_floor_factor(sample);
+  if (factor == 0) return std::nullopt;
+  const std::size_t low_bytes = std::max(dense.geometry.low_bytes, kUsualLowBytes);
+  DensePlan best = plan_dense(sample, elements, low_bytes, factor);
+  if (low_bytes < 2 && has_many_far(sample)) {
+    best = std::min(best, plan_dense(sample, elements, 2, factor), is_smaller);
+  }
+  if (best.payload_bytes + best.payload_bytes / kPerFloorGain >= dense.payload_bytes) return std::nullopt;
+  return best;
 }
 
 // How a chunk is going to be coded: in the form that a sample says is smaller.
@@ -60,24 +91,18 @@ struct Plan {
 
 // `data` is a chunk of so many elements, or a sample of it.
 Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::size_t elements, Scratch& scratch) {
-  const ConstByteSpan base = context.inputs[0].bytes;
   const bool wide = element_size(context.dtype) > 2;
-  StepSample sample;
-  Plan plan;
-  BITSNAP_ASSIGN(plan.dense,
-                 plan_dense(data, base, elements, wide ? kUsualLowBytes : 0, context.dtype, scratch, sample));
-  const auto count = [&](std::uint16_t value) {
-    return static_cast<std::size_t>(std::ranges::count(sample.values, value));
-  };
-  const bool many_unmoved = count(0) * 8 > sample.values.size() * 3;
-  if (wide && (many_unmoved || count(kMostSteps) * kPerFar > sample.values.size())) {
-    BITSNAP_ASSIGN(const DensePlan other,
-                   plan_dense(data, base, elements, many_unmoved ? 0 : 2, context.dtype, scratch, sample));
-    if (other.payload_bytes < plan.dense.payload_bytes) plan.dense = other;
+  BITSNAP_ASSIGN(StepSample sample, take_sample(data, context.inputs[0].bytes, geometry_of(context.dtype), scratch));
+  Plan plan{.dense = plan_dense(sample, elements, wide ? kUsualLowBytes : 0), .sparse = {}};
+  const bool many_unmoved = count_of(sample, 0) * 8 > sample.values.size() * 3;
+  if (wide && (many_unmoved || has_many_far(sample))) {
+    plan.dense = std::min(plan.dense, plan_dense(sample, elements, many_unmoved ? 0 : 2), is_smaller);
   }
   if (many_unmoved) {
     const SparsePlan sparse = plan_sparse(sample, elements);
     if (sparse.payload_bytes < plan.dense.payload_bytes) plan.sparse = sparse;
+  } else if (wide) {
+    if (const auto above_floor = plan_above_floor(sample, elements, plan.dense)) plan.dense = *above_floor;
   }
   return plan;
 }
@@ -88,7 +113,7 @@ class OrdinalDeltaEncoder final : public Encoder {
 
   // What is written is smaller than the chunk; but before that is known, something may stand behind it.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return elements * element_size(dtype) + std::max(kDenseHeaderBytes, entropy::kRiceWritableBehind);
+    return elements * element_size(dtype) + std::max(kFloorHeaderBytes, entropy::kRiceWritableBehind);
   }
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,

@@ -22,7 +22,8 @@ struct StepGeometry {
   std::uint8_t last_context = 31;  // of this exponent distance and those beyond
   std::uint8_t first_direct =
       kNoDirect;              // elements of this context and those beyond are measured from the top, not the base
-  std::size_t low_bytes = 0;  // of an element of four bytes, that many of the zigzag stand apart: 0, 1 or 2
+  std::size_t low_bytes = 0;  // of an element of four bytes, that many of the measure stand apart: 0, 1 or 2
+  std::uint32_t factor = 0;   // of an F32, what elements are measured above is the base times this; 0: they are not
 };
 
 // The context of each element: how far its exponent is below the top.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "codec/ordinal_delta/element_floors.hpp"
 #include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
 
 namespace bitsnap::codec {
@@ -99,15 +100,23 @@ struct Direct {
   unsigned exponent_mask;
 };
 
-template <typename Element, std::size_t kLow, bool kDirect>
+enum class Measure : std::uint8_t { steps, steps_or_direct, above_floor };
+
+template <typename Element, std::size_t kLow, Measure kMeasure>
 inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                          const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
-  const Direct<Element> direct(geometry);
+  [[maybe_unused]] const Direct<Element> direct(geometry);
+  [[maybe_unused]] const Floors floors(geometry.factor);
   for (std::size_t i = 0; i < elements; ++i) {
     const auto element = element_at<Element>(data, i);
     const auto from = element_at<Element>(base, i);
-    Element own = zigzag_of(element, from);
-    if constexpr (kDirect) own = direct.applies(from) ? direct.measure(element) : own;
+    Element own;
+    if constexpr (kMeasure == Measure::above_floor) {
+      own = static_cast<Element>(element - floors.of(from));
+    } else {
+      own = zigzag_of(element, from);
+      if constexpr (kMeasure == Measure::steps_or_direct) own = direct.applies(from) ? direct.measure(element) : own;
+    }
     std::uint32_t measure = own;
     if constexpr (kLow == 1) low[i] = static_cast<std::uint8_t>(measure);
     if constexpr (kLow == 2) {
@@ -121,40 +130,49 @@ inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std
   static_cast<void>(low);
 }
 
-template <typename Element, std::size_t kLow, bool kDirect>
+template <typename Element, std::size_t kLow, Measure kMeasure>
 inline void move_loop(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
                       std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept {
-  const Direct<Element> direct(geometry);
+  [[maybe_unused]] const Direct<Element> direct(geometry);
+  [[maybe_unused]] const Floors floors(geometry.factor);
   for (std::size_t i = 0; i < elements; ++i) {
     std::uint32_t measure = std::uint32_t{values[i]} << (8 * kLow);
     if constexpr (kLow == 1) measure |= low[i];
     if constexpr (kLow == 2) measure |= element_at<std::uint16_t>(low, i);
     const auto from = element_at<Element>(base, i);
-    Element element = moved(from, static_cast<Element>(measure));
-    if constexpr (kDirect) {
-      element = direct.applies(from) ? direct.element_of(static_cast<Element>(measure)) : element;
+    Element element;
+    if constexpr (kMeasure == Measure::above_floor) {
+      element = static_cast<Element>(floors.of(from) + measure);
+    } else {
+      element = moved(from, static_cast<Element>(measure));
+      if constexpr (kMeasure == Measure::steps_or_direct) {
+        element = direct.applies(from) ? direct.element_of(static_cast<Element>(measure)) : element;
+      }
     }
     __builtin_memcpy(out + i * sizeof(Element), &element, sizeof(Element));
   }
   static_cast<void>(low);
 }
 
-// Calls body<Element, low bytes, direct>.
+// Calls body<Element, low bytes, measure>.
 template <typename Body>
 inline void by_geometry(const StepGeometry& geometry, Body&& body) noexcept {
-  const auto by_direct = [&]<typename Element, std::size_t kLow>() {
-    return geometry.first_direct < kNoDirect ? body.template operator()<Element, kLow, true>()
-                                             : body.template operator()<Element, kLow, false>();
+  const auto by_measure = [&]<typename Element, std::size_t kLow>() {
+    if constexpr (sizeof(Element) == 4) {
+      if (geometry.factor != 0) return body.template operator()<Element, kLow, Measure::above_floor>();
+    }
+    return geometry.first_direct < kNoDirect ? body.template operator()<Element, kLow, Measure::steps_or_direct>()
+                                             : body.template operator()<Element, kLow, Measure::steps>();
   };
   switch (geometry.element_bytes) {
-    case 1: return by_direct.template operator()<std::uint8_t, 0>();
-    case 2: return by_direct.template operator()<std::uint16_t, 0>();
+    case 1: return by_measure.template operator()<std::uint8_t, 0>();
+    case 2: return by_measure.template operator()<std::uint16_t, 0>();
     default: break;
   }
   switch (geometry.low_bytes) {
-    case 0: return by_direct.template operator()<std::uint32_t, 0>();
-    case 1: return by_direct.template operator()<std::uint32_t, 1>();
-    default: return by_direct.template operator()<std::uint32_t, 2>();
+    case 0: return by_measure.template operator()<std::uint32_t, 0>();
+    case 1: return by_measure.template operator()<std::uint32_t, 1>();
+    default: return by_measure.template operator()<std::uint32_t, 2>();
   }
 }
 
@@ -169,15 +187,15 @@ inline void contexts_by_size(const std::uint8_t* base, std::size_t elements, con
 
 inline void measure_by_size(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                             const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
-  by_geometry(geometry, [&]<typename Element, std::size_t kLow, bool kDirect>() {
-    measure_loop<Element, kLow, kDirect>(data, base, elements, geometry, values, low);
+  by_geometry(geometry, [&]<typename Element, std::size_t kLow, Measure kMeasure>() {
+    measure_loop<Element, kLow, kMeasure>(data, base, elements, geometry, values, low);
   });
 }
 
 inline void move_by_size(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
                          std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept {
-  by_geometry(geometry, [&]<typename Element, std::size_t kLow, bool kDirect>() {
-    move_loop<Element, kLow, kDirect>(base, values, low, elements, geometry, out);
+  by_geometry(geometry, [&]<typename Element, std::size_t kLow, Measure kMeasure>() {
+    move_loop<Element, kLow, kMeasure>(base, values, low, elements, geometry, out);
   });
 }
 
