@@ -86,7 +86,8 @@ std::uint32_t decayed_from(std::uint32_t bits, TestRandom& random) {
   const double gain = random.below(4) == 0 ? 0.0 : 1e-6 * static_cast<double>(std::uint64_t{1} << random.below(16));
   const std::uint32_t magnitude = bits & 0x7FFFFFFF;
   if (magnitude < 0x08000000 || magnitude >= 0x78000000) return bits;
-  return std::bit_cast<std::uint32_t>(static_cast<float>(double{std::bit_cast<float>(bits)} * (1.0 - gain) / 0.95));
+  return std::bit_cast<std::uint32_t>(
+      static_cast<float>(static_cast<double>(std::bit_cast<float>(bits)) * (1.0 - gain) / 0.95));
 }
 
 }  // namespace

@@ -159,6 +159,26 @@ def test_floats_that_moved_are_read_bit_for_bit(dtype: torch.dtype, how: str, tm
     assert "ordinal_delta" in used or (how != "few" and dtype.itemsize == 1)
 
 
+@pytest.mark.parametrize("beta", [0.95, 0.999])
+def test_second_moments_are_read_bit_for_bit(beta: float, tmp_path: Path) -> None:
+    for elements in (6_000, 262_144 + 9_001):
+        generator = torch.Generator().manual_seed(elements)
+        moments = torch.rand(elements, generator=generator) * torch.rand(elements, generator=generator) ** 4
+        for step in range(2):
+            path, base = tmp_path / f"{elements}-{step}.bsnap", tmp_path / f"{elements}-{step - 1}.bsnap"
+            state = {"exp_avg_sq": moments}
+            bitsnap.save(path, state, base=base if step else None)
+            snapshot = open_file(path)
+            snapshot.verify()
+            assert describe_state(snapshot) == describe(state)
+            gradients = moments.sqrt() * torch.randn(elements, generator=generator)
+            gradients[::50] = 0
+            moments = moments * beta + (1 - beta) * gradients * gradients
+        file = path.read_bytes()
+        rows = [row for row in snapshot.rows if row.codec == CODEC_IDS["ordinal_delta"]]
+        assert {file[row.offset] for row in rows} == {2}  # above a floor
+
+
 def test_chunks_beyond_the_first_are_read_bit_for_bit(tmp_path: Path) -> None:
     generator = np.random.default_rng(3)
     rows = random_bits(generator, "sparse", 262_144 + 1000, 2)

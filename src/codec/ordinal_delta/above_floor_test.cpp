@@ -17,7 +17,8 @@ std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 // The floor by its definition: a double holds the product of two floats, so that it is rounded once.
 std::uint32_t naive_floor(std::uint32_t base, std::uint32_t factor) {
   if (!is_floor_factor(base)) return 0;  // not positive and normal
-  const double product = double{std::bit_cast<float>(base)} * double{std::bit_cast<float>(factor)};
+  const double product =
+      static_cast<double>(std::bit_cast<float>(base)) * static_cast<double>(std::bit_cast<float>(factor));
   int exponent = 0;
   const double mantissa = std::floor(std::ldexp(std::frexp(product, &exponent), 24) + 0.5);
   const double rounded = std::ldexp(mantissa, exponent - 24);
@@ -116,7 +117,7 @@ TEST_F(OrdinalDelta, FindsTheFactorThatSecondMomentsDecayByToTheLastBit) {
       ASSERT_EQ((*payload)[0], static_cast<std::byte>(OrdinalDeltaForm::above_floor)) << beta;
       const auto factor = load_le<std::uint32_t>(payload->data() + 7);
       EXPECT_TRUE(factor == bits_of(beta) || per_still > 50) << beta;
-      EXPECT_NEAR(std::bit_cast<float>(factor), beta, 2e-7) << beta;
+      EXPECT_NEAR(static_cast<double>(std::bit_cast<float>(factor)), static_cast<double>(beta), 2e-7) << beta;
       EXPECT_LE(load_le<std::uint32_t>(payload->data() + 3), 262144U / 500) << "elements below their floors";
     }
   }
