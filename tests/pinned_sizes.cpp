@@ -39,6 +39,9 @@ constexpr PinnedCase kCases[] = {
     {"exp_avg_sq-f32.1-later", "exp_avg_sq-f32.base", DType::f32, Role::exp_avg_sq},
 };
 
+// All are the first elements of matrices of this width.
+constexpr codec::RowPlace kRows{.row_elements = 320, .first_column = 0};
+
 constexpr std::array<std::string_view, 4> kLeftOut{"raw", "constant", "same", "zstd"};
 
 Result<std::vector<std::byte>> read_sample(const std::string& folder, std::string_view name) {
@@ -66,7 +69,8 @@ class Sizes {
     const codec::ChunkContext context{.dtype = pinned_.dtype,
                                       .elements = data_.size() / element_size(pinned_.dtype),
                                       .inputs = inputs(against_base),
-                                      .parameters = {}};
+                                      .parameters = {},
+                                      .rows = kRows};
     std::vector<std::byte> out(encoder.max_encoded_size(pinned_.dtype, context.elements));
     BITSNAP_ASSIGN(const auto size, encoder.encode(data_, context, out, scratch_));
     return std::min(size.value_or(data_.size()), data_.size());
@@ -74,7 +78,7 @@ class Sizes {
 
   [[nodiscard]] Result<std::size_t> of_policy() {
     const plan::StreamPlanner planner(Policy::lossless, pinned_.dtype, pinned_.role, false, with_base());
-    BITSNAP_ASSIGN(const plan::Choice choice, planner.choose(data_, input_.bytes, scratch_));
+    BITSNAP_ASSIGN(const plan::Choice choice, planner.choose(data_, input_.bytes, kRows, scratch_));
     if (choice.candidate.encoder == nullptr) return data_.size();
     return of_codec(*choice.candidate.encoder, choice.candidate.with_base);
   }

@@ -20,6 +20,7 @@ struct GoldenCase {
   std::size_t elements;
   BaseKind base;
   std::string_view only_codec = {};  // empty: all that take it
+  RowPlace rows = {};
 };
 
 constexpr GoldenCase kCases[] = {
@@ -46,6 +47,12 @@ constexpr GoldenCase kCases[] = {
     {DType::f32, Pattern::special_floats, 9001, BaseKind::sparse, "ordinal_delta"},
     {DType::f8_e4m3, Pattern::trained_like, 5001, BaseKind::near, "ordinal_delta"},
     {DType::f8_e5m2, Pattern::trained_like, 9000, BaseKind::sparse, "ordinal_delta"},
+    {DType::f32, Pattern::factored, 5000, BaseKind::none, "factored_split"},
+    {DType::f32, Pattern::factored, 5000, BaseKind::none, "factored_split", {128, 0}},
+    {DType::bf16, Pattern::factored, 9000, BaseKind::none, "factored_split", {128, 0}},
+    {DType::f16, Pattern::factored, 8001, BaseKind::none, "factored_split", {127, 90}},
+    {DType::f32, Pattern::trained_like, 7000, BaseKind::none, "factored_split", {512, 0}},
+    {DType::bf16, Pattern::special_floats, 5000, BaseKind::none, "factored_split", {100, 99}},
     {DType::f64, Pattern::trained_like, 300, BaseKind::none},
     {DType::f8_e4m3, Pattern::trained_like, 1100, BaseKind::none},
     {DType::u8, Pattern::one_outlier, 65539, BaseKind::none, "byte_group"},
@@ -57,8 +64,11 @@ constexpr GoldenCase kCases[] = {
 };
 
 std::string name_of(const GoldenCase& golden) {
+  const std::string rows = golden.rows.row_elements == 0 ? std::string()
+                                                         : "-rows" + std::to_string(golden.rows.row_elements) + "from" +
+                                                               std::to_string(golden.rows.first_column);
   return std::string(dtype_name(golden.dtype)) + "-" + std::string(pattern_name(golden.pattern)) + "-" +
-         std::to_string(golden.elements) + "-" + std::string(base_kind_name(golden.base));
+         std::to_string(golden.elements) + "-" + std::string(base_kind_name(golden.base)) + rows;
 }
 
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
@@ -71,7 +81,8 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
   if (!golden.only_codec.empty() && golden.only_codec != encoder.decoder().name()) return true;
   TestChunk chunk{.dtype = golden.dtype,
                   .data = make_chunk(golden.pattern, golden.dtype, golden.elements, golden.elements),
-                  .base = {}};
+                  .base = {},
+                  .rows = golden.rows};
   chunk.base = make_base(golden.base, chunk.data, element_size(golden.dtype), golden.elements);
   const std::filesystem::path stem = folder / encoder.decoder().name() / name_of(golden);
   const std::filesystem::path payload_path = stem.string() + ".payload";

@@ -27,7 +27,7 @@ class PolicyWorker final : public Worker {
     }
     BITSNAP_ASSIGN(const auto constant, try_codec(*codec::find_encoder(codec::CodecId::constant), chunk, false, out));
     if (constant) return finish(out, hash, codec::CodecId::constant, false, *constant);
-    BITSNAP_ASSIGN(const plan::Choice choice, planner_.choose(chunk.data, chunk.base, scratch_));
+    BITSNAP_ASSIGN(const plan::Choice choice, planner_.choose(chunk.data, chunk.base, {}, scratch_));
     if (choice.candidate.encoder == nullptr) return std::nullopt;
     const bool with_base = choice.candidate.with_base;
     BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "codec/trained_like_testing.hpp"
 
@@ -58,6 +59,9 @@ std::uint64_t special_float(DType dtype, std::size_t index) {
   return specials[index % specials.size()];
 }
 
+// Up to three octaves up or down, evenly spread over the numbers.
+double octaves_of(std::size_t number) noexcept { return static_cast<double>(number * 40503 & 0xffff) / 10923 - 3; }
+
 std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::size_t elements, TestRandom& random) {
   const std::size_t width = element_size(dtype);
   const std::uint64_t top_bit = std::uint64_t{1} << (width * 8 - 1);
@@ -77,6 +81,12 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
     case Pattern::alternating: return index % 2 == 0 ? 0 : ~std::uint64_t{0};
     case Pattern::one_outlier: return element_bits(dtype, index + 1 == elements ? 0.75 : 1.5);
     case Pattern::low_half_zero: return element_bits(dtype, 0.02 * random.normal()) >> (width * 4) << (width * 4);
+    case Pattern::factored: {
+      const double normal = random.normal();
+      if (index / 128 % 8 == 5) return 0;
+      const double scale = std::exp2(octaves_of(index / 128) + octaves_of(index % 128));
+      return element_bits(dtype, 0.02 * scale * (0.01 + normal * normal));
+    }
   }
   return 0;
 }
@@ -105,6 +115,7 @@ std::string_view pattern_name(Pattern pattern) noexcept {
     case Pattern::alternating: return "alternating";
     case Pattern::one_outlier: return "one_outlier";
     case Pattern::low_half_zero: return "low_half_zero";
+    case Pattern::factored: return "factored";
   }
   return "unknown";
 }

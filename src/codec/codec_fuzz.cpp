@@ -1,8 +1,8 @@
 // Any bytes as a payload of any codec, and what decodes must survive coding.
 //
 // Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1: bit 0 an input, bit 1 it is a peer, bit 2
-// the rest is data to encode and not a payload), elements less one (2 bytes, and bit 3 of the flags as bit 16), then
-// the payload. The input is as long as the chunk and made from its first bytes.
+// the rest is data to encode and not a payload, bits 4 to 6 the length of rows), elements less one (2 bytes, and bit 3
+// of the flags as bit 16), then the payload. The input is as long as the chunk and made from its first bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +17,7 @@ namespace bitsnap::codec {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 5;
+constexpr std::size_t kRowElements[] = {0, 64, 67, 100, 128, 320, 1000, 4096};
 
 [[noreturn]] void broken(const char* law) {
   std::fprintf(stderr, "codec_fuzz: %s\n", law);
@@ -65,7 +66,13 @@ void run(ConstByteSpan bytes) {
   }
   const Input input{
       .kind = (flags & 2) != 0 ? InputKind::peer : InputKind::base, .dtype = dtype, .bytes = input_bytes.span()};
-  const ChunkContext context{.dtype = dtype, .elements = elements, .inputs = {&input, flags & 1}, .parameters = {}};
+  const std::size_t row_elements = kRowElements[flags >> 4 & 7];
+  const ChunkContext context{
+      .dtype = dtype,
+      .elements = elements,
+      .inputs = {&input, flags & 1},
+      .parameters = {},
+      .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0}};
   if (!encoder.decoder().accepts(dtype, context.inputs)) return;
 
   const ExactBuffer chunk(context.size_bytes());

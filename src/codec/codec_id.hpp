@@ -15,6 +15,7 @@ enum class CodecId : std::uint16_t {
   float_split = 5,
   bitmask = 6,
   ordinal_delta = 7,
+  factored_split = 8,
 };
 
 }  // namespace bitsnap::codec

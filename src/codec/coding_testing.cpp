@@ -13,7 +13,8 @@ TestSurroundings::TestSurroundings(const TestChunk& chunk)
       context_{.dtype = chunk.dtype,
                .elements = chunk.elements(),
                .inputs = {inputs_.data(), chunk.base.empty() ? 0U : 1U},
-               .parameters = {}} {}
+               .parameters = {},
+               .rows = chunk.rows} {}
 
 bool accepts(const Decoder& decoder, const TestChunk& chunk) {
   const TestSurroundings surroundings(chunk);

@@ -18,6 +18,7 @@ struct TestChunk {
   std::vector<std::byte> data;
   std::vector<std::byte> base;
   InputKind kind = InputKind::base;
+  RowPlace rows = {};
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };

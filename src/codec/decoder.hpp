@@ -34,12 +34,20 @@ struct Input {
   ConstByteSpan bytes;
 };
 
+// Where a chunk stands in its tensor taken as a matrix. For the writing side: what a decoder needs of it stands in the
+// payload.
+struct RowPlace {
+  std::size_t row_elements = 0;  // 0: not known, or of no use
+  std::size_t first_column = 0;  // of the chunk's first element
+};
+
 // Geometry and surroundings of one chunk, the same for encoding and decoding.
 struct ChunkContext {
   DType dtype = DType::opaque;
   std::size_t elements = 0;  // 1 to kChunkElements
   std::span<const Input> inputs;
   ConstByteSpan parameters;  // empty, or a parameter set that check_parameters accepted
+  RowPlace rows = {};        // for encoders; decoders do not look at it
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return elements * element_size(dtype); }
 };

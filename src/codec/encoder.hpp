@@ -1,7 +1,7 @@
 // What every codec is on the writing side. See decoder.hpp for the law that both sides keep.
 //
-// Encoders are stateless, immutable and shared by all threads. The bytes they write depend on data, inputs and
-// parameters alone: not on the CPU level, the number of threads or what the scratch held before.
+// Encoders are stateless, immutable and shared by all threads. The bytes they write depend on data, inputs, parameters
+// and the place in the tensor alone: not on the CPU level, the number of threads or what the scratch held before.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,10 @@ class Encoder {
 
   // The other side of the same codec: its id, name and accepts() hold for this one as well.
   [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
+
+  // Whether analyze() takes the whole chunk for its sample and looks at parts of it of its own choice: what it
+  // estimates shows in certain places only.
+  [[nodiscard]] virtual bool analyzes_whole_chunks() const noexcept { return false; }
 
   // Estimates the payload of a chunk from a sample of it: `sample` holds sample_context.elements elements drawn as a
   // few runs from the chunk, the inputs of sample_context the same elements of the inputs; `elements` is the whole

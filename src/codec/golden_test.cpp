@@ -36,6 +36,11 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
       TestChunk chunk{.dtype = dtype_from_name(stem.substr(0, stem.find('-'))),
                       .data = read_file(file.replace_extension(".raw")),
                       .base = {}};
+      if (const auto rows = stem.find("-rows"); rows != std::string::npos) {
+        const auto from = stem.find("from", rows);
+        chunk.rows = {.row_elements = std::stoul(stem.substr(rows + 5)),
+                      .first_column = std::stoul(stem.substr(from + 4))};
+      }
       if (std::filesystem::exists(file.replace_extension(".base"))) chunk.base = read_file(file);
       body(read_file(entry.path()), chunk);
       ++cases;

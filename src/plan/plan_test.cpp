@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,9 +31,10 @@ Bytes bf16_weights(std::size_t elements, unsigned seed) {
   return bytes;
 }
 
-std::string chosen(const StreamPlanner& planner, ConstByteSpan data, ConstByteSpan base = {}) {
+std::string chosen(const StreamPlanner& planner, ConstByteSpan data, ConstByteSpan base = {},
+                   const codec::RowPlace& rows = {}) {
   Scratch scratch;
-  const Choice choice = planner.choose(data, base, scratch).value();
+  const Choice choice = planner.choose(data, base, rows, scratch).value();
   if (choice.candidate.encoder == nullptr) return "raw";
   return std::string(choice.candidate.encoder->decoder().name()) + (choice.candidate.with_base ? "+base" : "");
 }
@@ -48,6 +51,12 @@ TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
   EXPECT_EQ(names({Policy::lossless, DType::i64, Role::other, false, false}), (Names{"byte_group", "zstd"}));
   EXPECT_EQ(names({Policy::lossless, DType::bf16, Role::weight, false, true}),
             (Names{"float_split", "ordinal_delta+base", "byte_group+base", "bitmask+base", "byte_group", "zstd"}));
+  EXPECT_EQ(names({Policy::lossless, DType::f32, Role::master, false, false}),
+            (Names{"float_split", "byte_group", "zstd"}));
+  for (const Role role : {Role::exp_avg, Role::exp_avg_sq, Role::other}) {
+    EXPECT_EQ(names({Policy::lossless, DType::f32, role, false, false}),
+              (Names{"float_split", "factored_split", "byte_group", "zstd"}));
+  }
 }
 
 TEST(StreamPlanner, AsksForTheBaseOnlyWhereItIsOfUse) {
@@ -75,11 +84,39 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
   EXPECT_EQ(chosen({Policy::lossless, DType::u8, Role::other, false, false}, repeating), "zstd");
 }
 
+TEST(StreamPlanner, SeesScalesOfRowsAndColumnsThatARunDoesNotShow) {
+  constexpr std::size_t kRow = 4096;
+  const auto moments = [](double row_octaves, double column_octaves) {
+    codec::TestRandom random(5);
+    std::vector<double> columns(kRow);
+    for (double& column : columns) column = column_octaves * random.normal();
+    Bytes bytes(4 * kChunkElements);
+    double row = 0;
+    for (std::size_t i = 0; i < kChunkElements; ++i) {
+      if (i % kRow == 0) row = row_octaves * random.normal();
+      const std::uint64_t bits = codec::element_bits(
+          DType::f32, 1e-6 * std::exp2(row + columns[i % kRow]) * (0.01 + std::abs(random.normal())));
+      std::memcpy(bytes.data() + 4 * i, &bits, 4);
+    }
+    return bytes;
+  };
+  const StreamPlanner planner(Policy::lossless, DType::f32, Role::exp_avg_sq, false, false);
+  EXPECT_EQ(chosen(planner, moments(0, 2), {}, {.row_elements = kRow, .first_column = 0}), "factored_split");
+  const auto estimate = [&](const Bytes& bytes, const codec::RowPlace& rows) {
+    Scratch scratch;
+    return planner.choose(bytes, {}, rows, scratch).value().estimates[1];
+  };
+  const Bytes by_column = moments(0, 2);
+  const std::uint64_t known = estimate(by_column, {.row_elements = kRow, .first_column = 0});
+  EXPECT_LT(known + kChunkElements / 16, estimate(by_column, {})) << "half a bit of each element";
+  EXPECT_LT(known + kChunkElements / 16, estimate(by_column, {.row_elements = kRow - 1, .first_column = 0}));
+}
+
 TEST(StreamPlanner, RanksAllThatAreSmallerThanRaw) {
   const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
   const Bytes weights = bf16_weights(kChunkElements, 1);
   Scratch scratch;
-  const Choice choice = floats.choose(weights, bf16_weights(kChunkElements, 2), scratch).value();
+  const Choice choice = floats.choose(weights, bf16_weights(kChunkElements, 2), {}, scratch).value();
   ASSERT_GE(choice.ranked.size(), 2U);
   EXPECT_EQ(choice.ranked[0].encoder, choice.candidate.encoder);
   std::vector<std::uint64_t> sizes;
@@ -103,7 +140,7 @@ TEST(StreamPlanner, ChoosesForSmallChunksToo) {
     const Bytes weights = bf16_weights(elements, 4);
     const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, false);
     Scratch scratch;
-    EXPECT_TRUE(planner.choose(weights, {}, scratch).has_value()) << elements;
+    EXPECT_TRUE(planner.choose(weights, {}, {}, scratch).has_value()) << elements;
   }
 }
 

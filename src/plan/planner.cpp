@@ -26,10 +26,12 @@ constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 struct Rule {
   std::string_view codec;
   bool with_base;
+  bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
 };
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 6> kLosslessRules{{{"float_split", false},
+constexpr std::array<Rule, 7> kLosslessRules{{{"float_split", false},
+                                              {"factored_split", false, true},
                                               {"ordinal_delta", true},
                                               {"byte_group", true},
                                               {"bitmask", true},
@@ -82,6 +84,7 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
   const codec::Input base{codec::InputKind::base, dtype, {}};
   for (const Rule& rule : rules_of(policy, role, is_pool)) {
     if (rule.with_base && !has_base) continue;
+    if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
     const codec::Encoder* encoder = codec::find_encoder(rule.codec);
     if (encoder == nullptr) continue;
     const std::span<const codec::Input> inputs(&base, rule.with_base ? 1 : 0);
@@ -92,7 +95,8 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
 
 bool StreamPlanner::codes_with_base() const noexcept { return std::ranges::any_of(candidates_, &Candidate::with_base); }
 
-Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scratch& scratch) const {
+Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, const codec::RowPlace& rows,
+                                     Scratch& scratch) const {
   Choice choice;
   choice.estimates.assign(candidates_.size(), kNoEstimate);
   const Scratch::Frame frame(scratch);
@@ -110,14 +114,19 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, Scr
     }
   }
 
-  const codec::Input input{codec::InputKind::base, dtype_, base_sample};
+  codec::Input input{codec::InputKind::base, dtype_, base_sample};
   std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
     if (candidate.with_base && base.empty()) continue;
-    const codec::ChunkContext context{
-        dtype_, sample_elements, std::span<const codec::Input>(&input, candidate.with_base ? 1 : 0), {}};
-    BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(sample, context, elements, scratch));
+    const bool whole = candidate.encoder->analyzes_whole_chunks();
+    input.bytes = whole ? base : base_sample;
+    const codec::ChunkContext context{.dtype = dtype_,
+                                      .elements = whole ? elements : sample_elements,
+                                      .inputs = {&input, candidate.with_base ? 1U : 0U},
+                                      .parameters = {},
+                                      .rows = whole ? rows : codec::RowPlace{}};
+    BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
     if (estimate->payload_bytes < data.size()) ranks.emplace_back(estimate->payload_bytes, i);

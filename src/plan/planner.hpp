@@ -50,8 +50,9 @@ class StreamPlanner {
   // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
   [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
 
-  // `base` is empty where this chunk has none. Deterministic: samples depend on element indexes alone.
-  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, ConstByteSpan base, Scratch& scratch) const;
+  // `base` is empty where this chunk has none. Deterministic: samples depend on element indexes and `rows` alone.
+  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, ConstByteSpan base, const codec::RowPlace& rows,
+                                      Scratch& scratch) const;
 
   // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
   void note(const Choice& choice, std::string_view codec, std::uint64_t stored_bytes);

@@ -58,6 +58,8 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   BITSNAP_TRY(source_.read(job.stream, first * element_bytes, data, context_));
   data_ = data;
   hash_ = hash64(data);
+  rows_ = {.row_elements = job.row_elements,
+           .first_column = job.row_elements > 0 ? static_cast<std::size_t>(first % job.row_elements) : 0};
 
   BaseBytes base;
   if (job.base) {
@@ -90,7 +92,7 @@ EncodedChunk ChunkEncoder::raw() const {
 Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
-  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}};
+  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
   const auto use = [&encoded](codec::CodecId id, ConstByteSpan payload) {
     encoded.codec = id;
     encoded.payload = payload;
@@ -105,7 +107,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
     }
   }
 
-  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, base.bytes, scratch));
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, base.bytes, rows_, scratch));
   const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     context.inputs = std::span<const codec::Input>(&input, tried.with_base ? 1 : 0);

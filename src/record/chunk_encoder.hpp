@@ -27,6 +27,7 @@ struct StreamJob {
   std::size_t stream = 0;
   DType dtype = DType::opaque;
   std::uint64_t elements = 0;
+  std::size_t row_elements = 0;  // of its tensor as a matrix; 0 where it is none
   std::optional<BaseStream> base;
   plan::StreamPlanner* planner = nullptr;
   bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
@@ -80,6 +81,7 @@ class ChunkEncoder {
   StateTap* tap_;
   ReadContext context_;
   ConstByteSpan data_;  // the chunk, in the scratch
+  codec::RowPlace rows_;
   std::uint64_t hash_ = 0;
 };
 

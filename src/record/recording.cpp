@@ -11,6 +11,7 @@
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/json_text.hpp"
+#include "tensor/row_elements.hpp"
 
 namespace bitsnap::record {
 
@@ -75,7 +76,9 @@ Result<void> Recording::prepare_streams() {
       planners_.pop_back();
       add_planner(false);
     }
-    jobs_.push_back({i, stream.dtype, stream.elements, std::move(base), &planners_.back(), all_stored});
+    const std::size_t row_elements =
+        stream.tensor ? tensor::row_elements(index_.content.tensors[*stream.tensor].shape) : 0;
+    jobs_.push_back({i, stream.dtype, stream.elements, row_elements, std::move(base), &planners_.back(), all_stored});
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <bitsnap/tensor.hpp>
 
 #include "tensor/ordinal.hpp"
+#include "tensor/row_elements.hpp"
 
 namespace bitsnap {
 namespace {
@@ -28,6 +29,21 @@ TEST(ShapeSize, CountsBytesAndFindsOverflow) {
   EXPECT_EQ(shape_size_bytes(DType::u8, {std::uint64_t{1} << 63}).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(shape_size_bytes(DType::u16, {std::uint64_t{1} << 40, std::uint64_t{1} << 40}).error().kind(),
             ErrorKind::invalid_argument);
+}
+
+TEST(RowElements, AreThoseOfTheLastExtentsThatSufficeForARow) {
+  using Shape = std::vector<std::uint64_t>;
+  EXPECT_EQ(tensor::row_elements(Shape{1000, 320}), 320U);
+  EXPECT_EQ(tensor::row_elements(Shape{8, 1000, 64}), 64U) << "experts";
+  EXPECT_EQ(tensor::row_elements(Shape{512, 256, 3, 3}), 256U * 9) << "of a convolution";
+  EXPECT_EQ(tensor::row_elements(Shape{4096, 63}), 0U);
+  EXPECT_EQ(tensor::row_elements(Shape{5, 4096, 16}), 4096U * 16);
+  EXPECT_EQ(tensor::row_elements(Shape{100'000}), 0U) << "all of it is no row";
+  EXPECT_EQ(tensor::row_elements(Shape{}), 0U);
+  EXPECT_EQ(tensor::row_elements(Shape{2, kChunkElements}), kChunkElements);
+  EXPECT_EQ(tensor::row_elements(Shape{2, kChunkElements + 1}), 0U);
+  EXPECT_EQ(tensor::row_elements(Shape{2, UINT64_MAX, 63}), 0U);
+  EXPECT_EQ(tensor::row_elements(Shape{2, 0, 63}), 0U);
 }
 
 TEST(GuessRole, KnowsTheNamesOfFrameworks) {

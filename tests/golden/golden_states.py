@@ -159,6 +159,19 @@ def moved(step: int) -> dict[str, Any]:
     }
 
 
+def moments() -> dict[str, Any]:
+    """Matrices whose rows and columns have scales of their own, with and without signs; some rows are 0."""
+    generator = _generator(800)
+    scales = np.exp2(generator.normal(0, 2, (24, 1)) + generator.normal(0, 2, 96)) * 1e-3
+    scales[[0, 7]] = 0
+    normal = generator.standard_normal((24, 96))
+    return {
+        "exp_avg": torch.from_numpy(scales * normal).to(torch.float32),
+        "exp_avg_sq": torch.from_numpy(scales * normal**2).to(torch.float32),
+        "flat": {"exp_avg_sq": torch.from_numpy((scales * normal**2).reshape(-1)[200:]).to(torch.bfloat16)},
+    }
+
+
 def safetensors_file() -> bytes:
     """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()

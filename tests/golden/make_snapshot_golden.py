@@ -47,6 +47,7 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[st
     ("moved-0", lambda: golden_states.moved(0), None, "lossless", {}),
     ("moved-1", lambda: golden_states.moved(1), "moved-0", "lossless", {}),
     ("moved-2", lambda: golden_states.moved(2), "moved-1", "lossless", {}),
+    ("moments", golden_states.moments, None, "lossless", {}),
 ]
 
 

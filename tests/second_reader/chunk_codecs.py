@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
+from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
 from second_reader.split_elements import read_split_elements
@@ -126,6 +127,10 @@ def _ordinal_delta(chunk: Chunk) -> bytes:
     return read_ordinal_delta(chunk.payload, chunk.inputs[0].data, chunk.dtype)
 
 
+def _factored_split(chunk: Chunk) -> bytes:
+    return read_factored_split(chunk.payload, chunk.elements, chunk.dtype)
+
+
 def _plane_groups(payload: bytes, elements: int, width: int, *, packed: bool = False) -> Bytes:
     """The elements, one row of `width` bytes for each."""
     rows = np.empty((elements, width), np.uint8)
@@ -160,6 +165,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     5: ("float_split", _float_split, _NO_INPUT, FLOATS),
     6: ("bitmask", _bitmask, ("b",), None),
     7: ("ordinal_delta", _ordinal_delta, ("b",), LAYOUTS),
+    8: ("factored_split", _factored_split, _NO_INPUT, FACTORED_WIDTHS),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 

@@ -1,0 +1,66 @@
+// Between elements and what is left of them once their row's and their column's scale are taken off: spec.md,
+// "Elements". One per CPU level; all give the same numbers.
+//
+// Kernels: they allocate nothing and cannot fail. A call is for elements of one row that stand side by side, with the
+// scales of their columns in the same order. Buffers need no alignment; outputs must not overlap inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitsnap::codec {
+
+struct FactoredGeometry {
+  std::size_t element_bytes = 0;  // 2 or 4; of four, the lower two are low bytes
+  bool rotated = false;           // the sign last
+};
+
+// Where elements are counted from when scales are estimated: their distance from the middle, held within `most` either
+// way, in units of 2^unit.
+struct FactoredRange {
+  std::int32_t middle = 0;
+  std::int32_t most = 0;
+  unsigned unit = 0;
+};
+
+inline constexpr std::int32_t kMostDistance = 1536;  // units
+inline constexpr std::size_t kMostSummed = 1024;     // elements of one call, whose squares 32 bits have room for
+
+// Of the elements of a row.
+struct RowSums {
+  std::uint32_t bits = 0;  // all of them, joined by OR
+  std::int64_t sum = 0;    // of the distances
+  std::uint64_t squares = 0;
+};
+
+// Adds at most kMostSummed elements to `sums`, and each distance to its column's of `columns`, which may be nullptr.
+void sum_row_scalar(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                    const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
+void sum_row_avx2(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                  const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
+void sum_row_avx512(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                    const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
+
+// Values, and the low bytes that elements of four have.
+void take_off_scales_scalar(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                            std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
+                            std::uint8_t* low) noexcept;
+void take_off_scales_avx2(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                          std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
+                          std::uint8_t* low) noexcept;
+void take_off_scales_avx512(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+                            std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
+                            std::uint8_t* low) noexcept;
+
+// The elements again.
+void put_on_scales_scalar(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
+                          const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
+                          std::uint8_t* elements) noexcept;
+void put_on_scales_avx2(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
+                        const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
+                        std::uint8_t* elements) noexcept;
+void put_on_scales_avx512(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
+                          const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
+                          std::uint8_t* elements) noexcept;
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,399 @@
+// Scales are means of what elements are as numbers, whose upper bits order as logarithms do: of a row, and of a column
+// once the rows' are taken off. One pass over the chunk sums up both.
+#include "codec/factored_split/factored_scales_encode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/factored_split/factored_tables_encode.hpp"
+#include "entropy/rans_table_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, const FactoredRange&,
+                           std::int32_t*, RowSums&) noexcept>
+    kSumRow{sum_row_scalar, BITSNAP_X86(sum_row_avx2, sum_row_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, std::uint16_t,
+                           const std::uint16_t*, std::uint16_t*, std::uint8_t*) noexcept>
+    kTakeOffScales{take_off_scales_scalar, BITSNAP_X86(take_off_scales_avx2, take_off_scales_avx512)};
+
+// Distances are in 128ths of an octave, and held within 12 octaves: an element that is 0 would spoil a mean.
+constexpr unsigned kUnitsOfOctave = 7;
+static_assert(kMostDistance == 12 << kUnitsOfOctave);
+
+// Scales of rows are in eighths of an octave, so that a byte reaches 31 octaves; those of columns, too, or in halves
+// where a column has so few elements that a byte for it would cost more than it saves.
+constexpr unsigned kRowUnit = 3;
+constexpr unsigned kSmallColumnUnit = 1;
+constexpr std::size_t kRowsForByte = 48;
+constexpr std::int32_t kMostRowScale = 254;
+
+// Rows where the tensor's own are of no use.
+constexpr std::size_t kPieceElements = 512;
+constexpr std::size_t kFewestRows = 8;
+
+// Chunks of fewer rows have one class.
+constexpr std::size_t kFewestRowsForClasses = 16;
+
+// Elements that tell where the middle is, and runs that tables are chosen from: a cache line or a few each.
+constexpr std::size_t kMiddleElements = 1024;
+constexpr std::size_t kPerSign = 64;
+constexpr std::size_t kRuns = 64;
+constexpr std::size_t kRunElements = 128;
+
+const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+
+unsigned mantissa_bits(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::f16: return 10;
+    case DType::bf16: return 7;
+    default: return 23;
+  }
+}
+
+// Bits of a value below the exponent.
+unsigned octave_bits(DType dtype, bool rotated) noexcept {
+  return mantissa_bits(dtype) - static_cast<unsigned>(8 * factored_low_bytes(dtype)) + (rotated ? 1 : 0);
+}
+
+std::uint32_t element_at(const std::uint8_t* bytes, std::size_t i, std::size_t element_bytes) noexcept {
+  std::uint32_t element = 0;
+  std::memcpy(&element, bytes + i * element_bytes, element_bytes);
+  return element;
+}
+
+std::int64_t divide_rounded(std::int64_t a, std::int64_t b) noexcept {
+  return a >= 0 ? (a + b / 2) / b : -((-a + b / 2) / b);
+}
+
+// Where most elements that are not 0 are, and whether there are signs.
+struct Middle {
+  bool rotated = false;
+  std::int32_t exponent = 0;
+};
+
+Middle find_middle(ConstByteSpan data, DType dtype) noexcept {
+  const std::size_t element_bytes = element_size(dtype);
+  const std::size_t elements = data.size() / element_bytes;
+  const std::size_t looked_at = std::min(elements, kMiddleElements);
+  const unsigned sign_bit = static_cast<unsigned>(8 * element_bytes) - 1;
+  const unsigned mantissa = mantissa_bits(dtype);
+  std::array<std::uint16_t, 256> counts{};
+  std::size_t total = 0;
+  std::size_t signs = 0;
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    const std::uint32_t element = element_at(bytes_of(data), i * elements / looked_at, element_bytes);
+    const std::uint32_t magnitude = element & ((std::uint32_t{1} << sign_bit) - 1);
+    if (magnitude == 0) continue;
+    ++counts[magnitude >> mantissa];
+    ++total;
+    signs += element >> sign_bit;
+  }
+  Middle middle{.rotated = signs * kPerSign > total};
+  for (std::size_t below = 0; middle.exponent < 255; ++middle.exponent) {
+    below += counts[static_cast<std::size_t>(middle.exponent)];
+    if (2 * below >= total) break;
+  }
+  return middle;
+}
+
+// What one pass over the chunk finds of each row.
+struct RowSum {
+  std::int32_t mean = 0;     // distance
+  std::uint32_t spread = 0;  // variance
+  std::uint32_t count = 0;   // 0: nothing but elements that are 0
+  std::uint32_t first = 0;   // column
+};
+
+struct Sums {
+  std::span<RowSum> rows;
+  std::span<std::int32_t> columns;  // of whole rows; then the columns' means
+  std::int64_t mean_total = 0;      // of whole rows
+  std::size_t whole = 0;            // rows that are not left out
+};
+
+class Planner {
+ public:
+  Planner(ConstByteSpan data, DType dtype, const FactoredRows& rows, Scratch& scratch) noexcept
+      : data_(data), dtype_(dtype), elements_(data.size() / element_size(dtype)), scratch_(scratch) {
+    plan_.rows = rows;
+  }
+
+  Result<FactoredPlan> run() {
+    const std::size_t rows = factored_rows(elements_, plan_.rows.row_elements, plan_.rows.first_column);
+    BITSNAP_ASSIGN(plan_.scales, scratch_.take_array<std::uint8_t>(rows));
+    BITSNAP_ASSIGN(plan_.classes, scratch_.take_array<std::uint8_t>(rows));
+    BITSNAP_ASSIGN(plan_.columns, scratch_.take_array<std::uint16_t>(plan_.rows.row_elements));
+    const Scratch::Frame frame(scratch_);
+    BITSNAP_ASSIGN(sums_.rows, scratch_.take_array<RowSum>(rows));
+    BITSNAP_ASSIGN(sums_.columns, scratch_.take_array<std::int32_t>(plan_.rows.row_elements));
+    const Middle middle = find_middle(data_, dtype_);
+    const unsigned octave = octave_bits(dtype_, middle.rotated);
+    plan_.geometry = {.element_bytes = element_size(dtype_), .rotated = middle.rotated};
+    plan_.row_shift = octave - kRowUnit;
+    range_ = {.middle = (2 * middle.exponent + 1) << octave >> 1,
+              .most = kMostDistance << (octave - kUnitsOfOctave),
+              .unit = octave - kUnitsOfOctave};
+    sum_up();
+    take_columns();
+    for (std::size_t i = 0; i < rows; ++i) row_scale(i) = scale_of(sums_.rows[i]);
+    BITSNAP_TRY(choose_tables());
+    return plan_;
+  }
+
+ private:
+  // Kept in place of the mean once the columns are known.
+  std::int32_t& row_scale(std::size_t i) noexcept { return sums_.rows[i].mean; }
+
+  void sum_up() noexcept {
+    const auto sum_row = kSumRow.pick();
+    std::ranges::fill(sums_.columns, 0);
+    const std::size_t row_elements = plan_.rows.row_elements;
+    std::size_t column = plan_.rows.first_column;
+    std::size_t position = 0;
+    for (RowSum& row : sums_.rows) {
+      const std::size_t count = std::min(row_elements - column, elements_ - position);
+      const bool whole = plan_.rows.has_columns && count == row_elements;
+      RowSums sums;
+      for (std::size_t i = 0; i < count; i += kMostSummed) {
+        sum_row(bytes_of(data_) + (position + i) * plan_.geometry.element_bytes, std::min(kMostSummed, count - i),
+                plan_.geometry, range_, whole ? sums_.columns.data() + i : nullptr, sums);
+      }
+      const auto size = static_cast<std::int64_t>(count);
+      row.mean = static_cast<std::int32_t>(divide_rounded(sums.sum, size));
+      row.spread = static_cast<std::uint32_t>((static_cast<std::int64_t>(sums.squares) * size - sums.sum * sums.sum) /
+                                              (size * size));
+      row.first = static_cast<std::uint32_t>(column);
+      row.count = sums.bits != 0 ? static_cast<std::uint32_t>(count) : 0;
+      if (row.count > 0) plan_.coded += count;
+      if (whole) {
+        sums_.mean_total += row.mean;
+        if (row.count > 0) ++sums_.whole;
+      }
+      position += count;
+      column = 0;
+    }
+  }
+
+  // Columns' means, and whether they are worth their bytes: they are where the variance that they explain saves more.
+  void take_columns() noexcept {
+    std::ranges::fill(plan_.columns, std::uint16_t{0});
+    if (!plan_.rows.has_columns || sums_.whole < kFewestRows) return;
+    const auto whole = static_cast<std::int64_t>(sums_.whole);
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    std::int32_t most = std::numeric_limits<std::int32_t>::min();
+    std::int64_t squares = 0;
+    for (std::int32_t& column : sums_.columns) {
+      column = static_cast<std::int32_t>(divide_rounded(column - sums_.mean_total, whole));
+      least = std::min(least, column);
+      most = std::max(most, column);
+      squares += std::int64_t{column} * column;
+    }
+    std::uint64_t spread = 0;
+    for (const RowSum& row : sums_.rows) spread += std::uint64_t{row.spread} * row.count;
+    const bool small = plan_.rows.whole_rows < kRowsForByte;
+    const unsigned bits = small ? 4 : 8;
+    if (!pays(spread / std::max<std::size_t>(plan_.coded, 1),
+              static_cast<std::uint64_t>(squares) / sums_.columns.size(), bits)) {
+      std::ranges::fill(sums_.columns, 0);
+      return;
+    }
+    plan_.column_bits = bits;
+    const unsigned unit = small ? kSmallColumnUnit : kRowUnit;
+    plan_.column_shift = plan_.row_shift + kRowUnit - unit;
+    const unsigned unit_shift = kUnitsOfOctave - unit;
+    const std::int32_t last = (1 << bits) - 1;
+    // Columns that are out of reach are mostly those of little use, far below.
+    if ((most - least) >> unit_shift > last) least = -(((last + 1) << unit_shift) / 2);
+    first_column_ = least;
+    for (std::size_t i = 0; i < sums_.columns.size(); ++i) {
+      const std::int32_t scale = (sums_.columns[i] - least + (1 << unit_shift >> 1)) >> unit_shift;
+      plan_.columns[i] = static_cast<std::uint16_t>(std::clamp(scale, 0, last));
+    }
+  }
+
+  // Half the logarithm of how much less the variance is, against the bits of a column over its rows.
+  [[nodiscard]] bool pays(std::uint64_t spread, std::uint64_t explained, unsigned bits) const noexcept {
+    explained = std::min(explained, spread);
+    const std::uint64_t saved = entropy::rans_logarithm(static_cast<std::uint32_t>(spread + 1)) -
+                                entropy::rans_logarithm(static_cast<std::uint32_t>(spread - explained + 1));
+    return saved * plan_.rows.whole_rows > (std::uint64_t{2 * bits} << entropy::kCostBits);
+  }
+
+  // In eighths of an octave, from that of the number 0 on.
+  [[nodiscard]] std::int32_t scale_of(const RowSum& row) const noexcept {
+    std::int64_t columns = 0;
+    if (plan_.column_bits > 0 && row.count < plan_.rows.row_elements && row.count > 0) {
+      for (std::size_t i = row.first; i < row.first + row.count; ++i) columns += sums_.columns[i];
+      columns = divide_rounded(columns, row.count);
+    }
+    const std::int64_t units = (std::int64_t{range_.middle} >> range_.unit) + row.mean - columns + first_column_;
+    return static_cast<std::int32_t>((units + (1 << (kUnitsOfOctave - kRowUnit) >> 1)) >> (kUnitsOfOctave - kRowUnit));
+  }
+
+  // By how widely a row's elements lie, in quarters of all rows.
+  Result<void> choose_classes() {
+    std::ranges::fill(plan_.classes, std::uint8_t{0});
+    BITSNAP_ASSIGN(const std::span<std::uint32_t> spreads, scratch_.take_array<std::uint32_t>(sums_.rows.size()));
+    std::size_t size = 0;
+    for (const RowSum& row : sums_.rows) {
+      if (row.count > 0) spreads[size++] = row.spread;
+    }
+    if (size < kFewestRowsForClasses) return {};
+    std::array<std::uint32_t, entropy::kMaxClasses - 1> limits;
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+      const std::size_t place = (i + 1) * size / entropy::kMaxClasses;
+      std::nth_element(spreads.begin(), spreads.begin() + static_cast<std::ptrdiff_t>(place),
+                       spreads.begin() + static_cast<std::ptrdiff_t>(size));
+      limits[i] = spreads[place];
+    }
+    for (std::size_t i = 0; i < sums_.rows.size(); ++i) {
+      std::uint8_t own = 0;
+      for (const std::uint32_t limit : limits) {
+        if (sums_.rows[i].spread >= limit) ++own;
+      }
+      plan_.classes[i] = own;
+    }
+    return {};
+  }
+
+  using Counted = std::array<LeftCounts, entropy::kMaxClasses>;
+
+  // What is left of a sample, by class.
+  Result<void> count_sample(Counted& counted) {
+    BITSNAP_ASSIGN(const std::span<std::uint32_t> coded_rows, scratch_.take_array<std::uint32_t>(sums_.rows.size()));
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < sums_.rows.size(); ++i) {
+      if (sums_.rows[i].count > 0) coded_rows[size++] = static_cast<std::uint32_t>(i);
+    }
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> columns, scratch_.take_array<std::uint16_t>(plan_.columns.size()));
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      columns[i] = static_cast<std::uint16_t>(plan_.columns[i] << plan_.column_shift);
+    }
+    const auto take_off = kTakeOffScales.pick();
+    std::array<std::uint16_t, kRunElements> values;
+    std::array<std::uint8_t, kRunElements * 2> low;
+    const std::uint16_t half = static_cast<std::uint16_t>(kLeftBins / 2 << plan_.row_shift);
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      const std::size_t number = coded_rows[run * size / kRuns];
+      const RowSum& row = sums_.rows[number];
+      const std::size_t count = std::min<std::size_t>(kRunElements, row.count);
+      // Other columns in each row, by a fraction that jumps about evenly (of the golden ratio, 16 bits behind the
+      // point).
+      const std::size_t column = row.first + ((row.count - count) * (run * 40503 & 0xffff) >> 16);
+      const std::size_t position = number * plan_.rows.row_elements + column - plan_.rows.first_column;
+      const auto scale = static_cast<std::uint16_t>(row_scale(number) << plan_.row_shift);
+      take_off(bytes_of(data_) + position * plan_.geometry.element_bytes, count, plan_.geometry,
+               static_cast<std::uint16_t>(scale - half), columns.data() + column, values.data(), low.data());
+      LeftCounts& own = counted[plan_.classes[number]];
+      own.total += static_cast<std::uint32_t>(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const unsigned bin = static_cast<unsigned>(values[i]) >> plan_.row_shift;
+        if (bin < kLeftBins) ++own.bins[bin];
+      }
+    }
+    return {};
+  }
+
+  Result<void> choose_tables() {
+    if (plan_.coded == 0) {
+      std::ranges::fill(plan_.scales, std::uint8_t{0});
+      return {};
+    }
+    const Scratch::Frame frame(scratch_);
+    BITSNAP_TRY(choose_classes());
+    Counted counted{};
+    BITSNAP_TRY(count_sample(counted));
+    LeftCounts all;
+    for (const LeftCounts& each : counted) all.add(each);
+    std::array<SymbolWindow, entropy::kMaxClasses> windows;
+    windows.fill(choose_window(all, plan_.row_shift));
+    std::uint64_t cost = windows[0].cost;
+    // Two bits for each row, and a table for each class but one, in terms of the sample.
+    const std::uint64_t class_bits = 2 * sums_.rows.size() + 3 * 8 * entropy::kClassSymbols;
+    std::array<SymbolWindow, entropy::kMaxClasses> own;
+    std::uint64_t own_cost = (class_bits << entropy::kCostBits) * all.total / plan_.coded;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      own[i] = counted[i].total > 0 ? choose_window(counted[i], plan_.row_shift) : windows[0];
+      own_cost += counted[i].total > 0 ? own[i].cost : 0;
+    }
+    plan_.has_classes = own_cost < cost;
+    if (plan_.has_classes) {
+      windows = own;
+      cost = own_cost;
+    } else {
+      std::ranges::fill(plan_.classes, std::uint8_t{0});
+    }
+    plan_.value_bits = (cost >> entropy::kCostBits) * plan_.coded / all.total;
+    take_windows(windows);
+    return {};
+  }
+
+  // From windows to tables, and to scales such that a window begins at its row's.
+  void take_windows(const std::array<SymbolWindow, entropy::kMaxClasses>& windows) noexcept {
+    plan_.tables.classes = plan_.has_classes ? entropy::kMaxClasses : 1;
+    plan_.tables.plans.fill(0);
+    for (std::size_t i = 0; i < plan_.tables.classes; ++i) {
+      plan_.tables.plans[i] =
+          static_cast<std::uint8_t>(i * entropy::kPlanClassUnit + plan_.row_shift + windows[i].bins_shift);
+      plan_.tables.frequencies[i] = windows[i].frequencies;
+    }
+    constexpr auto kHalf = static_cast<std::int32_t>(kLeftBins / 2);
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    for (std::size_t i = 0; i < sums_.rows.size(); ++i) {
+      row_scale(i) += static_cast<std::int32_t>(windows[plan_.classes[i]].first_bin) - kHalf;
+      if (sums_.rows[i].count > 0) least = std::min(least, row_scale(i));
+    }
+    plan_.base = static_cast<std::uint16_t>(least << plan_.row_shift);
+    for (std::size_t i = 0; i < sums_.rows.size(); ++i) {
+      const bool left_out = sums_.rows[i].count == 0;
+      plan_.scales[i] = static_cast<std::uint8_t>(left_out ? 0 : 1 + std::min(row_scale(i) - least, kMostRowScale));
+    }
+  }
+
+  ConstByteSpan data_;
+  DType dtype_;
+  std::size_t elements_;
+  Scratch& scratch_;
+  FactoredRange range_;
+  Sums sums_;
+  std::int32_t first_column_ = 0;  // distance that the scale 0 of columns stands for
+  FactoredPlan plan_;
+};
+
+}  // namespace
+
+FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcept {
+  if (place.row_elements >= kFewestRowElements && place.first_column < place.row_elements) {
+    const std::size_t to_next = (place.row_elements - place.first_column) % place.row_elements;
+    const std::size_t whole = elements > to_next ? (elements - to_next) / place.row_elements : 0;
+    if (whole >= kFewestRows) {
+      return {.row_elements = place.row_elements,
+              .first_column = place.first_column,
+              .has_columns = true,
+              .whole_rows = whole};
+    }
+  }
+  return {.row_elements = kPieceElements, .first_column = 0, .has_columns = false, .whole_rows = 0};
+}
+
+std::size_t FactoredPlan::scale_bytes(std::size_t row_count) const noexcept {
+  return kFactoredHeaderBytes + row_count + (has_classes ? divide_up<std::size_t>(row_count, 4) : 0) +
+         divide_up<std::size_t>(rows.row_elements * column_bits, 8);
+}
+
+std::size_t FactoredPlan::lane_bytes() const noexcept {
+  return entropy::class_tables_size(tables.classes) + (entropy::kRansGroups + 3) * sizeof(std::uint32_t) +
+         entropy::kRansStateBytes;
+}
+
+Result<FactoredPlan> plan_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows, Scratch& scratch) {
+  return Planner(data, dtype, rows, scratch).run();
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,102 @@
+// What both sides of the codec factored_split agree on: spec.md.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <bitsnap/dtype.hpp>
+#include <bitsnap/tensor.hpp>
+
+#include "base/checked.hpp"
+#include "codec/factored_split/factored_rows_kernel.hpp"
+#include "entropy/rans.hpp"
+#include "tensor/row_elements.hpp"
+
+namespace bitsnap::codec {
+
+// On disk: never change or reuse. Bits of the first byte of a payload; others are 0.
+inline constexpr std::uint8_t kFactoredRotated = 0x01;
+inline constexpr std::uint8_t kFactoredRowClasses = 0x02;
+inline constexpr std::uint8_t kFactoredColumns4 = 0x04;  // of the two at most one
+inline constexpr std::uint8_t kFactoredColumns8 = 0x08;
+inline constexpr std::uint8_t kFactoredFlags = 0x0f;
+
+// Flags, shifts, base, row length, first column.
+inline constexpr std::size_t kFactoredHeaderBytes = 12;
+
+using tensor::kFewestRowElements;
+
+// Elements that are measured, coded and used while they are in the cache. A multiple of a step of the lanes.
+inline constexpr std::size_t kFactoredPart = 2048;
+static_assert(kFactoredPart % entropy::kRansStepElements == 0);
+
+[[nodiscard]] constexpr bool has_factors(DType dtype) noexcept {
+  return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
+}
+
+// Low bytes of an element. Precondition: has_factors(dtype), as below.
+[[nodiscard]] constexpr std::size_t factored_low_bytes(DType dtype) noexcept { return dtype == DType::f32 ? 2 : 0; }
+
+// Rows that a chunk touches, of so many elements each, whose first element has this column.
+[[nodiscard]] constexpr std::size_t factored_rows(std::size_t elements, std::size_t row_elements,
+                                                  std::size_t first_column) noexcept {
+  return divide_up(first_column + elements, row_elements);
+}
+
+// Goes along the elements of a chunk that are coded, in pieces of one row. Rows whose scale is 0 are left out.
+class RowWalk {
+ public:
+  struct Piece {
+    std::size_t row = 0;
+    std::size_t column = 0;
+    std::size_t position = 0;  // of its first element in the chunk
+    std::size_t count = 0;     // 0: the end
+  };
+
+  RowWalk() = default;
+  // A scale for each row.
+  RowWalk(std::span<const std::uint8_t> scales, std::size_t elements, std::size_t row_elements,
+          std::size_t first_column) noexcept
+      : scales_(scales.data()), elements_(elements), row_elements_(row_elements), column_(first_column) {}
+
+  // The next piece, of at most so many elements.
+  [[nodiscard]] Piece next(std::size_t most) noexcept {
+    while (position_ < elements_ && scales_[row_] == 0) advance(left_of_row());
+    if (position_ == elements_) return {};
+    const Piece piece{row_, column_, position_, std::min(most, left_of_row())};
+    advance(piece.count);
+    return piece;
+  }
+
+ private:
+  [[nodiscard]] std::size_t left_of_row() const noexcept {
+    return std::min(row_elements_ - column_, elements_ - position_);
+  }
+  void advance(std::size_t count) noexcept {
+    position_ += count;
+    column_ += count;
+    if (column_ < row_elements_) return;
+    column_ = 0;
+    ++row_;
+  }
+
+  const std::uint8_t* scales_ = nullptr;
+  std::size_t elements_ = 0;
+  std::size_t row_elements_ = 1;
+  std::size_t column_ = 0;
+  std::size_t row_ = 0;
+  std::size_t position_ = 0;
+};
+
+// Where the parts of a chunk begin, and how many elements are coded.
+[[nodiscard]] inline std::size_t count_coded(RowWalk walk) noexcept {
+  std::size_t coded = 0;
+  for (auto piece = walk.next(kChunkElements); piece.count > 0; piece = walk.next(kChunkElements)) {
+    coded += piece.count;
+  }
+  return coded;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,174 @@
+// Codec factored_split, reading: floats as what is left of them once the scales of their row and column are taken off.
+// spec.md. Part by part, so that contexts and values stay in the cache.
+#include <cstring>
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/factored_split/factored_split.hpp"
+#include "codec/payload_checks.hpp"
+#include "entropy/class_lanes.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint16_t*, const std::uint8_t*, std::size_t, const FactoredGeometry&,
+                           std::uint16_t, const std::uint16_t*, std::uint8_t*) noexcept>
+    kPutOnScales{put_on_scales_scalar, BITSNAP_X86(put_on_scales_avx2, put_on_scales_avx512)};
+
+constexpr unsigned kMaxShift = 15;
+
+// What stands before the low bytes, checked.
+struct Scales {
+  FactoredGeometry geometry;
+  std::uint16_t base = 0;
+  unsigned row_shift = 0;
+  std::size_t row_elements = 0;
+  std::size_t first_column = 0;
+  std::span<const std::uint8_t> rows;
+  ConstByteSpan classes;             // four rows to a byte; or empty
+  std::span<std::uint16_t> columns;  // as they are added to values
+
+  [[nodiscard]] std::uint16_t row(std::size_t i) const noexcept {
+    return static_cast<std::uint16_t>(base + ((rows[i] - 1U) << row_shift));
+  }
+  [[nodiscard]] std::uint8_t row_class(std::size_t i) const noexcept {
+    if (classes.empty()) return 0;
+    return static_cast<std::uint8_t>(std::to_integer<unsigned>(classes[i / 4]) >> i % 4 * 2 & 3);
+  }
+};
+
+Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, Scratch& scratch) {
+  Scales scales;
+  BITSNAP_ASSIGN(const auto flags, cursor.read<std::uint8_t>("factored_split payload: flags"));
+  const bool has_four = (flags & kFactoredColumns4) != 0;
+  const bool has_eight = (flags & kFactoredColumns8) != 0;
+  if (flags > kFactoredFlags || (has_four && has_eight)) {
+    return fail(ErrorKind::corrupt,
+                "factored_split payload: flags are " + std::to_string(flags) + ", expected known ones, columns once");
+  }
+  scales.geometry = {.element_bytes = element_size(context.dtype), .rotated = (flags & kFactoredRotated) != 0};
+  BITSNAP_ASSIGN(const auto shifts, cursor.read<std::uint8_t>("factored_split payload: shifts"));
+  scales.row_shift = shifts & kMaxShift;
+  const unsigned column_shift = shifts >> 4;
+  BITSNAP_ASSIGN(scales.base, cursor.read<std::uint16_t>("factored_split payload: base"));
+  BITSNAP_ASSIGN(scales.row_elements, cursor.read<std::uint32_t>("factored_split payload: elements of a row"));
+  if (scales.row_elements < kFewestRowElements || scales.row_elements > kChunkElements) {
+    return fail(ErrorKind::corrupt, "factored_split payload: a row has " + std::to_string(scales.row_elements) +
+                                        " elements, expected " + std::to_string(kFewestRowElements) + " to " +
+                                        std::to_string(kChunkElements));
+  }
+  BITSNAP_ASSIGN(scales.first_column, cursor.read<std::uint32_t>("factored_split payload: first column"));
+  if (scales.first_column >= scales.row_elements) {
+    return fail(ErrorKind::corrupt, "factored_split payload: first column is " + std::to_string(scales.first_column) +
+                                        ", expected one below " + std::to_string(scales.row_elements));
+  }
+  const std::size_t rows = factored_rows(context.elements, scales.row_elements, scales.first_column);
+  BITSNAP_ASSIGN(const ConstByteSpan row_bytes, cursor.take(rows, "factored_split payload: scales of rows"));
+  scales.rows = {reinterpret_cast<const std::uint8_t*>(row_bytes.data()), rows};
+  if ((flags & kFactoredRowClasses) != 0) {
+    BITSNAP_ASSIGN(scales.classes,
+                   cursor.take(divide_up<std::size_t>(rows, 4), "factored_split payload: classes of rows"));
+    if (rows % 4 != 0 && std::to_integer<unsigned>(scales.classes.back()) >> rows % 4 * 2 != 0) {
+      return fail(ErrorKind::corrupt, "factored_split payload: bits are set behind the class of the last row");
+    }
+  }
+  BITSNAP_ASSIGN(scales.columns, scratch.take_array<std::uint16_t>(scales.row_elements));
+  if (has_eight) {
+    BITSNAP_ASSIGN(const ConstByteSpan columns,
+                   cursor.take(scales.row_elements, "factored_split payload: scales of columns"));
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      scales.columns[i] = static_cast<std::uint16_t>(std::to_integer<unsigned>(columns[i]) << column_shift);
+    }
+  } else if (has_four) {
+    BITSNAP_ASSIGN(const ConstByteSpan columns, cursor.take(divide_up<std::size_t>(scales.row_elements, 2),
+                                                            "factored_split payload: scales of columns"));
+    for (std::size_t i = 0; i < scales.row_elements; ++i) {
+      const unsigned scale = std::to_integer<unsigned>(columns[i / 2]) >> i % 2 * 4 & 15;
+      scales.columns[i] = static_cast<std::uint16_t>(scale << column_shift);
+    }
+    if (scales.row_elements % 2 != 0 && std::to_integer<unsigned>(columns.back()) > 15) {
+      return fail(ErrorKind::corrupt, "factored_split payload: bits are set behind the scale of the last column");
+    }
+  } else {
+    std::memset(scales.columns.data(), 0, scales.columns.size_bytes());
+  }
+  return scales;
+}
+
+// The elements of rows that are left out.
+void fill_zero_rows(const Scales& scales, std::size_t element_bytes, ByteSpan out) noexcept {
+  std::size_t begin = 0;
+  for (std::size_t row = 0; begin < out.size(); ++row) {
+    const std::size_t first = row == 0 ? scales.first_column : 0;
+    const std::size_t size = std::min((scales.row_elements - first) * element_bytes, out.size() - begin);
+    if (scales.rows[row] == 0) std::memset(out.data() + begin, 0, size);
+    begin += size;
+  }
+}
+
+class FactoredSplitDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::factored_split; }
+  std::string_view name() const noexcept override { return "factored_split"; }
+  std::string_view summary() const noexcept override {
+    return "floats: the exponent coded by what row and column let expect";
+  }
+
+  bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
+    return has_factors(dtype) && inputs.empty();
+  }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
+                      Scratch& scratch) const override {
+    const Scratch::Frame frame(scratch);
+    ByteCursor cursor(payload);
+    BITSNAP_ASSIGN(const Scales scales, read_scales(cursor, context, scratch));
+    RowWalk walk(scales.rows, context.elements, scales.row_elements, scales.first_column);
+    const std::size_t coded = count_coded(walk);
+    const std::size_t element_bytes = scales.geometry.element_bytes;
+    const std::size_t low_bytes = factored_low_bytes(context.dtype);
+    if (coded < context.elements) fill_zero_rows(scales, element_bytes, out);
+    if (coded == 0) return check_payload_size("factored_split", payload.size(), cursor.offset());
+    BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(coded * low_bytes, "factored_split payload: low bytes"));
+    entropy::ClassLanesDecoder lanes;
+    BITSNAP_TRY(lanes.open(payload.subspan(cursor.offset())));
+
+    BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kFactoredPart));
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kFactoredPart));
+    const auto put_on_scales = kPutOnScales.pick();
+    const auto* low_at = reinterpret_cast<const std::uint8_t*>(low.data());
+    for (std::size_t first = 0; first < coded; first += kFactoredPart) {
+      const std::size_t count = std::min(kFactoredPart, coded - first);
+      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+      // Lanes of the last step that stand for nothing have the context 0.
+      std::memset(contexts.data(), 0, steps * entropy::kRansStepElements);
+      if (!scales.classes.empty()) {
+        RowWalk ahead = walk;
+        for (std::size_t at = 0; at < count;) {
+          const RowWalk::Piece piece = ahead.next(count - at);
+          std::memset(contexts.data() + at, scales.row_class(piece.row), piece.count);
+          at += piece.count;
+        }
+      }
+      lanes.decode(contexts.data(), steps, values.data(), {});
+      for (std::size_t at = 0; at < count;) {
+        const RowWalk::Piece piece = walk.next(count - at);
+        put_on_scales(values.data() + at, low_at + (first + at) * low_bytes, piece.count, scales.geometry,
+                      scales.row(piece.row), scales.columns.data() + piece.column,
+                      reinterpret_cast<std::uint8_t*>(out.data()) + piece.position * element_bytes);
+        at += piece.count;
+      }
+    }
+    return lanes.check_end();
+  }
+};
+
+}  // namespace
+
+const Decoder& factored_split_decoder() noexcept {
+  static const FactoredSplitDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,153 @@
+// Codec factored_split, writing: floats as what is left of them once the scales of their row and column are taken off.
+// spec.md. From the last part to the first; low bytes go straight to their place in the payload.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+#include "codec/factored_split/factored_scales_encode.hpp"
+#include "codec/factored_split/factored_split.hpp"
+#include "entropy/class_lanes_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, std::uint16_t,
+                           const std::uint16_t*, std::uint16_t*, std::uint8_t*) noexcept>
+    kTakeOffScales{take_off_scales_scalar, BITSNAP_X86(take_off_scales_avx2, take_off_scales_avx512)};
+
+// Chunks of so many elements are estimated by coding them.
+constexpr std::size_t kSmallChunk = 32768;
+
+constexpr std::size_t kMaxParts = divide_up(static_cast<std::size_t>(kChunkElements), kFactoredPart);
+
+// Header and scales; returns where they end.
+std::byte* write_scales(const FactoredPlan& plan, std::byte* out) noexcept {
+  const std::uint8_t columns =
+      plan.column_bits == 0 ? std::uint8_t{0} : (plan.column_bits == 4 ? kFactoredColumns4 : kFactoredColumns8);
+  out[0] = static_cast<std::byte>((plan.geometry.rotated ? kFactoredRotated : 0) |
+                                  (plan.has_classes ? kFactoredRowClasses : 0) | columns);
+  out[1] = static_cast<std::byte>(plan.row_shift | plan.column_shift << 4);
+  store_le(out + 2, plan.base);
+  store_le(out + 4, static_cast<std::uint32_t>(plan.rows.row_elements));
+  store_le(out + 8, static_cast<std::uint32_t>(plan.rows.first_column));
+  out += kFactoredHeaderBytes;
+  std::memcpy(out, plan.scales.data(), plan.scales.size());
+  out += plan.scales.size();
+  if (plan.has_classes) {
+    const std::size_t size = divide_up<std::size_t>(plan.classes.size(), 4);
+    std::memset(out, 0, size);
+    for (std::size_t i = 0; i < plan.classes.size(); ++i) {
+      out[i / 4] |= static_cast<std::byte>(plan.classes[i] << i % 4 * 2);
+    }
+    out += size;
+  }
+  const std::size_t size = divide_up<std::size_t>(plan.columns.size() * plan.column_bits, 8);
+  std::memset(out, 0, size);
+  for (std::size_t i = 0; i < size * 8 / std::max(plan.column_bits, 1U) && i < plan.columns.size(); ++i) {
+    const std::size_t bit = i * plan.column_bits;
+    out[bit / 8] |= static_cast<std::byte>(plan.columns[i] << bit % 8);
+  }
+  return out + size;
+}
+
+class FactoredSplitEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return factored_split_decoder(); }
+  bool analyzes_whole_chunks() const noexcept override { return true; }
+
+  // What is written is smaller than the chunk; but before that is known, scales and low bytes are in their place.
+  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    const std::size_t rows = elements / kFewestRowElements + 2;
+    return elements * element_size(dtype) + kFactoredHeaderBytes + 2 * rows + elements;
+  }
+
+  Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const ChunkContext& context, std::size_t elements,
+                                          Scratch& scratch) const override {
+    if (elements <= kSmallChunk) return Encoder::analyze(chunk, context, elements, scratch);
+    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
+    BITSNAP_ASSIGN(const std::uint64_t size, estimate_factored(chunk, context.dtype, rows, scratch));
+    if (size >= chunk.size()) return std::nullopt;
+    return Estimate{.payload_bytes = size, .parameters = {}};
+  }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+                                            Scratch& scratch) const override {
+    const Scratch::Frame frame(scratch);
+    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
+    BITSNAP_ASSIGN(const FactoredPlan plan, plan_factored(data, context.dtype, rows, scratch));
+    const std::size_t low_bytes = factored_low_bytes(context.dtype);
+    const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * low_bytes;
+    if (plan.coded == 0) {
+      if (before >= data.size()) return std::nullopt;
+      return static_cast<std::size_t>(write_scales(plan, out.data()) - out.data());
+    }
+    if (before + plan.lane_bytes() + plan.value_bits / 8 >= data.size()) return std::nullopt;
+    std::byte* const low = write_scales(plan, out.data());
+    entropy::ClassLanesEncoder lanes;
+    BITSNAP_TRY(lanes.open(plan.tables, divide_up(plan.coded, entropy::kRansStepElements), scratch));
+    BITSNAP_TRY(encode_parts(data, plan, reinterpret_cast<std::uint8_t*>(low), lanes, scratch));
+    const std::size_t size = before + lanes.finish();
+    if (size >= data.size()) return std::nullopt;
+    lanes.write(out.data() + before);
+    return size;
+  }
+
+ private:
+  static Result<void> encode_parts(ConstByteSpan data, const FactoredPlan& plan, std::uint8_t* low,
+                                   entropy::ClassLanesEncoder& lanes, Scratch& scratch) {
+    const std::size_t element_bytes = plan.geometry.element_bytes;
+    const std::size_t elements = data.size() / element_bytes;
+    const std::size_t low_bytes = element_bytes - 2;
+    BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kFactoredPart));
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kFactoredPart));
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> columns, scratch.take_array<std::uint16_t>(plan.columns.size()));
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      columns[i] = static_cast<std::uint16_t>(plan.columns[i] << plan.column_shift);
+    }
+    // The walk at the beginning of each part: parts are taken from the last on.
+    std::array<RowWalk, kMaxParts> walks;
+    const std::size_t parts = divide_up(plan.coded, kFactoredPart);
+    RowWalk along(plan.scales, elements, plan.rows.row_elements, plan.rows.first_column);
+    for (std::size_t part = 0; part < parts; ++part) {
+      walks[part] = along;
+      for (std::size_t at = 0; at < kFactoredPart;) {
+        const std::size_t count = along.next(kFactoredPart - at).count;
+        if (count == 0) break;
+        at += count;
+      }
+    }
+    const auto take_off_scales = kTakeOffScales.pick();
+    for (std::size_t part = parts; part-- > 0;) {
+      const std::size_t first = part * kFactoredPart;
+      const std::size_t count = std::min(kFactoredPart, plan.coded - first);
+      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+      RowWalk walk = walks[part];
+      for (std::size_t at = 0; at < count;) {
+        const RowWalk::Piece piece = walk.next(count - at);
+        take_off_scales(reinterpret_cast<const std::uint8_t*>(data.data()) + piece.position * element_bytes,
+                        piece.count, plan.geometry, plan.row_of(piece.row), columns.data() + piece.column,
+                        values.data() + at, low + (first + at) * low_bytes);
+        std::memset(contexts.data() + at, plan.classes[piece.row], piece.count);
+        at += piece.count;
+      }
+      for (std::size_t i = count; i < steps * entropy::kRansStepElements; ++i) {
+        contexts[i] = 0;
+        values[i] = lanes.cheapest_value(0);
+      }
+      lanes.encode(contexts.data(), values.data(), steps, {});
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+const Encoder& factored_split_encoder() noexcept {
+  static const FactoredSplitEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,329 @@
+// The worked examples of spec.md, matrices whose elements have scales by row and column, pieces of them that begin
+// anywhere, rows without anything, and payloads that break a rule.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <bitsnap/cpu.hpp>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/coding_testing.hpp"
+#include "codec/factored_split/factored_split.hpp"
+#include "codec/trained_like_testing.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr DType kFactoredDTypes[] = {DType::f16, DType::bf16, DType::f32};
+
+// Where a matrix's elements are spread out and where its chunk begins.
+struct Matrix {
+  DType dtype = DType::f32;
+  std::size_t row_elements = 512;
+  std::size_t first_column = 0;
+  std::size_t elements = 65536;
+  double row_octaves = 2;  // how far scales of rows are apart
+  double column_octaves = 2;
+  bool with_signs = false;
+  std::uint64_t seed = 1;
+};
+
+// Elements that are the product of a scale of their row, one of their column, and the square of a normal number (or
+// that number) that is not too small.
+TestChunk moments(const Matrix& matrix) {
+  TestRandom random(matrix.seed);
+  const std::size_t width = element_size(matrix.dtype);
+  TestChunk chunk{.dtype = matrix.dtype,
+                  .data = std::vector<std::byte>(matrix.elements * width),
+                  .base = {},
+                  .rows = {.row_elements = matrix.row_elements, .first_column = matrix.first_column}};
+  std::vector<double> columns(matrix.row_elements);
+  for (double& column : columns) column = matrix.column_octaves * random.normal();
+  double row = matrix.row_octaves * random.normal();
+  std::size_t column = matrix.first_column;
+  const double middle = matrix.dtype == DType::f16 ? 0.1 : 1e-9;
+  for (std::size_t i = 0; i < matrix.elements; ++i) {
+    if (column == matrix.row_elements) {
+      column = 0;
+      row = matrix.row_octaves * random.normal();
+    }
+    const double normal = random.normal();
+    const double left = matrix.with_signs ? normal : 0.01 + normal * normal;
+    const std::uint64_t bits = element_bits(matrix.dtype, middle * std::exp2(row + columns[column]) * left);
+    std::memcpy(chunk.data.data() + i * width, &bits, width);
+    ++column;
+  }
+  return chunk;
+}
+
+class FactoredSplit : public testing::Test {
+ protected:
+  ~FactoredSplit() override { force_cpu_level(detected_cpu_level()); }
+
+  // The payload, which every level writes and every level reads.
+  std::vector<std::byte> expect_round_trip(const TestChunk& chunk) {
+    std::optional<std::vector<std::byte>> first;
+    for (const CpuLevel level : kCpuLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto payload = encode_test_chunk(factored_split_encoder(), chunk, scratch_);
+      if (!first) first = payload;
+      EXPECT_EQ(payload, first) << cpu_level_name(level);
+    }
+    EXPECT_TRUE(first.has_value());
+    if (!first) return {};
+    // What decoding needs of the place in the tensor stands in the payload.
+    TestChunk anywhere = chunk;
+    anywhere.rows = {};
+    for (const CpuLevel level : kCpuLevels) {
+      if (!force_cpu_level(level)) continue;
+      const auto decoded = decode_test_chunk(factored_split_decoder(), *first, anywhere, scratch_);
+      EXPECT_TRUE(decoded && *decoded == chunk.data) << cpu_level_name(level);
+    }
+    return *first;
+  }
+
+  std::size_t size_of(const Encoder& encoder, const TestChunk& chunk) {
+    const auto payload = encode_test_chunk(encoder, chunk, scratch_);
+    return payload ? payload->size() : chunk.data.size();
+  }
+
+  void expect_refused(ConstByteSpan payload, const TestChunk& chunk, std::string_view words,
+                      ErrorKind kind = ErrorKind::corrupt) {
+    const auto decoded = decode_test_chunk(factored_split_decoder(), payload, chunk, scratch_);
+    ASSERT_FALSE(decoded) << words;
+    const std::string message = decoded.error().message();
+    EXPECT_EQ(decoded.error().kind(), kind) << message;
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  }
+
+  Scratch scratch_;
+};
+
+// `count` times `byte`, as hex_bytes() reads it.
+std::string times(std::size_t count, std::string_view byte) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += " " + std::string(byte);
+  return text;
+}
+
+// The last example of rans.md: the value 5 alone.
+std::string value_five() {
+  return "01 02" + times(31, "00") + times(2, "80") + times(14 + 16 + 1, "00") + " 02" + times(2 + 8, "00") + " 01" +
+         times(63, "00") + " 80" + times(63, "00") + times(64, "02") + times(3, times(64, "00") + times(64, "02"));
+}
+
+TEST_F(FactoredSplit, WritesTheEmptyExampleOfItsSpec) {
+  const TestChunk zeros{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
+  EXPECT_EQ(expect_round_trip(zeros), hex_bytes("00 04 00 00 00 02 00 00 00 00 00 00 00"));
+}
+
+TEST_F(FactoredSplit, ReadsTheExampleWithColumnsOfItsSpec) {
+  const TestChunk one{.dtype = DType::bf16, .data = elements_of(DType::bf16, {0x3F80}), .base = {}};
+  const auto payload = hex_bytes("04 12 6F 3F 40 00 00 00 3F 00 00 00 03" + times(31, "00") + " 20 " + value_five());
+  for (const CpuLevel level : kCpuLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode_test_chunk(factored_split_decoder(), payload, one, scratch_);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(*decoded, one.data);
+  }
+}
+
+TEST_F(FactoredSplit, PaysForWhatIsLeftOfTheScalesAndNotForThem) {
+  // The same normal numbers, without any scales and with such that reach over 16 octaves.
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const bool with_signs : {false, true}) {
+      const TestChunk flat = moments({.dtype = dtype,
+                                      .elements = kChunkElements,
+                                      .row_octaves = 0,
+                                      .column_octaves = 0,
+                                      .with_signs = with_signs});
+      const TestChunk factored = moments({.dtype = dtype, .elements = kChunkElements, .with_signs = with_signs});
+      const std::size_t flat_size = expect_round_trip(flat).size();
+      const std::size_t factored_size = expect_round_trip(factored).size();
+      EXPECT_LE(factored_size, flat_size + flat_size / 80) << dtype_name(dtype) << ", signs " << with_signs;
+      // At the least half a bit of each element.
+      EXPECT_LE(factored_size + kChunkElements / 16, size_of(float_split_encoder(), factored))
+          << dtype_name(dtype) << ", signs " << with_signs;
+    }
+  }
+}
+
+TEST_F(FactoredSplit, SavesByRowsAloneWhereRowsAreNotKnown) {
+  TestChunk chunk = moments({.elements = kChunkElements, .column_octaves = 0});
+  const std::size_t known = expect_round_trip(chunk).size();
+  chunk.rows = {};
+  const std::size_t unknown = expect_round_trip(chunk).size();
+  EXPECT_LE(unknown, known + known / 100) << "rows of 512 are what it takes then";
+  EXPECT_LE(unknown + kChunkElements / 32, size_of(float_split_encoder(), chunk));
+}
+
+TEST_F(FactoredSplit, BeginsAndEndsAnywhereInRowsOfAnyLength) {
+  for (const DType dtype : kFactoredDTypes) {
+    for (const std::size_t row : {64U, 65U, 100U, 511U, 1000U, 1027U, 4099U}) {
+      for (const std::size_t first : {std::size_t{0}, std::size_t{1}, row / 2, row - 1}) {
+        for (const std::size_t elements : {row * 8 + 70, row * 9 + 1, row * 20 - first}) {
+          SCOPED_TRACE(std::string(dtype_name(dtype)) + ", rows of " + std::to_string(row) + " from " +
+                       std::to_string(first) + ", " + std::to_string(elements));
+          const TestChunk chunk = moments({.dtype = dtype,
+                                           .row_elements = row,
+                                           .first_column = first,
+                                           .elements = elements,
+                                           .with_signs = row % 2 == 0});
+          // Rows that are short and few do not pay for the states.
+          if (elements >= 4000) expect_round_trip(chunk);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FactoredSplit, FindsTheScalesOfAPieceInTheMiddle) {
+  const TestChunk whole = moments({.row_elements = 768, .elements = 768 * 200});
+  const auto begin = static_cast<std::ptrdiff_t>(4 * (768 * 50 + 700));
+  TestChunk piece{.dtype = DType::f32,
+                  .data = {whole.data.begin() + begin, whole.data.end() - 4 * 300},
+                  .base = {},
+                  .rows = {.row_elements = 768, .first_column = 700}};
+  const auto share = [&](const TestChunk& chunk) {
+    return static_cast<double>(expect_round_trip(chunk).size()) / static_cast<double>(chunk.data.size());
+  };
+  const double found = share(piece);
+  EXPECT_LE(found, share(whole) * 1.005);
+  // Rows that begin elsewhere have parts of two rows each, and columns of another number all rows of one.
+  piece.rows.first_column = 300;
+  EXPECT_GE(share(piece), found * 1.005);
+  piece.rows.row_elements = 767;
+  EXPECT_GE(share(piece), found * 1.02);
+}
+
+TEST_F(FactoredSplit, PaysNothingForRowsOfZeros) {
+  const Matrix matrix{.row_elements = 512, .elements = 512 * 100};
+  const TestChunk full = moments(matrix);
+  TestChunk sparse{
+      .dtype = DType::f32, .data = std::vector<std::byte>(4 * full.data.size()), .base = {}, .rows = full.rows};
+  constexpr std::size_t kRowBytes = 512 * 4;
+  for (std::size_t row = 0; row < 100; ++row) {
+    std::memcpy(sparse.data.data() + 4 * row * kRowBytes + kRowBytes, full.data.data() + row * kRowBytes, kRowBytes);
+  }
+  EXPECT_LE(expect_round_trip(sparse).size(), expect_round_trip(full).size() + 600);
+}
+
+TEST_F(FactoredSplit, KeepsEveryBitOfZerosInfinitiesAndNaNsAmongOthers) {
+  for (const DType dtype : kFactoredDTypes) {
+    for (const bool with_signs : {false, true}) {
+      TestChunk chunk = moments({.dtype = dtype, .with_signs = with_signs});
+      const TestChunk special{
+          .dtype = dtype, .data = make_chunk(Pattern::special_floats, dtype, chunk.elements(), 1), .base = {}};
+      TestRandom random(7);
+      const std::size_t width = element_size(dtype);
+      for (std::size_t i = 0; i < chunk.data.size(); i += width) {
+        if (random.below(40) == 0) std::memcpy(chunk.data.data() + i, special.data.data() + i, width);
+        // And a row with little else.
+        if (i / width / 512 == 3) std::memcpy(chunk.data.data() + i, special.data.data() + i, width);
+      }
+      expect_round_trip(chunk);
+    }
+  }
+}
+
+TEST_F(FactoredSplit, EstimatesFromAFewRowsAndColumnsWhatTheChunkTakes) {
+  for (const std::size_t row : {64U, 320U, 1024U, 8192U, 30000U, 100000U}) {
+    for (const bool with_signs : {false, true}) {
+      const TestChunk chunk =
+          moments({.row_elements = row, .first_column = row / 3, .elements = kChunkElements, .with_signs = with_signs});
+      const TestSurroundings surroundings(chunk);
+      const auto estimate =
+          factored_split_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_);
+      ASSERT_TRUE(estimate && *estimate);
+      const auto size = static_cast<double>(expect_round_trip(chunk).size());
+      EXPECT_NEAR(static_cast<double>((*estimate)->payload_bytes), size, size * 0.006)
+          << "rows of " << row << ", signs " << with_signs;
+    }
+  }
+}
+
+TEST_F(FactoredSplit, GivesUpWhatIsNoSmaller) {
+  const TestChunk noise{.dtype = DType::f32, .data = make_chunk(Pattern::random, DType::f32, 70000, 1), .base = {}};
+  EXPECT_FALSE(encode_test_chunk(factored_split_encoder(), noise, scratch_));
+  const TestChunk few{.dtype = DType::f32, .data = make_chunk(Pattern::trained_like, DType::f32, 300, 1), .base = {}};
+  EXPECT_FALSE(encode_test_chunk(factored_split_encoder(), few, scratch_));
+}
+
+class DamagedFactoredSplit : public FactoredSplit {
+ protected:
+  DamagedFactoredSplit()
+      : chunk_(moments({.row_elements = 67, .first_column = 5, .elements = 1500})),
+        payload_(encode_test_chunk(factored_split_encoder(), chunk_, scratch_).value_or(std::vector<std::byte>())) {}
+
+  // The payload with other bytes from `at` on.
+  [[nodiscard]] std::vector<std::byte> with(std::size_t at, std::string_view bytes) const {
+    auto changed = payload_;
+    std::ranges::copy(hex_bytes(bytes), changed.begin() + static_cast<std::ptrdiff_t>(at));
+    return changed;
+  }
+
+  TestChunk chunk_;
+  std::vector<std::byte> payload_;
+};
+
+TEST_F(DamagedFactoredSplit, IsRefusedWhereverItEnds) {
+  ASSERT_GT(payload_.size(), 1000U);
+  ASSERT_EQ(payload_[0] & std::byte{kFactoredColumns4}, std::byte{kFactoredColumns4});
+  for (std::size_t size = 0; size < payload_.size(); ++size) {
+    const auto decoded =
+        decode_test_chunk(factored_split_decoder(), ConstByteSpan(payload_).first(size), chunk_, scratch_);
+    ASSERT_FALSE(decoded) << size;
+    ASSERT_TRUE(decoded.error().kind() == ErrorKind::truncated || decoded.error().kind() == ErrorKind::corrupt);
+  }
+  auto longer = payload_;
+  longer.push_back({});
+  expect_refused(longer, chunk_, "");
+}
+
+TEST_F(DamagedFactoredSplit, DecodesToSomethingOrIsRefusedWithAnyByteChanged) {
+  for (const CpuLevel level : kCpuLevels) {
+    if (!force_cpu_level(level)) continue;
+    auto damaged = payload_;
+    for (std::byte& byte : damaged) {
+      const std::byte good = byte;
+      for (const std::byte flip : {std::byte{0x01}, std::byte{0x80}, std::byte{0xFF}}) {
+        byte = good ^ flip;
+        const auto decoded = decode_test_chunk(factored_split_decoder(), damaged, chunk_, scratch_);
+        ASSERT_TRUE(decoded || decoded.error().kind() == ErrorKind::truncated ||
+                    decoded.error().kind() == ErrorKind::corrupt);
+      }
+      byte = good;
+    }
+  }
+}
+
+TEST_F(DamagedFactoredSplit, IsRefusedWhereAFieldBreaksItsRule) {
+  expect_refused(with(0, "10"), chunk_, "flags are 16");
+  expect_refused(with(0, "0C"), chunk_, "flags are 12");
+  expect_refused(with(4, "3F 00 00 00"), chunk_, "a row has 63 elements");
+  expect_refused(with(4, "01 00 04 00"), chunk_, "a row has 262145 elements");
+  expect_refused(with(8, "43 00 00 00"), chunk_, "first column is 67");
+  const std::size_t rows = factored_rows(1500, 67, 5);
+  ASSERT_EQ(rows, 23U);
+  const bool has_classes = (payload_[0] & std::byte{kFactoredRowClasses}) != std::byte{0};
+  const std::size_t columns_end = 12 + rows + (has_classes ? 6 : 0) + 34;
+  expect_refused(with(columns_end - 1, "10"), chunk_, "behind the scale of the last column");
+
+  const TestChunk zeros{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
+  expect_refused(hex_bytes("00 04 00 00 00 02 00 00 00 00 00 00 00 00"), zeros, "expected 13 bytes, found 14");
+  expect_refused(hex_bytes("02 04 00 00 00 02 00 00 00 00 00 00 00 04"), zeros, "behind the class of the last row");
+}
+
+TEST_F(FactoredSplit, TakesFloatsOfTwoOrFourBytesWithoutInputsAndNothingElse) {
+  for (const DType dtype : kAllDTypes) {
+    const bool taken = dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
+    EXPECT_EQ(factored_split_decoder().accepts(dtype, {}), taken) << dtype_name(dtype);
+    const Input base{.kind = InputKind::base, .dtype = dtype, .bytes = {}};
+    EXPECT_FALSE(factored_split_decoder().accepts(dtype, {&base, 1}));
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::codec
