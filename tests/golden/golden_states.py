@@ -172,6 +172,20 @@ def moments() -> dict[str, Any]:
     }
 
 
+def decayed(step: int) -> dict[str, Any]:
+    """Second moments of two decays, to which the squares of gradients are added, but for some elements."""
+    sizes = np.exp(_generator(720).standard_normal(2048)).astype(np.float32) * np.float32(1e-4)
+    state = {}
+    for name, beta in (("fast", np.float32(0.95)), ("slow", np.float32(0.999))):
+        moments = sizes * sizes
+        for i in range(step):
+            gradients = sizes * _generator(730 + i).standard_normal(2048).astype(np.float32)
+            gradients[::40] = 0
+            moments = moments * beta + (np.float32(1) - beta) * gradients * gradients
+        state[name] = torch.from_numpy(moments)
+    return {"optimizer": {"state": {0: {"exp_avg_sq": state["fast"]}, 1: {"exp_avg_sq": state["slow"]}}}}
+
+
 def safetensors_file() -> bytes:
     """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()

@@ -48,6 +48,8 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[st
     ("moved-1", lambda: golden_states.moved(1), "moved-0", "lossless", {}),
     ("moved-2", lambda: golden_states.moved(2), "moved-1", "lossless", {}),
     ("moments", golden_states.moments, None, "lossless", {}),
+    ("decayed-0", lambda: golden_states.decayed(0), None, "lossless", {}),
+    ("decayed-1", lambda: golden_states.decayed(1), "decayed-0", "lossless", {}),
 ]
 
 

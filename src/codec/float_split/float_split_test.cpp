@@ -60,8 +60,9 @@ TEST(FloatSplit, ComesNearTheExponentsEntropy) {
     int exponent_bits;
     double most;
   };
+  // Of a hundred seeds the mean is 1.0077 for BF16 and the most 1.0086: a table comes from 2,048 elements of its block.
   for (const auto& [dtype, exponent_bits, most] :
-       {Case{DType::bf16, 8, 1.008}, Case{DType::f16, 5, 1.015}, Case{DType::f32, 8, 1.008}}) {
+       {Case{DType::bf16, 8, 1.009}, Case{DType::f16, 5, 1.015}, Case{DType::f32, 8, 1.008}}) {
     for (const std::size_t elements : {65536U, 262144U}) {
       TestChunk chunk{.dtype = dtype, .data = std::vector<std::byte>(elements * element_size(dtype)), .base = {}};
       fill_trained_like(dtype, chunk.data, elements);
