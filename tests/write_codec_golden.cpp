@@ -21,6 +21,7 @@ struct GoldenCase {
   BaseKind base;
   std::string_view only_codec = {};  // empty: all that take it
   RowPlace rows = {};
+  DType peer = DType::opaque;  // instead of a base; opaque: none
 };
 
 constexpr GoldenCase kCases[] = {
@@ -53,6 +54,13 @@ constexpr GoldenCase kCases[] = {
     {DType::f16, Pattern::factored, 8001, BaseKind::none, "factored_split", {127, 90}},
     {DType::f32, Pattern::trained_like, 7000, BaseKind::none, "factored_split", {512, 0}},
     {DType::bf16, Pattern::special_floats, 5000, BaseKind::none, "factored_split", {100, 99}},
+    {DType::bf16, Pattern::trained_like, 1300, BaseKind::equal, "rounded_from", {}, DType::f32},
+    {DType::bf16, Pattern::special_floats, 1301, BaseKind::sparse, "rounded_from", {}, DType::f32},
+    {DType::f16, Pattern::trained_like, 1302, BaseKind::equal, "rounded_from", {}, DType::f32},
+    {DType::f16, Pattern::special_floats, 1303, BaseKind::drifted, "rounded_from", {}, DType::f32},
+    {DType::f32, Pattern::trained_like, 1304, BaseKind::equal, "rounded_from", {}, DType::bf16},
+    {DType::f32, Pattern::special_floats, 1305, BaseKind::near, "rounded_from", {}, DType::bf16},
+    {DType::f32, Pattern::low_half_zero, 1306, BaseKind::equal, "rounded_from", {}, DType::bf16},
     {DType::f64, Pattern::trained_like, 300, BaseKind::none},
     {DType::f8_e4m3, Pattern::trained_like, 1100, BaseKind::none},
     {DType::u8, Pattern::one_outlier, 65539, BaseKind::none, "byte_group"},
@@ -83,7 +91,14 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
                   .data = make_chunk(golden.pattern, golden.dtype, golden.elements, golden.elements),
                   .base = {},
                   .rows = golden.rows};
-  chunk.base = make_base(golden.base, chunk.data, element_size(golden.dtype), golden.elements);
+  if (golden.peer == DType::opaque) {
+    chunk.base = make_base(golden.base, chunk.data, element_size(golden.dtype), golden.elements);
+  } else {
+    chunk.base = make_base(golden.base, make_peer(golden.dtype, chunk.data, golden.peer, golden.elements),
+                           element_size(golden.peer), golden.elements);
+    chunk.kind = InputKind::peer;
+    chunk.base_dtype = golden.peer;
+  }
   const std::filesystem::path stem = folder / encoder.decoder().name() / name_of(golden);
   const std::filesystem::path payload_path = stem.string() + ".payload";
   if (std::filesystem::exists(payload_path) || !accepts(encoder.decoder(), chunk)) return true;
@@ -91,7 +106,8 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
   const auto payload = encode_test_chunk(encoder, chunk, scratch);
   if (!payload) return true;
   std::filesystem::create_directories(stem.parent_path());
-  if (!chunk.base.empty() && !write_file(stem.string() + ".base", chunk.base)) return false;
+  const std::string input = "." + std::string(chunk.base_dtype ? dtype_name(*chunk.base_dtype) : "base");
+  if (!chunk.base.empty() && !write_file(stem.string() + input, chunk.base)) return false;
   return write_file(stem.string() + ".raw", chunk.data) && write_file(payload_path, *payload);
 }
 

@@ -17,6 +17,7 @@ class Encoder;
 [[nodiscard]] const Decoder& bitmask_decoder() noexcept;
 [[nodiscard]] const Decoder& ordinal_delta_decoder() noexcept;
 [[nodiscard]] const Decoder& factored_split_decoder() noexcept;
+[[nodiscard]] const Decoder& rounded_from_decoder() noexcept;
 
 [[nodiscard]] const Encoder& raw_encoder() noexcept;
 [[nodiscard]] const Encoder& constant_encoder() noexcept;
@@ -27,5 +28,6 @@ class Encoder;
 [[nodiscard]] const Encoder& bitmask_encoder() noexcept;
 [[nodiscard]] const Encoder& ordinal_delta_encoder() noexcept;
 [[nodiscard]] const Encoder& factored_split_encoder() noexcept;
+[[nodiscard]] const Encoder& rounded_from_encoder() noexcept;
 
 }  // namespace bitsnap::codec

@@ -175,6 +175,57 @@ std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t
   return base;
 }
 
+namespace {
+
+// A finite F16 as F32.
+std::uint32_t widened_f16(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000U} << 16;
+  const std::uint32_t exponent = bits >> 10 & 31U;
+  std::uint32_t mantissa = bits & 0x3ffU;
+  if (exponent > 0) return sign | (exponent + 112) << 23 | mantissa << 13;
+  if (mantissa == 0) return sign;
+  std::uint32_t leading = 0;
+  while ((mantissa & 0x400U) == 0) {
+    mantissa <<= 1;
+    ++leading;
+  }
+  return sign | (113 - leading) << 23 | (mantissa & 0x3ffU) << 13;
+}
+
+std::vector<std::byte> bytes_of_elements(const std::vector<std::uint32_t>& elements, std::size_t element_bytes) {
+  std::vector<std::byte> bytes(elements.size() * element_bytes);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    std::memcpy(bytes.data() + i * element_bytes, &elements[i], element_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::byte> make_peer(DType dtype, ConstByteSpan chunk, DType peer_dtype, std::uint64_t seed) {
+  TestRandom random(seed ^ 0x9EE5);
+  std::vector<std::uint32_t> peer;
+  if ((dtype == DType::bf16 || dtype == DType::f16) && peer_dtype == DType::f32) {
+    for (std::size_t i = 0; 2 * i < chunk.size(); ++i) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, chunk.data() + 2 * i, sizeof bits);
+      // What is less than half of the distance to the next.
+      const auto below = static_cast<std::uint32_t>(dtype == DType::bf16 ? random.below(0x8000) : random.below(0x1000));
+      peer.push_back((dtype == DType::bf16 ? std::uint32_t{bits} << 16 : widened_f16(bits)) + below);
+    }
+    return bytes_of_elements(peer, 4);
+  }
+  if (dtype == DType::f32 && peer_dtype == DType::bf16) {
+    for (std::size_t i = 0; 4 * i < chunk.size(); ++i) {
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, chunk.data() + 4 * i, sizeof bits);
+      peer.push_back((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    return bytes_of_elements(peer, 2);
+  }
+  return {};
+}
+
 GuardedBuffer::GuardedBuffer(std::size_t size, std::byte fill)
     : before_(kAddressSanitizer ? 1 : 65),
       size_(size),

@@ -67,6 +67,10 @@ inline constexpr std::array kAllBaseKinds = {BaseKind::none,      BaseKind::equa
 [[nodiscard]] std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t element_bytes,
                                                std::uint64_t seed);
 
+// Elements of another float dtype that stand beside those of a chunk in another tensor of the same state: the F32 of
+// which BF16 and F16 are the roundings, and the BF16 that F32 round to. Empty for any other pair of dtypes.
+[[nodiscard]] std::vector<std::byte> make_peer(DType dtype, ConstByteSpan chunk, DType peer_dtype, std::uint64_t seed);
+
 // Memory of exactly `size` bytes that starts at an odd address. Under AddressSanitizer the heap block ends with it, so
 // that any access beyond is caught; otherwise canaries around it show writes.
 class GuardedBuffer {

@@ -2,7 +2,8 @@
 //
 // Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1: bit 0 an input, bit 1 it is a peer, bit 2
 // the rest is data to encode and not a payload, bits 4 to 6 the length of rows), elements less one (2 bytes, and bit 3
-// of the flags as bit 16), then the payload. The input is as long as the chunk and made from its first bytes.
+// of the flags as bit 16), then the payload. The input has as many elements as the chunk and is made from the first
+// bytes; a peer's dtype goes by the lower two bits of the length of rows.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -60,12 +61,14 @@ void run(ConstByteSpan bytes) {
   const std::size_t elements = 1 + field(3) + (field(4) << 8) + ((flags >> 3 & 1) << 16);
   const ConstByteSpan rest = bytes.subspan(kHeaderBytes);
 
-  const ExactBuffer input_bytes(elements * element_size(dtype));
+  const DType input_dtypes[] = {dtype, DType::f32, DType::bf16, DType::f16};
+  const DType input_dtype = (flags & 2) != 0 ? input_dtypes[flags >> 4 & 3] : dtype;
+  const ExactBuffer input_bytes(elements * element_size(input_dtype));
   for (std::size_t i = 0; i < input_bytes.span().size(); ++i) {
     input_bytes.span()[i] = rest.empty() ? std::byte{0} : rest[i % std::min<std::size_t>(rest.size(), 61)];
   }
   const Input input{
-      .kind = (flags & 2) != 0 ? InputKind::peer : InputKind::base, .dtype = dtype, .bytes = input_bytes.span()};
+      .kind = (flags & 2) != 0 ? InputKind::peer : InputKind::base, .dtype = input_dtype, .bytes = input_bytes.span()};
   const std::size_t row_elements = kRowElements[flags >> 4 & 7];
   const ChunkContext context{
       .dtype = dtype,
@@ -79,8 +82,9 @@ void run(ConstByteSpan bytes) {
   if ((flags & 4) != 0) {
     const std::size_t given = std::min(rest.size(), chunk.span().size());
     std::copy_n(rest.begin(), given, chunk.span().begin());
-    std::copy(input_bytes.span().begin() + static_cast<std::ptrdiff_t>(given), input_bytes.span().end(),
-              chunk.span().begin() + static_cast<std::ptrdiff_t>(given));
+    for (std::size_t i = given; i < chunk.span().size(); ++i) {
+      chunk.span()[i] = input_bytes.span()[i % input_bytes.span().size()];
+    }
     round_trip(encoder, chunk.span(), context, scratch);
     return;
   }

@@ -16,6 +16,7 @@ enum class CodecId : std::uint16_t {
   bitmask = 6,
   ordinal_delta = 7,
   factored_split = 8,
+  rounded_from = 9,
 };
 
 }  // namespace bitsnap::codec

@@ -9,7 +9,7 @@ namespace bitsnap::codec {
 
 TestSurroundings::TestSurroundings(const TestChunk& chunk)
     : base_(ConstByteSpan(chunk.base)),
-      inputs_{Input{.kind = chunk.kind, .dtype = chunk.dtype, .bytes = base_.span()}},
+      inputs_{Input{.kind = chunk.kind, .dtype = chunk.base_dtype.value_or(chunk.dtype), .bytes = base_.span()}},
       context_{.dtype = chunk.dtype,
                .elements = chunk.elements(),
                .inputs = {inputs_.data(), chunk.base.empty() ? 0U : 1U},

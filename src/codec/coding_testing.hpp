@@ -19,6 +19,7 @@ struct TestChunk {
   std::vector<std::byte> base;
   InputKind kind = InputKind::base;
   RowPlace rows = {};
+  std::optional<DType> base_dtype = {};  // nullopt: the chunk's own
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };

@@ -4,7 +4,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -38,11 +38,25 @@ std::vector<CpuLevel> levels() {
   return found;
 }
 
+// The one input of a chunk: what it is, and its dtype where that is not the chunk's own.
+struct InputForm {
+  InputKind kind;
+  std::optional<DType> dtype;
+};
+constexpr InputForm kInputForms[] = {
+    {InputKind::base, {}}, {InputKind::peer, {}}, {InputKind::peer, DType::f32}, {InputKind::peer, DType::bf16}};
+
 TestChunk make_test_chunk(Pattern pattern, BaseKind base, DType dtype, std::size_t elements,
-                          InputKind kind = InputKind::base) {
+                          const InputForm& input = kInputForms[0]) {
   const std::uint64_t seed = elements * 31 + static_cast<std::uint64_t>(pattern);
-  TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, elements, seed), .base = {}, .kind = kind};
-  chunk.base = make_base(base, chunk.data, element_size(dtype), seed);
+  TestChunk chunk{.dtype = dtype,
+                  .data = make_chunk(pattern, dtype, elements, seed),
+                  .base = {},
+                  .kind = input.kind,
+                  .base_dtype = input.dtype};
+  chunk.base = input.dtype
+                   ? make_base(base, make_peer(dtype, chunk.data, *input.dtype, seed), element_size(*input.dtype), seed)
+                   : make_base(base, chunk.data, element_size(dtype), seed);
   return chunk;
 }
 
@@ -64,19 +78,34 @@ class CodecConformance : public testing::TestWithParam<const Encoder*> {
                       std::span<const BaseKind> bases, std::span<const DType> dtypes, Body&& body) {
     for (const DType dtype : dtypes) {
       for (const BaseKind base : bases) {
-        for (const InputKind kind : {InputKind::base, InputKind::peer}) {
-          if (base == BaseKind::none && kind == InputKind::peer) continue;
-          if (!accepts(decoder(), make_test_chunk(Pattern::zeros, base, dtype, 1, kind))) continue;
+        for (const InputForm& input : kInputForms) {
+          if (base == BaseKind::none && input.kind == InputKind::peer) continue;
+          const TestChunk least = make_test_chunk(Pattern::zeros, base, dtype, 1, input);
+          if ((input.dtype && least.base.empty()) || !accepts(decoder(), least)) continue;
           for (const std::size_t length : lengths) {
             for (const Pattern pattern : patterns) {
               SCOPED_TRACE(describe(pattern, base, dtype, length));
-              body(make_test_chunk(pattern, base, dtype, length, kind));
+              body(make_test_chunk(pattern, base, dtype, length, input));
               if (HasFatalFailure()) return;
             }
           }
         }
       }
     }
+  }
+
+  // Those of which the codec takes chunks, with any input or none.
+  std::vector<DType> taken_dtypes() const {
+    std::vector<DType> taken;
+    for (const DType dtype : kAllDTypes) {
+      const auto takes = [&](BaseKind base, const InputForm& input) {
+        return accepts(decoder(), make_test_chunk(Pattern::zeros, base, dtype, 1, input));
+      };
+      const auto takes_input = [&](const InputForm& input) { return takes(BaseKind::equal, input); };
+      if (takes(BaseKind::none, kInputForms[0]) || std::ranges::any_of(kInputForms, takes_input))
+        taken.push_back(dtype);
+    }
+    return taken;
   }
 
   // Encodes at every level, to the same bytes, and decodes these at every level, to the chunk.
@@ -298,15 +327,8 @@ TEST_P(CodecConformance, RejectsParametersThatAreNotItsOwn) {
 }
 
 TEST_P(CodecConformance, RoundTripsWhateverPropertyTestingFinds) {
-  const auto takes = [&](DType dtype, bool with_base) {
-    const Input base{.kind = InputKind::base, .dtype = dtype, .bytes = {}};
-    return decoder().accepts(dtype, {&base, with_base ? 1U : 0U});
-  };
-  std::vector<DType> taken;
-  std::ranges::copy_if(kAllDTypes, std::back_inserter(taken),
-                       [&](DType dtype) { return takes(dtype, false) || takes(dtype, true); });
   const bool holds = rc::check("decode(encode(x, inputs), inputs) == x", [&] {
-    const DType dtype = *rc::gen::elementOf(taken);
+    const DType dtype = *rc::gen::elementOf(taken_dtypes());
     const std::size_t width = element_size(dtype);
     const auto elements = *rc::gen::inRange<std::size_t>(1, 400);
     // Few distinct bytes, so that runs and skewed planes come up.
@@ -315,13 +337,23 @@ TEST_P(CodecConformance, RoundTripsWhateverPropertyTestingFinds) {
         *rc::gen::container<std::vector<std::uint16_t>>(elements * width, rc::gen::arbitrary<std::uint16_t>());
     TestChunk chunk{.dtype = dtype, .data = {}, .base = {}};
     for (const std::uint16_t pick : picks) chunk.data.push_back(std::byte{alphabet[pick % alphabet.size()]});
-    if (!takes(dtype, false) || (*rc::gen::arbitrary<bool>() && takes(dtype, true))) {
+    const bool alone = accepts(decoder(), chunk);
+    if (!alone || *rc::gen::arbitrary<bool>()) {
       chunk.base = chunk.data;
       const auto changes = *rc::gen::container<std::vector<std::uint16_t>>(rc::gen::arbitrary<std::uint16_t>());
       for (const std::uint16_t change : changes) {
         chunk.base[change % chunk.base.size()] ^= static_cast<std::byte>(change >> 8);
       }
     }
+    for (const InputForm& input : kInputForms) {
+      if (accepts(decoder(), chunk) || !input.dtype) continue;
+      auto peer = make_peer(dtype, chunk.base, *input.dtype, elements);
+      if (peer.empty()) continue;
+      chunk.base = std::move(peer);
+      chunk.kind = input.kind;
+      chunk.base_dtype = input.dtype;
+    }
+    if (alone && !accepts(decoder(), chunk)) chunk.base.clear();
     const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
     if (!payload) return;
     const auto decoded = decode_test_chunk(decoder(), *payload, chunk, scratch_);

@@ -42,6 +42,12 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
                       .first_column = std::stoul(stem.substr(from + 4))};
       }
       if (std::filesystem::exists(file.replace_extension(".base"))) chunk.base = read_file(file);
+      for (const DType peer : {DType::f32, DType::bf16}) {
+        if (!std::filesystem::exists(file.replace_extension(dtype_name(peer)))) continue;
+        chunk.base = read_file(file);
+        chunk.kind = InputKind::peer;
+        chunk.base_dtype = peer;
+      }
       body(read_file(entry.path()), chunk);
       ++cases;
     }

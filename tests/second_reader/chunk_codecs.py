@@ -13,6 +13,7 @@ from second_reader.byte_blocks import read_byte_block
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
+from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
 from second_reader.split_elements import read_split_elements
 
 ELEMENT_SIZES = {
@@ -131,6 +132,25 @@ def _factored_split(chunk: Chunk) -> bytes:
     return read_factored_split(chunk.payload, chunk.elements, chunk.dtype)
 
 
+def _rounded_from(chunk: Chunk) -> bytes:
+    if not chunk.payload:
+        raise Truncated("rounded_from: no form")
+    form, offset, peer = chunk.payload[0], 1, chunk.inputs[0].data
+    require(form <= (3 if chunk.dtype == "F32" else 1), f"rounded_from: form {form} for {chunk.dtype}")
+    if form & 2:
+        offset += 2 * chunk.elements
+        if len(chunk.payload) < offset:
+            raise Truncated("rounded_from: the lower halves end too early")
+    if chunk.dtype == "F32":
+        expected = widened_from_bf16(peer, chunk.payload[1:offset])
+    else:
+        expected = (rounded_to_bf16 if chunk.dtype == "BF16" else rounded_to_f16)(peer)
+    if form & 1:
+        return read_ordinal_delta(chunk.payload[offset:], expected, chunk.dtype)
+    chunk.take_exactly(offset)
+    return expected
+
+
 def _plane_groups(payload: bytes, elements: int, width: int, *, packed: bool = False) -> Bytes:
     """The elements, one row of `width` bytes for each."""
     rows = np.empty((elements, width), np.uint8)
@@ -166,6 +186,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     6: ("bitmask", _bitmask, ("b",), None),
     7: ("ordinal_delta", _ordinal_delta, ("b",), LAYOUTS),
     8: ("factored_split", _factored_split, _NO_INPUT, FACTORED_WIDTHS),
+    9: ("rounded_from", _rounded_from, ("p",), {"BF16", "F16", "F32"}),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 
@@ -178,9 +199,12 @@ def decode(codec: int, chunk: Chunk, parameters: bytes = b"") -> bytes:
     require(dtypes is None or chunk.dtype in dtypes, f"{name} does not take {chunk.dtype}")
     given = "".join("b" if item.from_base else "p" for item in chunk.inputs)
     require(given in kinds, f"{name} does not take the inputs {given!r}")
+    wanted = chunk.dtype
+    if name == "rounded_from":
+        wanted = "BF16" if chunk.dtype == "F32" else "F32"
     for item in chunk.inputs:
-        require(item.dtype == chunk.dtype, f"{name}: input of {item.dtype} for a chunk of {chunk.dtype}")
-        if len(item.data) != chunk.size:
+        require(item.dtype == wanted, f"{name}: input of {item.dtype} for a chunk of {chunk.dtype}")
+        if len(item.data) != chunk.elements * ELEMENT_SIZES.get(wanted, 1):
             raise Corrupt(f"{name}: input of {len(item.data)} bytes for a chunk of {chunk.size}")
     output = decoder(chunk)
     assert len(output) == chunk.size

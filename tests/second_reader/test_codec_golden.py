@@ -20,7 +20,10 @@ def test_there_are_golden_payloads_of_every_codec() -> None:
 def test_reads_a_golden_payload(path: Path) -> None:
     dtype = path.stem.split("-")[0]
     raw = path.with_suffix(".raw").read_bytes()
-    base = path.with_suffix(".base")
-    inputs = (Input(from_base=True, dtype=dtype, data=base.read_bytes()),) if base.exists() else ()
+    inputs = tuple(
+        Input(from_base=suffix == "base", dtype=dtype if suffix == "base" else suffix, data=file.read_bytes())
+        for suffix in ("base", "F32", "BF16")
+        if (file := path.with_suffix(f".{suffix}")).exists()
+    )
     chunk = Chunk(path.read_bytes(), dtype, len(raw) // ELEMENT_SIZES[dtype], inputs)
     assert decode(CODEC_IDS[path.parent.name], chunk) == raw

@@ -1,0 +1,81 @@
+// Codec rounded_from, reading: weights as the roundings of their masters, and masters beside their weights. spec.md.
+#include "codec/rounded_from/rounded_from.hpp"
+
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/payload_checks.hpp"
+#include "codec/rounded_from/rounding_kernel.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kRoundToBf16{
+    round_to_bf16_scalar, BITSNAP_X86(round_to_bf16_avx2, round_to_bf16_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kRoundToF16{
+    round_to_f16_scalar, BITSNAP_X86(round_to_f16_avx2, round_to_f16_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kWidenBf16{
+    widen_bf16_scalar, BITSNAP_X86(widen_bf16_avx2, widen_bf16_avx512)};
+
+class RoundedFromDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::rounded_from; }
+  std::string_view name() const noexcept override { return "rounded_from"; }
+  std::string_view summary() const noexcept override {
+    return "weights as the roundings of their fp32 masters, or masters as what their weights lack";
+  }
+
+  bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
+    if (inputs.size() != 1 || inputs[0].kind != InputKind::peer) return false;
+    if (dtype == DType::f32) return inputs[0].dtype == DType::bf16;
+    return (dtype == DType::bf16 || dtype == DType::f16) && inputs[0].dtype == DType::f32;
+  }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
+                      Scratch& scratch) const override {
+    ByteCursor cursor(payload);
+    BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("rounded_from payload: form"));
+    const unsigned most = context.dtype == DType::f32 ? kRoundedExceptions | kRoundedLowHalves : kRoundedExceptions;
+    if (form > most) {
+      return fail(ErrorKind::corrupt, "rounded_from payload: form is " + std::to_string(form) + ", expected at most " +
+                                          std::to_string(most) + " for " + std::string(dtype_name(context.dtype)));
+    }
+    ConstByteSpan lows;
+    if ((form & kRoundedLowHalves) != 0) {
+      BITSNAP_ASSIGN(lows, cursor.take(std::uint64_t{context.elements} * 2, "rounded_from payload: lower halves"));
+    }
+    if ((form & kRoundedExceptions) == 0) {
+      BITSNAP_TRY(check_payload_size("rounded_from", payload.size(), cursor.offset()));
+      expect_elements(context, lows, out);
+      return {};
+    }
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
+    expect_elements(context, lows, expected);
+    const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
+    const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+    return ordinal_delta_decoder().decode(payload.subspan(cursor.offset()), beside, out, scratch);
+  }
+};
+
+}  // namespace
+
+void expect_elements(const ChunkContext& context, ConstByteSpan lows, ByteSpan out) noexcept {
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data());
+  auto* const to = reinterpret_cast<std::uint8_t*>(out.data());
+  switch (context.dtype) {
+    case DType::bf16: return kRoundToBf16.pick()(from, context.elements, to);
+    case DType::f16: return kRoundToF16.pick()(from, context.elements, to);
+    default: break;
+  }
+  const auto* const halves = lows.empty() ? nullptr : reinterpret_cast<const std::uint8_t*>(lows.data());
+  kWidenBf16.pick()(from, halves, context.elements, to);
+}
+
+const Decoder& rounded_from_decoder() noexcept {
+  static const RoundedFromDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec

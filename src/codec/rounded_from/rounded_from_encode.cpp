@@ -1,0 +1,67 @@
+// Codec rounded_from, writing: weights as the roundings of their masters, and masters beside their weights. spec.md.
+#include <algorithm>
+#include <cstring>
+
+#include "base/cpu_dispatch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+#include "codec/rounded_from/rounded_from.hpp"
+#include "codec/rounded_from/rounding_kernel.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kLowHalves{
+    low_halves_scalar, BITSNAP_X86(low_halves_avx2, low_halves_avx512)};
+
+class RoundedFromEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return rounded_from_decoder(); }
+
+  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    const std::size_t lows = dtype == DType::f32 ? 2 * elements : 0;
+    return 1 + lows + ordinal_delta_encoder().max_encoded_size(dtype, elements);
+  }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+                                            Scratch& scratch) const override {
+    std::uint8_t form = 0;
+    std::size_t size = 1;
+    ByteSpan lows;
+    if (context.dtype == DType::f32) {
+      lows = out.subspan(1, 2 * context.elements);
+      kLowHalves.pick()(reinterpret_cast<const std::uint8_t*>(data.data()), context.elements,
+                        reinterpret_cast<std::uint8_t*>(lows.data()));
+      if (std::ranges::all_of(lows, [](std::byte byte) { return byte == std::byte{0}; })) {
+        lows = {};
+      } else {
+        form |= kRoundedLowHalves;
+        size += lows.size();
+      }
+    }
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(data.size()));
+    expect_elements(context, lows, expected);
+    if (std::memcmp(expected.data(), data.data(), data.size()) != 0) {
+      form |= kRoundedExceptions;
+      const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
+      const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+      BITSNAP_ASSIGN(const std::optional<std::size_t> exceptions,
+                     ordinal_delta_encoder().encode(data, beside, out.subspan(size), scratch));
+      if (!exceptions) return std::nullopt;
+      size += *exceptions;
+    }
+    if (size >= data.size()) return std::nullopt;
+    out[0] = static_cast<std::byte>(form);
+    return size;
+  }
+};
+
+}  // namespace
+
+const Encoder& rounded_from_encoder() noexcept {
+  static const RoundedFromEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec
