@@ -19,7 +19,7 @@ struct DepthBound {
   bool exact = true;
 };
 
-// Checks one chunk's inputs; the chunks of earlier streams have been checked before.
+// Checks one chunk's inputs, by what the chunks that they touch say of themselves.
 Result<DepthBound> check_inputs(const Index& index, std::size_t stream, std::uint64_t chunk, const ChunkEntry& entry) {
   const std::vector<StreamInput>& inputs = index.encoding.streams[stream].inputs;
   const std::uint64_t first = chunk * kChunkElements;

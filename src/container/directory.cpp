@@ -107,8 +107,9 @@ void append_input(std::string& to, const StreamInput& input) {
 
 void append_stream(std::string& to, const StreamEncoding& stream) {
   to += '{';
+  if (stream.rank > 0) to += fmt::format("\"rank\":{}", stream.rank);
   if (!stream.inputs.empty()) {
-    to += "\"inputs\":[";
+    to += to.back() == '{' ? "\"inputs\":[" : ",\"inputs\":[";
     for (std::size_t i = 0; i < stream.inputs.size(); ++i) {
       if (i > 0) to += ',';
       append_input(to, stream.inputs[i]);

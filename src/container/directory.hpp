@@ -47,6 +47,8 @@ struct StreamEncoding {
   std::vector<StreamInput> inputs;
   std::vector<std::uint32_t> parameters;  // into the parameter sets
   std::string reason;
+  // Inputs of this file are streams that come before this one: of a lower rank, or of the same and a lower number.
+  std::uint8_t rank = 0;
 };
 
 struct Encoding {

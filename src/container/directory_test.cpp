@@ -308,6 +308,17 @@ TEST(Encoding, ReadsTheExampleOfTheSpecification) {
             R"("streams":[{"inputs":[{"base":0,"stream":3,"element":0}],"parameters":[1],"reason":"..."},{}]})");
 }
 
+TEST(Encoding, LetsAStreamComeBehindALaterOneByItsRank) {
+  constexpr std::string_view json =
+      R"({"writer":"w","policy":"p","streams":[{"rank":2,"inputs":[{"stream":1,"element":0}]},{"rank":1},{"rank":2,)"
+      R"("inputs":[{"stream":0,"element":7},{"stream":1,"element":0}]}]})";
+  const auto encoding = parse_encoding(json, 3, {});
+  ASSERT_TRUE(encoding.has_value()) << encoding.error().message();
+  EXPECT_EQ(encoding->streams[0].rank, 2);
+  EXPECT_EQ(encoding->streams[1].rank, 1);
+  EXPECT_EQ(serialize_encoding(*encoding), json);
+}
+
 TEST(Encoding, PassesOverWhatItDoesNotKnow) {
   const auto encoding = parse_encoding(
       R"({"new":[[{"a":{"b":[1,2,{}]}}],3],"streams":[{"more":{},"inputs":[{"stream":0,"element":5,"x":[]}],"reason":"r"}],)"
@@ -336,6 +347,11 @@ TEST(Encoding, RejectsWhatDoesNotFit) {
       {with(R"({"inputs":[{"base":2,"stream":0,"element":0}]},{})"), ErrorKind::corrupt,
        "stream 0: an input names base 2 of 2"},
       {with(R"({},{"inputs":[{"stream":1,"element":0}]})"), ErrorKind::corrupt, "stream 1: an input names stream 1"},
+      {with(R"({"inputs":[{"stream":1,"element":0}]},{})"), ErrorKind::corrupt, "stream 0: an input names stream 1"},
+      {with(R"({"rank":1,"inputs":[{"stream":1,"element":0}]},{"rank":1})"), ErrorKind::corrupt,
+       "expected one before it by rank and number"},
+      {with(R"({},{"rank":1,"inputs":[{"stream":2,"element":0}]})"), ErrorKind::corrupt, "an input names stream 2"},
+      {with(R"({"rank":256},{})"), ErrorKind::corrupt, "from 0 to 255"},
       {with(R"({},{"inputs":[{"stream":0}]})"), ErrorKind::corrupt, "stream 1: key 'element' is missing"},
       {with(R"({},{"inputs":[{"element":0}]})"), ErrorKind::corrupt, "stream 1: key 'stream' is missing"},
       {with(R"({"parameters":[1]},{})"), ErrorKind::corrupt, "stream 0: names parameter set 1 of 1"},

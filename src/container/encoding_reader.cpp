@@ -162,7 +162,13 @@ class EncodingSink final : public JsonSink {
   Result<void> take_stream(JsonToken& token) {
     if (token.is(Type::end_object)) return go(State::streams);
     if (token.is(Type::key)) {
-      take_key(token, {"inputs", "parameters", "reason"});
+      take_key(token, {"rank", "inputs", "parameters", "reason"});
+      return {};
+    }
+    if (key_ == "rank") {
+      std::uint64_t rank = 0;
+      BITSNAP_TRY(take_number(token, rank, std::numeric_limits<std::uint8_t>::max()));
+      encoding_.streams.back().rank = static_cast<std::uint8_t>(rank);
       return {};
     }
     if (key_ == "reason") return take_text(token, encoding_.streams.back().reason);
@@ -224,9 +230,10 @@ class EncodingSink final : public JsonSink {
         return fail(ErrorKind::corrupt, fmt::format("stream {}: an input names base {} of {}", number, *input.base,
                                                     encoding_.bases.size()));
       }
-      if (!input.base && input.stream >= number) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("stream {}: an input names stream {}, expected an earlier one", number, input.stream));
+      if (!input.base && !comes_before(input.stream, number)) {
+        return fail(ErrorKind::corrupt, fmt::format("stream {}: an input names stream {}, expected one before it by "
+                                                    "rank and number",
+                                                    number, input.stream));
       }
     }
     for (const std::uint32_t index : stream.parameters) {
@@ -236,6 +243,13 @@ class EncodingSink final : public JsonSink {
       }
     }
     return {};
+  }
+
+  [[nodiscard]] bool comes_before(std::uint64_t stream, std::size_t other) const noexcept {
+    if (stream >= encoding_.streams.size()) return false;
+    const unsigned rank = encoding_.streams[static_cast<std::size_t>(stream)].rank;
+    const unsigned other_rank = encoding_.streams[other].rank;
+    return rank < other_rank || (rank == other_rank && stream < other);
   }
 
   Result<void> go(State state) {

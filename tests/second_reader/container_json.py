@@ -16,6 +16,7 @@ _ROLES = {"weight", "master", "exp_avg", "exp_avg_sq", "other"}
 _MAX_SIZE = 2**63 - 1
 _MAX_PARAMETER_SETS = 65_535
 _MAX_INPUTS = 255
+_MAX_RANK = 255
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class StreamInput:
 
 @dataclass(frozen=True)
 class StreamEncoding:
+    rank: int
     inputs: list[StreamInput]
     parameters: list[int]
 
@@ -175,23 +177,30 @@ def parse_encoding(section: bytes, streams: list[Stream]) -> Encoding:
     entries = check_type(top.get("streams", []), list, "encoding: streams")
     require(len(entries) == len(streams), f"encoding: {len(entries)} streams, the content has {len(streams)}")
     parsed = [_parse_stream(entry, number, streams, len(bases), len(sizes)) for number, entry in enumerate(entries)]
+    for number, stream in enumerate(parsed):
+        for item in stream.inputs:
+            if item.base is None:
+                require(item.stream < len(parsed), f"encoding: stream {number}: its input {item.stream}")
+                before = (parsed[item.stream].rank, item.stream) < (stream.rank, number)
+                require(before, f"encoding: stream {number}: its input {item.stream} does not come before it")
     return Encoding(bases, sizes, parsed)
 
 
 def _parse_stream(entry: Any, number: int, streams: list[Stream], bases: int, sets: int) -> StreamEncoding:
     where = f"encoding: stream {number}"
-    fields = members(entry, where, set(), {"inputs", "parameters", "reason"}, closed=False)
+    fields = members(entry, where, set(), {"rank", "inputs", "parameters", "reason"}, closed=False)
     check_type(fields.get("reason", ""), str, f"{where}: reason")
+    rank = count(fields.get("rank", 0), f"{where}: rank")
+    require(rank <= _MAX_RANK, f"{where}: rank {rank}")
     inputs = []
     for item in check_type(fields.get("inputs", []), list, f"{where}: inputs"):
         named = members(item, f"{where}: input", {"stream", "element"}, {"base"}, closed=False)
         base = count(named["base"], f"{where}: base") if "base" in named else None
         require(base is None or base < bases, f"{where}: base {base} of {bases}")
         stream = count(named["stream"], f"{where}: input")
-        require(base is not None or stream < number, f"{where}: its input {stream} is not an earlier stream")
         inputs.append(StreamInput(base, stream, count(named["element"], f"{where}: element")))
     require(len(inputs) <= _MAX_INPUTS, f"{where}: {len(inputs)} inputs")
     parameters = counts(fields.get("parameters", []), f"{where}: parameters")
     require(all(index < sets for index in parameters), f"{where}: a parameter set that is not there")
     require(len(parameters) <= _MAX_PARAMETER_SETS, f"{where}: {len(parameters)} parameter sets")
-    return StreamEncoding(inputs, parameters)
+    return StreamEncoding(rank, inputs, parameters)

@@ -29,12 +29,12 @@ def rounded_to_f16(master: bytes) -> bytes:
     result = np.where(dropped > 13, whole, whole + (np.maximum(exponent - 113, 0) << 10))
     result = np.minimum(result, 0x7C00)
     result = np.where(magnitude > 0x7F80_0000, 0x7E00, result)
-    return (result | bits >> 16 & 0x8000).astype("<u2").tobytes()
+    rounded: Words = result | bits >> 16 & 0x8000
+    return rounded.astype("<u2").tobytes()
 
 
 def widened_from_bf16(weight: bytes, lows: bytes) -> bytes:
     upper = np.frombuffer(weight, "<u2").astype(np.int64)
     lower: Words = np.frombuffer(lows, "<u2").astype(np.int64) if lows else np.zeros_like(upper)
     masters: Words = ((upper - (lower > 32_768)) % 65_536) << 16 | lower
-    widened: bytes = masters.astype("<u4").tobytes()
-    return widened
+    return masters.astype("<u4").tobytes()
