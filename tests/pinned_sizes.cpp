@@ -78,9 +78,10 @@ class Sizes {
 
   [[nodiscard]] Result<std::size_t> of_policy() {
     const plan::StreamPlanner planner(Policy::lossless, pinned_.dtype, pinned_.role, false, with_base());
-    BITSNAP_ASSIGN(const plan::Choice choice, planner.choose(data_, input_.bytes, kRows, scratch_));
+    BITSNAP_ASSIGN(const plan::Choice choice,
+                   planner.choose(data_, {.base = input_.bytes, .peer = {}, .rows = kRows}, scratch_));
     if (choice.candidate.encoder == nullptr) return data_.size();
-    return of_codec(*choice.candidate.encoder, choice.candidate.with_base);
+    return of_codec(*choice.candidate.encoder, choice.candidate.input.has_value());
   }
 
   [[nodiscard]] std::string line(std::string_view codec, std::size_t size) const {

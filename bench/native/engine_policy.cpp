@@ -27,9 +27,10 @@ class PolicyWorker final : public Worker {
     }
     BITSNAP_ASSIGN(const auto constant, try_codec(*codec::find_encoder(codec::CodecId::constant), chunk, false, out));
     if (constant) return finish(out, hash, codec::CodecId::constant, false, *constant);
-    BITSNAP_ASSIGN(const plan::Choice choice, planner_.choose(chunk.data, chunk.base, {}, scratch_));
+    BITSNAP_ASSIGN(const plan::Choice choice,
+                   planner_.choose(chunk.data, {.base = chunk.base, .peer = {}, .rows = {}}, scratch_));
     if (choice.candidate.encoder == nullptr) return std::nullopt;
-    const bool with_base = choice.candidate.with_base;
+    const bool with_base = choice.candidate.input.has_value();
     BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out));
     if (!size || *size >= chunk.data.size()) return std::nullopt;
     return finish(out, hash, choice.candidate.encoder->decoder().id(), with_base, *size);

@@ -17,10 +17,15 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+std::string candidate_suffix(const Candidate& candidate) {
+  if (!candidate.input) return "";
+  return *candidate.input == codec::InputKind::base ? "+base" : "+peer";
+}
+
 std::vector<std::string> names(const StreamPlanner& planner) {
   std::vector<std::string> found;
   for (const Candidate& candidate : planner.candidates()) {
-    found.push_back(std::string(candidate.encoder->decoder().name()) + (candidate.with_base ? "+base" : ""));
+    found.push_back(std::string(candidate.encoder->decoder().name()) + candidate_suffix(candidate));
   }
   return found;
 }
@@ -34,9 +39,9 @@ Bytes bf16_weights(std::size_t elements, unsigned seed) {
 std::string chosen(const StreamPlanner& planner, ConstByteSpan data, ConstByteSpan base = {},
                    const codec::RowPlace& rows = {}) {
   Scratch scratch;
-  const Choice choice = planner.choose(data, base, rows, scratch).value();
+  const Choice choice = planner.choose(data, {.base = base, .peer = {}, .rows = rows}, scratch).value();
   if (choice.candidate.encoder == nullptr) return "raw";
-  return std::string(choice.candidate.encoder->decoder().name()) + (choice.candidate.with_base ? "+base" : "");
+  return std::string(choice.candidate.encoder->decoder().name()) + candidate_suffix(choice.candidate);
 }
 
 TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
@@ -57,6 +62,25 @@ TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
     EXPECT_EQ(names({Policy::lossless, DType::f32, role, false, false}),
               (Names{"float_split", "factored_split", "byte_group", "zstd"}));
   }
+}
+
+TEST(StreamPlanner, LooksAtNothingElseWhereAPeerSaysAll) {
+  const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, true, DType::f32);
+  EXPECT_EQ(names(planner).front(), "rounded_from+peer");
+  const Bytes weights = bf16_weights(kChunkElements, 1);
+  Bytes masters(2 * weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) masters[2 * (i / 2 * 2) + 2 + i % 2] = weights[i];
+  Scratch scratch;
+  const Choice choice = planner.choose(weights, {.base = weights, .peer = masters, .rows = {}}, scratch).value();
+  ASSERT_EQ(choice.ranked.size(), 1U);
+  EXPECT_EQ(choice.candidate.input, codec::InputKind::peer);
+  EXPECT_LT(choice.estimates[0], 100U);
+  // With another peer it is one of several.
+  const Bytes zeros(masters.size());
+  const Choice other = planner.choose(weights, {.base = weights, .peer = zeros, .rows = {}}, scratch).value();
+  EXPECT_NE(other.candidate.input, codec::InputKind::peer);
+  EXPECT_EQ(names({Policy::lossless, DType::bf16, Role::weight, false, true, DType::bf16}).front(), "float_split")
+      << "a peer that is no master";
 }
 
 TEST(StreamPlanner, AsksForTheBaseOnlyWhereItIsOfUse) {
@@ -104,7 +128,7 @@ TEST(StreamPlanner, SeesScalesOfRowsAndColumnsThatARunDoesNotShow) {
   EXPECT_EQ(chosen(planner, moments(0, 2), {}, {.row_elements = kRow, .first_column = 0}), "factored_split");
   const auto estimate = [&](const Bytes& bytes, const codec::RowPlace& rows) {
     Scratch scratch;
-    return planner.choose(bytes, {}, rows, scratch).value().estimates[1];
+    return planner.choose(bytes, {.base = {}, .peer = {}, .rows = rows}, scratch).value().estimates[1];
   };
   const Bytes by_column = moments(0, 2);
   const std::uint64_t known = estimate(by_column, {.row_elements = kRow, .first_column = 0});
@@ -116,7 +140,8 @@ TEST(StreamPlanner, RanksAllThatAreSmallerThanRaw) {
   const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
   const Bytes weights = bf16_weights(kChunkElements, 1);
   Scratch scratch;
-  const Choice choice = floats.choose(weights, bf16_weights(kChunkElements, 2), {}, scratch).value();
+  const Bytes base = bf16_weights(kChunkElements, 2);
+  const Choice choice = floats.choose(weights, {.base = base, .peer = {}, .rows = {}}, scratch).value();
   ASSERT_GE(choice.ranked.size(), 2U);
   EXPECT_EQ(choice.ranked[0].encoder, choice.candidate.encoder);
   std::vector<std::uint64_t> sizes;
@@ -128,7 +153,7 @@ TEST(StreamPlanner, RanksAllThatAreSmallerThanRaw) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const auto& candidates = floats.candidates();
     const auto same = [&](const Candidate& one) {
-      return one.encoder == choice.ranked[i].encoder && one.with_base == choice.ranked[i].with_base;
+      return one.encoder == choice.ranked[i].encoder && one.input == choice.ranked[i].input;
     };
     const auto at = static_cast<std::size_t>(std::ranges::find_if(candidates, same) - candidates.begin());
     EXPECT_EQ(choice.estimates[at], sizes[i]);
@@ -140,7 +165,7 @@ TEST(StreamPlanner, ChoosesForSmallChunksToo) {
     const Bytes weights = bf16_weights(elements, 4);
     const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, false);
     Scratch scratch;
-    EXPECT_TRUE(planner.choose(weights, {}, {}, scratch).has_value()) << elements;
+    EXPECT_TRUE(planner.choose(weights, {}, scratch).has_value()) << elements;
   }
 }
 

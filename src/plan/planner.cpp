@@ -23,23 +23,28 @@ constexpr std::size_t kSampleElements = kSampleRuns * kRunElements;
 
 constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 
+// What costs no more than one part in so many of the chunk needs no other to be looked at.
+constexpr std::uint64_t kNextToNothing = 1024;
+
 struct Rule {
   std::string_view codec;
-  bool with_base;
+  std::optional<codec::InputKind> input = {};
   bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
 };
+constexpr auto kBase = codec::InputKind::base;
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 7> kLosslessRules{{{"float_split", false},
-                                              {"factored_split", false, true},
-                                              {"ordinal_delta", true},
-                                              {"byte_group", true},
-                                              {"bitmask", true},
-                                              {"byte_group", false},
-                                              {"zstd", false}}};
-constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd", false}}};
-constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", true}, {"byte_group", false}}};
-constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", true}}};
+constexpr std::array<Rule, 8> kLosslessRules{{{"rounded_from", codec::InputKind::peer},
+                                              {"float_split"},
+                                              {"factored_split", {}, true},
+                                              {"ordinal_delta", kBase},
+                                              {"byte_group", kBase},
+                                              {"bitmask", kBase},
+                                              {"byte_group"},
+                                              {"zstd"}}};
+constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd"}}};
+constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", kBase}, {"byte_group"}}};
+constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", kBase}}};
 
 std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept {
   switch (policy) {
@@ -74,29 +79,39 @@ std::string format_bytes(std::uint64_t bytes) {
 }
 
 std::string candidate_name(const Candidate& candidate) {
-  return fmt::format("{}{}", candidate.encoder->decoder().name(), candidate.with_base ? " on base" : "");
+  return fmt::format("{}{}", candidate.encoder->decoder().name(),
+                     !candidate.input                             ? ""
+                     : *candidate.input == codec::InputKind::base ? " on base"
+                                                                  : " on peer");
 }
 
 }  // namespace
 
-StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base)
-    : dtype_(dtype), detects_trivial_(policy == Policy::lossless) {
-  const codec::Input base{codec::InputKind::base, dtype, {}};
+bool codes_with_peers(Policy policy) noexcept {
+  return std::ranges::any_of(rules_of(policy, Role::weight, false),
+                             [](const Rule& rule) { return rule.input == codec::InputKind::peer; });
+}
+
+StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base,
+                             std::optional<DType> peer)
+    : dtype_(dtype), peer_(peer), detects_trivial_(policy == Policy::lossless) {
   for (const Rule& rule : rules_of(policy, role, is_pool)) {
-    if (rule.with_base && !has_base) continue;
+    const bool on_peer = rule.input == codec::InputKind::peer;
+    if (on_peer ? !peer : rule.input && !has_base) continue;
     if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
     const codec::Encoder* encoder = codec::find_encoder(rule.codec);
     if (encoder == nullptr) continue;
-    const std::span<const codec::Input> inputs(&base, rule.with_base ? 1 : 0);
-    if (encoder->decoder().accepts(dtype, inputs)) candidates_.push_back({encoder, rule.with_base});
+    const codec::Input input{rule.input.value_or(kBase), on_peer ? *peer : dtype, {}};
+    if (encoder->decoder().accepts(dtype, {&input, rule.input ? 1U : 0U})) candidates_.push_back({encoder, rule.input});
   }
   estimate_totals_.assign(candidates_.size(), 0);
 }
 
-bool StreamPlanner::codes_with_base() const noexcept { return std::ranges::any_of(candidates_, &Candidate::with_base); }
+bool StreamPlanner::codes_with(codec::InputKind kind) const noexcept {
+  return std::ranges::any_of(candidates_, [&](const Candidate& candidate) { return candidate.input == kind; });
+}
 
-Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, const codec::RowPlace& rows,
-                                     Scratch& scratch) const {
+Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const {
   Choice choice;
   choice.estimates.assign(candidates_.size(), kNoEstimate);
   const Scratch::Frame frame(scratch);
@@ -104,32 +119,38 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, ConstByteSpan base, con
   const std::size_t elements = data.size() / element_bytes;
 
   ConstByteSpan sample = data;
-  ConstByteSpan base_sample = base;
+  Surroundings sampled = around;
   std::size_t sample_elements = elements;
   if (elements > 2 * kSampleElements) {
     sample_elements = kSampleElements;
     BITSNAP_ASSIGN(sample, gather_sample(data, elements, element_bytes, scratch));
-    if (!base.empty()) {
-      BITSNAP_ASSIGN(base_sample, gather_sample(base, elements, element_bytes, scratch));
+    if (!around.base.empty()) {
+      BITSNAP_ASSIGN(sampled.base, gather_sample(around.base, elements, element_bytes, scratch));
+    }
+    if (!around.peer.empty()) {
+      BITSNAP_ASSIGN(sampled.peer, gather_sample(around.peer, elements, element_size(*peer_), scratch));
     }
   }
 
-  codec::Input input{codec::InputKind::base, dtype_, base_sample};
   std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
-    if (candidate.with_base && base.empty()) continue;
+    const bool on_peer = candidate.input == codec::InputKind::peer;
     const bool whole = candidate.encoder->analyzes_whole_chunks();
-    input.bytes = whole ? base : base_sample;
+    const Surroundings& seen = whole ? around : sampled;
+    const codec::Input input{candidate.input.value_or(kBase), on_peer ? *peer_ : dtype_,
+                             on_peer ? seen.peer : seen.base};
+    if (candidate.input && input.bytes.empty()) continue;
     const codec::ChunkContext context{.dtype = dtype_,
                                       .elements = whole ? elements : sample_elements,
-                                      .inputs = {&input, candidate.with_base ? 1U : 0U},
+                                      .inputs = {&input, candidate.input ? 1U : 0U},
                                       .parameters = {},
-                                      .rows = whole ? rows : codec::RowPlace{}};
+                                      .rows = whole ? around.rows : codec::RowPlace{}};
     BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
     if (estimate->payload_bytes < data.size()) ranks.emplace_back(estimate->payload_bytes, i);
+    if (estimate->payload_bytes * kNextToNothing <= data.size()) break;
   }
   std::ranges::sort(ranks);
   for (const auto& [estimate, i] : ranks) choice.ranked.push_back(candidates_[i]);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,35 +25,45 @@ namespace bitsnap::plan {
 
 struct Candidate {
   const codec::Encoder* encoder = nullptr;
-  bool with_base = false;
+  std::optional<codec::InputKind> input;
+};
+
+// What may help to code a chunk. A span is empty where there is none.
+struct Surroundings {
+  ConstByteSpan base;  // the same elements in an earlier snapshot
+  ConstByteSpan peer;  // the elements beside these in the stream's peer, in its dtype
+  codec::RowPlace rows;
 };
 
 // What one chunk is to be coded with.
 struct Choice {
   Candidate candidate;  // encoder nullptr: raw
   std::vector<std::uint64_t>
-      estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk
+      estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk, or was not asked
   // All that were estimated to be smaller than raw, the smallest first: `candidate`, and those to try where a sample
   // deceived and it cannot express the whole chunk.
   std::vector<Candidate> ranked;
 };
 
+// Whether the policy has codecs that take a peer.
+[[nodiscard]] bool codes_with_peers(Policy policy) noexcept;
+
 class StreamPlanner {
  public:
-  // `is_pool`: the stream is the pool of small tensors.
-  StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base);
+  // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one.
+  StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {});
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.
   [[nodiscard]] bool wants_base() const noexcept { return detects_trivial_ || codes_with_base(); }
   // Whether there is a candidate that codes against the base.
-  [[nodiscard]] bool codes_with_base() const noexcept;
+  [[nodiscard]] bool codes_with_base() const noexcept { return codes_with(codec::InputKind::base); }
+  [[nodiscard]] bool codes_with_peer() const noexcept { return codes_with(codec::InputKind::peer); }
   // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
   [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
 
-  // `base` is empty where this chunk has none. Deterministic: samples depend on element indexes and `rows` alone.
-  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, ConstByteSpan base, const codec::RowPlace& rows,
-                                      Scratch& scratch) const;
+  // Deterministic: samples depend on element indexes and where the chunk stands in its rows.
+  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const;
 
   // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
   void note(const Choice& choice, std::string_view codec, std::uint64_t stored_bytes);
@@ -62,7 +73,10 @@ class StreamPlanner {
   [[nodiscard]] std::string reason() const;
 
  private:
+  [[nodiscard]] bool codes_with(codec::InputKind kind) const noexcept;
+
   DType dtype_;
+  std::optional<DType> peer_;
   bool detects_trivial_ = false;
   std::vector<Candidate> candidates_;
   std::vector<std::uint64_t> estimate_totals_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "base/hash.hpp"
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
@@ -46,6 +47,27 @@ Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, st
   return base;
 }
 
+Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, std::uint64_t chunk) {
+  const std::size_t element_bytes = element_size(job.peer_dtype);
+  const std::uint64_t begin = job.peer->element + chunk * kChunkElements;
+  const std::uint64_t end = begin + data_.size() / element_size(job.dtype);
+  PeerBytes peer;
+  peer.use.first_chunk = begin / kChunkElements;
+  const std::uint64_t first = peer.use.first_chunk * kChunkElements;
+  const std::uint64_t last = std::min(divide_up(end, kChunkElements) * kChunkElements, job.peer_elements);
+  BITSNAP_ASSIGN(const ByteSpan whole, context_.scratch().take(static_cast<std::size_t>(last - first) * element_bytes));
+  context_.restart();
+  BITSNAP_TRY(source_.read(job.peer->stream, first * element_bytes, whole, context_));
+  for (ConstByteSpan left = whole; !left.empty();) {
+    const ConstByteSpan own = left.first(std::min<std::size_t>(left.size(), kChunkElements * element_bytes));
+    peer.use.hashes[peer.use.chunks++] = hash64(own);
+    left = left.subspan(own.size());
+  }
+  peer.bytes = whole.subspan(static_cast<std::size_t>(begin - first) * element_bytes,
+                             static_cast<std::size_t>(end - begin) * element_bytes);
+  return peer;
+}
+
 Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk) {
   Scratch& scratch = context_.scratch();
   scratch.reset();
@@ -76,10 +98,14 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
     return encoded;
   }
   if (base.deep) base.bytes = {};
-  return code(job, std::move(base));
+  PeerBytes peer;
+  if (job.peer) {
+    BITSNAP_ASSIGN(peer, read_peer(job, chunk));
+  }
+  return code(job, std::move(base), peer);
 }
 
-Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, BaseBytes{}); }
+Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, {}, {}); }
 
 EncodedChunk ChunkEncoder::raw() const {
   EncodedChunk encoded;
@@ -89,7 +115,7 @@ EncodedChunk ChunkEncoder::raw() const {
   return encoded;
 }
 
-Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
+Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base, const PeerBytes& peer) {
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
   codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
@@ -107,14 +133,21 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base) {
     }
   }
 
-  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, base.bytes, rows_, scratch));
-  const codec::Input input{codec::InputKind::base, job.dtype, base.bytes};
+  BITSNAP_ASSIGN(encoded.choice,
+                 job.planner->choose(data_, {.base = base.bytes, .peer = peer.bytes, .rows = rows_}, scratch));
   for (const plan::Candidate& tried : encoded.choice.ranked) {
-    context.inputs = std::span<const codec::Input>(&input, tried.with_base ? 1 : 0);
+    const bool on_peer = tried.input == codec::InputKind::peer;
+    const codec::Input input{tried.input.value_or(codec::InputKind::base), on_peer ? job.peer_dtype : job.dtype,
+                             on_peer ? peer.bytes : base.bytes};
+    context.inputs = std::span<const codec::Input>(&input, tried.input ? 1 : 0);
     BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, scratch));
     if (!payload || payload->size() >= data_.size()) continue;
     use(tried.encoder->decoder().id(), *payload);
-    if (tried.with_base) encoded.input = std::move(base.holder);
+    if (on_peer) {
+      encoded.peer = peer.use;
+    } else if (tried.input) {
+      encoded.input = std::move(base.holder);
+    }
     break;
   }
   return encoded;

@@ -5,6 +5,8 @@
 // valid until the next chunk.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "base/bytes.hpp"
 #include "plan/planner.hpp"
 #include "record/base_finder.hpp"
+#include "record/peer_finder.hpp"
 #include "record/state_tap.hpp"
 #include "record/stream_source.hpp"
 #include "restore/read_context.hpp"
@@ -29,6 +32,9 @@ struct StreamJob {
   std::uint64_t elements = 0;
   std::size_t row_elements = 0;  // of its tensor as a matrix; 0 where it is none
   std::optional<BaseStream> base;
+  std::optional<PeerStream> peer;
+  DType peer_dtype = DType::opaque;
+  std::uint64_t peer_elements = 0;  // of the whole stream
   plan::StreamPlanner* planner = nullptr;
   bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
 };
@@ -39,11 +45,19 @@ struct ReferenceRules {
   std::span<const SnapshotId> barred = {};  // with a max_depth of 0: snapshots that are not to be referred to
 };
 
+// What of a stream's peer a chunk was coded against: so many of the peer's chunks from this one on, as they were then.
+struct PeerUse {
+  std::uint64_t first_chunk = 0;
+  std::array<std::uint64_t, 2> hashes = {};
+  std::size_t chunks = 0;
+};
+
 struct EncodedChunk {
   codec::CodecId codec = codec::CodecId::raw;
   ConstByteSpan payload;
   std::uint64_t decoded_hash = 0;
   std::optional<ChunkHolder> input;  // of the base, where the codec used it; never with a nullptr for its base
+  std::optional<PeerUse> peer;       // where the codec used the stream's peer
   plan::Choice choice;
   std::uint64_t raw_bytes = 0;
 };
@@ -55,7 +69,7 @@ class ChunkEncoder {
       : source_(source), rules_(rules), tap_(tap) {}
 
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
-  // The chunk of the last encode() once more, without a base.
+  // The chunk of the last encode() once more, without a base or a peer.
   [[nodiscard]] Result<EncodedChunk> encode_alone(const StreamJob& job);
   // The working memory, all of it free, for a chunk that is not encoded.
   [[nodiscard]] Scratch& free_scratch() noexcept {
@@ -73,8 +87,14 @@ class ChunkEncoder {
   [[nodiscard]] bool may_refer(const ChunkHolder& holder) const;
   // Decodes nothing where the base's hash differs and nothing can be built upon its bytes.
   Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk);
+  struct PeerBytes {
+    ConstByteSpan bytes;
+    PeerUse use;
+  };
+  // From the source once more: whether it is what was stored of the peer, hashes tell when it was.
+  Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk);
   [[nodiscard]] EncodedChunk raw() const;
-  Result<EncodedChunk> code(const StreamJob& job, BaseBytes base);
+  Result<EncodedChunk> code(const StreamJob& job, BaseBytes base, const PeerBytes& peer);
 
   const StreamSource& source_;
   ReferenceRules rules_;

@@ -48,6 +48,16 @@ std::optional<std::uint8_t> InputTable::enter(std::size_t stream, const BaseStre
   return static_cast<std::uint8_t>(inputs.size() - 1);
 }
 
+std::optional<std::uint8_t> InputTable::enter_peer(std::size_t stream, const PeerStream& peer) {
+  auto& inputs = encoding_.streams[stream].inputs;
+  const container::StreamInput input{std::nullopt, peer.stream, peer.element};
+  const auto known = std::ranges::find(inputs, input);
+  if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
+  if (inputs.size() + 1 >= container::kNoInput) return std::nullopt;  // the own base keeps its place
+  inputs.push_back(input);
+  return static_cast<std::uint8_t>(inputs.size() - 1);
+}
+
 void InputTable::note_reference(std::size_t stream, std::uint8_t input, std::uint32_t depth) {
   if (depth > 0) references_[*encoding_.streams[stream].inputs[input].base].standalone = false;
 }

@@ -16,6 +16,7 @@
 
 #include "container/directory.hpp"
 #include "record/base_finder.hpp"
+#include "record/peer_finder.hpp"
 #include "record/snapshot_recorder.hpp"
 
 namespace bitsnap::record {
@@ -33,6 +34,9 @@ class InputTable {
   // stream's own base, which always has a place. nullopt where there is no room, or another snapshot of the same id.
   [[nodiscard]] std::optional<std::uint8_t> enter(std::size_t stream, const BaseStream& own, const Base& base,
                                                   std::size_t base_stream, std::uint64_t element);
+
+  // The same for another stream of the file itself.
+  [[nodiscard]] std::optional<std::uint8_t> enter_peer(std::size_t stream, const PeerStream& peer);
 
   // Takes down that a chunk of the stream has this input of a base, and the depth of the chunk that it refers to.
   void note_reference(std::size_t stream, std::uint8_t input, std::uint32_t depth);

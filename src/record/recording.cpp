@@ -2,6 +2,8 @@
 #include "record/recording.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +26,7 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
   index_.encoding.streams.resize(index_.streams.streams.size());
   inputs_.emplace(index_.encoding);
   BITSNAP_TRY(prepare_streams());
+  order_chunks();
 
   const std::size_t slots = executor.default_slots();
   std::deque<ChunkEncoder> encoders;
@@ -32,12 +35,12 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 
   if (parts_.tap != nullptr) BITSNAP_TRY(parts_.tap->begin(index_.streams.streams));
   BITSNAP_TRY(writer_.begin());
-  const auto work = [&](std::size_t number, std::size_t slot) -> Result<void> {
-    BITSNAP_ASSIGN(encoded[slot], make_chunk(number, encoders[slot]));
+  const auto work = [&](std::size_t place, std::size_t slot) -> Result<void> {
+    BITSNAP_ASSIGN(encoded[slot], make_chunk(order_[place], encoders[slot]));
     return {};
   };
-  const auto commit = [&](std::size_t number, std::size_t slot) {
-    return commit_chunk(number, encoded[slot], encoders[slot]);
+  const auto commit = [&](std::size_t place, std::size_t slot) {
+    return commit_chunk(order_[place], encoded[slot], encoders[slot]);
   };
   BITSNAP_TRY(executor.run_ordered(index_.chunks.size(), slots, work, commit));
 
@@ -53,6 +56,11 @@ Result<void> Recording::prepare_streams() {
   const auto& streams = index_.streams.streams;
   const auto& first_chunk = index_.streams.first_chunk;
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
+  std::vector<std::optional<PeerStream>> peers(streams.size());
+  if (plan::codes_with_peers(parts_.policy)) {
+    peers = find_peers(index_.content, index_.streams, parts_.source);
+    rank_peers(peers);
+  }
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const StreamInfo& stream = streams[i];
     total_bytes_ += stream.elements * element_size(stream.dtype);
@@ -61,8 +69,10 @@ Result<void> Recording::prepare_streams() {
       all_stored = is_stored(static_cast<std::size_t>(number));
     }
     const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
+    const std::optional<DType> peer_dtype =
+        peers[i] ? std::optional(streams[peers[i]->stream].dtype) : std::optional<DType>();
     const auto add_planner = [&](bool builds_on_base) {
-      planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base);
+      planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base, peer_dtype);
     };
     add_planner(parts_.rules.max_depth > 0);
     std::optional<BaseStream> base;
@@ -78,9 +88,75 @@ Result<void> Recording::prepare_streams() {
     }
     const std::size_t row_elements =
         stream.tensor ? tensor::row_elements(index_.content.tensors[*stream.tensor].shape) : 0;
-    jobs_.push_back({i, stream.dtype, stream.elements, row_elements, std::move(base), &planners_.back(), all_stored});
+    StreamJob& job = jobs_.emplace_back(StreamJob{.stream = i,
+                                                  .dtype = stream.dtype,
+                                                  .elements = stream.elements,
+                                                  .row_elements = row_elements,
+                                                  .base = std::move(base),
+                                                  .peer = peers[i],
+                                                  .planner = &planners_.back(),
+                                                  .is_stored = all_stored});
+    if (!planners_.back().codes_with_peer()) job.peer.reset();
+    if (job.peer) {
+      job.peer_dtype = streams[job.peer->stream].dtype;
+      job.peer_elements = streams[job.peer->stream].elements;
+    }
   }
   return {};
+}
+
+// Chunks that are taken over have inputs already, by the ranks that streams have: one that is referred to keeps its.
+void Recording::rank_peers(std::vector<std::optional<PeerStream>>& peers) {
+  auto& streams = index_.encoding.streams;
+  std::vector<bool> is_referred_to(streams.size());
+  for (const container::StreamEncoding& stream : streams) {
+    for (const container::StreamInput& input : stream.inputs) {
+      if (!input.base) is_referred_to[static_cast<std::size_t>(input.stream)] = true;
+    }
+  }
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (!peers[i]) continue;
+    const std::uint8_t rank = streams[peers[i]->stream].rank;
+    if (std::pair(rank, peers[i]->stream) < std::pair(streams[i].rank, i)) continue;
+    if (is_referred_to[i] || rank == std::numeric_limits<std::uint8_t>::max()) {
+      peers[i].reset();
+    } else {
+      streams[i].rank = static_cast<std::uint8_t>(rank + 1);
+    }
+  }
+}
+
+// By rank; where nothing is taken over, each chunk right behind the last of its peer's that it needs, whose bytes are
+// still in the cache.
+void Recording::order_chunks() {
+  const auto& first = index_.streams.first_chunk;
+  std::vector<std::size_t> streams(jobs_.size());
+  std::iota(streams.begin(), streams.end(), std::size_t{0});
+  std::ranges::stable_sort(streams, {}, [&](std::size_t i) { return index_.encoding.streams[i].rank; });
+  std::vector<std::vector<std::size_t>> followers(jobs_.size());
+  if (parts_.stored == nullptr) {
+    for (const StreamJob& job : jobs_) {
+      if (job.peer) followers[job.peer->stream].push_back(job.stream);
+    }
+  }
+  order_.reserve(index_.chunks.size());
+  std::vector<std::uint64_t> next(first.begin(), first.end());
+  for (const std::size_t stream : streams) {
+    if (parts_.stored == nullptr && jobs_[stream].peer) continue;
+    for (std::uint64_t number = first[stream]; number < first[stream + 1]; ++number) {
+      order_.push_back(static_cast<std::size_t>(number));
+      const std::uint64_t done = std::min((number - first[stream] + 1) * kChunkElements, jobs_[stream].elements);
+      for (const std::size_t follower : followers[stream]) {
+        const StreamJob& job = jobs_[follower];
+        const auto needed = [&] {
+          return job.peer->element + std::min((next[follower] - first[follower] + 1) * kChunkElements, job.elements);
+        };
+        for (; next[follower] < first[follower + 1] && needed() <= done; ++next[follower]) {
+          order_.push_back(static_cast<std::size_t>(next[follower]));
+        }
+      }
+    }
+  }
 }
 
 Result<std::optional<BaseStream>> Recording::find_base(std::size_t stream) {
@@ -137,6 +213,9 @@ Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, Ch
 Result<void> Recording::enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
   const std::size_t stream = stream_of(number);
   container::ChunkEntry entry;
+  if (chunk.peer && !refer_to_peer(stream, *chunk.peer, entry)) {
+    BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
+  }
   if (chunk.input) {
     const std::uint64_t first = (number - index_.streams.first_chunk[stream]) * kChunkElements;
     BITSNAP_ASSIGN(const bool refers, refer(stream, first, *chunk.input, entry));
@@ -174,6 +253,23 @@ void Recording::enter_stored(std::size_t number) {
     }
   }
   if (!has_base) entry.depth = depth;
+}
+
+// False where the peer's bytes were others when it was stored: whoever owns them was writing.
+bool Recording::refer_to_peer(std::size_t stream, const PeerUse& use, container::ChunkEntry& entry) {
+  const PeerStream& peer = *jobs_[stream].peer;
+  const std::uint64_t first = index_.streams.first_chunk[peer.stream] + use.first_chunk;
+  std::uint8_t depth = 0;
+  for (std::size_t i = 0; i < use.chunks; ++i) {
+    const container::ChunkEntry& touched = index_.chunks[static_cast<std::size_t>(first + i)];
+    if (touched.decoded_hash != use.hashes[i]) return false;
+    depth = std::max(depth, touched.depth);
+  }
+  const std::optional<std::uint8_t> input = inputs_->enter_peer(stream, peer);
+  if (!input) return false;
+  entry.inputs[0] = *input;
+  entry.depth = depth;
+  return true;
 }
 
 // Enters the chunk that holds the base's bytes into the stream's inputs. Where that is not possible (the holder stands

@@ -49,14 +49,19 @@ class Recording {
  private:
   Result<void> prepare_streams();
   Result<std::optional<BaseStream>> find_base(std::size_t stream);
+  // Leaves of the peers those that may be referred to, and ranks streams behind them.
+  void rank_peers(std::vector<std::optional<PeerStream>>& peers);
+  void order_chunks();
   [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
   [[nodiscard]] std::size_t stream_of(std::size_t number) const;
   [[nodiscard]] std::string describe(std::size_t stream) const;
 
+  // Chunks are told by their numbers in the file.
   Result<EncodedChunk> make_chunk(std::size_t number, ChunkEncoder& encoder);
   Result<void> commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
   Result<void> enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
   void enter_stored(std::size_t number);
+  bool refer_to_peer(std::size_t stream, const PeerUse& use, container::ChunkEntry& entry);
   Result<bool> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry);
 
   container::Index& index_;
@@ -65,7 +70,8 @@ class Recording {
   std::optional<InputTable> inputs_;
   std::deque<plan::StreamPlanner> planners_;  // one per stream
   std::vector<StreamJob> jobs_;
-  std::uint32_t depth_ = 0;  // of the deepest chunk
+  std::vector<std::size_t> order_;  // chunks as they are coded and written: each behind those of its peer
+  std::uint32_t depth_ = 0;         // of the deepest chunk
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
 };
