@@ -30,7 +30,8 @@ std::size_t spread_evenly(std::size_t i, std::size_t count, std::size_t last) no
 
 }  // namespace
 
-Result<std::uint64_t> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows, Scratch& scratch) {
+Result<FactoredEstimate> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
+                                           Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = element_size(dtype);
   const std::size_t elements = data.size() / element_bytes;
@@ -58,8 +59,9 @@ Result<std::uint64_t> estimate_factored(ConstByteSpan data, DType dtype, const F
   const std::size_t sample_elements = sample.size() / element_bytes;
   const std::uint64_t bits = plan.value_bits + std::uint64_t{plan.coded} * 8 * factored_low_bytes(dtype);
   plan.rows = rows;
-  return plan.scale_bytes(factored_rows(elements, rows.row_elements, rows.first_column)) + plan.lane_bytes() +
-         bits * elements / sample_elements / 8;
+  const std::size_t scales = plan.scale_bytes(factored_rows(elements, rows.row_elements, rows.first_column));
+  return FactoredEstimate{.payload_bytes = scales + plan.lane_bytes() + bits * elements / sample_elements / 8,
+                          .has_columns = plan.column_bits > 0};
 }
 
 }  // namespace bitsnap::codec

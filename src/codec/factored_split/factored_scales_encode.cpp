@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/cpu_dispatch.hpp"
+#include "codec/factored_split/factored_sample_encode.hpp"
 #include "codec/factored_split/factored_tables_encode.hpp"
 #include "entropy/rans_table_encode.hpp"
 
@@ -21,10 +22,6 @@ constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeome
 constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, std::uint16_t,
                            const std::uint16_t*, std::uint16_t*, std::uint8_t*) noexcept>
     kTakeOffScales{take_off_scales_scalar, BITSNAP_X86(take_off_scales_avx2, take_off_scales_avx512)};
-
-// Distances are in 128ths of an octave, and held within 12 octaves: an element that is 0 would spoil a mean.
-constexpr unsigned kUnitsOfOctave = 7;
-static_assert(kMostDistance == 12 << kUnitsOfOctave);
 
 // Scales of rows are in eighths of an octave, so that a byte reaches 31 octaves; those of columns, too, or in halves
 // where a column has so few elements that a byte for it would cost more than it saves.
@@ -40,66 +37,14 @@ constexpr std::size_t kFewestRows = 8;
 // Chunks of fewer rows have one class.
 constexpr std::size_t kFewestRowsForClasses = 16;
 
-// Elements that tell where the middle is, and runs that tables are chosen from: a cache line or a few each.
-constexpr std::size_t kMiddleElements = 1024;
-constexpr std::size_t kPerSign = 64;
+// Runs that tables are chosen from: a cache line or a few each.
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kRunElements = 128;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-unsigned mantissa_bits(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::f16: return 10;
-    case DType::bf16: return 7;
-    default: return 23;
-  }
-}
-
-// Bits of a value below the exponent.
-unsigned octave_bits(DType dtype, bool rotated) noexcept {
-  return mantissa_bits(dtype) - static_cast<unsigned>(8 * factored_low_bytes(dtype)) + (rotated ? 1 : 0);
-}
-
-std::uint32_t element_at(const std::uint8_t* bytes, std::size_t i, std::size_t element_bytes) noexcept {
-  std::uint32_t element = 0;
-  std::memcpy(&element, bytes + i * element_bytes, element_bytes);
-  return element;
-}
-
 std::int64_t divide_rounded(std::int64_t a, std::int64_t b) noexcept {
   return a >= 0 ? (a + b / 2) / b : -((-a + b / 2) / b);
-}
-
-// Where most elements that are not 0 are, and whether there are signs.
-struct Middle {
-  bool rotated = false;
-  std::int32_t exponent = 0;
-};
-
-Middle find_middle(ConstByteSpan data, DType dtype) noexcept {
-  const std::size_t element_bytes = element_size(dtype);
-  const std::size_t elements = data.size() / element_bytes;
-  const std::size_t looked_at = std::min(elements, kMiddleElements);
-  const unsigned sign_bit = static_cast<unsigned>(8 * element_bytes) - 1;
-  const unsigned mantissa = mantissa_bits(dtype);
-  std::array<std::uint16_t, 256> counts{};
-  std::size_t total = 0;
-  std::size_t signs = 0;
-  for (std::size_t i = 0; i < looked_at; ++i) {
-    const std::uint32_t element = element_at(bytes_of(data), i * elements / looked_at, element_bytes);
-    const std::uint32_t magnitude = element & ((std::uint32_t{1} << sign_bit) - 1);
-    if (magnitude == 0) continue;
-    ++counts[magnitude >> mantissa];
-    ++total;
-    signs += element >> sign_bit;
-  }
-  Middle middle{.rotated = signs * kPerSign > total};
-  for (std::size_t below = 0; middle.exponent < 255; ++middle.exponent) {
-    below += counts[static_cast<std::size_t>(middle.exponent)];
-    if (2 * below >= total) break;
-  }
-  return middle;
 }
 
 // What one pass over the chunk finds of each row.
@@ -132,13 +77,10 @@ class Planner {
     const Scratch::Frame frame(scratch_);
     BITSNAP_ASSIGN(sums_.rows, scratch_.take_array<RowSum>(rows));
     BITSNAP_ASSIGN(sums_.columns, scratch_.take_array<std::int32_t>(plan_.rows.row_elements));
-    const Middle middle = find_middle(data_, dtype_);
-    const unsigned octave = octave_bits(dtype_, middle.rotated);
-    plan_.geometry = {.element_bytes = element_size(dtype_), .rotated = middle.rotated};
-    plan_.row_shift = octave - kRowUnit;
-    range_ = {.middle = (2 * middle.exponent + 1) << octave >> 1,
-              .most = kMostDistance << (octave - kUnitsOfOctave),
-              .unit = octave - kUnitsOfOctave};
+    const FactoredNature nature = find_nature(data_, dtype_);
+    plan_.geometry = nature.geometry;
+    plan_.row_shift = nature.octave_bits - kRowUnit;
+    range_ = nature.range;
     sum_up();
     take_columns();
     for (std::size_t i = 0; i < rows; ++i) row_scale(i) = scale_of(sums_.rows[i]);
@@ -380,6 +322,11 @@ FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcep
     }
   }
   return {.row_elements = kPieceElements, .first_column = 0, .has_columns = false, .whole_rows = 0};
+}
+
+Result<FactoredRows> rows_by_period(ConstByteSpan data, DType dtype, Scratch& scratch) {
+  BITSNAP_ASSIGN(const std::size_t period, find_row_elements(data, find_nature(data, dtype), scratch));
+  return rows_to_factor({.row_elements = period, .first_column = 0}, data.size() / element_size(dtype));
 }
 
 std::size_t FactoredPlan::scale_bytes(std::size_t row_count) const noexcept {

@@ -26,6 +26,9 @@ struct FactoredRows {
 
 [[nodiscard]] FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcept;
 
+// The same where only the elements can tell. What looked like rows may not be worth its columns.
+[[nodiscard]] Result<FactoredRows> rows_by_period(ConstByteSpan data, DType dtype, Scratch& scratch);
+
 // Its arrays are in the scratch.
 struct FactoredPlan {
   FactoredGeometry geometry;
@@ -55,7 +58,12 @@ struct FactoredPlan {
                                                  Scratch& scratch);
 
 // What coding the chunk will cost, from a few of its rows and columns.
-[[nodiscard]] Result<std::uint64_t> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
-                                                      Scratch& scratch);
+struct FactoredEstimate {
+  std::uint64_t payload_bytes = 0;
+  bool has_columns = false;
+};
+
+[[nodiscard]] Result<FactoredEstimate> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
+                                                         Scratch& scratch);
 
 }  // namespace bitsnap::codec

@@ -67,8 +67,7 @@ class FactoredSplitEncoder final : public Encoder {
   Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const ChunkContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (elements <= kSmallChunk) return Encoder::analyze(chunk, context, elements, scratch);
-    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
-    BITSNAP_ASSIGN(const std::uint64_t size, estimate_factored(chunk, context.dtype, rows, scratch));
+    BITSNAP_ASSIGN(const std::uint64_t size, estimate(chunk, context, scratch));
     if (size >= chunk.size()) return std::nullopt;
     return Estimate{.payload_bytes = size, .parameters = {}};
   }
@@ -76,8 +75,7 @@ class FactoredSplitEncoder final : public Encoder {
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
-    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
-    BITSNAP_ASSIGN(const FactoredPlan plan, plan_factored(data, context.dtype, rows, scratch));
+    BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(data, context, scratch));
     const std::size_t low_bytes = factored_low_bytes(context.dtype);
     const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * low_bytes;
     if (plan.coded == 0) {
@@ -96,6 +94,31 @@ class FactoredSplitEncoder final : public Encoder {
   }
 
  private:
+  static Result<FactoredPlan> plan_chunk(ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
+    if (!rows.has_columns) {
+      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(data, context.dtype, scratch));
+      if (found.has_columns) {
+        BITSNAP_ASSIGN(FactoredPlan plan, plan_factored(data, context.dtype, found, scratch));
+        if (plan.column_bits > 0) return plan;
+      }
+    }
+    return plan_factored(data, context.dtype, rows, scratch);
+  }
+
+  static Result<std::uint64_t> estimate(ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+    const FactoredRows rows = rows_to_factor(context.rows, context.elements);
+    if (!rows.has_columns) {
+      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(data, context.dtype, scratch));
+      if (found.has_columns) {
+        BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(data, context.dtype, found, scratch));
+        if (own.has_columns) return own.payload_bytes;
+      }
+    }
+    BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(data, context.dtype, rows, scratch));
+    return own.payload_bytes;
+  }
+
   static Result<void> encode_parts(ConstByteSpan data, const FactoredPlan& plan, std::uint8_t* low,
                                    entropy::ClassLanesEncoder& lanes, Scratch& scratch) {
     const std::size_t element_bytes = plan.geometry.element_bytes;

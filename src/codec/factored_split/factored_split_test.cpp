@@ -159,6 +159,36 @@ TEST_F(FactoredSplit, SavesByRowsAloneWhereRowsAreNotKnown) {
   EXPECT_LE(unknown + kChunkElements / 32, size_of(float_split_encoder(), chunk));
 }
 
+TEST_F(FactoredSplit, FindsOutHowLongRowsAreWhereNobodySays) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const std::size_t row : {320U, 1024U, 4096U, 11008U}) {
+      for (const bool with_signs : {false, true}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + ", rows of " + std::to_string(row));
+        TestChunk chunk = moments({.dtype = dtype,
+                                   .row_elements = row,
+                                   .first_column = row / 3,
+                                   .elements = kChunkElements,
+                                   .row_octaves = 1,
+                                   .with_signs = with_signs});
+        const std::size_t known = size_of(factored_split_encoder(), chunk);
+        chunk.rows = {};
+        const auto payload = expect_round_trip(chunk);
+        ASSERT_GE(payload.size(), kFactoredHeaderBytes);
+        EXPECT_EQ(load_le<std::uint32_t>(payload.data() + 4), row);
+        // Where rows begin it does not look for.
+        EXPECT_LE(payload.size(), known + known / 40);
+      }
+    }
+  }
+  // Without columns, or with rows that are no multiple of 64, there is nothing to find.
+  TestChunk chunk = moments({.elements = kChunkElements, .column_octaves = 0});
+  chunk.rows = {};
+  EXPECT_EQ(load_le<std::uint32_t>(expect_round_trip(chunk).data() + 4), 512U);
+  chunk = moments({.row_elements = 333, .elements = kChunkElements});
+  chunk.rows = {};
+  EXPECT_EQ(load_le<std::uint32_t>(expect_round_trip(chunk).data() + 4), 512U);
+}
+
 TEST_F(FactoredSplit, BeginsAndEndsAnywhereInRowsOfAnyLength) {
   for (const DType dtype : kFactoredDTypes) {
     for (const std::size_t row : {64U, 65U, 100U, 511U, 1000U, 1027U, 4099U}) {

@@ -1,0 +1,163 @@
+// The middle of a chunk from a thousand elements, and the period of its columns from how alike elements are that are so
+// many apart.
+#include "codec/factored_split/factored_sample_encode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr std::size_t kMiddleElements = 1024;
+constexpr std::size_t kPerSign = 64;  // one sign in so many elements, and signs are put last
+
+// Widths of models are multiples of 64.
+constexpr std::size_t kPeriodUnit = 64;
+constexpr std::size_t kMostPeriod = 16384;
+constexpr std::size_t kFewestPeriods = 8;
+
+// Where the period is looked for: blocks of 64 elements from several places, each less its own mean, so that what is
+// the row's does not count.
+constexpr std::size_t kPlaces = 4;
+constexpr std::size_t kPlaceBlocks = 8;
+constexpr std::size_t kPlaceElements = kPlaceBlocks * kPeriodUnit;
+constexpr std::size_t kFewestElements = 65536;
+
+// So many hundredths alike are more than chance.
+constexpr std::int64_t kLeastAlike = 8;
+
+constexpr unsigned kRoughSum = 6;   // so that squares of sums fit 64 bits
+constexpr unsigned kRoughBits = 3;  // distances are taken in 16ths of an octave, so that sums of products fit 32 bits
+
+unsigned mantissa_bits(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::f16: return 10;
+    case DType::bf16: return 7;
+    default: return 23;
+  }
+}
+
+std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
+  std::uint32_t element = 0;
+  std::memcpy(&element, data.data() + i * element_bytes, element_bytes);
+  return element;
+}
+
+// Rough distances from the middle of so many elements.
+template <typename Element>
+void measure_elements(const std::byte* elements, std::size_t count, const FactoredNature& nature,
+                      std::int16_t* out) noexcept {
+  constexpr unsigned kBelow = 8 * sizeof(Element) - 16;
+  const unsigned turn = nature.geometry.rotated ? 1 : 0;
+  const FactoredRange range = nature.range;
+  for (std::size_t i = 0; i < count; ++i) {
+    Element element;
+    std::memcpy(&element, elements + i * sizeof(Element), sizeof(Element));
+    // A sign that is not there any more is one unit in the last place, too little to matter.
+    const auto value = static_cast<std::int32_t>(static_cast<Element>(element << turn) >> kBelow);
+    const std::int32_t distance = std::clamp(value - range.middle, -range.most, range.most);
+    out[i] = static_cast<std::int16_t>(distance >> (range.unit + kRoughBits));
+  }
+}
+
+void measure(ConstByteSpan data, std::size_t first, std::size_t count, const FactoredNature& nature,
+             std::int16_t* out) noexcept {
+  const std::byte* const elements = data.data() + first * nature.geometry.element_bytes;
+  if (nature.geometry.element_bytes == 2) return measure_elements<std::uint16_t>(elements, count, nature, out);
+  measure_elements<std::uint32_t>(elements, count, nature, out);
+}
+
+// Takes the mean off each block, to the last unit.
+void center_blocks(std::int16_t* elements) noexcept {
+  for (std::size_t block = 0; block < kPlaceBlocks; ++block) {
+    std::int16_t* const own = elements + block * kPeriodUnit;
+    std::int32_t sum = 0;
+    for (std::size_t i = 0; i < kPeriodUnit; ++i) sum += own[i];
+    const std::int32_t mean = sum >> 6;
+    const auto left = static_cast<std::size_t>(sum & 63);
+    static_assert(kPeriodUnit == 64);
+    for (std::size_t i = 0; i < kPeriodUnit; ++i)
+      own[i] = static_cast<std::int16_t>(own[i] - mean - (i < left ? 1 : 0));
+  }
+}
+
+std::int32_t products(const std::int16_t* a, const std::int16_t* b) noexcept {
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < kPlaceElements; ++i) sum += std::int32_t{a[i]} * b[i];
+  return sum;
+}
+
+}  // namespace
+
+FactoredNature find_nature(ConstByteSpan data, DType dtype) noexcept {
+  const std::size_t element_bytes = element_size(dtype);
+  const std::size_t elements = data.size() / element_bytes;
+  const std::size_t looked_at = std::min(elements, kMiddleElements);
+  const unsigned sign_bit = static_cast<unsigned>(8 * element_bytes) - 1;
+  const unsigned mantissa = mantissa_bits(dtype);
+  std::array<std::uint16_t, 256> counts{};
+  std::size_t total = 0;
+  std::size_t signs = 0;
+  for (std::size_t i = 0; i < looked_at; ++i) {
+    const std::uint32_t element = element_at(data, i * elements / looked_at, element_bytes);
+    const std::uint32_t magnitude = element & ((std::uint32_t{1} << sign_bit) - 1);
+    if (magnitude == 0) continue;
+    ++counts[magnitude >> mantissa];
+    ++total;
+    signs += element >> sign_bit;
+  }
+  std::int32_t exponent = 0;
+  for (std::size_t below = 0; exponent < 255; ++exponent) {
+    below += counts[static_cast<std::size_t>(exponent)];
+    if (2 * below >= total) break;
+  }
+  FactoredNature nature;
+  nature.geometry = {.element_bytes = element_bytes, .rotated = signs * kPerSign > total};
+  nature.octave_bits =
+      mantissa - static_cast<unsigned>(8 * factored_low_bytes(dtype)) + (nature.geometry.rotated ? 1 : 0);
+  nature.range = {.middle = (2 * exponent + 1) << nature.octave_bits >> 1,
+                  .most = kMostDistance << (nature.octave_bits - kUnitsOfOctave),
+                  .unit = nature.octave_bits - kUnitsOfOctave};
+  return nature;
+}
+
+Result<std::size_t> find_row_elements(ConstByteSpan data, const FactoredNature& nature, Scratch& scratch) {
+  const std::size_t elements = data.size() / nature.geometry.element_bytes;
+  if (elements < kFewestElements) return std::size_t{0};
+  const Scratch::Frame frame(scratch);
+  const std::size_t most = std::min(kMostPeriod, elements / kFewestPeriods);
+  const std::size_t reach = kPlaceElements + most;
+  BITSNAP_ASSIGN(const std::span<std::int16_t> near, scratch.take_array<std::int16_t>(reach));
+  std::array<std::int16_t, kPlaceElements> own;
+  std::array<std::int64_t, kMostPeriod / kPeriodUnit + 1> alike{};
+  std::int64_t same = 0;
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+    measure(data, (elements - reach) * place / (kPlaces - 1), reach, nature, near.data());
+    std::copy_n(near.begin(), kPlaceElements, own.begin());
+    center_blocks(own.data());
+    same += products(own.data(), own.data());
+    for (std::size_t period = kPeriodUnit; period <= most; period += kPeriodUnit) {
+      alike[period / kPeriodUnit] += products(own.data(), near.data() + period);
+    }
+  }
+  // At all multiples of a row's length elements are as alike; so the period whose multiples are most so together, in
+  // terms of what chance makes of as many, is the row's length, and neither a part of it nor a multiple.
+  std::size_t best = 0;
+  std::int64_t best_square = 0;
+  std::int64_t best_sum = 0;
+  for (std::size_t unit = 1; unit * kPeriodUnit <= most; ++unit) {
+    std::int64_t sum = 0;
+    std::int64_t multiples = 0;
+    for (std::size_t i = unit; i * kPeriodUnit <= most; i += unit, ++multiples) sum += alike[i];
+    if (sum <= 0) continue;
+    const std::int64_t rough = sum >> kRoughSum;
+    if (rough * rough / multiples <= best_square) continue;
+    best = unit;
+    best_square = rough * rough / multiples;
+    best_sum = sum / multiples;
+  }
+  return best_sum * 100 >= same * kLeastAlike ? best * kPeriodUnit : std::size_t{0};
+}
+
+}  // namespace bitsnap::codec
