@@ -258,6 +258,19 @@ TEST_F(FactoredSplit, KeepsEveryBitOfZerosInfinitiesAndNaNsAmongOthers) {
   }
 }
 
+TEST_F(FactoredSplit, EscapesRowsOfWhichNothingIsNearTheirScale) {
+  // A third of the elements, in rows of their own, is far above or far below the others.
+  TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(4 * 512 * 96), .base = {}};
+  TestRandom random(3);
+  for (std::size_t i = 0; i < chunk.elements(); ++i) {
+    const bool is_far = i / 512 % 3 == 0;
+    const std::uint32_t exponent = !is_far ? 120 : (i % 2 == 0 ? 20 : 220);
+    const auto bits = static_cast<std::uint32_t>(exponent << 23 | (random.next() & 0x7fffff));
+    std::memcpy(chunk.data.data() + 4 * i, &bits, 4);
+  }
+  expect_round_trip(chunk);
+}
+
 TEST_F(FactoredSplit, EstimatesFromAFewRowsAndColumnsWhatTheChunkTakes) {
   for (const std::size_t row : {64U, 320U, 1024U, 8192U, 30000U, 100000U}) {
     for (const bool with_signs : {false, true}) {
