@@ -90,7 +90,7 @@ class RowWalk {
   std::size_t position_ = 0;
 };
 
-// Where the parts of a chunk begin, and how many elements are coded.
+// How many elements are coded: those of rows that are not left out.
 [[nodiscard]] inline std::size_t count_coded(RowWalk walk) noexcept {
   std::size_t coded = 0;
   for (auto piece = walk.next(kChunkElements); piece.count > 0; piece = walk.next(kChunkElements)) {
