@@ -132,7 +132,7 @@ void Recording::order_chunks() {
   const auto& first = index_.streams.first_chunk;
   std::vector<std::size_t> streams(jobs_.size());
   std::iota(streams.begin(), streams.end(), std::size_t{0});
-  std::ranges::stable_sort(streams, {}, [&](std::size_t i) { return index_.encoding.streams[i].rank; });
+  std::ranges::sort(streams, {}, [&](std::size_t i) { return std::pair(index_.encoding.streams[i].rank, i); });
   std::vector<std::vector<std::size_t>> followers(jobs_.size());
   if (parts_.stored == nullptr) {
     for (const StreamJob& job : jobs_) {
