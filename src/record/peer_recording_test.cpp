@@ -170,7 +170,6 @@ TEST_F(PeerRecording, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
 
 // Somebody writes to the master after it was stored and before it is looked at again.
 TEST_F(PeerRecording, AMasterThatChangesMeanwhileIsNotReferredTo) {
-  std::atomic<bool> changed = false;
   Bytes other = master_;
   for (std::size_t i = 0; i < other.size(); i += 4) other[i] ^= std::byte{1};
   State state;
