@@ -36,6 +36,9 @@ struct TensorSource {
   const std::byte* data = nullptr;
   // ... or a function that fills `out` with the bytes from `offset` on; thread-safe.
   std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)> read = nullptr;
+  // Whether reading a few bytes costs as much as reading all of them, as of a tensor on another device: then nothing is
+  // read before the tensor's turn.
+  bool read_brings_all = false;
 };
 
 struct State {

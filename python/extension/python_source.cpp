@@ -121,6 +121,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     if (PyCallable_Check(data.ptr()) != 0) {
       source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
                         std::uint64_t offset, std::span<std::byte> out) { return lazy->read(offset, out); };
+      source.read_brings_all = true;
     } else if (PyTuple_Check(data.ptr())) {
       source.read = [memory = strided_memory(nb::cast<StridedTuple>(data))](std::uint64_t offset,
                                                                             std::span<std::byte> out) -> Result<void> {

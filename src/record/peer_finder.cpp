@@ -44,12 +44,17 @@ std::vector<std::string_view> parts_of(std::string_view name) {
   return parts;
 }
 
-// How many parts two names have in common, from the last on.
-std::size_t likeness(std::string_view one, std::string_view other) {
+struct Likeness {
+  std::size_t parts = 0;  // that two names have in common, from the last on
+  bool all = false;       // of the shorter one
+};
+
+Likeness likeness(std::string_view one, std::string_view other) {
   const auto a = parts_of(one);
   const auto b = parts_of(other);
   const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first;
-  return static_cast<std::size_t>(end - a.rbegin());
+  const auto parts = static_cast<std::size_t>(end - a.rbegin());
+  return {parts, parts > 0 && parts == std::min(a.size(), b.size())};
 }
 
 class Finder {
@@ -82,6 +87,7 @@ class Finder {
   // `elements` elements of a weight from each run's first on, or of a master rounded to the weight's dtype. Empty
   // where they cannot be read.
   Halves sample(std::size_t stream, std::uint64_t begin, std::uint64_t elements, DType dtype) {
+    if (!source_.can_be_sampled(stream)) return {};
     Halves halves(kSampleElements);
     for (std::size_t run = 0; run < kRuns; ++run) {
       const std::uint64_t first = begin + (elements - kRunElements) * run / (kRuns - 1);
@@ -113,14 +119,18 @@ class Finder {
     const auto sized = masters_by_size_.find(info.elements);
     if (sized == masters_by_size_.end()) return;
     const Halves own = sample(weight, 0, info.elements, info.dtype);
-    if (own.empty()) return;
     std::optional<std::pair<std::size_t, bool>> best_rank;
     for (const std::size_t master : sized->second) {
-      const Halves& other = master_sample(master, info.dtype);
-      if (other.empty()) continue;
-      const std::size_t alike = likeness(tensor_of(weight).name, tensor_of(master).name);
-      if (other != own && (alike == 0 || !nearly_the_same(own, other))) continue;
-      const std::pair rank(alike, tensor_of(master).role == Role::master);
+      const Likeness alike = likeness(tensor_of(weight).name, tensor_of(master).name);
+      const bool is_called_master = tensor_of(master).role == Role::master;
+      if (source_.can_be_sampled(weight) && source_.can_be_sampled(master)) {
+        const Halves& other = master_sample(master, info.dtype);
+        if (own.empty() || other.empty()) continue;
+        if (other != own && (alike.parts == 0 || !nearly_the_same(own, other))) continue;
+      } else if (!alike.all || !is_called_master) {
+        continue;
+      }
+      const std::pair rank(alike.parts, is_called_master);
       if (best_rank && rank <= *best_rank) continue;
       best_rank = rank;
       peers_[weight] = PeerStream{master, 0};
@@ -143,7 +153,7 @@ class Finder {
     std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_first;
     std::array<bool, 2> wanted{};  // BF16, F16
     for (const std::size_t weight : weights_) {
-      if (peers_[weight]) continue;
+      if (peers_[weight] || !source_.can_be_sampled(weight)) continue;
       Halves first(kRunElements);
       if (!read(weight, 0, std::as_writable_bytes(std::span(first)))) continue;
       if (std::ranges::all_of(first, [&](std::uint16_t half) { return half == first[0]; })) continue;
@@ -154,7 +164,7 @@ class Finder {
       if (!wanted[i]) continue;
       for (const auto& [elements, masters] : masters_by_size_) {
         for (const std::size_t master : masters) {
-          if (tensor_of(master).shape.size() != 1) continue;
+          if (tensor_of(master).shape.size() != 1 || !source_.can_be_sampled(master)) continue;
           search_flat(master, i == 0 ? DType::bf16 : DType::f16, by_first);
         }
       }

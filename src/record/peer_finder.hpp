@@ -2,9 +2,9 @@
 // is the rounding.
 //
 // What counts is the bits: a few samples of each tensor say who may belong together, and coding holds every element
-// against it. Names only decide between tensors whose samples are the same (src/tensor/role.cpp has those of the
-// frameworks), and where rounding was done at random. A master may be a slice of a flat buffer, as ZeRO and Megatron's
-// distributed optimizer keep them. Used by one thread, before the first chunk is coded.
+// against it. Names decide between tensors whose samples are the same, where rounding was done at random, and where
+// sampling costs too much, as of tensors on another device. A master may be a slice of a flat buffer, as ZeRO and
+// Megatron's distributed optimizer keep them. Used by one thread, before the first chunk is coded.
 #pragma once
 
 #include <cstddef>

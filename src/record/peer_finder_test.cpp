@@ -133,6 +133,26 @@ TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
             (Peers{PeerStream{3, 51 + 3 * kElements}, PeerStream{3, 51}, PeerStream{3, 51 + 4 * kElements + 51}, {}}));
 }
 
+// As tensors on another device are: they would be brought over for a sample, and stay until their turn.
+TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
+  const Bytes master = masters(kElements, 1);
+  const Bytes weight = rounded(master);
+  add("model.layers.0.weight", DType::bf16, weight);
+  add("model.layers.1.weight", DType::bf16, weight);
+  add("optimizer.master.layers.1.weight", DType::f32, master);
+  add("optimizer.exp_avg.layers.0.weight", DType::f32, master);
+  add("optimizer.master.head.weight", DType::f32, master);
+  for (TensorSource& tensor : state_.tensors) {
+    tensor.data = nullptr;
+    tensor.read_brings_all = true;
+    tensor.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> {
+      ADD_FAILURE() << "it was read";
+      return {};
+    };
+  }
+  EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}, {}, {}})) << "by names alone";
+}
+
 TEST_F(PeerFinder, GivesAWeightThatCannotBeReadNoMaster) {
   const Bytes master = masters(kElements, 1);
   add("master", DType::f32, master);

@@ -58,7 +58,7 @@ Result<void> Recording::prepare_streams() {
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   std::vector<std::optional<PeerStream>> peers(streams.size());
   if (plan::codes_with_peers(parts_.policy)) {
-    peers = find_peers(index_.content, index_.streams, parts_.source);
+    peers = parts_.stored != nullptr ? peers_named() : find_peers(index_.content, index_.streams, parts_.source);
     rank_peers(peers);
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -103,6 +103,21 @@ Result<void> Recording::prepare_streams() {
     }
   }
   return {};
+}
+
+std::vector<std::optional<PeerStream>> Recording::peers_named() const {
+  const auto& streams = index_.encoding.streams;
+  std::vector<std::optional<PeerStream>> peers(streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    for (const container::StreamInput& input : streams[i].inputs) {
+      if (input.base || peers[i]) continue;
+      // Chunks that name it are known to lie within it; others may not.
+      const std::uint64_t elements = index_.streams.streams[static_cast<std::size_t>(input.stream)].elements;
+      if (input.element > elements || index_.streams.streams[i].elements > elements - input.element) continue;
+      peers[i] = PeerStream{static_cast<std::size_t>(input.stream), input.element};
+    }
+  }
+  return peers;
 }
 
 // Chunks that are taken over have inputs already, by the ranks that streams have: one that is referred to keeps its.

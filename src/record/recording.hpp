@@ -49,6 +49,8 @@ class Recording {
  private:
   Result<void> prepare_streams();
   Result<std::optional<BaseStream>> find_base(std::size_t stream);
+  // Where chunks are taken over: what their streams name.
+  [[nodiscard]] std::vector<std::optional<PeerStream>> peers_named() const;
   // Leaves of the peers those that may be referred to, and ranks streams behind them.
   void rank_peers(std::vector<std::optional<PeerStream>>& peers);
   void order_chunks();

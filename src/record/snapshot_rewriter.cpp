@@ -25,6 +25,8 @@ class DecodedStreams final : public StreamSource {
   Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override {
     return source_.read_elements(stream, offset / element_size(source_.streams()[stream].dtype), out, context);
   }
+  // A whole chunk is decoded for each.
+  bool can_be_sampled(std::size_t) const noexcept override { return false; }
 
  private:
   const Snapshot& source_;

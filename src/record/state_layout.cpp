@@ -134,6 +134,11 @@ Result<void> StreamReader::read(std::size_t stream, std::uint64_t offset, ByteSp
   return {};
 }
 
+bool StreamReader::can_be_sampled(std::size_t stream) const noexcept {
+  const auto& tensor = streams_.streams[stream].tensor;
+  return tensor && !state_.tensors[*tensor].read_brings_all;
+}
+
 Result<void> StreamReader::read_tensor(std::size_t tensor, std::uint64_t offset, ByteSpan out) const {
   const TensorSource& source = state_.tensors[tensor];
   if (source.data != nullptr) {

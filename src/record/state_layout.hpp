@@ -27,6 +27,7 @@ class StreamReader final : public StreamSource {
   StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams);
 
   Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override;
+  bool can_be_sampled(std::size_t stream) const noexcept override;
 
  private:
   Result<void> read_tensor(std::size_t tensor, std::uint64_t offset, ByteSpan out) const;

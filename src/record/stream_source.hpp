@@ -23,6 +23,9 @@ class StreamSource {
   // Fills `out` with the bytes from `offset` on of a stream. The context is free for the source to work with.
   [[nodiscard]] virtual Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                           ReadContext& context) const = 0;
+
+  // Whether a few bytes may be read before the stream's turn at little cost.
+  [[nodiscard]] virtual bool can_be_sampled(std::size_t stream) const noexcept = 0;
 };
 
 // Chunks that another file holds and that are taken over as they are stored, told by their numbers in the file. Thread-
