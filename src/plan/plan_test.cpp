@@ -97,7 +97,7 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
   EXPECT_EQ(chosen(floats, weights, bf16_weights(kChunkElements, 2)), "float_split");
   Bytes near = weights;
   for (std::size_t i = 0; i < near.size(); i += 8) near[i] ^= std::byte{1};
-  EXPECT_EQ(chosen(floats, near, weights), "byte_group+base");
+  EXPECT_EQ(chosen(floats, near, weights), "ordinal_delta+base");
 
   std::mt19937 random(3);
   Bytes noise(kChunkElements);
@@ -106,6 +106,29 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
   Bytes repeating(kChunkElements);
   for (std::size_t i = 0; i < repeating.size(); ++i) repeating[i] = static_cast<std::byte>((i * i) % 251);
   EXPECT_EQ(chosen({Policy::lossless, DType::u8, Role::other, false, false}, repeating), "zstd");
+}
+
+TEST(StreamPlanner, LooksAtGeneralCodecsWhereMantissasAreNotRandom) {
+  const StreamPlanner planner(Policy::lossless, DType::f32, Role::master, false, false);
+  const auto judged = [&](const Bytes& bytes) {
+    Scratch scratch;
+    const Choice choice = planner.choose(bytes, {}, scratch).value();
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
+      if (choice.estimates[i] != UINT64_MAX) found.push_back(names(planner)[i]);
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  Bytes masters(4 * kChunkElements);
+  codec::fill_trained_like(DType::f32, masters, 1);
+  EXPECT_EQ(judged(masters), (Names{"float_split"}));
+  // Any of the lower bytes may be what a general codec makes use of.
+  for (const std::size_t byte : {0U, 1U}) {
+    Bytes coarse = masters;
+    for (std::size_t i = byte; i < coarse.size(); i += 4) coarse[i] &= std::byte{0xf0};
+    EXPECT_EQ(judged(coarse), (Names{"float_split", "byte_group", "zstd"})) << byte;
+  }
 }
 
 TEST(StreamPlanner, SeesScalesOfRowsAndColumnsThatARunDoesNotShow) {

@@ -11,6 +11,7 @@
 
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
+#include "entropy/histogram.hpp"
 
 namespace bitsnap::plan {
 namespace {
@@ -30,6 +31,7 @@ struct Rule {
   std::string_view codec;
   std::optional<codec::InputKind> input = {};
   bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
+  bool is_general = false;   // knows nothing of floats: looked at where their mantissas are not random
 };
 constexpr auto kBase = codec::InputKind::base;
 
@@ -38,10 +40,10 @@ constexpr std::array<Rule, 8> kLosslessRules{{{"rounded_from", codec::InputKind:
                                               {"float_split"},
                                               {"factored_split", {}, true},
                                               {"ordinal_delta", kBase},
-                                              {"byte_group", kBase},
-                                              {"bitmask", kBase},
-                                              {"byte_group"},
-                                              {"zstd"}}};
+                                              {"byte_group", kBase, false, true},
+                                              {"bitmask", kBase, false, true},
+                                              {"byte_group", {}, false, true},
+                                              {"zstd", {}, false, true}}};
 constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd"}}};
 constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", kBase}, {"byte_group"}}};
 constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", kBase}}};
@@ -70,6 +72,30 @@ Result<ByteSpan> gather_sample(ConstByteSpan data, std::size_t elements, std::si
                 kRunElements * element_bytes);
   }
   return sample;
+}
+
+// Whether the bytes of a float below its exponent are as good as random, so that only its sign and exponent can be
+// coded: codecs for floats do that better than any other does, with a base and without. By a few of the sampled
+// elements.
+bool has_random_mantissas(DType dtype, ConstByteSpan sample, std::size_t element_bytes) noexcept {
+  std::size_t lower_bytes = 0;
+  switch (dtype) {
+    case DType::bf16:
+    case DType::f16: lower_bytes = 1; break;
+    case DType::f32: lower_bytes = 2; break;
+    default: return false;
+  }
+  constexpr std::size_t kLooked = 2048;
+  const std::size_t elements = sample.size() / element_bytes;
+  if (elements < kSampleElements) return false;
+  for (std::size_t byte = 0; byte < lower_bytes; ++byte) {
+    entropy::Histogram counts{};
+    for (std::size_t i = 0; i < kLooked; ++i) {
+      ++counts[std::to_integer<std::size_t>(sample[i * (elements / kLooked) * element_bytes + byte])];
+    }
+    if (!entropy::looks_flat(counts, kLooked)) return false;
+  }
+  return true;
 }
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -102,9 +128,12 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
     const codec::Encoder* encoder = codec::find_encoder(rule.codec);
     if (encoder == nullptr) continue;
     const codec::Input input{rule.input.value_or(kBase), on_peer ? *peer : dtype, {}};
-    if (encoder->decoder().accepts(dtype, {&input, rule.input ? 1U : 0U})) candidates_.push_back({encoder, rule.input});
+    if (encoder->decoder().accepts(dtype, {&input, rule.input ? 1U : 0U})) {
+      candidates_.push_back({encoder, rule.input, rule.is_general});
+    }
   }
   estimate_totals_.assign(candidates_.size(), 0);
+  was_estimated_.assign(candidates_.size(), false);
 }
 
 bool StreamPlanner::codes_with(codec::InputKind kind) const noexcept {
@@ -132,6 +161,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     }
   }
 
+  const bool only_for_floats = sample_elements < elements && has_random_mantissas(dtype_, sample, element_bytes);
   std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
@@ -141,6 +171,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     const codec::Input input{candidate.input.value_or(kBase), on_peer ? *peer_ : dtype_,
                              on_peer ? seen.peer : seen.base};
     if (candidate.input && input.bytes.empty()) continue;
+    if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
     const codec::ChunkContext context{.dtype = dtype_,
                                       .elements = whole ? elements : sample_elements,
                                       .inputs = {&input, candidate.input ? 1U : 0U},
@@ -166,6 +197,7 @@ void StreamPlanner::note(const Choice& choice, std::string_view codec, std::uint
   }
   for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
     estimate_totals_[i] += std::min(choice.estimates[i], raw_bytes);
+    if (choice.estimates[i] != kNoEstimate) was_estimated_[i] = true;
   }
   const auto known = std::ranges::find(used_, codec, &std::pair<std::string, std::uint64_t>::first);
   if (known == used_.end()) {
@@ -187,6 +219,7 @@ std::string StreamPlanner::reason() const {
   std::ranges::sort(order, {}, [this](std::size_t i) { return std::pair(estimate_totals_[i], i); });
   text += "; estimates:";
   for (const std::size_t i : order) {
+    if (!was_estimated_[i]) continue;
     text += fmt::format(" {} {},", candidate_name(candidates_[i]), format_bytes(estimate_totals_[i]));
   }
   return text + fmt::format(" raw {}", format_bytes(raw_bytes_));

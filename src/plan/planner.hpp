@@ -26,6 +26,7 @@ namespace bitsnap::plan {
 struct Candidate {
   const codec::Encoder* encoder = nullptr;
   std::optional<codec::InputKind> input;
+  bool is_general = false;  // knows nothing of floats
 };
 
 // What may help to code a chunk. A span is empty where there is none.
@@ -80,6 +81,7 @@ class StreamPlanner {
   bool detects_trivial_ = false;
   std::vector<Candidate> candidates_;
   std::vector<std::uint64_t> estimate_totals_;
+  std::vector<bool> was_estimated_;                          // of any chunk
   std::vector<std::pair<std::string, std::uint64_t>> used_;  // codec, chunks
   std::uint64_t chunks_ = 0;
   std::uint64_t judged_ = 0;     // of the chunks, those that the candidates were estimated for
