@@ -25,9 +25,11 @@ struct PeerStream {
   friend bool operator==(const PeerStream&, const PeerStream&) = default;
 };
 
-// For each stream its peer, which has none itself. What cannot be read now is nobody's peer.
+// For each stream that is wanted its peer, which has none itself. What cannot be read now is nobody's peer. A bounded
+// number of comparisons is made for each weight, and for each element of a flat buffer.
 [[nodiscard]] std::vector<std::optional<PeerStream>> find_peers(const container::Content& content,
                                                                 const container::StreamTable& streams,
-                                                                const StreamSource& source);
+                                                                const StreamSource& source,
+                                                                const std::vector<bool>& wanted);
 
 }  // namespace bitsnap::record

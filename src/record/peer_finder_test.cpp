@@ -53,10 +53,12 @@ class PeerFinder : public testing::Test {
   std::vector<std::optional<PeerStream>> found() {
     const container::Content content = lay_out(state_).value();
     const container::StreamTable streams = container::derive_streams(content).value();
-    return find_peers(content, streams, StreamReader(state_, content, streams));
+    if (wanted_.empty()) wanted_.assign(streams.streams.size(), true);
+    return find_peers(content, streams, StreamReader(state_, content, streams), wanted_);
   }
 
   State state_;
+  std::vector<bool> wanted_;  // empty: all
 };
 
 using Peers = std::vector<std::optional<PeerStream>>;
@@ -151,6 +153,48 @@ TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
     };
   }
   EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}, {}, {}})) << "by names alone";
+}
+
+TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
+  for (const std::size_t before : {kChunkElements - 8, kChunkElements - 7, kChunkElements - 1, kChunkElements}) {
+    const Bytes own = masters(kElements, 1);
+    const Bytes flat = joined({masters(before, 2), own, masters(kElements, 3)});
+    const Bytes weight = rounded(own);
+    state_.tensors.clear();
+    add("w", DType::bf16, weight);
+    add("flat", DType::f32, flat);
+    EXPECT_EQ(found(), (Peers{PeerStream{1, before}, {}})) << before;
+  }
+}
+
+// A weight that begins as all of the buffer does must not have its samples compared at each of its places.
+TEST_F(PeerFinder, GivesUpWhereAPatternComesAgainAndAgain) {
+  Bytes flat(4 * 5 * kChunkElements);
+  for (std::size_t i = 3; i < flat.size(); i += 8) flat[i] = std::byte{0x3f};
+  Bytes own = masters(kElements, 1);
+  std::copy_n(flat.begin(), 4 * 16, own.begin());
+  const Bytes weight = rounded(own);
+  add("w", DType::bf16, weight);
+  add("flat", DType::f32, flat);
+  std::size_t reads = 0;
+  state_.tensors[1].data = nullptr;
+  state_.tensors[1].read = [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+    ++reads;
+    std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+    return {};
+  };
+  EXPECT_EQ(found(), (Peers{{}, {}}));
+  EXPECT_LT(reads, 5000U);
+}
+
+TEST_F(PeerFinder, LooksForNoOtherThanThoseThatAreWanted) {
+  const Bytes master = masters(kElements, 1);
+  const Bytes weight = rounded(master);
+  add("v", DType::bf16, weight);
+  add("w", DType::bf16, weight);
+  add("master", DType::f32, master);
+  wanted_ = {false, true, false};
+  EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}}));
 }
 
 TEST_F(PeerFinder, GivesAWeightThatCannotBeReadNoMaster) {

@@ -54,20 +54,19 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 
 Result<void> Recording::prepare_streams() {
   const auto& streams = index_.streams.streams;
-  const auto& first_chunk = index_.streams.first_chunk;
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   std::vector<std::optional<PeerStream>> peers(streams.size());
   if (plan::codes_with_peers(parts_.policy)) {
-    peers = parts_.stored != nullptr ? peers_named() : find_peers(index_.content, index_.streams, parts_.source);
+    std::vector<bool> wanted(streams.size());
+    for (std::size_t i = 0; i < streams.size(); ++i) wanted[i] = !is_all_stored(i);
+    peers =
+        parts_.stored != nullptr ? peers_named() : find_peers(index_.content, index_.streams, parts_.source, wanted);
     rank_peers(peers);
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const StreamInfo& stream = streams[i];
     total_bytes_ += stream.elements * element_size(stream.dtype);
-    bool all_stored = true;
-    for (std::uint64_t number = first_chunk[i]; number < first_chunk[i + 1] && all_stored; ++number) {
-      all_stored = is_stored(static_cast<std::size_t>(number));
-    }
+    const bool all_stored = is_all_stored(i);
     const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
     const std::optional<DType> peer_dtype =
         peers[i] ? std::optional(streams[peers[i]->stream].dtype) : std::optional<DType>();
@@ -179,6 +178,14 @@ Result<std::optional<BaseStream>> Recording::find_base(std::size_t stream) {
   const StreamInfo& info = index_.streams.streams[stream];
   if (!info.tensor) return parts_.bases->find_pool(info);
   return parts_.bases->find(index_.content.tensors[*info.tensor], info);
+}
+
+bool Recording::is_all_stored(std::size_t stream) const {
+  const auto& first = index_.streams.first_chunk;
+  for (std::uint64_t number = first[stream]; number < first[stream + 1]; ++number) {
+    if (!is_stored(static_cast<std::size_t>(number))) return false;
+  }
+  return true;
 }
 
 std::size_t Recording::stream_of(std::size_t number) const {

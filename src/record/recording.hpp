@@ -55,6 +55,7 @@ class Recording {
   void rank_peers(std::vector<std::optional<PeerStream>>& peers);
   void order_chunks();
   [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
+  [[nodiscard]] bool is_all_stored(std::size_t stream) const;
   [[nodiscard]] std::size_t stream_of(std::size_t number) const;
   [[nodiscard]] std::string describe(std::size_t stream) const;
 
