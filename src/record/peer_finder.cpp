@@ -27,6 +27,10 @@ constexpr std::size_t kSampleElements = kRuns * kRunElements;
 constexpr std::uint64_t kMostSearched = std::uint64_t{1} << 22;
 constexpr std::uint64_t kSearchedInVain = std::uint64_t{1} << 12;
 
+// Smaller weights are not looked for there: to read one, the buffer's whole chunk has to be decoded with its chain,
+// once more for each weight that lies in it, and they are a small part of a model.
+constexpr std::uint64_t kFewestInFlat = kChunkElements / 4;
+
 // Of masters whose samples are the same as the weight's, or nearly so, so many names are compared.
 constexpr std::size_t kMostAlike = 1024;
 
@@ -199,7 +203,7 @@ class Finder {
     std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_first;
     std::array<bool, 2> wanted{};  // BF16, F16
     for (const std::size_t weight : weights_) {
-      if (peers_[weight] || !source_.can_be_sampled(weight)) continue;
+      if (peers_[weight] || streams_[weight].elements < kFewestInFlat || !source_.can_be_sampled(weight)) continue;
       Halves first(kRunElements);
       if (!read(weight, 0, std::as_writable_bytes(std::span(first)))) continue;
       if (std::ranges::all_of(first, [&](std::uint16_t half) { return half == first[0]; })) continue;
@@ -233,7 +237,7 @@ class Finder {
     for (const auto& [key, weights] : by_first) maybe[slot_of(key)] = true;
     Halves part;
     std::uint64_t searched = 0;  // since the last weight
-    for (std::uint64_t at = 0; at + kSampleElements <= elements && searched < kMostSearched;) {
+    for (std::uint64_t at = 0; at + kFewestInFlat <= elements && searched < kMostSearched;) {
       // To the end of the chunk, which may have to be decoded as a whole, and what of the last run is behind it.
       const std::uint64_t end = std::min((at / kChunkElements + 1) * kChunkElements + kRunElements - 1, elements);
       part.resize(static_cast<std::size_t>(end - at));

@@ -15,6 +15,7 @@ namespace bitsnap::record {
 namespace {
 
 constexpr std::size_t kElements = 5000;
+constexpr std::size_t kInFlat = kChunkElements / 4;  // the fewest that are looked for
 
 Bytes masters(std::size_t elements, unsigned seed) {
   Bytes bytes(4 * elements);
@@ -119,20 +120,20 @@ TEST_F(PeerFinder, FindsAMasterThatWasRoundedAtRandomByItsName) {
 }
 
 TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
-  const Bytes a = masters(kElements, 1);
-  const Bytes b = masters(3 * kElements, 2);
-  const Bytes c = masters(kElements + 77, 3);
+  const Bytes a = masters(kInFlat, 1);
+  const Bytes b = masters(3 * kInFlat, 2);
+  const Bytes c = masters(kInFlat + 77, 3);
   const Bytes padding(4 * 51);
   const Bytes flat = joined({padding, b, a, padding, c});
   const Bytes weight_a = rounded(a);
   const Bytes weight_b = rounded(b);
   const Bytes weight_c = rounded(c);
-  add("a", DType::bf16, weight_a, {50, 100});
-  add("b", DType::bf16, weight_b, {300, 50});
+  add("a", DType::bf16, weight_a, {kInFlat / 64, 64});
+  add("b", DType::bf16, weight_b, {3 * kInFlat / 64, 64});
   add("c", DType::bf16, weight_c);
   add("optimizer.flat", DType::f32, flat);
   EXPECT_EQ(found(),
-            (Peers{PeerStream{3, 51 + 3 * kElements}, PeerStream{3, 51}, PeerStream{3, 51 + 4 * kElements + 51}, {}}));
+            (Peers{PeerStream{3, 51 + 3 * kInFlat}, PeerStream{3, 51}, PeerStream{3, 51 + 4 * kInFlat + 51}, {}}));
 }
 
 // As tensors on another device are: they would be brought over for a sample, and stay until their turn.
@@ -157,8 +158,8 @@ TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
 
 TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
   for (const std::size_t before : {kChunkElements - 8, kChunkElements - 7, kChunkElements - 1, kChunkElements}) {
-    const Bytes own = masters(kElements, 1);
-    const Bytes flat = joined({masters(before, 2), own, masters(kElements, 3)});
+    const Bytes own = masters(kInFlat, 1);
+    const Bytes flat = joined({masters(before, 2), own, masters(1000, 3)});
     const Bytes weight = rounded(own);
     state_.tensors.clear();
     add("w", DType::bf16, weight);
@@ -167,11 +168,21 @@ TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
   }
 }
 
+// Each would have a chunk of the buffer decoded for itself.
+TEST_F(PeerFinder, LeavesSmallWeightsOutOfFlatBuffers) {
+  const Bytes own = masters(kInFlat - 1, 1);
+  const Bytes flat = joined({own, masters(kInFlat, 2)});
+  const Bytes weight = rounded(own);
+  add("w", DType::bf16, weight);
+  add("flat", DType::f32, flat);
+  EXPECT_EQ(found(), (Peers{{}, {}}));
+}
+
 // A weight that begins as all of the buffer does must not have its samples compared at each of its places.
 TEST_F(PeerFinder, GivesUpWhereAPatternComesAgainAndAgain) {
   Bytes flat(4 * 5 * kChunkElements);
   for (std::size_t i = 3; i < flat.size(); i += 8) flat[i] = std::byte{0x3f};
-  Bytes own = masters(kElements, 1);
+  Bytes own = masters(kInFlat, 1);
   std::copy_n(flat.begin(), 4 * 16, own.begin());
   const Bytes weight = rounded(own);
   add("w", DType::bf16, weight);
