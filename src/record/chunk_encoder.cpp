@@ -68,6 +68,15 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
   return peer;
 }
 
+Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& job, const PeerBytes& peer) {
+  const codec::Input input{codec::InputKind::peer, job.peer_dtype, peer.bytes};
+  const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {&input, 1}, {}, {}};
+  const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::rounded_from);
+  if (!encoder.decoder().accepts(context.dtype, context.inputs)) return std::optional<ConstByteSpan>();
+  BITSNAP_ASSIGN(const auto payload, try_codec(encoder, data_, context, context_.scratch()));
+  return payload && payload->size() == 1 ? payload : std::nullopt;
+}
+
 Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk) {
   Scratch& scratch = context_.scratch();
   scratch.reset();
@@ -89,6 +98,18 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   }
   if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
 
+  PeerBytes peer;
+  if (job.peer) {
+    BITSNAP_ASSIGN(peer, read_peer(job, chunk));
+    BITSNAP_ASSIGN(const auto rounded, as_rounding(job, peer));
+    if (rounded) {
+      EncodedChunk encoded = raw();
+      encoded.codec = codec::CodecId::rounded_from;
+      encoded.payload = *rounded;
+      encoded.peer = peer.use;
+      return encoded;
+    }
+  }
   if (job.planner->detects_trivial() && !base.bytes.empty() &&
       std::memcmp(base.bytes.data(), data_.data(), data_.size()) == 0) {
     EncodedChunk encoded = raw();
@@ -98,10 +119,6 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
     return encoded;
   }
   if (base.deep) base.bytes = {};
-  PeerBytes peer;
-  if (job.peer) {
-    BITSNAP_ASSIGN(peer, read_peer(job, chunk));
-  }
   return code(job, std::move(base), peer);
 }
 

@@ -93,6 +93,9 @@ class ChunkEncoder {
   };
   // From the source once more: whether it is what was stored of the peer, hashes tell when it was.
   Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk);
+  // The payload of a chunk that its peer says all of: that is less than anything else, and leads to no other file, as
+  // an unchanged chunk does.
+  Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
   [[nodiscard]] EncodedChunk raw() const;
   Result<EncodedChunk> code(const StreamJob& job, BaseBytes base, const PeerBytes& peer);
 

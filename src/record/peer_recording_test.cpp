@@ -147,6 +147,25 @@ TEST_F(PeerRecording, WeightsFollowTheirMastersThroughAChain) {
   }
 }
 
+// A learning rate so small that no weight changes: to say that it is the same would lead to the file before.
+TEST_F(PeerRecording, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
+  State state;
+  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  Chain chain;
+  chain.save(state);
+  for (std::size_t i = 0; i < master_.size(); i += 4) {
+    const bool is_near_half_way = master_[i + 1] == std::byte{0x7f} || master_[i + 1] == std::byte{0x80};
+    if (!is_near_half_way) master_[i] ^= std::byte{1};
+  }
+  const Bytes before = weight_;
+  std::ranges::copy(rounded(master_), weight_.begin());
+  ASSERT_EQ(weight_, before);
+  const Snapshot& alone = chain.save(state, {.max_depth = 0});
+  expect_all_rounded(alone, "model.w");
+  EXPECT_TRUE(alone.bases().empty());
+}
+
 TEST_F(PeerRecording, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
   State state;
   state.tensors.push_back(source("other", DType::f32, {kElements}, master_));
