@@ -45,6 +45,8 @@ Bytes joined(std::initializer_list<ConstByteSpan> parts) {
 
 class PeerFinder : public testing::Test {
  protected:
+  // Of bytes that outlive the test's state.
+  void add(std::string name, DType dtype, Bytes&& bytes, std::vector<std::uint64_t> shape = {}) = delete;
   // Streams are numbered as tensors were added: all are large enough not to be pooled.
   void add(std::string name, DType dtype, const Bytes& bytes, std::vector<std::uint64_t> shape = {}) {
     if (shape.empty()) shape = {bytes.size() / element_size(dtype)};
@@ -85,7 +87,8 @@ TEST_F(PeerFinder, FindsNoneWhereNoBitsFit) {
   add("v", DType::bf16, other);
   EXPECT_EQ(found(), (Peers{{}, {}, {}}));
   state_.tensors.clear();
-  add("w", DType::f16, rounded(master));
+  const Bytes weight = rounded(master);
+  add("w", DType::f16, weight);
   add("master.w", DType::f32, master);
   EXPECT_EQ(found(), (Peers{{}, {}})) << "rounded to BF16";
 }
