@@ -186,6 +186,24 @@ def decayed(step: int) -> dict[str, Any]:
     return {"optimizer": {"state": {0: {"exp_avg_sq": state["fast"]}, 1: {"exp_avg_sq": state["slow"]}}}}
 
 
+def rounded(step: int) -> dict[str, Any]:
+    """Weights before and behind their masters, with NaNs and with some that were not rounded to the nearest."""
+    generator = _generator(900)
+    masters = {name: generator.standard_normal(2050).astype(np.float32) * np.float32(0.02) for name in ("a", "b")}
+    for values in masters.values():
+        values += np.float32(step * 1e-6) * generator.standard_normal(2050).astype(np.float32)
+    masters["b"][::700] = np.nan
+    masters["b"][1::700] = np.inf
+    tensors = {name: torch.from_numpy(values) for name, values in masters.items()}
+    odd = tensors["a"].to(torch.bfloat16)
+    odd[7::500] *= 1.01
+    return {
+        "model": {"a": tensors["a"].to(torch.bfloat16), "b": tensors["b"].to(torch.float16)},
+        "master": tensors,
+        "late": {"a": odd},
+    }
+
+
 def safetensors_file() -> bytes:
     """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()

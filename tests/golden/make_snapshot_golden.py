@@ -50,6 +50,8 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[st
     ("moments", golden_states.moments, None, "lossless", {}),
     ("decayed-0", lambda: golden_states.decayed(0), None, "lossless", {}),
     ("decayed-1", lambda: golden_states.decayed(1), "decayed-0", "lossless", {}),
+    ("rounded-0", lambda: golden_states.rounded(0), None, "lossless", {}),
+    ("rounded-1", lambda: golden_states.rounded(1), "rounded-0", "lossless", {}),
 ]
 
 

@@ -132,6 +132,7 @@ def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     weights = random_bits(np.random.default_rng(5), "floats", 9001, 2)
     for policy in POLICIES:
         state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16), "exp_avg_sq": moments(60, 300)}
+        state |= {"rounded": moments(60, 300).to(torch.bfloat16), "master.rounded": moments(60, 300)}
         bitsnap.save(tmp_path / "base.bsnap", state, policy=policy)
         bitsnap.save(tmp_path / "next.bsnap", changed_state(state, 2), base=tmp_path / "base.bsnap", policy=policy)
         for name in ("base", "next"):
