@@ -136,7 +136,8 @@ class CodecConformance : public testing::TestWithParam<const Encoder*> {
 TEST_P(CodecConformance, RoundTripsSmallChunksOfEveryKindAtEveryCpuLevel) {
   for_each_chunk(kSmallLengths, kAllPatterns, kAllBaseKinds, kAllDTypes,
                  [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
-  EXPECT_GT(expressed_, 30U) << "the codec expressed next to nothing";
+  // A codec for whole chunks has more to say of each than the smallest are long.
+  EXPECT_GT(expressed_, encoder().analyzes_whole_chunks() ? 30U : 100U) << "the codec expressed next to nothing";
 }
 
 TEST_P(CodecConformance, RoundTripsLargeChunksOfEdgeLengthsAtEveryCpuLevel) {

@@ -60,17 +60,23 @@ TEST(FloatSplit, ComesNearTheExponentsEntropy) {
     int exponent_bits;
     double most;
   };
-  // Of a hundred seeds the mean is 1.0077 for BF16 and the most 1.0086: a table comes from 2,048 elements of its block.
+  // Of several chunks together: a table comes from 2,048 elements of its block, which of one chunk are sometimes others
+  // than of the next. Of a hundred seeds the mean is 1.0077 for BF16.
   for (const auto& [dtype, exponent_bits, most] :
-       {Case{DType::bf16, 8, 1.009}, Case{DType::f16, 5, 1.015}, Case{DType::f32, 8, 1.008}}) {
+       {Case{DType::bf16, 8, 1.008}, Case{DType::f16, 5, 1.015}, Case{DType::f32, 8, 1.008}}) {
     for (const std::size_t elements : {65536U, 262144U}) {
-      TestChunk chunk{.dtype = dtype, .data = std::vector<std::byte>(elements * element_size(dtype)), .base = {}};
-      fill_trained_like(dtype, chunk.data, elements);
-      Scratch scratch;
-      const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
-      ASSERT_TRUE(payload);
-      EXPECT_LE(static_cast<double>(payload->size()) * 8, ideal_bits(dtype, chunk.data, exponent_bits) * most)
-          << dtype_name(dtype) << ", " << elements << " elements";
+      double bits = 0;
+      double ideal = 0;
+      for (unsigned seed = 0; seed < 8; ++seed) {
+        TestChunk chunk{.dtype = dtype, .data = std::vector<std::byte>(elements * element_size(dtype)), .base = {}};
+        fill_trained_like(dtype, chunk.data, elements + seed);
+        Scratch scratch;
+        const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+        ASSERT_TRUE(payload);
+        bits += static_cast<double>(payload->size()) * 8;
+        ideal += ideal_bits(dtype, chunk.data, exponent_bits);
+      }
+      EXPECT_LE(bits, ideal * most) << dtype_name(dtype) << ", " << elements << " elements";
     }
   }
 }
