@@ -97,7 +97,7 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
   EXPECT_EQ(chosen(floats, weights, bf16_weights(kChunkElements, 2)), "float_split");
   Bytes near = weights;
   for (std::size_t i = 0; i < near.size(); i += 8) near[i] ^= std::byte{1};
-  EXPECT_EQ(chosen(floats, near, weights), "ordinal_delta+base");
+  EXPECT_EQ(chosen(floats, near, weights), "byte_group+base");
 
   std::mt19937 random(3);
   Bytes noise(kChunkElements);

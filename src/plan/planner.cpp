@@ -22,6 +22,8 @@ constexpr std::size_t kSampleRuns = 16;
 constexpr std::size_t kRunElements = 1024;
 constexpr std::size_t kSampleElements = kSampleRuns * kRunElements;
 
+constexpr std::size_t kLookedAt = 2048;  // of the sampled elements, for a first look
+
 constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 
 // What costs no more than one part in so many of the chunk needs no other to be looked at.
@@ -74,10 +76,22 @@ Result<ByteSpan> gather_sample(ConstByteSpan data, std::size_t elements, std::si
   return sample;
 }
 
+// Of a byte of each float in a sample, how often it has each value; of the XOR with the base's where there is one.
+entropy::Histogram count_sampled(ConstByteSpan sample, ConstByteSpan base, std::size_t element_bytes,
+                                 std::size_t byte) noexcept {
+  const std::size_t step = sample.size() / element_bytes / kLookedAt * element_bytes;
+  entropy::Histogram counts{};
+  for (std::size_t i = 0, at = byte; i < kLookedAt; ++i, at += step) {
+    const std::byte own = base.empty() ? sample[at] : sample[at] ^ base[at];
+    ++counts[std::to_integer<std::size_t>(own)];
+  }
+  return counts;
+}
+
 // Whether the bytes of a float below its exponent are as good as random, so that only its sign and exponent can be
-// coded: codecs for floats do that better than any other does, with a base and without. By a few of the sampled
-// elements.
-bool has_random_mantissas(DType dtype, ConstByteSpan sample, std::size_t element_bytes) noexcept {
+// coded, and changed since the base by numbers and not by patterns of bits: codecs for floats then do better than any
+// other does. By a few of the sampled elements.
+bool is_only_for_floats(DType dtype, ConstByteSpan sample, ConstByteSpan base) noexcept {
   std::size_t lower_bytes = 0;
   switch (dtype) {
     case DType::bf16:
@@ -85,17 +99,15 @@ bool has_random_mantissas(DType dtype, ConstByteSpan sample, std::size_t element
     case DType::f32: lower_bytes = 2; break;
     default: return false;
   }
-  constexpr std::size_t kLooked = 2048;
-  const std::size_t elements = sample.size() / element_bytes;
-  if (elements < kSampleElements) return false;
+  const std::size_t element_bytes = element_size(dtype);
   for (std::size_t byte = 0; byte < lower_bytes; ++byte) {
-    entropy::Histogram counts{};
-    for (std::size_t i = 0; i < kLooked; ++i) {
-      ++counts[std::to_integer<std::size_t>(sample[i * (elements / kLooked) * element_bytes + byte])];
-    }
-    if (!entropy::looks_flat(counts, kLooked)) return false;
+    if (!entropy::looks_flat(count_sampled(sample, {}, element_bytes, byte), kLookedAt)) return false;
   }
-  return true;
+  // A step of one alone flips from one bit to all of them.
+  constexpr std::ptrdiff_t kFewPatterns = 4;
+  if (base.empty()) return true;
+  const entropy::Histogram changes = count_sampled(sample, base, element_bytes, 0);
+  return changes[0] == kLookedAt || 256 - std::ranges::count(changes, 0U) > kFewPatterns;
 }
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -161,7 +173,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     }
   }
 
-  const bool only_for_floats = sample_elements < elements && has_random_mantissas(dtype_, sample, element_bytes);
+  const bool only_for_floats = sample_elements < elements && is_only_for_floats(dtype_, sample, sampled.base);
   std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     const Candidate& candidate = candidates_[i];
