@@ -106,6 +106,11 @@ std::uint64_t chunk_elements(const StreamInfo& stream, std::uint64_t chunk) noex
   return std::min(kChunkElements, stream.elements - chunk * kChunkElements);
 }
 
+ChunkRange touched_chunks(const StreamInput& input, const StreamInfo& stream, std::uint64_t chunk) noexcept {
+  const std::uint64_t first = input.element + chunk * kChunkElements;
+  return {first / kChunkElements, (first + chunk_elements(stream, chunk) - 1) / kChunkElements};
+}
+
 std::string chunk_place(const Content& content, const StreamInfo& stream, std::uint64_t chunk) {
   if (!stream.tensor) return fmt::format("pool, chunk {}", chunk);
   return fmt::format("tensor {}, chunk {}", quote_name(content.tensors[*stream.tensor].name), chunk);

@@ -12,6 +12,15 @@ namespace bitsnap::container {
 // Bytes of chunk `chunk` of a stream, decoded, and its elements.
 [[nodiscard]] std::uint64_t chunk_elements(const StreamInfo& stream, std::uint64_t chunk) noexcept;
 
+// The chunks that the input of a chunk touches, of the stream that the input names.
+struct ChunkRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+// Precondition: the chunk has this input and was checked.
+[[nodiscard]] ChunkRange touched_chunks(const StreamInput& input, const StreamInfo& stream,
+                                        std::uint64_t chunk) noexcept;
+
 // "tensor 'x', chunk 3", "pool, chunk 0".
 [[nodiscard]] std::string chunk_place(const Content& content, const StreamInfo& stream, std::uint64_t chunk);
 

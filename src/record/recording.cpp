@@ -268,9 +268,8 @@ void Recording::enter_stored(std::size_t number) {
       continue;
     }
     const std::uint64_t peer = index_.streams.first_chunk[static_cast<std::size_t>(from.stream)];
-    const std::uint64_t begin = from.element + chunk * kChunkElements;
-    const std::uint64_t last = begin + container::chunk_elements(info, chunk) - 1;
-    for (std::uint64_t touched = begin / kChunkElements; touched <= last / kChunkElements; ++touched) {
+    const container::ChunkRange range = container::touched_chunks(from, info, chunk);
+    for (std::uint64_t touched = range.first; touched <= range.last; ++touched) {
       depth = std::max(depth, index_.chunks[static_cast<std::size_t>(peer + touched)].depth);
     }
   }

@@ -57,9 +57,8 @@ class KeptChunks final : public StoredChunks {
     const container::ChunkEntry& entry = source_.index().chunks[number];
     BITSNAP_ASSIGN(const ByteSpan payload, scratch.take(entry.stored_bytes));
     if (Result<void> read = source_.reader->read_payload(entry, payload); !read) {
-      const auto& first = source_.index().streams.first_chunk;
-      const auto stream = static_cast<std::size_t>(std::ranges::upper_bound(first, number) - first.begin()) - 1;
-      return tl::unexpected(std::move(read).error().within(source_.place(stream, number - first[stream])));
+      const auto [stream, chunk] = source_.chunk_numbered(number);
+      return tl::unexpected(std::move(read).error().within(source_.place(stream, chunk)));
     }
     return payload;
   }

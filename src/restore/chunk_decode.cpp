@@ -1,8 +1,8 @@
 // Decoding a chunk with all that it depends on, and ranges of streams from chunks.
 //
 // Recursion: a chunk reads its inputs, which read theirs. Each step is counted in the ReadContext, which bounds both
-// the depth and the number of chunks. Inputs are gathered before the payload is read, so that what a step holds while
-// it waits for the deeper ones is its inputs alone.
+// the depth and the number of chunks, and remembers what may be needed again. Inputs are gathered before the payload is
+// read, so that what a step holds while it waits for the deeper ones is its inputs alone.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,26 +16,9 @@
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/json_text.hpp"
-#include "restore/decoded_chunks.hpp"
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap {
-namespace {
-
-class Step {
- public:
-  explicit Step(ReadContext& context) noexcept : context_(context), frame_(context.scratch()) {}
-  ~Step() { context_.leave(); }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
-
- private:
-  ReadContext& context_;
-  Scratch::Frame frame_;
-};
-
-}  // namespace
-
 // The elements that stand beside a chunk, in this file or in a base.
 struct Snapshot::Impl::Source {
   std::shared_ptr<const Base> base;  // nullptr: this file
@@ -51,6 +34,14 @@ std::size_t Snapshot::Impl::chunk_bytes(std::size_t stream_number, std::uint64_t
 
 bool Snapshot::Impl::has_chunk(std::size_t stream_number, std::uint64_t chunk) const noexcept {
   return stream_number < index().streams.streams.size() && chunk < stream(stream_number).chunk_count();
+}
+
+Snapshot::Impl::ChunkNumber Snapshot::Impl::chunk_numbered(std::size_t number) const noexcept {
+  // Streams are not empty, so that the numbers of their first chunks differ.
+  const std::vector<std::uint64_t>& first = index().streams.first_chunk;
+  const auto after = std::ranges::upper_bound(first, std::uint64_t{number});
+  const auto stream = static_cast<std::size_t>(after - first.begin()) - 1;
+  return {stream, number - first[stream]};
 }
 
 bool Snapshot::Impl::uses_base(std::size_t stream_number, const container::ChunkEntry& entry) const noexcept {
@@ -114,8 +105,6 @@ Result<ConstByteSpan> Snapshot::Impl::parameters_of(std::size_t stream_number, c
 Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
                                             ReadContext& context, std::optional<ConstByteSpan> payload,
                                             bool& failed_in_input) const {
-  BITSNAP_TRY(context.enter());
-  const Step step(context);
   const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
   const codec::Decoder* const decoder = codec::find_decoder(chunk_entry.codec);
   if (decoder == nullptr) {
@@ -183,13 +172,20 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
 }
 
 Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
-                                          ReadContext& context, std::optional<ConstByteSpan> payload) const {
+                                          ReadContext& context, std::optional<ConstByteSpan> payload,
+                                          bool is_part) const {
   bool failed_in_input = false;
   const bool is_step = context.is_nested();
-  restore::DecodedChunks* const cache = context.cache();
-  if (cache != nullptr && is_step && cache->get(this, stream_number, chunk, out)) return {};
-  Result<void> decoded = decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input);
-  if (decoded && cache != nullptr) cache->put(this, stream_number, chunk, out);
+  const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
+  const ReadContext::Chunk wanted{
+      .key = {opening, stream_number, chunk},
+      .is_fork = chunk_entry.inputs[1] != container::kNoInput,
+      .is_peer = !is_peer_.empty() && is_peer_[stream_number],
+      .is_part = is_part,
+      .is_reference = chunk_entry.codec == static_cast<std::uint16_t>(codec::CodecId::same),
+  };
+  Result<void> decoded = context.decode_once(
+      wanted, out, [&] { return decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input); });
   if (decoded) return decoded;
   // Of a chain, the chunk that was asked for and the one that failed are named; the steps between would bury them.
   if (is_step && failed_in_input) return decoded;
@@ -226,7 +222,7 @@ Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_
     } else {
       const Scratch::Frame frame(context.scratch());
       BITSNAP_ASSIGN(const ByteSpan decoded, context.scratch().take(size));
-      BITSNAP_TRY(decode_chunk(stream_number, chunk, decoded, context));
+      BITSNAP_TRY(decode_chunk(stream_number, chunk, decoded, context, std::nullopt, true));
       std::memcpy(piece.data(), decoded.data() + begin, used);
     }
     offset += used;

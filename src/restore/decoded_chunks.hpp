@@ -1,66 +1,64 @@
-// Chunks that were decoded a moment ago, for whoever reads the same ones again at once: the states of a chain, of which
-// each is coded against the one before.
+// Chunks that were decoded a moment ago, for whoever needs the same ones again at once: tensors that depend on each
+// other, and the states of a chain.
 //
-// Belongs to one thread at a time; a ReadContext may carry one. Holds copies, up to a number of bytes.
+// Holds copies, up to a number of bytes; what was used longest ago makes room. Belongs to one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/bytes.hpp"
 
 namespace bitsnap::restore {
 
+// A chunk of an opened snapshot. The number is of this opening, from 1 on: an address may be used again.
+struct ChunkKey {
+  std::uint64_t snapshot = 0;
+  std::size_t stream = 0;
+  std::uint64_t chunk = 0;
+
+  friend bool operator==(const ChunkKey&, const ChunkKey&) = default;
+};
+
 class DecodedChunks {
  public:
-  explicit DecodedChunks(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
-
-  // Forgets all, and keeps the memory.
-  void clear() noexcept {
-    used_ = 0;
-    used_bytes_ = 0;
-  }
-
-  // The chunk if it is held; `snapshot` is what it belongs to.
-  [[nodiscard]] bool get(const void* snapshot, std::size_t stream, std::uint64_t chunk, ByteSpan out) const noexcept {
-    for (std::size_t i = 0; i < used_; ++i) {
-      const Entry& entry = entries_[i];
-      if (entry.snapshot != snapshot || entry.stream != stream || entry.chunk != chunk) continue;
-      if (entry.size_bytes != out.size()) return false;
-      std::memcpy(out.data(), entry.bytes.data(), out.size());
-      return true;
-    }
-    return false;
-  }
-
-  void put(const void* snapshot, std::size_t stream, std::uint64_t chunk, ConstByteSpan bytes) {
-    if (bytes.size() > limit_bytes_ - used_bytes_) return;
-    if (used_ == entries_.size()) entries_.emplace_back();
-    Entry& entry = entries_[used_];
-    entry.snapshot = snapshot;
-    entry.stream = stream;
-    entry.chunk = chunk;
-    entry.size_bytes = bytes.size();
-    if (entry.bytes.size() < bytes.size()) entry.bytes.resize(bytes.size());
-    std::memcpy(entry.bytes.data(), bytes.data(), bytes.size());
-    ++used_;
-    used_bytes_ += bytes.size();
-  }
-
- private:
   struct Entry {
-    const void* snapshot = nullptr;
-    std::size_t stream = 0;
-    std::uint64_t chunk = 0;
+    ChunkKey key;                   // of snapshot 0 where there is none
+    std::uint32_t steps_below = 0;  // the longest path from this chunk to one that it depends on
     std::size_t size_bytes = 0;
-    std::vector<std::byte> bytes;  // at least that many
+    std::size_t capacity_bytes = 0;
+    std::unique_ptr<std::byte[]> bytes;
+    std::uint64_t used_at = 0;
   };
 
+  explicit DecodedChunks(std::uint64_t limit_bytes) noexcept : limit_bytes_(limit_bytes) {}
+
+  // nullptr where it is not held; valid until the next put().
+  [[nodiscard]] const Entry* find(const ChunkKey& key) noexcept;
+
+  // Keeps a copy, unless it is larger than the limit or there is no memory for it.
+  void put(const ChunkKey& key, std::uint32_t steps_below, ConstByteSpan bytes);
+
+  // Forgets all, and keeps the memory.
+  void clear() noexcept;
+
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept { return held_bytes_; }
+  [[nodiscard]] std::uint64_t hits() const noexcept { return hits_; }
+
+ private:
+  // An entry with so much memory, to be overwritten; nullptr if it cannot be had. Precondition: it is within the limit.
+  [[nodiscard]] Entry* make_room(std::size_t size_bytes);
+
+  // Looking something up compares it with each of them.
+  static constexpr std::size_t kMostEntries = 64;
+
   const std::uint64_t limit_bytes_;
-  std::vector<Entry> entries_;  // the first `used_` hold something
-  std::size_t used_ = 0;
-  std::uint64_t used_bytes_ = 0;
+  std::vector<Entry> entries_;
+  std::uint64_t held_bytes_ = 0;  // capacities of all entries
+  std::uint64_t clock_ = 0;
+  std::uint64_t hits_ = 0;
 };
 
 }  // namespace bitsnap::restore

@@ -1,5 +1,9 @@
-// The budget of one read.
+// The budget of one read, and what it remembers.
 #include "restore/read_context.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -7,7 +11,37 @@
 
 namespace bitsnap {
 
-Result<void> ReadContext::enter() {
+// A chunk that is being decoded.
+class ReadContext::Step {
+ public:
+  Step(ReadContext& context, bool is_fork) noexcept
+      : context_(context),
+        frame_(context.scratch_),
+        deepest_outside_(std::exchange(context.deepest_, context.depth_)),
+        is_fork_(is_fork) {
+    ++context_.depth_;
+    ++context_.decodes_;
+    if (is_fork_) ++context_.forks_;
+  }
+  ~Step() {
+    --context_.depth_;
+    if (is_fork_) --context_.forks_;
+    context_.deepest_ = std::max(context_.deepest_, deepest_outside_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // The longest path from the chunk to one that was decoded for it.
+  [[nodiscard]] std::uint32_t steps_below() const noexcept { return context_.deepest_ - (context_.depth_ - 1); }
+
+ private:
+  ReadContext& context_;
+  Scratch::Frame frame_;
+  const std::uint32_t deepest_outside_;
+  const bool is_fork_;
+};
+
+Result<void> ReadContext::check_budget() const {
   // The chunk that was asked for is the beginning of its path, not a step on it.
   if (depth_ > max_depth_) {
     return fail(ErrorKind::corrupt, fmt::format("it is more than {} chunks away from the one that was asked for: bases "
@@ -19,8 +53,36 @@ Result<void> ReadContext::enter() {
         ErrorKind::resource_exhausted,
         fmt::format("more than {} chunks would have to be decoded for the one that was asked for", max_decodes_));
   }
-  ++depth_;
-  ++decodes_;
+  return {};
+}
+
+// What leads too far from here is decoded again, which fails: how deep a file may nest does not depend on what was read
+// before.
+bool ReadContext::recall(const restore::ChunkKey& key, ByteSpan out) noexcept {
+  const restore::DecodedChunks::Entry* const entry = decoded_.find(key);
+  if (entry == nullptr || entry->size_bytes != out.size()) return false;
+  if (depth_ > max_depth_ || entry->steps_below > max_depth_ - depth_) return false;
+  deepest_ = std::max(deepest_, depth_ + entry->steps_below);
+  std::memcpy(out.data(), entry->bytes.get(), out.size());
+  return true;
+}
+
+bool ReadContext::is_needed_again(const Chunk& chunk) const noexcept {
+  if (chunk.is_reference) return false;
+  if (expected_ == Expected::all) return true;
+  return is_nested() ? forks_ > 0 || chunk.is_part : chunk.is_peer && expected_ == Expected::peers;
+}
+
+Result<void> ReadContext::decode_once(const Chunk& chunk, ByteSpan out, FunctionRef<Result<void>()> decode) {
+  if (recall(chunk.key, out)) return {};
+  BITSNAP_TRY(check_budget());
+  std::uint32_t steps_below = 0;
+  {
+    const Step step(*this, chunk.is_fork);
+    BITSNAP_TRY(decode());
+    steps_below = step.steps_below();
+  }
+  if (is_needed_again(chunk)) decoded_.put(chunk.key, steps_below, out);
   return {};
 }
 

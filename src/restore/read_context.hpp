@@ -1,4 +1,5 @@
-// Working memory and budget of one read: what bounds the work that a hostile file can cause.
+// Working memory and budget of one read, what bounds the work that a hostile file can cause; and what it remembers, so
+// that a chunk that several others depend on is decoded once.
 //
 // A ReadContext belongs to one thread. Decoding a chunk for the sake of another opens a step; steps nest as deep as the
 // chain of dependence. Every chunk decoded counts, so that a file cannot fan out without limit.
@@ -9,49 +10,80 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 
+#include "base/bytes.hpp"
+#include "base/function_ref.hpp"
 #include "base/scratch.hpp"
+#include "restore/decoded_chunks.hpp"
 
 namespace bitsnap {
 
-namespace restore {
-class DecodedChunks;
-}  // namespace restore
-
 class ReadContext {
  public:
-  explicit ReadContext(const DecodeLimits& limits = {}) noexcept
-      : max_depth_(limits.chain_depth), max_decodes_(limits.chunk_decodes) {}
+  // Of decoded chunks. Where tensors depend on each other and on the snapshot before, as those of one optimizer do,
+  // some eight chunks are needed again, of mostly 1 and at most 2 MiB.
+  static constexpr std::uint64_t kRememberedBytes = std::uint64_t{16} << 20;
+
+  explicit ReadContext(const DecodeLimits& limits = {}, std::uint64_t remembered_bytes = kRememberedBytes) noexcept
+      : decoded_(remembered_bytes), max_depth_(limits.chain_depth), max_decodes_(limits.chunk_decodes) {}
 
   [[nodiscard]] Scratch& scratch() noexcept { return scratch_; }
 
-  // To be called before each read that somebody outside asked for.
+  // To be called before each read that somebody outside asked for. What is remembered stays.
   void restart() noexcept {
     depth_ = 0;
     decodes_ = 0;
+    expected_ = Expected::nothing;
   }
-
-  // The decoding of one chunk; corrupt if the chain gets too deep, resource_exhausted if the chunks get too many. Only
-  // what was entered is to be left.
-  [[nodiscard]] Result<void> enter();
-  void leave() noexcept { --depth_; }
 
   // Whether a chunk is being decoded for the sake of another.
   [[nodiscard]] bool is_nested() const noexcept { return depth_ > 0; }
 
-  // From now on what is decoded is remembered, and what is remembered not decoded again. nullptr: no more.
-  void use_cache(restore::DecodedChunks* cache) noexcept { cache_ = cache; }
-  [[nodiscard]] restore::DecodedChunks* cache() const noexcept { return cache_; }
+  // What is worth remembering of the chunks that are asked for from now on, until restart(). In any case it is what
+  // two inputs of a chunk may depend on, and what was needed in part.
+  enum class Expected : std::uint8_t {
+    nothing,  // none of them is needed again
+    peers,    // those that others of their file depend on
+    all,      // each of them, with all that it depends on
+  };
+  void expect_again(Expected expected) noexcept { expected_ = expected; }
+
+  // For whoever is about to read what has little to do with what was read before: what is remembered next lies where
+  // this lay, which is still in the cache.
+  void forget() noexcept { decoded_.clear(); }
+
+  struct Chunk {
+    restore::ChunkKey key;
+    bool is_fork = false;       // it has several inputs, which may depend on the same chunks
+    bool is_peer = false;       // others of its file depend on it
+    bool is_part = false;       // only a part of it is needed: somebody else may need the rest
+    bool is_reference = false;  // it is what its input is: remembering that is enough
+  };
+  // Fills `out` with a chunk: from memory, or by calling `decode`, which may decode others and whose working memory is
+  // freed. corrupt if the chain gets too deep, resource_exhausted if the chunks get too many. What failed is not
+  // remembered.
+  [[nodiscard]] Result<void> decode_once(const Chunk& chunk, ByteSpan out, FunctionRef<Result<void>()> decode);
+
+  [[nodiscard]] const restore::DecodedChunks& decoded() const noexcept { return decoded_; }
 
   // Chunks decoded since restart().
   [[nodiscard]] std::uint32_t decodes() const noexcept { return decodes_; }
 
  private:
+  class Step;
+
+  [[nodiscard]] Result<void> check_budget() const;
+  [[nodiscard]] bool recall(const restore::ChunkKey& key, ByteSpan out) noexcept;
+  [[nodiscard]] bool is_needed_again(const Chunk& chunk) const noexcept;
+
   Scratch scratch_;
-  restore::DecodedChunks* cache_ = nullptr;
+  restore::DecodedChunks decoded_;
   std::uint32_t max_depth_;
   std::uint32_t max_decodes_;
   std::uint32_t depth_ = 0;
   std::uint32_t decodes_ = 0;
+  std::uint32_t deepest_ = 0;  // the largest depth that a chunk was decoded at for the one that is being decoded
+  std::uint32_t forks_ = 0;    // of the chunks that are being decoded, those with several inputs
+  Expected expected_ = Expected::nothing;
 };
 
 }  // namespace bitsnap

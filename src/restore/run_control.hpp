@@ -17,12 +17,14 @@ namespace bitsnap::restore {
 
 class RunControl {
  public:
-  RunControl(const RunOptions& options, const DecodeLimits& limits, std::uint64_t total_bytes)
+  RunControl(const RunOptions& options, const DecodeLimits& limits, std::uint64_t total_bytes,
+             std::uint64_t remembered_bytes = ReadContext::kRememberedBytes)
       : executor_(exec::make_executor(options.threads)),
         slots_(executor_->default_slots()),
         limits_(limits),
         progress_(options.progress),
         total_bytes_(total_bytes),
+        remembered_bytes_(remembered_bytes),
         contexts_(slots_) {
     add(0);
   }
@@ -31,9 +33,9 @@ class RunControl {
   [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
   [[nodiscard]] const exec::CancelToken& cancel() const noexcept { return cancel_; }
 
-  // The slot's working memory, all of it free and its budget whole. For whoever holds the slot.
+  // The slot's working memory, all of it free and its budget whole, with what it remembers. For whoever holds the slot.
   [[nodiscard]] ReadContext& context(std::size_t slot) {
-    if (!contexts_[slot]) contexts_[slot] = std::make_unique<ReadContext>(limits_);
+    if (!contexts_[slot]) contexts_[slot] = std::make_unique<ReadContext>(limits_, remembered_bytes_);
     contexts_[slot]->scratch().reset();
     contexts_[slot]->restart();
     return *contexts_[slot];
@@ -53,6 +55,7 @@ class RunControl {
   const DecodeLimits& limits_;
   const Progress& progress_;
   std::uint64_t total_bytes_;
+  std::uint64_t remembered_bytes_;
   std::uint64_t done_bytes_ = 0;
   std::mutex mutex_;
   exec::CancelToken cancel_;

@@ -1,6 +1,7 @@
 // What is behind a Snapshot: the open file, the way to its bases, and the decoding of chunks.
 //
-// Immutable but for what it remembers (bases, checked parameter sets, pool chunks), which is locked or atomic.
+// Immutable but for what it remembers (bases, checked parameter sets, pool chunks, the order of chunks), which is
+// locked or atomic.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "codec/decoder.hpp"
 #include "container/file_reader.hpp"
 #include "os/file_system.hpp"
+#include "restore/chunk_groups.hpp"
 #include "restore/directory_bases.hpp"
 #include "restore/pool_cache.hpp"
 #include "restore/read_context.hpp"
@@ -34,9 +36,20 @@ struct Snapshot::Impl {
   }
   [[nodiscard]] std::size_t chunk_bytes(std::size_t stream, std::uint64_t chunk) const noexcept;
   [[nodiscard]] bool has_chunk(std::size_t stream, std::uint64_t chunk) const noexcept;
+  struct ChunkNumber {
+    std::size_t stream = 0;
+    std::uint64_t chunk = 0;
+  };
+  // By its number in the file.
+  [[nodiscard]] ChunkNumber chunk_numbered(std::size_t number) const noexcept;
   [[nodiscard]] bool uses_base(std::size_t stream, const container::ChunkEntry& entry) const noexcept;
   // "run/a.bsnap, tensor 'x', chunk 3"
   [[nodiscard]] std::string place(std::size_t stream, std::uint64_t chunk) const;
+
+  // The order to read chunks in.
+  [[nodiscard]] const restore::ChunkGroups& groups() const;
+  // What of a batch is to be remembered while it is read.
+  [[nodiscard]] ReadContext::Expected expected_again(std::size_t batch) const;
 
   // Where the bytes of a tensor begin.
   struct TensorPlace {
@@ -50,13 +63,16 @@ struct Snapshot::Impl {
   [[nodiscard]] Result<std::shared_ptr<const Base>> base(std::size_t number) const;
 
   // Decodes a chunk into `out`, which has its size, and checks it against its hash. `payload`: where it has been read
-  // and checked already.
+  // and checked already. `is_part`: only a part of it is used.
   [[nodiscard]] Result<void> decode_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
-                                          std::optional<ConstByteSpan> payload = std::nullopt) const;
+                                          std::optional<ConstByteSpan> payload = std::nullopt,
+                                          bool is_part = false) const;
   // Bytes [offset, offset + out.size()) of a stream. Precondition: they lie inside it.
   [[nodiscard]] Result<void> read_stream(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                          ReadContext& context) const;
 
+  // Of this opening of the file, and of no other in this process.
+  const std::uint64_t opening;
   std::unique_ptr<container::FileReader> reader;
   DecodeLimits limits;
   std::vector<std::size_t> by_name;  // tensors in the order of their names
@@ -77,6 +93,9 @@ struct Snapshot::Impl {
                                       const codec::Decoder& decoder) const;
   Result<void> read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out, ReadContext& context) const;
 
+  std::vector<bool> is_peer_;  // per stream, whether others of this file depend on it; empty where none does
+  mutable std::once_flag groups_once_;
+  mutable std::optional<restore::ChunkGroups> groups_;
   mutable std::mutex bases_mutex_;
   mutable std::vector<std::shared_ptr<const Base>> bases_;  // as they were found; empty where `owner` keeps them
   // Per parameter set, one more than the codec that took it last.

@@ -1,5 +1,6 @@
 // Opening snapshots, and what is known of one without decoding anything.
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <utility>
 
@@ -13,11 +14,33 @@
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap {
+namespace {
+
+std::uint64_t next_opening() noexcept {
+  static std::atomic<std::uint64_t> openings = 0;
+  return ++openings;
+}
+
+std::vector<bool> find_peers(const container::Index& index) {
+  std::vector<bool> is_peer;
+  for (const container::StreamEncoding& stream : index.encoding.streams) {
+    for (const container::StreamInput& input : stream.inputs) {
+      if (input.base) continue;
+      is_peer.resize(index.encoding.streams.size());
+      is_peer[static_cast<std::size_t>(input.stream)] = true;
+    }
+  }
+  return is_peer;
+}
+
+}  // namespace
 
 Snapshot::Impl::Impl(std::unique_ptr<container::FileReader> file_reader, const DecodeLimits& decode_limits)
-    : reader(std::move(file_reader)),
+    : opening(next_opening()),
+      reader(std::move(file_reader)),
       limits(decode_limits),
       by_name(index().content.tensors.size()),
+      is_peer_(find_peers(index())),
       bases_(index().encoding.bases.size()),
       accepted_parameters_(index().parameters.size()) {
   const std::vector<TensorInfo>& tensors = index().content.tensors;
@@ -30,6 +53,21 @@ Snapshot::Impl::TensorPlace Snapshot::Impl::tensor_place(std::size_t tensor) con
   const std::size_t holder = index().content.tensors[tensor].alias_of.value_or(tensor);
   if (const auto& offset = index().content.pool_offsets[holder]) return {*index().streams.pool, *offset};
   return {*index().streams.stream_of[holder], 0};
+}
+
+const restore::ChunkGroups& Snapshot::Impl::groups() const {
+  std::call_once(groups_once_, [this] { groups_.emplace(restore::group_chunks(index())); });
+  return *groups_;
+}
+
+// Chunks of one batch depend on the same chunks of a base where one of them has several inputs.
+ReadContext::Expected Snapshot::Impl::expected_again(std::size_t batch) const {
+  const auto [begin, end] = groups().batch(batch);
+  if (end - begin == 1) return ReadContext::Expected::nothing;
+  for (std::size_t place = begin; place < end; ++place) {
+    if (index().chunks[groups().chunk_at(place)].inputs[1] != container::kNoInput) return ReadContext::Expected::all;
+  }
+  return ReadContext::Expected::peers;
 }
 
 Result<std::shared_ptr<const Base>> Snapshot::Impl::base(std::size_t number) const {

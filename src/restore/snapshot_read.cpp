@@ -48,19 +48,19 @@ void append_pieces(const Snapshot::Impl& impl, std::size_t tensor, std::byte* ou
 }
 
 // Decodes a chunk once for all the pieces that lie in it.
-Result<void> read_group(const Snapshot::Impl& impl, std::span<const Piece> group, ReadContext& context) {
-  const std::size_t stream = group.front().stream;
-  const std::uint64_t chunk = group.front().chunk;
+Result<void> read_pieces(const Snapshot::Impl& impl, std::span<const Piece> pieces, ReadContext& context) {
+  const std::size_t stream = pieces.front().stream;
+  const std::uint64_t chunk = pieces.front().chunk;
   const std::size_t size = impl.chunk_bytes(stream, chunk);
-  const auto whole = std::find_if(group.begin(), group.end(), [&](const Piece& piece) { return piece.size == size; });
+  const auto whole = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) { return piece.size == size; });
   ByteSpan decoded;
-  if (whole != group.end()) {
+  if (whole != pieces.end()) {
     decoded = ByteSpan(whole->out, size);
   } else {
     BITSNAP_ASSIGN(decoded, context.scratch().take(size));
   }
   BITSNAP_TRY(impl.decode_chunk(stream, chunk, decoded, context));
-  for (const Piece& piece : group) {
+  for (const Piece& piece : pieces) {
     if (piece.out != decoded.data()) std::memcpy(piece.out, decoded.data() + piece.offset, piece.size);
   }
   return {};
@@ -128,24 +128,36 @@ Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOpti
       append_pieces(*impl_, request.tensor, request.out.data(), pieces);
       total += info.size_bytes;
     }
-    const auto key = [](const Piece& piece) { return std::pair(piece.stream, piece.chunk); };
-    std::sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return key(a) < key(b); });
-    std::vector<std::size_t> groups;  // where each begins, and the end
+    // Chunk after chunk in their batches: what they depend on may be in the same one.
+    const restore::ChunkGroups& groups = impl_->groups();
+    const auto place = [&](const Piece& piece) {
+      return groups.place_of(static_cast<std::size_t>(impl_->index().streams.first_chunk[piece.stream] + piece.chunk));
+    };
+    std::ranges::sort(pieces, {}, place);
+    std::vector<std::size_t> batches;  // where each begins, and the end
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (i == 0 || key(pieces[i]) != key(pieces[i - 1])) groups.push_back(i);
+      if (i == 0 || groups.batch_at(place(pieces[i])) != groups.batch_at(place(pieces[i - 1]))) batches.push_back(i);
     }
-    groups.push_back(pieces.size());
+    batches.push_back(pieces.size());
 
     restore::RunControl control(options, impl_->limits, total);
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
-      const auto group = std::span<const Piece>(pieces).subspan(groups[item], groups[item + 1] - groups[item]);
-      BITSNAP_TRY(read_group(*impl_, group, control.context(slot)));
-      std::uint64_t bytes = 0;
-      for (const Piece& piece : group) bytes += piece.size;
-      control.add(bytes);
+      auto left = std::span<const Piece>(pieces).subspan(batches[item], batches[item + 1] - batches[item]);
+      const ReadContext::Expected expected = impl_->expected_again(groups.batch_at(place(left.front())));
+      control.context(slot).forget();
+      while (!left.empty()) {
+        std::size_t count = 1;
+        std::uint64_t bytes = left.front().size;
+        for (; count < left.size() && place(left[count]) == place(left.front()); ++count) bytes += left[count].size;
+        ReadContext& context = control.context(slot);
+        context.expect_again(count < left.size() ? expected : ReadContext::Expected::nothing);
+        BITSNAP_TRY(read_pieces(*impl_, left.first(count), context));
+        control.add(bytes);
+        left = left.subspan(count);
+      }
       return {};
     };
-    return control.executor().run(groups.size() - 1, control.slots(), work, &control.cancel());
+    return control.executor().run(batches.size() - 1, control.slots(), work, &control.cancel());
   });
 }
 

@@ -1,5 +1,6 @@
 // Verification: every payload against its stored hash, every chunk against its decoded hash.
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,38 +31,47 @@ Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::u
 Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& options) const {
   return no_throw("verify", [&]() -> Result<std::vector<Damage>> {
     const container::Index& index = impl_->index();
-    const std::vector<std::uint64_t>& first_chunk = index.streams.first_chunk;
     std::uint64_t total = 0;
     for (const StreamInfo& info : streams()) total += info.elements * element_size(info.dtype);
 
+    // By their batches; reported in the order of the chunks.
+    const restore::ChunkGroups& groups = impl_->groups();
     restore::RunControl control(options, impl_->limits, total);
-    std::vector<std::optional<Error>> errors(control.slots());
-    std::vector<Damage> damages;
-    // Streams are not empty, so that the numbers of their first chunks differ.
-    const auto locate = [&](std::size_t item) {
-      const auto after = std::upper_bound(first_chunk.begin(), first_chunk.end(), std::uint64_t{item});
-      const auto stream = static_cast<std::size_t>(after - first_chunk.begin()) - 1;
-      return std::pair(stream, item - first_chunk[stream]);
-    };
+    std::vector<std::vector<std::pair<std::size_t, Error>>> errors(control.slots());  // by chunk number
+    std::vector<std::pair<std::size_t, Error>> found;
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
-      const auto [stream, chunk] = locate(item);
-      errors[slot].reset();
-      Result<void> verified = restore::verify_chunk(*impl_, stream, chunk, decode, control.context(slot));
-      if (verified) return {};
-      if (restore::ends_verification(verified.error())) return verified;
-      errors[slot] = std::move(verified).error();
+      const auto [begin, end] = groups.batch(item);
+      const ReadContext::Expected expected = impl_->expected_again(item);
+      control.context(slot).forget();
+      errors[slot].clear();
+      for (std::size_t place = begin; place < end; ++place) {
+        const std::size_t number = groups.chunk_at(place);
+        const auto [stream, chunk] = impl_->chunk_numbered(number);
+        ReadContext& context = control.context(slot);
+        context.expect_again(expected);
+        Result<void> verified = restore::verify_chunk(*impl_, stream, chunk, decode, context);
+        if (verified) continue;
+        if (restore::ends_verification(verified.error())) return verified;
+        errors[slot].emplace_back(number, std::move(verified).error());
+      }
       return {};
     };
     const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
-      const auto [stream, chunk] = locate(item);
-      if (errors[slot]) {
-        damages.push_back(
-            Damage{container::chunk_place(index.content, impl_->stream(stream), chunk), std::move(*errors[slot])});
+      std::ranges::move(errors[slot], std::back_inserter(found));
+      const auto [begin, end] = groups.batch(item);
+      for (std::size_t place = begin; place < end; ++place) {
+        const auto [stream, chunk] = impl_->chunk_numbered(groups.chunk_at(place));
+        control.add(impl_->chunk_bytes(stream, chunk));
       }
-      control.add(impl_->chunk_bytes(stream, chunk));
       return {};
     };
-    BITSNAP_TRY(control.executor().run_ordered(index.chunks.size(), control.slots(), work, commit, &control.cancel()));
+    BITSNAP_TRY(control.executor().run_ordered(groups.batches(), control.slots(), work, commit, &control.cancel()));
+    std::ranges::sort(found, {}, &std::pair<std::size_t, Error>::first);
+    std::vector<Damage> damages;
+    for (auto& [number, error] : found) {
+      const auto [stream, chunk] = impl_->chunk_numbered(number);
+      damages.push_back(Damage{container::chunk_place(index.content, impl_->stream(stream), chunk), std::move(error)});
+    }
     return damages;
   });
 }

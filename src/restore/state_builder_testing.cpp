@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -142,9 +143,13 @@ Bytes StateBuilder::build() {
   index_.encoding.streams.resize(index_.streams.streams.size());
   index_.chunks.assign(static_cast<std::size_t>(index_.streams.first_chunk.back()), {});
   Bytes payloads;
-  for (std::size_t stream = 0; stream < index_.streams.streams.size(); ++stream) {
+  std::vector<std::size_t> by_rank(index_.streams.streams.size());
+  std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
+  std::ranges::stable_sort(by_rank, {}, [&](std::size_t stream) { return stream_coding(stream).rank; });
+  for (const std::size_t stream : by_rank) {
     const Coding& coding = stream_coding(stream);
     index_.encoding.streams[stream].inputs = coding.inputs;
+    index_.encoding.streams[stream].rank = coding.rank;
     for (std::uint64_t chunk = 0; chunk < index_.streams.streams[stream].chunk_count(); ++chunk) {
       const auto number = static_cast<std::size_t>(index_.streams.first_chunk[stream] + chunk);
       encode(stream, chunk, coding, index_.chunks[number], payloads);

@@ -22,6 +22,7 @@ struct Coding {
   codec::CodecId codec = codec::CodecId::raw;
   std::vector<container::StreamInput> inputs = {};
   std::optional<std::uint8_t> depth = {};  // in place of what the inputs make it
+  std::uint8_t rank = 0;                   // above that of streams further back that it depends on
 };
 
 class StateBuilder {

@@ -12,7 +12,7 @@
 namespace bitsnap::restore {
 
 // What Snapshot::verify() finds in each, in their order; every chunk is decoded. Bases stand before what depends on
-// them. Memory: for each thread some chunks for each snapshot.
+// them. Memory: for each thread some chunks of two snapshots.
 [[nodiscard]] Result<std::vector<std::vector<Damage>>> verify_together(
     std::span<const std::shared_ptr<const Snapshot>> snapshots, const RunOptions& options);
 
