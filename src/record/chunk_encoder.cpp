@@ -92,17 +92,13 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   rows_ = {.row_elements = job.row_elements,
            .first_column = job.row_elements > 0 ? static_cast<std::size_t>(first % job.row_elements) : 0};
 
-  BaseBytes base;
-  if (job.base) {
-    BITSNAP_ASSIGN(base, read_base(job, chunk));
-  }
-  if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
-
+  // A weight that its master says all of has no use for a base, which would be its master's base decoded once more.
   PeerBytes peer;
   if (job.peer) {
     BITSNAP_ASSIGN(peer, read_peer(job, chunk));
     BITSNAP_ASSIGN(const auto rounded, as_rounding(job, peer));
     if (rounded) {
+      if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
       EncodedChunk encoded = raw();
       encoded.codec = codec::CodecId::rounded_from;
       encoded.payload = *rounded;
@@ -110,6 +106,12 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
       return encoded;
     }
   }
+  BaseBytes base;
+  if (job.base) {
+    BITSNAP_ASSIGN(base, read_base(job, chunk));
+  }
+  if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
+
   if (job.planner->detects_trivial() && !base.bytes.empty() &&
       std::memcmp(base.bytes.data(), data_.data(), data_.size()) == 0) {
     EncodedChunk encoded = raw();

@@ -147,6 +147,24 @@ TEST_F(PeerRecording, WeightsFollowTheirMastersThroughAChain) {
   }
 }
 
+TEST_F(PeerRecording, AWeightThatIsFoundInItsMasterLeavesTheBaseAlone) {
+  State state;
+  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  const auto log = std::make_shared<container::ReadLog>();
+  const auto base = open_file("a.bsnap", record(state).file, nullptr, log);
+  log->clear();
+  step(master_, 1);
+  std::ranges::copy(rounded(master_), weight_.begin());
+  SingleBase bases(base);
+  MemoryBase tap;
+  const auto recorded = record_state(state, {}, &bases, &tap);
+  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+  EXPECT_EQ(log->reads().size(), chunks_of(*base, "master.w").size());
+  EXPECT_EQ(tap.chunks_taken(), 2 * chunks_of(*base, "master.w").size());
+  EXPECT_EQ(tap.stream_bytes(0), weight_);
+}
+
 // A learning rate so small that no weight changes: to say that it is the same would lead to the file before.
 TEST_F(PeerRecording, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
   State state;

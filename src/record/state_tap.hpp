@@ -22,8 +22,8 @@ class StateTap {
 
   // Before the first chunk. An error ends the save with it.
   [[nodiscard]] virtual Result<void> begin(std::span<const StreamInfo> streams) = 0;
-  // Each chunk once, in any order, from several threads at once: the very copy that was encoded, after its base has
-  // been read. A save that fails has shown some of them.
+  // Each chunk once, in any order, from several threads at once: the very copy that was encoded, after what it
+  // needs of its base has been read. A save that fails has shown some of them.
   virtual void take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept = 0;
 };
 
