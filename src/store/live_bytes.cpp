@@ -1,9 +1,10 @@
 // Walking chunk tables.
 #include "store/live_bytes.hpp"
 
-#include <algorithm>
+#include <vector>
 
 #include "container/chunk_table.hpp"
+#include "restore/chunk_groups.hpp"
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap::store {
@@ -21,9 +22,8 @@ void LiveChunks::note(const Snapshot& snapshot, const ShardFile& file, const std
         if (*inputs[number].base >= file.references.size()) continue;
         const StepReference& reference = file.references[*inputs[number].base];
         if (!targets.contains(reference.step)) continue;
-        const std::uint64_t first = inputs[number].element + chunk * kChunkElements;
-        const std::uint64_t last = first + container::chunk_elements(streams[stream], chunk) - 1;
-        for (std::uint64_t at = first / kChunkElements; at <= last / kChunkElements; ++at) {
+        const container::ChunkRange range = container::touched_chunks(inputs[number], streams[stream], chunk);
+        for (std::uint64_t at = range.first; at <= range.last; ++at) {
           chunks_[{reference.step, reference.shard}].emplace(inputs[number].stream, at);
         }
       }
@@ -36,9 +36,17 @@ std::uint64_t LiveChunks::bytes(std::uint64_t step, std::uint32_t shard, const S
   if (found == chunks_.end()) return 0;
   const container::Index& index = SnapshotAccess::impl(snapshot).index();
   std::uint64_t bytes = 0;
-  for (const auto& [stream, chunk] : found->second) {
+  std::set<Chunk> needed;
+  std::vector<Chunk> pending(found->second.begin(), found->second.end());
+  while (!pending.empty()) {
+    const Chunk next = pending.back();
+    pending.pop_back();
+    const auto [stream, chunk] = next;
     if (stream >= index.streams.streams.size() || chunk >= index.streams.streams[stream].chunk_count()) continue;
+    if (!needed.insert(next).second) continue;
     bytes += index.chunks[static_cast<std::size_t>(index.streams.first_chunk[stream] + chunk)].stored_bytes;
+    restore::for_each_peer(index, static_cast<std::size_t>(stream), chunk,
+                           [&](std::size_t peer, std::uint64_t at) { pending.emplace_back(peer, at); });
   }
   return bytes;
 }

@@ -19,7 +19,7 @@ class LiveChunks {
   // Notes all chunks that `file`, open as `snapshot`, refers to in one of `targets`.
   void note(const Snapshot& snapshot, const ShardFile& file, const std::set<std::uint64_t>& targets);
 
-  // Stored bytes of the noted chunks of one file.
+  // Stored bytes of the noted chunks of one file, and of those of the same file that they are coded against.
   [[nodiscard]] std::uint64_t bytes(std::uint64_t step, std::uint32_t shard, const Snapshot& snapshot) const;
 
  private:
