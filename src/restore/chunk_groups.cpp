@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "container/chunk_table.hpp"
 
@@ -26,7 +27,7 @@ ChunkGroups::ChunkGroups(std::span<const OrderedStream> streams, Needs needs) {
   }
   std::vector<std::size_t> by_rank(streams.size());
   std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
-  std::ranges::stable_sort(by_rank, {}, [&](std::size_t i) { return streams[i].rank; });
+  std::ranges::sort(by_rank, {}, [&](std::size_t i) { return std::pair(streams[i].rank, i); });
 
   std::vector<std::size_t> groups(chunks_, kNone);  // by chunk
   std::vector<std::size_t> sizes;                   // by group

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/snapshot.hpp>
 
@@ -32,6 +33,11 @@ class RunControl {
   [[nodiscard]] exec::Executor& executor() noexcept { return *executor_; }
   [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
   [[nodiscard]] const exec::CancelToken& cancel() const noexcept { return cancel_; }
+  // For an item of several chunks, before each of them.
+  [[nodiscard]] Result<void> check_cancelled() const {
+    if (cancel_.is_cancelled()) return fail(ErrorKind::cancelled, "cancelled by the caller");
+    return {};
+  }
 
   // The slot's working memory, all of it free and its budget whole, with what it remembers. For whoever holds the slot.
   [[nodiscard]] ReadContext& context(std::size_t slot) {

@@ -146,6 +146,7 @@ Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOpti
       const ReadContext::Expected expected = impl_->expected_again(groups.batch_at(place(left.front())));
       control.context(slot).forget();
       while (!left.empty()) {
+        BITSNAP_TRY(control.check_cancelled());
         std::size_t count = 1;
         std::uint64_t bytes = left.front().size;
         for (; count < left.size() && place(left[count]) == place(left.front()); ++count) bytes += left[count].size;

@@ -45,6 +45,7 @@ Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& opti
       control.context(slot).forget();
       errors[slot].clear();
       for (std::size_t place = begin; place < end; ++place) {
+        BITSNAP_TRY(control.check_cancelled());
         const std::size_t number = groups.chunk_at(place);
         const auto [stream, chunk] = impl_->chunk_numbered(number);
         ReadContext& context = control.context(slot);

@@ -145,7 +145,7 @@ Bytes StateBuilder::build() {
   Bytes payloads;
   std::vector<std::size_t> by_rank(index_.streams.streams.size());
   std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
-  std::ranges::stable_sort(by_rank, {}, [&](std::size_t stream) { return stream_coding(stream).rank; });
+  std::ranges::sort(by_rank, {}, [&](std::size_t stream) { return std::pair(stream_coding(stream).rank, stream); });
   for (const std::size_t stream : by_rank) {
     const Coding& coding = stream_coding(stream);
     index_.encoding.streams[stream].inputs = coding.inputs;

@@ -115,6 +115,7 @@ Result<std::vector<std::vector<Damage>>> verify_together(std::span<const std::sh
       control.context(slot).forget();
       found_by[slot].clear();
       return columns.for_each(item, [&](std::size_t snapshot, std::size_t stream, std::uint64_t chunk) -> Result<void> {
+        BITSNAP_TRY(control.check_cancelled());
         const Snapshot::Impl& impl = columns.impl(snapshot);
         ReadContext& context = control.context(slot);
         context.expect_again(snapshot + 1 < snapshots.size() ? ReadContext::Expected::all
