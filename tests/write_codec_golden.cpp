@@ -9,6 +9,7 @@
 #include <string>
 
 #include "codec/coding_testing.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
 #include "codec/registry_encode.hpp"
 
 namespace bitsnap::codec {
@@ -79,6 +80,21 @@ std::string name_of(const GoldenCase& golden) {
          std::to_string(golden.elements) + "-" + std::string(base_kind_name(golden.base)) + rows;
 }
 
+// Of optimizer_step, whose chunks come with the state that they follow from.
+struct StepCase {
+  std::string_view name;
+  bool is_square = false;
+  std::size_t elements = 0;
+  Hyperparameters hyperparameters = {};
+};
+
+constexpr StepCase kStepCases[] = {
+    {"second_moment", true, 3000, {}},
+    {"second_moment", true, 3001, {.beta1 = 0.912345, .beta2 = 0.9765432}},
+    {"parameter", false, 3002, {}},
+    {"parameter", false, 3003, {.epsilon = 1e-4, .bias1 = 0.19, .bias2 = 0.0975}},
+};
+
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -111,6 +127,25 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
   return write_file(stem.string() + ".raw", chunk.data) && write_file(payload_path, *payload);
 }
 
+bool write_step_case(const std::filesystem::path& folder, const StepCase& golden) {
+  const Encoder& encoder = *find_encoder(CodecId::optimizer_step);
+  const std::filesystem::path stem =
+      folder / encoder.decoder().name() / ("F32-" + std::string(golden.name) + "-" + std::to_string(golden.elements));
+  if (std::filesystem::exists(stem.string() + ".payload")) return true;
+  const TrainedStep step = train_step(golden.elements, golden.hyperparameters, golden.elements);
+  const TestChunk chunk = golden.is_square ? second_moment_chunk(step) : parameter_chunk(step);
+  Scratch scratch;
+  const auto payload = encode_test_chunk(encoder, chunk, scratch);
+  if (!payload) return false;
+  std::filesystem::create_directories(stem.parent_path());
+  for (std::size_t i = 0; i < chunk.more.size(); ++i) {
+    const std::string kind = chunk.more[i].kind == InputKind::base ? "-base" : "-peer";
+    if (!write_file(stem.string() + "." + std::to_string(i + 2) + kind, chunk.more[i].bytes)) return false;
+  }
+  return write_file(stem.string() + ".base", chunk.base) && write_file(stem.string() + ".raw", chunk.data) &&
+         write_file(stem.string() + ".payload", *payload);
+}
+
 }  // namespace
 }  // namespace bitsnap::codec
 
@@ -126,6 +161,12 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
         return 1;
       }
+    }
+  }
+  for (const StepCase& golden : kStepCases) {
+    if (!write_step_case(argv[1], golden)) {
+      std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
+      return 1;
     }
   }
   return 0;

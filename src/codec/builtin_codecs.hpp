@@ -18,6 +18,7 @@ class Encoder;
 [[nodiscard]] const Decoder& ordinal_delta_decoder() noexcept;
 [[nodiscard]] const Decoder& factored_split_decoder() noexcept;
 [[nodiscard]] const Decoder& rounded_from_decoder() noexcept;
+[[nodiscard]] const Decoder& optimizer_step_decoder() noexcept;
 
 [[nodiscard]] const Encoder& raw_encoder() noexcept;
 [[nodiscard]] const Encoder& constant_encoder() noexcept;
@@ -29,5 +30,6 @@ class Encoder;
 [[nodiscard]] const Encoder& ordinal_delta_encoder() noexcept;
 [[nodiscard]] const Encoder& factored_split_encoder() noexcept;
 [[nodiscard]] const Encoder& rounded_from_encoder() noexcept;
+[[nodiscard]] const Encoder& optimizer_step_encoder() noexcept;
 
 }  // namespace bitsnap::codec

@@ -17,6 +17,7 @@ enum class CodecId : std::uint16_t {
   ordinal_delta = 7,
   factored_split = 8,
   rounded_from = 9,
+  optimizer_step = 10,
 };
 
 }  // namespace bitsnap::codec

@@ -7,14 +7,17 @@
 
 namespace bitsnap::codec {
 
-TestSurroundings::TestSurroundings(const TestChunk& chunk)
-    : base_(ConstByteSpan(chunk.base)),
-      inputs_{Input{.kind = chunk.kind, .dtype = chunk.base_dtype.value_or(chunk.dtype), .bytes = base_.span()}},
-      context_{.dtype = chunk.dtype,
-               .elements = chunk.elements(),
-               .inputs = {inputs_.data(), chunk.base.empty() ? 0U : 1U},
-               .parameters = {},
-               .rows = chunk.rows} {}
+TestSurroundings::TestSurroundings(const TestChunk& chunk) {
+  const auto add = [this](InputKind kind, DType dtype, ConstByteSpan bytes) {
+    inputs_.push_back({.kind = kind, .dtype = dtype, .bytes = bytes_.emplace_back(bytes).span()});
+  };
+  if (!chunk.base.empty()) {
+    add(chunk.kind, chunk.base_dtype.value_or(chunk.dtype), chunk.base);
+    for (const TestChunk::More& more : chunk.more) add(more.kind, chunk.dtype, more.bytes);
+  }
+  context_ = {
+      .dtype = chunk.dtype, .elements = chunk.elements(), .inputs = inputs_, .parameters = {}, .rows = chunk.rows};
+}
 
 bool accepts(const Decoder& decoder, const TestChunk& chunk) {
   const TestSurroundings surroundings(chunk);

@@ -1,7 +1,8 @@
 // Encoding and decoding one chunk in guarded memory, for the tests of codecs.
 #pragma once
 
-#include <array>
+#include <algorithm>
+#include <deque>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace bitsnap::codec {
 
-// A chunk and, unless `base` is empty, its one input.
+// A chunk and, unless `base` is empty, its inputs: `base`, and behind it those of `more`, in the chunk's dtype.
 struct TestChunk {
   DType dtype = DType::opaque;
   std::vector<std::byte> data;
@@ -20,6 +21,11 @@ struct TestChunk {
   InputKind kind = InputKind::base;
   RowPlace rows = {};
   std::optional<DType> base_dtype = {};  // nullopt: the chunk's own
+  struct More {
+    InputKind kind = InputKind::peer;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<More> more = {};
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };
@@ -33,11 +39,13 @@ class TestSurroundings {
   TestSurroundings& operator=(const TestSurroundings&) = delete;
 
   [[nodiscard]] const ChunkContext& context() const noexcept { return context_; }
-  [[nodiscard]] bool intact() const noexcept { return base_.intact(); }
+  [[nodiscard]] bool intact() const noexcept {
+    return std::ranges::all_of(bytes_, [](const GuardedBuffer& bytes) { return bytes.intact(); });
+  }
 
  private:
-  GuardedBuffer base_;
-  std::array<Input, 1> inputs_;
+  std::deque<GuardedBuffer> bytes_;
+  std::vector<Input> inputs_;
   ChunkContext context_;
 };
 

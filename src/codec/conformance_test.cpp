@@ -38,13 +38,21 @@ std::vector<CpuLevel> levels() {
   return found;
 }
 
-// The one input of a chunk: what it is, and its dtype where that is not the chunk's own.
+// The inputs of a chunk: what the first is, and its dtype where that is not the chunk's own, and what others are.
+constexpr auto kBase = InputKind::base;
+constexpr auto kPeer = InputKind::peer;
 struct InputForm {
   InputKind kind;
   std::optional<DType> dtype;
+  std::vector<InputKind> more;
 };
-constexpr InputForm kInputForms[] = {
-    {InputKind::base, {}}, {InputKind::peer, {}}, {InputKind::peer, DType::f32}, {InputKind::peer, DType::bf16}};
+const InputForm kInputForms[] = {{kBase, {}, {}},
+                                 {kPeer, {}, {}},
+                                 {kPeer, DType::f32, {}},
+                                 {kPeer, DType::bf16, {}},
+                                 {kBase, {}, {kPeer}},
+                                 {kBase, {}, {kPeer, kPeer}},
+                                 {kBase, {}, {kBase, kPeer}}};
 
 TestChunk make_test_chunk(Pattern pattern, BaseKind base, DType dtype, std::size_t elements,
                           const InputForm& input = kInputForms[0]) {
@@ -57,6 +65,9 @@ TestChunk make_test_chunk(Pattern pattern, BaseKind base, DType dtype, std::size
   chunk.base = input.dtype
                    ? make_base(base, make_peer(dtype, chunk.data, *input.dtype, seed), element_size(*input.dtype), seed)
                    : make_base(base, chunk.data, element_size(dtype), seed);
+  for (std::size_t i = 0; i < input.more.size(); ++i) {
+    chunk.more.push_back({input.more[i], make_base(base, chunk.data, element_size(dtype), seed + 1 + i)});
+  }
   return chunk;
 }
 
@@ -79,7 +90,7 @@ class CodecConformance : public testing::TestWithParam<const Encoder*> {
     for (const DType dtype : dtypes) {
       for (const BaseKind base : bases) {
         for (const InputForm& input : kInputForms) {
-          if (base == BaseKind::none && input.kind == InputKind::peer) continue;
+          if (base == BaseKind::none && (input.kind == InputKind::peer || !input.more.empty())) continue;
           const TestChunk least = make_test_chunk(Pattern::zeros, base, dtype, 1, input);
           if ((input.dtype && least.base.empty()) || !accepts(decoder(), least)) continue;
           for (const std::size_t length : lengths) {
@@ -347,14 +358,16 @@ TEST_P(CodecConformance, RoundTripsWhateverPropertyTestingFinds) {
       }
     }
     for (const InputForm& input : kInputForms) {
-      if (accepts(decoder(), chunk) || !input.dtype) continue;
-      auto peer = make_peer(dtype, chunk.base, *input.dtype, elements);
-      if (peer.empty()) continue;
-      chunk.base = std::move(peer);
-      chunk.kind = input.kind;
-      chunk.base_dtype = input.dtype;
+      if (chunk.base.empty() || accepts(decoder(), chunk)) break;
+      TestChunk tried = chunk;
+      tried.kind = input.kind;
+      tried.base_dtype = input.dtype;
+      if (input.dtype) tried.base = make_peer(dtype, chunk.base, *input.dtype, elements);
+      for (const InputKind kind : input.more) tried.more.push_back({kind, chunk.base});
+      if (!tried.base.empty() && accepts(decoder(), tried)) chunk = std::move(tried);
     }
     if (alone && !accepts(decoder(), chunk)) chunk.base.clear();
+    RC_ASSERT(accepts(decoder(), chunk));
     const auto payload = encode_test_chunk(encoder(), chunk, scratch_);
     if (!payload) return;
     const auto decoded = decode_test_chunk(decoder(), *payload, chunk, scratch_);

@@ -48,6 +48,10 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
         chunk.kind = InputKind::peer;
         chunk.base_dtype = peer;
       }
+      for (const auto& [extension, kind] : {std::pair("2-base", InputKind::base), std::pair("2-peer", InputKind::peer),
+                                            std::pair("3-peer", InputKind::peer)}) {
+        if (std::filesystem::exists(file.replace_extension(extension))) chunk.more.push_back({kind, read_file(file)});
+      }
       body(read_file(entry.path()), chunk);
       ++cases;
     }

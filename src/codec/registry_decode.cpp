@@ -6,10 +6,10 @@ namespace bitsnap::codec {
 
 std::span<const Decoder* const> all_decoders() noexcept {
   static const Decoder* const decoders[] = {
-      &raw_decoder(),          &constant_decoder(),      &same_decoder(),
-      &zstd_decoder(),         &byte_group_decoder(),    &float_split_decoder(),
-      &bitmask_decoder(),      &ordinal_delta_decoder(), &factored_split_decoder(),
-      &rounded_from_decoder(),
+      &raw_decoder(),          &constant_decoder(),       &same_decoder(),
+      &zstd_decoder(),         &byte_group_decoder(),     &float_split_decoder(),
+      &bitmask_decoder(),      &ordinal_delta_decoder(),  &factored_split_decoder(),
+      &rounded_from_decoder(), &optimizer_step_decoder(),
   };
   return decoders;
 }

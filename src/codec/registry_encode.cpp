@@ -6,10 +6,10 @@ namespace bitsnap::codec {
 
 std::span<const Encoder* const> all_encoders() noexcept {
   static const Encoder* const encoders[] = {
-      &raw_encoder(),          &constant_encoder(),      &same_encoder(),
-      &zstd_encoder(),         &byte_group_encoder(),    &float_split_encoder(),
-      &bitmask_encoder(),      &ordinal_delta_encoder(), &factored_split_encoder(),
-      &rounded_from_encoder(),
+      &raw_encoder(),          &constant_encoder(),       &same_encoder(),
+      &zstd_encoder(),         &byte_group_encoder(),     &float_split_encoder(),
+      &bitmask_encoder(),      &ordinal_delta_encoder(),  &factored_split_encoder(),
+      &rounded_from_encoder(), &optimizer_step_encoder(),
   };
   return encoders;
 }

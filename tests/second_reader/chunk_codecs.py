@@ -13,6 +13,7 @@ from second_reader.byte_blocks import read_byte_block
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
+from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
 from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
 from second_reader.split_elements import read_split_elements
 
@@ -151,6 +152,15 @@ def _rounded_from(chunk: Chunk) -> bytes:
     return expected
 
 
+def _optimizer_step(chunk: Chunk) -> bytes:
+    expected = expected_of_step(chunk.payload, _kinds(chunk), [item.data for item in chunk.inputs])
+    return read_ordinal_delta(chunk.payload[HEADER_BYTES:], expected, chunk.dtype)
+
+
+def _kinds(chunk: Chunk) -> str:
+    return "".join("b" if item.from_base else "p" for item in chunk.inputs)
+
+
 def _plane_groups(payload: bytes, elements: int, width: int, *, packed: bool = False) -> Bytes:
     """The elements, one row of `width` bytes for each."""
     rows = np.empty((elements, width), np.uint8)
@@ -175,7 +185,7 @@ def _unpack_sevens(packed: Bytes, elements: int) -> Bytes:
 
 
 _NO_INPUT: tuple[str, ...] = ("",)
-# By codec id: name, decoder, the inputs it takes ("" none, "b" a base's, "p" a peer's), the dtypes (None: all).
+# By codec id: name, decoder, the inputs it takes ("" none, "b" a base's, "p" a peer's, in order), the dtypes (None: all).
 _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collection[str] | None]] = {
     0: ("raw", _raw, _NO_INPUT, None),
     1: ("constant", _constant, _NO_INPUT, None),
@@ -187,6 +197,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     7: ("ordinal_delta", _ordinal_delta, ("b",), LAYOUTS),
     8: ("factored_split", _factored_split, _NO_INPUT, FACTORED_WIDTHS),
     9: ("rounded_from", _rounded_from, ("p",), {"BF16", "F16", "F32"}),
+    10: ("optimizer_step", _optimizer_step, INPUTS, {"F32"}),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 
@@ -197,7 +208,7 @@ def decode(codec: int, chunk: Chunk, parameters: bytes = b"") -> bytes:
     name, decoder, kinds, dtypes = _CODECS[codec]
     require(not parameters, f"{name} has no parameters")
     require(dtypes is None or chunk.dtype in dtypes, f"{name} does not take {chunk.dtype}")
-    given = "".join("b" if item.from_base else "p" for item in chunk.inputs)
+    given = _kinds(chunk)
     require(given in kinds, f"{name} does not take the inputs {given!r}")
     wanted = chunk.dtype
     if name == "rounded_from":

@@ -21,8 +21,10 @@ def test_reads_a_golden_payload(path: Path) -> None:
     dtype = path.stem.split("-")[0]
     raw = path.with_suffix(".raw").read_bytes()
     inputs = tuple(
-        Input(from_base=suffix == "base", dtype=dtype if suffix == "base" else suffix, data=file.read_bytes())
-        for suffix in ("base", "F32", "BF16")
+        Input(
+            from_base="base" in suffix, dtype=suffix if suffix in ("F32", "BF16") else dtype, data=file.read_bytes()
+        )
+        for suffix in ("base", "F32", "BF16", "2-base", "2-peer", "3-peer")
         if (file := path.with_suffix(f".{suffix}")).exists()
     )
     chunk = Chunk(path.read_bytes(), dtype, len(raw) // ELEMENT_SIZES[dtype], inputs)

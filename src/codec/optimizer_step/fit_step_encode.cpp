@@ -1,0 +1,276 @@
+// What makes a step linear in its unknowns, and solving for them.
+//
+// Second moment: v' = b2 v + (1 - b2) g^2 with the gradient g = d / (1 - b1) + m and d = m' - m is linear in b2 and in
+// the factors of d^2, d m and m^2, which tell b1 and b2. Adam: x' = w x - a m' / (sqrt(v') + e) is, with u = x' - x and
+// r = sqrt(v'), u r = -a m' - (1 - w) x r - e u - e (1 - w) x. Equations are weighted so that each is as wrong as its
+// element's rounding. Those with far larger factors than most are left out, and then, round by round, those that are
+// far more wrong than most: elements that took no such step.
+#include "codec/optimizer_step/fit_step_encode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "base/try.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr std::size_t kRounds = 4;
+constexpr double kOutlier = 8;        // times the median error
+constexpr double kLargeFactor = 100;  // times the median
+
+// So much of a column has to be left when the ones before are taken off it, or it says nothing of its own.
+constexpr double kIndependent = 1e-13;
+
+template <std::size_t kUnknowns>
+using Unknowns = std::array<double, kUnknowns>;
+
+template <std::size_t kUnknowns>
+struct Equation {
+  Unknowns<kUnknowns> factors;
+  double result;
+  bool used;
+};
+
+// Equations for at most so many elements. Memory is the scratch's, for as long as the frame is open.
+template <std::size_t kUnknowns>
+class Equations {
+ public:
+  static Result<Equations> make(std::size_t elements, Scratch& scratch) {
+    Equations equations;
+    BITSNAP_ASSIGN(equations.all_, scratch.take_array<Equation<kUnknowns>>(elements));
+    BITSNAP_ASSIGN(equations.measures_, scratch.take_array<double>(elements));
+    return equations;
+  }
+
+  // Leaves out what no double has room for.
+  void add(Unknowns<kUnknowns> factors, double result, double weight) noexcept {
+    constexpr double kMost = 1e150;  // squares are finite
+    result *= weight;
+    bool fits = std::abs(result) < kMost;
+    for (double& factor : factors) {
+      factor *= weight;
+      fits = fits && std::abs(factor) < kMost;
+    }
+    if (fits) all_[size_++] = {factors, result, true};
+  }
+
+  [[nodiscard]] Unknowns<kUnknowns> solve() noexcept {
+    leave_out(
+        [](const Equation<kUnknowns>& equation) {
+          double most = 0;
+          for (const double factor : equation.factors) most = std::max(most, std::abs(factor));
+          return most;
+        },
+        kLargeFactor);
+    Unknowns<kUnknowns> x = solve_used();
+    for (std::size_t round = 1; round < kRounds; ++round) {
+      if (!leave_out([&x](const Equation<kUnknowns>& equation) { return error_of(equation, x); }, kOutlier)) break;
+      x = solve_used();
+    }
+    return x;
+  }
+
+ private:
+  Equations() = default;
+
+  // By Cholesky's decomposition of the normal equations, with columns scaled to length one. Unknowns that the
+  // equations say nothing of are 0.
+  [[nodiscard]] Unknowns<kUnknowns> solve_used() const noexcept {
+    double squares[kUnknowns][kUnknowns] = {};
+    Unknowns<kUnknowns> right{};
+    for (const Equation<kUnknowns>& equation : all_.first(size_)) {
+      if (!equation.used) continue;
+      for (std::size_t j = 0; j < kUnknowns; ++j) {
+        for (std::size_t k = 0; k <= j; ++k) squares[j][k] += equation.factors[j] * equation.factors[k];
+        right[j] += equation.factors[j] * equation.result;
+      }
+    }
+    Unknowns<kUnknowns> scale{};
+    for (std::size_t j = 0; j < kUnknowns; ++j) scale[j] = squares[j][j] > 0 ? 1 / std::sqrt(squares[j][j]) : 0;
+    double lower[kUnknowns][kUnknowns] = {};
+    Unknowns<kUnknowns> x{};
+    for (std::size_t j = 0; j < kUnknowns; ++j) {
+      for (std::size_t k = 0; k <= j; ++k) {
+        double left = squares[j][k] * scale[j] * scale[k];
+        for (std::size_t l = 0; l < k; ++l) left -= lower[j][l] * lower[k][l];
+        lower[j][k] = k < j ? quotient(left, lower[k][k]) : left > kIndependent ? std::sqrt(left) : 0;
+      }
+      double left = right[j] * scale[j];
+      for (std::size_t l = 0; l < j; ++l) left -= lower[j][l] * x[l];
+      x[j] = quotient(left, lower[j][j]);
+    }
+    for (std::size_t j = kUnknowns; j-- > 0;) {
+      double left = x[j];
+      for (std::size_t l = j + 1; l < kUnknowns; ++l) left -= lower[l][j] * x[l];
+      x[j] = quotient(left, lower[j][j]);
+    }
+    for (std::size_t j = 0; j < kUnknowns; ++j) x[j] *= scale[j];
+    return x;
+  }
+
+  static double quotient(double one, double other) noexcept { return other > 0 ? one / other : 0; }
+
+  // Those of which `measure` is more than so many times its median. False where the same ones are used as before.
+  template <typename Measure>
+  bool leave_out(const Measure& measure, double times) noexcept {
+    if (size_ == 0) return false;
+    for (std::size_t i = 0; i < size_; ++i) measures_[i] = measure(all_[i]);
+    const auto sorted = measures_.first(size_);
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(size_ / 2);
+    std::ranges::nth_element(sorted, middle);
+    const double most = *middle * times;
+    bool changed = false;
+    for (Equation<kUnknowns>& equation : all_.first(size_)) {
+      const bool use = measure(equation) <= most;
+      changed = changed || use != equation.used;
+      equation.used = use;
+    }
+    return changed;
+  }
+
+  static double error_of(const Equation<kUnknowns>& equation, const Unknowns<kUnknowns>& x) noexcept {
+    double sum = -equation.result;
+    for (std::size_t j = 0; j < kUnknowns; ++j) sum += equation.factors[j] * x[j];
+    return std::abs(sum);
+  }
+
+  std::span<Equation<kUnknowns>> all_;
+  std::span<double> measures_;
+  std::size_t size_ = 0;
+};
+
+// To three significant digits of the decimal system, as people state hyperparameters, where that is next to it.
+std::optional<double> stated(double number) {
+  constexpr double kNear = 2e-3;
+  if (!(number > 1e-9 && number < 1)) return std::nullopt;
+  double unit = 1;  // powers of ten that a double has exactly, so that a quotient is the nearest double there is
+  while (number * unit < 100) unit *= 10;
+  const double near = std::round(number * unit) / unit;
+  if (std::abs(near - number) > kNear * number) return std::nullopt;
+  return near;
+}
+
+StepConstants constants_of(double keep, double step, double other) noexcept {
+  return {.keep = static_cast<float>(keep), .step = static_cast<float>(step), .other = static_cast<float>(other)};
+}
+
+// One of the sampled elements, and what stands beside it.
+struct Moved {
+  double element = 0;
+  double base = 0;
+  double first = 0;
+  double second = 0;
+
+  [[nodiscard]] double change() const noexcept { return element - base; }
+  // What equations of parameters are weighted with: their rounding.
+  [[nodiscard]] double size() const noexcept { return std::max(std::abs(base), std::abs(element)); }
+};
+
+Moved moved_at(const SampledStep& sample, std::size_t i) noexcept {
+  return {.element = static_cast<double>(sample.elements[i]),
+          .base = static_cast<double>(sample.base[i]),
+          .first = static_cast<double>(sample.first[i]),
+          .second = sample.second.empty() ? 0 : static_cast<double>(sample.second[i])};
+}
+
+// keep and step where the rate, 1 - b1, is known.
+Result<Unknowns<2>> fit_gains(const SampledStep& sample, double rate, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(auto equations, Equations<2>::make(sample.elements.size(), scratch));
+  for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+    const Moved of = moved_at(sample, i);
+    const double gradient = (of.second - of.first) / rate + of.first;
+    if (of.element > 0) equations.add({of.base, gradient * gradient}, of.element, 1 / of.element);
+  }
+  return equations.solve();
+}
+
+Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, LikelyConstants& likely) {
+  constexpr double kUsualRate = 0.1;
+  double rate = kUsualRate;
+  {
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(auto equations, Equations<4>::make(sample.elements.size(), scratch));
+    for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+      const Moved of = moved_at(sample, i);
+      const double change = of.second - of.first;
+      if (!(of.element > 0)) continue;
+      equations.add({of.base, change * change, change * of.first, of.first * of.first}, of.element, 1 / of.element);
+    }
+    const Unknowns<4> x = equations.solve();
+    if (x[1] > 0 && x[2] > 0) rate = x[2] / (2 * x[1]);
+  }
+  const auto add = [&](double likely_rate) -> Result<void> {
+    BITSNAP_ASSIGN(const Unknowns<2> gains, fit_gains(sample, likely_rate, scratch));
+    if (const auto gain = stated(gains[1])) likely.add(constants_of(1 - *gain, *gain, likely_rate));
+    likely.add(constants_of(gains[0], gains[1], likely_rate));
+    return {};
+  };
+  if (const auto exact = stated(rate)) BITSNAP_TRY(add(*exact));
+  BITSNAP_TRY(add(rate));
+  return {};
+}
+
+// `epsilon` is about what is added to the root.
+Result<void> add_adam(const SampledStep& sample, double epsilon, Scratch& scratch, LikelyConstants& likely,
+                      double* found = nullptr) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(auto equations, Equations<4>::make(sample.elements.size(), scratch));
+  for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+    const Moved of = moved_at(sample, i);
+    const double root = std::sqrt(of.second);
+    equations.add({-of.first, -of.base * root, -of.change(), -of.base}, of.change() * root,
+                  1 / ((root + epsilon) * of.size()));
+  }
+  const Unknowns<4> x = equations.solve();
+  if (x[2] > 0) likely.add(constants_of(1 - x[1], x[0], x[2]));
+  if (found != nullptr) *found = x[2];
+  return {};
+}
+
+Result<void> fit_adam(const SampledStep& sample, Scratch& scratch, LikelyConstants& likely) {
+  double epsilon = 0;
+  BITSNAP_TRY(add_adam(sample, 0, scratch, likely, &epsilon));
+  if (epsilon > 0) BITSNAP_TRY(add_adam(sample, epsilon, scratch, likely));
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(auto equations, Equations<2>::make(sample.elements.size(), scratch));
+  for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+    const Moved of = moved_at(sample, i);
+    const double root = std::sqrt(of.second);
+    equations.add({-of.first, -of.base * root}, of.change() * root, 1 / (root * of.size()));
+  }
+  const Unknowns<2> x = equations.solve();
+  likely.add(constants_of(1 - x[1], x[0], 0));
+  return {};
+}
+
+Result<void> fit_momentum(const SampledStep& sample, Scratch& scratch, LikelyConstants& likely) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(auto equations, Equations<2>::make(sample.elements.size(), scratch));
+  for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+    const Moved of = moved_at(sample, i);
+    equations.add({-of.first, -of.base}, of.change(), 1 / of.size());
+  }
+  const Unknowns<2> x = equations.solve();
+  likely.add(constants_of(1 - x[1], x[0], 0));
+  return {};
+}
+
+}  // namespace
+
+Result<LikelyConstants> fit_step(StepForm form, const SampledStep& sample, Scratch& scratch) {
+  LikelyConstants likely;
+  switch (form) {
+    case StepForm::second_moment: BITSNAP_TRY(fit_second_moment(sample, scratch, likely)); break;
+    case StepForm::adam: BITSNAP_TRY(fit_adam(sample, scratch, likely)); break;
+    case StepForm::momentum: BITSNAP_TRY(fit_momentum(sample, scratch, likely)); break;
+  }
+  return likely;
+}
+
+}  // namespace bitsnap::codec

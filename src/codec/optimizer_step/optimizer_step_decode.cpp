@@ -1,0 +1,99 @@
+// Codec optimizer_step, reading: what an optimizer's step makes of the state before it, and how far elements are from
+// that. spec.md.
+#include "codec/optimizer_step/optimizer_step.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "base/float_mode.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/payload_checks.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(StepForm, const StepInputs&, std::size_t, const StepConstants&, std::uint8_t*) noexcept>
+    kPredictStep{predict_step_scalar, BITSNAP_X86(predict_step_avx2, predict_step_avx512)};
+
+const std::uint8_t* bytes_of(const Input& input) noexcept {
+  return reinterpret_cast<const std::uint8_t*>(input.bytes.data());
+}
+
+Result<float> read_constant(ByteCursor& cursor) {
+  BITSNAP_ASSIGN(const auto bits, cursor.read<std::uint32_t>("optimizer_step payload: constants"));
+  return std::bit_cast<float>(bits);
+}
+
+class OptimizerStepDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::optimizer_step; }
+  std::string_view name() const noexcept override { return "optimizer_step"; }
+  std::string_view summary() const noexcept override {
+    return "parameters and second moments as what one step of the optimizer made of the base";
+  }
+
+  bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
+    if (dtype != DType::f32) return false;
+    for (const StepForm form : kStepForms) {
+      if (takes_inputs(form, inputs)) return true;
+    }
+    return false;
+  }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
+                      Scratch& scratch) const override {
+    ByteCursor cursor(payload);
+    BITSNAP_ASSIGN(const auto number, cursor.read<std::uint8_t>("optimizer_step payload: form"));
+    const auto form = static_cast<StepForm>(number);
+    if (!takes_inputs(form, context.inputs)) {
+      return fail(ErrorKind::corrupt, "optimizer_step payload: form is " + std::to_string(number) +
+                                          ", which is none for the inputs of this chunk");
+    }
+    StepConstants constants;
+    BITSNAP_ASSIGN(constants.keep, read_constant(cursor));
+    BITSNAP_ASSIGN(constants.step, read_constant(cursor));
+    BITSNAP_ASSIGN(constants.other, read_constant(cursor));
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
+    predict_step(form, context.inputs, constants, expected);
+    const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
+    const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+    return ordinal_delta_decoder().decode(payload.subspan(cursor.offset()), beside, out, scratch);
+  }
+};
+
+}  // namespace
+
+bool takes_inputs(StepForm form, std::span<const Input> inputs) noexcept {
+  constexpr auto kBase = InputKind::base;
+  constexpr auto kPeer = InputKind::peer;
+  const auto are = [&](std::initializer_list<InputKind> kinds) {
+    return std::ranges::equal(inputs, kinds, [](const Input& input, InputKind kind) {
+      return input.kind == kind && input.dtype == DType::f32;
+    });
+  };
+  switch (form) {
+    case StepForm::second_moment: return are({kBase, kBase, kPeer});
+    case StepForm::adam: return are({kBase, kPeer, kPeer});
+    case StepForm::momentum: return are({kBase, kPeer});
+  }
+  return false;
+}
+
+void predict_step(StepForm form, std::span<const Input> inputs, const StepConstants& constants, ByteSpan out) noexcept {
+  const StepInputs from{.base = bytes_of(inputs[0]),
+                        .first = bytes_of(inputs[1]),
+                        .second = inputs.size() > 2 ? bytes_of(inputs[2]) : nullptr};
+  const FloatMode mode;
+  kPredictStep.pick()(form, from, out.size() / sizeof(float), constants, reinterpret_cast<std::uint8_t*>(out.data()));
+}
+
+const Decoder& optimizer_step_decoder() noexcept {
+  static const OptimizerStepDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,241 @@
+// The codec optimizer_step: what a step is, that its constants are found, and that no mode of the processor counts.
+#include "codec/optimizer_step/optimizer_step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include <bitsnap/cpu.hpp>
+#include <bitsnap/tensor.hpp>
+
+#include "codec/builtin_codecs.hpp"
+#include "codec/coding_testing.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
+#include "codec/trained_like_testing.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace bitsnap::codec {
+namespace {
+
+Floats floats_in(ConstByteSpan bytes) {
+  Floats floats(bytes.size() / sizeof(float));
+  std::memcpy(floats.data(), bytes.data(), bytes.size());
+  return floats;
+}
+
+constexpr auto kBase = InputKind::base;
+constexpr auto kPeer = InputKind::peer;
+
+class OptimizerStep : public testing::Test {
+ protected:
+  ~OptimizerStep() override { force_cpu_level(detected_cpu_level()); }
+
+  static void at_every_level(const std::function<void()>& body) {
+    for (const CpuLevel level : kCpuLevels) {
+      if (!has_cpu_level(level)) continue;
+      SCOPED_TRACE(cpu_level_name(level));
+      ASSERT_TRUE(force_cpu_level(level));
+      body();
+    }
+  }
+
+  // Bits that are stored of an element of the chunk.
+  double stored_bits(const TestChunk& chunk) {
+    const auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
+    if (!payload) return 8.0 * static_cast<double>(element_size(chunk.dtype));
+    const auto decoded = decode_test_chunk(optimizer_step_decoder(), *payload, chunk, scratch_);
+    EXPECT_TRUE(decoded && *decoded == chunk.data);
+    return 8.0 * static_cast<double>(payload->size()) / static_cast<double>(chunk.elements());
+  }
+
+  StepConstants constants_of(const TestChunk& chunk) {
+    const auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
+    StepConstants constants;
+    if (!payload) {
+      ADD_FAILURE() << "not expressed";
+      return constants;
+    }
+    std::memcpy(&constants.keep, payload->data() + 1, sizeof(float));
+    std::memcpy(&constants.step, payload->data() + 5, sizeof(float));
+    std::memcpy(&constants.other, payload->data() + 9, sizeof(float));
+    return constants;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(OptimizerStep, FindsTheBetasToTheLastBit) {
+  for (const double beta1 : {0.9, 0.95, 0.8}) {
+    for (const double beta2 : {0.95, 0.98, 0.99, 0.999, 0.9999}) {
+      SCOPED_TRACE(std::to_string(beta1) + " " + std::to_string(beta2));
+      const StepConstants found =
+          constants_of(second_moment_chunk(train_step(100'000, {.beta1 = beta1, .beta2 = beta2}, 7)));
+      EXPECT_EQ(found.keep, static_cast<float>(beta2));
+      EXPECT_EQ(found.step, static_cast<float>(1 - beta2));
+      EXPECT_EQ(found.other, static_cast<float>(1 - beta1));
+    }
+  }
+}
+
+TEST_F(OptimizerStep, StoresNextToNothingOfASecondMoment) {
+  EXPECT_LT(stored_bits(second_moment_chunk(train_step(kChunkElements, {.beta2 = 0.95}, 1))), 0.8);
+  EXPECT_LT(stored_bits(second_moment_chunk(train_step(kChunkElements, {.beta2 = 0.999}, 2))), 0.3);
+  // Hyperparameters that nobody would write down.
+  EXPECT_LT(stored_bits(second_moment_chunk(train_step(kChunkElements, {.beta1 = 0.912345, .beta2 = 0.9765432}, 3))),
+            3);
+}
+
+TEST_F(OptimizerStep, StoresNextToNothingOfAParameter) {
+  EXPECT_LT(stored_bits(parameter_chunk(train_step(kChunkElements, {}, 4))), 1);
+  EXPECT_LT(stored_bits(parameter_chunk(train_step(kChunkElements, {.rate = 1e-6, .decay = 0}, 5))), 0.1);
+  EXPECT_LT(stored_bits(parameter_chunk(train_step(kChunkElements, {.bias1 = 0.19, .bias2 = 0.0975}, 6))), 1);
+  // An epsilon that counts.
+  EXPECT_LT(stored_bits(parameter_chunk(train_step(kChunkElements, {.epsilon = 1e-4}, 7))), 1);
+}
+
+TEST_F(OptimizerStep, FindsAStepOfMomentum) {
+  TrainedStep t = train_step(kChunkElements, {}, 8);
+  for (std::size_t i = 0; i < t.before.x.size(); ++i) t.after.x[i] = t.before.x[i] * 0.9999F - 0.01F * t.after.m[i];
+  const TestChunk chunk{.dtype = DType::f32,
+                        .data = trained_bytes(t.after.x),
+                        .base = trained_bytes(t.before.x),
+                        .more = {{kPeer, trained_bytes(t.after.m)}}};
+  EXPECT_LT(stored_bits(chunk), 0.1);
+}
+
+// As where one buffer holds parameters that are decayed and others that are not.
+TEST_F(OptimizerStep, IsNotMisledByTheFew) {
+  TrainedStep t = train_step(kChunkElements, {}, 9);
+  const TrainedStep other = train_step(kChunkElements, {.rate = 2e-3, .decay = 0}, 10);
+  for (std::size_t i = 200'000; i < 230'000; ++i) {
+    t.before.x[i] = other.before.x[i];
+    t.after.x[i] = other.after.x[i];
+    t.after.m[i] = other.after.m[i];
+    t.after.v[i] = other.after.v[i];
+  }
+  const StepConstants found = constants_of(parameter_chunk(t));
+  EXPECT_NEAR(found.keep, 1 - 6e-5, 1e-7);
+  EXPECT_NEAR(found.step, 6e-4, 1e-9);
+  EXPECT_LT(stored_bits(parameter_chunk(t)), 6);
+}
+
+TEST_F(OptimizerStep, ExpectsNothingOfStatesThatAreFurtherApart) {
+  const TrainedStep one = train_step(40'000, {}, 11);
+  const TrainedStep other = train_step(40'000, {}, 12);
+  TestChunk chunk = second_moment_chunk(one);
+  chunk.base = trained_bytes(other.before.v);
+  chunk.more[0].bytes = trained_bytes(other.before.m);
+  const TestSurroundings surroundings(chunk);
+  const auto estimate =
+      optimizer_step_encoder().analyze(chunk.data, surroundings.context(), 4 * chunk.elements(), scratch_);
+  ASSERT_TRUE(estimate);
+  EXPECT_FALSE(estimate->has_value());
+}
+
+// Zeros, infinities, NaNs and subnormal numbers, in every place.
+TEST_F(OptimizerStep, GivesBackWhatIsNoNumber) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float specials[] = {0.0F,
+                            -0.0F,
+                            kInfinity,
+                            -kInfinity,
+                            std::numeric_limits<float>::quiet_NaN(),
+                            std::bit_cast<float>(0xff812345U),
+                            std::numeric_limits<float>::denorm_min(),
+                            std::numeric_limits<float>::max(),
+                            -1.0F};
+  TrainedStep t = train_step(70'000, {}, 13);
+  TestRandom random(14);
+  for (Floats* floats : {&t.before.x, &t.before.m, &t.before.v, &t.after.x, &t.after.m, &t.after.v}) {
+    for (int i = 0; i < 700; ++i) (*floats)[random.below(floats->size())] = specials[random.below(std::size(specials))];
+  }
+  at_every_level([&] {
+    EXPECT_LT(stored_bits(second_moment_chunk(t)), 8);
+    EXPECT_LT(stored_bits(parameter_chunk(t)), 8);
+  });
+  for (const float special : specials) {
+    TrainedStep same = train_step(300, {}, 15);
+    for (Floats* floats : {&same.before.x, &same.before.m, &same.before.v, &same.after.m, &same.after.v})
+      floats->assign(300, special);
+    stored_bits(second_moment_chunk(same));
+    stored_bits(parameter_chunk(same));
+  }
+}
+
+// What a thread of torch has after set_flush_denormal(True), and one that rounds towards zero.
+TEST_F(OptimizerStep, WritesAndReadsTheSameInEveryModeOfTheProcessor) {
+#if defined(__x86_64__)
+  TrainedStep t = train_step(20'000, {}, 16);
+  for (std::size_t i = 0; i < t.before.v.size(); i += 2) {
+    for (Floats* floats : {&t.before.x, &t.after.x, &t.before.m, &t.after.m}) (*floats)[i] *= 0x1p-130F;
+    for (Floats* floats : {&t.before.v, &t.after.v}) (*floats)[i] *= 0x1p-110F;
+  }
+  for (const TestChunk& chunk : {second_moment_chunk(t), parameter_chunk(t)}) {
+    const auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
+    ASSERT_TRUE(payload);
+    const unsigned before = _mm_getcsr();
+    at_every_level([&] {
+      _mm_setcsr(before | 0xe040);  // flush to zero, subnormals are zero, towards zero
+      const auto again = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
+      const auto decoded = decode_test_chunk(optimizer_step_decoder(), *payload, chunk, scratch_);
+      EXPECT_EQ(_mm_getcsr() & 0xe040, 0xe040U) << "the caller's mode was not given back";
+      _mm_setcsr(before);
+      EXPECT_TRUE(again == payload);
+      EXPECT_TRUE(decoded && *decoded == chunk.data);
+    });
+  }
+#else
+  GTEST_SKIP() << "modes are set as x86-64 does";
+#endif
+}
+
+TEST_F(OptimizerStep, PredictsByTheFormulasOfItsSpecification) {
+  const Floats base = {2.0F, 1.0F, std::numeric_limits<float>::quiet_NaN()};
+  const Floats first = {0.5F, 0.0F, 1.0F};
+  const Floats second = {1.0F, 4.0F, 1.0F};
+  const std::vector<std::byte> bytes[] = {trained_bytes(base), trained_bytes(first), trained_bytes(second)};
+  const auto predicted = [&](StepForm form, std::initializer_list<InputKind> kinds, const StepConstants& constants) {
+    std::vector<Input> inputs;
+    for (const InputKind kind : kinds) inputs.push_back({kind, DType::f32, bytes[inputs.size()]});
+    EXPECT_TRUE(takes_inputs(form, inputs));
+    std::vector<std::byte> out(bytes[0].size());
+    predict_step(form, inputs, constants, out);
+    return floats_in(out);
+  };
+  at_every_level([&] {
+    // (1 - 0.5) / 0.5 + 0.5 = 1.5; 2 * 0.75 + 0.25 * 1.5 * 1.5
+    Floats found = predicted(StepForm::second_moment, {kBase, kBase, kPeer}, {0.75F, 0.25F, 0.5F});
+    EXPECT_EQ(found[0], 2.0625F);
+    EXPECT_EQ(found[1], 16.75F);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(found[2]), std::bit_cast<std::uint32_t>(base[2]));
+    // 2 * 0.5 - 0.25 * 0.5 / (1 + 1)
+    found = predicted(StepForm::adam, {kBase, kPeer, kPeer}, {0.5F, 0.25F, 1.0F});
+    EXPECT_EQ(found[0], 0.9375F);
+    EXPECT_EQ(found[1], 0.5F);
+    found = predicted(StepForm::momentum, {kBase, kPeer}, {0.5F, 0.25F, 0});
+    EXPECT_EQ(found[0], 0.875F);
+  });
+}
+
+TEST_F(OptimizerStep, RefusesFormsOfOtherInputs) {
+  const TestChunk chunk = parameter_chunk(train_step(300, {}, 17));
+  auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);
+  ASSERT_TRUE(payload);
+  for (const unsigned form : {0U, 2U, 3U, 255U}) {
+    (*payload)[0] = static_cast<std::byte>(form);
+    const auto decoded = decode_test_chunk(optimizer_step_decoder(), *payload, chunk, scratch_);
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::codec

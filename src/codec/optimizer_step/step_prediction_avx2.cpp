@@ -1,0 +1,15 @@
+// What a step of an optimizer makes of a state, for AVX2.
+#include "codec/optimizer_step/step_prediction_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "codec/optimizer_step/step_prediction_loop.hpp"
+
+namespace bitsnap::codec {
+
+void predict_step_avx2(StepForm form, const StepInputs& inputs, std::size_t elements, const StepConstants& constants,
+                       std::uint8_t* out) noexcept {
+  predict_by_form(form, inputs, elements, constants, out);
+}
+
+}  // namespace bitsnap::codec
+#endif

@@ -1,0 +1,46 @@
+// The state of a tensor before and after a step of AdamW, for tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "codec/coding_testing.hpp"
+
+namespace bitsnap::codec {
+
+using Floats = std::vector<float>;
+
+struct Hyperparameters {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double rate = 6e-4;
+  double decay = 0.1;
+  double epsilon = 1e-8;
+  double bias1 = 1;
+  double bias2 = 1;
+};
+
+// Of one tensor: the parameter and its moments.
+struct TrainedState {
+  Floats x, m, v;
+};
+
+// Random numbers of the sizes that a training has.
+[[nodiscard]] TrainedState trained_state(std::size_t elements, std::uint64_t seed);
+
+// One step with random gradients, computed as torch does, operation by operation.
+void take_step(TrainedState& state, const Hyperparameters& hyperparameters, std::uint64_t seed);
+
+struct TrainedStep {
+  TrainedState before, after;
+};
+[[nodiscard]] TrainedStep train_step(std::size_t elements, const Hyperparameters& hyperparameters, std::uint64_t seed);
+
+[[nodiscard]] std::vector<std::byte> trained_bytes(const Floats& floats);
+
+// Chunks of what is after the step, with all inputs that tell it.
+[[nodiscard]] TestChunk second_moment_chunk(const TrainedStep& step);
+[[nodiscard]] TestChunk parameter_chunk(const TrainedStep& step);
+
+}  // namespace bitsnap::codec
