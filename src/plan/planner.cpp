@@ -29,16 +29,21 @@ constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 // What costs no more than one part in so many of the chunk needs no other to be looked at.
 constexpr std::uint64_t kNextToNothing = 1024;
 
+// And of what the optimizer's step leaves no more of than that, no other codec knows as much.
+constexpr std::uint64_t kStepExplains = 8;
+
 struct Rule {
   std::string_view codec;
   std::optional<codec::InputKind> input = {};
   bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
   bool is_general = false;   // knows nothing of floats: looked at where their mantissas are not random
+  bool takes_step = false;   // its inputs are what tells the optimizer's step
 };
 constexpr auto kBase = codec::InputKind::base;
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 8> kLosslessRules{{{"rounded_from", codec::InputKind::peer},
+constexpr std::array<Rule, 9> kLosslessRules{{{"rounded_from", codec::InputKind::peer},
+                                              {"optimizer_step", kBase, false, false, true},
                                               {"float_split"},
                                               {"factored_split", {}, true},
                                               {"ordinal_delta", kBase},
@@ -118,7 +123,7 @@ std::string format_bytes(std::uint64_t bytes) {
 
 std::string candidate_name(const Candidate& candidate) {
   return fmt::format("{}{}", candidate.encoder->decoder().name(),
-                     !candidate.input                             ? ""
+                     !candidate.input || candidate.takes_step     ? ""
                      : *candidate.input == codec::InputKind::base ? " on base"
                                                                   : " on peer");
 }
@@ -131,7 +136,7 @@ bool codes_with_peers(Policy policy) noexcept {
 }
 
 StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base,
-                             std::optional<DType> peer)
+                             std::optional<DType> peer, std::span<const codec::Input> step)
     : dtype_(dtype), peer_(peer), detects_trivial_(policy == Policy::lossless) {
   for (const Rule& rule : rules_of(policy, role, is_pool)) {
     const bool on_peer = rule.input == codec::InputKind::peer;
@@ -140,12 +145,16 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
     const codec::Encoder* encoder = codec::find_encoder(rule.codec);
     if (encoder == nullptr) continue;
     const codec::Input input{rule.input.value_or(kBase), on_peer ? *peer : dtype, {}};
-    if (encoder->decoder().accepts(dtype, {&input, rule.input ? 1U : 0U})) {
-      candidates_.push_back({encoder, rule.input, rule.is_general});
+    if (encoder->decoder().accepts(dtype, rule.takes_step ? step : std::span(&input, rule.input ? 1 : 0))) {
+      candidates_.push_back({encoder, rule.input, rule.is_general, rule.takes_step});
     }
   }
   estimate_totals_.assign(candidates_.size(), 0);
   was_estimated_.assign(candidates_.size(), false);
+}
+
+bool StreamPlanner::codes_with_step() const noexcept {
+  return std::ranges::any_of(candidates_, &Candidate::takes_step);
 }
 
 bool StreamPlanner::codes_with(codec::InputKind kind) const noexcept {
@@ -161,6 +170,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
 
   ConstByteSpan sample = data;
   Surroundings sampled = around;
+  std::array<codec::Input, codec::kMaxInputs> sampled_step;
   std::size_t sample_elements = elements;
   if (elements > 2 * kSampleElements) {
     sample_elements = kSampleElements;
@@ -171,6 +181,12 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     if (!around.peer.empty()) {
       BITSNAP_ASSIGN(sampled.peer, gather_sample(around.peer, elements, element_size(*peer_), scratch));
     }
+    for (std::size_t i = 0; i < around.step.size(); ++i) {
+      sampled_step[i] = around.step[i];
+      BITSNAP_ASSIGN(sampled_step[i].bytes,
+                     gather_sample(around.step[i].bytes, elements, element_size(around.step[i].dtype), scratch));
+    }
+    sampled.step = std::span(sampled_step).first(around.step.size());
   }
 
   const bool only_for_floats = sample_elements < elements && is_only_for_floats(dtype_, sample, sampled.base);
@@ -182,18 +198,19 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     const Surroundings& seen = whole ? around : sampled;
     const codec::Input input{candidate.input.value_or(kBase), on_peer ? *peer_ : dtype_,
                              on_peer ? seen.peer : seen.base};
-    if (candidate.input && input.bytes.empty()) continue;
+    if (candidate.takes_step ? seen.step.empty() : candidate.input && input.bytes.empty()) continue;
     if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
-    const codec::ChunkContext context{.dtype = dtype_,
-                                      .elements = whole ? elements : sample_elements,
-                                      .inputs = {&input, candidate.input ? 1U : 0U},
-                                      .parameters = {},
-                                      .rows = whole ? around.rows : codec::RowPlace{}};
+    const codec::ChunkContext context{
+        .dtype = dtype_,
+        .elements = whole ? elements : sample_elements,
+        .inputs = candidate.takes_step ? seen.step : std::span(&input, candidate.input ? 1 : 0),
+        .parameters = {},
+        .rows = whole ? around.rows : codec::RowPlace{}};
     BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
     if (estimate->payload_bytes < data.size()) ranks.emplace_back(estimate->payload_bytes, i);
-    if (estimate->payload_bytes * kNextToNothing <= data.size()) break;
+    if (estimate->payload_bytes * (candidate.takes_step ? kStepExplains : kNextToNothing) <= data.size()) break;
   }
   std::ranges::sort(ranks);
   for (const auto& [estimate, i] : ranks) choice.ranked.push_back(candidates_[i]);

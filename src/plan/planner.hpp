@@ -27,12 +27,14 @@ struct Candidate {
   const codec::Encoder* encoder = nullptr;
   std::optional<codec::InputKind> input;
   bool is_general = false;  // knows nothing of floats
+  bool takes_step = false;  // its inputs are all those of the step
 };
 
 // What may help to code a chunk. A span is empty where there is none.
 struct Surroundings {
-  ConstByteSpan base;  // the same elements in an earlier snapshot
-  ConstByteSpan peer;  // the elements beside these in the stream's peer, in its dtype
+  ConstByteSpan base;                       // the same elements in an earlier snapshot
+  ConstByteSpan peer;                       // the elements beside these in the stream's peer, in its dtype
+  std::span<const codec::Input> step = {};  // what tells the optimizer's step, the base first
   codec::RowPlace rows;
 };
 
@@ -51,8 +53,10 @@ struct Choice {
 
 class StreamPlanner {
  public:
-  // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one.
-  StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {});
+  // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one. `step`:
+  // what tells the optimizer's step, without its bytes; empty where nothing does.
+  StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {},
+                std::span<const codec::Input> step = {});
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.
@@ -60,6 +64,8 @@ class StreamPlanner {
   // Whether there is a candidate that codes against the base.
   [[nodiscard]] bool codes_with_base() const noexcept { return codes_with(codec::InputKind::base); }
   [[nodiscard]] bool codes_with_peer() const noexcept { return codes_with(codec::InputKind::peer); }
+  // Whether there is one that codes against what tells the optimizer's step.
+  [[nodiscard]] bool codes_with_step() const noexcept;
   // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
   [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
 

@@ -33,11 +33,13 @@ bool ChunkEncoder::may_refer(const ChunkHolder& holder) const {
 Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk) {
   const BaseStream& from = *job.base;
   BaseBytes base;
-  BITSNAP_ASSIGN(base.holder, from.base->holder(from.stream, chunk));
-  if (base.holder.base == nullptr) base.holder.base = from.base;
-  if (!may_refer(base.holder)) return BaseBytes{};
-  base.deep = base.holder.depth + 1 > rules_.max_depth;
-  const bool may_be_equal = job.planner->detects_trivial() && base.holder.decoded_hash.value_or(hash_) == hash_;
+  ChunkHolder& holder = base.use.holder;
+  base.use.stream = &from;
+  BITSNAP_ASSIGN(holder, from.base->holder(from.stream, chunk));
+  if (holder.base == nullptr) holder.base = from.base;
+  if (!may_refer(holder)) return BaseBytes{};
+  base.deep = holder.depth + 1 > rules_.max_depth;
+  const bool may_be_equal = job.planner->detects_trivial() && holder.decoded_hash.value_or(hash_) == hash_;
   const bool may_be_built_upon = job.planner->codes_with_base() && !base.deep;
   if (!may_be_equal && !may_be_built_upon) return BaseBytes{};
   BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(data_.size()));
@@ -47,17 +49,19 @@ Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, st
   return base;
 }
 
-Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, std::uint64_t chunk) {
-  const std::size_t element_bytes = element_size(job.peer_dtype);
-  const std::uint64_t begin = job.peer->element + chunk * kChunkElements;
+Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, std::uint64_t chunk,
+                                                        const PeerStream& from, DType dtype, std::uint64_t elements) {
+  const std::size_t element_bytes = element_size(dtype);
+  const std::uint64_t begin = from.element + chunk * kChunkElements;
   const std::uint64_t end = begin + data_.size() / element_size(job.dtype);
   PeerBytes peer;
+  peer.use.peer = from;
   peer.use.first_chunk = begin / kChunkElements;
   const std::uint64_t first = peer.use.first_chunk * kChunkElements;
-  const std::uint64_t last = std::min(divide_up(end, kChunkElements) * kChunkElements, job.peer_elements);
+  const std::uint64_t last = std::min(divide_up(end, kChunkElements) * kChunkElements, elements);
   BITSNAP_ASSIGN(const ByteSpan whole, context_.scratch().take(static_cast<std::size_t>(last - first) * element_bytes));
   context_.restart();
-  BITSNAP_TRY(source_.read(job.peer->stream, first * element_bytes, whole, context_));
+  BITSNAP_TRY(source_.read(from.stream, first * element_bytes, whole, context_));
   for (ConstByteSpan left = whole; !left.empty();) {
     const ConstByteSpan own = left.first(std::min<std::size_t>(left.size(), kChunkElements * element_bytes));
     peer.use.hashes[peer.use.chunks++] = hash64(own);
@@ -66,6 +70,30 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
   peer.bytes = whole.subspan(static_cast<std::size_t>(begin - first) * element_bytes,
                              static_cast<std::size_t>(end - begin) * element_bytes);
   return peer;
+}
+
+Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, std::uint64_t chunk,
+                                                        const BaseBytes& base) {
+  StepBytes step;
+  step.inputs.push_back({codec::InputKind::base, DType::f32, base.bytes});
+  step.uses.emplace_back(base.use);
+  if (const auto& before = job.step->before) {
+    BaseUse use{.stream = &*before, .holder = {}};
+    BITSNAP_ASSIGN(use.holder, before->base->holder(before->stream, chunk));
+    if (use.holder.base == nullptr) use.holder.base = before->base;
+    if (!may_refer(use.holder) || use.holder.depth + 1 > rules_.max_depth) return StepBytes{};
+    BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(data_.size()));
+    context_.restart();
+    BITSNAP_TRY(before->base->read_elements(before->stream, chunk * kChunkElements, bytes, context_));
+    step.inputs.push_back({codec::InputKind::base, DType::f32, bytes});
+    step.uses.emplace_back(std::move(use));
+  }
+  for (const PeerStream& after : job.step->after) {
+    BITSNAP_ASSIGN(const PeerBytes peer, read_peer(job, chunk, after, DType::f32, job.elements));
+    step.inputs.push_back({codec::InputKind::peer, DType::f32, peer.bytes});
+    step.uses.emplace_back(peer.use);
+  }
+  return step;
 }
 
 Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& job, const PeerBytes& peer) {
@@ -95,14 +123,14 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   // A weight that its master says all of has no use for a base, which would be its master's base decoded once more.
   PeerBytes peer;
   if (job.peer) {
-    BITSNAP_ASSIGN(peer, read_peer(job, chunk));
+    BITSNAP_ASSIGN(peer, read_peer(job, chunk, *job.peer, job.peer_dtype, job.peer_elements));
     BITSNAP_ASSIGN(const auto rounded, as_rounding(job, peer));
     if (rounded) {
       if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
       EncodedChunk encoded = raw();
       encoded.codec = codec::CodecId::rounded_from;
       encoded.payload = *rounded;
-      encoded.peer = peer.use;
+      encoded.inputs.emplace_back(peer.use);
       return encoded;
     }
   }
@@ -117,14 +145,18 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
     EncodedChunk encoded = raw();
     encoded.codec = codec::CodecId::same;
     encoded.payload = {};
-    encoded.input = std::move(base.holder);
+    encoded.inputs.emplace_back(base.use);
     return encoded;
   }
   if (base.deep) base.bytes = {};
-  return code(job, std::move(base), peer);
+  StepBytes step;
+  if (job.step && !base.bytes.empty()) {
+    BITSNAP_ASSIGN(step, read_step(job, chunk, base));
+  }
+  return code(job, base, peer, std::move(step));
 }
 
-Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, {}, {}); }
+Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, {}, {}, {}); }
 
 EncodedChunk ChunkEncoder::raw() const {
   EncodedChunk encoded;
@@ -134,7 +166,8 @@ EncodedChunk ChunkEncoder::raw() const {
   return encoded;
 }
 
-Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base, const PeerBytes& peer) {
+Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
+                                        StepBytes step) {
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
   codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
@@ -152,20 +185,23 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, BaseBytes base, co
     }
   }
 
-  BITSNAP_ASSIGN(encoded.choice,
-                 job.planner->choose(data_, {.base = base.bytes, .peer = peer.bytes, .rows = rows_}, scratch));
+  const plan::Surroundings around{.base = base.bytes, .peer = peer.bytes, .step = step.inputs, .rows = rows_};
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, around, scratch));
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     const bool on_peer = tried.input == codec::InputKind::peer;
     const codec::Input input{tried.input.value_or(codec::InputKind::base), on_peer ? job.peer_dtype : job.dtype,
                              on_peer ? peer.bytes : base.bytes};
-    context.inputs = std::span<const codec::Input>(&input, tried.input ? 1 : 0);
+    context.inputs =
+        tried.takes_step ? std::span<const codec::Input>(step.inputs) : std::span(&input, tried.input ? 1 : 0);
     BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, scratch));
     if (!payload || payload->size() >= data_.size()) continue;
     use(tried.encoder->decoder().id(), *payload);
-    if (on_peer) {
-      encoded.peer = peer.use;
+    if (tried.takes_step) {
+      encoded.inputs = std::move(step.uses);
+    } else if (on_peer) {
+      encoded.inputs.emplace_back(peer.use);
     } else if (tried.input) {
-      encoded.input = std::move(base.holder);
+      encoded.inputs.emplace_back(base.use);
     }
     break;
   }

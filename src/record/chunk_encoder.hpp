@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
+#include <vector>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
@@ -25,6 +27,12 @@
 
 namespace bitsnap::record {
 
+// What tells what the optimizer's last step made of a stream: streams of as many F32 elements, beside its own base.
+struct StepStreams {
+  std::optional<BaseStream> before;  // the first moment before, where the stream is the second moment
+  std::vector<PeerStream> after;     // moments after
+};
+
 // One stream as it is written.
 struct StreamJob {
   std::size_t stream = 0;
@@ -35,6 +43,7 @@ struct StreamJob {
   std::optional<PeerStream> peer;
   DType peer_dtype = DType::opaque;
   std::uint64_t peer_elements = 0;  // of the whole stream
+  std::optional<StepStreams> step;
   plan::StreamPlanner* planner = nullptr;
   bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
 };
@@ -45,19 +54,26 @@ struct ReferenceRules {
   std::span<const SnapshotId> barred = {};  // with a max_depth of 0: snapshots that are not to be referred to
 };
 
-// What of a stream's peer a chunk was coded against: so many of the peer's chunks from this one on, as they were then.
+// What of another stream of the file a chunk was coded against: so many of its chunks from this one on, as they were
+// then.
 struct PeerUse {
+  PeerStream peer;
   std::uint64_t first_chunk = 0;
   std::array<std::uint64_t, 2> hashes = {};
   std::size_t chunks = 0;
+};
+
+// What of an earlier snapshot.
+struct BaseUse {
+  const BaseStream* stream = nullptr;  // of the job: where the holder was found
+  ChunkHolder holder;                  // never with a nullptr for its base
 };
 
 struct EncodedChunk {
   codec::CodecId codec = codec::CodecId::raw;
   ConstByteSpan payload;
   std::uint64_t decoded_hash = 0;
-  std::optional<ChunkHolder> input;  // of the base, where the codec used it; never with a nullptr for its base
-  std::optional<PeerUse> peer;       // where the codec used the stream's peer
+  std::vector<std::variant<BaseUse, PeerUse>> inputs;  // that the codec used, in its order
   plan::Choice choice;
   std::uint64_t raw_bytes = 0;
 };
@@ -81,7 +97,7 @@ class ChunkEncoder {
   // The base's bytes for this chunk, empty where they are of no use.
   struct BaseBytes {
     ConstByteSpan bytes;
-    ChunkHolder holder;
+    BaseUse use;
     bool deep = false;  // may be referred to, not built upon
   };
   [[nodiscard]] bool may_refer(const ChunkHolder& holder) const;
@@ -92,12 +108,20 @@ class ChunkEncoder {
     PeerUse use;
   };
   // From the source once more: whether it is what was stored of the peer, hashes tell when it was.
-  Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk);
+  Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk, const PeerStream& from, DType dtype,
+                              std::uint64_t elements);
+  // What tells the optimizer's step, in the order of the codec's inputs, and what is to be said of it. Empty where one
+  // of them may not be built upon.
+  struct StepBytes {
+    std::vector<codec::Input> inputs;
+    std::vector<std::variant<BaseUse, PeerUse>> uses;
+  };
+  Result<StepBytes> read_step(const StreamJob& job, std::uint64_t chunk, const BaseBytes& base);
   // The payload of a chunk that its peer says all of: that is less than anything else, and leads to no other file, as
   // an unchanged chunk does.
   Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
   [[nodiscard]] EncodedChunk raw() const;
-  Result<EncodedChunk> code(const StreamJob& job, BaseBytes base, const PeerBytes& peer);
+  Result<EncodedChunk> code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer, StepBytes step);
 
   const StreamSource& source_;
   ReferenceRules rules_;

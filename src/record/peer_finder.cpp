@@ -6,13 +6,13 @@
 #include <cstring>
 #include <map>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include <bitsnap/tensor.hpp>
 
 #include "codec/rounded_from/rounded_from.hpp"
+#include "record/name_parts.hpp"
 #include "restore/read_context.hpp"
 
 namespace bitsnap::record {
@@ -37,39 +37,6 @@ constexpr std::size_t kMostAlike = 1024;
 using Halves = std::vector<std::uint16_t>;
 
 bool is_weight(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
-
-// The parts of a name, without those that say what the tensor is to the training.
-std::vector<std::string_view> parts_of(std::string_view name) {
-  constexpr std::string_view kRoleWords[] = {
-      "model", "module", "master",     "masters", "main_params",           "fp32_param",    "main_param", "optimizer",
-      "optim", "state",  "state_dict", "param",   "fp32_from_fp16_params", "master_weights"};
-  std::vector<std::string_view> parts;
-  while (!name.empty()) {
-    const std::size_t end = std::min(name.find_first_of("./"), name.size());
-    const std::string_view part = name.substr(0, end);
-    if (!part.empty() && std::ranges::find(kRoleWords, part) == std::end(kRoleWords)) parts.push_back(part);
-    name.remove_prefix(std::min(end + 1, name.size()));
-  }
-  return parts;
-}
-
-// How many parts two names have in common, from the last on.
-std::size_t likeness(std::string_view one, std::string_view other) {
-  const auto a = parts_of(one);
-  const auto b = parts_of(other);
-  const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first;
-  return static_cast<std::size_t>(end - a.rbegin());
-}
-
-// A name without what it says of the tensor's role.
-std::string bare_name(std::string_view name) {
-  std::string bare;
-  for (const std::string_view part : parts_of(name)) {
-    bare += part;
-    bare += '.';
-  }
-  return bare;
-}
 
 class Finder {
  public:

@@ -13,6 +13,7 @@
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/json_text.hpp"
+#include "record/step_finder.hpp"
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap::record {
@@ -53,55 +54,110 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 }
 
 Result<void> Recording::prepare_streams() {
-  const auto& streams = index_.streams.streams;
+  const std::size_t streams = index_.streams.streams.size();
+  bases_.resize(streams);
+  steps_.resize(streams);
+  peers_.resize(streams);
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
-  std::vector<std::optional<PeerStream>> peers(streams.size());
+  BITSNAP_TRY(find_bases());
   if (plan::codes_with_peers(parts_.policy)) {
-    std::vector<bool> wanted(streams.size());
-    for (std::size_t i = 0; i < streams.size(); ++i) wanted[i] = !is_all_stored(i);
-    peers =
-        parts_.stored != nullptr ? peers_named() : find_peers(index_.content, index_.streams, parts_.source, wanted);
-    rank_peers(peers);
+    // Chunks that are taken over have inputs already, by the ranks that streams have.
+    if (parts_.stored == nullptr) find_optimizer_steps();
+    find_rounding_peers();
   }
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    const StreamInfo& stream = streams[i];
-    total_bytes_ += stream.elements * element_size(stream.dtype);
-    const bool all_stored = is_all_stored(i);
-    const Role role = stream.tensor ? index_.content.tensors[*stream.tensor].role : Role::other;
-    const std::optional<DType> peer_dtype =
-        peers[i] ? std::optional(streams[peers[i]->stream].dtype) : std::optional<DType>();
-    const auto add_planner = [&](bool builds_on_base) {
-      planners_.emplace_back(parts_.policy, stream.dtype, role, !stream.tensor, builds_on_base, peer_dtype);
-    };
-    add_planner(parts_.rules.max_depth > 0);
-    std::optional<BaseStream> base;
-    // Finding a base may open files: only where it could be of use.
-    if (!all_stored && planners_.back().wants_base()) {
-      BITSNAP_ASSIGN(base, find_base(i));
-      // One that the table of bases may have no room for is none.
-      if (base && !inputs_->keep_place(*base->base)) base.reset();
-    }
-    if (!base) {
-      planners_.pop_back();
-      add_planner(false);
-    }
-    const std::size_t row_elements =
-        stream.tensor ? tensor::row_elements(index_.content.tensors[*stream.tensor].shape) : 0;
-    StreamJob& job = jobs_.emplace_back(StreamJob{.stream = i,
-                                                  .dtype = stream.dtype,
-                                                  .elements = stream.elements,
-                                                  .row_elements = row_elements,
-                                                  .base = std::move(base),
-                                                  .peer = peers[i],
-                                                  .planner = &planners_.back(),
-                                                  .is_stored = all_stored});
-    if (!planners_.back().codes_with_peer()) job.peer.reset();
-    if (job.peer) {
-      job.peer_dtype = streams[job.peer->stream].dtype;
-      job.peer_elements = streams[job.peer->stream].elements;
-    }
+  for (std::size_t i = 0; i < streams; ++i) jobs_.push_back(make_job(i));
+  return {};
+}
+
+Result<void> Recording::find_bases() {
+  if (parts_.bases == nullptr) return {};
+  for (std::size_t i = 0; i < bases_.size(); ++i) {
+    const StreamInfo& stream = index_.streams.streams[i];
+    if (is_all_stored(i)) continue;
+    const plan::StreamPlanner planner(parts_.policy, stream.dtype, role_of(i), !stream.tensor,
+                                      parts_.rules.max_depth > 0);
+    if (!planner.wants_base()) continue;
+    BITSNAP_ASSIGN(bases_[i], stream.tensor ? parts_.bases->find(index_.content.tensors[*stream.tensor], stream)
+                                            : parts_.bases->find_pool(stream));
+    // One that the table of bases may have no room for is none.
+    if (bases_[i] && !inputs_->keep_place(*bases_[i]->base)) bases_[i].reset();
   }
   return {};
+}
+
+void Recording::find_optimizer_steps() {
+  if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
+  const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
+  // Second moments first: parameters are ranked behind them.
+  for (const bool squares : {true, false}) {
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (!found[i] || found[i]->is_square != squares) continue;
+      StepStreams step;
+      if (squares) step.before = bases_[found[i]->moment];
+      step.after.push_back({found[i]->moment, 0});
+      if (found[i]->square) step.after.push_back({*found[i]->square, 0});
+      index_.encoding.streams[i].rank = rank_behind(i, step.after);
+      steps_[i] = std::move(step);
+    }
+  }
+}
+
+// The least with which all of them come before.
+std::uint8_t Recording::rank_behind(std::size_t stream, std::span<const PeerStream> peers) {
+  const auto& streams = index_.encoding.streams;
+  std::uint8_t rank = streams[stream].rank;
+  for (const PeerStream& peer : peers) {
+    const std::uint8_t before = streams[peer.stream].rank;
+    if (std::pair(before, peer.stream) >= std::pair(rank, stream)) rank = static_cast<std::uint8_t>(before + 1);
+  }
+  return rank;
+}
+
+void Recording::find_rounding_peers() {
+  if (parts_.stored != nullptr) {
+    peers_ = peers_named();
+  } else {
+    std::vector<bool> wanted(peers_.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !is_all_stored(i);
+    peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
+  }
+  rank_peers();
+}
+
+StreamJob Recording::make_job(std::size_t stream) {
+  const StreamInfo& info = index_.streams.streams[stream];
+  total_bytes_ += info.elements * element_size(info.dtype);
+  std::optional<DType> peer_dtype;
+  if (peers_[stream]) peer_dtype = index_.streams.streams[peers_[stream]->stream].dtype;
+  std::vector<codec::Input> step;
+  if (steps_[stream]) {
+    step.push_back({codec::InputKind::base, DType::f32, {}});
+    if (steps_[stream]->before) step.push_back({codec::InputKind::base, DType::f32, {}});
+    step.resize(step.size() + steps_[stream]->after.size(), {codec::InputKind::peer, DType::f32, {}});
+  }
+  const bool builds_on_base = bases_[stream] && parts_.rules.max_depth > 0;
+  planners_.emplace_back(parts_.policy, info.dtype, role_of(stream), !info.tensor, builds_on_base, peer_dtype, step);
+  StreamJob job{.stream = stream,
+                .dtype = info.dtype,
+                .elements = info.elements,
+                .row_elements = info.tensor ? tensor::row_elements(index_.content.tensors[*info.tensor].shape) : 0,
+                .base = bases_[stream],
+                .peer = {},
+                .step = {},
+                .planner = &planners_.back(),
+                .is_stored = is_all_stored(stream)};
+  if (peers_[stream] && planners_.back().codes_with_peer()) {
+    job.peer = peers_[stream];
+    job.peer_dtype = *peer_dtype;
+    job.peer_elements = index_.streams.streams[job.peer->stream].elements;
+  }
+  if (planners_.back().codes_with_step()) job.step = std::move(steps_[stream]);
+  return job;
+}
+
+Role Recording::role_of(std::size_t stream) const {
+  const auto& tensor = index_.streams.streams[stream].tensor;
+  return tensor ? index_.content.tensors[*tensor].role : Role::other;
 }
 
 std::vector<std::optional<PeerStream>> Recording::peers_named() const {
@@ -119,8 +175,8 @@ std::vector<std::optional<PeerStream>> Recording::peers_named() const {
   return peers;
 }
 
-// Chunks that are taken over have inputs already, by the ranks that streams have: one that is referred to keeps its.
-void Recording::rank_peers(std::vector<std::optional<PeerStream>>& peers) {
+// One that is referred to keeps its rank.
+void Recording::rank_peers() {
   auto& streams = index_.encoding.streams;
   std::vector<bool> is_referred_to(streams.size());
   for (const container::StreamEncoding& stream : streams) {
@@ -128,19 +184,19 @@ void Recording::rank_peers(std::vector<std::optional<PeerStream>>& peers) {
       if (!input.base) is_referred_to[static_cast<std::size_t>(input.stream)] = true;
     }
   }
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    if (!peers[i]) continue;
-    const std::uint8_t rank = streams[peers[i]->stream].rank;
-    if (std::pair(rank, peers[i]->stream) < std::pair(streams[i].rank, i)) continue;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (!peers_[i]) continue;
+    const std::uint8_t rank = streams[peers_[i]->stream].rank;
+    if (std::pair(rank, peers_[i]->stream) < std::pair(streams[i].rank, i)) continue;
     if (is_referred_to[i] || rank == std::numeric_limits<std::uint8_t>::max()) {
-      peers[i].reset();
+      peers_[i].reset();
     } else {
-      streams[i].rank = static_cast<std::uint8_t>(rank + 1);
+      streams[i].rank = rank_behind(i, {&*peers_[i], 1});
     }
   }
 }
 
-// By rank; where nothing is taken over, each chunk right behind the last of its peer's that it needs, whose bytes are
+// By rank; where nothing is taken over, each chunk right behind the last of its peers' that it needs, whose bytes are
 // still in the cache.
 void Recording::order_chunks() {
   const auto& first = index_.streams.first_chunk;
@@ -150,34 +206,38 @@ void Recording::order_chunks() {
   std::vector<std::vector<std::size_t>> followers(jobs_.size());
   if (parts_.stored == nullptr) {
     for (const StreamJob& job : jobs_) {
-      if (job.peer) followers[job.peer->stream].push_back(job.stream);
+      for (const PeerStream& peer : peers_of(job)) followers[peer.stream].push_back(job.stream);
     }
   }
   order_.reserve(index_.chunks.size());
   std::vector<std::uint64_t> next(first.begin(), first.end());
-  for (const std::size_t stream : streams) {
-    if (parts_.stored == nullptr && jobs_[stream].peer) continue;
-    for (std::uint64_t number = first[stream]; number < first[stream + 1]; ++number) {
-      order_.push_back(static_cast<std::size_t>(number));
-      const std::uint64_t done = std::min((number - first[stream] + 1) * kChunkElements, jobs_[stream].elements);
-      for (const std::size_t follower : followers[stream]) {
-        const StreamJob& job = jobs_[follower];
-        const auto needed = [&] {
-          return job.peer->element + std::min((next[follower] - first[follower] + 1) * kChunkElements, job.elements);
-        };
-        for (; next[follower] < first[follower + 1] && needed() <= done; ++next[follower]) {
-          order_.push_back(static_cast<std::size_t>(next[follower]));
-        }
-      }
+  const auto is_ready = [&](std::size_t stream) {
+    if (next[stream] == first[stream + 1]) return false;
+    const StreamJob& job = jobs_[stream];
+    const std::uint64_t end = std::min((next[stream] - first[stream] + 1) * kChunkElements, job.elements);
+    const std::vector<PeerStream> peers = peers_of(job);
+    return parts_.stored != nullptr || std::ranges::all_of(peers, [&](const PeerStream& peer) {
+             const std::uint64_t done = (next[peer.stream] - first[peer.stream]) * kChunkElements;
+             return peer.element + end <= done || next[peer.stream] == first[peer.stream + 1];
+           });
+  };
+  // Followers of followers are behind them: as deep as there are ranks.
+  const auto put = [&](std::size_t stream, const auto& self) -> void {
+    order_.push_back(static_cast<std::size_t>(next[stream]++));
+    for (const std::size_t follower : followers[stream]) {
+      while (is_ready(follower)) self(follower, self);
     }
+  };
+  for (const std::size_t stream : streams) {
+    while (is_ready(stream)) put(stream, put);
   }
 }
 
-Result<std::optional<BaseStream>> Recording::find_base(std::size_t stream) {
-  if (parts_.bases == nullptr) return std::nullopt;
-  const StreamInfo& info = index_.streams.streams[stream];
-  if (!info.tensor) return parts_.bases->find_pool(info);
-  return parts_.bases->find(index_.content.tensors[*info.tensor], info);
+std::vector<PeerStream> Recording::peers_of(const StreamJob& job) {
+  std::vector<PeerStream> peers;
+  if (job.step) peers = job.step->after;
+  if (job.peer) peers.push_back(*job.peer);
+  return peers;
 }
 
 bool Recording::is_all_stored(std::size_t stream) const {
@@ -234,16 +294,18 @@ Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, Ch
 
 Result<void> Recording::enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
   const std::size_t stream = stream_of(number);
+  const std::uint64_t first = (number - index_.streams.first_chunk[stream]) * kChunkElements;
   container::ChunkEntry entry;
-  if (chunk.peer && !refer_to_peer(stream, *chunk.peer, entry)) {
-    BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
-  }
-  if (chunk.input) {
-    const std::uint64_t first = (number - index_.streams.first_chunk[stream]) * kChunkElements;
-    BITSNAP_ASSIGN(const bool refers, refer(stream, first, *chunk.input, entry));
-    if (!refers) {
-      BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
+  for (std::size_t i = 0; i < chunk.inputs.size(); ++i) {
+    bool refers = false;
+    if (const auto* const base = std::get_if<BaseUse>(&chunk.inputs[i])) {
+      BITSNAP_ASSIGN(refers, refer_to_base(stream, first, *base, i, entry));
+    } else {
+      refers = refer_to_peer(stream, std::get<PeerUse>(chunk.inputs[i]), i, entry);
     }
+    if (refers) continue;
+    entry = {};
+    BITSNAP_ASSIGN(chunk, encoder.encode_alone(jobs_[stream]));
   }
   entry.codec = static_cast<std::uint16_t>(chunk.codec);
   entry.decoded_hash = chunk.decoded_hash;
@@ -277,28 +339,29 @@ void Recording::enter_stored(std::size_t number) {
 }
 
 // False where the peer's bytes were others when it was stored: whoever owns them was writing.
-bool Recording::refer_to_peer(std::size_t stream, const PeerUse& use, container::ChunkEntry& entry) {
-  const PeerStream& peer = *jobs_[stream].peer;
-  const std::uint64_t first = index_.streams.first_chunk[peer.stream] + use.first_chunk;
-  std::uint8_t depth = 0;
+bool Recording::refer_to_peer(std::size_t stream, const PeerUse& use, std::size_t place, container::ChunkEntry& entry) {
+  const std::uint64_t first = index_.streams.first_chunk[use.peer.stream] + use.first_chunk;
+  std::uint8_t depth = entry.depth;
   for (std::size_t i = 0; i < use.chunks; ++i) {
     const container::ChunkEntry& touched = index_.chunks[static_cast<std::size_t>(first + i)];
     if (touched.decoded_hash != use.hashes[i]) return false;
     depth = std::max(depth, touched.depth);
   }
-  const std::optional<std::uint8_t> input = inputs_->enter_peer(stream, peer);
+  const std::optional<std::uint8_t> input = inputs_->enter_peer(stream, use.peer);
   if (!input) return false;
-  entry.inputs[0] = *input;
+  entry.inputs[place] = *input;
   entry.depth = depth;
   return true;
 }
 
 // Enters the chunk that holds the base's bytes into the stream's inputs. Where that is not possible (the holder stands
 // at an offset before the start, or the stream has too many holders) the base itself is named, which holds the same
-// bytes. False where that may not be: it would need the holder in turn.
-Result<bool> Recording::refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder,
-                              container::ChunkEntry& entry) {
-  const BaseStream& own = *jobs_[stream].base;
+// bytes. False where that may not be, as it would need the holder in turn; and where there is no place for another base
+// than the stream's own.
+Result<bool> Recording::refer_to_base(std::size_t stream, std::uint64_t first, const BaseUse& use, std::size_t place,
+                                      container::ChunkEntry& entry) {
+  const BaseStream& own = *use.stream;
+  const ChunkHolder& holder = use.holder;
   std::optional<std::uint8_t> input;
   std::uint32_t depth = holder.depth;
   if (holder.first_element >= first) {
@@ -308,10 +371,11 @@ Result<bool> Recording::refer(std::size_t stream, std::uint64_t first, const Chu
     if (parts_.rules.max_depth == 0) return false;
     depth = holder.own_depth;
     input = inputs_->enter(stream, own, *own.base, own.stream, 0);
+    if (!input && use.stream != &*jobs_[stream].base) return false;
     if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
   }
-  entry.inputs[0] = *input;
-  entry.depth = static_cast<std::uint8_t>(depth + 1);
+  entry.inputs[place] = *input;
+  entry.depth = std::max(entry.depth, static_cast<std::uint8_t>(depth + 1));
   inputs_->note_reference(stream, *input, depth);
   return true;
 }

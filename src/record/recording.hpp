@@ -48,15 +48,24 @@ class Recording {
 
  private:
   Result<void> prepare_streams();
-  Result<std::optional<BaseStream>> find_base(std::size_t stream);
+  // Finding a base may open files: only where it could be of use.
+  Result<void> find_bases();
+  // Ranks streams behind those that tell their steps, which stand before them.
+  void find_optimizer_steps();
+  std::uint8_t rank_behind(std::size_t stream, std::span<const PeerStream> peers);
+  void find_rounding_peers();
+  StreamJob make_job(std::size_t stream);
   // Where chunks are taken over: what their streams name.
   [[nodiscard]] std::vector<std::optional<PeerStream>> peers_named() const;
   // Leaves of the peers those that may be referred to, and ranks streams behind them.
-  void rank_peers(std::vector<std::optional<PeerStream>>& peers);
+  void rank_peers();
   void order_chunks();
   [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
   [[nodiscard]] bool is_all_stored(std::size_t stream) const;
   [[nodiscard]] std::size_t stream_of(std::size_t number) const;
+  [[nodiscard]] Role role_of(std::size_t stream) const;
+  // The streams of this file that its chunks may be coded against.
+  [[nodiscard]] static std::vector<PeerStream> peers_of(const StreamJob& job);
   [[nodiscard]] std::string describe(std::size_t stream) const;
 
   // Chunks are told by their numbers in the file.
@@ -64,16 +73,21 @@ class Recording {
   Result<void> commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
   Result<void> enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder);
   void enter_stored(std::size_t number);
-  bool refer_to_peer(std::size_t stream, const PeerUse& use, container::ChunkEntry& entry);
-  Result<bool> refer(std::size_t stream, std::uint64_t first, const ChunkHolder& holder, container::ChunkEntry& entry);
+  // Enter an input of a chunk, whose first element this is, behind those that it has. False where that may not be.
+  bool refer_to_peer(std::size_t stream, const PeerUse& use, std::size_t place, container::ChunkEntry& entry);
+  Result<bool> refer_to_base(std::size_t stream, std::uint64_t first, const BaseUse& use, std::size_t place,
+                             container::ChunkEntry& entry);
 
   container::Index& index_;
   const RecordingParts parts_;
   container::FileWriter writer_;
   std::optional<InputTable> inputs_;
-  std::deque<plan::StreamPlanner> planners_;  // one per stream
+  std::vector<std::optional<BaseStream>> bases_;  // as the next four, by stream
+  std::vector<std::optional<StepStreams>> steps_;
+  std::vector<std::optional<PeerStream>> peers_;
+  std::deque<plan::StreamPlanner> planners_;
   std::vector<StreamJob> jobs_;
-  std::vector<std::size_t> order_;  // chunks as they are coded and written: each behind those of its peer
+  std::vector<std::size_t> order_;  // chunks as they are coded and written: each behind those of its peers
   std::uint32_t depth_ = 0;         // of the deepest chunk
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;

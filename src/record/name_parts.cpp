@@ -1,0 +1,53 @@
+// Words that frameworks put into names to say what a tensor is: they are left out.
+#include "record/name_parts.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace bitsnap::record {
+
+std::vector<std::string_view> name_parts(std::string_view name) {
+  constexpr std::string_view kRoleWords[] = {"model",
+                                             "module",
+                                             "master",
+                                             "masters",
+                                             "main_params",
+                                             "fp32_param",
+                                             "main_param",
+                                             "optimizer",
+                                             "optim",
+                                             "state",
+                                             "state_dict",
+                                             "param",
+                                             "fp32_from_fp16_params",
+                                             "master_weights",
+                                             "exp_avg",
+                                             "exp_avg_sq",
+                                             "momentum_buffer"};
+  std::vector<std::string_view> parts;
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    const std::string_view part = name.substr(0, end);
+    if (!part.empty() && std::ranges::find(kRoleWords, part) == std::end(kRoleWords)) parts.push_back(part);
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return parts;
+}
+
+std::size_t likeness(std::string_view one, std::string_view other) {
+  const auto a = name_parts(one);
+  const auto b = name_parts(other);
+  const auto end = std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first;
+  return static_cast<std::size_t>(end - a.rbegin());
+}
+
+std::string bare_name(std::string_view name) {
+  std::string bare;
+  for (const std::string_view part : name_parts(name)) {
+    bare += part;
+    bare += '.';
+  }
+  return bare;
+}
+
+}  // namespace bitsnap::record

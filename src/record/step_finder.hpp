@@ -1,0 +1,35 @@
+// Which tensors of the same state tell what a step of the optimizer made of a tensor: of a second moment the first
+// moment, of a parameter both moments.
+//
+// Names say who belongs together, and the order of tensors of the same size; of a parameter that no name leads from,
+// whether a few of its elements moved against its first moment. Coding holds every element against it, so that what is
+// found wrongly costs time alone. Used by one thread, before the first chunk is coded.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "container/directory.hpp"
+#include "record/base_finder.hpp"
+#include "record/stream_source.hpp"
+
+namespace bitsnap::record {
+
+// Streams of the state itself that hold as many F32 elements as the stream they belong to, element beside element.
+struct StepPeers {
+  std::size_t moment = 0;             // the first moment
+  std::optional<std::size_t> square;  // the second moment, of parameters; none where the stream is the second moment,
+                                      // or the optimizer has none
+  bool is_square = false;             // whether the stream is the second moment
+};
+
+// For each stream with a base what tells its step. Streams that tell it have a base, too, if they are first moments of
+// second ones. What cannot be read now is told by names alone.
+[[nodiscard]] std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
+                                                               const container::StreamTable& streams,
+                                                               const StreamSource& source,
+                                                               std::span<const std::optional<BaseStream>> bases);
+
+}  // namespace bitsnap::record
