@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 #include "entropy/class_lanes_avx2.hpp"
+#include "entropy/octave_symbols.hpp"
 
 namespace bitsnap::entropy {
 namespace {
@@ -66,6 +67,20 @@ struct Table {
   __m256i middles[kClasses];  // thresholds of rank 8
 };
 
+// How many low bits symbols have, where there are octaves.
+struct OctaveShifts {
+  explicit OctaveShifts(const ClassDecodeTable& from) noexcept
+      : coarseness([&](unsigned context) { return coarseness_of(from.plans[context]); }),
+        first([&](unsigned context) { return from.plans[context] & 15U; }),
+        octaves(kSymbolOctaves.data()),
+        heads(kSymbolHeads.data()) {}
+
+  ByContext coarseness;
+  ByContext first;
+  ByClass<4> octaves;
+  ByClass<4> heads;
+};
+
 // 16 more than the rank of each slot: a walk down the heap, where a node's children are at twice its place and one
 // more.
 template <std::size_t kClasses>
@@ -111,10 +126,11 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
   return cursor < limit ? cursor : limit;
 }
 
-template <std::size_t kClasses, bool kBits, bool kBytes, bool kFirsts>
+template <std::size_t kClasses, bool kBits, bool kBytes, bool kFirsts, bool kOctaves>
 void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks, const std::uint8_t* contexts,
             std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
   const Table<kClasses> table(from, ranks);
+  [[maybe_unused]] const OctaveShifts octave_shifts(from);
   const std::uint8_t* const limit = at.limit;
   const std::uint64_t last_bit = static_cast<std::uint64_t>(limit - at.bits) * 8;
   const std::uint8_t* bytes = at.bytes;
@@ -144,12 +160,24 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
       if constexpr (kFirsts) symbols = _mm256_add_epi8(symbols, table.firsts.of(own));
       const auto escaped =
           static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(symbols, _mm256_set1_epi8(15))));
+      [[maybe_unused]] __m256i shifts;
+      if constexpr (kOctaves) {
+        const LaneClasses coarseness(octave_shifts.coarseness.of(own));
+        shifts = _mm256_add_epi8(octave_shifts.first.of(own), octave_shifts.octaves.of(symbols, coarseness));
+        shifts = _mm256_min_epu8(shifts, _mm256_set1_epi8(kMostLowBits));
+        symbols = octave_shifts.heads.of(symbols, coarseness);
+      }
       // Even quarters and odd ones, as interleaving has them.
       __m256i even;
       __m256i odd;
       if constexpr (kBits) {
         const __m256i one = _mm256_set1_epi8(1);
-        const __m256i powers = table.powers.of(own);
+        __m256i powers;
+        if constexpr (kOctaves) {
+          powers = _mm256_shuffle_epi8(_mm256_set1_epi64x(static_cast<long long>(0x8040201008040201)), shifts);
+        } else {
+          powers = table.powers.of(own);
+        }
         const __m256i low_bits = take_bits(at.bits, bit, _mm256_sub_epi8(powers, one));
         even = _mm256_maddubs_epi16(_mm256_unpacklo_epi8(powers, one), _mm256_unpacklo_epi8(symbols, low_bits));
         odd = _mm256_maddubs_epi16(_mm256_unpackhi_epi8(powers, one), _mm256_unpackhi_epi8(symbols, low_bits));
@@ -158,7 +186,10 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
         odd = _mm256_unpackhi_epi8(symbols, _mm256_setzero_si256());
       }
       if constexpr (kBytes) {
-        const __m256i whole = whole_lanes(selectors);
+        const __m256i whole = [&] {
+          if constexpr (kOctaves) return whole_of(shifts);
+          return whole_lanes(selectors);
+        }();
         const __m256i low_bytes = expand(bytes, static_cast<unsigned>(_mm256_movemask_epi8(whole)));
         const __m256i zero = _mm256_setzero_si256();
         even = with_bytes(even, _mm256_unpacklo_epi8(low_bytes, zero), _mm256_unpacklo_epi8(whole, whole));
@@ -193,14 +224,16 @@ void class_decode_avx2(ClassDecoding& at, const ClassDecodeTable& table, const s
   by_classes(table.plans, [&]<std::size_t kClasses>() {
     bool firsts = false;
     for (std::size_t i = 0; i < kClasses; ++i) firsts |= ranks.first[i] != 0;
-    if (firsts) {
-      decode<kClasses, true, true, true>(at, table, ranks, contexts, steps, values, ahead);
+    if (table.has_octaves) {
+      decode<kClasses, true, true, true, true>(at, table, ranks, contexts, steps, values, ahead);
+    } else if (firsts) {
+      decode<kClasses, true, true, true, false>(at, table, ranks, contexts, steps, values, ahead);
     } else if (table.has_bytes) {
-      decode<kClasses, true, true, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, true, false, false>(at, table, ranks, contexts, steps, values, ahead);
     } else if (table.has_bits) {
-      decode<kClasses, true, false, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, false, false, false>(at, table, ranks, contexts, steps, values, ahead);
     } else {
-      decode<kClasses, false, false, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, false, false, false, false>(at, table, ranks, contexts, steps, values, ahead);
     }
   });
 }

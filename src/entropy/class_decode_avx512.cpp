@@ -3,6 +3,7 @@
 #include "entropy/class_decode_kernel.hpp"
 
 #if defined(__x86_64__)
+#include "entropy/octave_symbols.hpp"
 #include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
@@ -81,7 +82,7 @@ inline void store_group(ClassDecoding& at, std::size_t number, const DecodeLanes
   at.in[number] = group.in;
 }
 
-template <bool kBits, bool kBytes>
+template <bool kBits, bool kBytes, bool kOctaves>
 void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t* contexts, std::size_t steps,
             std::uint16_t* values, const ReadAhead& ahead) noexcept {
   const Table table = make_table(from);
@@ -92,6 +93,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   // Words of the two halves in turn.
   const __m512i front_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : i / 4 + i / 2 % 2 * 32; });
   const __m512i rear_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : 16 + i / 4 + i / 2 % 2 * 32; });
+  const __m512i octaves = _mm512_loadu_si512(kSymbolOctaves.data());
+  const __m512i heads = _mm512_loadu_si512(kSymbolHeads.data());
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kDecodeGroups == 4);
   DecodeLanes group0 = load_group(at, 0);
@@ -109,9 +112,20 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
     take_ranks(ranks, group, table.by_rank, limit);
     const __m512i symbols = _mm512_permutexvar_epi8(ranks, table.symbols);
     const __mmask64 escaped = _mm512_cmpeq_epi8_mask(symbols, _mm512_set1_epi8(15));
-    Halves half = halves_of(symbols);
+    __m512i shifts = plans;  // in the lower four bits
+    Halves half;
+    if constexpr (kOctaves) {
+      const __m512i fifteen = _mm512_set1_epi8(15);
+      const __m512i indexes =
+          _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(plans, 2), _mm512_set1_epi8(0x30)), symbols);
+      shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), _mm512_permutexvar_epi8(indexes, octaves));
+      shifts = _mm512_min_epu8(shifts, _mm512_set1_epi8(kMostLowBits));
+      half = halves_of(_mm512_permutexvar_epi8(indexes, heads));
+    } else {
+      half = halves_of(symbols);
+    }
     if constexpr (kBits) {
-      const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
+      const __m512i widths = _mm512_and_si512(shifts, _mm512_set1_epi8(7));
       const Halves width = halves_of(widths);
       bit = bit < last_bit ? bit : last_bit;
       const Halves low =
@@ -121,11 +135,11 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
     }
     if constexpr (kBytes) {
       const __m512i eight = _mm512_set1_epi8(8);
-      const __mmask64 whole = _mm512_test_epi8_mask(plans, eight);
+      const __mmask64 whole = _mm512_test_epi8_mask(shifts, eight);
       bytes = held(bytes, limit);
       const Halves low = halves_of(_mm512_maskz_expand_epi8(whole, _mm512_loadu_si512(bytes)));
       bytes += count_lanes(whole);
-      const Halves up = halves_of(_mm512_and_si512(plans, eight));
+      const Halves up = halves_of(_mm512_and_si512(shifts, eight));
       half.even = _mm512_or_si512(_mm512_sllv_epi16(half.even, up.even), low.even);
       half.odd = _mm512_or_si512(_mm512_sllv_epi16(half.odd, up.odd), low.odd);
     }
@@ -162,12 +176,14 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
 
 void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
                          std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  if (table.has_bytes) {
-    decode<true, true>(at, table, contexts, steps, values, ahead);
+  if (table.has_octaves) {
+    decode<true, true, true>(at, table, contexts, steps, values, ahead);
+  } else if (table.has_bytes) {
+    decode<true, true, false>(at, table, contexts, steps, values, ahead);
   } else if (table.has_bits) {
-    decode<true, false>(at, table, contexts, steps, values, ahead);
+    decode<true, false, false>(at, table, contexts, steps, values, ahead);
   } else {
-    decode<false, false>(at, table, contexts, steps, values, ahead);
+    decode<false, false, false>(at, table, contexts, steps, values, ahead);
   }
 }
 

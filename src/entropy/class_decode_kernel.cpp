@@ -1,6 +1,8 @@
 // The decoding kernel of values by class for the baseline of every machine, and the reference for the others.
 #include "entropy/class_decode_kernel.hpp"
 
+#include "entropy/octave_symbols.hpp"
+
 namespace bitsnap::entropy {
 namespace {
 
@@ -24,7 +26,7 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
 
 // Streams, low bits and low bytes come at random, so that a branch for them is often foreseen wrongly: there is one for
 // escapes alone, which are rare.
-template <bool kBytes>
+template <bool kBytes, bool kOctaves>
 void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
             std::uint16_t* values, const ReadAhead& ahead) noexcept {
   constexpr std::size_t kWordLanes = 8;  // take at most 56 bits, that is, one load
@@ -65,12 +67,20 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
         high[lane] = static_cast<std::uint8_t>(next >> 8);
 
         const unsigned symbol = entry >> 16;
-        const unsigned width = plan & 7;
-        unsigned value = symbol << width | (static_cast<unsigned>(word) & ((1U << width) - 1));
+        unsigned head = symbol;
+        unsigned shift = plan & 15;
+        if constexpr (kOctaves) {
+          const unsigned index = (plan >> 2 & 0x30) + symbol;
+          head = kSymbolHeads[index];
+          shift += kSymbolOctaves[index];
+          shift = shift < kMostLowBits ? shift : kMostLowBits;
+        }
+        const unsigned width = shift & 7;
+        unsigned value = head << width | (static_cast<unsigned>(word) & ((1U << width) - 1));
         word >>= width;
         taken += width;
         if constexpr (kBytes) {
-          const unsigned whole = plan & 8;
+          const unsigned whole = shift & 8;
           value = value << whole | (*bytes & (0 - (whole >> 3)) & 255);
           bytes += whole >> 3;
         }
@@ -94,7 +104,10 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
 
 void class_decode_scalar(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
                          std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  (table.has_bytes ? decode<true> : decode<false>)(at, table, contexts, steps, values, ahead);
+  const auto kernel = table.has_octaves ? decode<true, true>
+                      : table.has_bytes ? decode<true, false>
+                                        : decode<false, false>;
+  kernel(at, table, contexts, steps, values, ahead);
 }
 
 }  // namespace bitsnap::entropy

@@ -25,6 +25,7 @@ struct ClassDecodeTable {
   alignas(64) std::uint8_t starts_ahead[4][64];  // starts 8, 4, 2 and 1 places further, for a search in four steps
   bool has_bits;                                 // of any plan the lower three bits of its shift are not zero
   bool has_bytes;                                // of any plan the shift is eight or more
+  bool has_octaves;                              // any plan has octaves; the two above count for nothing then
 };
 
 // A state x of lane l in group g is high[g][l] * 256 + low[g][l].

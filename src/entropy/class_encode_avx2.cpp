@@ -52,6 +52,38 @@ struct Table {
   ByClass<kClasses> escaped;
 };
 
+// Which symbols values are, where there are octaves.
+struct OctavePlans {
+  explicit OctavePlans(const ClassEncodeTable& from) noexcept
+      : first([&](unsigned context) { return from.plans[context] & 15U; }),
+        last_places([&](unsigned context) {
+          const unsigned coarseness = from.plans[context] >> 6;
+          return coarseness == 0 ? 255U : (from.plans[context] & 15U) + 3 - coarseness;
+        }),
+        doublings([&](unsigned context) {
+          const unsigned coarseness = from.plans[context] >> 6;
+          return (coarseness < 3 ? 0x80U : 0U) | (coarseness < 2 ? 0x40U : 0U);
+        }) {}
+
+  ByContext first;        // low bits of a first symbol
+  ByContext last_places;  // up to which leading bit it is one; where there are no octaves, all others are escaped
+  ByContext doublings;    // of octaves: one for bit 7, another for bit 6
+};
+
+// The place of the leading bit of each word, or 0, from its lower and its upper byte.
+[[gnu::always_inline]] inline __m256i leading_bits(__m256i lower, __m256i upper) noexcept {
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i places = _mm256_setr_epi8(0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,  //
+                                          0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+  const __m256i no_upper = _mm256_cmpeq_epi8(upper, zero);
+  const __m256i byte = _mm256_blendv_epi8(upper, lower, no_upper);
+  const __m256i front = _mm256_and_si256(_mm256_srli_epi16(byte, 4), _mm256_set1_epi8(15));
+  const __m256i no_front = _mm256_cmpeq_epi8(front, zero);
+  const __m256i place = _mm256_shuffle_epi8(places, _mm256_blendv_epi8(front, byte, no_front));
+  return _mm256_add_epi8(place, _mm256_add_epi8(_mm256_andnot_si256(no_upper, _mm256_set1_epi8(8)),
+                                                _mm256_andnot_si256(no_front, _mm256_set1_epi8(4))));
+}
+
 // Bits that are written downwards.
 struct Bits {
   std::uint8_t* out;
@@ -81,10 +113,11 @@ inline __m128i load_half(const std::uint16_t* from) noexcept {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
 }
 
-template <std::size_t kClasses, bool kBits, bool kBytes>
+template <std::size_t kClasses, bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
             std::size_t steps, const ReadAhead& ahead) noexcept {
   const Table<kClasses> table(from, make_bytes(from));
+  [[maybe_unused]] const OctavePlans octave_plans(from);
   const __m256i zero = _mm256_setzero_si256();
   const __m256i low_bytes = _mm256_set1_epi16(0xff);
   const __m256i fifteen = _mm256_set1_epi8(15);
@@ -111,25 +144,60 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       const auto lowest = [&] {
         return _mm256_packus_epi16(_mm256_and_si256(even, low_bytes), _mm256_and_si256(odd, low_bytes));
       };
-      if constexpr (kBytes) {
-        const __m256i whole = whole_lanes(selectors);
-        bytes = write_below(bytes, whole, lowest());
+      // Both without the lowest byte where that stays as it is, and then without their low bits. Twice the value, or
+      // near the most that a word holds, by 2^15 / 2^low bits, by 2^16.
+      const auto drop_bytes = [&](__m256i whole) {
         even = _mm256_blendv_epi8(even, _mm256_srli_epi16(even, 8), _mm256_unpacklo_epi8(whole, whole));
         odd = _mm256_blendv_epi8(odd, _mm256_srli_epi16(odd, 8), _mm256_unpackhi_epi8(whole, whole));
-      }
-      if constexpr (kBits) {
-        put_bits(lowest(), table.masks.of(own), bits);
-        // Twice the value, or near the most that a word holds, by 2^15 / 2^low bits, by 2^16.
-        const __m256i inverses = table.inverses.of(own);
+      };
+      const auto drop_bits = [&](__m256i inverses) {
         even = _mm256_mulhi_epu16(_mm256_adds_epu16(even, even), _mm256_unpacklo_epi8(zero, inverses));
         odd = _mm256_mulhi_epu16(_mm256_adds_epu16(odd, odd), _mm256_unpackhi_epi8(zero, inverses));
-      } else {
+      };
+      [[maybe_unused]] __m256i lower;
+      [[maybe_unused]] __m256i upper;
+      [[maybe_unused]] __m256i first;
+      [[maybe_unused]] __m256i octaves;
+      if constexpr (kOctaves) {
+        lower = lowest();
+        upper = _mm256_packus_epi16(_mm256_srli_epi16(even, 8), _mm256_srli_epi16(odd, 8));
+        first = octave_plans.first.of(own);
+        octaves = _mm256_subs_epu8(leading_bits(lower, upper), octave_plans.last_places.of(own));
+        const __m256i shifts = _mm256_add_epi8(first, octaves);
+        drop_bytes(whole_of(shifts));
+        drop_bits(_mm256_shuffle_epi8(_mm256_set1_epi64x(0x0102040810204080), shifts));
+      } else if constexpr (kBytes) {
+        const __m256i whole = whole_lanes(selectors);
+        bytes = write_below(bytes, whole, lowest());
+        drop_bytes(whole);
+      }
+      if constexpr (kBits && !kOctaves) {
+        put_bits(lowest(), table.masks.of(own), bits);
+        drop_bits(table.inverses.of(own));
+      } else if constexpr (!kOctaves) {
         even = _mm256_min_epu16(even, low_bytes);
         odd = _mm256_min_epu16(odd, low_bytes);
       }
-      const __m256i symbols = _mm256_min_epu8(_mm256_packus_epi16(even, odd), fifteen);
+      __m256i symbols = _mm256_packus_epi16(even, odd);
+      if constexpr (kOctaves) {
+        const __m256i doublings = octave_plans.doublings.of(own);
+        __m256i steps_up = _mm256_blendv_epi8(octaves, _mm256_add_epi8(octaves, octaves), doublings);
+        steps_up =
+            _mm256_blendv_epi8(steps_up, _mm256_add_epi8(steps_up, steps_up), _mm256_add_epi8(doublings, doublings));
+        symbols = _mm256_adds_epu8(symbols, steps_up);
+      }
+      symbols = _mm256_min_epu8(symbols, fifteen);
       const LaneClasses classes(selectors);
-      auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(table.escaped.of(symbols, classes)));
+      const __m256i escapes_here = table.escaped.of(symbols, classes);
+      auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(escapes_here));
+      if constexpr (kOctaves) {
+        // What is escaped has the low bits of a first symbol, as its reader knows no other.
+        const __m256i shifts = _mm256_add_epi8(first, _mm256_andnot_si256(escapes_here, octaves));
+        const __m256i whole = whole_of(shifts);
+        bytes = write_below(bytes, whole, lower);
+        put_bits(_mm256_blendv_epi8(lower, upper, whole),
+                 _mm256_shuffle_epi8(_mm256_set1_epi64x(0x7f3f1f0f07030100), shifts), bits);
+      }
       while (escaped != 0) {
         const unsigned last = 31 - _lzcnt_u32(escaped);
         escapes -= 2;
@@ -158,12 +226,14 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
 void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                        const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
   by_classes(table.plans, [&]<std::size_t kClasses>() {
-    if (table.has_bytes) {
-      encode<kClasses, true, true>(at, table, contexts, values, steps, ahead);
+    if (table.has_octaves) {
+      encode<kClasses, true, true, true>(at, table, contexts, values, steps, ahead);
+    } else if (table.has_bytes) {
+      encode<kClasses, true, true, false>(at, table, contexts, values, steps, ahead);
     } else if (table.has_bits) {
-      encode<kClasses, true, false>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, true, false, false>(at, table, contexts, values, steps, ahead);
     } else {
-      encode<kClasses, false, false>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, false, false, false>(at, table, contexts, values, steps, ahead);
     }
   });
 }

@@ -70,6 +70,39 @@ inline void put_bits(__m512i bits, __m512i widths, Bits& to) noexcept {
   }
 }
 
+// The place of the leading bit of each word, or 0, from its lower and its upper byte.
+struct LeadingBits {
+  LeadingBits() noexcept
+      : front(byte_order([](unsigned i) { return i == 0 ? 0U : 32U - static_cast<unsigned>(__builtin_clz(i)); })),
+        rear(_mm512_set1_epi8(7)) {}
+
+  [[nodiscard]] __m512i of(__m512i lower, __m512i upper) const noexcept {
+    const __mmask64 above = _mm512_test_epi8_mask(upper, upper);
+    // Half a byte; the bit from its neighbour counts for nothing.
+    const __m512i halves = _mm512_srli_epi16(_mm512_mask_mov_epi8(lower, above, upper), 1);
+    const __m512i places = _mm512_permutex2var_epi8(front, halves, rear);
+    return _mm512_mask_add_epi8(places, above, places, _mm512_set1_epi8(8));
+  }
+
+  __m512i front;  // by half a byte, 0 to 63: its leading bit was one further up
+  __m512i rear;
+};
+
+// How many low bits a value of each context has where it is a first symbol, and up to which leading bit it is one.
+struct OctavePlans {
+  explicit OctavePlans(const ClassEncodeTable& from) noexcept {
+    alignas(64) std::uint8_t last[64];
+    for (unsigned i = 0; i < 64; ++i) {
+      const unsigned coarseness = from.plans[i] >> 6;
+      // Where there are no octaves, all others are escaped.
+      last[i] = static_cast<std::uint8_t>(coarseness == 0 ? 255 : (from.plans[i] & 15U) + 3 - coarseness);
+    }
+    last_places = _mm512_load_si512(last);
+  }
+
+  __m512i last_places;
+};
+
 inline EncodeLanes load_group(const ClassEncoding& at, std::size_t group) noexcept {
   return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.out[group]};
 }
@@ -80,7 +113,7 @@ inline void store_group(ClassEncoding& at, std::size_t number, const EncodeLanes
   at.out[number] = group.out;
 }
 
-template <bool kBits, bool kBytes>
+template <bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
             std::size_t steps, const ReadAhead& ahead) noexcept {
   const Table table = make_table(from);
@@ -88,6 +121,9 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   const __m512i fifteen = _mm512_set1_epi8(15);
   const __m512i width_masks = broadcast_table(
       reinterpret_cast<const std::uint8_t*>("\x00\x01\x03\x07\x0f\x1f\x3f\x7f\x00\x01\x03\x07\x0f\x1f\x3f"));
+  [[maybe_unused]] const LeadingBits leading;
+  [[maybe_unused]] const OctavePlans octave_plans(from);
+  [[maybe_unused]] const __m512i odd_bytes = byte_order([](unsigned i) { return 2 * i + 1; });
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kEncodeGroups == 4);
   EncodeLanes group0 = load_group(at, 0);
@@ -104,31 +140,61 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
     contexts -= kEncodeLanes;
     values -= kEncodeLanes;
     reading.down();
-    const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
+    const __m512i own = _mm512_loadu_si512(contexts);
+    const __m512i plans = _mm512_permutexvar_epi8(own, table.plans);
     __m512i front = _mm512_loadu_si512(values);
     __m512i rear = _mm512_loadu_si512(values + kEncodeLanes / 2);
     const __m512i front_values = front;
     const __m512i rear_values = rear;
-    if constexpr (kBytes) {
-      const __m512i eight = _mm512_set1_epi8(8);
-      bytes =
-          write_below(bytes, _mm512_test_epi8_mask(plans, eight), _mm512_permutex2var_epi8(front, even_bytes, rear));
-      const __m512i whole = _mm512_and_si512(plans, eight);
-      front = _mm512_srlv_epi16(front, front_words(whole));
-      rear = _mm512_srlv_epi16(rear, rear_words(whole));
+    __m512i symbols;
+    [[maybe_unused]] __m512i shifts;  // low bits
+    [[maybe_unused]] __m512i lower;
+    [[maybe_unused]] __m512i upper;
+    if constexpr (kOctaves) {
+      lower = _mm512_permutex2var_epi8(front, even_bytes, rear);
+      upper = _mm512_permutex2var_epi8(front, odd_bytes, rear);
+      __m512i octaves =
+          _mm512_subs_epu8(leading.of(lower, upper), _mm512_permutexvar_epi8(own, octave_plans.last_places));
+      shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), octaves);
+      const __m512i heads =
+          saturated(_mm512_srlv_epi16(front, front_words(shifts)), _mm512_srlv_epi16(rear, rear_words(shifts)));
+      // Doubled once for each step that symbols are finer than octaves.
+      const __mmask64 finer = _mm512_cmplt_epu8_mask(plans, _mm512_set1_epi8(static_cast<char>(0xc0)));
+      const __mmask64 finest = _knot_mask64(_mm512_movepi8_mask(plans));
+      octaves = _mm512_mask_add_epi8(octaves, finer, octaves, octaves);
+      octaves = _mm512_mask_add_epi8(octaves, finest, octaves, octaves);
+      symbols = _mm512_min_epu8(_mm512_adds_epu8(heads, octaves), fifteen);
+    } else {
+      if constexpr (kBytes) {
+        const __m512i eight = _mm512_set1_epi8(8);
+        bytes =
+            write_below(bytes, _mm512_test_epi8_mask(plans, eight), _mm512_permutex2var_epi8(front, even_bytes, rear));
+        const __m512i whole = _mm512_and_si512(plans, eight);
+        front = _mm512_srlv_epi16(front, front_words(whole));
+        rear = _mm512_srlv_epi16(rear, rear_words(whole));
+      }
+      if constexpr (kBits) {
+        const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
+        const __m512i low = _mm512_and_si512(_mm512_permutex2var_epi8(front, even_bytes, rear),
+                                             _mm512_shuffle_epi8(width_masks, widths));
+        put_bits(low, widths, bits);
+        front = _mm512_srlv_epi16(front, front_words(widths));
+        rear = _mm512_srlv_epi16(rear, rear_words(widths));
+      }
+      symbols = _mm512_min_epu8(saturated(front, rear), fifteen);
     }
-    if constexpr (kBits) {
-      const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
-      const __m512i low =
-          _mm512_and_si512(_mm512_permutex2var_epi8(front, even_bytes, rear), _mm512_shuffle_epi8(width_masks, widths));
-      put_bits(low, widths, bits);
-      front = _mm512_srlv_epi16(front, front_words(widths));
-      rear = _mm512_srlv_epi16(rear, rear_words(widths));
-    }
-    const __m512i symbols = _mm512_min_epu8(saturated(front, rear), fifteen);
     const __m512i classes = _mm512_and_si512(plans, _mm512_set1_epi8(0x30));
     const __m512i indexes = _mm512_permutexvar_epi8(_mm512_or_si512(classes, symbols), table.indexes);
     const __mmask64 escaped = _mm512_cmpeq_epi8_mask(_mm512_and_si512(indexes, fifteen), fifteen);
+    if constexpr (kOctaves) {
+      // What is escaped has the low bits of a first symbol, as its reader knows no other.
+      shifts = _mm512_mask_mov_epi8(shifts, escaped, _mm512_and_si512(plans, fifteen));
+      const __mmask64 whole = _mm512_test_epi8_mask(shifts, _mm512_set1_epi8(8));
+      bytes = write_below(bytes, whole, lower);
+      const __m512i widths = _mm512_and_si512(shifts, _mm512_set1_epi8(7));
+      put_bits(_mm512_and_si512(_mm512_mask_mov_epi8(lower, whole, upper), _mm512_shuffle_epi8(width_masks, widths)),
+               widths, bits);
+    }
     if (escaped != 0) {
       escapes = write_words_below(escapes, static_cast<__mmask32>(escaped >> 32), rear_values);
       escapes = write_words_below(escapes, static_cast<__mmask32>(escaped), front_values);
@@ -156,12 +222,14 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
 
 void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                          const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
-  if (table.has_bytes) {
-    encode<true, true>(at, table, contexts, values, steps, ahead);
+  if (table.has_octaves) {
+    encode<true, true, true>(at, table, contexts, values, steps, ahead);
+  } else if (table.has_bytes) {
+    encode<true, true, false>(at, table, contexts, values, steps, ahead);
   } else if (table.has_bits) {
-    encode<true, false>(at, table, contexts, values, steps, ahead);
+    encode<true, false, false>(at, table, contexts, values, steps, ahead);
   } else {
-    encode<false, false>(at, table, contexts, values, steps, ahead);
+    encode<false, false, false>(at, table, contexts, values, steps, ahead);
   }
 }
 

@@ -24,7 +24,7 @@ void fill_entries(const ClassEncodeTable& table, Entry* entries) noexcept {
 // What goes to streams, low bits and low bytes comes at random, so that a branch for it is often foreseen wrongly:
 // there is one for escapes alone, which are rare. Bytes that count for nothing are written again, or stay below the
 // cursors.
-template <bool kBytes>
+template <bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts, const std::uint16_t* values,
             std::size_t steps, const ReadAhead& ahead) noexcept {
   constexpr std::size_t kWordLanes = 8;  // give at most 56 bits
@@ -51,16 +51,27 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
         const std::size_t i = part * kEncodeLanes + lane;
         const unsigned plan = plans[contexts[i] & 31];
         const unsigned value = values[i];
+        unsigned shift = plan & 15;
+        unsigned symbol = value >> shift;
+        if constexpr (kOctaves) {
+          const unsigned fineness = 3 - (plan >> 6);
+          const unsigned leading = 31 - static_cast<unsigned>(__builtin_clz(value | 1));
+          const unsigned octave = leading > shift + fineness ? leading - shift - fineness : 0;
+          symbol = (symbol >> octave) + (octave << fineness);
+          symbol = symbol < 15 ? symbol : 15;
+          // What is escaped has the width of the first symbols, as its reader knows no other.
+          shift += entries[(plan & 0x30) + symbol].escaped ? 0 : octave;
+        }
         unsigned left = value;
         if constexpr (kBytes) {
           bytes[-1] = static_cast<std::uint8_t>(value);
-          bytes -= plan >> 3 & 1;
-          left >>= plan & 8;
+          bytes -= shift >> 3;
+          left >>= shift & 8;
         }
-        const unsigned width = plan & 7;
+        const unsigned width = shift & 7;
         pending = pending << width | (left & ((1U << width) - 1));
         pending_bits += width;
-        const unsigned symbol = left >> width < 15 ? left >> width : 15;
+        if constexpr (!kOctaves) symbol = symbol < 15 ? symbol : 15;
         const Entry& entry = entries[(plan & 0x30) + symbol];
         if (entry.escaped) [[unlikely]] {
           escapes -= 2;
@@ -95,7 +106,10 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
 
 void class_encode_scalar(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
                          const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
-  (table.has_bytes ? encode<true> : encode<false>)(at, table, contexts, values, steps, ahead);
+  const auto kernel = table.has_octaves ? encode<true, true>
+                      : table.has_bytes ? encode<true, false>
+                                        : encode<false, false>;
+  kernel(at, table, contexts, values, steps, ahead);
 }
 
 }  // namespace bitsnap::entropy

@@ -23,8 +23,9 @@ struct ClassEncodeTable {
   alignas(64) std::uint8_t frequencies[64];      // 1 to 255
   alignas(64) std::uint8_t reciprocals_low[64];  // rans_reciprocal(), lower and upper byte
   alignas(64) std::uint8_t reciprocals_high[64];
-  bool has_bits;   // of any plan the lower three bits of its shift are not zero
-  bool has_bytes;  // of any plan the shift is eight or more
+  bool has_bits;     // of any plan the lower three bits of its shift are not zero
+  bool has_bytes;    // of any plan the shift is eight or more
+  bool has_octaves;  // any plan has octaves; the two above count for nothing then
 };
 
 // A state x of lane l in group g is high[g][l] * 256 + low[g][l].

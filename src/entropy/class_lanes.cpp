@@ -46,6 +46,7 @@ ClassDecodeTable kernel_table(const ClassTables& from) noexcept {
     table.plans[context] = plan;
     table.has_bits |= (plan & 7) != 0;
     table.has_bytes |= (plan & 8) != 0;
+    table.has_octaves |= (plan & kPlanCoarseness) != 0;
   }
   for (std::size_t i = 0; i < from.classes; ++i) fill_class(from.frequencies[i], i * kClassSymbols, table);
   for (std::size_t i = 0; i < 4; ++i) {
@@ -68,10 +69,9 @@ Result<void> read_class_tables(ConstByteSpan bytes, ClassTables& tables) {
   BITSNAP_ASSIGN(const ConstByteSpan plans, cursor.take(kClassContexts, "plans"));
   for (std::size_t context = 0; context < kClassContexts; ++context) {
     const auto plan = std::to_integer<std::uint8_t>(plans[context]);
-    if (plan / kPlanClassUnit >= classes) {
+    if (const unsigned own = (plan & kPlanClass) / kPlanClassUnit; own >= classes) {
       return fail(ErrorKind::corrupt, "plan of context " + std::to_string(context) + " is of class " +
-                                          std::to_string(plan / kPlanClassUnit) + ", expected one below " +
-                                          std::to_string(classes));
+                                          std::to_string(own) + ", expected one below " + std::to_string(classes));
     }
     tables.plans[context] = plan;
   }

@@ -41,10 +41,16 @@ struct LaneClasses {
   explicit LaneClasses(__m256i selectors) noexcept : upper(selectors), lower(_mm256_add_epi8(selectors, selectors)) {}
 };
 
+// The coarseness that a plan asks for, in the same place as a class.
+inline unsigned coarseness_of(unsigned plan) noexcept { return plan & 0xc0; }
+
 // All bits where the lowest byte stays as it is.
 inline __m256i whole_lanes(__m256i selectors) noexcept {
   return _mm256_cmpgt_epi8(_mm256_setzero_si256(), _mm256_slli_epi16(selectors, 2));
 }
+
+// The same from how many low bits there are.
+inline __m256i whole_of(__m256i shifts) noexcept { return _mm256_cmpgt_epi8(shifts, _mm256_set1_epi8(7)); }
 
 // The one of 1 to 4 registers that belongs to the class, byte by byte.
 template <std::size_t kClasses>

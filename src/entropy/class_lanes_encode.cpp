@@ -7,6 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/cpu_dispatch.hpp"
+#include "entropy/octave_symbols.hpp"
 
 namespace bitsnap::entropy {
 namespace {
@@ -24,6 +25,7 @@ ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
     table.plans[context] = plan;
     table.has_bits |= (plan & 7) != 0;
     table.has_bytes |= (plan & 8) != 0;
+    table.has_octaves |= (plan & kPlanCoarseness) != 0;
   }
   for (std::size_t i = 0; i < from.classes; ++i) {
     unsigned start = 0;
@@ -120,9 +122,10 @@ void ClassLanesEncoder::write(std::byte* out) const noexcept {
 
 std::uint16_t ClassLanesEncoder::cheapest_value(std::uint8_t context) const noexcept {
   const std::uint8_t plan = tables_.plans[context];
-  const auto& frequencies = tables_.frequencies[plan / kPlanClassUnit];
-  const auto most = std::max_element(frequencies.begin(), frequencies.begin() + kClassEscape);
-  return static_cast<std::uint16_t>((most - frequencies.begin()) << (plan & kPlanShift));
+  const auto& frequencies = tables_.frequencies[(plan & kPlanClass) / kPlanClassUnit];
+  const auto most = std::max_element(frequencies.begin(), frequencies.begin() + kClassEscape) - frequencies.begin();
+  const std::size_t index = (plan & kPlanCoarseness) / 4U + static_cast<std::size_t>(most);
+  return static_cast<std::uint16_t>(kSymbolHeads[index] << ((plan & kPlanShift) + kSymbolOctaves[index]));
 }
 
 }  // namespace bitsnap::entropy

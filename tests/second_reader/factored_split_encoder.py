@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from second_reader.factored_elements import COLUMNS_4, COLUMNS_8, FACTORED_WIDTHS, ROTATED, ROW_CLASSES
-from second_reader.ordinal_delta_encoder import Values, encode_values
+from second_reader.ordinal_delta_encoder import Plan, Values, encode_values
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _packed(numbers: Sequence[int], bits: int) -> bytes:
 
 
 def encode_factored(
-    elements: Sequence[int], dtype: str, scales: Scales, plans: Sequence[tuple[int, int]] = ((4, 0),) * 32
+    elements: Sequence[int], dtype: str, scales: Scales, plans: Sequence[Plan] = ((4, 0),) * 32
 ) -> Factored:
     """Elements of rows whose byte is 0 have to be 0."""
     low_bits = 8 * (FACTORED_WIDTHS[dtype] - 2)

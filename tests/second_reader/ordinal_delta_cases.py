@@ -59,6 +59,7 @@ _ELEMENTS = [
     old + step + (9000 if index % 97 == 0 else 0) for index, (old, step) in enumerate(zip(_BASE, _STEPS, strict=True))
 ]
 _PLANS = [(2, 0), (9, 1), (12, 1)] + [(0, 0)] * 29
+_OCTAVES = encode_dense(_BASE, _ELEMENTS, "BF16", 0x7F, [(2, 0, 2), (5, 1, 3), (12, 1, 1)] + [(0, 0)] * 29)
 _DENSE = encode_dense(_BASE, _ELEMENTS, "BF16", 0x7F, _PLANS)
 _VALUES = _DENSE.values
 
@@ -234,6 +235,7 @@ REJECTED: dict[str, dict[str, Case]] = {
         "values without classes": _dense(class_count=0, frequencies=[]),
         "values of five classes": _dense(frequencies=[*_VALUES.frequencies, *[[128, 128, *[0] * 14]] * 3]),
         "a context of a class that is not there": _dense(plans=[*_PLANS[:-1], (0, 2)]),
+        "a context of octaves of a class that is not there": _dense(plans=[*_PLANS[:-1], (0, 3, 3)]),
         "a class with 255 slots": _dense(frequencies=[[255, *[0] * 15], _VALUES.frequencies[1]]),
         "a class with 257 slots": _dense(frequencies=[[255, 2, *[0] * 14], _VALUES.frequencies[1]]),
         "a class without slots that nothing has": _dense(frequencies=[*_VALUES.frequencies, [0] * 16]),
@@ -306,6 +308,22 @@ _STEPPED = [0x3F81, *_ONES[1:]]
 
 ALLOWED: dict[str, Case] = {
     "dense": replace(_dense(), elements=_ELEMENTS),
+    "octaves": Case("BF16", _BASE, _OCTAVES.build(), _ELEMENTS),
+    # The first element's: its symbol is 14, whose head is 1.
+    "a symbol of more than fifteen low bits": Case(
+        "BF16",
+        [0x3F00, *[0x3F80] * 1023],
+        Dense(
+            0x7F,
+            replace(
+                encode_values([14] + [0] * 1023, [0] * 1024, [(0, 0)] * 32),
+                plans=[(0, 0), *[(15, 0, 3)] * 31],
+                low_bits=[0] * 7,
+                low_bytes=b"\2",
+            ),
+        ).build(),
+        [0x7F01, *[0x3F80] * 1023],
+    ),
     "dense with far elements": replace(_far(), elements=_F32_ELEMENTS),
     "above a floor": replace(_above(), elements=_FLOOR_ELEMENTS),
     "above a floor that is twice the base": Case(

@@ -22,11 +22,15 @@ _LANES = 256
 _GROUP_LANES = 64
 
 
+# Shift and class of a context; or also its coarseness, where that is not 0.
+Plan = tuple[int, int] | tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Values:
     """The fields of values by class. Counts and sizes come from what they count, with `wrong` added."""
 
-    plans: Sequence[tuple[int, int]]  # shift and class by context
+    plans: Sequence[Plan]  # by context
     frequencies: Sequence[Sequence[int]]
     low_bits: Sequence[int]
     low_bytes: bytes
@@ -49,7 +53,7 @@ class Values:
         )
         return (
             bytes([len(self.frequencies) if self.class_count is None else self.class_count])
-            + bytes(shift | number << 4 for shift, number in self.plans)
+            + bytes(plan[0] | plan[1] << 4 | _coarseness(plan) << 6 for plan in self.plans)
             + b"".join(bytes(row) for row in self.frequencies)
             + struct.pack("<7I", *(count + more for count, more in zip(counts, self.wrong, strict=True)))
             + np.packbits(bits, bitorder="little").tobytes()
@@ -64,21 +68,18 @@ class Values:
 def encode_values(
     values: Sequence[int],
     contexts: Sequence[int],
-    plans: Sequence[tuple[int, int]],
+    plans: Sequence[Plan],
     frequencies: Sequence[Sequence[int]] | None = None,
     padding: int | None = None,
 ) -> Values:
     """`padding` is the value of the lanes that stand for none; by default 0, or whatever has slots."""
-    class_count = 1 + max(number for _, number in plans)
-    coded = [
-        (min(value >> plans[context][0], ESCAPE), value, *plans[context])
-        for value, context in zip(values, contexts, strict=True)
-    ]
+    class_count = 1 + max(plan[1] for plan in plans)
+    coded = [_coded(value, plans[context]) for value, context in zip(values, contexts, strict=True)]
     tables = [list(row) for row in frequencies or _fit(coded, class_count)]
-    shift, number = plans[0]
     if padding is None:
-        padding = next(symbol for symbol, slots in enumerate(tables[number]) if slots) << shift
-    coded += [(min(padding >> shift, ESCAPE), padding, shift, number)] * (-len(values) % _LANES)
+        with_slots = (symbol for symbol, slots in enumerate(tables[plans[0][1]]) if slots)
+        padding = _first_value(next(with_slots), plans[0])
+    coded += [_coded(padding, plans[0])] * (-len(values) % _LANES)
 
     states = [256] * _LANES
     streams: list[list[int]] = [[], [], [], []]
@@ -94,12 +95,35 @@ def encode_values(
     return Values(
         plans=plans,
         frequencies=tables,
-        low_bits=[value >> (shift & 8) >> bit & 1 for _, value, shift, _ in coded for bit in range(shift & 7)],
-        low_bytes=bytes(value & 255 for _, value, shift, _ in coded if shift >= 8),
+        low_bits=[value >> (width & 8) >> bit & 1 for _, value, width, _ in coded for bit in range(width & 7)],
+        low_bytes=bytes(value & 255 for _, value, width, _ in coded if width >= 8),
         streams=[bytes(reversed(stream)) for stream in streams],
         escapes=[value for symbol, value, _, _ in coded if symbol == ESCAPE],
         states=states,
     )
+
+
+def _coarseness(plan: Plan) -> int:
+    return plan[2] if len(plan) == 3 else 0
+
+
+def _width(symbol: int, plan: Plan) -> int:
+    """The number of low bits, not yet held to what there may be."""
+    octave = (symbol >> 3 - _coarseness(plan)) - 1
+    return plan[0] + (0 if symbol == ESCAPE else max(octave, 0))
+
+
+def _first_value(symbol: int, plan: Plan) -> int:
+    width = _width(symbol, plan)
+    return symbol - (width - plan[0] << 3 - _coarseness(plan)) << width
+
+
+def _coded(value: int, plan: Plan) -> tuple[int, int, int, int]:
+    """Symbol, value, low bits and class: of the last symbol that does not begin above the value."""
+    symbol = max(symbol for symbol in range(ESCAPE) if _first_value(symbol, plan) <= value)
+    if value >= _first_value(symbol, plan) + (1 << _width(symbol, plan)):
+        symbol = ESCAPE
+    return symbol, value, _width(symbol, plan), plan[1]
 
 
 def _fit(coded: Sequence[tuple[int, int, int, int]], class_count: int) -> list[list[int]]:
@@ -141,7 +165,7 @@ def encode_dense(
     elements: Sequence[int],
     dtype: str,
     top: int,
-    plans: Sequence[tuple[int, int]],
+    plans: Sequence[Plan],
     low_size: int = 0,
     frequencies: Sequence[Sequence[int]] | None = None,
     first_direct: int = CONTEXTS,

@@ -44,9 +44,10 @@ def test_any_elements_are_read_bit_for_bit(dtype: str, elements: int, first_colu
     for rotated in (False, True):
         for classes in ((), [row % 4 for row in range(row_count)]):
             plans = [
-                (int(shift), place % 4 if classes else 0) for place, shift in enumerate(generator.integers(0, 16, 32))
+                (int(shift), place % 4 if classes else 0, place // 2 % 4 if classes else 0)
+                for place, shift in enumerate(generator.integers(0, 16, 32))
             ]
-            plans[4:] = [(plans[0][0], 3 if classes else 0)] * 28
+            plans[4:] = [(plans[0][0], 3 if classes else 0, 0)] * 28
             own = replace(scales, rotated=rotated, classes=classes)
             assert read(encode_factored(words, dtype, own, plans).build(), elements, dtype) == words
 

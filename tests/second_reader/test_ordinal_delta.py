@@ -74,8 +74,10 @@ def test_the_dense_form_is_read_bit_for_bit(dtype: str, length: int, pattern: st
     generator = np.random.default_rng([length, PATTERNS.index(pattern)])
     for classes in range(1, 5) if length < 1000 else (1, 4):
         base, elements = pair(pattern, dtype, length, generator)
-        plans = [(int(shift), int(generator.integers(0, classes))) for shift in generator.integers(0, 16, 32)]
-        plans[0] = (plans[0][0], classes - 1)
+        plans = [(int(shift), int(generator.integers(0, classes)), 0) for shift in generator.integers(0, 16, 32)]
+        plans[0] = (plans[0][0], classes - 1, 0)
+        if classes % 2 == 0:
+            plans = [(shift, number, int(generator.integers(0, 4))) for shift, number, _ in plans]
         low_size = int(generator.integers(0, 3)) if dtype == "F32" else 0
         top = int(generator.choice([0, 7, 15, 31, 127, 130, 255]))
         payload = encode_dense(base, elements, dtype, top, plans, low_size).build()
@@ -91,7 +93,7 @@ def test_direct_measures_are_read_bit_for_bit(dtype: str, first_direct: int, pat
     for top in (0, 1, 7, (1 << (bits - 1 - mantissa)) - 1, 40, 127, 255):
         for low_size in range(3 if dtype == "F32" else 1):
             base, elements = pair(pattern, dtype, 300, generator)
-            plans = [(int(shift), context % 2) for context, shift in enumerate(generator.integers(0, 16, 32))]
+            plans = [(int(shift), place % 2, place % 4) for place, shift in enumerate(generator.integers(0, 16, 32))]
             dense = encode_dense(base, elements, dtype, top, plans, low_size, first_direct=first_direct)
             assert read(dense.build(), base, dtype) == elements
 
@@ -132,7 +134,7 @@ def test_the_form_above_a_floor_is_read_bit_for_bit(factor: int, pattern: str) -
     generator = np.random.default_rng([factor, PATTERNS.index(pattern)])
     for low_size in range(3):
         base, elements = pair(pattern, "F32", 300, generator)
-        plans = [(int(shift), context % 3) for context, shift in enumerate(generator.integers(0, 16, 32))]
+        plans = [(int(shift), place % 3, place % 4) for place, shift in enumerate(generator.integers(0, 16, 32))]
         payload = encode_dense(base, elements, "F32", 130, plans, low_size, factor=factor).build()
         assert read(payload, base, "F32") == elements
 
@@ -167,14 +169,36 @@ def test_the_sparse_form_is_read_bit_for_bit(dtype: str, length: int, pattern: s
         assert read(payload, base, dtype) == elements
 
 
+@pytest.mark.parametrize("coarseness", range(4))
 @pytest.mark.parametrize("shift", range(16))
 @pytest.mark.parametrize("dtype", LAYOUTS)
-def test_every_shift_is_read_bit_for_bit(dtype: str, shift: int) -> None:
+def test_every_shift_is_read_bit_for_bit(dtype: str, shift: int, coarseness: int) -> None:
     for low_size in range(3 if dtype == "F32" else 1):
         for pattern in ("near", "special", "random"):
             base, elements = pair(pattern, dtype, 600, np.random.default_rng(shift))
-            payload = encode_dense(base, elements, dtype, 20, [(shift, 0)] * 32, low_size).build()
+            payload = encode_dense(base, elements, dtype, 20, [(shift, 0, coarseness)] * 32, low_size).build()
             assert read(payload, base, dtype) == elements
+
+
+# By coarseness: values with the number of low bits that they have beyond the shift, and the first that is escaped.
+WIDTHS = [
+    ({0: 0, 7: 0, 14: 0}, 15),
+    ({7: 0, 8: 1, 15: 1, 16: 2, 27: 2}, 28),
+    ({3: 0, 4: 1, 7: 1, 8: 2, 127: 5, 128: 6, 191: 6}, 192),
+    ({0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 255: 7, 256: 8, 511: 8, 16_383: 13}, 16_384),
+]
+
+
+@pytest.mark.parametrize("coarseness", range(4))
+def test_symbols_are_wider_by_octaves(coarseness: int) -> None:
+    widths, escaped = WIDTHS[coarseness]
+    for shift in (0, 2):
+        for value, width in widths.items():
+            values = encode_values([value << shift], [1], [(0, 0), *[(shift, 0, coarseness)] * 31])
+            assert (len(values.low_bits) + 8 * len(values.low_bytes), values.escapes) == (width + shift, [])
+            assert read_values(values.build(), np.array([1], np.uint8)).tolist() == [value << shift]
+        values = encode_values([escaped << shift], [1], [(0, 0), *[(shift, 0, coarseness)] * 31])
+        assert (len(values.low_bits), values.escapes) == (shift, [escaped << shift])
 
 
 @pytest.mark.parametrize("low_size", range(3))
@@ -254,7 +278,7 @@ def test_the_payloads_of_the_cases_fit_into_a_snapshot() -> None:
         assert len(case.payload) <= len(to_bytes(case.base, case.dtype))
 
 
-@pytest.mark.parametrize("name", ["dense", "dense with far elements", "above a floor", "sparse"])
+@pytest.mark.parametrize("name", ["dense", "octaves", "dense with far elements", "above a floor", "sparse"])
 def test_every_payload_that_is_cut_short_is_truncated(name: str) -> None:
     case = ALLOWED[name]
     for size in range(len(case.payload)):
@@ -262,7 +286,7 @@ def test_every_payload_that_is_cut_short_is_truncated(name: str) -> None:
             read(case.payload[:size], case.base, case.dtype)
 
 
-@pytest.mark.parametrize("name", ["dense", "dense with far elements", "above a floor", "sparse"])
+@pytest.mark.parametrize("name", ["dense", "octaves", "dense with far elements", "above a floor", "sparse"])
 def test_a_flipped_bit_gives_elements_or_an_error_of_a_kind(name: str) -> None:
     case = ALLOWED[name]
     for place in range(0, 8 * len(case.payload), 7):

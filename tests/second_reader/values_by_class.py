@@ -11,6 +11,7 @@ CONTEXTS = 32
 SYMBOLS = 16
 ESCAPE = 15
 _MAX_CLASSES = 4
+_MOST_LOW_BITS = 15
 
 
 def read_values(payload: bytes, contexts: Bytes) -> Numbers:
@@ -19,7 +20,7 @@ def read_values(payload: bytes, contexts: Bytes) -> Numbers:
     [class_count] = cursor.take(1)
     require(1 <= class_count <= _MAX_CLASSES, f"values of {class_count} classes")
     plans = np.frombuffer(cursor.take(CONTEXTS), np.uint8).astype(np.int64)
-    require(bool((plans >> 4 < class_count).all()), "a context of a class that is not there")
+    require(bool(((plans >> 4 & 3) < class_count).all()), "a context of a class that is not there")
     frequencies = np.frombuffer(cursor.take(SYMBOLS * class_count), np.uint8).reshape(-1, SYMBOLS).astype(np.int64)
     require(bool((frequencies.sum(axis=1) == SLOTS).all()), "a class whose symbols do not have 256 slots")
     sizes = cursor.numbers(GROUPS)
@@ -35,9 +36,9 @@ def read_values(payload: bytes, contexts: Bytes) -> Numbers:
 
     padded = np.zeros(-(-len(contexts) // STEP) * STEP, np.int64)  # lanes of no value have the context 0
     padded[: len(contexts)] = contexts
-    symbols = _read_symbols(lanes, frequencies, plans[padded] >> 4)
-    shifts = plans[padded] & 15
-    values: Numbers = (symbols << shifts | _low_parts(shifts, bits[spare:], low_bytes)) & 0xFFFF
+    symbols = _read_symbols(lanes, frequencies, plans[padded] >> 4 & 3)
+    heads, widths = _heads(symbols, plans[padded])
+    values: Numbers = (heads << widths | _low_parts(widths, bits[spare:], low_bytes)) & 0xFFFF
     # Low bits and low bytes of an escape are read like any others', and then of no use.
     escaped = symbols == ESCAPE
     require(int(escaped.sum()) == escape_count, f"{escape_count} escapes, {int(escaped.sum())} are escaped")
@@ -61,16 +62,24 @@ def _read_symbols(lanes: Lanes, frequencies: Numbers, classes: Numbers) -> Numbe
     return symbols
 
 
-def _low_parts(shifts: Numbers, bits: Bytes, low_bytes: Bytes) -> Numbers:
-    """What is below the symbol: low bits, and below them a low byte where the shift is 8 or more."""
-    counts = shifts % 8
+def _heads(symbols: Numbers, plans: Numbers) -> tuple[Numbers, Numbers]:
+    """What of each value is above its low bits, and how many those are."""
+    fineness = 3 - (plans >> 6)
+    octaves = np.maximum((symbols >> fineness) - 1, 0)
+    octaves[symbols == ESCAPE] = 0
+    return symbols - (octaves << fineness), np.minimum((plans & 15) + octaves, _MOST_LOW_BITS)
+
+
+def _low_parts(widths: Numbers, bits: Bytes, low_bytes: Bytes) -> Numbers:
+    """What is below the head: low bits, and below them a low byte where there are 8 or more."""
+    counts = widths % 8
     require(int(counts.sum()) == len(bits), f"{len(bits)} low bits, the values take {int(counts.sum())}")
     starts = np.cumsum(counts) - counts
-    low = np.zeros(shifts.shape, np.int64)
+    low = np.zeros(widths.shape, np.int64)
     for bit in range(7):
         longer = counts > bit
         low[longer] |= bits[starts[longer] + bit].astype(np.int64) << bit
-    with_byte = shifts >= 8
+    with_byte = widths >= 8
     require(int(with_byte.sum()) == len(low_bytes), f"{len(low_bytes)} low bytes, the values take {with_byte.sum()}")
     low[with_byte] = low[with_byte] << 8 | low_bytes
     return low
