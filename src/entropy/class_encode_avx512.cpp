@@ -136,7 +136,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   contexts += steps * kEncodeGroups * kEncodeLanes;
   values += steps * kEncodeGroups * kEncodeLanes;
   ReadAheadCursor reading(ahead, steps * kEncodeGroups);
-  const auto put = [&](EncodeLanes& group) {
+  const auto put = [&](EncodeLanes& group) __attribute__((always_inline)) {
     contexts -= kEncodeLanes;
     values -= kEncodeLanes;
     reading.down();

@@ -19,11 +19,12 @@ namespace bitsnap::entropy {
 // On disk: never change.
 inline constexpr std::size_t kClassContexts = 32;
 inline constexpr std::size_t kMaxClasses = 4;
-inline constexpr std::size_t kClassSymbols = 16;           // of a class: 0 to 14 and the escape
-inline constexpr std::uint8_t kClassEscape = 15;           // the value stands among the escapes
-inline constexpr std::uint8_t kPlanShift = 0x0f;           // bits of a plan: low bits of the first symbols
-inline constexpr std::uint8_t kPlanClass = 0x30;           // and 16 times the class
-inline constexpr std::uint8_t kPlanCoarseness = 0xc0;      // and 64 times the coarseness of its symbols
+inline constexpr std::size_t kClassSymbols = 16;       // of a class: 0 to 14 and the escape
+inline constexpr std::uint8_t kClassEscape = 15;       // the value stands among the escapes
+inline constexpr std::uint8_t kPlanShift = 0x0f;       // bits of a plan: low bits of the first symbols
+inline constexpr std::uint8_t kPlanClass = 0x30;       // and 16 times the class
+inline constexpr std::uint8_t kPlanCoarseness = 0xc0;  // and 64 times the coarseness of its symbols
+inline constexpr unsigned kPlanCoarsenessUnit = 64;
 inline constexpr unsigned kPlanClassUnit = kClassSymbols;  // so that plan & kPlanClass is where a class begins
 
 struct ClassTables {

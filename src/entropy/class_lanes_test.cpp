@@ -277,6 +277,81 @@ TEST_F(ClassLanes, SizesStayNearTheEntropyOfTheSymbols) {
   EXPECT_NEAR(static_cast<double>(size), estimated, estimated / 50);
 }
 
+TEST_F(ClassLanes, NoSymbolHasMoreThanFifteenLowBits) {
+  // Symbol 14 as such, and then with the shift 15, the coarseness 3 and low bits of which all but one are set.
+  Values values{std::vector<std::uint8_t>(kRansStepElements, 0), std::vector<std::uint16_t>(kRansStepElements, 0)};
+  values.contexts[0] = 1;
+  values.values[0] = 14;
+  ClassTables tables;
+  tables.plans.fill(0);
+  tables.frequencies[0].fill(kRansScale / kClassSymbols);
+  Bytes payload = encode(values, tables);
+  payload[2] = static_cast<std::byte>(15 | 3 << 6);
+  constexpr std::size_t kSizes = 33 + kClassSymbols;
+  store_le(payload.data() + kSizes + 16, std::uint32_t{7});
+  store_le(payload.data() + kSizes + 20, std::uint32_t{1});
+  const std::array low{std::byte{0xfe}, std::byte{0xfe}};
+  payload.insert(payload.begin() + kSizes + 28, low.begin(), low.end());
+  values.values[0] = 0xfffe;
+  EXPECT_EQ(naive_decode(payload, values), values.values);
+  for (const CpuLevel level : kCpuLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode(payload, values);
+    ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
+    EXPECT_EQ(*decoded, values.values) << cpu_level_name(level);
+  }
+}
+
+// Most are small, and a few a thousand times as large.
+Values make_squares(std::size_t steps) {
+  std::mt19937_64 random(4);
+  Values made;
+  for (std::size_t i = 0; i < steps * kRansStepElements; ++i) {
+    made.contexts.push_back(static_cast<std::uint8_t>(random() % 4));
+    const auto bell = [&] { return static_cast<int>(random() % 64 + random() % 64); };
+    const int root = bell() - bell();
+    made.values.push_back(static_cast<std::uint16_t>(root * root >> (2 * made.contexts.back())));
+  }
+  return made;
+}
+
+bool has_octaves(const ClassTables& tables) {
+  return std::ranges::any_of(tables.plans, [](std::uint8_t plan) { return (plan & kPlanCoarseness) != 0; });
+}
+
+TEST_F(ClassLanes, OctavesAreTakenWhereTheySaveEnough) {
+  const Values squares = make_squares(256);
+  ClassSample sample{.contexts = std::span(squares.contexts).first(8192),
+                     .values = std::span(squares.values).first(8192),
+                     .others = {},
+                     .elements = squares.contexts.size(),
+                     .per_octave_gain = 128};
+  const ClassTables tables = choose_class_tables(sample).tables;
+  EXPECT_TRUE(has_octaves(tables));
+  sample.per_octave_gain = 1;  // half of everything
+  const ClassTables even = choose_class_tables(sample).tables;
+  EXPECT_FALSE(has_octaves(even));
+  EXPECT_LT(encode(squares, tables).size() * 129, encode(squares, even).size() * 128);
+  expect_round_trip(squares, tables);
+}
+
+TEST_F(ClassLanes, ValuesThatAreAllSymbolsGetNoOctaves) {
+  std::mt19937_64 random(4);
+  Values values = make_values(32, 3, 1);
+  for (std::uint16_t& value : values.values) value = static_cast<std::uint16_t>(random() % 15);
+  EXPECT_FALSE(has_octaves(choose(values)));
+}
+
+TEST_F(ClassLanes, SymbolsThatAreHardlyEverMetHaveNoSlots) {
+  Values values{std::vector<std::uint8_t>(32 * kRansStepElements, 0),
+                std::vector<std::uint16_t>(32 * kRansStepElements, 0)};
+  for (std::size_t i = 0; i < values.values.size(); ++i) values.values[i] = i % 2 == 0 ? 0 : 14;
+  values.values[1] = 5;
+  const ClassTables tables = choose(values);
+  EXPECT_EQ(std::ranges::count(tables.frequencies[0], 0), kClassSymbols - 3);
+  expect_round_trip(values, tables);
+}
+
 class DamagedClassLanes : public ClassLanes {
  protected:
   DamagedClassLanes() : values_(make_values(3, 16, 2)), payload_(encode(values_, choose(values_))) {}

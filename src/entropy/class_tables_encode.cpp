@@ -1,120 +1,34 @@
-// From a sample to plans and tables: the values are counted by context, in buckets of which every shift can tell the
-// symbols, so that the sample is looked at once.
+// From a sample to plans and tables: each context's plan for itself, then classes of contexts, then plans once more for
+// the tables that their classes got.
 #include "entropy/class_tables_encode.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <iterator>
 #include <limits>
+
+#include "entropy/class_symbols_encode.hpp"
+#include "entropy/octave_symbols.hpp"
 
 namespace bitsnap::entropy {
 namespace {
-
-// Bucket 0 is the value 0; the others go by the place of a value's leading bit and the three bits behind that.
-constexpr unsigned kSteps = 8;
-constexpr std::size_t kBuckets = 1 + 16 * kSteps;
-
-// A shift is wide enough if no more than one value in so many is escaped: as a rule the first. Where values are of two
-// kinds, near and far (signs that flip), it costs less to escape the far ones than to shift the near ones out of sight.
-constexpr std::uint32_t kPerEscape[] = {64, 8, 3};
-
-// Shifts that differ by less than this cost about the same.
-constexpr unsigned kShiftsApart = 3;
-
-constexpr unsigned kEscapeBits = 16;
-
-constexpr unsigned kMaxShift = 13;  // the first with which every value is a symbol
 
 // The largest shift without low bytes. Kernels are faster without any, which is worth one part in so many of the size.
 constexpr unsigned kNarrowShift = 7;
 constexpr std::uint64_t kPerNarrow = 512;
 
-using Buckets = std::array<std::uint16_t, kBuckets>;
-using Counts = std::array<std::uint32_t, kClassSymbols>;
+// A slot costs all others what coding one value in so many costs that is escaped instead.
+constexpr std::uint32_t kPerRare = 1024;
 
-// As a float, which says both without a branch and to many values at a time.
-inline std::uint32_t bucket_of(std::uint32_t value) noexcept {
-  constexpr std::int32_t kBeforeOne = (127 << 3) - 1;
-  const std::int32_t place = std::bit_cast<std::int32_t>(static_cast<float>(static_cast<std::int32_t>(value))) >> 20;
-  return static_cast<std::uint32_t>(std::max(place, kBeforeOne) - kBeforeOne);
-}
-
-// The least shift with which no more than one value in `per_escape` is escaped.
-unsigned shift_with(const Buckets& buckets, std::uint32_t total, std::uint32_t per_escape,
-                    unsigned max_shift) noexcept {
-  unsigned shift = max_shift;
-  std::uint32_t escaped = 0;
-  std::size_t end = kBuckets;
-  while (shift > 0) {
-    // Those that would be escaped with one less: 15 << (shift - 1) and more.
-    const std::size_t first = bucket_of(15U << (shift - 1));
-    for (; end > first; --end) escaped += buckets[end - 1];
-    if (escaped * per_escape > total) break;
-    --shift;
-  }
-  return shift;
-}
-
-Counts symbols_of(const Buckets& buckets, unsigned shift) noexcept {
-  Counts counts{};
-  std::size_t bucket = 0;
-  for (std::uint32_t symbol = 0; symbol < kClassEscape; ++symbol) {
-    const std::size_t end =
-        std::min<std::size_t>(bucket_of((symbol + 1) << shift), kBuckets);  // the least value of its bucket
-    for (; bucket < end; ++bucket) counts[symbol] += buckets[bucket];
-  }
-  for (; bucket < kBuckets; ++bucket) counts[kClassEscape] += buckets[bucket];
-  return counts;
-}
-
-// What coding these counts with a table of their own costs.
-std::uint64_t entropy_cost(const Counts& counts) noexcept {
-  std::uint32_t total = 0;
-  for (const std::uint32_t count : counts) total += count;
-  if (total == 0) return 0;
-  std::uint64_t cost = 0;
-  const std::uint64_t all = rans_logarithm(total);
-  for (const std::uint32_t count : counts) {
-    if (count > 0) cost += count * (all - std::min(all, rans_logarithm(count)));
-  }
-  return cost;
-}
-
-struct Shifted {
-  unsigned shift = 0;
-  Counts counts{};
-
-  // Low bits and escapes, without the symbols.
-  [[nodiscard]] std::uint64_t raw_bits(std::uint32_t total) const noexcept {
-    return std::uint64_t{total} * shift + std::uint64_t{counts[kClassEscape]} * kEscapeBits;
-  }
-  // With a table of its own.
-  [[nodiscard]] std::uint64_t cost(std::uint32_t total) const noexcept {
-    return entropy_cost(counts) + (raw_bits(total) << kCostBits);
-  }
-};
-
-Shifted choose_shift(const Buckets& buckets, std::uint32_t total, unsigned max_shift) noexcept {
-  Shifted best{.shift = shift_with(buckets, total, kPerEscape[0], max_shift)};
-  best.counts = symbols_of(buckets, best.shift);
-  for (std::size_t i = 1; i < std::size(kPerEscape); ++i) {
-    Shifted other{.shift = shift_with(buckets, total, kPerEscape[i], max_shift)};
-    if (other.shift + kShiftsApart > best.shift) continue;
-    other.counts = symbols_of(buckets, other.shift);
-    const auto cost = [&](const Shifted& one) { return entropy_cost(one.counts) + (one.raw_bits(total) << kCostBits); };
-    if (cost(other) < cost(best)) best = other;
-  }
-  return best;
-}
+// Plans are refined among shifts that are at most that much larger or smaller.
+constexpr unsigned kShiftsAround = 2;
 
 // The contexts that occur, in order, with what was counted up to each.
 struct Runs {
   std::array<std::uint8_t, kClassContexts> contexts;
-  std::array<Counts, kClassContexts + 1> sums;  // before each
+  std::array<SymbolCounts, kClassContexts + 1> sums;  // before each
   std::size_t size = 0;
 
-  [[nodiscard]] Counts between(std::size_t begin, std::size_t end) const noexcept {
-    Counts counts;
+  [[nodiscard]] SymbolCounts between(std::size_t begin, std::size_t end) const noexcept {
+    SymbolCounts counts;
     for (std::size_t i = 0; i < kClassSymbols; ++i) counts[i] = sums[end][i] - sums[begin][i];
     return counts;
   }
@@ -153,52 +67,74 @@ Parting part(const Runs& runs, std::uint64_t cost_of_class) noexcept {
   return parting;
 }
 
-// The frequencies of one class; returns what its symbols cost. Symbols above the largest that was counted are escaped.
-std::uint64_t choose_frequencies(const Counts& counts, std::array<std::uint8_t, kClassSymbols>& frequencies) noexcept {
-  std::size_t symbols = kClassEscape;
-  while (symbols > 1 && counts[symbols - 1] == 0) --symbols;
-  Counts listed{};
-  std::copy_n(counts.begin(), symbols, listed.begin());
-  listed[symbols] = counts[kClassEscape];
+// The frequencies of one class; returns what its symbols cost. Symbols that are hardly ever met have no slots and are
+// escaped, as are those above the largest that was counted.
+std::uint64_t choose_frequencies(const SymbolCounts& counts,
+                                 std::array<std::uint8_t, kClassSymbols>& frequencies) noexcept {
   std::uint32_t total = 0;
-  for (const std::uint32_t count : listed) total += count;
-  std::array<std::uint16_t, kClassSymbols> slots;
-  share_rans_slots(listed.data(), symbols + 1, total, slots.data());
+  for (const std::uint32_t count : counts) total += count;
+  const auto commonest =
+      static_cast<std::size_t>(std::max_element(counts.begin(), counts.begin() + kClassEscape) - counts.begin());
+  std::size_t end = kClassEscape;
+  while (end > 1 && counts[end - 1] == 0) --end;
+  std::array<std::uint8_t, kClassSymbols> listed;
+  SymbolCounts own;
+  std::size_t size = 0;
+  std::uint32_t escaped = counts[kClassEscape];
   std::uint64_t cost = 0;
   std::uint64_t once = 0;
-  for (std::size_t i = 0; i <= symbols; ++i) {
-    cost += listed[i] * slots_cost(slots[i]);
-    once += listed[i] == 1 ? 1U : 0U;
+  for (std::size_t i = 0; i < kClassEscape; ++i) {
+    once += counts[i] == 1 ? 1U : 0U;
+    const bool is_rare = (2 * counts[i] + 1) * kPerRare <= total;
+    if (i != commonest && (i >= end || is_rare)) {
+      escaped += counts[i];
+      cost += (std::uint64_t{counts[i]} * kEscapedBits) << kCostBits;
+      continue;
+    }
+    listed[size] = static_cast<std::uint8_t>(i);
+    own[size++] = counts[i];
+  }
+  own[size] = escaped;
+  std::array<std::uint16_t, kClassSymbols> slots;
+  share_rans_slots(own.data(), size + 1, total, slots.data());
+  frequencies.fill(0);
+  for (std::size_t i = 0; i <= size; ++i) {
+    cost += own[i] * slots_cost(slots[i]);
+    frequencies[i < size ? listed[i] : kClassEscape] = static_cast<std::uint8_t>(slots[i]);
   }
   // As many as were met once may be expected that were not met at all (Good and Turing); those are escaped.
-  if (symbols < kClassEscape) cost += once * ((std::uint64_t{8} + kEscapeBits) << kCostBits);
-  frequencies.fill(0);
-  for (std::size_t i = 0; i < symbols; ++i) frequencies[i] = static_cast<std::uint8_t>(slots[i]);
-  frequencies[kClassEscape] = static_cast<std::uint8_t>(slots[symbols]);
+  if (size < kClassEscape) cost += once * ((std::uint64_t{8} + kEscapedBits) << kCostBits);
   return cost;
 }
 
-// How many values of each context there are, and how each is coded.
-struct Contexts {
-  std::array<std::uint32_t, kClassContexts> totals{};
-  std::array<Shifted, kClassContexts> shifted;
-};
+using Counted = std::array<BucketSums, kClassContexts>;
 
-using Counted = std::array<Buckets, kClassContexts>;
+// How the values of each context are coded.
+using Contexts = std::array<PlannedSymbols, kClassContexts>;
+
+// The sample, in buckets.
+struct Counting {
+  Counted values;
+  Counted others;                            // of contexts from least_other on
+  std::size_t least_other = kClassContexts;  // only contexts from here on may be measured otherwise
+
+  [[nodiscard]] std::uint32_t total(std::size_t context) const noexcept { return values[context][kClassBuckets]; }
+};
 
 // Counts the values whose context is `least` or beyond. Neighbours are counted apart, because the same count is often
 // that of both, and would be waited for.
 Counted count(std::span<const std::uint8_t> contexts, std::span<const std::uint16_t> values,
               std::uint32_t least) noexcept {
   constexpr std::size_t kPart = 256;
-  constexpr std::uint32_t kAll = kClassContexts * kBuckets;
+  constexpr std::uint32_t kAll = kClassContexts * kClassBuckets;
   std::array<std::array<std::uint16_t, kAll + 1>, 2> counts{};  // the last is that of all others
   std::array<std::uint16_t, kPart> places;
   for (std::size_t first = 0; first < values.size(); first += kPart) {
     const std::size_t size = std::min(kPart, values.size() - first);
     for (std::size_t i = 0; i < size; ++i) {
       const std::uint32_t context = contexts[first + i];
-      const std::uint32_t place = context * static_cast<std::uint32_t>(kBuckets) + bucket_of(values[first + i]);
+      const std::uint32_t place =
+          context * static_cast<std::uint32_t>(kClassBuckets) + class_bucket_of(values[first + i]);
       const std::uint32_t all = context < least ? ~std::uint32_t{0} : 0;
       places[i] = static_cast<std::uint16_t>(std::min((place | all) & 0xffff, kAll));
     }
@@ -210,49 +146,59 @@ Counted count(std::span<const std::uint8_t> contexts, std::span<const std::uint1
   }
   Counted counted;
   for (std::size_t context = 0; context < kClassContexts; ++context) {
-    for (std::size_t i = context * kBuckets, bucket = 0; bucket < kBuckets; ++bucket, ++i) {
-      counted[context][bucket] = static_cast<std::uint16_t>(counts[0][i] + counts[1][i]);
+    std::uint16_t sum = 0;
+    for (std::size_t i = context * kClassBuckets, bucket = 0; bucket < kClassBuckets; ++bucket, ++i) {
+      counted[context][bucket] = sum;
+      sum = static_cast<std::uint16_t>(sum + counts[0][i] + counts[1][i]);
     }
+    counted[context][kClassBuckets] = sum;
   }
   return counted;
 }
 
-void shift_contexts(const Counted& counted, Contexts& contexts) noexcept {
-  for (std::size_t context = 0; context < kClassContexts; ++context) {
-    std::uint32_t total = 0;
-    for (const std::uint16_t count : counted[context]) total += count;
-    contexts.totals[context] = total;
-    if (total > 0) contexts.shifted[context] = choose_shift(counted[context], total, kMaxShift);
+Contexts plan_evenly(const Counted& counted) noexcept {
+  Contexts contexts{};
+  for (std::size_t i = 0; i < kClassContexts; ++i) {
+    if (counted[i][kClassBuckets] > 0) contexts[i] = choose_even_symbols(counted[i], kMostShift);
   }
+  return contexts;
 }
 
-// From which context on the others cost less; takes them there.
-std::size_t choose_others(const ClassSample& sample, Contexts& contexts) noexcept {
+Contexts plan_octaves(const Counted& counted, const Contexts& even) noexcept {
+  Contexts contexts{};
+  for (std::size_t i = 0; i < kClassContexts; ++i) {
+    if (counted[i][kClassBuckets] > 0) contexts[i] = choose_symbols(counted[i], even[i]);
+  }
+  return contexts;
+}
+
+// From which context on shifts are large enough for the others.
+std::size_t least_other_of(const Counted& counted, const Contexts& contexts, unsigned least_shift) noexcept {
   std::size_t least = kClassContexts;
   for (std::size_t context = kClassContexts; context-- > 0;) {
-    if (contexts.totals[context] == 0) continue;
-    if (contexts.shifted[context].shift < sample.least_other_shift) break;
+    if (counted[context][kClassBuckets] == 0) continue;
+    if (contexts[context].shift < least_shift) break;
     least = context;
   }
-  if (least == kClassContexts) return kClassContexts;
-  const Counted counted = count(sample.contexts, sample.others, static_cast<std::uint32_t>(least));
-  Contexts others;
-  shift_contexts(counted, others);
+  return least;
+}
+
+// Takes the plans of the others from the context on from which they cost less, and returns it.
+std::size_t choose_others(const Counting& counting, const Contexts& others, Contexts& contexts) noexcept {
   std::size_t first = kClassContexts;
   std::int64_t saved = 0;
   std::int64_t most_saved = 0;
-  for (std::size_t context = kClassContexts; context-- > least;) {
-    const std::uint32_t total = contexts.totals[context];
-    if (total == 0) continue;
-    saved += static_cast<std::int64_t>(contexts.shifted[context].cost(total)) -
-             static_cast<std::int64_t>(others.shifted[context].cost(total));
+  for (std::size_t context = kClassContexts; context-- > counting.least_other;) {
+    if (counting.total(context) == 0) continue;
+    saved +=
+        static_cast<std::int64_t>(contexts[context].own_cost) - static_cast<std::int64_t>(others[context].own_cost);
     if (saved > most_saved) {
       most_saved = saved;
       first = context;
     }
   }
-  std::copy(others.shifted.begin() + static_cast<std::ptrdiff_t>(first), others.shifted.end(),
-            contexts.shifted.begin() + static_cast<std::ptrdiff_t>(first));
+  const auto from = static_cast<std::ptrdiff_t>(first);
+  std::copy(others.begin() + from, others.end(), contexts.begin() + from);
   return first;
 }
 
@@ -262,13 +208,12 @@ bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
   std::uint64_t cost = 0;
   std::uint64_t more = 0;
   for (std::size_t context = 0; context < kClassContexts; ++context) {
-    const std::uint32_t total = contexts.totals[context];
-    if (total == 0) continue;
-    const std::uint64_t own = contexts.shifted[context].cost(total);
+    if (counted[context][kClassBuckets] == 0) continue;
+    const std::uint64_t own = contexts[context].own_cost;
     cost += own;
-    if (contexts.shifted[context].shift <= kNarrowShift) continue;
-    narrow.shifted[context] = choose_shift(counted[context], total, kNarrowShift);
-    const std::uint64_t other = narrow.shifted[context].cost(total);
+    if (contexts[context].shift <= kNarrowShift) continue;
+    narrow[context] = choose_even_symbols(counted[context], kNarrowShift);
+    const std::uint64_t other = narrow[context].own_cost;
     more += other > own ? other - own : 0;
   }
   if (more > cost / kPerNarrow) return false;
@@ -276,36 +221,82 @@ bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
   return true;
 }
 
-}  // namespace
+// What symbols of a class cost, with the low bits they have beyond the shift. Those without slots are escaped.
+using SymbolCosts = std::array<std::uint32_t, kClassSymbols>;
 
-ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
-  const Counted counted = count(sample.contexts, sample.values, 0);
-  Contexts contexts;
-  shift_contexts(counted, contexts);
-  ClassChoice choice;
-  // Contexts that are measured otherwise have large shifts.
-  if (!narrow_shifts(counted, contexts) && !sample.others.empty()) {
-    choice.first_other = choose_others(sample, contexts);
+SymbolCosts costs_of(const std::array<std::uint8_t, kClassSymbols>& frequencies, unsigned coarseness) noexcept {
+  SymbolCosts costs;
+  const auto own = [&](std::size_t symbol) {
+    return static_cast<std::uint32_t>(slots_cost(std::max<std::uint32_t>(frequencies[symbol], 1)));
+  };
+  costs[kClassEscape] = own(kClassEscape) + (kEscapedBits << kCostBits);
+  for (std::size_t i = 0; i < kClassEscape; ++i) {
+    costs[i] = frequencies[i] == 0
+                   ? costs[kClassEscape]
+                   : own(i) + (std::uint32_t{kSymbolOctaves[16 * std::size_t{coarseness} + i]} << kCostBits);
   }
+  return costs;
+}
 
+std::uint64_t cost_of(const PlannedSymbols& planned, const SymbolCosts& costs, std::uint32_t total) noexcept {
+  std::uint64_t cost = (std::uint64_t{total} * planned.shift) << kCostBits;
+  for (std::size_t i = 0; i < kClassSymbols; ++i) cost += std::uint64_t{planned.counts[i]} * costs[i];
+  return cost;
+}
+
+// The best plan of a context whose class is settled.
+PlannedSymbols refined(const BucketSums& sums, const PlannedSymbols& from,
+                       const std::array<SymbolCosts, kMostCoarseness + 1>& costs, unsigned most_shift,
+                       unsigned most_coarseness) noexcept {
+  const std::uint32_t total = sums[kClassBuckets];
+  PlannedSymbols best = from;
+  std::uint64_t least = cost_of(best, costs[best.coarseness], total);
+  const unsigned first = from.shift - std::min(from.shift, kShiftsAround);
+  const unsigned last = std::min(from.shift + kShiftsAround, most_shift);
+  for (unsigned coarseness = 0; coarseness <= most_coarseness; ++coarseness) {
+    for (unsigned shift = first; shift <= last; ++shift) {
+      const PlannedSymbols other = plan_symbols(sums, shift, coarseness);
+      const std::uint64_t cost = cost_of(other, costs[coarseness], total);
+      if (cost >= least) continue;
+      least = cost;
+      best = other;
+    }
+  }
+  return best;
+}
+
+// Classes and their tables for contexts whose plans are chosen, and those once more with the tables known.
+ClassChoice choose_classes(const Counting& counting, std::size_t first_other, Contexts& contexts, unsigned most_shift,
+                           unsigned most_coarseness, std::uint64_t cost_of_class) noexcept {
+  ClassChoice choice;
+  choice.first_other = first_other;
   Runs runs;
   runs.sums[0] = {};
   for (std::size_t context = 0; context < kClassContexts; ++context) {
-    if (contexts.totals[context] == 0) continue;
-    const Shifted& own = contexts.shifted[context];
+    if (counting.total(context) == 0) continue;
     runs.contexts[runs.size] = static_cast<std::uint8_t>(context);
     runs.sums[runs.size + 1] = runs.sums[runs.size];
-    for (std::size_t i = 0; i < kClassSymbols; ++i) runs.sums[runs.size + 1][i] += own.counts[i];
+    for (std::size_t i = 0; i < kClassSymbols; ++i) runs.sums[runs.size + 1][i] += contexts[context].counts[i];
     ++runs.size;
-    choice.cost += own.raw_bits(contexts.totals[context]) << kCostBits;
   }
-
-  const std::uint64_t table_bits = (std::uint64_t{8 * kClassSymbols} << kCostBits) * sample.values.size();
-  const Parting parting = part(runs, table_bits / std::max(sample.elements, std::size_t{1}));
+  const Parting parting = part(runs, cost_of_class);
   choice.tables.classes = parting.classes;
   for (std::size_t i = 0; i < parting.classes; ++i) {
-    choice.cost +=
-        choose_frequencies(runs.between(parting.begins[i], parting.begins[i + 1]), choice.tables.frequencies[i]);
+    auto& frequencies = choice.tables.frequencies[i];
+    static_cast<void>(choose_frequencies(runs.between(parting.begins[i], parting.begins[i + 1]), frequencies));
+    std::array<SymbolCosts, kMostCoarseness + 1> costs;
+    for (unsigned coarseness = 0; coarseness <= most_coarseness; ++coarseness) {
+      costs[coarseness] = costs_of(frequencies, coarseness);
+    }
+    SymbolCounts counts{};
+    for (std::size_t run = parting.begins[i]; run < parting.begins[i + 1]; ++run) {
+      const std::size_t context = runs.contexts[run];
+      const BucketSums& sums = (context < first_other ? counting.values : counting.others)[context];
+      contexts[context] = refined(sums, contexts[context], costs, most_shift, most_coarseness);
+      for (std::size_t k = 0; k < kClassSymbols; ++k) counts[k] += contexts[context].counts[k];
+      choice.cost += contexts[context].raw_bits() << kCostBits;
+    }
+    choice.cost += choose_frequencies(counts, frequencies);
   }
   // Contexts that the sample missed do as those before them.
   std::size_t run = 0;
@@ -313,10 +304,48 @@ ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
     while (run + 1 < runs.size && runs.contexts[run + 1] <= context) ++run;
     std::size_t own_class = 0;
     while (own_class + 1 < parting.classes && parting.begins[own_class + 1] <= run) ++own_class;
-    choice.tables.plans[context] =
-        static_cast<std::uint8_t>(own_class * kPlanClassUnit + contexts.shifted[runs.contexts[run]].shift);
+    const PlannedSymbols& planned = contexts[runs.contexts[run]];
+    choice.tables.plans[context] = static_cast<std::uint8_t>(planned.coarseness * kPlanCoarsenessUnit +
+                                                             own_class * kPlanClassUnit + planned.shift);
   }
   return choice;
+}
+
+}  // namespace
+
+ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
+  Counting counting;
+  counting.values = count(sample.contexts, sample.values, 0);
+  Contexts even = plan_evenly(counting.values);
+  Contexts octaves = plan_octaves(counting.values, even);
+  std::size_t first_other = kClassContexts;
+  std::size_t first_octave_other = kClassContexts;
+  // Contexts that are measured otherwise have large shifts.
+  const bool narrow = narrow_shifts(counting.values, even);
+  if (!narrow && !sample.others.empty()) {
+    counting.least_other = least_other_of(counting.values, even, sample.least_other_shift);
+    if (counting.least_other < kClassContexts) {
+      counting.others = count(sample.contexts, sample.others, static_cast<std::uint32_t>(counting.least_other));
+      const Contexts other_even = plan_evenly(counting.others);
+      first_other = choose_others(counting, other_even, even);
+      first_octave_other = choose_others(counting, plan_octaves(counting.others, other_even), octaves);
+    }
+  }
+  const std::uint64_t table_bits = (std::uint64_t{8 * kClassSymbols} << kCostBits) * sample.values.size();
+  const std::uint64_t cost_of_class = table_bits / std::max(sample.elements, std::size_t{1});
+  std::uint64_t even_cost = 0;
+  std::uint64_t octave_cost = 0;
+  for (std::size_t i = 0; i < kClassContexts; ++i) {
+    if (counting.total(i) == 0) continue;
+    even_cost += even[i].own_cost;
+    octave_cost += octaves[i].own_cost;
+  }
+  const ClassChoice best =
+      choose_classes(counting, first_other, even, narrow ? kNarrowShift : kMostShift, 0, cost_of_class);
+  if (octave_cost + octave_cost / sample.per_octave_gain >= even_cost) return best;
+  const ClassChoice other =
+      choose_classes(counting, first_octave_other, octaves, kMostShift, kMostCoarseness, cost_of_class);
+  return other.cost + other.cost / sample.per_octave_gain < best.cost ? other : best;
 }
 
 }  // namespace bitsnap::entropy

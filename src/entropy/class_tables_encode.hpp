@@ -17,6 +17,7 @@ struct ClassSample {
   std::span<const std::uint16_t> others;   // the same measured otherwise, for contexts from one on; or empty
   unsigned least_other_shift = 0;          // only contexts with that shift or more may be measured otherwise
   std::size_t elements = 0;                // of which this is a sample
+  std::uint64_t per_octave_gain = 128;     // octaves are to save one part in so many, as kernels are slower with them
 };
 
 struct ClassChoice {

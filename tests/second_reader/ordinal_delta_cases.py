@@ -47,6 +47,12 @@ class Case:
         return base, build(Parts(content, encoding, [ChunkPart(7, self.payload, decoded, (0,), depth=1)]))
 
 
+def coarsenesses(payload: bytes, elements: int) -> set[int]:
+    """Those that the contexts of a payload above a floor have."""
+    plans = 11 + payload[2] * elements + 4 * int.from_bytes(payload[3:7], "little") + 1
+    return {plan >> 6 for plan in payload[plans : plans + 32]}
+
+
 def to_bytes(words: Sequence[int], dtype: str) -> bytes:
     return np.array(words, f"<u{LAYOUTS[dtype][0] // 8}").tobytes()
 

@@ -17,6 +17,7 @@ from golden.state_description import describe
 from second_reader.bsnap_reader import open_file
 from second_reader.chunk_codecs import CODEC_IDS, ELEMENT_SIZES
 from second_reader.described_state import describe_state
+from second_reader.ordinal_delta_cases import coarsenesses
 
 Policy = Literal["lossless", "lmc", "bitsnap", "raw"]
 POLICIES = get_args(Policy)
@@ -197,7 +198,10 @@ def test_second_moments_are_read_bit_for_bit(beta: float, tmp_path: Path) -> Non
             moments = moments * beta + (1 - beta) * gradients * gradients
         file = path.read_bytes()
         rows = [row for row in snapshot.rows if row.codec == CODEC_IDS["ordinal_delta"]]
-        assert {file[row.offset] for row in rows} == {2}  # above a floor
+        payloads = [file[row.offset : row.offset + row.size] for row in rows]
+        assert {payload[0] for payload in payloads} == {2}  # above a floor
+        counts = [min(262_144, elements - first) for first in range(0, elements, 262_144)]
+        assert all(coarsenesses(payload, count) - {0} for payload, count in zip(payloads, counts, strict=True))
 
 
 def test_chunks_beyond_the_first_are_read_bit_for_bit(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from golden.state_description import describe, digest
 from second_reader.bsnap_reader import Snapshot, open_file, search_folder
 from second_reader.chunk_codecs import CODEC_IDS
 from second_reader.described_state import describe_state
+from second_reader.ordinal_delta_cases import coarsenesses
 from second_reader.reader_errors import ReaderError
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "snapshot"
@@ -45,6 +46,7 @@ def test_the_golden_snapshots_cover_what_ordinal_delta_can_store() -> None:
     assert len({payload[2] < 32 for payload in dense}) == 2  # with direct measures, and without
     assert {payload[3] for payload in dense} == {0, 1}  # low bytes
     assert any(payload[4:8] != bytes(4) for payload in dense)  # far elements
+    assert any(coarsenesses(payload, 2048) - {0} for payload in payloads if payload[0] == 2)  # octaves
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,8 +22,13 @@ constexpr unsigned kDirectBits = 4;
 // Of the elements of a sample, one in so many may be far before more low bytes are tried.
 constexpr std::size_t kPerFar = 256;
 
+// Octaves are taken where they save at least one part in so many of what is coded. Of wide elements that is a part, and
+// of the time that they take as well.
+constexpr std::uint64_t kPerNarrowGain = 128;
+constexpr std::uint64_t kPerWideGain = 512;
+
 // Floors are taken where they save at least one part in so many of the payload, as moving to them takes longer.
-constexpr std::uint64_t kPerFloorGain = 256;
+constexpr std::uint64_t kPerFloorGain = 1024;
 
 std::size_t count_of(const StepSample& sample, std::uint16_t value) noexcept {
   return static_cast<std::size_t>(std::ranges::count(sample.values, value));
@@ -52,7 +57,8 @@ DensePlan plan_dense(StepSample& sample, std::size_t elements, std::size_t low_b
        .values = sample.values,
        .others = can_be_direct ? std::span<const std::uint16_t>(sample.direct) : std::span<const std::uint16_t>(),
        .least_other_shift = least_direct_shift,
-       .elements = elements});
+       .elements = elements,
+       .per_octave_gain = geometry.element_bytes > 2 ? kPerWideGain : kPerNarrowGain});
   sample.geometry.first_direct = static_cast<std::uint8_t>(choice.first_other);
   const std::uint64_t far = geometry.element_bytes > 2 ? count_of(sample, kMostSteps) : 0;
   const std::uint64_t sample_bits = (choice.cost >> entropy::kCostBits) + far * 8 * geometry.element_bytes;
