@@ -93,8 +93,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   // Words of the two halves in turn.
   const __m512i front_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : i / 4 + i / 2 % 2 * 32; });
   const __m512i rear_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : 16 + i / 4 + i / 2 % 2 * 32; });
-  const __m512i octaves = _mm512_loadu_si512(kSymbolOctaves.data());
-  const __m512i heads = _mm512_loadu_si512(kSymbolHeads.data());
+  const __m512i octaves = _mm512_load_si512(kSymbolOctaves.data());
+  const __m512i heads = _mm512_load_si512(kSymbolHeads.data());
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kDecodeGroups == 4);
   DecodeLanes group0 = load_group(at, 0);

@@ -22,7 +22,7 @@ using OctaveTable = std::array<std::uint8_t, 64>;
   return octaves;
 }
 
-inline constexpr OctaveTable kSymbolOctaves = make_octaves();
+alignas(64) inline constexpr OctaveTable kSymbolOctaves = make_octaves();
 
 // What of a value stands above its low bits.
 [[nodiscard]] consteval OctaveTable make_heads() noexcept {
@@ -33,7 +33,7 @@ inline constexpr OctaveTable kSymbolOctaves = make_octaves();
   return heads;
 }
 
-inline constexpr OctaveTable kSymbolHeads = make_heads();
+alignas(64) inline constexpr OctaveTable kSymbolHeads = make_heads();
 
 inline constexpr std::uint8_t kMostLowBits = 15;  // of any value; symbols that would have more stand for none
 
