@@ -5,17 +5,20 @@
 // The level is that of the kernels: scalar, avx2 or avx512.
 // Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
 // size. Without any, bf16 and f32 numbers shaped like trained weights stand in for them, and a base that differs in one
-// element of 64. Bytes per second are those of the decoded chunks; `ratio` is decoded size over payload size, where a
-// chunk that the codec cannot express counts as raw; a codec that expresses none is left out.
+// element of 64. The master that bf16 and f16 elements are coded beside ("_of_peer") is the same numbers in f32. Bytes
+// per second are those of the decoded chunks; `ratio` is decoded size over payload size, where a chunk that the codec
+// cannot express counts as raw; a codec that expresses none is left out.
 #include <benchmark/benchmark.h>
 #define ZSTD_STATIC_LINKING_ONLY  // for the compression of literals
 #include <zstd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,22 +37,32 @@ struct Corpus {
   DType dtype = DType::opaque;
   std::vector<std::byte> data;
   std::vector<std::byte> base;  // empty: none
+  std::vector<std::byte> peer;  // f32; empty: none
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return kChunkElements * element_size(dtype); }
   [[nodiscard]] std::size_t chunks() const noexcept { return (data.size() + chunk_bytes() - 1) / chunk_bytes(); }
-  [[nodiscard]] ConstByteSpan chunk(std::size_t i, const std::vector<std::byte>& of) const noexcept {
-    const std::size_t begin = i * chunk_bytes();
-    return ConstByteSpan(of).subspan(begin, std::min(chunk_bytes(), of.size() - begin));
+  [[nodiscard]] ConstByteSpan chunk(std::size_t i) const noexcept {
+    return part(data, i * chunk_bytes(), chunk_bytes());
+  }
+  // What is beside that chunk.
+  [[nodiscard]] Input input(InputKind kind, std::size_t i) const noexcept {
+    if (kind == InputKind::base) return {kind, dtype, part(base, i * chunk_bytes(), chunk_bytes())};
+    return {kind, DType::f32, part(peer, i * kChunkElements * 4, kChunkElements * 4)};
+  }
+
+ private:
+  static ConstByteSpan part(const std::vector<std::byte>& of, std::size_t begin, std::size_t size) noexcept {
+    return ConstByteSpan(of).subspan(begin, std::min(size, of.size() - begin));
   }
 };
 
 // All chunks of a corpus as one codec encodes them, in memory that is touched before anything is measured.
 class Coding {
  public:
-  Coding(const Corpus& corpus, const Encoder& encoder, bool with_base)
+  Coding(const Corpus& corpus, const Encoder& encoder, std::optional<InputKind> kind)
       : corpus_(corpus),
         encoder_(encoder),
-        with_base_(with_base),
+        kind_(kind),
         room_(encoder.max_encoded_size(corpus.dtype, kChunkElements)),
         payloads_(room_ * corpus.chunks()),
         sizes_(corpus.chunks()),
@@ -59,7 +72,7 @@ class Coding {
   bool encode() {
     bool any = false;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      const ConstByteSpan data = corpus_.chunk(i, corpus_.data);
+      const ConstByteSpan data = corpus_.chunk(i);
       const Surroundings around(*this, i);
       auto size = encoder_.encode(data, around.context, ByteSpan(payloads_).subspan(i * room_, room_), scratch_);
       if (!size) give_up(size.error());
@@ -83,7 +96,7 @@ class Coding {
   [[nodiscard]] double ratio() const noexcept {
     std::size_t total = 0;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      total += sizes_[i].value_or(corpus_.chunk(i, corpus_.data).size());
+      total += sizes_[i].value_or(corpus_.chunk(i).size());
     }
     return static_cast<double>(corpus_.data.size()) / static_cast<double>(std::max<std::size_t>(total, 1));
   }
@@ -92,12 +105,11 @@ class Coding {
 
  private:
   struct Surroundings {
-    Surroundings(const Coding& coding, std::size_t i)
-        : input{.kind = InputKind::base, .dtype = coding.corpus_.dtype, .bytes = {}} {
-      if (coding.with_base_) input.bytes = coding.corpus_.chunk(i, coding.corpus_.base);
+    Surroundings(const Coding& coding, std::size_t i) {
+      if (coding.kind_) input = coding.corpus_.input(*coding.kind_, i);
       context = {.dtype = coding.corpus_.dtype,
-                 .elements = coding.corpus_.chunk(i, coding.corpus_.data).size() / element_size(coding.corpus_.dtype),
-                 .inputs = {&input, coding.with_base_ ? 1U : 0U},
+                 .elements = coding.corpus_.chunk(i).size() / element_size(coding.corpus_.dtype),
+                 .inputs = {&input, coding.kind_ ? 1U : 0U},
                  .parameters = {}};
     }
     Input input;
@@ -111,7 +123,7 @@ class Coding {
 
   const Corpus& corpus_;
   const Encoder& encoder_;
-  bool with_base_;
+  std::optional<InputKind> kind_;
   std::size_t room_;
   std::vector<std::byte> payloads_;
   std::vector<std::optional<std::size_t>> sizes_;
@@ -129,7 +141,7 @@ void register_memcpy(const Corpus& corpus) {
     std::vector<std::byte> out(corpus.data.size());
     for ([[maybe_unused]] auto _ : state) {
       for (std::size_t i = 0; i < corpus.chunks(); ++i) {
-        const ConstByteSpan data = corpus.chunk(i, corpus.data);
+        const ConstByteSpan data = corpus.chunk(i);
         std::memcpy(out.data() + i * corpus.chunk_bytes(), data.data(), data.size());
       }
       benchmark::ClobberMemory();
@@ -138,12 +150,16 @@ void register_memcpy(const Corpus& corpus) {
   });
 }
 
-void register_codec(const Corpus& corpus, const Encoder& encoder, bool with_base) {
-  const Input base{.kind = InputKind::base, .dtype = corpus.dtype, .bytes = {}};
-  if (!encoder.decoder().accepts(corpus.dtype, {&base, with_base ? 1U : 0U})) return;
-  const auto coding = std::make_shared<Coding>(corpus, encoder, with_base);
+void register_codec(const Corpus& corpus, const Encoder& encoder, std::optional<InputKind> kind) {
+  const Input input = corpus.input(kind.value_or(InputKind::base), 0);
+  if (kind && input.bytes.empty()) return;
+  if (!encoder.decoder().accepts(corpus.dtype, {&input, kind ? 1U : 0U})) return;
+  const auto coding = std::make_shared<Coding>(corpus, encoder, kind);
   if (!coding->encode()) return;
-  const std::string name = corpus.name + "/" + std::string(encoder.decoder().name()) + (with_base ? "_of_base" : "");
+  const std::string name = corpus.name + "/" + std::string(encoder.decoder().name()) +
+                           (!kind                      ? ""
+                            : *kind == InputKind::base ? "_of_base"
+                                                       : "_of_peer");
   benchmark::RegisterBenchmark((name + "/encode").c_str(), [coding](benchmark::State& state) {
     for ([[maybe_unused]] auto _ : state) coding->encode();
     report(state, coding->corpus());
@@ -250,8 +266,24 @@ void register_huff0(const Corpus& corpus) {
   });
 }
 
+// The elements as f32: what each is the rounding of.
+void fill_peer(Corpus& corpus) {
+  if (corpus.dtype != DType::bf16 && corpus.dtype != DType::f16) return;
+  corpus.peer.resize(2 * corpus.data.size());
+  for (std::size_t i = 0; i < corpus.data.size() / 2; ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, corpus.data.data() + 2 * i, 2);
+    std::uint32_t wide = std::uint32_t{bits} << 16;
+    if (corpus.dtype == DType::f16) {  // of normal numbers
+      wide = (std::uint32_t{bits} & 0x8000U) << 16;
+      if ((bits & 0x7c00U) != 0) wide |= ((std::uint32_t{bits} & 0x7fffU) << 13) + (112U << 23);
+    }
+    std::memcpy(corpus.peer.data() + 4 * i, &wide, 4);
+  }
+}
+
 Corpus synthetic(DType dtype) {
-  Corpus corpus{.name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}};
+  Corpus corpus{.name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}, .peer = {}};
   corpus.data.resize(std::size_t{32} << 20);
   fill_trained_like(dtype, corpus.data, 1);
   corpus.base = corpus.data;
@@ -311,12 +343,12 @@ int run(int argc, char** argv) {
     for (const DType dtype : {DType::bf16, DType::f32}) corpora.push_back(std::make_unique<Corpus>(synthetic(dtype)));
   }
   for (const auto& corpus : corpora) {
+    fill_peer(*corpus);
     register_memcpy(*corpus);
     register_huff0(*corpus);
     for (const Encoder* encoder : all_encoders()) {
-      for (const bool with_base : {false, true}) {
-        if (!with_base || !corpus->base.empty()) register_codec(*corpus, *encoder, with_base);
-      }
+      register_codec(*corpus, *encoder, std::nullopt);
+      for (const InputKind kind : {InputKind::base, InputKind::peer}) register_codec(*corpus, *encoder, kind);
     }
   }
   benchmark::RunSpecifiedBenchmarks();
