@@ -9,6 +9,7 @@
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/store.hpp>
 
+#include "cli/coding_options.hpp"
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
@@ -30,7 +31,8 @@ struct AddOptions {
   std::string run;
   std::string input;
   std::optional<std::uint64_t> step;
-  std::string policy;  // empty, as the next two: those of the run
+  std::string policy;  // empty, as the others where they are not given: that of the run
+  CodingOptions coding;
   std::string base;
   std::optional<std::uint32_t> max_depth;
   Retention retention;
@@ -41,6 +43,7 @@ struct AddReport {
   std::uint64_t input_bytes = 0;
   double seconds = 0;
   std::string policy;
+  std::optional<std::string> objective;  // of the policy that has one
   bool durable = true;
   CheckpointInfo checkpoint;
   std::optional<Pruning> pruned;
@@ -53,7 +56,8 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
                    {"step", checkpoint.step},
                    {"time_unix_ms", checkpoint.time_unix_ms},
                    {"time", format_utc_time(checkpoint.time_unix_ms)},
-                   {"policy", report.policy}};
+                   {"policy", report.policy},
+                   {"objective", report.objective ? Json(*report.objective) : Json()}};
   document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
   document["base_damage"] = checkpoint.damage ? Json{{"kind", error_kind_name(checkpoint.damage->kind())},
                                                      {"message", checkpoint.damage->message()}}
@@ -89,8 +93,8 @@ Result<void> print_details(const Store& store, const AddReport& report) {
   if (!sizes) {
     return tl::unexpected(std::move(sizes).error());
   }
-  print_note(
-      fmt::format("id {}, policy {}, depth {}\n", (*written)->id().to_hex(), report.policy, report.checkpoint.depth));
+  print_note(fmt::format("id {}, policy {}{}, depth {}\n", (*written)->id().to_hex(), report.policy,
+                         report.objective ? " for " + *report.objective : "", report.checkpoint.depth));
   print_note(render_roles(**written, *sizes, std::nullopt));
   return {};
 }
@@ -122,6 +126,9 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
     open.base_rule = base_rule_from_name(options.base);
   }
   open.max_depth = options.max_depth;
+  open.objective = options.coding.objective;
+  open.store_bytes_per_second = options.coding.store_bytes_per_second;
+  open.codec = options.coding.codec;
   return open_to_write(options.run, open, options.wait);
 }
 
@@ -169,6 +176,9 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
     return tl::unexpected(std::move(store).error());
   }
   report.policy = policy_name((*store)->policy());
+  if ((*store)->policy() == Policy::lossless) {
+    report.objective = objective_name((*store)->objective());
+  }
 
   const auto start = std::chrono::steady_clock::now();
   {
@@ -215,6 +225,7 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
                   "lossless, lmc, bitsnap or raw, as for `compress`; otherwise that of the run")
       ->type_name("POLICY")
       ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""));
+  add_coding_options(*app, options->coding, "otherwise as the run has it");
   app->add_option("--base", options->base,
                   "previous: against the checkpoint before it, smallest; keyframe: against the last keyframe, quicker "
                   "to read; otherwise as the run has it")
@@ -228,7 +239,8 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   add_wait_option(*app, options->wait);
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
-      "A new run keeps the policy, base and depth that it was made with: lossless, previous and 8 by default.");
+      "A new run keeps the policy, objective, store speed, base and depth that it was made with: lossless, balanced,\n"
+      "that of the objective, previous and 8 by default. --codec holds for the one step.");
   return {app, [options, &common] { return add(*options, common); }};
 }
 

@@ -10,6 +10,7 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
+#include "cli/coding_options.hpp"
 #include "cli/common_options.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
@@ -29,6 +30,7 @@ struct CompressOptions {
   std::string output;
   std::vector<std::string> bases;  // the base, then where its own bases are looked for
   std::string policy = "lossless";
+  CodingOptions coding;
   std::uint32_t max_depth = SaveOptions{}.max_depth;
   bool force = false;
 };
@@ -39,6 +41,7 @@ struct CompressReport {
   std::uint64_t input_bytes = 0;
   double seconds = 0;
   std::string policy;
+  std::optional<std::string> objective;  // of the policy that has one
   std::shared_ptr<const Snapshot> base;
   SaveSummary summary;
 };
@@ -48,6 +51,7 @@ void print_report_json(const CompressReport& report) {
               {"output", report.output},
               {"id", report.summary.id.to_hex()},
               {"policy", report.policy},
+              {"objective", report.objective ? Json(*report.objective) : Json()},
               {"base", report.base ? Json(report.base->id().to_hex()) : Json()},
               {"input_bytes", report.input_bytes},
               {"output_bytes", report.summary.stored_bytes},
@@ -60,7 +64,8 @@ void print_report_json(const CompressReport& report) {
 
 // The roles are read back from the file, so that they are what the file really says.
 Result<void> print_details(const CompressReport& report, const OpenOptions& open) {
-  print_note(fmt::format("id {}, policy {}, {}\n", report.summary.id.to_hex(), report.policy,
+  print_note(fmt::format("id {}, policy {}{}, {}\n", report.summary.id.to_hex(), report.policy,
+                         report.objective ? " for " + *report.objective : "",
                          format_plural(report.summary.chunks, "chunk")));
   if (report.base) {
     print_note(fmt::format("base {} ({})\n", report.base->id().to_hex(), printable(report.base->name())));
@@ -86,6 +91,10 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   report.input = options.input;
   report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
   report.policy = policy_name(*policy);
+  const Objective objective = options.coding.objective.value_or(SaveOptions{}.objective);
+  if (*policy == Policy::lossless) {
+    report.objective = objective_name(objective);
+  }
 
   if (auto checked = check_no_run(options.input); !checked) {
     return tl::unexpected(std::move(checked).error());
@@ -132,6 +141,9 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
     save.policy = *policy;
+    save.objective = objective;
+    save.store_bytes_per_second = options.coding.store_bytes_per_second.value_or(0);
+    save.codec = options.coding.codec;
     save.base = report.base;
     save.max_depth = options.max_depth;
     save.overwrite = options.force;
@@ -175,10 +187,11 @@ Command add_compress(CLI::App& program, const CommonOptions& common) {
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
   app->add_option("--policy", options->policy,
-                  "lossless: the smallest of all codecs; lmc, bitsnap: the published methods; raw: as it is")
+                  "lossless: the best of all codecs; lmc, bitsnap: the published methods; raw: as it is")
       ->type_name("POLICY")
       ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""))
       ->capture_default_str();
+  add_coding_options(*app, options->coding, "otherwise balanced");
   app->add_option("--max-depth", options->max_depth, "Longest chain of bases that reading a chunk may have to follow")
       ->type_name("N")
       ->check(CLI::Range(0U, kLargestDepth).description(""))

@@ -121,6 +121,7 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const J
                    {"format", kFormatVersion},
                    {"writer", snapshot.writer()},
                    {"policy", snapshot.policy()},
+                   {"objective", snapshot.objective().empty() ? Json() : Json(snapshot.objective())},
                    {"file_bytes", snapshot.file_bytes()}};
   document["from_safetensors"] = snapshot.safetensors_header().has_value();
   document["depth"] = sizes.depth;
@@ -182,7 +183,9 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
   add_line(out, "format",
            fmt::format("bitsnap snapshot, format {}{}", kFormatVersion,
                        snapshot.safetensors_header() ? ", made from a safetensors file" : ""));
-  add_line(out, "writer", fmt::format("{}, policy {}", printable(snapshot.writer()), printable(snapshot.policy())));
+  add_line(out, "writer",
+           fmt::format("{}, policy {}{}", printable(snapshot.writer()), printable(snapshot.policy()),
+                       snapshot.objective().empty() ? "" : " for " + printable(snapshot.objective())));
   for (const BaseReference& base : snapshot.bases()) {
     add_line(out, "base", fmt::format("{} {}", base.id.to_hex(), printable(base.name)));
   }

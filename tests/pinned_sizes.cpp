@@ -77,7 +77,8 @@ class Sizes {
   }
 
   [[nodiscard]] Result<std::size_t> of_policy() {
-    const plan::StreamPlanner planner(Policy::lossless, pinned_.dtype, pinned_.role, false, with_base());
+    const plan::StreamPlanner planner(Policy::lossless, pinned_.dtype, pinned_.role, false, with_base(), {}, {},
+                                      {.objective = Objective::ratio});
     BITSNAP_ASSIGN(const plan::Choice choice,
                    planner.choose(data_, {.base = input_.bytes, .peer = {}, .rows = kRows}, scratch_));
     if (choice.candidate.encoder == nullptr) return data_.size();

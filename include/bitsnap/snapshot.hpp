@@ -148,6 +148,7 @@ class Snapshot final : public Base {
   [[nodiscard]] const std::optional<std::string>& safetensors_header() const noexcept;
   [[nodiscard]] const std::string& writer() const noexcept;
   [[nodiscard]] const std::string& policy() const noexcept;
+  [[nodiscard]] const std::string& objective() const noexcept;  // empty in files of writers that had none
 
   [[nodiscard]] Result<ChunkInfo> chunk_info(std::size_t stream, std::uint64_t chunk) const;
   [[nodiscard]] const std::string& reason(std::size_t stream) const noexcept;

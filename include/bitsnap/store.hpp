@@ -41,11 +41,15 @@ enum class BaseRule : std::uint8_t {
 struct StoreOptions {
   StoreAccess access = StoreAccess::read;
   bool create = true;  // when writing: make the store if there is none. The directory above it has to exist
-  // Where not given, those of the store; a new store keeps these, by default lossless, previous and 8.
+  // Where not given, those of the store; a new store keeps these, by default lossless, balanced, the speed that the
+  // objective has (0), previous and 8.
   std::optional<Policy> policy = std::nullopt;
+  std::optional<Objective> objective = std::nullopt;
+  std::optional<std::uint64_t> store_bytes_per_second = std::nullopt;
   std::optional<BaseRule> base_rule = std::nullopt;
   std::optional<std::uint32_t> max_depth = std::nullopt;  // checkpoints between two keyframes, at most 32; 0: keyframes
                                                           // only
+  std::string codec = {};                                 // forced, as SaveOptions::codec; a store does not keep it
   // Memory for keeping the newest state as the base of the next, so that saving decodes nothing: it is kept if twice
   // its size fits. Otherwise the base is read from its file.
   std::uint64_t base_memory_bytes = 0;
@@ -193,6 +197,7 @@ class Store {
   [[nodiscard]] const std::string& path() const noexcept;    // absolute
   [[nodiscard]] const std::string& run_id() const noexcept;  // 32 hexadecimal digits
   [[nodiscard]] Policy policy() const noexcept;
+  [[nodiscard]] Objective objective() const noexcept;
 
   // Committed steps, ascending.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;

@@ -20,7 +20,7 @@ namespace bitsnap {
 
 // Which codecs may be used, and how one is chosen.
 enum class Policy : std::uint8_t {
-  lossless,  // the smallest of all codecs, chunk by chunk
+  lossless,  // the best of all codecs, chunk by chunk
   lmc,       // LMC (arXiv 2505.09810): byte planes of the tensor or of its XOR with the base, Huffman coded
   bitsnap,   // BitSnap (arXiv 2511.12376), its lossless half: packed mask and changed values against the base
   raw,       // stored as it is
@@ -28,6 +28,17 @@ enum class Policy : std::uint8_t {
 
 [[nodiscard]] std::string_view policy_name(Policy policy) noexcept;
 [[nodiscard]] std::optional<Policy> policy_from_name(std::string_view name) noexcept;
+
+// What the policy `lossless` chooses a chunk's codec for; the others have rules of their own. Times are modelled from
+// recorded speeds and never measured, so that the choice is the same on every machine.
+enum class Objective : std::uint8_t {
+  ratio,     // least bytes
+  balanced,  // least time of coding and writing, and in one case of ten of reading back, in a store of 2 GB/s
+  speed,     // least time of coding, writing and reading back, in a store of 20 GB/s
+};
+
+[[nodiscard]] std::string_view objective_name(Objective objective) noexcept;
+[[nodiscard]] std::optional<Objective> objective_from_name(std::string_view name) noexcept;
 
 // A tensor to be stored. Its bytes are read chunk by chunk, once, from any thread, several at a time.
 struct TensorSource {
@@ -50,6 +61,11 @@ struct State {
 
 struct SaveOptions {
   Policy policy = Policy::lossless;
+  Objective objective = Objective::balanced;
+  std::uint64_t store_bytes_per_second = 0;  // what the objective counts on, 1 MB/s to 1 TB/s; 0: as it says
+  // A codec for every chunk that it takes, where the policy or the objective would have another, and raw for all
+  // others, be they unchanged; a base, or a peer, is given to it where there is one. Empty: none is forced.
+  std::string codec = {};
   std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: a keyframe
   // The longest chain of chunks that decoding may have to follow, at most 32; an unchanged chunk is referred to however
   // deep it lies. 0: nothing is coded against the base, and an unchanged chunk is referred to only where it is held

@@ -76,6 +76,8 @@ class Snapshot:
     @property
     def policy(self) -> str: ...
     @property
+    def objective(self) -> str: ...
+    @property
     def metadata(self) -> dict[str, str]: ...
     @property
     def bases(self) -> list[tuple[str, str]]: ...
@@ -150,6 +152,9 @@ class Store:
         access: Literal["read", "write", "shared"] | str,
         create: bool,
         policy: str | None,
+        objective: str | None,
+        store_speed: int | None,
+        codec: str,
         base_rule: str | None,
         max_depth: int | None,
         base_memory_bytes: int,
@@ -175,6 +180,8 @@ class Store:
     def run_id(self) -> str: ...
     @property
     def policy(self) -> str: ...
+    @property
+    def objective(self) -> str: ...
     @property
     def is_durable(self) -> bool: ...
     def steps(self) -> list[int]: ...
@@ -253,6 +260,9 @@ def save(
     metadata: Sequence[tuple[str, str]],
     *,
     policy: str,
+    objective: str,
+    store_speed: int,
+    codec: str,
     base: Snapshot | None,
     max_depth: int,
     overwrite: bool,
@@ -264,6 +274,9 @@ def compress(
     path: bytes,
     *,
     policy: str,
+    objective: str,
+    store_speed: int,
+    codec: str,
     base: Snapshot | None,
     max_depth: int,
     overwrite: bool,

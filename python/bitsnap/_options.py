@@ -11,6 +11,7 @@ from bitsnap.errors import ExistsError, InvalidArgumentError
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
+Objective: TypeAlias = Literal["ratio", "balanced", "speed"]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
 # Called now and then with (done bytes, total bytes), on any thread; what is not False lets the work go on.
 Progress: TypeAlias = Callable[[int, int], object]

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._options import Bases, PathLike, Policy, Progress, native_bases, native_path, native_target, same_file
+from bitsnap._options import (
+    Bases,
+    Objective,
+    PathLike,
+    Policy,
+    Progress,
+    native_bases,
+    native_path,
+    native_target,
+    same_file,
+)
 from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
 
 # Damage beyond this many places is counted, not listed.
@@ -140,6 +150,7 @@ class Inspection:
     id: str
     writer: str
     policy: str
+    objective: str | None  # of "lossless"
     bases: list[tuple[str, str]]
     metadata: dict[str, str]
     tensors: list[TensorSummary]
@@ -184,6 +195,7 @@ def inspect(path: PathLike | Snapshot) -> Inspection:
         id=native.id,
         writer=native.writer,
         policy=native.policy,
+        objective=native.objective or None,
         bases=native.bases,
         metadata=native.metadata,
         tensors=tensors,
@@ -237,6 +249,9 @@ def compress(
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
     policy: Policy = "lossless",
+    objective: Objective = "balanced",
+    store_speed: int = 0,
+    codec: str = "",
     max_depth: int = 8,
     overwrite: bool = True,
     threads: int = 0,
@@ -252,6 +267,9 @@ def compress(
         native_path(source),
         native_target(path, overwrite),
         policy=policy,
+        objective=objective,
+        store_speed=store_speed,
+        codec=codec,
         base=native_base(base, bases, path, overwrite),
         max_depth=max_depth,
         overwrite=overwrite,

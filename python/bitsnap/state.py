@@ -10,7 +10,7 @@ import numpy as np
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import Bases, PathLike, Policy, Progress, Role, native_target
+from bitsnap._options import Bases, Objective, PathLike, Policy, Progress, Role, native_target
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import flatten, place_of, prune, rebuild, references
 from bitsnap.errors import InvalidArgumentError, NotFoundError
@@ -34,6 +34,9 @@ def save(
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
     policy: Policy = "lossless",
+    objective: Objective = "balanced",
+    store_speed: int = 0,
+    codec: str = "",
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
     max_depth: int = 8,
@@ -56,7 +59,8 @@ def save(
         path: the file to write. It appears whole or not at all.
         state: what to save. Its tensors must not change before the function returns.
         metadata: strings to keep with the state.
-        base, bases, policy, roles, max_depth, overwrite, threads, progress: as in save_file().
+        base, bases, policy, objective, store_speed, codec, roles, max_depth, overwrite, threads, progress: as in
+            save_file().
 
     Returns:
         id, raw_bytes, stored_bytes and chunks of what was written.
@@ -75,6 +79,9 @@ def save(
         (tree,),
         native_metadata(metadata),
         policy=policy,
+        objective=objective,
+        store_speed=store_speed,
+        codec=codec,
         base=native_base(base, bases, path, overwrite),
         max_depth=max_depth,
         overwrite=overwrite,

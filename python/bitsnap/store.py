@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import PathLike, Policy, Progress, Role, native_path
+from bitsnap._options import Objective, PathLike, Policy, Progress, Role, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
@@ -57,7 +57,10 @@ class Store:
     Args:
         path: the directory. The one above it has to exist. It may be relative: what it stands for does not change when
             the process changes its working directory.
-        policy: which codecs are used, as in save_file().
+        policy: which codecs are used, as in save_file(), and
+        objective: for what one is chosen, and
+        store_speed: how fast a store it counts on, and
+        codec: a codec that is forced; this one the store does not remember.
         keep_last: after each save, only the newest so many checkpoints are kept, and
         keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of one that
             others are coded against stay until they do not need it any more.
@@ -73,8 +76,8 @@ class Store:
         wait: seconds to wait for another process that writes, before BusyError.
         threads: 0 for all that the process may use. The files are the same for any number.
 
-    `policy`, `base` and `max_depth` are those of the store where they are not given; a new store remembers them, and
-    begins with "lossless", "previous" and 8.
+    `policy`, `objective`, `store_speed`, `base` and `max_depth` are those of the store where they are not given; a new
+    store remembers them, and begins with "lossless", "balanced", 0, "previous" and 8.
 
     Raises:
         NotFoundError: there is no store and none is to be made, or no directory to make it in.
@@ -89,6 +92,9 @@ class Store:
         path: PathLike,
         *,
         policy: Policy | None = None,
+        objective: Objective | None = None,
+        store_speed: int | None = None,
+        codec: str = "",
         keep_last: int | None = None,
         keep_every: int | None = None,
         base: BaseRule | None = None,
@@ -114,6 +120,9 @@ class Store:
             access=self._access,
             create=bool(create),
             policy=None if policy is None else text_of(policy, "policy"),
+            objective=None if objective is None else text_of(objective, "objective"),
+            store_speed=None if store_speed is None else number_of(store_speed, "store_speed"),
+            codec=text_of(codec, "codec"),
             base_rule=None if base is None else text_of(base, "base"),
             max_depth=None if max_depth is None else number_of(max_depth, "max_depth", _LARGEST_COUNT),
             base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
@@ -134,6 +143,11 @@ class Store:
     def policy(self) -> str:
         """Which codecs are used."""
         return self._native.policy
+
+    @property
+    def objective(self) -> str:
+        """What a codec is chosen for."""
+        return self._native.objective
 
     @property
     def is_durable(self) -> bool:

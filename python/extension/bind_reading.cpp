@@ -218,6 +218,7 @@ void bind_reading(nb::module_& module) {
       .def_prop_ro("file_bytes", [](const PySnapshot& self) { return self.snapshot->file_bytes(); })
       .def_prop_ro("writer", [](const PySnapshot& self) { return self.snapshot->writer(); })
       .def_prop_ro("policy", [](const PySnapshot& self) { return self.snapshot->policy(); })
+      .def_prop_ro("objective", [](const PySnapshot& self) { return self.snapshot->objective(); })
       .def_prop_ro("metadata",
                    [](const PySnapshot& self) {
                      nb::dict result;

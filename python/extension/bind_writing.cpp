@@ -24,10 +24,14 @@ namespace bitsnap::python {
 
 namespace {
 
-SaveOptions save_options(const std::string& policy, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
+SaveOptions save_options(const std::string& policy, const std::string& objective, std::uint64_t store_speed,
+                         const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
                          unsigned threads, RunContext& context) {
   SaveOptions options;
   options.policy = to_policy(policy);
+  options.objective = to_objective(objective);
+  options.store_bytes_per_second = store_speed;
+  options.codec = codec;
   if (base != nullptr) options.base = base->snapshot;
   options.max_depth = max_depth;
   options.overwrite = overwrite;
@@ -38,19 +42,23 @@ SaveOptions save_options(const std::string& policy, const PySnapshot* base, std:
 
 SaveSummary save(nb::bytes path, nb::sequence tensors, nb::object tree,
                  std::vector<std::pair<std::string, std::string>> metadata, const std::string& policy,
+                 const std::string& objective, std::uint64_t store_speed, const std::string& codec,
                  const PySnapshot* base, std::uint32_t max_depth, bool overwrite, unsigned threads,
                  nb::object progress) {
   RunContext context(std::move(progress));
-  const SaveOptions options = save_options(policy, base, max_depth, overwrite, threads, context);
+  const SaveOptions options =
+      save_options(policy, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, state, options); });
 }
 
-SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const PySnapshot* base,
+SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const std::string& objective,
+                     std::uint64_t store_speed, const std::string& codec, const PySnapshot* base,
                      std::uint32_t max_depth, bool overwrite, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  const SaveOptions options = save_options(policy, base, max_depth, overwrite, threads, context);
+  const SaveOptions options =
+      save_options(policy, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
   const std::string from = to_path(source);
   const std::string to = to_path(path);
   return context.call([&]() -> Result<SaveSummary> {
@@ -79,6 +87,15 @@ Policy to_policy(const std::string& name) {
   return *policy;
 }
 
+Objective to_objective(const std::string& name) {
+  const std::optional<Objective> objective = objective_from_name(name);
+  if (!objective) {
+    raise(Error(ErrorKind::invalid_argument,
+                "unknown objective '" + name + "', expected 'ratio', 'balanced' or 'speed'"));
+  }
+  return *objective;
+}
+
 void bind_writing(nb::module_& module) {
   nb::class_<SaveSummary>(module, "SaveSummary")
       .def_prop_ro("id", [](const SaveSummary& self) { return self.id.to_hex(); })
@@ -91,11 +108,12 @@ void bind_writing(nb::module_& module) {
       });
 
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-             nb::kw_only(), nb::arg("policy"), nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"),
-             nb::arg("threads"), nb::arg("progress").none());
-  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("policy"),
+             nb::kw_only(), nb::arg("policy"), nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"),
              nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
              nb::arg("progress").none());
+  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("policy"),
+             nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"), nb::arg("base").none(),
+             nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"), nb::arg("progress").none());
   module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
              nb::arg("threads"), nb::arg("progress").none());
   module.def(

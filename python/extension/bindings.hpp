@@ -21,6 +21,8 @@ struct PySnapshot {
 
 // Raises InvalidArgumentError for a name that no policy has.
 [[nodiscard]] Policy to_policy(const std::string& name);
+// The same for an objective.
+[[nodiscard]] Objective to_objective(const std::string& name);
 
 void bind_reading(nanobind::module_& module);
 void bind_store(nanobind::module_& module);

@@ -148,7 +148,8 @@ TEST_P(CodecConformance, RoundTripsSmallChunksOfEveryKindAtEveryCpuLevel) {
   for_each_chunk(kSmallLengths, kAllPatterns, kAllBaseKinds, kAllDTypes,
                  [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
   // A codec for whole chunks has more to say of each than the smallest are long.
-  EXPECT_GT(expressed_, encoder().analyzes_whole_chunks() ? 30U : 100U) << "the codec expressed next to nothing";
+  EXPECT_GT(expressed_, encoder().analyzes_whole_chunks(DType::f64) ? 30U : 100U)
+      << "the codec expressed next to nothing";
 }
 
 TEST_P(CodecConformance, RoundTripsLargeChunksOfEdgeLengthsAtEveryCpuLevel) {
@@ -310,7 +311,7 @@ TEST_P(CodecConformance, EstimatesAChunkThatIsItsOwnSampleExactly) {
   constexpr std::size_t kLengths[] = {9, 1000, 66000};
   for_each_chunk(kLengths, kFragilePatterns, kFragileBases, kAllDTypes, [&](const TestChunk& chunk) {
     // A codec that chooses its own sample of a chunk takes all of a small one.
-    if (encoder().analyzes_whole_chunks() && chunk.elements() > 1000) return;
+    if (encoder().analyzes_whole_chunks(chunk.dtype) && chunk.elements() > 1000) return;
     const TestSurroundings surroundings(chunk);
     const auto estimate = encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_);
     ASSERT_TRUE(estimate) << estimate.error().message();

@@ -29,9 +29,12 @@ class Encoder {
   // The other side of the same codec: its id, name and accepts() hold for this one as well.
   [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
 
-  // Whether analyze() takes the whole chunk for its sample and looks at parts of it of its own choice: what it
-  // estimates shows in certain places only.
-  [[nodiscard]] virtual bool analyzes_whole_chunks() const noexcept { return false; }
+  // Whether analyze() takes the whole chunk of this dtype for its sample and looks at parts of it of its own choice:
+  // what it estimates shows in certain places only, or at a glance.
+  [[nodiscard]] virtual bool analyzes_whole_chunks(DType dtype) const noexcept {
+    static_cast<void>(dtype);
+    return false;
+  }
 
   // Estimates the payload of a chunk from a sample of it: `sample` holds sample_context.elements elements drawn as a
   // few runs from the chunk, the inputs of sample_context the same elements of the inputs; `elements` is the whole

@@ -170,6 +170,10 @@ std::string serialize_encoding(const Encoding& encoding) {
   append_remark(json, encoding.writer);
   json += ",\"policy\":";
   append_remark(json, encoding.policy);
+  if (!encoding.objective.empty()) {
+    json += ",\"objective\":";
+    append_remark(json, encoding.objective);
+  }
   if (!encoding.bases.empty()) {
     json += ",\"bases\":[";
     for (std::size_t i = 0; i < encoding.bases.size(); ++i) {

@@ -54,6 +54,7 @@ struct StreamEncoding {
 struct Encoding {
   std::string writer;
   std::string policy;
+  std::string objective;  // empty: not said
   std::vector<BaseReference> bases;
   std::vector<std::uint32_t> parameter_bytes;  // size of each parameter set
   std::vector<StreamEncoding> streams;

@@ -291,7 +291,7 @@ void expect_bad_encoding(const std::vector<Bad>& cases, std::size_t stream_count
 
 TEST(Encoding, ReadsTheExampleOfTheSpecification) {
   const std::string json =
-      R"({"writer": "bitsnap 0.1.0", "policy": "lossless",
+      R"({"writer": "bitsnap 0.1.0", "policy": "lossless", "objective": "balanced",
  "bases": [{"id": "00112233445566778899aabbccddeeff", "name": "step-10.bsnap"}],
  "parameters": [16, 300],
  "streams": [
@@ -303,7 +303,7 @@ TEST(Encoding, ReadsTheExampleOfTheSpecification) {
   EXPECT_EQ(encoding->streams[0].inputs, (std::vector<StreamInput>{{0, 3, 0}}));
   EXPECT_EQ(encoding->streams[0].reason, "...");
   EXPECT_EQ(serialize_encoding(*encoding),
-            R"({"writer":"bitsnap 0.1.0","policy":"lossless",)"
+            R"({"writer":"bitsnap 0.1.0","policy":"lossless","objective":"balanced",)"
             R"("bases":[{"id":"00112233445566778899aabbccddeeff","name":"step-10.bsnap"}],"parameters":[16,300],)"
             R"("streams":[{"inputs":[{"base":0,"stream":3,"element":0}],"parameters":[1],"reason":"..."},{}]})");
 }
@@ -361,6 +361,7 @@ TEST(Encoding, RejectsWhatDoesNotFit) {
       {with(R"({"reason":1},{})"), ErrorKind::corrupt, "stream 0: expected a string"},
       {with("1,2"), ErrorKind::corrupt, "expected a stream's entry"},
       {with("{},{}", R"(,"policy":{})"), ErrorKind::corrupt, "'policy'"},
+      {with("{},{}", R"(,"objective":1)"), ErrorKind::corrupt, "'objective'"},
       {R"({"parameters":[4294967296]})", ErrorKind::corrupt, "from 0 to 4294967295"},
       {R"({"bases":[{"id":"00112233445566778899AABBCCDDEEFF"}]})", ErrorKind::corrupt, "base 0: id"},
       {R"({"bases":[{"name":"x"}]})", ErrorKind::corrupt, "base 0: key 'id' is missing"},

@@ -95,11 +95,12 @@ class EncodingSink final : public JsonSink {
   Result<void> take_top(JsonToken& token) {
     if (token.is(Type::end_object)) return {};
     if (token.is(Type::key)) {
-      take_key(token, {"writer", "policy", "bases", "parameters", "streams"});
+      take_key(token, {"writer", "policy", "objective", "bases", "parameters", "streams"});
       return {};
     }
     if (key_ == "writer") return take_text(token, encoding_.writer);
     if (key_ == "policy") return take_text(token, encoding_.policy);
+    if (key_ == "objective") return take_text(token, encoding_.objective);
     return open_list(token, key_ == "bases"        ? State::bases
                             : key_ == "parameters" ? State::parameter_bytes
                                                    : State::streams);

@@ -54,8 +54,15 @@ std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std
   return exponents > raw_bits ? exponents - raw_bits : 0;
 }
 
-// Chooses the table of each block; returns whether they are worth using.
-bool choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTable> tables) noexcept {
+// What the tables of all blocks come to.
+struct TablesChoice {
+  bool are_worth_using = false;
+  std::uint64_t coded_bits = 0;  // of all symbols, as far as a sample tells
+};
+
+// Chooses the table of each block.
+TablesChoice choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTable> tables) noexcept {
+  TablesChoice all;
   std::uint64_t loss = 0;
   bool any_coded = false;
   for (std::size_t block = 0; block < tables.size(); ++block) {
@@ -70,11 +77,20 @@ bool choose_tables(ConstByteSpan data, const SplitShape& shape, std::span<RansTa
       continue;
     }
     any_coded = true;
+    all.coded_bits += choice.cost * own.elements / sum_of(counts) >> kCostBits;
     const std::uint64_t least = least_cost(elements, own, entropy_of(counts));
     if (choice.cost > least) loss += (choice.cost - least) * own.elements / sum_of(counts);
   }
   const std::uint64_t bits = std::uint64_t{shape.elements} * shape.element_bytes * 8;
-  return any_coded && (loss >> kCostBits) <= bits / kMaxLoss;
+  all.are_worth_using = any_coded && (loss >> kCostBits) <= bits / kMaxLoss;
+  return all;
+}
+
+// What a payload has besides the coded symbols.
+std::size_t fixed_size(const SplitShape& shape, std::span<const RansTable> tables) noexcept {
+  std::size_t size = kSizesBytes + shape.rest_bytes() + kRansStateBytes;
+  for (const RansTable& table : tables) size += 1 + 2 * table.count;
+  return size;
 }
 
 // An element of that symbol, for the lanes of the last step that stand for nothing.
@@ -176,19 +192,28 @@ std::size_t max_split_size(const SplitShape& shape) noexcept {
   return std::max(kSizesBytes + shape.rest_bytes(), shape.elements * shape.element_bytes);
 }
 
+Result<std::optional<std::size_t>> estimate_split(ConstByteSpan data, const SplitShape& shape, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  if (!rest_looks_random(data.data(), shape)) return std::nullopt;
+  BITSNAP_ASSIGN(const std::span<RansTable> tables,
+                 scratch.take_array<RansTable>(divide_up(shape.elements, kRansBlockElements)));
+  const TablesChoice choice = choose_tables(data, shape, tables);
+  if (!choice.are_worth_using) return std::nullopt;
+  return fixed_size(shape, tables) + static_cast<std::size_t>(choice.coded_bits / 8);
+}
+
 Result<std::optional<std::size_t>> encode_split(ConstByteSpan data, const SplitShape& shape, ByteSpan out,
                                                 Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   if (!rest_looks_random(data.data(), shape)) return std::nullopt;
   BITSNAP_ASSIGN(const std::span<RansTable> tables,
                  scratch.take_array<RansTable>(divide_up(shape.elements, kRansBlockElements)));
-  if (!choose_tables(data, shape, tables)) return std::nullopt;
+  if (!choose_tables(data, shape, tables).are_worth_using) return std::nullopt;
   BITSNAP_ASSIGN(Streams streams, take_streams(shape, scratch));
   auto* const rest = reinterpret_cast<std::uint8_t*>(out.data()) + kSizesBytes;
   BITSNAP_TRY(encode_blocks(data, shape, tables, streams.at, rest, scratch));
 
-  std::size_t size = kSizesBytes + shape.rest_bytes() + streams.escapes_size() + kRansStateBytes;
-  for (const RansTable& table : tables) size += 1 + 2 * table.count;
+  std::size_t size = fixed_size(shape, tables) + streams.escapes_size();
   for (std::size_t group = 0; group < kRansGroups; ++group) size += streams.size_of(group);
   if (size >= data.size()) return std::nullopt;
 

@@ -18,4 +18,8 @@ namespace bitsnap::entropy {
 [[nodiscard]] Result<std::optional<std::size_t>> encode_split(ConstByteSpan data, const SplitShape& shape, ByteSpan out,
                                                               Scratch& scratch);
 
+// What encode_split() is likely to return, by the samples that it goes by.
+[[nodiscard]] Result<std::optional<std::size_t>> estimate_split(ConstByteSpan data, const SplitShape& shape,
+                                                                Scratch& scratch);
+
 }  // namespace bitsnap::entropy

@@ -17,6 +17,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
+constexpr Goal kRatio{.objective = Objective::ratio};
+
 std::string candidate_suffix(const Candidate& candidate) {
   if (!candidate.input) return "";
   return *candidate.input == codec::InputKind::base ? "+base" : "+peer";
@@ -91,7 +93,7 @@ TEST(StreamPlanner, AsksForTheBaseOnlyWhereItIsOfUse) {
 }
 
 TEST(StreamPlanner, TakesTheLeastEstimate) {
-  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
+  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true, {}, {}, kRatio);
   const Bytes weights = bf16_weights(kChunkElements, 1);
   EXPECT_EQ(chosen(floats, weights), "float_split");
   EXPECT_EQ(chosen(floats, weights, bf16_weights(kChunkElements, 2)), "float_split");
@@ -109,7 +111,7 @@ TEST(StreamPlanner, TakesTheLeastEstimate) {
 }
 
 TEST(StreamPlanner, LooksAtGeneralCodecsWhereMantissasAreNotRandom) {
-  const StreamPlanner planner(Policy::lossless, DType::f32, Role::master, false, false);
+  const StreamPlanner planner(Policy::lossless, DType::f32, Role::master, false, false, {}, {}, kRatio);
   const auto judged = [&](const Bytes& bytes) {
     Scratch scratch;
     const Choice choice = planner.choose(bytes, {}, scratch).value();
@@ -122,7 +124,8 @@ TEST(StreamPlanner, LooksAtGeneralCodecsWhereMantissasAreNotRandom) {
   using Names = std::vector<std::string>;
   Bytes masters(4 * kChunkElements);
   codec::fill_trained_like(DType::f32, masters, 1);
-  EXPECT_EQ(judged(masters), (Names{"float_split"}));
+  EXPECT_EQ(judged(masters), Names()) << "there is one codec left, which is tried";
+  EXPECT_EQ(chosen(planner, masters), "float_split");
   // Any of the lower bytes may be what a general codec makes use of.
   for (const std::size_t byte : {0U, 1U}) {
     Bytes coarse = masters;
@@ -147,7 +150,7 @@ TEST(StreamPlanner, SeesScalesOfRowsAndColumnsThatARunDoesNotShow) {
     }
     return bytes;
   };
-  const StreamPlanner planner(Policy::lossless, DType::f32, Role::exp_avg_sq, false, false);
+  const StreamPlanner planner(Policy::lossless, DType::f32, Role::exp_avg_sq, false, false, {}, {}, kRatio);
   EXPECT_EQ(chosen(planner, moments(0, 2), {}, {.row_elements = kRow, .first_column = 0}), "factored_split");
   const auto estimate = [&](const Bytes& bytes, const codec::RowPlace& rows) {
     Scratch scratch;
@@ -160,7 +163,7 @@ TEST(StreamPlanner, SeesScalesOfRowsAndColumnsThatARunDoesNotShow) {
 }
 
 TEST(StreamPlanner, RanksAllThatAreSmallerThanRaw) {
-  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true);
+  const StreamPlanner floats(Policy::lossless, DType::bf16, Role::weight, false, true, {}, {}, kRatio);
   const Bytes weights = bf16_weights(kChunkElements, 1);
   Scratch scratch;
   const Bytes base = bf16_weights(kChunkElements, 2);
@@ -194,14 +197,108 @@ TEST(StreamPlanner, ChoosesForSmallChunksToo) {
 
 TEST(StreamPlanner, GivesItsReason) {
   StreamPlanner planner(Policy::lmc, DType::bf16, Role::weight, false, false);
-  const Choice choice{.candidate = planner.candidates()[0] /* byte_group */, .estimates = {150'000}, .ranked = {}};
+  const Choice choice{.candidate = planner.candidates()[0] /* byte_group */, .estimates = {150'000}};
   planner.note(choice, "byte_group", 200'000);
   planner.note(choice, "byte_group", 200'000);
   planner.note(Choice{}, "constant", 200'000);
-  EXPECT_EQ(planner.reason(), "byte_group 2/3, constant 1/3; estimates: byte_group 300.0 kB, raw 400.0 kB");
+  EXPECT_EQ(planner.reason(), "byte_group 2/3, constant 1/3; ratio: byte_group 300.0 kB, raw 400.0 kB");
   StreamPlanner raw(Policy::raw, DType::bf16, Role::weight, false, false);
   raw.note(Choice{}, "raw", 100);
   EXPECT_EQ(raw.reason(), "raw 1/1; the policy has nothing else for it");
+
+  StreamPlanner timed(Policy::lossless, DType::f32, Role::exp_avg, false, false);
+  ASSERT_EQ(names(timed).size(), 4U);
+  const std::vector<std::uint64_t> estimates{800'000, 790'000, kNoEstimate, kNoEstimate};
+  const std::vector<std::uint64_t> times{420'000'000, 440'000'000, kNoEstimate, kNoEstimate};
+  timed.note({.candidate = timed.candidates()[0], .estimates = estimates, .times = times, .raw_ps = 550'000'000},
+             "float_split", 1'000'000);
+  EXPECT_EQ(timed.reason(),
+            "float_split 1/1; balanced: float_split 800.0 kB in 420.0 us, factored_split 790.0 kB in 440.0 us, raw "
+            "1000.0 kB in 550.0 us");
+
+  StreamPlanner clear(Policy::lossless, DType::f32, Role::master, false, false);
+  clear.note({.candidate = clear.candidates()[0], .estimates = {kNoEstimate, kNoEstimate, kNoEstimate}}, "float_split",
+             1'000'000);
+  EXPECT_EQ(clear.reason(), "float_split 1/1; balanced: nothing else comes near");
+}
+
+// Elements of a chunk, of which one in so many moved since the base.
+struct Moved {
+  explicit Moved(std::size_t one_in) : now(bf16_weights(kChunkElements, 1)), base(now) {
+    for (std::size_t i = 0; i < now.size(); i += 2 * one_in) base[i] ^= std::byte{1};
+  }
+  Bytes now;
+  Bytes base;
+};
+
+TEST(StreamPlanner, TakesTheLeastModelledTimeAndNotTheLeastBytes) {
+  const Moved moved(2);
+  const auto with = [&](Objective objective, std::uint64_t store) {
+    const Goal goal = make_goal(objective, store, "").value();
+    return chosen({Policy::lossless, DType::bf16, Role::weight, false, true, {}, {}, goal}, moved.now, moved.base);
+  };
+  EXPECT_EQ(with(Objective::ratio, 0), "byte_group+base");
+  EXPECT_EQ(with(Objective::balanced, 1'000'000), "byte_group+base") << "bytes are all that counts";
+  EXPECT_EQ(with(Objective::balanced, 0), "ordinal_delta+base");
+  EXPECT_EQ(with(Objective::speed, 25'000'000'000), "float_split");
+  EXPECT_EQ(with(Objective::speed, kFastestStore), "raw");
+  EXPECT_EQ(with(Objective::ratio, kFastestStore), "byte_group+base") << "a ratio knows no store";
+}
+
+TEST(StreamPlanner, TakesADeepBaseOnlyWhereItIsWorthTheDecoding) {
+  const Moved moved(2);
+  const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, true, {}, {},
+                              make_goal(Objective::balanced, 0, "").value());
+  const auto at_depth = [&](std::uint32_t depth) {
+    Scratch scratch;
+    const Surroundings around{.base = moved.base, .peer = {}, .rows = {}, .base_depth = depth};
+    return planner.choose(moved.now, around, scratch).value().candidate.input.has_value();
+  };
+  EXPECT_TRUE(at_depth(0));
+  EXPECT_FALSE(at_depth(120));
+}
+
+TEST(StreamPlanner, AsksNobodyWhoTakesTooLongHoweverLittleIsLeft) {
+  std::mt19937 random(3);
+  Bytes bytes(kChunkElements);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random() & 3U);
+  const auto estimates = [&](Objective objective) {
+    const StreamPlanner planner(Policy::lossless, DType::u8, Role::other, false, false, {}, {},
+                                make_goal(objective, 0, "").value());
+    Scratch scratch;
+    return planner.choose(bytes, {}, scratch).value().estimates;
+  };
+  const auto asked = [](std::uint64_t estimate) { return estimate != kNoEstimate; };
+  EXPECT_EQ(std::ranges::count_if(estimates(Objective::ratio), asked), 2);
+  EXPECT_EQ(estimates(Objective::speed)[1], kNoEstimate) << "zstd";
+}
+
+TEST(StreamPlanner, HonoursACodecThatIsForced) {
+  const Moved moved(64);
+  const auto forced = [&](std::string_view codec, Policy policy, DType dtype, bool has_base) {
+    return StreamPlanner(policy, dtype, Role::weight, false, has_base, {}, {},
+                         make_goal(Objective::balanced, 0, codec).value());
+  };
+  EXPECT_EQ(chosen(forced("zstd", Policy::lossless, DType::bf16, true), moved.now, moved.base), "zstd");
+  EXPECT_EQ(chosen(forced("ordinal_delta", Policy::raw, DType::bf16, true), moved.now, moved.base),
+            "ordinal_delta+base");
+  EXPECT_EQ(chosen(forced("ordinal_delta", Policy::lossless, DType::bf16, true), moved.now), "raw") << "no base";
+  EXPECT_EQ(chosen(forced("byte_group", Policy::lossless, DType::bf16, true), moved.now, moved.base),
+            "byte_group+base");
+  EXPECT_EQ(chosen(forced("byte_group", Policy::lossless, DType::bf16, false), moved.now), "byte_group");
+  StreamPlanner floats = forced("float_split", Policy::lossless, DType::u8, true);
+  EXPECT_TRUE(floats.candidates().empty());
+  EXPECT_FALSE(floats.detects_trivial());
+  floats.note({}, "raw", 10);
+  EXPECT_EQ(floats.reason(), "raw 1/1; float_split is forced");
+  EXPECT_TRUE(codes_with_peers(Policy::lossless, make_goal(Objective::ratio, 0, "rounded_from").value()));
+  EXPECT_FALSE(codes_with_peers(Policy::lossless, make_goal(Objective::ratio, 0, "zstd").value()));
+}
+
+TEST(StreamPlanner, LeavesThePapersPoliciesTheirOwnRule) {
+  const Bytes weights = bf16_weights(kChunkElements, 1);
+  const Goal speed = make_goal(Objective::speed, kFastestStore, "").value();
+  EXPECT_EQ(chosen({Policy::lmc, DType::bf16, Role::weight, false, false, {}, {}, speed}, weights), "byte_group");
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,8 +23,6 @@ constexpr std::size_t kRunElements = 1024;
 constexpr std::size_t kSampleElements = kSampleRuns * kRunElements;
 
 constexpr std::size_t kLookedAt = 2048;  // of the sampled elements, for a first look
-
-constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 
 // What costs no more than one part in so many of the chunk needs no other to be looked at.
 constexpr std::uint64_t kNextToNothing = 1024;
@@ -70,25 +68,34 @@ std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept 
   return {};
 }
 
+std::size_t first_of_run(std::size_t run, std::size_t elements) noexcept {
+  return (elements - kRunElements) * run / (kSampleRuns - 1);
+}
+
 // Elements of the sample, gathered run by run. Positions depend on the number of elements alone.
 Result<ByteSpan> gather_sample(ConstByteSpan data, std::size_t elements, std::size_t element_bytes, Scratch& scratch) {
   BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleElements * element_bytes));
   for (std::size_t run = 0; run < kSampleRuns; ++run) {
-    const std::size_t first = (elements - kRunElements) * run / (kSampleRuns - 1);
-    std::memcpy(sample.data() + run * kRunElements * element_bytes, data.data() + first * element_bytes,
-                kRunElements * element_bytes);
+    std::memcpy(sample.data() + run * kRunElements * element_bytes,
+                data.data() + first_of_run(run, elements) * element_bytes, kRunElements * element_bytes);
   }
   return sample;
 }
 
-// Of a byte of each float in a sample, how often it has each value; of the XOR with the base's where there is one.
-entropy::Histogram count_sampled(ConstByteSpan sample, ConstByteSpan base, std::size_t element_bytes,
-                                 std::size_t byte) noexcept {
-  const std::size_t step = sample.size() / element_bytes / kLookedAt * element_bytes;
+// Of a byte of each float that is looked at in a chunk, how often it has each value; of the XOR with the base's where
+// there is one.
+entropy::Histogram count_bytes(ConstByteSpan data, ConstByteSpan base, std::size_t element_bytes,
+                               std::size_t byte) noexcept {
+  constexpr std::size_t kPerRun = kLookedAt / kSampleRuns;
+  const std::size_t step = kRunElements / kPerRun * element_bytes;
+  const std::size_t elements = data.size() / element_bytes;
   entropy::Histogram counts{};
-  for (std::size_t i = 0, at = byte; i < kLookedAt; ++i, at += step) {
-    const std::byte own = base.empty() ? sample[at] : sample[at] ^ base[at];
-    ++counts[std::to_integer<std::size_t>(own)];
+  for (std::size_t run = 0; run < kSampleRuns; ++run) {
+    std::size_t at = first_of_run(run, elements) * element_bytes + byte;
+    for (std::size_t i = 0; i < kPerRun; ++i, at += step) {
+      const std::byte own = base.empty() ? data[at] : data[at] ^ base[at];
+      ++counts[std::to_integer<std::size_t>(own)];
+    }
   }
   return counts;
 }
@@ -96,7 +103,7 @@ entropy::Histogram count_sampled(ConstByteSpan sample, ConstByteSpan base, std::
 // Whether the bytes of a float below its exponent are as good as random, so that only its sign and exponent can be
 // coded, and changed since the base by numbers and not by patterns of bits: codecs for floats then do better than any
 // other does. By a few of the sampled elements.
-bool is_only_for_floats(DType dtype, ConstByteSpan sample, ConstByteSpan base) noexcept {
+bool is_only_for_floats(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept {
   std::size_t lower_bytes = 0;
   switch (dtype) {
     case DType::bf16:
@@ -106,19 +113,13 @@ bool is_only_for_floats(DType dtype, ConstByteSpan sample, ConstByteSpan base) n
   }
   const std::size_t element_bytes = element_size(dtype);
   for (std::size_t byte = 0; byte < lower_bytes; ++byte) {
-    if (!entropy::looks_flat(count_sampled(sample, {}, element_bytes, byte), kLookedAt)) return false;
+    if (!entropy::looks_flat(count_bytes(data, {}, element_bytes, byte), kLookedAt)) return false;
   }
   // A step of one alone flips from one bit to all of them.
   constexpr std::ptrdiff_t kFewPatterns = 4;
   if (base.empty()) return true;
-  const entropy::Histogram changes = count_sampled(sample, base, element_bytes, 0);
+  const entropy::Histogram changes = count_bytes(data, base, element_bytes, 0);
   return changes[0] == kLookedAt || 256 - std::ranges::count(changes, 0U) > kFewPatterns;
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  if (bytes < 10'000) return fmt::format("{} B", bytes);
-  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
 std::string candidate_name(const Candidate& candidate) {
@@ -130,27 +131,56 @@ std::string candidate_name(const Candidate& candidate) {
 
 }  // namespace
 
-bool codes_with_peers(Policy policy) noexcept {
+bool codes_with_peers(Policy policy, const Goal& goal) noexcept {
+  if (goal.forced != nullptr) {
+    const codec::Input master{codec::InputKind::peer, DType::f32, {}};
+    return goal.forced->decoder().accepts(DType::bf16, {&master, 1});
+  }
   return std::ranges::any_of(rules_of(policy, Role::weight, false),
                              [](const Rule& rule) { return rule.input == codec::InputKind::peer; });
 }
 
 StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base,
-                             std::optional<DType> peer, std::span<const codec::Input> step)
-    : dtype_(dtype), peer_(peer), detects_trivial_(policy == Policy::lossless) {
-  for (const Rule& rule : rules_of(policy, role, is_pool)) {
-    const bool on_peer = rule.input == codec::InputKind::peer;
-    if (on_peer ? !peer : rule.input && !has_base) continue;
-    if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
-    const codec::Encoder* encoder = codec::find_encoder(rule.codec);
-    if (encoder == nullptr) continue;
-    const codec::Input input{rule.input.value_or(kBase), on_peer ? *peer : dtype, {}};
-    if (encoder->decoder().accepts(dtype, rule.takes_step ? step : std::span(&input, rule.input ? 1 : 0))) {
-      candidates_.push_back({encoder, rule.input, rule.is_general, rule.takes_step});
+                             std::optional<DType> peer, std::span<const codec::Input> step, const Goal& goal)
+    : dtype_(dtype),
+      peer_(peer),
+      goal_(goal_under(policy, goal)),
+      detects_trivial_(policy == Policy::lossless && goal.forced == nullptr) {
+  const auto is_there = [&](std::optional<codec::InputKind> input) {
+    return !input || (*input == codec::InputKind::peer ? peer.has_value() : has_base);
+  };
+  if (goal.forced != nullptr) {
+    if (has_base) add_step_candidate(goal.forced, step);
+    for (const std::optional<codec::InputKind> input :
+         {std::optional(codec::InputKind::peer), std::optional(kBase), {}}) {
+      if (is_there(input)) add_candidate(goal.forced, input, true);
+    }
+  } else {
+    for (const Rule& rule : rules_of(policy, role, is_pool)) {
+      if (!is_there(rule.input)) continue;
+      if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
+      if (rule.takes_step) {
+        add_step_candidate(codec::find_encoder(rule.codec), step);
+      } else {
+        add_candidate(codec::find_encoder(rule.codec), rule.input, rule.is_general);
+      }
     }
   }
-  estimate_totals_.assign(candidates_.size(), 0);
-  was_estimated_.assign(candidates_.size(), false);
+  tally_ = ChoiceTally(candidates_.size());
+}
+
+void StreamPlanner::add_candidate(const codec::Encoder* encoder, std::optional<codec::InputKind> input,
+                                  bool is_general) {
+  if (encoder == nullptr) return;
+  const codec::Input given{input.value_or(kBase), input == codec::InputKind::peer ? *peer_ : dtype_, {}};
+  if (encoder->decoder().accepts(dtype_, {&given, input ? 1U : 0U})) {
+    candidates_.push_back({encoder, input, is_general});
+  }
+}
+
+void StreamPlanner::add_step_candidate(const codec::Encoder* encoder, std::span<const codec::Input> step) {
+  if (encoder == nullptr || step.size() < 2 || !encoder->decoder().accepts(dtype_, step)) return;
+  candidates_.push_back({.encoder = encoder, .input = kBase, .takes_step = true});
 }
 
 bool StreamPlanner::codes_with_step() const noexcept {
@@ -161,19 +191,66 @@ bool StreamPlanner::codes_with(codec::InputKind kind) const noexcept {
   return std::ranges::any_of(candidates_, [&](const Candidate& candidate) { return candidate.input == kind; });
 }
 
+std::uint64_t StreamPlanner::score(const Candidate& candidate, std::uint64_t raw_bytes, std::uint64_t payload_bytes,
+                                   const Surroundings& around) const noexcept {
+  if (!goal_.counts_time()) return payload_bytes;
+  const bool on_base = candidate.input == kBase;
+  const codec::CodecId id = candidate.encoder != nullptr ? candidate.encoder->decoder().id() : codec::CodecId::raw;
+  return modelled_ps(goal_.model, {.raw_bytes = raw_bytes,
+                                   .payload_bytes = payload_bytes,
+                                   .speed = recorded_speed(id, dtype_, on_base),
+                                   .decodes = on_base ? 2 + around.base_depth : 1});
+}
+
+// Of the one codec that is left for floats whose mantissas are random: whether it is better than raw if it saves an
+// eighth, as it does of any trained numbers. If it does not, it says so before it has written much.
+bool StreamPlanner::is_worth_trying_unseen(const Candidate& candidate, std::uint64_t raw_bytes,
+                                           std::uint64_t raw_score) const noexcept {
+  return !candidate.is_general && !candidate.input &&
+         score(candidate, raw_bytes, raw_bytes - raw_bytes / 8, {}) < raw_score;
+}
+
 Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const {
   Choice choice;
   choice.estimates.assign(candidates_.size(), kNoEstimate);
-  const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = element_size(dtype_);
   const std::size_t elements = data.size() / element_bytes;
+  const bool is_sampled = elements > 2 * kSampleElements;
+  const std::uint64_t raw_score = score({}, data.size(), data.size(), around);
+  if (goal_.counts_time()) {
+    choice.times.assign(candidates_.size(), kNoEstimate);
+    choice.raw_ps = raw_score;
+  }
 
+  std::vector<std::size_t> contenders;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const auto& input = candidates_[i].input;
+    if (candidates_[i].takes_step && around.step.empty()) continue;
+    if (input && (*input == kBase ? around.base : around.peer).empty()) continue;
+    contenders.push_back(i);
+  }
+  const auto take_unseen = [&] {
+    choice.candidate = candidates_[contenders.front()];
+    choice.ranked.push_back(choice.candidate);
+    return choice;
+  };
+  if (goal_.forced != nullptr && contenders.size() == 1) return take_unseen();
+  const auto count_special =
+      std::ranges::count_if(contenders, [this](std::size_t i) { return !candidates_[i].is_general; });
+  const bool only_for_floats = is_sampled && count_special > 0 && is_only_for_floats(dtype_, data, around.base);
+  if (only_for_floats && count_special == 1 &&
+      is_worth_trying_unseen(candidates_[contenders.front()], data.size(), raw_score)) {
+    return take_unseen();
+  }
+
+  const Scratch::Frame frame(scratch);
   ConstByteSpan sample = data;
   Surroundings sampled = around;
   std::array<codec::Input, codec::kMaxInputs> sampled_step;
-  std::size_t sample_elements = elements;
-  if (elements > 2 * kSampleElements) {
-    sample_elements = kSampleElements;
+  const std::size_t sample_elements = is_sampled ? kSampleElements : elements;
+  bool is_gathered = !is_sampled;  // once somebody asks for it
+  const auto gather = [&]() -> Result<void> {
+    is_gathered = true;
     BITSNAP_ASSIGN(sample, gather_sample(data, elements, element_bytes, scratch));
     if (!around.base.empty()) {
       BITSNAP_ASSIGN(sampled.base, gather_sample(around.base, elements, element_bytes, scratch));
@@ -187,19 +264,22 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
                      gather_sample(around.step[i].bytes, elements, element_size(around.step[i].dtype), scratch));
     }
     sampled.step = std::span(sampled_step).first(around.step.size());
-  }
+    return {};
+  };
 
-  const bool only_for_floats = sample_elements < elements && is_only_for_floats(dtype_, sample, sampled.base);
-  std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // estimate and candidate
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // score and candidate
+  std::uint64_t best = goal_.forced != nullptr ? kNoEstimate : raw_score;
+  for (const std::size_t i : contenders) {
     const Candidate& candidate = candidates_[i];
-    const bool on_peer = candidate.input == codec::InputKind::peer;
-    const bool whole = candidate.encoder->analyzes_whole_chunks();
+    if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
+    // What takes longer than the best though it left nothing to write is not asked.
+    if (goal_.counts_time() && score(candidate, data.size(), 0, around) >= best) continue;
+    const bool whole = candidate.encoder->analyzes_whole_chunks(dtype_);
+    if (!whole && !is_gathered) BITSNAP_TRY(gather());
     const Surroundings& seen = whole ? around : sampled;
+    const bool on_peer = candidate.input == codec::InputKind::peer;
     const codec::Input input{candidate.input.value_or(kBase), on_peer ? *peer_ : dtype_,
                              on_peer ? seen.peer : seen.base};
-    if (candidate.takes_step ? seen.step.empty() : candidate.input && input.bytes.empty()) continue;
-    if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
     const codec::ChunkContext context{
         .dtype = dtype_,
         .elements = whole ? elements : sample_elements,
@@ -209,49 +289,30 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
-    if (estimate->payload_bytes < data.size()) ranks.emplace_back(estimate->payload_bytes, i);
+    if (estimate->payload_bytes >= data.size()) continue;
+    const std::uint64_t own = score(candidate, data.size(), estimate->payload_bytes, around);
+    if (goal_.counts_time()) choice.times[i] = own;
+    if (own >= raw_score && goal_.forced == nullptr) continue;
+    ranks.emplace_back(own, i);
+    best = std::min(best, own);
     if (estimate->payload_bytes * (candidate.takes_step ? kStepExplains : kNextToNothing) <= data.size()) break;
   }
   std::ranges::sort(ranks);
-  for (const auto& [estimate, i] : ranks) choice.ranked.push_back(candidates_[i]);
+  for (const auto& [own, i] : ranks) choice.ranked.push_back(candidates_[i]);
   if (!choice.ranked.empty()) choice.candidate = choice.ranked.front();
   return choice;
 }
 
-void StreamPlanner::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
-  ++chunks_;
-  if (!choice.estimates.empty()) {
-    ++judged_;
-    raw_bytes_ += raw_bytes;
-  }
-  for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
-    estimate_totals_[i] += std::min(choice.estimates[i], raw_bytes);
-    if (choice.estimates[i] != kNoEstimate) was_estimated_[i] = true;
-  }
-  const auto known = std::ranges::find(used_, codec, &std::pair<std::string, std::uint64_t>::first);
-  if (known == used_.end()) {
-    used_.emplace_back(codec, 1);
-  } else {
-    ++known->second;
-  }
-}
-
 std::string StreamPlanner::reason() const {
-  std::string text;
-  for (const auto& [codec, count] : used_) {
-    text += fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", codec, count, chunks_);
-  }
-  if (candidates_.empty()) return text + "; the policy has nothing else for it";
-  if (judged_ == 0) return text;
-  std::vector<std::size_t> order(candidates_.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::sort(order, {}, [this](std::size_t i) { return std::pair(estimate_totals_[i], i); });
-  text += "; estimates:";
-  for (const std::size_t i : order) {
-    if (!was_estimated_[i]) continue;
-    text += fmt::format(" {} {},", candidate_name(candidates_[i]), format_bytes(estimate_totals_[i]));
-  }
-  return text + fmt::format(" raw {}", format_bytes(raw_bytes_));
+  const std::string used = tally_.used();
+  if (goal_.forced != nullptr) return fmt::format("{}; {} is forced", used, goal_.forced->decoder().name());
+  if (candidates_.empty()) return used + "; the policy has nothing else for it";
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates_) names.push_back(candidate_name(candidate));
+  const std::string compared = tally_.compared(goal_.objective, names);
+  if (!compared.empty()) return fmt::format("{}; {}", used, compared);
+  return tally_.any_clear() ? fmt::format("{}; {}: nothing else comes near", used, objective_name(goal_.objective))
+                            : used;
 }
 
 }  // namespace bitsnap::plan

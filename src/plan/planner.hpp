@@ -1,16 +1,16 @@
-// Which codec a chunk gets, and why. Writing side only; the rules are fixed: least estimated size among the candidates
-// that policy, dtype and base allow.
+// Which codec a chunk gets, and why. Writing side only; the rules are fixed: what serves the goal best, least bytes or
+// least modelled time, among the candidates that policy, dtype and base allow.
 //
 // A StreamPlanner serves one stream. plan() may run on several threads at once for different chunks; note() is called
 // in the order of chunks, so that the reason is the same for any number of threads.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -20,6 +20,8 @@
 
 #include "base/scratch.hpp"
 #include "codec/encoder.hpp"
+#include "plan/choice_tally.hpp"
+#include "plan/goal.hpp"
 
 namespace bitsnap::plan {
 
@@ -36,27 +38,32 @@ struct Surroundings {
   ConstByteSpan peer;                       // the elements beside these in the stream's peer, in its dtype
   std::span<const codec::Input> step = {};  // what tells the optimizer's step, the base first
   codec::RowPlace rows;
+  std::uint32_t base_depth = 0;  // chunks of other snapshots that the base's own bytes need
 };
+
+inline constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
 
 // What one chunk is to be coded with.
 struct Choice {
-  Candidate candidate;  // encoder nullptr: raw
-  std::vector<std::uint64_t>
-      estimates;  // per candidate of the stream, bytes; UINT64_MAX where it cannot express the chunk, or was not asked
-  // All that were estimated to be smaller than raw, the smallest first: `candidate`, and those to try where a sample
-  // deceived and it cannot express the whole chunk.
-  std::vector<Candidate> ranked;
+  Candidate candidate;                        // encoder nullptr: raw
+  std::vector<std::uint64_t> estimates = {};  // per candidate of the stream, bytes; kNoEstimate where it cannot express
+                                              // the chunk, or was not asked
+  std::vector<std::uint64_t> times = {};      // the same, modelled picoseconds; empty where the goal counts none
+  std::uint64_t raw_ps = 0;                   // of raw
+  // All that were found to be better than raw, the best first: `candidate`, and those to try where a sample deceived
+  // and it cannot express the whole chunk.
+  std::vector<Candidate> ranked = {};
 };
 
-// Whether the policy has codecs that take a peer.
-[[nodiscard]] bool codes_with_peers(Policy policy) noexcept;
+// Whether there are codecs that take a peer.
+[[nodiscard]] bool codes_with_peers(Policy policy, const Goal& goal = {}) noexcept;
 
 class StreamPlanner {
  public:
   // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one. `step`:
   // what tells the optimizer's step, without its bytes; empty where nothing does.
   StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {},
-                std::span<const codec::Input> step = {});
+                std::span<const codec::Input> step = {}, const Goal& goal = {});
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.
@@ -73,25 +80,31 @@ class StreamPlanner {
   [[nodiscard]] Result<Choice> choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const;
 
   // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
-  void note(const Choice& choice, std::string_view codec, std::uint64_t stored_bytes);
+  void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
+    tally_.note(choice, codec, raw_bytes);
+  }
 
-  // One line for people: "float_split 41/43, constant 2/43; estimated 1.9 MB, byte_group 2.1 MB, zstd 2.6 MB, raw 2.8
-  // MB".
+  // One line for people: "float_split 41/43, constant 2/43; balanced: float_split 1.9 MB in 1.2 ms, raw 2.8 MB in 1.6
+  // ms".
   [[nodiscard]] std::string reason() const;
 
  private:
+  void add_candidate(const codec::Encoder* encoder, std::optional<codec::InputKind> input, bool is_general);
+  // For the inputs of a step: more than the base alone.
+  void add_step_candidate(const codec::Encoder* encoder, std::span<const codec::Input> step);
   [[nodiscard]] bool codes_with(codec::InputKind kind) const noexcept;
+  // What the goal goes by, the less the better: bytes or picoseconds.
+  [[nodiscard]] std::uint64_t score(const Candidate& candidate, std::uint64_t raw_bytes, std::uint64_t payload_bytes,
+                                    const Surroundings& around) const noexcept;
+  [[nodiscard]] bool is_worth_trying_unseen(const Candidate& candidate, std::uint64_t raw_bytes,
+                                            std::uint64_t raw_score) const noexcept;
 
   DType dtype_;
   std::optional<DType> peer_;
+  Goal goal_;
   bool detects_trivial_ = false;
   std::vector<Candidate> candidates_;
-  std::vector<std::uint64_t> estimate_totals_;
-  std::vector<bool> was_estimated_;                          // of any chunk
-  std::vector<std::pair<std::string, std::uint64_t>> used_;  // codec, chunks
-  std::uint64_t chunks_ = 0;
-  std::uint64_t judged_ = 0;     // of the chunks, those that the candidates were estimated for
-  std::uint64_t raw_bytes_ = 0;  // of those
+  ChoiceTally tally_;
 };
 
 }  // namespace bitsnap::plan

@@ -185,7 +185,8 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
     }
   }
 
-  const plan::Surroundings around{.base = base.bytes, .peer = peer.bytes, .step = step.inputs, .rows = rows_};
+  const plan::Surroundings around{
+      .base = base.bytes, .peer = peer.bytes, .step = step.inputs, .rows = rows_, .base_depth = base.use.holder.depth};
   BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, around, scratch));
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     const bool on_peer = tried.input == codec::InputKind::peer;

@@ -254,7 +254,7 @@ TEST_F(PeerRecording, ARewrittenFileKeepsWhatWasRounded) {
   os::FakeFileSystem files;
   const auto file = files.create("/rewritten").value();
   const auto executor = exec::make_executor(2);
-  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, Policy::lossless, *file, *executor, nullptr);
+  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, {}, *file, *executor);
   ASSERT_TRUE(rewritten.has_value()) << rewritten.error().message();
   ASSERT_TRUE(file->close());
   const auto alone = open_file("1.bsnap", os::read_file(files, "/rewritten", UINT64_MAX).value());

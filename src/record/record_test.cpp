@@ -498,10 +498,12 @@ TEST_F(RecordTest, PoliciesUseTheirOwnCodecsOnly) {
   after.tensors[0].data = changed.data();
   const auto codecs = [&](Policy policy) {
     const auto base_path = path(std::string(policy_name(policy)) + "-base");
-    EXPECT_TRUE(save_snapshot(base_path, before, {.policy = policy}).has_value());
+    EXPECT_TRUE(save_snapshot(base_path, before, {.policy = policy, .objective = Objective::ratio}).has_value());
     const auto delta_path = path(std::string(policy_name(policy)) + "-delta");
     EXPECT_TRUE(
-        save_snapshot(delta_path, after, {.policy = policy, .base = Snapshot::open(base_path).value()}).has_value());
+        save_snapshot(delta_path, after,
+                      {.policy = policy, .objective = Objective::ratio, .base = Snapshot::open(base_path).value()})
+            .has_value());
     const auto snapshot = Snapshot::open(delta_path, {.bases = nullptr, .base_paths = {base_path}}).value();
     EXPECT_EQ(read_tensor(*snapshot, "w"), changed);
     EXPECT_EQ(read_tensor(*snapshot, "optimizer.exp_avg"), zeros);

@@ -24,6 +24,7 @@ Recording::Recording(container::Index& index, const RecordingParts& parts, os::W
 Result<RecordSummary> Recording::run(exec::Executor& executor) {
   index_.encoding.writer = fmt::format("bitsnap {}", version());
   index_.encoding.policy = policy_name(parts_.policy);
+  index_.encoding.objective = parts_.policy == Policy::lossless ? objective_name(parts_.goal.objective) : "";
   index_.encoding.streams.resize(index_.streams.streams.size());
   inputs_.emplace(index_.encoding);
   BITSNAP_TRY(prepare_streams());
@@ -60,7 +61,7 @@ Result<void> Recording::prepare_streams() {
   peers_.resize(streams);
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   BITSNAP_TRY(find_bases());
-  if (plan::codes_with_peers(parts_.policy)) {
+  if (plan::codes_with_peers(parts_.policy, parts_.goal)) {
     // Chunks that are taken over have inputs already, by the ranks that streams have.
     if (parts_.stored == nullptr) find_optimizer_steps();
     find_rounding_peers();
@@ -75,7 +76,7 @@ Result<void> Recording::find_bases() {
     const StreamInfo& stream = index_.streams.streams[i];
     if (is_all_stored(i)) continue;
     const plan::StreamPlanner planner(parts_.policy, stream.dtype, role_of(i), !stream.tensor,
-                                      parts_.rules.max_depth > 0);
+                                      parts_.rules.max_depth > 0, {}, {}, parts_.goal);
     if (!planner.wants_base()) continue;
     BITSNAP_ASSIGN(bases_[i], stream.tensor ? parts_.bases->find(index_.content.tensors[*stream.tensor], stream)
                                             : parts_.bases->find_pool(stream));
@@ -136,7 +137,8 @@ StreamJob Recording::make_job(std::size_t stream) {
     step.resize(step.size() + steps_[stream]->after.size(), {codec::InputKind::peer, DType::f32, {}});
   }
   const bool builds_on_base = bases_[stream] && parts_.rules.max_depth > 0;
-  planners_.emplace_back(parts_.policy, info.dtype, role_of(stream), !info.tensor, builds_on_base, peer_dtype, step);
+  planners_.emplace_back(parts_.policy, info.dtype, role_of(stream), !info.tensor, builds_on_base, peer_dtype, step,
+                         parts_.goal);
   StreamJob job{.stream = stream,
                 .dtype = info.dtype,
                 .elements = info.elements,

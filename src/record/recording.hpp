@@ -30,6 +30,7 @@ namespace bitsnap::record {
 struct RecordingParts {
   const StreamSource& source;
   Policy policy = Policy::lossless;
+  plan::Goal goal = {};
   ReferenceRules rules = {};
   BaseFinder* bases = nullptr;           // nullptr: no stream has a base
   StateTap* tap = nullptr;               // may be nullptr

@@ -30,6 +30,8 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
       return fail(ErrorKind::invalid_argument,
                   fmt::format("max_depth {} is above {}", options.max_depth, kMaxBuildDepth));
     }
+    BITSNAP_ASSIGN(const plan::Goal goal,
+                   plan::make_goal(options.objective, options.store_bytes_per_second, options.codec));
     container::Index index;
     BITSNAP_ASSIGN(index.content, lay_out(state));
     BITSNAP_ASSIGN(index.streams, container::derive_streams(index.content));
@@ -38,6 +40,7 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     const StreamReader source(state, index.content, index.streams);
     const RecordingParts parts{.source = source,
                                .policy = options.policy,
+                               .goal = goal,
                                .rules = {.max_depth = options.max_depth},
                                .bases = bases,
                                .tap = tap,

@@ -113,9 +113,10 @@ void keep_inputs(container::Index& index, const KeptChunks& kept) {
 }  // namespace
 
 Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
-                                       Policy policy, os::WritableFile& file, exec::Executor& executor,
-                                       const Progress& progress) {
+                                       const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
   return no_throw("rewriting", [&]() -> Result<RecordSummary> {
+    BITSNAP_ASSIGN(const plan::Goal goal,
+                   plan::make_goal(options.objective, options.store_bytes_per_second, options.codec));
     const Snapshot::Impl& impl = SnapshotAccess::impl(source);
     const DecodedStreams streams(source);
     const KeptChunks kept(impl, dropped);
@@ -125,11 +126,12 @@ Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const S
     std::vector<SnapshotId> barred(dropped.begin(), dropped.end());
     barred.push_back(source.id());
     const RecordingParts parts{.source = streams,
-                               .policy = policy,
+                               .policy = options.policy,
+                               .goal = goal,
                                .rules = {.max_depth = 0, .barred = barred},
                                .bases = bases,
                                .stored = &kept,
-                               .progress = progress};
+                               .progress = options.progress};
     BITSNAP_ASSIGN(RecordSummary recorded, Recording(index, parts, file).run(executor));
     if (recorded.summary.id != source.id()) {
       return fail(ErrorKind::internal, fmt::format("{} written again has the id {}, expected {}", source.name(),

@@ -22,15 +22,16 @@ namespace bitsnap::record {
 //
 // A chunk that refers to none of them keeps payload, codec, parameters, hashes and recorded depth; but for one that
 // needs only other chunks of the file, whose depth is what those now have. Of a snapshot that only such chunks refer
-// to, the summary takes the recorded depth for the true one. All others are stored by `policy`, standalone or, where
-// the policy has that, as a reference to an equal chunk that `bases` (may be nullptr) finds, under the rules of a
-// max_depth of 0. Never as a reference to a snapshot that has the id of a dropped one or of `source` itself, which the
-// new file is likely to replace: though it were another file of that content, nobody could tell them apart.
+// to, the summary takes the recorded depth for the true one. All others are stored by policy, objective and codec of
+// `options`, of which only those, the store's speed and progress are looked at: standalone or, where the policy has
+// that, as a reference to an equal chunk that `bases` (may be nullptr) finds, under the rules of a max_depth of 0.
+// Never as a reference to a snapshot that has the id of a dropped one or of `source` itself, which the new file is
+// likely to replace: though it were another file of that content, nobody could tell them apart.
 //
 // Bases that no chunk refers to any longer leave the table. On an error, as of damage in the source or in what it
 // depends on, the file's contents are unspecified.
 [[nodiscard]] Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped,
-                                                     BaseFinder* bases, Policy policy, os::WritableFile& file,
-                                                     exec::Executor& executor, const Progress& progress = {});
+                                                     BaseFinder* bases, const SaveOptions& options,
+                                                     os::WritableFile& file, exec::Executor& executor);
 
 }  // namespace bitsnap::record

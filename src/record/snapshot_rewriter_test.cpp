@@ -27,6 +27,7 @@ using restore::StateBuilder;
 struct RewriteOptions {
   BaseFinder* bases = nullptr;
   Policy policy = Policy::lossless;
+  Objective objective = Objective::balanced;
   unsigned threads = 2;
   Progress progress = nullptr;
 };
@@ -36,8 +37,8 @@ Result<Recorded> rewrite(const Snapshot& source, const std::vector<SnapshotId>& 
   BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/rewritten"));
   const auto executor = exec::make_executor(options.threads);
   Recorded recorded;
-  BITSNAP_ASSIGN(recorded.summary,
-                 rewrite_snapshot(source, dropped, options.bases, options.policy, *file, *executor, options.progress));
+  const SaveOptions save{.policy = options.policy, .objective = options.objective, .progress = options.progress};
+  BITSNAP_ASSIGN(recorded.summary, rewrite_snapshot(source, dropped, options.bases, save, *file, *executor));
   BITSNAP_TRY(file->close());
   BITSNAP_ASSIGN(recorded.file, os::read_file(files, "/rewritten", UINT64_MAX));
   return recorded;

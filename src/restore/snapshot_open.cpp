@@ -144,6 +144,8 @@ const std::optional<Value>& Snapshot::tree() const noexcept { return impl_->inde
 const std::string& Snapshot::writer() const noexcept { return impl_->index().encoding.writer; }
 const std::string& Snapshot::policy() const noexcept { return impl_->index().encoding.policy; }
 
+const std::string& Snapshot::objective() const noexcept { return impl_->index().encoding.objective; }
+
 const std::vector<std::pair<std::string, std::string>>& Snapshot::metadata() const noexcept {
   return impl_->index().content.metadata;
 }

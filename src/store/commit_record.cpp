@@ -9,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
+#include "plan/cost_model.hpp"
 #include "store/sealed_json.hpp"
 
 namespace bitsnap::store {
@@ -176,6 +177,20 @@ Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string
     if (!SnapshotId::from_hex(record.id)) return fail(ErrorKind::corrupt, "key \"id\": expected 32 digits");
     BITSNAP_ASSIGN(const std::string policy, json_string(json, "policy"));
     BITSNAP_ASSIGN(const std::string rule, json_string(json, "base"));
+    record.objective = Objective::ratio;  // of stores made before there were others
+    if (json_member(json, "objective") != nullptr) {
+      BITSNAP_ASSIGN(const std::string objective, json_string(json, "objective"));
+      const auto known = objective_from_name(objective);
+      if (!known) return fail(ErrorKind::unsupported, fmt::format("objective '{}' is not known", objective));
+      record.objective = *known;
+    }
+    if (json_member(json, "store_speed") != nullptr) {
+      BITSNAP_ASSIGN(record.store_bytes_per_second, json_unsigned(json, "store_speed"));
+      if (record.store_bytes_per_second < plan::kSlowestStore || record.store_bytes_per_second > plan::kFastestStore) {
+        return fail(ErrorKind::corrupt, fmt::format("store_speed {}: expected {} to {}", record.store_bytes_per_second,
+                                                    plan::kSlowestStore, plan::kFastestStore));
+      }
+    }
     BITSNAP_ASSIGN(record.max_depth, json_unsigned_32(json, "max_depth"));
     const auto known_policy = policy_from_name(policy);
     const auto known_rule = base_rule_from_name(rule);
@@ -195,11 +210,13 @@ Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string
 
 Result<bool> write_run_record(os::FileSystem& file_system, const std::string& path, const RunRecord& record,
                               bool overwrite) {
-  const Json json = {{"format", kStoreFormat},
-                     {"id", record.id},
-                     {"policy", policy_name(record.policy)},
-                     {"base", base_rule_name(record.base_rule)},
-                     {"max_depth", record.max_depth}};
+  Json json = {{"format", kStoreFormat},
+               {"id", record.id},
+               {"policy", policy_name(record.policy)},
+               {"objective", objective_name(record.objective)}};
+  if (record.store_bytes_per_second != 0) json["store_speed"] = record.store_bytes_per_second;
+  json["base"] = base_rule_name(record.base_rule);
+  json["max_depth"] = record.max_depth;
   return write_sealed_json(file_system, path, kRunKey, json, overwrite);
 }
 

@@ -66,6 +66,8 @@ struct ShardRecord : CommitHeader {
 struct RunRecord {
   std::string id;
   Policy policy = Policy::lossless;
+  Objective objective = Objective::balanced;
+  std::uint64_t store_bytes_per_second = 0;  // 0: as the objective has it
   BaseRule base_rule = BaseRule::previous;
   std::uint32_t max_depth = 8;
 };

@@ -347,7 +347,8 @@ TEST(ShardRecord, IsRefusedWhereAKeyIsMissingOrOfAnotherType) {
 }
 
 constexpr const char* kRunBody =
-    R"({"format":0,"id":"00112233445566778899aabbccddeeff","policy":"lmc","base":"keyframe","max_depth":32})";
+    R"({"format":0,"id":"00112233445566778899aabbccddeeff","policy":"lmc","objective":"speed",)"
+    R"("store_speed":5000000,"base":"keyframe","max_depth":32})";
 
 Result<RunRecord> read_run_body(const Json& body) {
   os::FakeFileSystem files;
@@ -361,6 +362,8 @@ TEST(RunRecord, IsReadAsItWasWritten) {
   RunRecord record;
   record.id = "00112233445566778899aabbccddeeff";
   record.policy = Policy::lmc;
+  record.objective = Objective::speed;
+  record.store_bytes_per_second = 5'000'000;
   record.base_rule = BaseRule::keyframe;
   record.max_depth = kMaxLinks;
   ASSERT_TRUE(write_run_record(files, kLayout.run_record(), record, false));
@@ -370,6 +373,8 @@ TEST(RunRecord, IsReadAsItWasWritten) {
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(read->id, record.id);
   EXPECT_EQ(read->policy, record.policy);
+  EXPECT_EQ(read->objective, record.objective);
+  EXPECT_EQ(read->store_bytes_per_second, record.store_bytes_per_second);
   EXPECT_EQ(read->base_rule, record.base_rule);
   EXPECT_EQ(read->max_depth, record.max_depth);
 }
@@ -387,6 +392,19 @@ TEST(RunRecord, IsRefusedWhereItBreaksARule) {
   expect_refused(read_run_body(changed(body, {"/policy", "best", ""})), ErrorKind::unsupported, "'best'");
   expect_refused(read_run_body(changed(body, {"/base", "next", ""})), ErrorKind::unsupported, "'next'");
   expect_refused(read_run_body(changed(body, {"/format", 1, ""})), ErrorKind::unsupported, "format 1");
+  expect_refused(read_run_body(changed(body, {"/objective", "best", ""})), ErrorKind::unsupported, "'best'");
+  expect_refused(read_run_body(changed(body, {"/objective", 5, ""})), ErrorKind::corrupt, "key");
+  for (const std::uint64_t speed : {std::uint64_t{0}, std::uint64_t{999'999}, std::uint64_t{1'000'000'000'001}}) {
+    expect_refused(read_run_body(changed(body, {"/store_speed", speed, ""})), ErrorKind::corrupt, "store_speed");
+  }
+}
+
+TEST(RunRecord, WithoutAnObjectiveIsOfAStoreThatTookLeastBytes) {
+  const auto read = read_run_body(
+      changed(changed(Json::parse(kRunBody), {"/objective", kMissing, ""}), {"/store_speed", kMissing, ""}));
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->objective, Objective::ratio);
+  EXPECT_EQ(read->store_bytes_per_second, 0U);
 }
 
 TEST(RunRecord, HasANameForEachRule) {

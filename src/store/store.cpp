@@ -44,6 +44,8 @@ bool is_store(const std::string& path) noexcept {
 const std::string& Store::path() const noexcept { return impl_->path(); }
 const std::string& Store::run_id() const noexcept { return impl_->run().id; }
 Policy Store::policy() const noexcept { return impl_->policy(); }
+
+Objective Store::objective() const noexcept { return impl_->objective(); }
 bool Store::is_durable() const noexcept { return impl_->is_durable(); }
 
 Result<std::vector<std::uint64_t>> Store::steps() const {

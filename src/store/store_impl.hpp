@@ -39,6 +39,9 @@ class Store::Impl {
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
+  [[nodiscard]] Objective objective() const noexcept { return options_.objective.value_or(run_.objective); }
+  // How chunks are coded: all of it that the store and this handle say.
+  [[nodiscard]] SaveOptions save_options() const;
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
 
   // store_read.cpp

@@ -13,6 +13,7 @@
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
 #include "os/random.hpp"
+#include "plan/goal.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -37,6 +38,7 @@ Result<void> check_options(const StoreOptions& options) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("max_depth {} is above {}", *options.max_depth, store::kMaxLinks));
   }
+  BITSNAP_TRY(plan::make_goal(Objective::balanced, options.store_bytes_per_second.value_or(0), options.codec));
   return {};
 }
 
@@ -123,6 +125,8 @@ Result<void> Store::Impl::create_run() {
     store::RunRecord run;
     run.id = random_run_id();
     run.policy = options_.policy.value_or(run.policy);
+    run.objective = options_.objective.value_or(run.objective);
+    run.store_bytes_per_second = options_.store_bytes_per_second.value_or(run.store_bytes_per_second);
     run.base_rule = options_.base_rule.value_or(run.base_rule);
     run.max_depth = options_.max_depth.value_or(run.max_depth);
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));

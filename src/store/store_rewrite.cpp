@@ -94,9 +94,12 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   const std::string path = store_.layout_.step_file(record.step, name);
   BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
   written_.push_back(name);
-  auto written =
-      record::rewrite_snapshot(*source, dropped_ids, bases.get(),
-                               policy_from_name(record.policy).value_or(store_.policy()), *out, *executor_, progress);
+  // As it was stored; what its file does not say, as this store has it.
+  SaveOptions save = store_.save_options();
+  save.policy = policy_from_name(record.policy).value_or(save.policy);
+  save.objective = objective_from_name(source->objective()).value_or(save.objective);
+  save.progress = progress;
+  auto written = record::rewrite_snapshot(*source, dropped_ids, bases.get(), save, *out, *executor_);
   if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
   BITSNAP_TRY(out->sync());
   BITSNAP_TRY(out->close());

@@ -66,13 +66,21 @@ Store::Impl::Coding Store::Impl::choose_coding() {
   return coding;
 }
 
+SaveOptions Store::Impl::save_options() const {
+  SaveOptions save;
+  save.policy = policy();
+  save.objective = objective();
+  save.store_bytes_per_second = options_.store_bytes_per_second.value_or(run_.store_bytes_per_second);
+  save.codec = options_.codec;
+  return save;
+}
+
 Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::string& name,
                                                  record::ShardedBases::Place own, const State& state,
                                                  const Coding& coding, const RunOptions& options,
                                                  store::StateKeeper* keeper, store::BaseWatch& watch,
                                                  SaveSummary& summary) {
-  SaveOptions save;
-  save.policy = policy();
+  SaveOptions save = save_options();
   save.max_depth = coding.max_depth;
   save.progress = options.progress;
 

@@ -209,6 +209,12 @@ def test_metadata_is_kept_and_checked(tmp_path: Path) -> None:
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     with pytest.raises(bitsnap.InvalidArgumentError, match="unknown policy 'best'"):
         bitsnap.save(tmp_path / "a.bsnap", {}, policy="best")  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match="unknown objective 'best'"):
+        bitsnap.save(tmp_path / "a.bsnap", {}, objective="best")  # type: ignore[arg-type]
+    with pytest.raises(bitsnap.InvalidArgumentError, match="'gzip' is not known, only raw, "):
+        bitsnap.save_file({}, tmp_path / "a.bsnap", codec="gzip")
+    with pytest.raises(bitsnap.InvalidArgumentError, match="999999 bytes per second"):
+        bitsnap.save_file({}, tmp_path / "a.bsnap", store_speed=999_999)
     with pytest.raises(bitsnap.InvalidArgumentError, match="names that are str, not 3"):
         bitsnap.save_file({3: torch.ones(1)}, tmp_path / "a.bsnap")  # type: ignore[dict-item]
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"tensors\['a'\] is of type float"):
@@ -241,7 +247,12 @@ def test_inspect_says_what_a_file_holds(tmp_path: Path) -> None:
     assert found.file_bytes == summary.stored_bytes == (tmp_path / "1.bsnap").stat().st_size
     assert found.raw_bytes == summary.raw_bytes == 40 * 30 * 6 + 4 + 600 * 1000 * 2
     assert found.metadata == {"k": "v"}
-    assert found.policy == "lossless"
+    assert (found.policy, found.objective) == ("lossless", "balanced")
+    assert bitsnap.inspect(tmp_path / "2.bsnap").objective == "balanced"
+    bitsnap.save(tmp_path / "3.bsnap", state, objective="ratio", store_speed=10**9, codec="byte_group")
+    forced = bitsnap.inspect(tmp_path / "3.bsnap")
+    assert forced.objective == "ratio"
+    assert forced.tensors[-1].reason == "byte_group 3/3; byte_group is forced"
     large = found.tensors[-1]
     assert (large.name, large.dtype, large.shape, large.role) == ("large", "BF16", (600, 1000), "weight")
     assert sum(large.codecs.values()) == 3

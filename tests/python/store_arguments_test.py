@@ -21,6 +21,11 @@ from python.run_states import files_of
     ("options", "message"),
     [
         ({"policy": "zip"}, "zip"),
+        ({"objective": "best"}, "unknown objective 'best'"),
+        ({"store_speed": 5}, "5 bytes per second"),
+        ({"store_speed": 10**12 + 1}, "bytes per second"),
+        ({"store_speed": -1}, "store_speed"),
+        ({"codec": "gzip"}, "'gzip' is not known, only raw, "),
         ({"base": "next"}, "next"),
         ({"max_depth": 33}, "32"),
         ({"max_depth": -1}, "max_depth"),
@@ -59,6 +64,9 @@ def test_a_wrong_argument_of_a_store_is_named_and_makes_nothing(
         ({"max_depth": 1.0}, "max_depth is an integer, not 1.0"),
         ({"threads": "x"}, "threads is an integer, not 'x'"),
         ({"policy": 5}, "policy is a str, not 5"),
+        ({"objective": 5}, "objective is a str, not 5"),
+        ({"store_speed": "2G"}, "store_speed is an integer, not '2G'"),
+        ({"codec": None}, "codec is a str, not None"),
         ({"base": 10}, "base is a str, not 10"),
     ],
 )

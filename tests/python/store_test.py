@@ -115,7 +115,18 @@ def test_a_store_remembers_how_it_was_made(tmp_path: Path) -> None:
         assert store.save(3, run.advance()).base == 2
     with bitsnap.Store(tmp_path / "other") as store:
         assert store.run_id != run_id
-        assert store.policy == "lossless"
+        assert (store.policy, store.objective) == ("lossless", "balanced")
+    with bitsnap.Store(tmp_path / "third", objective="speed", store_speed=10**7, codec="zstd") as store:
+        store.save(1, run.advance())
+        assert {codec for tensor in inspected(store) for codec in tensor.codecs} == {"zstd", "raw"}
+    with bitsnap.Store(tmp_path / "third") as store:
+        assert store.objective == "speed"
+        store.save(2, run.advance())
+        assert not any("forced" in tensor.reason for tensor in inspected(store))
+
+
+def inspected(store: bitsnap.Store) -> list[Any]:
+    return [tensor for tensor in bitsnap.inspect(store.snapshot()).tensors if tensor.codecs]
 
 
 def test_a_state_is_filled_in_place(tmp_path: Path) -> None:

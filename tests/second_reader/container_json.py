@@ -159,9 +159,9 @@ def streams_of(content: Content) -> tuple[list[Stream], dict[int, int]]:
 
 
 def parse_encoding(section: bytes, streams: list[Stream]) -> Encoding:
-    optional = {"writer", "policy", "bases", "parameters", "streams"}
+    optional = {"writer", "policy", "objective", "bases", "parameters", "streams"}
     top = members(parse(section, "encoding"), "encoding", set(), optional, closed=False)
-    for key in ("writer", "policy"):
+    for key in ("writer", "policy", "objective"):
         check_type(top.get(key, ""), str, f"encoding: {key}")
 
     bases = []

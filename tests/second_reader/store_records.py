@@ -20,6 +20,8 @@ MAX_SHARDS = 99_999
 _MAX_U32 = 2**32 - 1
 _MAX_SIZES = 2**62  # of one checkpoint, all together
 BASE_RULES = {"previous", "keyframe"}
+OBJECTIVES = {"ratio", "balanced", "speed"}
+SLOWEST_STORE, FASTEST_STORE = 10**6, 10**12
 POLICIES = {"lossless", "lmc", "bitsnap", "raw"}
 
 _EVERY_RECORD = {"time_unix_ms", "policy", "links"}
@@ -127,7 +129,11 @@ def unseal(data: bytes, key: str, where: str) -> dict[str, Any]:
 
 
 def parse_settings(data: bytes, where: str) -> StoreSettings:
-    body = members(unseal(data, "store", where), where, {"id", "policy", "base", "max_depth"}, set(), closed=False)
+    needed, optional = {"id", "policy", "base", "max_depth"}, {"objective", "store_speed"}
+    body = members(unseal(data, "store", where), where, needed, optional, closed=False)
+    _name(body.get("objective", "ratio"), OBJECTIVES, f"{where}: objective")
+    speed = count(body.get("store_speed", SLOWEST_STORE), f"{where}: store_speed", FASTEST_STORE)
+    require(speed >= SLOWEST_STORE, f"{where}: store_speed {speed}")
     rule = _name(body["base"], BASE_RULES, f"{where}: base")
     policy = _name(body["policy"], POLICIES, f"{where}: policy")
     return StoreSettings(_id(body["id"], where), policy, rule, count(body["max_depth"], where, MAX_CHAIN))

@@ -56,7 +56,7 @@ std::byte* write_scales(const FactoredPlan& plan, std::byte* out) noexcept {
 class FactoredSplitEncoder final : public Encoder {
  public:
   const Decoder& decoder() const noexcept override { return factored_split_decoder(); }
-  bool analyzes_whole_chunks() const noexcept override { return true; }
+  bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
   // What is written is smaller than the chunk; but before that is known, scales and low bytes are in their place.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {

@@ -1,4 +1,7 @@
 // Codec float_split, writing: floats whose exponent is coded and whose other bits are not. spec.md.
+#include <cstring>
+
+#include "base/spread_runs.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "codec/float_split/float_split.hpp"
@@ -11,6 +14,11 @@ namespace {
 // Shorter chunks are coded as planes: the states of the lanes would cost more than lanes save.
 constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
 
+// Of a chunk whose planes are estimated: a sixteenth, in runs that tables settle in.
+constexpr std::size_t kSampleRuns = 16;
+constexpr std::size_t kRunElements = 1024;
+static_assert(kSampleRuns * kRunElements * 4 < kMinLanesBytes && kMinLanesBytes / 4 >= kSampleRuns * kRunElements);
+
 class FloatSplitEncoder final : public Encoder {
  public:
   const Decoder& decoder() const noexcept override { return float_split_decoder(); }
@@ -18,6 +26,38 @@ class FloatSplitEncoder final : public Encoder {
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     // Lanes are not put together where they would be longer than the chunk, and planes can be.
     return kFloatSplitHeaderBytes + max_plane_groups_size(elements, element_size(dtype));
+  }
+
+  bool analyzes_whole_chunks(DType dtype) const noexcept override { return suits_lanes(dtype); }
+
+  // By the samples that lanes take of the chunk; where it is not for lanes, by coding the planes of a part of it.
+  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const ChunkContext& context, std::size_t elements,
+                                          Scratch& scratch) const override {
+    if (!suits_lanes(context.dtype) || context.elements != elements || data.size() < kMinLanesBytes) {
+      return Encoder::analyze(data, context, elements, scratch);
+    }
+    const std::size_t element_bytes = element_size(context.dtype);
+    const std::size_t run_bytes = kRunElements * element_bytes;
+    const auto run_of = [&](std::size_t run) {
+      return data.subspan(spread_run_start(run, kSampleRuns, kRunElements, elements, 16) * element_bytes, run_bytes);
+    };
+    bool has_sign = false;
+    for (std::size_t run = 0; run < kSampleRuns && !has_sign; ++run) {
+      has_sign = entropy::any_sign_bit_set(run_of(run).data(), kRunElements, element_bytes);
+    }
+    const entropy::SplitShape shape{.elements = elements, .element_bytes = element_bytes, .rotated = has_sign};
+    BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::estimate_split(data, shape, scratch));
+    if (size && *size >= data.size()) return std::nullopt;
+    if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size, .parameters = {}};
+
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleRuns * run_bytes));
+    for (std::size_t run = 0; run < kSampleRuns; ++run) {
+      std::memcpy(sample.data() + run * run_bytes, run_of(run).data(), run_bytes);
+    }
+    ChunkContext sampled = context;
+    sampled.elements = kSampleRuns * kRunElements;
+    return Encoder::analyze(sample, sampled, elements, scratch);
   }
 
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,

@@ -81,6 +81,29 @@ TEST(FloatSplit, ComesNearTheExponentsEntropy) {
   }
 }
 
+TEST(FloatSplit, EstimatesWholeChunksByWhatLanesGoBy) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
+      TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, 262144, 3), .base = {}};
+      const auto expect_near = [&](std::string_view what) {
+        const TestSurroundings surroundings(chunk);
+        Scratch scratch;
+        const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+        const auto estimate = float_split_encoder().analyze(chunk.data, surroundings.context(), 262144, scratch);
+        ASSERT_TRUE(payload && estimate && *estimate) << what;
+        const auto size = static_cast<double>(payload->size());
+        EXPECT_NEAR(static_cast<double>((*estimate)->payload_bytes), size, size / 100) << what << dtype_name(dtype);
+      };
+      ASSERT_TRUE(float_split_encoder().analyzes_whole_chunks(dtype));
+      expect_near("lanes of ");
+      // With mantissas that are not random it takes planes.
+      for (std::size_t i = 0; i < chunk.data.size(); i += element_size(dtype)) chunk.data[i] &= std::byte{0x0F};
+      expect_near("planes of ");
+    }
+  }
+  EXPECT_FALSE(float_split_encoder().analyzes_whole_chunks(DType::f16));
+}
+
 std::byte form_of(FloatSplitForm form) { return static_cast<std::byte>(form); }
 
 TEST(FloatSplit, SavesTheSignWhereNoneIsSet) {

@@ -1,0 +1,78 @@
+// Sums over the chunks of a stream, as text.
+#include "plan/choice_tally.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/planner.hpp"
+
+namespace bitsnap::plan {
+namespace {
+
+std::string format_bytes(std::uint64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string format_time(std::uint64_t ps) {
+  if (ps < 10'000'000'000) return fmt::format("{:.1f} us", static_cast<double>(ps) / 1e6);
+  return fmt::format("{:.1f} ms", static_cast<double>(ps) / 1e9);
+}
+
+}  // namespace
+
+void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
+  ++chunks_;
+  const bool was_judged =
+      std::ranges::any_of(choice.estimates, [](std::uint64_t bytes) { return bytes != kNoEstimate; });
+  if (was_judged) {
+    raw_.bytes += raw_bytes;
+    raw_.ps += choice.raw_ps;
+    for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
+      const bool known = choice.estimates[i] < raw_bytes;
+      totals_[i].bytes += known ? choice.estimates[i] : raw_bytes;
+      totals_[i].ps += known && !choice.times.empty() ? choice.times[i] : choice.raw_ps;
+      totals_[i].was_estimated |= choice.estimates[i] != kNoEstimate;
+    }
+  } else if (choice.candidate.encoder != nullptr) {
+    ++clear_;
+  }
+  const auto known = std::ranges::find(used_, codec, &std::pair<std::string, std::uint64_t>::first);
+  if (known == used_.end()) {
+    used_.emplace_back(codec, 1);
+  } else {
+    ++known->second;
+  }
+}
+
+std::string ChoiceTally::used() const {
+  std::string text;
+  for (const auto& [codec, count] : used_) {
+    text += fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", codec, count, chunks_);
+  }
+  return text;
+}
+
+std::string ChoiceTally::compared(Objective objective, std::span<const std::string> names) const {
+  if (raw_.bytes == 0) return {};
+  const bool counts_time = objective != Objective::ratio;
+  std::vector<std::pair<const Total*, std::string_view>> order;
+  for (std::size_t i = 0; i < totals_.size(); ++i) {
+    if (totals_[i].was_estimated) order.emplace_back(&totals_[i], names[i]);
+  }
+  order.emplace_back(&raw_, "raw");
+  std::ranges::stable_sort(order, {},
+                           [&](const auto& each) { return counts_time ? each.first->ps : each.first->bytes; });
+  std::string text(objective_name(objective));
+  std::string_view before = ": ";
+  for (const auto& [total, name] : order) {
+    text += fmt::format("{}{} {}", before, name, format_bytes(total->bytes));
+    if (counts_time) text += fmt::format(" in {}", format_time(total->ps));
+    before = ", ";
+  }
+  return text;
+}
+
+}  // namespace bitsnap::plan
