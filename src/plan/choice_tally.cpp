@@ -58,18 +58,26 @@ std::string ChoiceTally::used() const {
 std::string ChoiceTally::compared(Objective objective, std::span<const std::string> names) const {
   if (raw_.bytes == 0) return {};
   const bool counts_time = objective != Objective::ratio;
-  std::vector<std::pair<const Total*, std::string_view>> order;
+  struct Place {
+    std::uint64_t cost;
+    std::size_t number;  // decides ties
+    const Total* total;
+    std::string_view name;
+  };
+  std::vector<Place> order;
+  const auto enter = [&](const Total& total, std::string_view name) {
+    order.push_back({counts_time ? total.ps : total.bytes, order.size(), &total, name});
+  };
   for (std::size_t i = 0; i < totals_.size(); ++i) {
-    if (totals_[i].was_estimated) order.emplace_back(&totals_[i], names[i]);
+    if (totals_[i].was_estimated) enter(totals_[i], names[i]);
   }
-  order.emplace_back(&raw_, "raw");
-  std::ranges::stable_sort(order, {},
-                           [&](const auto& each) { return counts_time ? each.first->ps : each.first->bytes; });
+  enter(raw_, "raw");
+  std::ranges::sort(order, {}, [](const Place& place) { return std::pair(place.cost, place.number); });
   std::string text(objective_name(objective));
   std::string_view before = ": ";
-  for (const auto& [total, name] : order) {
-    text += fmt::format("{}{} {}", before, name, format_bytes(total->bytes));
-    if (counts_time) text += fmt::format(" in {}", format_time(total->ps));
+  for (const Place& place : order) {
+    text += fmt::format("{}{} {}", before, place.name, format_bytes(place.total->bytes));
+    if (counts_time) text += fmt::format(" in {}", format_time(place.total->ps));
     before = ", ";
   }
   return text;
