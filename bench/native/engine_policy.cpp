@@ -31,7 +31,8 @@ class PolicyWorker final : public Worker {
                    planner_.choose(chunk.data, {.base = chunk.base, .peer = {}, .rows = {}}, scratch_));
     if (choice.candidate.encoder == nullptr) return std::nullopt;
     const bool with_base = choice.candidate.input.has_value();
-    BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out));
+    BITSNAP_ASSIGN(const auto size,
+                   try_codec(*choice.candidate.encoder, chunk, with_base, out, choice.analysis.get()));
     if (!size || *size >= chunk.data.size()) return std::nullopt;
     return finish(out, hash, choice.candidate.encoder->decoder().id(), with_base, *size);
   }
@@ -59,9 +60,11 @@ class PolicyWorker final : public Worker {
   }
 
   Result<std::optional<std::size_t>> try_codec(const codec::Encoder& encoder, const Chunk& chunk, bool with_base,
-                                               ByteSpan out) {
+                                               ByteSpan out, const codec::Analysis* analysis = nullptr) {
     const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
-    return encoder.encode(chunk.data, context(chunk, input, with_base), out.subspan(kHashBytes + kTagBytes), scratch_);
+    codec::ChunkContext own = context(chunk, input, with_base);
+    own.analysis = analysis;
+    return encoder.encode(chunk.data, own, out.subspan(kHashBytes + kTagBytes), scratch_);
   }
 
   static std::size_t finish(ByteSpan out, std::uint64_t hash, codec::CodecId id, bool with_base,

@@ -71,7 +71,8 @@ StreamReplay::Chunk StreamReplay::chunk(std::size_t number) const noexcept {
                    .first_column = stream_.row_elements > 0 ? begin % stream_.row_elements : 0}};
 }
 
-Result<std::optional<std::size_t>> StreamReplay::try_way(const Chunk& chunk, const Way& way) {
+Result<std::optional<std::size_t>> StreamReplay::try_way(const Chunk& chunk, const Way& way,
+                                                         const codec::Analysis* analysis) {
   const codec::Input& input = way.input == codec::InputKind::peer ? chunk.peer : chunk.base;
   const std::span<const codec::Input> inputs(&input, way.input ? 1U : 0U);
   const std::optional<std::size_t> none;
@@ -81,7 +82,8 @@ Result<std::optional<std::size_t>> StreamReplay::try_way(const Chunk& chunk, con
                                     .elements = chunk.data.size() / element_size(stream_.dtype),
                                     .inputs = inputs,
                                     .parameters = {},
-                                    .rows = chunk.rows};
+                                    .rows = chunk.rows,
+                                    .analysis = analysis};
   const Scratch::Frame frame(scratch_);
   BITSNAP_ASSIGN(const ByteSpan out, scratch_.take(way.encoder->max_encoded_size(context.dtype, context.elements)));
   return way.encoder->encode(chunk.data, context, out, scratch_);
@@ -156,7 +158,8 @@ Result<StreamReplay::Times> StreamReplay::choose(const plan::Goal& goal, std::in
                                   scratch_));
     const auto planned = Clock::now();
     for (const plan::Candidate& candidate : choice.ranked) {
-      BITSNAP_ASSIGN(const auto size, try_way(own, {candidate.encoder, candidate.input}));
+      const auto* const analysis = &candidate == choice.ranked.data() ? choice.analysis.get() : nullptr;
+      BITSNAP_ASSIGN(const auto size, try_way(own, {candidate.encoder, candidate.input}, analysis));
       if (!size || *size >= own.data.size()) continue;
       chosen[i] = number_of(candidate.encoder->decoder().id(), candidate.input);
       break;

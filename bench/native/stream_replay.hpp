@@ -64,7 +64,8 @@ class StreamReplay {
     codec::RowPlace rows;
   };
   [[nodiscard]] Chunk chunk(std::size_t number) const noexcept;
-  Result<std::optional<std::size_t>> try_way(const Chunk& chunk, const Way& way);
+  Result<std::optional<std::size_t>> try_way(const Chunk& chunk, const Way& way,
+                                             const codec::Analysis* analysis = nullptr);
 
   ReplayedStream stream_;
   Scratch scratch_;

@@ -19,6 +19,8 @@
 
 namespace bitsnap::codec {
 
+class Analysis;  // encoder.hpp
+
 // Most inputs that one chunk can have.
 inline constexpr std::size_t kMaxInputs = 4;
 
@@ -47,7 +49,9 @@ struct ChunkContext {
   std::size_t elements = 0;  // 1 to kChunkElements
   std::span<const Input> inputs;
   ConstByteSpan parameters;  // empty, or a parameter set that check_parameters accepted
-  RowPlace rows = {};        // for encoders; decoders do not look at it
+  // For encoders; decoders do not look at them.
+  RowPlace rows = {};
+  const Analysis* analysis = nullptr;  // what the same encoder's analyze() found out of this chunk
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return elements * element_size(dtype); }
 };

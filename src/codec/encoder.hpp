@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,10 +14,21 @@
 
 namespace bitsnap::codec {
 
+// What analyze() found out of a whole chunk, for encode() of the same chunk with the same inputs to go on from. Only
+// the encoder that made it knows what it is.
+class Analysis {
+ public:
+  Analysis() = default;
+  Analysis(const Analysis&) = delete;
+  Analysis& operator=(const Analysis&) = delete;
+  virtual ~Analysis() = default;
+};
+
 // What coding a chunk is expected to cost.
 struct Estimate {
   std::uint64_t payload_bytes = 0;
-  std::vector<std::byte> parameters;  // to be shared by the tensor's chunks; empty for codecs without
+  std::vector<std::byte> parameters = {};              // to be shared by the tensor's chunks; empty for codecs without
+  std::shared_ptr<const Analysis> analysis = nullptr;  // nullptr: there is nothing to go on from
 };
 
 class Encoder {

@@ -30,6 +30,9 @@ constexpr std::uint64_t kNextToNothing = 1024;
 // And of what the optimizer's step leaves no more of than that, no other codec knows as much.
 constexpr std::uint64_t kStepExplains = 8;
 
+// Estimates are off by about one part in so many: what needs no base has the advantage of it, and ends a chain.
+constexpr std::uint64_t kPerDoubt = 256;
+
 struct Rule {
   std::string_view codec;
   std::optional<codec::InputKind> input = {};
@@ -193,8 +196,8 @@ bool StreamPlanner::codes_with(codec::InputKind kind) const noexcept {
 
 std::uint64_t StreamPlanner::score(const Candidate& candidate, std::uint64_t raw_bytes, std::uint64_t payload_bytes,
                                    const Surroundings& around) const noexcept {
-  if (!goal_.counts_time()) return payload_bytes;
   const bool on_base = candidate.input == kBase;
+  if (!goal_.counts_time()) return payload_bytes + (on_base ? payload_bytes / kPerDoubt : 0);
   const codec::CodecId id = candidate.encoder != nullptr ? candidate.encoder->decoder().id() : codec::CodecId::raw;
   return modelled_ps(goal_.model, {.raw_bytes = raw_bytes,
                                    .payload_bytes = payload_bytes,
@@ -269,6 +272,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
 
   std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // score and candidate
   std::uint64_t best = goal_.forced != nullptr ? kNoEstimate : raw_score;
+  std::uint64_t least = kNoEstimate;  // of those in `ranks`
   for (const std::size_t i : contenders) {
     const Candidate& candidate = candidates_[i];
     if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
@@ -286,7 +290,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
         .inputs = candidate.takes_step ? seen.step : std::span(&input, candidate.input ? 1 : 0),
         .parameters = {},
         .rows = whole ? around.rows : codec::RowPlace{}};
-    BITSNAP_ASSIGN(const auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
+    BITSNAP_ASSIGN(auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
     if (estimate->payload_bytes >= data.size()) continue;
@@ -294,6 +298,9 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     if (goal_.counts_time()) choice.times[i] = own;
     if (own >= raw_score && goal_.forced == nullptr) continue;
     ranks.emplace_back(own, i);
+    // As they are ranked: of equal ones the first.
+    if (own < least) choice.analysis = std::move(estimate->analysis);
+    least = std::min(least, own);
     best = std::min(best, own);
     if (estimate->payload_bytes * (candidate.takes_step ? kStepExplains : kNextToNothing) <= data.size()) break;
   }

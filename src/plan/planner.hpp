@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,7 @@ struct Choice {
   // All that were found to be better than raw, the best first: `candidate`, and those to try where a sample deceived
   // and it cannot express the whole chunk.
   std::vector<Candidate> ranked = {};
+  std::shared_ptr<const codec::Analysis> analysis = nullptr;  // for encoding with `candidate`; nullptr: none
 };
 
 // Whether there are codecs that take a peer.

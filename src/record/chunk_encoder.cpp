@@ -194,6 +194,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
                              on_peer ? peer.bytes : base.bytes};
     context.inputs =
         tried.takes_step ? std::span<const codec::Input>(step.inputs) : std::span(&input, tried.input ? 1 : 0);
+    context.analysis = &tried == encoded.choice.ranked.data() ? encoded.choice.analysis.get() : nullptr;
     BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, scratch));
     if (!payload || payload->size() >= data_.size()) continue;
     use(tried.encoder->decoder().id(), *payload);
@@ -206,6 +207,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
     }
     break;
   }
+  encoded.choice.analysis.reset();
   return encoded;
 }
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
+from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
-from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
 from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
 from second_reader.split_elements import read_split_elements
 
@@ -185,7 +185,7 @@ def _unpack_sevens(packed: Bytes, elements: int) -> Bytes:
 
 
 _NO_INPUT: tuple[str, ...] = ("",)
-# By codec id: name, decoder, the inputs it takes ("" none, "b" a base's, "p" a peer's, in order), the dtypes (None: all).
+# By codec id: name, decoder, the inputs it takes ("" none, "b" a base's, "p" a peer's, in order), dtypes (None: all).
 _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collection[str] | None]] = {
     0: ("raw", _raw, _NO_INPUT, None),
     1: ("constant", _constant, _NO_INPUT, None),

@@ -35,4 +35,3 @@ def expected_of_step(payload: bytes, kinds: str, inputs: list[bytes]) -> bytes:
     assert expected.dtype == np.float32
     words = expected.view("<u4")
     return np.where(np.isnan(expected), base.view("<u4"), words).astype("<u4").tobytes()
-

@@ -21,9 +21,7 @@ def test_reads_a_golden_payload(path: Path) -> None:
     dtype = path.stem.split("-")[0]
     raw = path.with_suffix(".raw").read_bytes()
     inputs = tuple(
-        Input(
-            from_base="base" in suffix, dtype=suffix if suffix in ("F32", "BF16") else dtype, data=file.read_bytes()
-        )
+        Input(from_base="base" in suffix, dtype=suffix if suffix in ("F32", "BF16") else dtype, data=file.read_bytes())
         for suffix in ("base", "F32", "BF16", "2-base", "2-peer", "3-peer")
         if (file := path.with_suffix(f".{suffix}")).exists()
     )

@@ -16,10 +16,20 @@
 namespace bitsnap::codec {
 namespace {
 
-// What constants are fitted to: enough for equations as wrong as one rounding each to tell them to one.
-constexpr std::size_t kRunElements = 32;
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kMostSampled = kRuns * kRunElements;
+// Runs of elements: what constants are fitted to, enough for equations as wrong as one rounding each to tell them to
+// one; what is asked first, whether there is anything to find; and what the steps that are left are estimated from.
+struct Runs {
+  std::size_t count;
+  std::size_t elements;
+
+  [[nodiscard]] constexpr std::size_t total() const noexcept { return count * elements; }
+};
+constexpr Runs kFitted{64, 32};
+constexpr Runs kAskedFirst{16, 16};
+constexpr Runs kEstimated{64, 128};
+
+// Of smaller chunks it is said exactly what they take.
+constexpr std::size_t kSmallChunk = 2 * kEstimated.total();
 
 // Where elements of the sample are on average so many bits away from what is expected, it was no such step.
 constexpr std::size_t kMostBitsAway = 14;
@@ -33,19 +43,42 @@ struct Step {
   [[nodiscard]] bool explains() const noexcept { return bits_away < kMostBitsAway * sampled; }
 };
 
-// Elements of the sample, from an input or from the chunk.
-Result<std::span<const float>> gather(ConstByteSpan bytes, std::size_t elements, Scratch& scratch) {
-  const std::size_t sampled = std::min(elements, kMostSampled);
-  BITSNAP_ASSIGN(const std::span<float> floats, scratch.take_array<float>(sampled));
-  if (sampled == elements) {
+// Elements of an input or of the chunk; all of them where there are no more.
+Result<std::span<const float>> gather(ConstByteSpan bytes, const Runs& runs, Scratch& scratch) {
+  const std::size_t elements = bytes.size() / sizeof(float);
+  const bool is_all = elements <= runs.total();
+  BITSNAP_ASSIGN(const std::span<float> floats, scratch.take_array<float>(is_all ? elements : runs.total()));
+  if (is_all) {
     std::memcpy(floats.data(), bytes.data(), bytes.size());
     return floats;
   }
-  for (std::size_t run = 0; run < kRuns; ++run) {
-    const std::size_t first = spread_run_start(run, kRuns, kRunElements, elements, 1);
-    std::memcpy(floats.data() + run * kRunElements, bytes.data() + first * sizeof(float), kRunElements * sizeof(float));
+  for (std::size_t run = 0; run < runs.count; ++run) {
+    const std::size_t first = spread_run_start(run, runs.count, runs.elements, elements, 1);
+    std::memcpy(floats.data() + run * runs.elements, bytes.data() + first * sizeof(float),
+                runs.elements * sizeof(float));
   }
   return floats;
+}
+
+// A chunk and its inputs, in part. Lives as long as the frame of the Scratch that it was made in.
+struct Part {
+  std::span<const float> elements;
+  std::array<std::span<const float>, 3> beside;
+  std::array<Input, 3> all_inputs;
+  std::size_t input_count = 0;
+
+  [[nodiscard]] std::span<const Input> inputs() const noexcept { return std::span(all_inputs).first(input_count); }
+};
+
+Result<Part> take_part(ConstByteSpan data, const ChunkContext& context, const Runs& runs, Scratch& scratch) {
+  Part part;
+  BITSNAP_ASSIGN(part.elements, gather(data, runs, scratch));
+  for (const Input& input : context.inputs) {
+    auto& beside = part.beside[part.input_count];
+    BITSNAP_ASSIGN(beside, gather(input.bytes, runs, scratch));
+    part.all_inputs[part.input_count++] = {input.kind, DType::f32, std::as_bytes(beside)};
+  }
+  return part;
 }
 
 // As ordinal_delta counts steps.
@@ -63,31 +96,34 @@ std::size_t bits_between(std::span<const float> elements, std::span<const float>
   return bits;
 }
 
-// The form and the constants that explain most.
-Result<Step> find_step(ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+// The form and the constants that explain most of some elements.
+Result<Step> find_step(ConstByteSpan data, const ChunkContext& context, const Runs& runs, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  BITSNAP_ASSIGN(const std::span<const float> elements, gather(data, context.elements, scratch));
-  std::array<std::span<const float>, 3> beside;
-  std::array<Input, 3> inputs;
-  for (std::size_t i = 0; i < context.inputs.size(); ++i) {
-    BITSNAP_ASSIGN(beside[i], gather(context.inputs[i].bytes, context.elements, scratch));
-    inputs[i] = {context.inputs[i].kind, DType::f32, std::as_bytes(beside[i])};
-  }
-  BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(elements.size()));
-  const std::span<const Input> sampled(inputs.data(), context.inputs.size());
+  BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
+  BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(part.elements.size()));
   std::optional<Step> best;
   for (const StepForm form : kStepForms) {
-    if (!takes_inputs(form, sampled)) continue;
+    if (!takes_inputs(form, part.inputs())) continue;
     const FloatMode mode;
-    BITSNAP_ASSIGN(const LikelyConstants likely, fit_step(form, {elements, beside[0], beside[1], beside[2]}, scratch));
+    const SampledStep sampled{part.elements, part.beside[0], part.beside[1], part.beside[2]};
+    BITSNAP_ASSIGN(const LikelyConstants likely, fit_step(form, sampled, scratch));
     for (const StepConstants& constants : likely) {
-      predict_step(form, sampled, constants, std::as_writable_bytes(expected));
-      const std::size_t away = bits_between(elements, expected);
-      if (!best || away < best->bits_away) best = Step{form, constants, away, elements.size()};
+      predict_step(form, part.inputs(), constants, std::as_writable_bytes(expected));
+      const std::size_t away = bits_between(part.elements, expected);
+      if (!best || away < best->bits_away) best = Step{form, constants, away, part.elements.size()};
     }
   }
   return *best;
 }
+
+class FoundStep final : public Analysis {
+ public:
+  explicit FoundStep(const Step& step) : step_(step) {}
+  [[nodiscard]] const Step& step() const noexcept { return step_; }
+
+ private:
+  Step step_;
+};
 
 class OptimizerStepEncoder final : public Encoder {
  public:
@@ -97,24 +133,42 @@ class OptimizerStepEncoder final : public Encoder {
     return kOptimizerStepHeaderBytes + ordinal_delta_encoder().max_encoded_size(dtype, elements);
   }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
-                                          std::size_t elements, Scratch& scratch) const override {
-    if (sample_context.elements == elements) return Encoder::analyze(sample, sample_context, elements, scratch);
-    BITSNAP_ASSIGN(const Step step, find_step(sample, sample_context, scratch));
+  bool analyzes_whole_chunks(DType) const noexcept override { return true; }
+
+  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const ChunkContext& context, std::size_t elements,
+                                          Scratch& scratch) const override {
+    if (context.elements == elements && elements <= kSmallChunk) {
+      return Encoder::analyze(data, context, elements, scratch);
+    }
+    BITSNAP_ASSIGN(const Step asked, find_step(data, context, kAskedFirst, scratch));
+    if (!asked.explains()) return std::nullopt;
+    BITSNAP_ASSIGN(const Step step, find_step(data, context, kFitted, scratch));
     if (!step.explains()) return std::nullopt;
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const Input base, expected_of(step, sample_context, sample.size(), scratch));
-    const ChunkContext beside{sample_context.dtype, sample_context.elements, {&base, 1}, {}};
-    BITSNAP_ASSIGN(auto estimate, ordinal_delta_encoder().analyze(sample, beside, elements, scratch));
-    if (estimate) estimate->payload_bytes += kOptimizerStepHeaderBytes;
+    BITSNAP_ASSIGN(const Part part, take_part(data, context, kEstimated, scratch));
+    ChunkContext sampled = context;
+    sampled.elements = part.elements.size();
+    sampled.inputs = part.inputs();
+    BITSNAP_ASSIGN(const Input base, expected_of(step, sampled, scratch));
+    const ChunkContext beside{sampled.dtype, sampled.elements, {&base, 1}, {}};
+    BITSNAP_ASSIGN(auto estimate,
+                   ordinal_delta_encoder().analyze(std::as_bytes(part.elements), beside, elements, scratch));
+    if (!estimate) return std::nullopt;
+    estimate->payload_bytes += kOptimizerStepHeaderBytes;
+    estimate->analysis = context.elements == elements ? std::make_shared<const FoundStep>(step) : nullptr;
     return estimate;
   }
 
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
-    BITSNAP_ASSIGN(const Step step, find_step(data, context, scratch));
+    Step step;
+    if (const auto* const found = static_cast<const FoundStep*>(context.analysis)) {
+      step = found->step();
+    } else {
+      BITSNAP_ASSIGN(step, find_step(data, context, kFitted, scratch));
+    }
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const Input base, expected_of(step, context, data.size(), scratch));
+    BITSNAP_ASSIGN(const Input base, expected_of(step, context, scratch));
     out[0] = static_cast<std::byte>(step.form);
     store_le(out.data() + 1, std::bit_cast<std::uint32_t>(step.constants.keep));
     store_le(out.data() + 5, std::bit_cast<std::uint32_t>(step.constants.step));
@@ -127,9 +181,8 @@ class OptimizerStepEncoder final : public Encoder {
   }
 
  private:
-  static Result<Input> expected_of(const Step& step, const ChunkContext& context, std::size_t size_bytes,
-                                   Scratch& scratch) {
-    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(size_bytes));
+  static Result<Input> expected_of(const Step& step, const ChunkContext& context, Scratch& scratch) {
+    BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(context.size_bytes()));
     predict_step(step.form, context.inputs, step.constants, expected);
     return Input{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
   }

@@ -27,6 +27,9 @@ constexpr std::size_t kPerFar = 256;
 constexpr std::uint64_t kPerNarrowGain = 128;
 constexpr std::uint64_t kPerWideGain = 512;
 
+// Of chunks that are all sample, or nearly, it is said exactly what they take.
+constexpr std::size_t kSmallChunk = 2 * kSampleElements;
+
 // Floors are taken where they save at least one part in so many of the payload, as moving to them takes longer.
 constexpr std::uint64_t kPerFloorGain = 1024;
 
@@ -113,6 +116,15 @@ Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::si
   return plan;
 }
 
+class PlannedChunk final : public Analysis {
+ public:
+  explicit PlannedChunk(const Plan& plan) : plan_(plan) {}
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+
+ private:
+  Plan plan_;
+};
+
 class OrdinalDeltaEncoder final : public Encoder {
  public:
   const Decoder& decoder() const noexcept override { return ordinal_delta_decoder(); }
@@ -122,19 +134,34 @@ class OrdinalDeltaEncoder final : public Encoder {
     return elements * element_size(dtype) + std::max(kFloorHeaderBytes, entropy::kRiceWritableBehind);
   }
 
+  // It takes a sample of its own.
+  bool analyzes_whole_chunks(DType) const noexcept override { return true; }
+
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
-    if (sample_context.elements == elements) return Encoder::analyze(sample, sample_context, elements, scratch);
+    const bool is_whole = sample_context.elements == elements;
+    if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const Plan plan, plan_chunk(sample, sample_context, elements, scratch));
     if (plan.payload_bytes() >= elements * element_size(sample_context.dtype)) return std::nullopt;
-    return Estimate{.payload_bytes = plan.payload_bytes(), .parameters = {}};
+    Estimate estimate{.payload_bytes = plan.payload_bytes()};
+    if (is_whole) estimate.analysis = std::make_shared<const PlannedChunk>(plan);
+    return estimate;
   }
 
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
+    if (const auto* const planned = static_cast<const PlannedChunk*>(context.analysis)) {
+      return encode_as(planned->plan(), data, context, out, scratch);
+    }
     BITSNAP_ASSIGN(const Plan plan, plan_chunk(data, context, context.elements, scratch));
+    return encode_as(plan, data, context, out, scratch);
+  }
+
+ private:
+  static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data, const ChunkContext& context,
+                                                      ByteSpan out, Scratch& scratch) {
     if (plan.payload_bytes() >= data.size()) return std::nullopt;
     if (plan.sparse) return encode_sparse_steps(data, context, *plan.sparse, out, scratch);
     return encode_dense_steps(data, context, plan.dense, out, scratch);
