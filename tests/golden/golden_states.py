@@ -204,6 +204,24 @@ def rounded(step: int) -> dict[str, Any]:
     }
 
 
+def stepped(step: int) -> dict[str, Any]:
+    """What one step of AdamW makes of a tensor, in the middle of which stand numbers that no step makes."""
+    generator = _generator(950)
+    single = np.float32
+    master, moment, gradient = (generator.standard_normal(1100).astype(single) for _ in range(3))
+    master, moment = master * single(0.02), moment * single(1e-4)
+    square = moment * moment * single(3)
+    if step:
+        gradient *= single(3e-4)
+        moment += single(0.1) * (gradient - moment)
+        square = square * single(0.95) + single(0.05) * gradient * gradient
+        master = master * single(0.99999) - single(1e-4) * moment / (np.sqrt(square) + single(1e-8))
+        square[500:503] = [0, np.inf, np.nan]
+        master[500:503] = [-0.0, -np.inf, 1]
+    tensors = {"master": master, "exp_avg": moment, "exp_avg_sq": square}
+    return {name: {"w": torch.from_numpy(values)} for name, values in tensors.items()}
+
+
 def safetensors_file() -> bytes:
     """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()

@@ -52,6 +52,8 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[st
     ("decayed-1", lambda: golden_states.decayed(1), "decayed-0", "lossless", {}),
     ("rounded-0", lambda: golden_states.rounded(0), None, "lossless", {}),
     ("rounded-1", lambda: golden_states.rounded(1), "rounded-0", "lossless", {}),
+    ("stepped-0", lambda: golden_states.stepped(0), None, "lossless", {}),
+    ("stepped-1", lambda: golden_states.stepped(1), "stepped-0", "lossless", {}),
 ]
 
 

@@ -128,14 +128,50 @@ def test_moments_with_scales_are_read_bit_for_bit(dtype: torch.dtype, shape: tup
     assert dtype != torch.float32 or shape[1] < 64 or "factored_split" in snapshot.codec_names()
 
 
+def adam_states(elements: int, steps: int, seed: int) -> list[dict[str, torch.Tensor]]:
+    """A parameter with its moments, step by step."""
+    generator = torch.Generator().manual_seed(seed)
+    parameter = torch.nn.Parameter(0.02 * torch.randn(elements, generator=generator))
+    optimizer = torch.optim.AdamW([parameter], lr=3e-4, betas=(0.9, 0.95), foreach=False)
+    scales = torch.logspace(-6, -2, elements)
+    states = []
+    for _ in range(steps + 1):
+        parameter.grad = scales * torch.randn(elements, generator=generator)
+        optimizer.step()
+        moments = optimizer.state[parameter]
+        states.append(
+            {
+                "master.w": parameter.detach().clone(),
+                "exp_avg.w": moments["exp_avg"].clone(),
+                "exp_avg_sq.w": moments["exp_avg_sq"].clone(),
+            }
+        )
+    return states
+
+
+@pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
+def test_steps_of_an_optimizer_are_read_bit_for_bit(elements: int, tmp_path: Path) -> None:
+    base = None
+    for step, state in enumerate(adam_states(elements, 2, elements)):
+        path = tmp_path / f"{step}.bsnap"
+        bitsnap.save(path, state, base=base)
+        snapshot = open_file(path)
+        snapshot.verify()
+        assert describe_state(snapshot) == describe(state)
+        assert ("optimizer_step" in snapshot.codec_names()) == (step > 0)
+        base = path
+
+
 def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     used: set[str] = set()
     weights = random_bits(np.random.default_rng(5), "floats", 9001, 2)
     for policy in POLICIES:
         state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16), "exp_avg_sq": moments(60, 300)}
         state |= {"rounded": moments(60, 300).to(torch.bfloat16), "master.rounded": moments(60, 300)}
-        bitsnap.save(tmp_path / "base.bsnap", state, policy=policy)
-        bitsnap.save(tmp_path / "next.bsnap", changed_state(state, 2), base=tmp_path / "base.bsnap", policy=policy)
+        before, after = adam_states(3000, 1, 1)
+        bitsnap.save(tmp_path / "base.bsnap", state | before, policy=policy)
+        changed = changed_state(state, 2) | after
+        bitsnap.save(tmp_path / "next.bsnap", changed, base=tmp_path / "base.bsnap", policy=policy)
         for name in ("base", "next"):
             used |= open_file(tmp_path / f"{name}.bsnap").codec_names()
     assert used == set(CODEC_IDS)
