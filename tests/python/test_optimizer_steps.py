@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 import bitsnap
+from cli.command_line import run
 
 Optimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -48,8 +48,8 @@ def state_of(network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 def codecs_of(path: Path) -> dict[str, str]:
     """By the names of the tensors that have chunks of their own."""
-    printed = subprocess.run(["bitsnap", "inspect", path, "--json"], check=True, capture_output=True, text=True).stdout
-    return {tensor["name"]: tensor["codec"] for tensor in json.loads(printed)["tensors"] if "codec" in tensor}
+    printed = json.loads(run("inspect", path, "--json").stdout)
+    return {tensor["name"]: tensor["codec"] for tensor in printed["tensors"] if "codec" in tensor}
 
 
 def saved_step(name: str, folder: Path) -> tuple[dict[str, Any], Path]:
