@@ -1,9 +1,11 @@
 // Any bytes as a payload of any codec, and what decodes must survive coding.
 //
 // Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1: bit 0 an input, bit 1 it is a peer, bit 2
-// the rest is data to encode and not a payload, bits 4 to 6 the length of rows), elements less one (2 bytes, and bit 3
-// of the flags as bit 16), then the payload. The input has as many elements as the chunk and is made from the first
-// bytes; a peer's dtype goes by the lower two bits of the length of rows.
+// the rest is data to encode and not a payload, bits 4 to 6 the length of rows, bit 7 more inputs behind it), elements
+// less one (2 bytes, and bit 3 of the flags as bit 16), then the payload. Inputs have as many elements as the chunk and
+// are made from the first bytes; a peer's dtype goes by the lower two bits of the length of rows, and so do the kinds
+// of more inputs.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -69,11 +71,21 @@ void run(ConstByteSpan bytes) {
   }
   const Input input{
       .kind = (flags & 2) != 0 ? InputKind::peer : InputKind::base, .dtype = input_dtype, .bytes = input_bytes.span()};
+  std::vector<Input> inputs((flags & 1) != 0 ? 1 : 0, input);
+  const ExactBuffer more_bytes(input_bytes.span());
+  if ((flags & 0x81) == 0x81) {
+    constexpr auto kBase = InputKind::base;
+    constexpr auto kPeer = InputKind::peer;
+    const std::vector<InputKind> more_kinds[] = {{kPeer}, {kPeer, kPeer}, {kBase, kPeer}, {kBase, kBase, kPeer}};
+    // Each a little different from the first.
+    std::rotate(more_bytes.span().begin(), more_bytes.span().begin() + 1, more_bytes.span().end());
+    for (const InputKind kind : more_kinds[flags >> 4 & 3]) inputs.push_back({kind, input_dtype, more_bytes.span()});
+  }
   const std::size_t row_elements = kRowElements[flags >> 4 & 7];
   const ChunkContext context{
       .dtype = dtype,
       .elements = elements,
-      .inputs = {&input, flags & 1},
+      .inputs = inputs,
       .parameters = {},
       .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0}};
   if (!encoder.decoder().accepts(dtype, context.inputs)) return;
