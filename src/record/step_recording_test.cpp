@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "codec/optimizer_step/trained_step_testing.hpp"
@@ -215,6 +216,31 @@ TEST(StepRecording, AChainOfStepsIsReadBitForBit) {
     training.step();
   }
   EXPECT_TRUE(chain.last()->verify().value().empty());
+}
+
+TEST(StepRecording, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
+  Training training;
+  Chain chain;
+  constexpr std::uint32_t kDepth = 8;
+  for (std::uint32_t number = 0; number <= kDepth; ++number) {
+    State state;
+    training.add(state);
+    chain.save(state);
+    if (number < kDepth) training.step();
+  }
+  const Snapshot& snapshot = *chain.last();
+  ASSERT_EQ(chunks_of(snapshot, "master.w")[1].depth, kDepth);
+  Bytes range(400);
+  // Of parameter and moments one chunk of each step; of a moment its own.
+  for (const auto& [name, which, most] :
+       {std::tuple("master.w", 'x', 3 * (kDepth + 1)), std::tuple("exp_avg_sq.w", 'v', 2 * (kDepth + 1)),
+        std::tuple("exp_avg.w", 'm', kDepth + 1)}) {
+    ReadContext context;
+    ASSERT_TRUE(snapshot.read_elements(*snapshot.stream_of(*snapshot.find(name)), kChunkElements + 5, range, context));
+    const Bytes& all = training.bytes_of(0, which);
+    EXPECT_TRUE(std::equal(range.begin(), range.end(), all.begin() + 4 * (kChunkElements + 5)));
+    EXPECT_LE(context.decodes(), most) << name;
+  }
 }
 
 TEST(StepRecording, SeveralStepsAtOnceAreStoredInAnotherWay) {
