@@ -134,6 +134,11 @@ std::string candidate_name(const Candidate& candidate) {
 
 }  // namespace
 
+bool codes_with_steps(Policy policy, const Goal& goal) noexcept {
+  if (goal.forced != nullptr) return goal.forced->decoder().id() == codec::CodecId::optimizer_step;
+  return std::ranges::any_of(rules_of(policy, Role::master, false), &Rule::takes_step);
+}
+
 bool codes_with_peers(Policy policy, const Goal& goal) noexcept {
   if (goal.forced != nullptr) {
     const codec::Input master{codec::InputKind::peer, DType::f32, {}};

@@ -59,6 +59,8 @@ struct Choice {
 
 // Whether there are codecs that take a peer.
 [[nodiscard]] bool codes_with_peers(Policy policy, const Goal& goal = {}) noexcept;
+// Whether there are codecs that take what tells the optimizer's step.
+[[nodiscard]] bool codes_with_steps(Policy policy, const Goal& goal = {}) noexcept;
 
 class StreamPlanner {
  public:

@@ -80,9 +80,9 @@ struct EncodedChunk {
 
 class ChunkEncoder {
  public:
-  // Source, tap and what the rules name outlive the encoder; `tap` may be nullptr.
-  ChunkEncoder(const StreamSource& source, const ReferenceRules& rules, StateTap* tap) noexcept
-      : source_(source), rules_(rules), tap_(tap) {}
+  // One of so many encoders. Source, tap and what the rules name outlive it; `tap` may be nullptr.
+  ChunkEncoder(const StreamSource& source, const ReferenceRules& rules, StateTap* tap, std::size_t encoders) noexcept
+      : source_(source), rules_(rules), tap_(tap), context_({}, ReadContext::remembered_bytes_of(encoders)) {}
 
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
   // The chunk of the last encode() once more, without a base or a peer.

@@ -23,6 +23,7 @@ std::vector<std::string_view> name_parts(std::string_view name) {
                                              "master_weights",
                                              "exp_avg",
                                              "exp_avg_sq",
+                                             "max_exp_avg_sq",
                                              "momentum_buffer"};
   std::vector<std::string_view> parts;
   while (!name.empty()) {

@@ -32,7 +32,7 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 
   const std::size_t slots = executor.default_slots();
   std::deque<ChunkEncoder> encoders;
-  for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(parts_.source, parts_.rules, parts_.tap);
+  for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(parts_.source, parts_.rules, parts_.tap, slots);
   std::vector<EncodedChunk> encoded(slots);
 
   if (parts_.tap != nullptr) BITSNAP_TRY(parts_.tap->begin(index_.streams.streams));
@@ -61,11 +61,9 @@ Result<void> Recording::prepare_streams() {
   peers_.resize(streams);
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   BITSNAP_TRY(find_bases());
-  if (plan::codes_with_peers(parts_.policy, parts_.goal)) {
-    // Chunks that are taken over have inputs already, by the ranks that streams have.
-    if (parts_.stored == nullptr) find_optimizer_steps();
-    find_rounding_peers();
-  }
+  // Chunks that are taken over have inputs already, by the ranks that streams have.
+  if (parts_.stored == nullptr && plan::codes_with_steps(parts_.policy, parts_.goal)) find_optimizer_steps();
+  if (plan::codes_with_peers(parts_.policy, parts_.goal)) find_rounding_peers();
   for (std::size_t i = 0; i < streams; ++i) jobs_.push_back(make_job(i));
   return {};
 }
@@ -77,7 +75,7 @@ Result<void> Recording::find_bases() {
     if (is_all_stored(i)) continue;
     const plan::StreamPlanner planner(parts_.policy, stream.dtype, role_of(i), !stream.tensor,
                                       parts_.rules.max_depth > 0, {}, {}, parts_.goal);
-    if (!planner.wants_base()) continue;
+    if (!planner.wants_base() && !plan::codes_with_steps(parts_.policy, parts_.goal)) continue;
     BITSNAP_ASSIGN(bases_[i], stream.tensor ? parts_.bases->find(index_.content.tensors[*stream.tensor], stream)
                                             : parts_.bases->find_pool(stream));
     // One that the table of bases may have no room for is none.

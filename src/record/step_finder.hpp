@@ -1,9 +1,10 @@
 // Which tensors of the same state tell what a step of the optimizer made of a tensor: of a second moment the first
 // moment, of a parameter both moments.
 //
-// Names say who belongs together, and the order of tensors of the same size; of a parameter that no name leads from,
-// whether a few of its elements moved against its first moment. Coding holds every element against it, so that what is
-// found wrongly costs time alone. Used by one thread, before the first chunk is coded.
+// Names say who belongs together, and the order of moments of the same size. Of a parameter whose name is a number, or
+// leads to no moment, a sample says it: moments of which the codec finds the step that made it. Coding holds every
+// element against it, so that a wrong pair costs bytes and never the state. Used by one thread, before the first chunk
+// is coded.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@ namespace bitsnap::record {
 // Streams of the state itself that hold as many F32 elements as the stream they belong to, element beside element.
 struct StepPeers {
   std::size_t moment = 0;             // the first moment
-  std::optional<std::size_t> square;  // the second moment, of parameters; none where the stream is the second moment,
-                                      // or the optimizer has none
+  std::optional<std::size_t> square;  // the second moment, of parameters (of AMSGrad the largest there was); none where
+                                      // the stream is the second moment, or the optimizer has none
   bool is_square = false;             // whether the stream is the second moment
 };
 

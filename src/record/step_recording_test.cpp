@@ -44,6 +44,16 @@ class Training {
     write();
   }
 
+  // Of so many rows one has moments, and keeps getting gradients.
+  void keep_rows(std::size_t row_elements, std::size_t every) {
+    for (TrainedState& state : states_) {
+      for (std::size_t i = 0; i < state.m.size(); ++i) {
+        if (i / row_elements % every != 0) state.m[i] = state.v[i] = 0;
+      }
+    }
+    write();
+  }
+
   // Adds the tensors of one parameter, in the order that the letters say.
   void add(State& state, const Names& names = {}, std::size_t parameter = 0, std::string_view order = "xmv") const {
     for (const char which : order) {
@@ -196,6 +206,75 @@ TEST(StepRecording, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
     EXPECT_TRUE(is_all_stepped(snapshot, name)) << name;
     EXPECT_EQ(read_tensor(snapshot, name), training.bytes_of(i, 'x'));
   }
+}
+
+// As where a list of masters counts in the order of the model, and the optimizer in that of its groups.
+TEST(StepRecording, NumbersThatAgreeByChanceDoNotDeceive) {
+  constexpr std::size_t kParameters = 4;
+  Training training(kParameters, 5000);
+  const auto state_of = [&] {
+    State state;
+    for (std::size_t i = 0; i < kParameters; ++i) {
+      const std::string number = std::to_string(i);
+      training.add(state, {.x = "masters." + number, .m = {}, .v = {}}, i, "x");
+      const std::string of_optimizer = "optimizer.state." + number;
+      training.add(state, {.x = {}, .m = of_optimizer + ".exp_avg", .v = of_optimizer + ".exp_avg_sq"},
+                   (i + 1) % kParameters, "mv");
+    }
+    return state;
+  };
+  Chain chain;
+  chain.save(state_of());
+  training.step();
+  const Snapshot& snapshot = chain.save(state_of());
+  for (std::size_t i = 0; i < kParameters; ++i) {
+    const std::string number = std::to_string(i);
+    EXPECT_TRUE(is_all_stepped(snapshot, "masters." + number)) << number;
+    EXPECT_TRUE(is_all_stepped(snapshot, "optimizer.state." + number + ".exp_avg_sq")) << number;
+  }
+}
+
+// Most rows of an embedding are of tokens that did not come up: nothing moved them but decay.
+TEST(StepRecording, ParametersOfWhichFewRowsMovedAreFound) {
+  constexpr std::size_t kRow = 250;
+  for (const std::size_t every : {3U, 20U}) {
+    Training training(3, 200 * kRow);
+    training.keep_rows(kRow, every);
+    const auto state_of = [&] {
+      State state;
+      for (std::size_t i = 0; i < 3; ++i) {
+        const std::string number = "optim." + std::to_string(7 - i);
+        training.add(state, {"layer" + std::to_string(i), number + ".exp_avg", number + ".exp_avg_sq"}, i);
+      }
+      return state;
+    };
+    training.step();
+    Chain chain;
+    chain.save(state_of());
+    training.step();
+    const Snapshot& snapshot = chain.save(state_of());
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::string name = "layer" + std::to_string(i);
+      EXPECT_TRUE(is_all_stepped(snapshot, name)) << name;
+      EXPECT_LT(stored_bytes(snapshot, name), 200 * kRow * 4 / 20) << name;
+      EXPECT_EQ(read_tensor(snapshot, name), training.bytes_of(i, 'x'));
+    }
+  }
+}
+
+TEST(StepRecording, TheCodecCanBeForced) {
+  Training training;
+  State state;
+  training.add(state);
+  Chain chain;
+  chain.save(state);
+  training.step();
+  State next;
+  training.add(next);
+  const Snapshot& snapshot = chain.save(next, {.codec = "optimizer_step"});
+  EXPECT_TRUE(is_all_stepped(snapshot, "master.w"));
+  EXPECT_TRUE(is_all_stepped(snapshot, "exp_avg_sq.w"));
+  EXPECT_EQ(chunks_of(snapshot, "exp_avg.w")[0].codec, "raw");
 }
 
 TEST(StepRecording, AChainOfStepsIsReadBitForBit) {

@@ -5,6 +5,8 @@
 // chain of dependence. Every chunk decoded counts, so that a file cannot fan out without limit.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <bitsnap/error.hpp>
@@ -22,6 +24,13 @@ class ReadContext {
   // Of decoded chunks. Where tensors depend on each other and on the snapshot before, as those of one optimizer do,
   // some eight chunks are needed again, of mostly 1 and at most 2 MiB.
   static constexpr std::uint64_t kRememberedBytes = std::uint64_t{16} << 20;
+
+  // What one of so many contexts remembers: together no more than 512 MiB, but each of them some chunks.
+  [[nodiscard]] static constexpr std::uint64_t remembered_bytes_of(std::size_t contexts) noexcept {
+    constexpr std::uint64_t kTogether = std::uint64_t{512} << 20;
+    constexpr std::uint64_t kLeast = std::uint64_t{4} << 20;
+    return std::clamp(kTogether / std::max<std::uint64_t>(contexts, 1), kLeast, kRememberedBytes);
+  }
 
   explicit ReadContext(const DecodeLimits& limits = {}, std::uint64_t remembered_bytes = kRememberedBytes) noexcept
       : decoded_(remembered_bytes), max_depth_(limits.chain_depth), max_decodes_(limits.chunk_decodes) {}

@@ -18,14 +18,15 @@ namespace bitsnap::restore {
 
 class RunControl {
  public:
+  // Each slot remembers so many times what a read usually does.
   RunControl(const RunOptions& options, const DecodeLimits& limits, std::uint64_t total_bytes,
-             std::uint64_t remembered_bytes = ReadContext::kRememberedBytes)
+             std::size_t remembered = 1)
       : executor_(exec::make_executor(options.threads)),
         slots_(executor_->default_slots()),
         limits_(limits),
         progress_(options.progress),
         total_bytes_(total_bytes),
-        remembered_bytes_(remembered_bytes),
+        remembered_bytes_(remembered * ReadContext::remembered_bytes_of(remembered * slots_)),
         contexts_(slots_) {
     add(0);
   }

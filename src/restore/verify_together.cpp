@@ -18,7 +18,7 @@ namespace bitsnap::restore {
 namespace {
 
 // A batch of one snapshot and of the one before.
-constexpr std::uint64_t kRememberedBytes = 2 * ReadContext::kRememberedBytes;
+constexpr std::size_t kRemembered = 2;
 
 struct Found {
   std::size_t snapshot = 0;
@@ -108,7 +108,7 @@ Result<std::vector<std::vector<Damage>>> verify_together(std::span<const std::sh
     }
 
     const DecodeLimits limits;
-    RunControl control(options, limits, total, kRememberedBytes);
+    RunControl control(options, limits, total, kRemembered);
     std::vector<std::vector<Found>> found_by(control.slots());
     std::vector<std::vector<Found>> found(snapshots.size());
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {

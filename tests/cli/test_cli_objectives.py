@@ -13,7 +13,10 @@ from cli.tensor_file import Tensor, to_bytes
 
 ELEMENTS = 1 << 18
 REASON_BYTES = 200  # files differ by what they say of the choice, too
-CODECS = ("raw", "constant", "same", "zstd", "byte_group", "float_split", "bitmask", "ordinal_delta", "factored_split")
+CODECS = (
+    *("raw", "constant", "same", "zstd", "byte_group", "float_split", "bitmask", "ordinal_delta", "factored_split"),
+    *("rounded_from", "optimizer_step"),
+)
 
 
 @pytest.fixture(scope="module")

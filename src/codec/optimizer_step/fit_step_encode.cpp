@@ -213,7 +213,23 @@ Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, Like
   };
   if (const auto exact = stated(rate)) BITSNAP_TRY(add(*exact));
   BITSNAP_TRY(add(rate));
+  // Where gradients of all these elements are 0, or all moments were, equations tell less than they have unknowns.
+  BITSNAP_TRY(add(kUsualRate));
   return {};
+}
+
+// So that nothing divided by nothing is nothing, and all else is as without it.
+constexpr double kLeastEpsilon = 1e-30;
+
+// What of themselves elements lose that have no moments: those of a token that never came up.
+Result<double> fit_decay(const SampledStep& sample, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(auto equations, Equations<1>::make(sample.elements.size(), scratch));
+  for (std::size_t i = 0; i < sample.elements.size(); ++i) {
+    const Moved of = moved_at(sample, i);
+    if (of.first == 0) equations.add({-of.base}, of.change(), 1 / of.size());
+  }
+  return equations.solve()[0];
 }
 
 // `epsilon` is about what is added to the root.
@@ -245,7 +261,9 @@ Result<void> fit_adam(const SampledStep& sample, Scratch& scratch, LikelyConstan
     equations.add({-of.first, -of.base * root}, of.change() * root, 1 / (root * of.size()));
   }
   const Unknowns<2> x = equations.solve();
-  likely.add(constants_of(1 - x[1], x[0], 0));
+  likely.add(constants_of(1 - x[1], x[0], kLeastEpsilon));
+  BITSNAP_ASSIGN(const double unmoved, fit_decay(sample, scratch));
+  likely.add(constants_of(1 - unmoved, x[0], epsilon > 0 ? epsilon : kLeastEpsilon));
   return {};
 }
 
