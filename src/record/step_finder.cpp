@@ -176,7 +176,7 @@ class Finder {
       moments.sampled = true;
       moments.sample = sample(moments.first);
       Sample sizes = moments.sample;
-      for (float& size : sizes) size = std::abs(size);
+      for (float& size : sizes) size = std::isnan(size) ? 0 : std::abs(size);
       if (!sizes.empty()) {
         const auto two_thirds = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() * 2 / 3);
         std::ranges::nth_element(sizes, two_thirds);

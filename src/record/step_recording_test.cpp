@@ -262,6 +262,27 @@ TEST(StepRecording, ParametersOfWhichFewRowsMovedAreFound) {
   }
 }
 
+TEST(StepRecording, MomentsThatAreNoNumbersTellNothing) {
+  Training training(2, 5000);
+  for (const std::size_t every : {1U, 3U}) {
+    Bytes moment = training.bytes_of(1, 'm');
+    for (std::size_t i = 0; i < moment.size(); i += 4 * every) std::memset(moment.data() + i, 0xff, 4);
+    const auto state_of = [&] {
+      State state;
+      training.add(state, {"layer", {}, {}}, 0, "x");
+      state.tensors.push_back(source("optim.0.exp_avg", DType::f32, {moment.size() / 4}, moment));
+      training.add(state, {{}, {}, "optim.0.exp_avg_sq"}, 1, "v");
+      return state;
+    };
+    Chain chain;
+    chain.save(state_of());
+    training.step();
+    const Snapshot& snapshot = chain.save(state_of());
+    EXPECT_EQ(read_tensor(snapshot, "layer"), training.bytes_of(0, 'x'));
+    EXPECT_TRUE(snapshot.verify().value().empty());
+  }
+}
+
 TEST(StepRecording, TheCodecCanBeForced) {
   Training training;
   State state;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -119,7 +120,11 @@ class Equations {
   template <typename Measure>
   bool leave_out(const Measure& measure, double times) noexcept {
     if (size_ == 0) return false;
-    for (std::size_t i = 0; i < size_; ++i) measures_[i] = measure(all_[i]);
+    // What is no number has no place in an order.
+    for (std::size_t i = 0; i < size_; ++i) {
+      const double own = measure(all_[i]);
+      measures_[i] = std::isnan(own) ? std::numeric_limits<double>::max() : own;
+    }
     const auto sorted = measures_.first(size_);
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(size_ / 2);
     std::ranges::nth_element(sorted, middle);
