@@ -1,0 +1,47 @@
+"""The peers that whole states are held against."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.benchmark_results import Measurement
+from bench.whole_states import best_peers
+
+
+def measured(role: str, distance: int, ratio: float, method: str = "peer", kind: str = "peer") -> Measurement:
+    return Measurement(
+        run="run",
+        phase="middle",
+        step=10 + distance,
+        distance=distance,
+        role=role,
+        method=method,
+        kind=kind,
+        is_slow=False,
+        threads=1,
+        role_bytes=1000,
+        raw_bytes=1000,
+        encoded_bytes=round(1000 / ratio),
+        encode_s=1.0,
+        decode_s=1.0,
+        runs=1,
+    )
+
+
+ROLES = ("weight", "master", "exp_avg", "exp_avg_sq")
+
+
+def test_each_role_has_the_peer_that_is_best_at_it() -> None:
+    results = [measured(role, 0, 2.0) for role in ROLES]
+    results += [measured("weight", 0, 4.0, "other"), measured("master", 0, 100.0, "ours", "ours")]
+    assert best_peers(results) == {("run", 10, 0): pytest.approx(14 / (2 / 4 + 12 / 2))}
+
+
+def test_a_role_that_a_difference_makes_larger_is_coded_alone() -> None:
+    results = [measured(role, 0, 2.0) for role in ROLES] + [measured(role, 1, 4.0) for role in ROLES[:3]]
+    results.append(measured("exp_avg_sq", 1, 1.25))
+    assert best_peers(results)["run", 11, 1] == pytest.approx(14 / (10 / 4 + 4 / 2))
+
+
+def test_a_state_with_a_role_that_no_peer_was_measured_on_is_left_out() -> None:
+    assert best_peers([measured(role, 0, 2.0) for role in ROLES[1:]]) == {}
