@@ -24,7 +24,7 @@ struct Runs {
 
   [[nodiscard]] constexpr std::size_t total() const noexcept { return count * elements; }
 };
-constexpr Runs kFitted{64, 32};
+constexpr Runs kFitted{32, 32};
 constexpr Runs kAskedFirst{16, 16};
 constexpr Runs kEstimated{64, 128};
 
