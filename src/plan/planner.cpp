@@ -307,7 +307,9 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     if (own < least) choice.analysis = std::move(estimate->analysis);
     least = std::min(least, own);
     best = std::min(best, own);
-    if (estimate->payload_bytes * (candidate.takes_step ? kStepExplains : kNextToNothing) <= data.size()) break;
+    // Of what is not sampled, estimates are exact: it costs less to ask the others than to depend on more.
+    const bool explains = candidate.takes_step && is_sampled;
+    if (estimate->payload_bytes * (explains ? kStepExplains : kNextToNothing) <= data.size()) break;
   }
   std::ranges::sort(ranks);
   for (const auto& [own, i] : ranks) choice.ranked.push_back(candidates_[i]);

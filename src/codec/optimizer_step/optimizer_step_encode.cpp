@@ -31,16 +31,21 @@ constexpr Runs kEstimated{64, 128};
 // Of smaller chunks it is said exactly what they take.
 constexpr std::size_t kSmallChunk = 2 * kEstimated.total();
 
-// Where elements of the sample are on average so many bits away from what is expected, it was no such step.
+// Where elements of the sample are on average so many bits away from what is expected, it was no such step; nor where
+// they are as near to the base, but for one bit in so many elements: then a difference to the base alone says as much.
 constexpr std::size_t kMostBitsAway = 14;
+constexpr std::size_t kPerBitNearer = 8;
 
 struct Step {
   StepForm form = StepForm::momentum;
   StepConstants constants = {};
-  std::size_t bits_away = 0;  // of all sampled elements
   std::size_t sampled = 0;
+  std::size_t bits_away = 0;       // of all sampled elements
+  std::size_t base_bits_away = 0;  // of these from their base
 
-  [[nodiscard]] bool explains() const noexcept { return bits_away < kMostBitsAway * sampled; }
+  [[nodiscard]] bool explains() const noexcept {
+    return bits_away < kMostBitsAway * sampled && bits_away + sampled / kPerBitNearer < base_bits_away;
+  }
 };
 
 // Elements of an input or of the chunk; all of them where there are no more.
@@ -101,6 +106,7 @@ Result<Step> find_step(ConstByteSpan data, const ChunkContext& context, const Ru
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
   BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(part.elements.size()));
+  const std::size_t base_away = bits_between(part.elements, part.beside[0]);
   std::optional<Step> best;
   for (const StepForm form : kStepForms) {
     if (!takes_inputs(form, part.inputs())) continue;
@@ -110,7 +116,7 @@ Result<Step> find_step(ConstByteSpan data, const ChunkContext& context, const Ru
     for (const StepConstants& constants : likely) {
       predict_step(form, part.inputs(), constants, std::as_writable_bytes(expected));
       const std::size_t away = bits_between(part.elements, expected);
-      if (!best || away < best->bits_away) best = Step{form, constants, away, part.elements.size()};
+      if (!best || away < best->bits_away) best = Step{form, constants, part.elements.size(), away, base_away};
     }
   }
   return *best;

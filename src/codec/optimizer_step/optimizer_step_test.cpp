@@ -140,6 +140,21 @@ TEST_F(OptimizerStep, ExpectsNothingOfStatesThatAreFurtherApart) {
   EXPECT_FALSE(estimate->has_value());
 }
 
+// A few bits that somebody changed: a difference to the base says it as well, and depends on less.
+TEST_F(OptimizerStep, LeavesToOthersWhatNoStepExplains) {
+  TestChunk chunk = parameter_chunk(train_step(40'000, {}, 18));
+  chunk.data = chunk.base;
+  const auto estimate_of = [&] {
+    const TestSurroundings surroundings(chunk);
+    return optimizer_step_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_).value();
+  };
+  EXPECT_FALSE(estimate_of()) << "unchanged";
+  for (std::size_t i = 0; i < chunk.data.size(); i += 80) chunk.data[i] ^= std::byte{0x55};
+  EXPECT_FALSE(estimate_of()) << "changed by a pattern";
+  chunk = parameter_chunk(train_step(40'000, {}, 18));
+  EXPECT_TRUE(estimate_of());
+}
+
 // Zeros, infinities, NaNs and subnormal numbers, in every place.
 TEST_F(OptimizerStep, GivesBackWhatIsNoNumber) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
