@@ -17,9 +17,9 @@ over rounds in which every method ran in random order; "of memcpy" is the share 
 non-temporal stores, on as many threads in the same rounds. From memory to memory, every decoding compared with the
 original.
 
-- **Bold** is bitsnap's own. `lossless` is the policy that checkpoints are written with: it judges each chunk by a
-  sample and picks a codec; the others are codecs by themselves. All take chunks of 2^18 elements and include the two
-  XXH3 hashes of each chunk that a file keeps. Peers compute no hashes.
+- **Bold** is bitsnap's own. `lossless` is the policy that checkpoints are written with, for least bytes
+  (`--objective ratio`): it judges each chunk by a sample and picks a codec; the others are codecs by themselves. All
+  take chunks of 2^18 elements and include the two XXH3 hashes of each chunk that a file keeps. Peers compute no hashes.
 - What is C reuses its memory, touched before anything is timed; packages for Python return new memory, as their users
   get it.
 - `byte_group` and `bitmask` are LMC's and BitSnap's lossless methods as reconstructed here; neither published its

@@ -17,7 +17,8 @@ constexpr std::size_t kTagBytes = 3;  // the codec's id, and whether it used the
 
 class PolicyWorker final : public Worker {
  public:
-  PolicyWorker(DType dtype, Role role, bool with_base) : planner_(Policy::lossless, dtype, role, false, with_base) {}
+  PolicyWorker(DType dtype, Role role, bool with_base)
+      : planner_(Policy::lossless, dtype, role, false, with_base, {}, {}, {.objective = Objective::ratio}) {}
 
   Result<std::optional<std::size_t>> encode(const Chunk& chunk, ByteSpan out) override {
     const std::uint64_t hash = hash64(chunk.data);
@@ -31,8 +32,7 @@ class PolicyWorker final : public Worker {
                    planner_.choose(chunk.data, {.base = chunk.base, .peer = {}, .rows = {}}, scratch_));
     if (choice.candidate.encoder == nullptr) return std::nullopt;
     const bool with_base = choice.candidate.input.has_value();
-    BITSNAP_ASSIGN(const auto size,
-                   try_codec(*choice.candidate.encoder, chunk, with_base, out, choice.analysis.get()));
+    BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out, choice.analysis.get()));
     if (!size || *size >= chunk.data.size()) return std::nullopt;
     return finish(out, hash, choice.candidate.encoder->decoder().id(), with_base, *size);
   }
