@@ -116,12 +116,7 @@ TEST_F(PeerRecording, TheBytesDoNotDependOnThreads) {
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
-    os::FakeFileSystem files;
-    const auto file = files.create("/a").value();
-    const auto executor = exec::make_executor(threads);
-    ASSERT_TRUE(record_snapshot(state, {}, nullptr, nullptr, *file, *executor));
-    ASSERT_TRUE(file->close());
-    Bytes bytes = os::read_file(files, "/a", UINT64_MAX).value();
+    Bytes bytes = record(state, {.threads = threads}).file;
     if (!first)
       first = std::move(bytes);
     else
@@ -220,12 +215,7 @@ TEST_F(PeerRecording, AMasterThatChangesMeanwhileIsNotReferredTo) {
     return {};
   };
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  os::FakeFileSystem files;
-  const auto file = files.create("/a").value();
-  const auto executor = exec::make_executor(1);
-  ASSERT_TRUE(record_snapshot(state, {}, nullptr, nullptr, *file, *executor));
-  ASSERT_TRUE(file->close());
-  const auto snapshot = open_file("a.bsnap", os::read_file(files, "/a", UINT64_MAX).value());
+  const auto snapshot = open_file("a.bsnap", record(state, {.threads = 1}).file);
   EXPECT_GT(whole_reads, 4U);
   for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");
   EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);

@@ -55,7 +55,7 @@ Bytes read_tensor(const Snapshot& snapshot, std::string_view name) {
 Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap) {
   os::FakeFileSystem files;
   BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/recorded"));
-  const auto executor = exec::make_executor(2);
+  const auto executor = exec::make_executor(options.threads > 0 ? options.threads : 2);
   Recorded recorded;
   BITSNAP_ASSIGN(recorded.summary, record_snapshot(state, options, bases, tap, *file, *executor));
   BITSNAP_TRY(file->close());

@@ -41,7 +41,7 @@ struct Recorded {
   Bytes file;
 };
 
-// Records with two threads; nullptr for what is not needed.
+// Records with two threads where the options say none; nullptr for what is not needed.
 [[nodiscard]] Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases = nullptr,
                                             StateTap* tap = nullptr);
 

@@ -374,13 +374,8 @@ TEST(StepRecording, TheBytesDoNotDependOnThreads) {
   training.step();
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
-    os::FakeFileSystem files;
-    const auto file = files.create("/a").value();
-    const auto executor = exec::make_executor(threads);
     SingleBase bases(chain.last());
-    ASSERT_TRUE(record_snapshot(state_of(), {}, &bases, nullptr, *file, *executor));
-    ASSERT_TRUE(file->close());
-    Bytes bytes = os::read_file(files, "/a", UINT64_MAX).value();
+    Bytes bytes = record_state(state_of(), {.threads = threads}, &bases).value().file;
     if (!first)
       first = std::move(bytes);
     else
@@ -407,14 +402,10 @@ TEST(StepRecording, AMomentThatChangesMeanwhileIsNotReferredTo) {
     if (out.size() > 256 && whole_reads++ % 3 > 0) out[0] ^= std::byte{1};
     return {};
   };
-  os::FakeFileSystem files;
-  const auto file = files.create("/a").value();
-  const auto executor = exec::make_executor(1);
   SingleBase bases(chain.last());
-  ASSERT_TRUE(record_snapshot(next, {}, &bases, nullptr, *file, *executor));
-  ASSERT_TRUE(file->close());
+  const Recorded recorded = record_state(next, {.threads = 1}, &bases).value();
   EXPECT_GT(whole_reads, 4U);
-  const auto snapshot = open_file("1.bsnap", os::read_file(files, "/a", UINT64_MAX).value(), chain.bases({0}));
+  const auto snapshot = open_file("1.bsnap", recorded.file, chain.bases({0}));
   for (const std::string_view name : {"master.w", "exp_avg_sq.w"}) {
     for (const ChunkInfo& chunk : chunks_of(*snapshot, name)) EXPECT_NE(chunk.codec, "optimizer_step") << name;
   }
