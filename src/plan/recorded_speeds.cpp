@@ -8,6 +8,9 @@
 //   codec_benchmark --corpus=301/weight.bfloat16.raw,BF16,300/weight.bfloat16.raw (and weight.float16,
 //     master.float32, exp_avg_sq.float32) --benchmark_enable_random_interleaving=true --benchmark_repetitions=5
 //
+// optimizer_step, which has inputs of more than one kind, was timed apart, chunk by chunk: master and exp_avg_sq of all
+// phases one step after their bases, 2.0 to 2.6 GB/s and 4.1 to 5.9 GB/s.
+//
 // Changing a number changes what is written, though never what is read back.
 #include <array>
 #include <optional>
@@ -47,7 +50,7 @@ constexpr std::array<Row, 20> kRows{{
     {CodecId::factored_split, {}, false, {450, 225}},
     {CodecId::rounded_from, DType::f16, false, {280, 195}},
     {CodecId::rounded_from, {}, false, {145, 100}},
-    {CodecId::optimizer_step, {}, true, {500, 280}},  // of three inputs
+    {CodecId::optimizer_step, {}, true, {440, 220}},
 }};
 
 }  // namespace
