@@ -31,9 +31,10 @@ constexpr Runs kEstimated{64, 128};
 // Of smaller chunks it is said exactly what they take.
 constexpr std::size_t kSmallChunk = 2 * kEstimated.total();
 
-// Where elements of the sample are on average so many bits away from what is expected, it was no such step; nor where
-// they are as near to the base, but for one bit in so many elements: then a difference to the base alone says as much.
-constexpr std::size_t kMostBitsAway = 14;
+// Where elements of the sample are on average so many bits away from what is expected, nothing is told of them; nor
+// where they are as near to the base, but for one bit in so many elements: then a difference to the base alone says as
+// much. In between are parameters that went several steps, of which the moment tells the way.
+constexpr std::size_t kMostBitsAway = 22;
 constexpr std::size_t kPerBitNearer = 8;
 
 struct Step {
