@@ -15,7 +15,8 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from safetensors import safe_open
 
 from bench.corpus_runs import DEFAULT_FOLDER, DISTANCES, Pair, all_pairs, state_path
 from bench.native_library import Bytes
-from bench.replay_library import Goal, ReplayLibrary, Stream, Table
+from bench.replay_library import Goal, Replay, ReplayLibrary, Stream, Table
 from bench.results_tables import align
 
 STORES = (200_000_000, 2_000_000_000, 20_000_000_000)
@@ -42,7 +43,9 @@ FIXED: dict[str, tuple[str, ...]] = {
     "float_split": ("float_split",),
     "factored_split": ("factored_split",),
     "ordinal_delta on base": ("ordinal_delta+base",),
+    "optimizer_step": ("optimizer_step+step",),
 }
+_ON_BASE = ("+base", "+step")
 _LEAST_BYTES = 4096
 _NONE = np.iinfo(np.int64).max
 _ROLES = {"model": "weight", "master": "master", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
@@ -64,9 +67,18 @@ def read_tensors(path: Path) -> dict[str, tuple[str, list[int], Bytes]]:
 def streams_of(
     tensors: dict[str, tuple[str, list[int], Bytes]], base: dict[str, tuple[str, list[int], Bytes]]
 ) -> Iterator[Stream]:
-    """A weight has its master for a peer, as a save would find."""
+    """A weight has its master for a peer, masters and second moments what tells a step, as a save would find."""
     for name, (dtype, shape, data) in tensors.items():
         prefix, rest = name.split(".", 1)
+        step: dict[str, Bytes] = {}
+        before, moment, square = (
+            of.get(f"{role}.{rest}") for of, role in ((base, "exp_avg"), (tensors, "exp_avg"), (tensors, "exp_avg_sq"))
+        )
+        if name in base and before and moment and square:
+            if prefix == "master":
+                step = {"moment": moment[2], "square": square[2]}
+            elif prefix == "exp_avg_sq":
+                step = {"base_moment": before[2], "moment": moment[2]}
         peer = tensors.get(f"master.{rest}") if prefix == "model" else None
         yield Stream(
             name=name,
@@ -76,6 +88,7 @@ def streams_of(
             base=base[name][2] if name in base else None,
             peer=None if peer is None else peer[2],
             row_elements=shape[-1] if len(shape) > 1 else 0,
+            step=step,
         )
 
 
@@ -138,24 +151,33 @@ class Scene:
 def replay_state(library: ReplayLibrary, streams: Iterable[Stream]) -> Scene:
     scene = Scene()
     raw = library.ways.index("raw")
-    for stream in streams:
-        with library.replay(stream) as replay:
-            sizes = stream.chunk_bytes()
-            scene.raw_bytes += int(sizes.sum())
-            numbers = np.arange(sizes.size)
-            for goal in (RATIO, *TIMED):
-                table = replay.payloads if goal == RATIO else replay.modelled(goal)
-                chosen = replay.chosen(goal)
-                one = Scene(
-                    chosen={goal: int(table[chosen, numbers].sum())},
-                    near_best={goal: close_to_best(table, chosen, sizes, table[raw])},
-                    bytes_of={goal: int(replay.payloads[chosen, numbers].sum())},
-                    times_ns={goal: replay.times_ns},
-                )
-                for name, allowed in FIXED.items():
-                    usable = [way for way in allowed if stream.base is not None or not way.endswith("+base")]
-                    one.fixed[goal, name] = int(costs_of_fixed(table, library.ways, usable).sum())
-                scene.add(one)
+    with ExitStack() as stack:
+        precedents = {goal: stack.enter_context(library.precedents()) for goal in (RATIO, *TIMED)}
+        for stream in streams:
+            with library.replay(stream) as replay:
+                scene.add(_replay_stream(replay, stream, library.ways, raw, precedents))
+    return scene
+
+
+def _replay_stream(
+    replay: Replay, stream: Stream, ways: Sequence[str], raw: int, precedents: Mapping[Goal, int]
+) -> Scene:
+    sizes = stream.chunk_bytes()
+    scene = Scene(raw_bytes=int(sizes.sum()))
+    numbers = np.arange(sizes.size)
+    for goal, precedent in precedents.items():
+        table = replay.payloads if goal == RATIO else replay.modelled(goal)
+        chosen = replay.chosen(goal, precedent)
+        one = Scene(
+            chosen={goal: int(table[chosen, numbers].sum())},
+            near_best={goal: close_to_best(table, chosen, sizes, table[raw])},
+            bytes_of={goal: int(replay.payloads[chosen, numbers].sum())},
+            times_ns={goal: replay.times_ns},
+        )
+        for name, allowed in FIXED.items():
+            usable = [way for way in allowed if stream.base is not None or not way.endswith(_ON_BASE)]
+            one.fixed[goal, name] = int(costs_of_fixed(table, ways, usable).sum())
+        scene.add(one)
     return scene
 
 

@@ -88,12 +88,12 @@ def test_the_planner_takes_what_hindsight_does(library: ReplayLibrary) -> None:
 
 
 def test_a_way_that_cannot_be_is_told_from_one_that_is_long(library: ReplayLibrary) -> None:
-    with library.replay(stream(base=False)) as replay:
+    with library.precedents() as precedents, library.replay(stream(base=False)) as replay:
         assert replay.payloads[library.ways.index("raw")].tolist() == [1 << 19, 2000]
         assert (replay.payloads[library.ways.index("ordinal_delta+base")] == -1).all()
         times = replay.modelled(Goal("balanced"))
         assert ((times < 0) == (replay.payloads < 0)).all()
-        forced = replay.chosen(Goal("balanced", codec="zstd"))
+        forced = replay.chosen(Goal("balanced", codec="zstd"), precedents)
         assert {library.ways[way] for way in forced} == {"zstd"}
         with pytest.raises(RuntimeError, match="'gzip' is not known"):
-            replay.chosen(Goal("balanced", codec="gzip"))
+            replay.chosen(Goal("balanced", codec="gzip"), precedents)

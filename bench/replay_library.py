@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,12 @@ class Stream:
     base: Bytes | None  # as long
     peer: Bytes | None  # F32, as many elements
     row_elements: int
+    step: dict[str, Bytes] = field(default_factory=dict)  # "base_moment", "moment", "square": what tells the step
+
+    @property
+    def like(self) -> str:
+        """The same for streams that go by one choice."""
+        return f"{re.sub('[0-9]+', '#', self.name)} {self.row_elements} {sorted(self.step)}"
 
     def chunk_bytes(self) -> Table:
         chunk = (1 << 18) * {"BF16": 2, "F16": 2, "F32": 4}[self.dtype]
@@ -45,18 +54,29 @@ class ReplayLibrary:
         signatures: dict[str, tuple[Any, list[Any]]] = {
             "ways": (text, []),
             "error": (text, []),
-            "open": (pointer, [text, text, pointer, pointer, pointer, number, number]),
+            "new_precedents": (pointer, []),
+            "delete_precedents": (None, [pointer]),
+            "open": (pointer, [text, text, *[pointer] * 3, number, number, *[pointer] * 3, text]),
             "close": (None, [pointer]),
             "chunks": (number, [pointer]),
             "encode": (ctypes.c_int64, [pointer, pointer]),
             "model": (ctypes.c_int64, [pointer, text, number, pointer, pointer]),
-            "choose": (ctypes.c_int64, [pointer, text, number, text, pointer, pointer]),
+            "choose": (ctypes.c_int64, [pointer, pointer, text, number, text, pointer, pointer]),
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(self._functions, f"bitsnap_replay_{name}")
             function.restype = result
             function.argtypes = arguments
         self.ways: list[str] = self._functions.bitsnap_replay_ways().decode().splitlines()
+
+    @contextmanager
+    def precedents(self) -> Iterator[int]:
+        """Choices that chunks of a state's streams go by; one for each goal."""
+        handle: int = self._functions.bitsnap_replay_new_precedents()
+        try:
+            yield handle
+        finally:
+            self._functions.bitsnap_replay_delete_precedents(handle)
 
     def replay(self, stream: Stream) -> Replay:
         return Replay(self._functions, stream, len(self.ways))
@@ -68,14 +88,18 @@ class Replay:
     def __init__(self, functions: Any, stream: Stream, ways: int) -> None:
         self._functions = functions
         self._stream = stream  # keeps the bytes alive
-        contiguous = [None if part is None else np.ascontiguousarray(part) for part in (stream.base, stream.peer)]
-        self._bytes = [np.ascontiguousarray(stream.data), *contiguous]
+        moments = [stream.step.get(name) for name in ("base_moment", "moment", "square")]
+        parts = (stream.data, stream.base, stream.peer, *moments)
+        self._bytes = [None if part is None else np.ascontiguousarray(part) for part in parts]
+        addresses = [None if part is None else part.ctypes.data for part in self._bytes]
         self._handle = functions.bitsnap_replay_open(
             stream.dtype.encode(),
             stream.role.encode(),
-            *(None if part is None else part.ctypes.data for part in self._bytes),
+            *addresses[:3],
             stream.data.size,
             stream.row_elements,
+            *addresses[3:],
+            stream.like.encode(),
         )
         self._chunks: int = functions.bitsnap_replay_chunks(self._handle)
         self._times = np.zeros(3, np.int64)
@@ -102,12 +126,13 @@ class Replay:
         )
         return times
 
-    def chosen(self, goal: Goal) -> Table:
+    def chosen(self, goal: Goal, precedents: int) -> Table:
         """The number of a way for each chunk."""
         ways = np.empty(self._chunks, np.int64)
         self._check(
             self._functions.bitsnap_replay_choose(
                 self._handle,
+                precedents,
                 goal.objective.encode(),
                 goal.store,
                 goal.codec.encode(),

@@ -2,8 +2,10 @@
 #include "bench/native/stream_replay.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
@@ -15,6 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kLikeChunks = 32;  // as record/recording.cpp
+
 bool has_way(const codec::Encoder& encoder, std::optional<codec::InputKind> kind) noexcept {
   const bool on_peer = kind == codec::InputKind::peer;
   return std::ranges::any_of(std::initializer_list{DType::bf16, DType::f32, DType::u8}, [&](DType dtype) {
@@ -23,10 +27,11 @@ bool has_way(const codec::Encoder& encoder, std::optional<codec::InputKind> kind
   });
 }
 
-std::int64_t number_of(codec::CodecId id, std::optional<codec::InputKind> input) {
+std::int64_t number_of(const Way& wanted) {
   const auto& ways = all_ways();
-  const auto found = std::ranges::find_if(
-      ways, [&](const Way& way) { return way.encoder->decoder().id() == id && way.input == input; });
+  const auto found = std::ranges::find_if(ways, [&](const Way& way) {
+    return way.encoder == wanted.encoder && way.input == wanted.input && way.takes_step == wanted.takes_step;
+  });
   return found - ways.begin();
 }
 
@@ -40,6 +45,10 @@ const std::vector<Way>& all_ways() {
                               std::optional(codec::InputKind::peer)}) {
         if (has_way(*encoder, kind)) made.push_back({encoder, kind});
       }
+      const std::array step{codec::Input{codec::InputKind::base, DType::f32, {}},
+                            codec::Input{codec::InputKind::peer, DType::f32, {}},
+                            codec::Input{codec::InputKind::peer, DType::f32, {}}};
+      if (encoder->decoder().accepts(DType::f32, step)) made.push_back({encoder, codec::InputKind::base, true});
     }
     return made;
   }();
@@ -47,7 +56,8 @@ const std::vector<Way>& all_ways() {
 }
 
 std::string way_name(const Way& way) {
-  return std::string(way.encoder->decoder().name()) + (!way.input                             ? ""
+  return std::string(way.encoder->decoder().name()) + (way.takes_step                         ? "+step"
+                                                       : !way.input                           ? ""
                                                        : *way.input == codec::InputKind::base ? "+base"
                                                                                               : "+peer");
 }
@@ -57,16 +67,20 @@ std::size_t StreamReplay::chunks() const noexcept {
   return (stream_.data.size() + chunk_bytes - 1) / chunk_bytes;
 }
 
-StreamReplay::Chunk StreamReplay::chunk(std::size_t number) const noexcept {
+StreamReplay::Chunk StreamReplay::chunk(std::size_t number) const {
   const std::size_t element_bytes = element_size(stream_.dtype);
   const std::size_t begin = number * kChunkElements;
   const std::size_t elements = std::min<std::size_t>(kChunkElements, stream_.data.size() / element_bytes - begin);
   const auto part = [&](ConstByteSpan of, std::size_t width) {
     return of.empty() ? of : of.subspan(begin * width, elements * width);
   };
+  std::vector<codec::Input> step;
+  if (!stream_.step.empty()) step.push_back({codec::InputKind::base, stream_.dtype, part(stream_.base, element_bytes)});
+  for (const codec::Input& input : stream_.step) step.push_back({input.kind, input.dtype, part(input.bytes, 4)});
   return {.data = part(stream_.data, element_bytes),
           .base = {codec::InputKind::base, stream_.dtype, part(stream_.base, element_bytes)},
           .peer = {codec::InputKind::peer, DType::f32, part(stream_.peer, 4)},
+          .step = std::move(step),
           .rows = {.row_elements = stream_.row_elements,
                    .first_column = stream_.row_elements > 0 ? begin % stream_.row_elements : 0}};
 }
@@ -74,9 +88,10 @@ StreamReplay::Chunk StreamReplay::chunk(std::size_t number) const noexcept {
 Result<std::optional<std::size_t>> StreamReplay::try_way(const Chunk& chunk, const Way& way,
                                                          const codec::Analysis* analysis) {
   const codec::Input& input = way.input == codec::InputKind::peer ? chunk.peer : chunk.base;
-  const std::span<const codec::Input> inputs(&input, way.input ? 1U : 0U);
+  const std::span<const codec::Input> inputs =
+      way.takes_step ? std::span(chunk.step) : std::span(&input, way.input ? 1U : 0U);
   const std::optional<std::size_t> none;
-  if (way.input && input.bytes.empty()) return none;
+  if (way.takes_step ? chunk.step.empty() : way.input && input.bytes.empty()) return none;
   if (!way.encoder->decoder().accepts(stream_.dtype, inputs)) return none;
   const codec::ChunkContext context{.dtype = stream_.dtype,
                                     .elements = chunk.data.size() / element_size(stream_.dtype),
@@ -117,55 +132,93 @@ void StreamReplay::model(const plan::CostModel& model, const std::int64_t* paylo
   }
 }
 
-Result<StreamReplay::Times> StreamReplay::choose(const plan::Goal& goal, std::int64_t* chosen) {
+Precedents::Group& Precedents::next_of(const std::string& like) {
+  Group& group = groups[like];
+  if (group.members++ == kLikeChunks) group = {.members = 1, .choice = {}};
+  return group;
+}
+
+Result<std::int64_t> StreamReplay::trivial_way(const Chunk& chunk, const plan::StreamPlanner& planner) {
+  if (planner.codes_with_peer()) {
+    const Way rounded{codec::find_encoder(codec::CodecId::rounded_from), codec::InputKind::peer};
+    BITSNAP_ASSIGN(const auto size, try_way(chunk, rounded));
+    if (size == 1U) return number_of(rounded);
+  }
+  if (planner.detects_trivial()) {
+    if (!chunk.base.bytes.empty() && std::memcmp(chunk.base.bytes.data(), chunk.data.data(), chunk.data.size()) == 0) {
+      return number_of({codec::find_encoder(codec::CodecId::same), codec::InputKind::base});
+    }
+    const Way constant{codec::find_encoder(codec::CodecId::constant), {}};
+    BITSNAP_ASSIGN(const auto size, try_way(chunk, constant));
+    if (size) return number_of(constant);
+  }
+  return -1;
+}
+
+Result<StreamReplay::Coded> StreamReplay::encode_as_chosen(const Chunk& chunk, const plan::Choice& choice) {
+  for (const plan::Candidate& candidate : choice.ranked) {
+    const auto* const analysis = &candidate == choice.ranked.data() ? choice.analysis.get() : nullptr;
+    const Way way{candidate.encoder, candidate.input, candidate.takes_step};
+    BITSNAP_ASSIGN(const auto size, try_way(chunk, way, analysis));
+    if (size && *size < chunk.data.size()) return Coded{number_of(way), *size};
+  }
+  return Coded{0, chunk.data.size()};
+}
+
+Result<StreamReplay::Times> StreamReplay::choose(const plan::Goal& goal, Precedents& precedents, std::int64_t* chosen) {
   const std::optional<DType> peer = stream_.peer.empty() ? std::nullopt : std::optional(DType::f32);
+  const std::vector<codec::Input> step = chunks() > 0 ? chunk(0).step : std::vector<codec::Input>();
   const plan::StreamPlanner planner(Policy::lossless, stream_.dtype, stream_.role, false, !stream_.base.empty(), peer,
-                                    {}, goal);
+                                    step, goal);
   Times times;
+  auto lap = Clock::now();
+  const auto take_lap = [&lap](std::int64_t& ns) {
+    const auto now = Clock::now();
+    ns += std::chrono::nanoseconds(now - lap).count();
+    lap = now;
+  };
   for (std::size_t i = 0; i < chunks(); ++i) {
     const Chunk own = chunk(i);
-    chosen[i] = 0;  // raw
-    const auto begin = Clock::now();
+    Precedents::Group& group = precedents.next_of(stream_.like);
+    lap = Clock::now();
     // As a save has it: the chunk is hashed before anything else, and in the cache then.
     const volatile std::uint64_t hash = hash64(own.data);
     static_cast<void>(hash);
-    times.hash_ns += std::chrono::nanoseconds(Clock::now() - begin).count();
-    if (planner.codes_with_peer()) {
-      const Way rounded{codec::find_encoder(codec::CodecId::rounded_from), codec::InputKind::peer};
-      BITSNAP_ASSIGN(const auto size, try_way(own, rounded));
-      if (size == 1U) {
-        chosen[i] = number_of(codec::CodecId::rounded_from, rounded.input);
-        continue;
+    take_lap(times.hash_ns);
+    BITSNAP_ASSIGN(chosen[i], trivial_way(own, planner));
+    if (chosen[i] >= 0) continue;
+    const plan::Surroundings around{.base = own.base.bytes,
+                                    .peer = planner.codes_with_peer() ? own.peer.bytes : ConstByteSpan(),
+                                    .step = own.step,
+                                    .rows = own.rows};
+    lap = Clock::now();
+    std::optional<plan::Coded> known;
+    if (group.choice) {
+      const auto followed = planner.follow(*group.choice, own.data, around);
+      take_lap(times.choose_ns);
+      if (followed) {
+        BITSNAP_ASSIGN(const Coded coded, encode_as_chosen(own, *followed));
+        chosen[i] = coded.way;
+        if (coded.way != 0 && plan::StreamPlanner::is_as_expected(*followed, coded.bytes)) {
+          take_lap(times.encode_ns);
+          continue;
+        }
+        if (coded.way != 0) known = plan::Coded{followed->candidate, coded.bytes};
       }
     }
-    if (planner.detects_trivial()) {
-      if (!own.base.bytes.empty() && std::memcmp(own.base.bytes.data(), own.data.data(), own.data.size()) == 0) {
-        chosen[i] = number_of(codec::CodecId::same, codec::InputKind::base);
-        continue;
-      }
-      BITSNAP_ASSIGN(const auto size, try_way(own, {codec::find_encoder(codec::CodecId::constant), {}}));
-      if (size) {
-        chosen[i] = number_of(codec::CodecId::constant, {});
-        continue;
-      }
+    auto coding_ns = std::int64_t{0};
+    take_lap(coding_ns);
+    BITSNAP_ASSIGN(const plan::Choice choice, planner.choose(own.data, around, scratch_, known));
+    if (!group.choice && plan::StreamPlanner::is_precedent(choice)) group.choice = choice;
+    take_lap(times.choose_ns);
+    if (known && known->candidate == choice.candidate) {
+      times.encode_ns += coding_ns;
+      continue;
     }
-    const auto start = Clock::now();
-    BITSNAP_ASSIGN(const plan::Choice choice,
-                   planner.choose(own.data,
-                                  {.base = own.base.bytes,
-                                   .peer = planner.codes_with_peer() ? own.peer.bytes : ConstByteSpan(),
-                                   .rows = own.rows},
-                                  scratch_));
-    const auto planned = Clock::now();
-    for (const plan::Candidate& candidate : choice.ranked) {
-      const auto* const analysis = &candidate == choice.ranked.data() ? choice.analysis.get() : nullptr;
-      BITSNAP_ASSIGN(const auto size, try_way(own, {candidate.encoder, candidate.input}, analysis));
-      if (!size || *size >= own.data.size()) continue;
-      chosen[i] = number_of(candidate.encoder->decoder().id(), candidate.input);
-      break;
-    }
-    times.choose_ns += std::chrono::nanoseconds(planned - start).count();
-    times.encode_ns += std::chrono::nanoseconds(Clock::now() - planned).count();
+    times.choose_ns += coding_ns;  // in vain
+    BITSNAP_ASSIGN(const Coded coded, encode_as_chosen(own, choice));
+    chosen[i] = coded.way;
+    take_lap(times.encode_ns);
   }
   return times;
 }

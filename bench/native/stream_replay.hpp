@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
 #include "codec/encoder.hpp"
-#include "plan/goal.hpp"
+#include "plan/planner.hpp"
 
 namespace bitsnap::bench {
 
@@ -22,9 +23,11 @@ namespace bitsnap::bench {
 struct Way {
   const codec::Encoder* encoder;
   std::optional<codec::InputKind> input;
+  bool takes_step = false;  // all that tells the optimizer's step
 };
 
-// All of them, made once; raw is the first. "byte_group", "byte_group+base", "rounded_from+peer".
+// All of them, made once; raw is the first. "byte_group", "byte_group+base", "rounded_from+peer",
+// "optimizer_step+step".
 [[nodiscard]] const std::vector<Way>& all_ways();
 [[nodiscard]] std::string way_name(const Way& way);
 
@@ -35,6 +38,19 @@ struct ReplayedStream {
   ConstByteSpan base;  // as long, or empty: none
   ConstByteSpan peer;  // F32, as many elements, or empty: none
   std::size_t row_elements = 0;
+  std::vector<codec::Input> step = {};  // with the base before it, what tells the optimizer's step; empty: nothing does
+  std::string like = {};                // the same for streams whose chunks may go by one choice
+};
+
+// Choices that chunks of several streams go by. Counts its chunks as a save does.
+struct Precedents {
+  struct Group {
+    std::size_t members = 0;
+    std::optional<plan::Choice> choice;
+  };
+  std::map<std::string, Group> groups;
+
+  [[nodiscard]] Group& next_of(const std::string& like);
 };
 
 class StreamReplay {
@@ -54,16 +70,25 @@ class StreamReplay {
   };
   // The way of each chunk that saving would take: unchanged and constant chunks as such, unless a codec is forced, and
   // the next in rank where a chunk cannot be expressed.
-  Result<Times> choose(const plan::Goal& goal, std::int64_t* chosen);
+  Result<Times> choose(const plan::Goal& goal, Precedents& precedents, std::int64_t* chosen);
 
  private:
   struct Chunk {
     ConstByteSpan data;
     codec::Input base;
     codec::Input peer;
+    std::vector<codec::Input> step;
     codec::RowPlace rows;
   };
-  [[nodiscard]] Chunk chunk(std::size_t number) const noexcept;
+  [[nodiscard]] Chunk chunk(std::size_t number) const;
+  // Unchanged, constant, and a rounding that leaves nothing. -1: the chunk is none of these.
+  Result<std::int64_t> trivial_way(const Chunk& chunk, const plan::StreamPlanner& planner);
+  // Encodes in the first of the ways that makes it less than raw; its number, and the payload's size.
+  struct Coded {
+    std::int64_t way = 0;
+    std::size_t bytes = 0;
+  };
+  Result<Coded> encode_as_chosen(const Chunk& chunk, const plan::Choice& choice);
   Result<std::optional<std::size_t>> try_way(const Chunk& chunk, const Way& way,
                                              const codec::Analysis* analysis = nullptr);
 

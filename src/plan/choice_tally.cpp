@@ -23,7 +23,7 @@ std::string format_time(std::uint64_t ps) {
 
 }  // namespace
 
-void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
+void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes, std::string_view like) {
   ++chunks_;
   const bool was_judged =
       std::ranges::any_of(choice.estimates, [](std::uint64_t bytes) { return bytes != kNoEstimate; });
@@ -36,6 +36,8 @@ void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64
       totals_[i].ps += known && !choice.times.empty() ? choice.times[i] : choice.raw_ps;
       totals_[i].was_estimated |= choice.estimates[i] != kNoEstimate;
     }
+  } else if (choice.is_followed) {
+    if (like_.empty()) like_ = like;
   } else if (choice.candidate.encoder != nullptr) {
     ++clear_;
   }
@@ -52,6 +54,7 @@ std::string ChoiceTally::used() const {
   for (const auto& [codec, count] : used_) {
     text += fmt::format("{}{} {}/{}", text.empty() ? "" : ", ", codec, count, chunks_);
   }
+  if (!like_.empty()) text += fmt::format(", as {}", like_);
   return text;
 }
 

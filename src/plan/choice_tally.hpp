@@ -21,10 +21,10 @@ class ChoiceTally {
  public:
   explicit ChoiceTally(std::size_t candidates = 0) : totals_(candidates) {}
 
-  // `codec`: what was used in the end.
-  void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes);
+  // `codec`: what was used in the end. `like`: the other tensor whose chunk this one followed; empty: none.
+  void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes, std::string_view like = {});
 
-  // "float_split 41/43, constant 2/43". The names in the order in which they were first used.
+  // "float_split 41/43, constant 2/43, as layers.0.w". The names in the order in which they were first used.
   [[nodiscard]] std::string used() const;
   // "ratio: float_split 1.9 MB, raw 2.8 MB", or with the time "balanced: float_split 1.9 MB in 1.2 ms, ...": all that
   // were estimated, the best first. Empty where nothing was.
@@ -43,6 +43,7 @@ class ChoiceTally {
   std::vector<std::pair<std::string, std::uint64_t>> used_;  // codec, chunks
   std::uint64_t chunks_ = 0;
   std::uint64_t clear_ = 0;
+  std::string like_;
 };
 
 }  // namespace bitsnap::plan

@@ -300,6 +300,66 @@ TEST(StreamPlanner, HonoursACodecThatIsForced) {
   EXPECT_FALSE(codes_with_peers(Policy::lossless, make_goal(Objective::ratio, 0, "zstd").value()));
 }
 
+Choice choose(const StreamPlanner& planner, ConstByteSpan data, ConstByteSpan base = {}) {
+  Scratch scratch;
+  return planner.choose(data, {.base = base, .peer = {}, .rows = {}}, scratch).value();
+}
+
+TEST(StreamPlanner, AChunkFollowsOneThatIsLikeIt) {
+  StreamPlanner planner(Policy::lossless, DType::f32, Role::exp_avg, false, true, {}, {}, kRatio);
+  const auto moments = [](std::size_t elements, unsigned seed) {
+    Bytes bytes(elements * 4);
+    codec::fill_trained_like(DType::f32, bytes, seed);
+    return bytes;
+  };
+  const Bytes first = moments(kChunkElements, 1);
+  const Choice precedent = choose(planner, first);
+  ASSERT_TRUE(StreamPlanner::is_precedent(precedent));
+  const Bytes alike = moments(kChunkElements / 2, 2);
+  const auto followed = planner.follow(precedent, alike, {});
+  ASSERT_TRUE(followed.has_value());
+  EXPECT_EQ(followed->candidate.encoder, precedent.candidate.encoder);
+  EXPECT_EQ(followed->ranked.size(), 1U);
+  EXPECT_EQ(followed->expected_bytes, precedent.expected_bytes / 2);
+  EXPECT_FALSE(StreamPlanner::is_precedent(*followed));
+  EXPECT_TRUE(StreamPlanner::is_as_expected(*followed, precedent.expected_bytes / 2 * 105 / 100));
+  EXPECT_FALSE(StreamPlanner::is_as_expected(*followed, precedent.expected_bytes / 2 * 108 / 100));
+  EXPECT_FALSE(StreamPlanner::is_as_expected(*followed, precedent.expected_bytes / 2 * 92 / 100));
+  planner.note(precedent, "float_split", first.size());
+  planner.note(*followed, "float_split", alike.size());
+  EXPECT_TRUE(planner.reason().starts_with("float_split 2/2; ratio: ")) << planner.reason();
+  StreamPlanner other(Policy::lossless, DType::f32, Role::exp_avg, false, true, {}, {}, kRatio);
+  other.note(*followed, "float_split", alike.size(), "the other");
+  EXPECT_EQ(other.reason(), "float_split 1/1, as the other");
+
+  EXPECT_FALSE(planner.follow(precedent, first, {.base = first, .peer = {}, .rows = {}}).has_value())
+      << "there is more to choose from";
+  EXPECT_FALSE(planner.follow(precedent, moments(1000, 3), {}).has_value()) << "that is looked at in whole";
+  Bytes rounded = first;
+  for (std::size_t i = 0; i < rounded.size(); i += 4) rounded[i] = std::byte{0};
+  EXPECT_FALSE(planner.follow(precedent, rounded, {}).has_value()) << "its mantissas are not random";
+}
+
+TEST(StreamPlanner, WhatADifferenceLeavesOfAStepIsAsExpectedHoweverLittle) {
+  const Choice followed{.candidate = {.encoder = nullptr, .input = codec::InputKind::base, .takes_step = true},
+                        .raw_bytes = 1'000'000,
+                        .expected_bytes = 2'000};
+  EXPECT_TRUE(StreamPlanner::is_as_expected(followed, 100));
+  EXPECT_TRUE(StreamPlanner::is_as_expected(followed, 100'000));
+  EXPECT_FALSE(StreamPlanner::is_as_expected(followed, 200'000));
+}
+
+TEST(StreamPlanner, ADeepBaseIsWeighedAnew) {
+  const Moved moved(2);
+  const StreamPlanner planner(Policy::lossless, DType::bf16, Role::weight, false, true, {}, {},
+                              make_goal(Objective::balanced, 0, "").value());
+  const Choice precedent = choose(planner, moved.now, moved.base);
+  ASSERT_TRUE(StreamPlanner::is_precedent(precedent));
+  EXPECT_TRUE(planner.follow(precedent, moved.now, {.base = moved.base, .peer = {}, .rows = {}}).has_value());
+  EXPECT_FALSE(
+      planner.follow(precedent, moved.now, {.base = moved.base, .peer = {}, .rows = {}, .base_depth = 3}).has_value());
+}
+
 TEST(StreamPlanner, LeavesThePapersPoliciesTheirOwnRule) {
   const Bytes weights = bf16_weights(kChunkElements, 1);
   const Goal speed = make_goal(Objective::speed, kFastestStore, "").value();

@@ -30,6 +30,15 @@ constexpr std::uint64_t kNextToNothing = 1024;
 // And of what the optimizer's step leaves no more of than that, no other codec knows as much.
 constexpr std::uint64_t kStepExplains = 8;
 
+// Of what takes as long, but for one part in so many, the one of less bytes, as speeds are another machine's; but none
+// that needs a base in place of one that does not.
+constexpr std::uint64_t kPerTime = 128;
+
+// A chunk takes about what was expected of it if it is off by no more than one part in so many of that, and in so many
+// of itself.
+constexpr std::uint64_t kPerExpected = 16;
+constexpr std::uint64_t kPerChunk = 1024;
+
 // Estimates are off by about one part in so many: what needs no base has the advantage of it, and ends a chain.
 constexpr std::uint64_t kPerDoubt = 256;
 
@@ -218,7 +227,57 @@ bool StreamPlanner::is_worth_trying_unseen(const Candidate& candidate, std::uint
          score(candidate, raw_bytes, raw_bytes - raw_bytes / 8, {}) < raw_score;
 }
 
-Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const {
+std::vector<std::size_t> StreamPlanner::contenders(const Surroundings& around) const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    const auto& input = candidates_[i].input;
+    if (candidates_[i].takes_step && around.step.empty()) continue;
+    if (input && (*input == kBase ? around.base : around.peer).empty()) continue;
+    found.push_back(i);
+  }
+  return found;
+}
+
+std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSpan data,
+                                            const Surroundings& around) const {
+  if (contenders(around) != precedent.contenders) return std::nullopt;
+  const auto is_sampled = [this](std::uint64_t bytes) { return bytes / element_size(dtype_) > 2 * kSampleElements; };
+  if (is_sampled(data.size()) != is_sampled(precedent.raw_bytes)) return std::nullopt;
+  if (goal_.counts_time() && around.base_depth != precedent.base_depth) return std::nullopt;
+  if (precedent.only_for_floats && !is_only_for_floats(dtype_, data, around.base)) return std::nullopt;
+  Choice followed = precedent;
+  followed.is_followed = true;
+  followed.estimates.assign(candidates_.size(), kNoEstimate);
+  followed.times.clear();
+  followed.analysis.reset();
+  followed.ranked.assign({followed.candidate});
+  followed.expected_bytes = precedent.expected_bytes * data.size() / precedent.raw_bytes;
+  followed.raw_bytes = data.size();
+  return followed;
+}
+
+bool StreamPlanner::is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept {
+  const std::uint64_t leeway = followed.expected_bytes / kPerExpected + followed.raw_bytes / kPerChunk;
+  if (payload_bytes * (followed.candidate.takes_step ? kStepExplains : kNextToNothing) <= followed.raw_bytes)
+    return true;
+  return payload_bytes <= followed.expected_bytes + leeway && payload_bytes + leeway >= followed.expected_bytes;
+}
+
+void StreamPlanner::put_best_first(std::vector<Rank>& ranks) const {
+  std::ranges::sort(ranks, {}, [](const Rank& rank) { return std::pair(rank.score, rank.candidate); });
+  if (!goal_.counts_time() || ranks.empty()) return;
+  const auto on_base = [this](const Rank& rank) { return candidates_[rank.candidate].input == kBase; };
+  const bool may_be_on_base = on_base(ranks.front());
+  const std::uint64_t as_quick = ranks.front().score + ranks.front().score / kPerTime;
+  auto best = ranks.begin();
+  for (auto rank = ranks.begin(); rank != ranks.end() && rank->score <= as_quick; ++rank) {
+    if (rank->bytes < best->bytes && (may_be_on_base || !on_base(*rank))) best = rank;
+  }
+  std::rotate(ranks.begin(), best, best + 1);
+}
+
+Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch,
+                                     const std::optional<Coded>& known) const {
   Choice choice;
   choice.estimates.assign(candidates_.size(), kNoEstimate);
   const std::size_t element_bytes = element_size(dtype_);
@@ -230,13 +289,10 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     choice.raw_ps = raw_score;
   }
 
-  std::vector<std::size_t> contenders;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    const auto& input = candidates_[i].input;
-    if (candidates_[i].takes_step && around.step.empty()) continue;
-    if (input && (*input == kBase ? around.base : around.peer).empty()) continue;
-    contenders.push_back(i);
-  }
+  choice.raw_bytes = data.size();
+  choice.base_depth = around.base_depth;
+  choice.contenders = contenders(around);
+  const std::vector<std::size_t>& contenders = choice.contenders;
   const auto take_unseen = [&] {
     choice.candidate = candidates_[contenders.front()];
     choice.ranked.push_back(choice.candidate);
@@ -246,6 +302,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
   const auto count_special =
       std::ranges::count_if(contenders, [this](std::size_t i) { return !candidates_[i].is_general; });
   const bool only_for_floats = is_sampled && count_special > 0 && is_only_for_floats(dtype_, data, around.base);
+  choice.only_for_floats = only_for_floats;
   if (only_for_floats && count_special == 1 &&
       is_worth_trying_unseen(candidates_[contenders.front()], data.size(), raw_score)) {
     return take_unseen();
@@ -275,15 +332,15 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     return {};
   };
 
-  std::vector<std::pair<std::uint64_t, std::size_t>> ranks;  // score and candidate
+  std::vector<Rank> ranks;
   std::uint64_t best = goal_.forced != nullptr ? kNoEstimate : raw_score;
-  std::uint64_t least = kNoEstimate;  // of those in `ranks`
   for (const std::size_t i : contenders) {
     const Candidate& candidate = candidates_[i];
     if (candidate.is_general && only_for_floats && !ranks.empty()) continue;
     // What takes longer than the best though it left nothing to write is not asked.
     if (goal_.counts_time() && score(candidate, data.size(), 0, around) >= best) continue;
-    const bool whole = candidate.encoder->analyzes_whole_chunks(dtype_);
+    const bool is_known = known && known->candidate == candidate;
+    const bool whole = is_known || candidate.encoder->analyzes_whole_chunks(dtype_);
     if (!whole && !is_gathered) BITSNAP_TRY(gather());
     const Surroundings& seen = whole ? around : sampled;
     const bool on_peer = candidate.input == codec::InputKind::peer;
@@ -295,25 +352,29 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
         .inputs = candidate.takes_step ? seen.step : std::span(&input, candidate.input ? 1 : 0),
         .parameters = {},
         .rows = whole ? around.rows : codec::RowPlace{}};
-    BITSNAP_ASSIGN(auto estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
+    std::optional<codec::Estimate> estimate = codec::Estimate{.payload_bytes = is_known ? known->payload_bytes : 0};
+    if (!is_known) {
+      BITSNAP_ASSIGN(estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
+    }
     if (!estimate) continue;
     choice.estimates[i] = estimate->payload_bytes;
     if (estimate->payload_bytes >= data.size()) continue;
     const std::uint64_t own = score(candidate, data.size(), estimate->payload_bytes, around);
     if (goal_.counts_time()) choice.times[i] = own;
     if (own >= raw_score && goal_.forced == nullptr) continue;
-    ranks.emplace_back(own, i);
-    // As they are ranked: of equal ones the first.
-    if (own < least) choice.analysis = std::move(estimate->analysis);
-    least = std::min(least, own);
+    ranks.push_back({own, estimate->payload_bytes, i, std::move(estimate->analysis)});
     best = std::min(best, own);
     // Of what is not sampled, estimates are exact: it costs less to ask the others than to depend on more.
     const bool explains = candidate.takes_step && is_sampled;
     if (estimate->payload_bytes * (explains ? kStepExplains : kNextToNothing) <= data.size()) break;
   }
-  std::ranges::sort(ranks);
-  for (const auto& [own, i] : ranks) choice.ranked.push_back(candidates_[i]);
-  if (!choice.ranked.empty()) choice.candidate = choice.ranked.front();
+  put_best_first(ranks);
+  for (const Rank& rank : ranks) choice.ranked.push_back(candidates_[rank.candidate]);
+  if (!ranks.empty()) {
+    choice.candidate = choice.ranked.front();
+    choice.expected_bytes = ranks.front().bytes;
+    choice.analysis = std::move(ranks.front().analysis);
+  }
   return choice;
 }
 

@@ -31,6 +31,8 @@ struct Candidate {
   std::optional<codec::InputKind> input;
   bool is_general = false;  // knows nothing of floats
   bool takes_step = false;  // its inputs are all those of the step
+
+  friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
 // What may help to code a chunk. A span is empty where there is none.
@@ -40,6 +42,12 @@ struct Surroundings {
   std::span<const codec::Input> step = {};  // what tells the optimizer's step, the base first
   codec::RowPlace rows;
   std::uint32_t base_depth = 0;  // chunks of other snapshots that the base's own bytes need
+};
+
+// What a chunk takes in a way in which it was coded already.
+struct Coded {
+  Candidate candidate;
+  std::uint64_t payload_bytes = 0;
 };
 
 inline constexpr std::uint64_t kNoEstimate = std::numeric_limits<std::uint64_t>::max();
@@ -55,6 +63,14 @@ struct Choice {
   // and it cannot express the whole chunk.
   std::vector<Candidate> ranked = {};
   std::shared_ptr<const codec::Analysis> analysis = nullptr;  // for encoding with `candidate`; nullptr: none
+  // What it was made for.
+  std::uint64_t raw_bytes = 0;
+  std::uint64_t expected_bytes = kNoEstimate;  // of `candidate`
+  std::vector<std::size_t> contenders = {};    // of the stream's candidates those that had their inputs
+  std::uint32_t base_depth = 0;
+  bool only_for_floats = false;  // general codecs were not looked at
+  bool is_followed = false;      // another chunk made it
+  std::size_t origin = 0;        // the stream of the chunk that made it, as far as whoever shares it knows
 };
 
 // Whether there are codecs that take a peer.
@@ -80,12 +96,26 @@ class StreamPlanner {
   // Whether chunks that are constant, or unchanged since the base, may be stored as just that.
   [[nodiscard]] bool detects_trivial() const noexcept { return detects_trivial_; }
 
-  // Deterministic: samples depend on element indexes and where the chunk stands in its rows.
-  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch) const;
+  // Deterministic: samples depend on element indexes and where the chunk stands in its rows. `known`: what needs no
+  // estimate.
+  [[nodiscard]] Result<Choice> choose(ConstByteSpan data, const Surroundings& around, Scratch& scratch,
+                                      const std::optional<Coded>& known = {}) const;
 
-  // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...).
-  void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes) {
-    tally_.note(choice, codec, raw_bytes);
+  // Whether chunks like this one may go by its choice.
+  [[nodiscard]] static bool is_precedent(const Choice& choice) noexcept {
+    return choice.expected_bytes != kNoEstimate && !choice.is_followed;
+  }
+  // What a chunk like this one chose, for this one: by a stream with the same candidates. nullopt where another could
+  // serve this one better, by a glance at it.
+  [[nodiscard]] std::optional<Choice> follow(const Choice& precedent, ConstByteSpan data,
+                                             const Surroundings& around) const;
+  // Whether a chunk that followed takes about what was to be expected of it: what takes more or less is not alike.
+  [[nodiscard]] static bool is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept;
+
+  // Takes down what became of a chunk: the choice and the codec that was used in the end ("same", "raw", ...). `like`:
+  // the other tensor whose chunk it followed.
+  void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes, std::string_view like = {}) {
+    tally_.note(choice, codec, raw_bytes, like);
   }
 
   // One line for people: "float_split 41/43, constant 2/43; balanced: float_split 1.9 MB in 1.2 ms, raw 2.8 MB in 1.6
@@ -94,6 +124,15 @@ class StreamPlanner {
 
  private:
   void add_candidate(const codec::Encoder* encoder, std::optional<codec::InputKind> input, bool is_general);
+  // What came of asking a candidate.
+  struct Rank {
+    std::uint64_t score = 0;
+    std::uint64_t bytes = 0;
+    std::size_t candidate = 0;
+    std::shared_ptr<const codec::Analysis> analysis;
+  };
+  void put_best_first(std::vector<Rank>& ranks) const;
+  [[nodiscard]] std::vector<std::size_t> contenders(const Surroundings& around) const;
   // For the inputs of a step: more than the base alone.
   void add_step_candidate(const codec::Encoder* encoder, std::span<const codec::Input> step);
   [[nodiscard]] bool codes_with(codec::InputKind kind) const noexcept;

@@ -105,7 +105,7 @@ Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& 
   return payload && payload->size() == 1 ? payload : std::nullopt;
 }
 
-Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk) {
+Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk, plan::Seat& seat) {
   Scratch& scratch = context_.scratch();
   scratch.reset();
   const std::size_t element_bytes = element_size(job.dtype);
@@ -153,10 +153,13 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   if (job.step && !base.bytes.empty()) {
     BITSNAP_ASSIGN(step, read_step(job, chunk, base));
   }
-  return code(job, base, peer, std::move(step));
+  return code(job, base, peer, step, seat);
 }
 
-Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) { return code(job, {}, {}, {}); }
+Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) {
+  plan::Seat alone;
+  return code(job, {}, {}, {}, alone);
+}
 
 EncodedChunk ChunkEncoder::raw() const {
   EncodedChunk encoded;
@@ -167,27 +170,52 @@ EncodedChunk ChunkEncoder::raw() const {
 }
 
 Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                        StepBytes step) {
+                                        const StepBytes& step, plan::Seat& seat) {
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
-  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
-  const auto use = [&encoded](codec::CodecId id, ConstByteSpan payload) {
-    encoded.codec = id;
-    encoded.payload = payload;
-  };
-
   if (job.planner->detects_trivial()) {
+    const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
     BITSNAP_ASSIGN(const auto constant,
                    try_codec(*codec::find_encoder(codec::CodecId::constant), data_, context, scratch));
     if (constant && constant->size() < data_.size()) {
-      use(codec::CodecId::constant, *constant);
+      encoded.codec = codec::CodecId::constant;
+      encoded.payload = *constant;
       return encoded;
     }
   }
 
   const plan::Surroundings around{
       .base = base.bytes, .peer = peer.bytes, .step = step.inputs, .rows = rows_, .base_depth = base.use.holder.depth};
-  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, around, scratch));
+  std::optional<plan::Coded> known;
+  if (const plan::Choice* const precedent = seat.wait_for_precedent()) {
+    if (auto followed = job.planner->follow(*precedent, data_, around)) {
+      encoded.choice = std::move(*followed);
+      BITSNAP_ASSIGN(const bool is_coded, encode_as_chosen(job, base, peer, step, encoded));
+      if (is_coded) {
+        if (plan::StreamPlanner::is_as_expected(encoded.choice, encoded.payload.size())) return encoded;
+        known = plan::Coded{encoded.choice.candidate, encoded.payload.size()};
+      }
+    }
+  }
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, around, scratch, known));
+  if (plan::StreamPlanner::is_precedent(encoded.choice)) {
+    plan::Choice precedent = encoded.choice;
+    precedent.analysis.reset();
+    precedent.origin = job.stream;
+    seat.settle(std::move(precedent));
+  }
+  if (known && encoded.choice.candidate == known->candidate) return encoded;
+  plan::Choice choice = std::move(encoded.choice);
+  encoded = raw();
+  encoded.choice = std::move(choice);
+  BITSNAP_TRY(encode_as_chosen(job, base, peer, step, encoded));
+  return encoded;
+}
+
+Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
+                                            const StepBytes& step, EncodedChunk& encoded) {
+  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
+  bool is_coded = false;
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     const bool on_peer = tried.input == codec::InputKind::peer;
     const codec::Input input{tried.input.value_or(codec::InputKind::base), on_peer ? job.peer_dtype : job.dtype,
@@ -195,20 +223,22 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
     context.inputs =
         tried.takes_step ? std::span<const codec::Input>(step.inputs) : std::span(&input, tried.input ? 1 : 0);
     context.analysis = &tried == encoded.choice.ranked.data() ? encoded.choice.analysis.get() : nullptr;
-    BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, scratch));
+    BITSNAP_ASSIGN(const auto payload, try_codec(*tried.encoder, data_, context, context_.scratch()));
     if (!payload || payload->size() >= data_.size()) continue;
-    use(tried.encoder->decoder().id(), *payload);
+    encoded.codec = tried.encoder->decoder().id();
+    encoded.payload = *payload;
     if (tried.takes_step) {
-      encoded.inputs = std::move(step.uses);
+      encoded.inputs = step.uses;
     } else if (on_peer) {
       encoded.inputs.emplace_back(peer.use);
     } else if (tried.input) {
       encoded.inputs.emplace_back(base.use);
     }
+    is_coded = true;
     break;
   }
   encoded.choice.analysis.reset();
-  return encoded;
+  return is_coded;
 }
 
 }  // namespace bitsnap::record

@@ -19,6 +19,7 @@
 
 #include "base/bytes.hpp"
 #include "plan/planner.hpp"
+#include "plan/shared_choice.hpp"
 #include "record/base_finder.hpp"
 #include "record/peer_finder.hpp"
 #include "record/state_tap.hpp"
@@ -84,7 +85,8 @@ class ChunkEncoder {
   ChunkEncoder(const StreamSource& source, const ReferenceRules& rules, StateTap* tap, std::size_t encoders) noexcept
       : source_(source), rules_(rules), tap_(tap), context_({}, ReadContext::remembered_bytes_of(encoders)) {}
 
-  [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk);
+  // `seat`: among the chunks that are like it.
+  [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk, plan::Seat& seat);
   // The chunk of the last encode() once more, without a base or a peer.
   [[nodiscard]] Result<EncodedChunk> encode_alone(const StreamJob& job);
   // The working memory, all of it free, for a chunk that is not encoded.
@@ -121,7 +123,11 @@ class ChunkEncoder {
   // an unchanged chunk does.
   Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
   [[nodiscard]] EncodedChunk raw() const;
-  Result<EncodedChunk> code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer, StepBytes step);
+  Result<EncodedChunk> code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer, const StepBytes& step,
+                            plan::Seat& seat);
+  // With the first in rank that makes it less than raw. False where none does.
+  Result<bool> encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
+                                const StepBytes& step, EncodedChunk& encoded);
 
   const StreamSource& source_;
   ReferenceRules rules_;

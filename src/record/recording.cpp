@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -17,6 +18,12 @@
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap::record {
+namespace {
+
+// So many chunks that are alike go by the choice of one.
+constexpr std::size_t kLikeChunks = 32;
+
+}  // namespace
 
 Recording::Recording(container::Index& index, const RecordingParts& parts, os::WritableFile& file)
     : index_(index), parts_(parts), writer_(file) {}
@@ -29,6 +36,7 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
   inputs_.emplace(index_.encoding);
   BITSNAP_TRY(prepare_streams());
   order_chunks();
+  group_like_chunks();
 
   const std::size_t slots = executor.default_slots();
   std::deque<ChunkEncoder> encoders;
@@ -233,6 +241,36 @@ void Recording::order_chunks() {
   }
 }
 
+void Recording::group_like_chunks() {
+  std::map<std::string, plan::SharedChoice*> open;
+  std::vector<std::string> keys;
+  for (const StreamJob& job : jobs_) keys.push_back(likeness_key(job));
+  places_.resize(index_.chunks.size());
+  for (const std::size_t number : order_) {
+    const std::size_t stream = stream_of(number);
+    if (is_stored(number) || !index_.streams.streams[stream].tensor) continue;
+    plan::SharedChoice*& group = open[keys[stream]];
+    if (group == nullptr || group->members() == kLikeChunks) group = &groups_.emplace_back();
+    places_[number] = {group, group->add_member()};
+  }
+}
+
+std::string Recording::likeness_key(const StreamJob& job) const {
+  const auto& tensor = index_.streams.streams[job.stream].tensor;
+  if (!tensor) return {};
+  std::string key = fmt::format("{} {} {}", dtype_name(job.dtype), role_name(role_of(job.stream)), job.row_elements);
+  for (const plan::Candidate& candidate : job.planner->candidates()) {
+    key += fmt::format(" {}{}{}", static_cast<int>(candidate.encoder->decoder().id()),
+                       candidate.input ? static_cast<int>(*candidate.input) : -1, candidate.takes_step);
+  }
+  key += ' ';
+  for (const char letter : index_.content.tensors[*tensor].name) {
+    const bool is_digit = letter >= '0' && letter <= '9';
+    if (!is_digit || key.back() != '#') key += is_digit ? '#' : letter;
+  }
+  return key;
+}
+
 std::vector<PeerStream> Recording::peers_of(const StreamJob& job) {
   std::vector<PeerStream> peers;
   if (job.step) peers = job.step->after;
@@ -263,7 +301,9 @@ Result<EncodedChunk> Recording::make_chunk(std::size_t number, ChunkEncoder& enc
   const std::size_t stream = stream_of(number);
   const std::uint64_t chunk = number - index_.streams.first_chunk[stream];
   if (!is_stored(number)) {
-    auto result = encoder.encode(jobs_[stream], chunk);
+    const Place& place = places_[number];
+    plan::Seat seat(place.group, place.member);
+    auto result = encoder.encode(jobs_[stream], chunk, seat);
     if (!result) return tl::unexpected(name_file(std::move(result).error(), describe(stream)));
     return result;
   }
@@ -284,7 +324,10 @@ Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, Ch
   depth_ = std::max<std::uint32_t>(depth_, entry.depth);
   BITSNAP_TRY(writer_.append_payload(chunk.payload, entry));
   const codec::Decoder* const decoder = codec::find_decoder(entry.codec);
-  planners_[stream_of(number)].note(chunk.choice, decoder != nullptr ? decoder->name() : "unknown", chunk.raw_bytes);
+  const std::size_t stream = stream_of(number);
+  const bool is_like_another = chunk.choice.is_followed && chunk.choice.origin != stream;
+  planners_[stream].note(chunk.choice, decoder != nullptr ? decoder->name() : "unknown", chunk.raw_bytes,
+                         is_like_another ? describe(chunk.choice.origin) : std::string());
   raw_bytes_ += chunk.raw_bytes;
   if (parts_.progress && !parts_.progress(raw_bytes_, total_bytes_)) {
     return fail(ErrorKind::cancelled, "saving was cancelled by the caller");

@@ -19,6 +19,7 @@
 #include "exec/executor.hpp"
 #include "os/file_system.hpp"
 #include "plan/planner.hpp"
+#include "plan/shared_choice.hpp"
 #include "record/chunk_encoder.hpp"
 #include "record/input_table.hpp"
 #include "record/snapshot_recorder.hpp"
@@ -61,6 +62,9 @@ class Recording {
   // Leaves of the peers those that may be referred to, and ranks streams behind them.
   void rank_peers();
   void order_chunks();
+  // Of tensors whose names tell them apart by numbers alone, as layers do.
+  void group_like_chunks();
+  [[nodiscard]] std::string likeness_key(const StreamJob& job) const;
   [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
   [[nodiscard]] bool is_all_stored(std::size_t stream) const;
   [[nodiscard]] std::size_t stream_of(std::size_t number) const;
@@ -89,7 +93,13 @@ class Recording {
   std::deque<plan::StreamPlanner> planners_;
   std::vector<StreamJob> jobs_;
   std::vector<std::size_t> order_;  // chunks as they are coded and written: each behind those of its peers
-  std::uint32_t depth_ = 0;         // of the deepest chunk
+  std::deque<plan::SharedChoice> groups_;
+  struct Place {
+    plan::SharedChoice* group = nullptr;
+    std::size_t member = 0;
+  };
+  std::vector<Place> places_;  // by chunk
+  std::uint32_t depth_ = 0;    // of the deepest chunk
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
 };

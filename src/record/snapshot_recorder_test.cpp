@@ -17,6 +17,7 @@
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
+#include "codec/trained_like_testing.hpp"
 #include "record/state_testing.hpp"
 #include "restore/state_builder_testing.hpp"
 
@@ -41,6 +42,58 @@ class UnreadableBase final : public DelegatingBase {
   mutable std::mutex mutex_;
   mutable std::vector<std::uint64_t> refused_;
 };
+
+// First moments of layers, two chunks each.
+struct Layers {
+  explicit Layers(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      bytes.emplace_back((kChunkElements + kChunkElements / 2) * sizeof(float));
+      codec::fill_trained_like(DType::f32, bytes.back(), static_cast<unsigned>(i + 1));
+    }
+  }
+  [[nodiscard]] State state() const {
+    State state;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const std::string name = "layers." + std::to_string(i) + ".w.exp_avg";
+      state.tensors.push_back(source(name, DType::f32, {bytes[i].size() / sizeof(float)}, bytes[i]));
+    }
+    return state;
+  }
+  std::vector<Bytes> bytes;
+};
+
+TEST(SnapshotRecorder, LayersGoByTheChoiceOfTheFirst) {
+  const Layers layers(20);
+  const SaveOptions options{.objective = Objective::ratio};
+  const Recorded recorded = record_state(layers.state(), options).value();
+  const auto snapshot = open_file("x", recorded.file);
+  EXPECT_TRUE(snapshot->reason(0).starts_with("factored_split 2/2; ratio: factored_split ")) << snapshot->reason(0);
+  EXPECT_EQ(snapshot->reason(3), "factored_split 2/2, as tensor 'layers.0.w.exp_avg'");
+  EXPECT_TRUE(snapshot->reason(16).starts_with("factored_split 2/2; ratio: "))
+      << "so many chunks later one looks again";
+  for (const unsigned threads : {1U, 4U}) {
+    EXPECT_EQ(record_state(layers.state(), {.objective = Objective::ratio, .threads = threads}).value().file,
+              recorded.file);
+  }
+}
+
+TEST(SnapshotRecorder, ALayerThatIsLikeNoOtherIsLookedAtItself) {
+  Layers layers(6);
+  std::ranges::fill(layers.bytes[0], std::byte{0});           // chooses nothing
+  for (std::size_t i = 0; i < layers.bytes[3].size(); ++i) {  // leaves half of its mantissas
+    if (i % 4 < 2) layers.bytes[3][i] = std::byte{0};
+  }
+  for (std::size_t i = 3; i < layers.bytes[4].size(); i += 4) layers.bytes[4][i] &= std::byte{0xbf};  // other exponents
+  const auto snapshot = open_file("x", record_state(layers.state(), {.objective = Objective::ratio}).value().file);
+  EXPECT_EQ(snapshot->reason(0), "constant 2/2");
+  EXPECT_TRUE(snapshot->reason(1).starts_with("factored_split 2/2; ratio: ")) << snapshot->reason(1);
+  EXPECT_EQ(snapshot->reason(2), "factored_split 2/2, as tensor 'layers.1.w.exp_avg'");
+  EXPECT_TRUE(snapshot->reason(3).find("; ratio: ") != std::string::npos) << snapshot->reason(3);
+  EXPECT_EQ(snapshot->reason(5), "factored_split 2/2, as tensor 'layers.1.w.exp_avg'");
+  for (std::size_t i = 0; i < layers.bytes.size(); ++i) {
+    EXPECT_EQ(read_tensor(*snapshot, "layers." + std::to_string(i) + ".w.exp_avg"), layers.bytes[i]);
+  }
+}
 
 TEST(SnapshotRecorder, AKeyframeRefersToNothing) {
   const Bytes weights = bf16_weights(300'000, 1);
