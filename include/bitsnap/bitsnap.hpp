@@ -5,6 +5,7 @@
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>
+#include <bitsnap/error_tally.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>

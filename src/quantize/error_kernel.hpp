@@ -1,0 +1,45 @@
+// Measuring what became of elements. One per CPU level; all give the same bits: element i of a part is added to lane
+// i mod 16, and lanes are added in one order, each by operations of IEEE 754 on floats of eight bytes.
+//
+// Kernels: they allocate nothing and cannot fail. Buffers need no alignment. Precondition: the thread computes as a
+// FloatMode says. Of floats of four bytes nothing overflows or is too small for a normal float of eight.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <bitsnap/error_tally.hpp>
+
+namespace bitsnap::quantize {
+
+inline constexpr std::size_t kErrorLanes = 16;
+
+struct ErrorLanes {
+  double max_square[kErrorLanes] = {};
+  double max_relative[kErrorLanes] = {};
+  double sum_square[kErrorLanes] = {};
+  double sum_relative[kErrorLanes] = {};
+  std::uint64_t changed = 0;
+  std::uint64_t finite = 0;
+  std::uint64_t nonzero = 0;
+};
+
+// Adds F32 elements. Where `before` is not finite, bits are compared and nothing else; where it is, so is `after`. Only
+// the last call for a part may have a number that is not a multiple of 16.
+void add_errors_scalar(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
+                       ErrorLanes& lanes) noexcept;
+void add_errors_avx2(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
+                     ErrorLanes& lanes) noexcept;
+void add_errors_avx512(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
+                       ErrorLanes& lanes) noexcept;
+
+// Merges a whole part into the tally of those before it: its lanes, added in their order.
+void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t past_nearest,
+                ErrorTally& tally) noexcept;
+
+// Elements of two bytes as the F32 that they are; NaNs stay as different from each other as they were.
+void widen_scalar(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
+void widen_avx2(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
+void widen_avx512(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
+
+}  // namespace bitsnap::quantize

@@ -1,0 +1,113 @@
+// The loops of error_kernel.hpp, for the compiler to make vectors of at each CPU level: without branches, and squares
+// and quotients first, which are then added. Everything has internal linkage, so that no other file can be given code
+// it cannot run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quantize/error_kernel.hpp"
+
+namespace bitsnap::quantize {
+namespace {
+
+inline std::uint32_t word_at(const std::uint8_t* bytes, std::size_t i) noexcept {
+  std::uint32_t word;
+  __builtin_memcpy(&word, bytes + 4 * i, sizeof word);
+  return word;
+}
+
+inline double number_of(std::uint32_t bits) noexcept { return static_cast<double>(__builtin_bit_cast(float, bits)); }
+
+// All bits or none: conditions that are vectors at every level.
+inline std::uint32_t mask_of(bool condition) noexcept { return 0U - static_cast<std::uint32_t>(condition); }
+
+constexpr std::size_t kErrorRun = 256;  // elements whose errors are computed before they are added
+
+// Lane by lane: the compiler makes vectors of all lanes at once.
+inline void add_to_lanes(const double (&values)[kErrorRun], std::size_t count, double (&sums)[kErrorLanes]) noexcept {
+  double own[kErrorLanes];
+  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] = sums[lane];
+  for (std::size_t i = 0; i < count; i += kErrorLanes) {
+    for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] += values[i + lane];
+  }
+  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) sums[lane] = own[lane];
+}
+
+inline void max_to_lanes(const double (&values)[kErrorRun], std::size_t count, double (&most)[kErrorLanes]) noexcept {
+  double own[kErrorLanes];
+  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] = most[lane];
+  for (std::size_t i = 0; i < count; i += kErrorLanes) {
+    for (std::size_t lane = 0; lane < kErrorLanes; ++lane)
+      own[lane] = values[i + lane] > own[lane] ? values[i + lane] : own[lane];
+  }
+  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) most[lane] = own[lane];
+}
+
+inline void add_errors_loop(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
+                            ErrorLanes& lanes) noexcept {
+  constexpr std::uint32_t kMagnitude = 0x7fffffff;
+  constexpr std::uint32_t kInfinity = 0x7f800000;
+  constexpr std::uint32_t kOne = 0x3f800000;
+  double square[kErrorRun];
+  double relative[kErrorRun];
+  for (std::size_t first = 0; first < elements; first += kErrorRun) {
+    const std::size_t count = elements - first < kErrorRun ? elements - first : kErrorRun;
+    std::uint32_t changed = 0;
+    std::uint32_t finite = 0;
+    std::uint32_t nonzero = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t from = word_at(before, first + i);
+      const std::uint32_t to = word_at(after, first + i);
+      const std::uint32_t magnitude = from & kMagnitude;
+      // Without branches: what is not finite is taken for 0, and 0 is divided by 1.
+      const std::uint32_t is_finite = mask_of(magnitude < kInfinity);
+      const std::uint32_t is_nonzero = mask_of(magnitude != 0) & is_finite;
+      const double x = number_of(from & is_finite);
+      const double error = __builtin_fabs(number_of(to & is_finite) - x);
+      const double counted = __builtin_fabs(number_of(to & is_nonzero) - number_of(from & is_nonzero));
+      changed += mask_of(from != to) & 1;
+      finite += is_finite & 1;
+      nonzero += is_nonzero & 1;
+      square[i] = error * error;
+      relative[i] = counted / __builtin_fabs(number_of((from & is_nonzero) | (kOne & ~is_nonzero)));
+    }
+    lanes.changed += changed;
+    lanes.finite += finite;
+    lanes.nonzero += nonzero;
+    std::size_t padded = count;
+    for (; padded % kErrorLanes != 0; ++padded) square[padded] = relative[padded] = 0;
+    add_to_lanes(square, padded, lanes.sum_square);
+    add_to_lanes(relative, padded, lanes.sum_relative);
+    max_to_lanes(square, padded, lanes.max_square);
+    max_to_lanes(relative, padded, lanes.max_relative);
+  }
+}
+
+inline void widen_loop(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept {
+  if (is_bf16) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      std::uint16_t half;
+      __builtin_memcpy(&half, halves + 2 * i, sizeof half);
+      const std::uint32_t bits = std::uint32_t{half} << 16;
+      __builtin_memcpy(floats + 4 * i, &bits, sizeof bits);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::uint16_t half;
+    __builtin_memcpy(&half, halves + 2 * i, sizeof half);
+    const std::uint32_t sign = (std::uint32_t{half} & 0x8000) << 16;
+    const std::uint32_t magnitude = half & 0x7fff;
+    const std::uint32_t normal = (magnitude << 13) + (std::uint32_t{112} << 23);
+    const std::uint32_t special = magnitude << 13 | 0x7f800000;
+    const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F;
+    const std::uint32_t is_small = mask_of(magnitude < 0x400);
+    const std::uint32_t bits = (__builtin_bit_cast(std::uint32_t, small) & is_small) | (normal & ~is_small);
+    const std::uint32_t widened = bits | (special & mask_of(magnitude >= 0x7c00)) | sign;
+    __builtin_memcpy(floats + 4 * i, &widened, sizeof widened);
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::quantize
