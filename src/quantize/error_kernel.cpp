@@ -21,7 +21,7 @@ void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t p
                   .nonzero = lanes.nonzero,
                   .past_nearest = past_nearest};
   double max_square = 0;
-  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
     max_square = std::max(max_square, lanes.max_square[lane]);
     part.max_relative = std::max(part.max_relative, lanes.max_relative[lane]);
     part.sum_square += lanes.sum_square[lane];

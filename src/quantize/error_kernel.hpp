@@ -10,15 +10,15 @@
 
 #include <bitsnap/error_tally.hpp>
 
+#include "quantize/lanes.hpp"
+
 namespace bitsnap::quantize {
 
-inline constexpr std::size_t kErrorLanes = 16;
-
 struct ErrorLanes {
-  double max_square[kErrorLanes] = {};
-  double max_relative[kErrorLanes] = {};
-  double sum_square[kErrorLanes] = {};
-  double sum_relative[kErrorLanes] = {};
+  double max_square[kLanes] = {};
+  double max_relative[kLanes] = {};
+  double sum_square[kLanes] = {};
+  double sum_relative[kLanes] = {};
   std::uint64_t changed = 0;
   std::uint64_t finite = 0;
   std::uint64_t nonzero = 0;

@@ -7,52 +7,20 @@
 #include <cstdint>
 
 #include "quantize/error_kernel.hpp"
+#include "quantize/lanes_loop.hpp"
 
 namespace bitsnap::quantize {
 namespace {
-
-inline std::uint32_t word_at(const std::uint8_t* bytes, std::size_t i) noexcept {
-  std::uint32_t word;
-  __builtin_memcpy(&word, bytes + 4 * i, sizeof word);
-  return word;
-}
-
-inline double number_of(std::uint32_t bits) noexcept { return static_cast<double>(__builtin_bit_cast(float, bits)); }
-
-// All bits or none: conditions that are vectors at every level.
-inline std::uint32_t mask_of(bool condition) noexcept { return 0U - static_cast<std::uint32_t>(condition); }
-
-constexpr std::size_t kErrorRun = 256;  // elements whose errors are computed before they are added
-
-// Lane by lane: the compiler makes vectors of all lanes at once.
-inline void add_to_lanes(const double (&values)[kErrorRun], std::size_t count, double (&sums)[kErrorLanes]) noexcept {
-  double own[kErrorLanes];
-  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] = sums[lane];
-  for (std::size_t i = 0; i < count; i += kErrorLanes) {
-    for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] += values[i + lane];
-  }
-  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) sums[lane] = own[lane];
-}
-
-inline void max_to_lanes(const double (&values)[kErrorRun], std::size_t count, double (&most)[kErrorLanes]) noexcept {
-  double own[kErrorLanes];
-  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) own[lane] = most[lane];
-  for (std::size_t i = 0; i < count; i += kErrorLanes) {
-    for (std::size_t lane = 0; lane < kErrorLanes; ++lane)
-      own[lane] = values[i + lane] > own[lane] ? values[i + lane] : own[lane];
-  }
-  for (std::size_t lane = 0; lane < kErrorLanes; ++lane) most[lane] = own[lane];
-}
 
 inline void add_errors_loop(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
                             ErrorLanes& lanes) noexcept {
   constexpr std::uint32_t kMagnitude = 0x7fffffff;
   constexpr std::uint32_t kInfinity = 0x7f800000;
   constexpr std::uint32_t kOne = 0x3f800000;
-  double square[kErrorRun];
-  double relative[kErrorRun];
-  for (std::size_t first = 0; first < elements; first += kErrorRun) {
-    const std::size_t count = elements - first < kErrorRun ? elements - first : kErrorRun;
+  double square[kLaneRun];
+  double relative[kLaneRun];
+  for (std::size_t first = 0; first < elements; first += kLaneRun) {
+    const std::size_t count = elements - first < kLaneRun ? elements - first : kLaneRun;
     std::uint32_t changed = 0;
     std::uint32_t finite = 0;
     std::uint32_t nonzero = 0;
@@ -75,8 +43,7 @@ inline void add_errors_loop(const std::uint8_t* before, const std::uint8_t* afte
     lanes.changed += changed;
     lanes.finite += finite;
     lanes.nonzero += nonzero;
-    std::size_t padded = count;
-    for (; padded % kErrorLanes != 0; ++padded) square[padded] = relative[padded] = 0;
+    const std::size_t padded = pad_run(square, relative, count);
     add_to_lanes(square, padded, lanes.sum_square);
     add_to_lanes(relative, padded, lanes.sum_relative);
     max_to_lanes(square, padded, lanes.max_square);

@@ -19,7 +19,7 @@ constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t
 constexpr KernelTable<void(bool, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kWiden{
     widen_scalar, BITSNAP_X86(widen_avx2, widen_avx512)};
 
-static_assert(kBlockElements % kErrorLanes == 0 && kChunkElements % kBlockElements == 0);
+static_assert(kBlockElements % kLanes == 0 && kChunkElements % kBlockElements == 0);
 
 void add_errors(DType dtype, const Block& block, ErrorLanes& lanes) noexcept {
   if (dtype == DType::f32) return kAddErrors.pick()(block.before, block.elements, block.count, lanes);

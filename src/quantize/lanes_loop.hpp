@@ -1,0 +1,54 @@
+// Sums and maxima in the lanes of lanes.hpp, for kernels. Everything has internal linkage, so that no other file can be
+// given code it cannot run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quantize/lanes.hpp"
+
+namespace bitsnap::quantize {
+
+namespace {
+
+inline std::uint32_t word_at(const std::uint8_t* bytes, std::size_t i) noexcept {
+  std::uint32_t word;
+  __builtin_memcpy(&word, bytes + 4 * i, sizeof word);
+  return word;
+}
+
+inline double number_of(std::uint32_t bits) noexcept { return static_cast<double>(__builtin_bit_cast(float, bits)); }
+
+// All bits or none: conditions that are vectors at every level.
+inline std::uint32_t mask_of(bool condition) noexcept { return 0U - static_cast<std::uint32_t>(condition); }
+
+constexpr std::size_t kLaneRun = 256;  // values that are computed before they are added
+
+// Lane by lane: the compiler makes vectors of all lanes at once.
+inline void add_to_lanes(const double (&values)[kLaneRun], std::size_t count, double (&sums)[kLanes]) noexcept {
+  double own[kLanes];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) own[lane] = sums[lane];
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) own[lane] += values[i + lane];
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] = own[lane];
+}
+
+inline void max_to_lanes(const double (&values)[kLaneRun], std::size_t count, double (&most)[kLanes]) noexcept {
+  double own[kLanes];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) own[lane] = most[lane];
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      own[lane] = values[i + lane] > own[lane] ? values[i + lane] : own[lane];
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) most[lane] = own[lane];
+}
+
+// Fills up the last run of a part with what adds nothing; returns the number of values then.
+inline std::size_t pad_run(double (&first)[kLaneRun], double (&second)[kLaneRun], std::size_t count) noexcept {
+  for (; count % kLanes != 0; ++count) first[count] = second[count] = 0;
+  return count;
+}
+
+}  // namespace
+}  // namespace bitsnap::quantize
