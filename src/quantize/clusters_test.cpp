@@ -144,6 +144,7 @@ TEST(Clusters, AreCutAtTheQuantilesOfTheSpecification) {
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(floats_of(numbers)));
   const std::array<double, 7> quantiles{0.157311, 0.318639, 0.488776, 0.674490, 0.887147, 1.150349, 1.534121};
   EXPECT_EQ(clusters.cluster(8).least, 0.0F);
+  EXPECT_EQ(fit_clusters(ClusterLabels::eight_bits, bytes_of(floats_of(numbers))).cluster(128).least, 0.0F);
   for (std::size_t j = 0; j < quantiles.size(); ++j) {
     const double boundary = quantiles[j] * deviation;
     EXPECT_NEAR(static_cast<double>(clusters.cluster(9 + j).least), boundary, 0.0011);
@@ -178,6 +179,14 @@ TEST(Clusters, DoAsTheExampleOfTheSpecification) {
   Floats expected = tensor;
   expected[1] = 0x3fa62626;
   EXPECT_EQ(quantized(clusters, DType::f32, tensor), expected);
+}
+
+TEST(Clusters, KeepTheirEndsWhereOneIsFarSmallerThanTheOther) {
+  const Floats tensor = floats_of({-1, 1e-30F, 1000, -990});
+  const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(tensor));
+  EXPECT_EQ(clusters.cluster(7).least, -1);
+  EXPECT_EQ(clusters.cluster(7).greatest, 1e-30F);
+  EXPECT_EQ(quantized(clusters, DType::f32, tensor), tensor);
 }
 
 TEST(Clusters, KeepTheirPromisesOnMoments) {
@@ -298,6 +307,38 @@ TEST(Clusters, AreTheSameForEveryPartOfAFit) {
     EXPECT_EQ(quantized(whole, DType::f32, Floats(tensor.begin() + 5, tensor.begin() + 1500)),
               Floats(result.begin() + 5, result.begin() + 1500));
   }
+}
+
+TEST(Clusters, AreFittedTheSameAtEveryLevel) {
+  const Floats tensor = edge_floats(1001);
+  const ClusterMoments expected = cluster_moments(bytes_of(tensor));
+  // Whose clusters end where the boundaries are.
+  const ClusterMoments moments{.finite = 7, .sum = 0.1, .sum_square = 3.3};
+  Floats ends;
+  const ClusterBoundaries boundaries = boundaries_of(16, {&moments, 1});
+  for (std::size_t j = 0; j < 15; ++j) {
+    for (const std::int32_t ordinal : {boundaries.ordinals[j] - 1, boundaries.ordinals[j]}) {
+      ends.push_back(static_cast<std::uint32_t>(ordinal ^ ((ordinal >> 31) & 0x7fffffff)));
+    }
+  }
+  const Floats subnormal{1, 301};
+  const double expected_scale = 300 * static_cast<double>(kTiny) / 255;
+  at_every_level([&] {
+    const ClusterMoments found = cluster_moments(bytes_of(tensor));
+    EXPECT_EQ(found.finite, expected.finite);
+    EXPECT_EQ(found.sum, expected.sum);
+    EXPECT_EQ(found.sum_square, expected.sum_square);
+    ClusterFit fit(ClusterLabels::four_bits, {&moments, 1});
+    fit.add(bytes_of(ends));
+    const Clusters clusters = fit.clusters();
+    for (std::size_t j = 1; j < 16; ++j) {
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(clusters.cluster(j).least), ends[2 * j - 1]) << j;
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(clusters.cluster(j - 1).greatest), ends[2 * j - 2]) << j;
+    }
+    ClusterFit narrow(ClusterLabels::four_bits, {&moments, 1});
+    narrow.add(bytes_of(subnormal));
+    EXPECT_EQ(narrow.clusters().cluster(7).scale, expected_scale);
+  });
 }
 
 TEST(Clusters, KeepTheirPromisesOnWhateverThereIs) {
