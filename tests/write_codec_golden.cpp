@@ -3,7 +3,9 @@
 // A case that is there already is left alone, for golden files are written once and read for ever: run this after a
 // codec or a case was added. The data is small and varied: the point is that payloads written by this version stay
 // readable.
+#include <bit>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,6 +13,7 @@
 #include "codec/coding_testing.hpp"
 #include "codec/optimizer_step/trained_step_testing.hpp"
 #include "codec/registry_encode.hpp"
+#include "codec/scaled_by/lattice_testing.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -95,6 +98,22 @@ constexpr StepCase kStepCases[] = {
     {"parameter", false, 3003, {.epsilon = 1e-4, .bias1 = 0.19, .bias2 = 0.0975}},
 };
 
+// Of scaled_by, whose chunks come with what they are multiples of.
+struct LatticeCase {
+  std::size_t elements = 0;
+  float step = 0;
+  float epsilon = 0;
+  bool from_base = false;
+  std::size_t exceptions = 0;
+};
+
+constexpr LatticeCase kLatticeCases[] = {
+    {700, 0.02F, 1e-8F, false, 0},
+    {1201, 0.02F, 1e-8F, true, 7},
+    {16500, 0.05F, 1e-5F, false, 300},
+    {16600, 0.05F, 1e-8F, true, 0},
+};
+
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -146,6 +165,28 @@ bool write_step_case(const std::filesystem::path& folder, const StepCase& golden
          write_file(stem.string() + ".payload", *payload);
 }
 
+bool write_lattice_case(const std::filesystem::path& folder, const LatticeCase& golden) {
+  const Encoder& encoder = *find_encoder(CodecId::scaled_by);
+  const Lattice lattice = trained_lattice(golden.step, golden.epsilon);
+  char name[64];
+  std::snprintf(name, sizeof name, "F32-lattice%08x-%08x-%zu%s", std::bit_cast<unsigned>(lattice.a),
+                std::bit_cast<unsigned>(lattice.b), golden.elements, golden.from_base ? "-base" : "");
+  const std::filesystem::path stem = folder / encoder.decoder().name() / name;
+  if (std::filesystem::exists(stem.string() + ".payload")) return true;
+  TestChunk chunk = lattice_chunk(golden.elements, lattice, golden.from_base, golden.elements);
+  const std::vector<std::byte> specials = make_chunk(Pattern::special_floats, DType::f32, golden.exceptions, 1);
+  for (std::size_t i = 0; i < golden.exceptions; ++i) {
+    std::memcpy(chunk.data.data() + i * (golden.elements / golden.exceptions) * 4, specials.data() + 4 * i, 4);
+  }
+  Scratch scratch;
+  const auto payload = encode_test_chunk(encoder, chunk, scratch);
+  if (!payload) return false;
+  std::filesystem::create_directories(stem.parent_path());
+  if (golden.from_base && !write_file(stem.string() + ".2-peer", chunk.more[0].bytes)) return false;
+  return write_file(stem.string() + (golden.from_base ? ".base" : ".F32"), chunk.base) &&
+         write_file(stem.string() + ".raw", chunk.data) && write_file(stem.string() + ".payload", *payload);
+}
+
 }  // namespace
 }  // namespace bitsnap::codec
 
@@ -161,6 +202,12 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
         return 1;
       }
+    }
+  }
+  for (const LatticeCase& golden : kLatticeCases) {
+    if (!write_lattice_case(argv[1], golden)) {
+      std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
+      return 1;
     }
   }
   for (const StepCase& golden : kStepCases) {

@@ -87,6 +87,10 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
       const double scale = std::exp2(octaves_of(index / 128) + octaves_of(index % 128));
       return element_bits(dtype, 0.02 * scale * (0.01 + normal * normal));
     }
+    case Pattern::multiples: {
+      const double multiple = std::abs(std::rint(8 * random.normal())) * 0x1p-10;
+      return element_bits(dtype, multiple > 0 && random.below(8) == 0 ? -multiple : multiple);
+    }
   }
   return 0;
 }
@@ -116,6 +120,7 @@ std::string_view pattern_name(Pattern pattern) noexcept {
     case Pattern::one_outlier: return "one_outlier";
     case Pattern::low_half_zero: return "low_half_zero";
     case Pattern::factored: return "factored";
+    case Pattern::multiples: return "multiples";
   }
   return "unknown";
 }

@@ -34,12 +34,13 @@ enum class Pattern : std::uint8_t {
   one_outlier,    // one element repeated, but for the last
   low_half_zero,  // trained-like, with the lower half of the bytes of each element zero
   factored,       // rows of 128 with scales by row and by column, without signs; some rows are zero
+  multiples,      // few multiples of 2^-10, some of them negative
 };
 
 inline constexpr std::array kAllPatterns = {
-    Pattern::zeros,       Pattern::ones,        Pattern::random,        Pattern::special_floats,
-    Pattern::ramp,        Pattern::byte_ramp,   Pattern::trained_like,  Pattern::non_negative,
-    Pattern::alternating, Pattern::one_outlier, Pattern::low_half_zero, Pattern::factored,
+    Pattern::zeros,         Pattern::ones,         Pattern::random,       Pattern::special_floats, Pattern::ramp,
+    Pattern::byte_ramp,     Pattern::trained_like, Pattern::non_negative, Pattern::alternating,    Pattern::one_outlier,
+    Pattern::low_half_zero, Pattern::factored,     Pattern::multiples,
 };
 
 [[nodiscard]] std::string_view pattern_name(Pattern pattern) noexcept;

@@ -4,13 +4,15 @@
 // the rest is data to encode and not a payload, bits 4 to 6 the length of rows, bit 7 more inputs behind it), elements
 // less one (2 bytes, and bit 3 of the flags as bit 16), then the payload. Inputs have as many elements as the chunk and
 // are made from the first bytes; a peer's dtype goes by the lower two bits of the length of rows, and so do the kinds
-// of more inputs.
+// of more inputs. What elements may be multiples of stands where payloads of scaled_by have it.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "codec/registry.hpp"
@@ -81,13 +83,19 @@ void run(ConstByteSpan bytes) {
     std::rotate(more_bytes.span().begin(), more_bytes.span().begin() + 1, more_bytes.span().end());
     for (const InputKind kind : more_kinds[flags >> 4 & 3]) inputs.push_back({kind, input_dtype, more_bytes.span()});
   }
+  std::optional<Lattice> lattice;
+  if (rest.size() >= 9) {
+    lattice = Lattice{.a = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 1)),
+                      .b = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 5))};
+  }
   const std::size_t row_elements = kRowElements[flags >> 4 & 7];
   const ChunkContext context{
       .dtype = dtype,
       .elements = elements,
       .inputs = inputs,
       .parameters = {},
-      .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0}};
+      .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0},
+      .lattice = lattice};
   if (!encoder.decoder().accepts(dtype, context.inputs)) return;
 
   const ExactBuffer chunk(context.size_bytes());

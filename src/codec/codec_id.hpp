@@ -18,6 +18,7 @@ enum class CodecId : std::uint16_t {
   factored_split = 8,
   rounded_from = 9,
   optimizer_step = 10,
+  scaled_by = 11,
 };
 
 }  // namespace bitsnap::codec

@@ -15,8 +15,12 @@ TestSurroundings::TestSurroundings(const TestChunk& chunk) {
     add(chunk.kind, chunk.base_dtype.value_or(chunk.dtype), chunk.base);
     for (const TestChunk::More& more : chunk.more) add(more.kind, chunk.dtype, more.bytes);
   }
-  context_ = {
-      .dtype = chunk.dtype, .elements = chunk.elements(), .inputs = inputs_, .parameters = {}, .rows = chunk.rows};
+  context_ = {.dtype = chunk.dtype,
+              .elements = chunk.elements(),
+              .inputs = inputs_,
+              .parameters = {},
+              .rows = chunk.rows,
+              .lattice = chunk.lattice};
 }
 
 bool accepts(const Decoder& decoder, const TestChunk& chunk) {

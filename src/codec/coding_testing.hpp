@@ -26,6 +26,7 @@ struct TestChunk {
     std::vector<std::byte> bytes;
   };
   std::vector<More> more = {};
+  std::optional<Lattice> lattice = Lattice{.a = 0, .b = 0x1p-10F};  // that of Pattern::multiples
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };

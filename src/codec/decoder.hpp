@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -43,6 +44,13 @@ struct RowPlace {
   std::size_t first_column = 0;  // of the chunk's first element
 };
 
+// What the elements of a chunk were made multiples of: a * sqrt(v) + b, with the v beside each in the chunk's last
+// input.
+struct Lattice {
+  float a = 0;
+  float b = 0;
+};
+
 // Geometry and surroundings of one chunk, the same for encoding and decoding.
 struct ChunkContext {
   DType dtype = DType::opaque;
@@ -51,6 +59,7 @@ struct ChunkContext {
   ConstByteSpan parameters;  // empty, or a parameter set that check_parameters accepted
   // For encoders; decoders do not look at them.
   RowPlace rows = {};
+  std::optional<Lattice> lattice = {};
   const Analysis* analysis = nullptr;  // what the same encoder's analyze() found out of this chunk
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return elements * element_size(dtype); }

@@ -2,6 +2,7 @@
 // tests/golden/README.md says what the files are.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -40,6 +41,12 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
         const auto from = stem.find("from", rows);
         chunk.rows = {.row_elements = std::stoul(stem.substr(rows + 5)),
                       .first_column = std::stoul(stem.substr(from + 4))};
+      }
+      if (const auto lattice = stem.find("-lattice"); lattice != std::string::npos) {
+        const auto number = [&](std::size_t at) {
+          return std::bit_cast<float>(static_cast<std::uint32_t>(std::stoul(stem.substr(at, 8), nullptr, 16)));
+        };
+        chunk.lattice = Lattice{.a = number(lattice + 8), .b = number(lattice + 17)};
       }
       if (std::filesystem::exists(file.replace_extension(".base"))) chunk.base = read_file(file);
       for (const DType peer : {DType::f32, DType::bf16}) {

@@ -9,7 +9,7 @@ std::span<const Decoder* const> all_decoders() noexcept {
       &raw_decoder(),          &constant_decoder(),       &same_decoder(),
       &zstd_decoder(),         &byte_group_decoder(),     &float_split_decoder(),
       &bitmask_decoder(),      &ordinal_delta_decoder(),  &factored_split_decoder(),
-      &rounded_from_decoder(), &optimizer_step_decoder(),
+      &rounded_from_decoder(), &optimizer_step_decoder(), &scaled_by_decoder(),
   };
   return decoders;
 }

@@ -9,7 +9,7 @@ std::span<const Encoder* const> all_encoders() noexcept {
       &raw_encoder(),          &constant_encoder(),       &same_encoder(),
       &zstd_encoder(),         &byte_group_encoder(),     &float_split_encoder(),
       &bitmask_encoder(),      &ordinal_delta_encoder(),  &factored_split_encoder(),
-      &rounded_from_encoder(), &optimizer_step_encoder(),
+      &rounded_from_encoder(), &optimizer_step_encoder(), &scaled_by_encoder(),
   };
   return encoders;
 }

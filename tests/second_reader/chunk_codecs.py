@@ -11,11 +11,13 @@ import numpy.typing as npt
 from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
+from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_step, read_lattice_header
 from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
 from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
 from second_reader.split_elements import read_split_elements
+from second_reader.values_by_class import read_values
 
 ELEMENT_SIZES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -157,6 +159,16 @@ def _optimizer_step(chunk: Chunk) -> bytes:
     return read_ordinal_delta(chunk.payload[HEADER_BYTES:], expected, chunk.dtype)
 
 
+def _scaled_by(chunk: Chunk) -> bytes:
+    inputs = [item.data for item in chunk.inputs]
+    header = read_lattice_header(chunk.payload, has_base=len(inputs) > 1)
+    if header.has_planes:
+        values = _plane_groups(chunk.payload[header.size :], chunk.elements, 2).reshape(-1).view("<u2").astype(np.int64)
+    else:
+        values = read_values(chunk.payload[header.size :], np.zeros(chunk.elements, np.uint8))
+    return multiples_of_step(header, values, inputs)
+
+
 def _kinds(chunk: Chunk) -> str:
     return "".join("b" if item.from_base else "p" for item in chunk.inputs)
 
@@ -198,6 +210,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     8: ("factored_split", _factored_split, _NO_INPUT, FACTORED_WIDTHS),
     9: ("rounded_from", _rounded_from, ("p",), {"BF16", "F16", "F32"}),
     10: ("optimizer_step", _optimizer_step, INPUTS, {"F32"}),
+    11: ("scaled_by", _scaled_by, LATTICE_INPUTS, {"F32"}),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 

@@ -1,0 +1,315 @@
+// Codec scaled_by, writing: first moments as multiples of a step of the update that they make. spec.md. What the step
+// is stands in ChunkContext::lattice; chunks of which nobody said it are left to other codecs.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/cpu_dispatch.hpp"
+#include "base/float_mode.hpp"
+#include "base/spread_runs.hpp"
+#include "base/try.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
+#include "codec/plane_groups_encode.hpp"
+#include "codec/scaled_by/scaled_by.hpp"
+#include "entropy/class_lanes_encode.hpp"
+#include "entropy/class_tables_encode.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const LatticeScale&, float,
+                           std::int16_t*) noexcept>
+    kNearestMultiples{nearest_multiples_scalar, BITSNAP_X86(nearest_multiples_avx2, nearest_multiples_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, const std::int16_t*, std::size_t,
+                           const LatticeScale&, std::uint16_t*) noexcept>
+    kMeasureMultiples{measure_multiples_scalar, BITSNAP_X86(measure_multiples_avx2, measure_multiples_avx512)};
+
+// What tables and the share of the base are chosen by: runs of two cache lines and more, spread evenly.
+constexpr std::size_t kRuns = 64;
+constexpr std::size_t kRunElements = 128;
+constexpr std::size_t kRunAlignment = 16;
+constexpr std::size_t kSampleElements = kRuns * kRunElements;
+
+// Of smaller chunks it is said exactly what they take, and planes are tried, too: they have no states of lanes.
+constexpr std::size_t kSmallChunk = 2 * kSampleElements;
+
+// Integers are taken in sixteenths where a share is fitted to them.
+constexpr float kFittedUnit = 16;
+
+const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+
+// Values of `count` elements from `first` on; `room` takes as many integers.
+void measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale, std::uint8_t share,
+             std::size_t first, std::size_t count, std::int16_t* room, std::uint16_t* values) noexcept {
+  const FloatMode mode;
+  ExpectedMultiples(inputs, scale, share).fill(first, count, room);
+  kMeasureMultiples.pick()(bytes_of(data) + first * sizeof(float), squares_at(inputs, first), room, count, scale,
+                           values);
+}
+
+// A chunk and its inputs, or a sample of them. Lives as long as the frame of the Scratch that it was made in.
+struct Part {
+  ConstByteSpan data;
+  std::array<Input, 2> all_inputs;
+  std::size_t input_count = 0;
+
+  [[nodiscard]] std::span<const Input> inputs() const noexcept { return std::span(all_inputs).first(input_count); }
+  [[nodiscard]] std::size_t elements() const noexcept { return data.size() / sizeof(float); }
+};
+
+Result<ConstByteSpan> gather(ConstByteSpan bytes, Scratch& scratch) {
+  const std::size_t elements = bytes.size() / sizeof(float);
+  if (elements <= kSampleElements) return bytes;
+  constexpr std::size_t kRunBytes = kRunElements * sizeof(float);
+  BITSNAP_ASSIGN(const ByteSpan gathered, scratch.take(kRuns * kRunBytes));
+  for (std::size_t run = 0; run < kRuns; ++run) {
+    const std::size_t first = spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment);
+    std::memcpy(gathered.data() + run * kRunBytes, bytes.data() + first * sizeof(float), kRunBytes);
+  }
+  return gathered;
+}
+
+Result<Part> take_sample(ConstByteSpan data, std::span<const Input> inputs, Scratch& scratch) {
+  Part sample;
+  BITSNAP_ASSIGN(sample.data, gather(data, scratch));
+  for (const Input& input : inputs) {
+    BITSNAP_ASSIGN(const ConstByteSpan bytes, gather(input.bytes, scratch));
+    sample.all_inputs[sample.input_count++] = {input.kind, input.dtype, bytes};
+  }
+  return sample;
+}
+
+// The share of the base's integers with which a sample's are least far from them, by least squares.
+Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  const std::size_t elements = sample.elements();
+  BITSNAP_ASSIGN(const std::span<std::int16_t> own, scratch.take_array<std::int16_t>(elements));
+  BITSNAP_ASSIGN(const std::span<std::int16_t> before, scratch.take_array<std::int16_t>(elements));
+  {
+    const FloatMode mode;
+    const std::uint8_t* const squares = squares_at(sample.inputs(), 0);
+    kNearestMultiples.pick()(bytes_of(sample.data), squares, elements, scale, kFittedUnit, own.data());
+    kNearestMultiples.pick()(bytes_of(sample.inputs()[0].bytes), squares, elements, scale, kFittedUnit, before.data());
+  }
+  std::int64_t products = 0;
+  std::int64_t squares = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    products += std::int64_t{own[i]} * before[i];
+    squares += std::int64_t{before[i]} * before[i];
+  }
+  if (products <= 0) return std::uint8_t{0};
+  constexpr auto kUnit = static_cast<std::int64_t>(kScaledShareUnit);
+  return static_cast<std::uint8_t>(std::min((products * kUnit + squares / 2) / squares, kUnit - 1));
+}
+
+// How a chunk is going to be coded in lanes, and what that is likely to take.
+struct ScaledPlan {
+  std::uint8_t share = 0;
+  entropy::ClassTables tables;
+  std::uint64_t payload_bytes = 0;
+};
+
+// `data` is a chunk of so many elements, or a sample of it.
+Result<ScaledPlan> plan_chunk(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale,
+                              std::size_t elements, Scratch& scratch) {
+  const Scratch::Frame frame(scratch);
+  BITSNAP_ASSIGN(const Part sample, take_sample(data, inputs, scratch));
+  const std::size_t size = sample.elements();
+  ScaledPlan plan;
+  if (inputs.size() > 1) {
+    BITSNAP_ASSIGN(plan.share, fit_share(sample, scale, scratch));
+  }
+  BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(size));
+  BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(size));
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(size));
+  std::ranges::fill(contexts, std::uint8_t{0});
+  measure(sample.data, sample.inputs(), scale, plan.share, 0, size, room.data(), values.data());
+  const entropy::ClassChoice choice =
+      entropy::choose_class_tables({.contexts = contexts, .values = values, .others = {}, .elements = elements});
+  plan.tables = choice.tables;
+  const auto exceptions = static_cast<std::uint64_t>(std::ranges::count(values, kOffLattice));
+  const std::uint64_t sample_bits = (choice.cost >> entropy::kCostBits) + exceptions * 8 * sizeof(float);
+  plan.payload_bytes = scaled_header_bytes(inputs.size() > 1) + entropy::class_tables_size(choice.tables.classes) +
+                       (entropy::kRansGroups + 3) * sizeof(std::uint32_t) + entropy::kRansStateBytes +
+                       sample_bits * elements / size / 8;
+  return plan;
+}
+
+class PlannedMultiples final : public Analysis {
+ public:
+  explicit PlannedMultiples(const ScaledPlan& plan) : plan_(plan) {}
+  [[nodiscard]] const ScaledPlan& plan() const noexcept { return plan_; }
+
+ private:
+  ScaledPlan plan_;
+};
+
+// The elements of a chunk that are no multiples, found from the last to the first.
+class Exceptions {
+ public:
+  Result<void> open(std::size_t chunk_bytes, Scratch& scratch) {
+    BITSNAP_ASSIGN(room_, scratch.take(chunk_bytes));
+    at_ = room_.size();
+    return {};
+  }
+
+  // Keeps those among `count` elements, all of which stand before those that were given last.
+  void keep(const std::byte* elements, const std::uint16_t* values, std::size_t count) noexcept {
+    // Nearly always there is none.
+    if (std::find(values, values + count, kOffLattice) == values + count) return;
+    for (std::size_t i = count; i-- > 0;) {
+      if (values[i] != kOffLattice) continue;
+      at_ -= sizeof(float);
+      std::memcpy(room_.data() + at_, elements + i * sizeof(float), sizeof(float));
+    }
+  }
+
+  [[nodiscard]] ConstByteSpan bytes() const noexcept { return room_.subspan(at_); }
+
+ private:
+  ByteSpan room_;
+  std::size_t at_ = 0;
+};
+
+// One chunk on its way to a payload.
+class Writing {
+ public:
+  Writing(ConstByteSpan data, const ChunkContext& context, const LatticeScale& scale, ByteSpan out) noexcept
+      : data_(data), inputs_(context.inputs), elements_(context.elements), scale_(scale), out_(out) {}
+
+  // Values by class. nullopt where that is not smaller than `limit`.
+  Result<std::optional<std::size_t>> as_lanes(const ScaledPlan& plan, std::size_t limit, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kScaledPart));
+    BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(kScaledPart));
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kScaledPart));
+    std::ranges::fill(contexts, std::uint8_t{0});
+    Exceptions exceptions;
+    BITSNAP_TRY(exceptions.open(data_.size(), scratch));
+    entropy::ClassLanesEncoder lanes;
+    BITSNAP_TRY(lanes.open(plan.tables, divide_up(elements_, entropy::kRansStepElements), scratch));
+    for (std::size_t part = divide_up(elements_, kScaledPart); part-- > 0;) {
+      const std::size_t first = part * kScaledPart;
+      const std::size_t count = std::min(kScaledPart, elements_ - first);
+      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+      measure(data_, inputs_, scale_, plan.share, first, count, room.data(), values.data());
+      exceptions.keep(data_.data() + first * sizeof(float), values.data(), count);
+      std::fill(values.data() + count, values.data() + steps * entropy::kRansStepElements, lanes.cheapest_value(0));
+      entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * sizeof(float)};
+      if (part > 0) {
+        ahead.streams[0] = data_.data() + (first - kScaledPart) * sizeof(float);
+        ahead.streams[1] = inputs_.back().bytes.data() + (first - kScaledPart) * sizeof(float);
+      }
+      lanes.encode(contexts.data(), values.data(), steps, ahead);
+    }
+    const std::size_t before = scaled_header_bytes(inputs_.size() > 1) + exceptions.bytes().size();
+    const std::size_t size = before + lanes.finish();
+    if (size >= limit) return std::nullopt;
+    write_front(0, plan.share, exceptions.bytes());
+    lanes.write(out_.data() + before);
+    return size;
+  }
+
+  // Byte planes of all values: for small chunks.
+  Result<std::optional<std::size_t>> as_planes(std::uint8_t share, std::size_t limit, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(elements_));
+    BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(elements_));
+    Exceptions exceptions;
+    BITSNAP_TRY(exceptions.open(data_.size(), scratch));
+    measure(data_, inputs_, scale_, share, 0, elements_, room.data(), values.data());
+    exceptions.keep(data_.data(), values.data(), elements_);
+    const std::size_t before = write_front(kScaledPlanes, share, exceptions.bytes());
+    BITSNAP_ASSIGN(
+        const std::size_t coded,
+        encode_plane_groups(std::as_bytes(values), {.elements = elements_, .element_bytes = sizeof(std::uint16_t)},
+                            out_.subspan(before), scratch));
+    if (before + coded >= limit) return std::nullopt;
+    return before + coded;
+  }
+
+ private:
+  // What stands before the values, and how long it is.
+  std::size_t write_front(std::uint8_t form, std::uint8_t share, ConstByteSpan exceptions) noexcept {
+    const bool has_base = inputs_.size() > 1;
+    std::byte* at = out_.data();
+    *at++ = static_cast<std::byte>(form | (has_base ? kScaledFromBase : 0));
+    store_le(at, std::bit_cast<std::uint32_t>(scale_.a));
+    store_le(at + 4, std::bit_cast<std::uint32_t>(scale_.b));
+    at += 8;
+    if (has_base) *at++ = static_cast<std::byte>(share);
+    store_le(at, static_cast<std::uint32_t>(exceptions.size() / sizeof(float)));
+    at += sizeof(std::uint32_t);
+    std::ranges::copy(exceptions, at);
+    return scaled_header_bytes(has_base) + exceptions.size();
+  }
+
+  ConstByteSpan data_;
+  std::span<const Input> inputs_;
+  std::size_t elements_;
+  LatticeScale scale_;
+  ByteSpan out_;
+};
+
+// nullopt: nobody said what elements may be multiples of.
+std::optional<LatticeScale> scale_of(const ChunkContext& context) noexcept {
+  if (!context.lattice) return std::nullopt;
+  const LatticeScale scale{context.lattice->a, context.lattice->b};
+  return is_lattice_scale(scale) ? std::optional(scale) : std::nullopt;
+}
+
+class ScaledByEncoder final : public Encoder {
+ public:
+  const Decoder& decoder() const noexcept override { return scaled_by_decoder(); }
+
+  // What is written is smaller than the chunk; but before that is known, planes may stand behind as many exceptions.
+  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
+    return scaled_header_bytes(true) + elements * element_size(dtype) +
+           max_plane_groups_size(elements, sizeof(std::uint16_t));
+  }
+
+  // It takes a sample of its own.
+  bool analyzes_whole_chunks(DType) const noexcept override { return true; }
+
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
+                                          std::size_t elements, Scratch& scratch) const override {
+    const bool is_whole = sample_context.elements == elements;
+    if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
+    const std::optional<LatticeScale> scale = scale_of(sample_context);
+    if (!scale) return std::nullopt;
+    BITSNAP_ASSIGN(const ScaledPlan plan, plan_chunk(sample, sample_context.inputs, *scale, elements, scratch));
+    if (plan.payload_bytes >= elements * sizeof(float)) return std::nullopt;
+    Estimate estimate{.payload_bytes = plan.payload_bytes};
+    if (is_whole) estimate.analysis = std::make_shared<const PlannedMultiples>(plan);
+    return estimate;
+  }
+
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+                                            Scratch& scratch) const override {
+    const std::optional<LatticeScale> scale = scale_of(context);
+    if (!scale) return std::nullopt;
+    Writing writing(data, context, *scale, out);
+    if (const auto* const planned = static_cast<const PlannedMultiples*>(context.analysis)) {
+      return writing.as_lanes(planned->plan(), data.size(), scratch);
+    }
+    BITSNAP_ASSIGN(const ScaledPlan plan, plan_chunk(data, context.inputs, *scale, context.elements, scratch));
+    std::optional<std::size_t> planes;
+    if (context.elements <= kSmallChunk) {
+      BITSNAP_ASSIGN(planes, writing.as_planes(plan.share, data.size(), scratch));
+    }
+    const std::size_t limit = planes.value_or(data.size());
+    if (plan.payload_bytes >= data.size()) return planes;
+    BITSNAP_ASSIGN(const std::optional<std::size_t> lanes, writing.as_lanes(plan, limit, scratch));
+    return lanes ? lanes : planes;
+  }
+};
+
+}  // namespace
+
+const Encoder& scaled_by_encoder() noexcept {
+  static const ScaledByEncoder encoder;
+  return encoder;
+}
+
+}  // namespace bitsnap::codec
