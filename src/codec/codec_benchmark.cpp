@@ -1,17 +1,22 @@
 // Speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, beside memcpy in the same run.
 //
-//   codec_benchmark [--level=LEVEL] [--corpus=FILE,DTYPE[,BASE_FILE]]... [google-benchmark options]
+//   codec_benchmark [--level=LEVEL] [--lattice=A,B] [--corpus=FILE,DTYPE[,BASE_FILE[,PEER_FILE]]]...
+//                   [google-benchmark options]
 //
-// The level is that of the kernels: scalar, avx2 or avx512.
+// The level is that of the kernels: scalar, avx2 or avx512. The lattice is what codecs are told of elements that are
+// multiples of a scale.
 // Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
-// size. Without any, bf16 and f32 numbers shaped like trained weights stand in for them, and a base that differs in one
-// element of 64. The master that bf16 and f16 elements are coded beside ("_of_peer") is the same numbers in f32. Bytes
-// per second are those of the decoded chunks; `ratio` is decoded size over payload size, where a chunk that the codec
-// cannot express counts as raw; a codec that expresses none is left out.
+// size, and whose peer has as many f32. Without any, bf16 and f32 numbers shaped like trained weights stand in for
+// them, and a base that differs in one element of 64. The master that bf16 and f16 elements are coded beside
+// ("_of_peer") is the same numbers in f32. Bytes per second are those of the decoded chunks; `ratio` is decoded size
+// over payload size, where a chunk that the codec cannot express counts as raw; a codec that expresses none is left
+// out.
 #include <benchmark/benchmark.h>
 #define ZSTD_STATIC_LINKING_ONLY  // for the compression of literals
 #include <zstd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +24,8 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -32,22 +39,30 @@
 namespace bitsnap::codec {
 namespace {
 
+using InputKinds = std::span<const InputKind>;
+
 struct Corpus {
   std::string name;
   DType dtype = DType::opaque;
   std::vector<std::byte> data;
   std::vector<std::byte> base;  // empty: none
   std::vector<std::byte> peer;  // f32; empty: none
+  std::optional<Lattice> lattice;
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return kChunkElements * element_size(dtype); }
   [[nodiscard]] std::size_t chunks() const noexcept { return (data.size() + chunk_bytes() - 1) / chunk_bytes(); }
   [[nodiscard]] ConstByteSpan chunk(std::size_t i) const noexcept {
     return part(data, i * chunk_bytes(), chunk_bytes());
   }
-  // What is beside that chunk.
+  // What is beside that chunk; nothing where the corpus has no such input.
   [[nodiscard]] Input input(InputKind kind, std::size_t i) const noexcept {
     if (kind == InputKind::base) return {kind, dtype, part(base, i * chunk_bytes(), chunk_bytes())};
     return {kind, DType::f32, part(peer, i * kChunkElements * 4, kChunkElements * 4)};
+  }
+  [[nodiscard]] std::vector<Input> inputs(InputKinds kinds, std::size_t i) const {
+    std::vector<Input> inputs;
+    for (const InputKind kind : kinds) inputs.push_back(input(kind, i));
+    return inputs;
   }
 
  private:
@@ -59,10 +74,10 @@ struct Corpus {
 // All chunks of a corpus as one codec encodes them, in memory that is touched before anything is measured.
 class Coding {
  public:
-  Coding(const Corpus& corpus, const Encoder& encoder, std::optional<InputKind> kind)
+  Coding(const Corpus& corpus, const Encoder& encoder, InputKinds kinds)
       : corpus_(corpus),
         encoder_(encoder),
-        kind_(kind),
+        kinds_(kinds),
         room_(encoder.max_encoded_size(corpus.dtype, kChunkElements)),
         payloads_(room_ * corpus.chunks()),
         sizes_(corpus.chunks()),
@@ -106,13 +121,14 @@ class Coding {
  private:
   struct Surroundings {
     Surroundings(const Coding& coding, std::size_t i) {
-      if (coding.kind_) input = coding.corpus_.input(*coding.kind_, i);
+      inputs = coding.corpus_.inputs(coding.kinds_, i);
       context = {.dtype = coding.corpus_.dtype,
                  .elements = coding.corpus_.chunk(i).size() / element_size(coding.corpus_.dtype),
-                 .inputs = {&input, coding.kind_ ? 1U : 0U},
-                 .parameters = {}};
+                 .inputs = inputs,
+                 .parameters = {},
+                 .lattice = coding.corpus_.lattice};
     }
-    Input input;
+    std::vector<Input> inputs;
     ChunkContext context;
   };
 
@@ -123,7 +139,7 @@ class Coding {
 
   const Corpus& corpus_;
   const Encoder& encoder_;
-  std::optional<InputKind> kind_;
+  InputKinds kinds_;
   std::size_t room_;
   std::vector<std::byte> payloads_;
   std::vector<std::optional<std::size_t>> sizes_;
@@ -150,16 +166,23 @@ void register_memcpy(const Corpus& corpus) {
   });
 }
 
-void register_codec(const Corpus& corpus, const Encoder& encoder, std::optional<InputKind> kind) {
-  const Input input = corpus.input(kind.value_or(InputKind::base), 0);
-  if (kind && input.bytes.empty()) return;
-  if (!encoder.decoder().accepts(corpus.dtype, {&input, kind ? 1U : 0U})) return;
-  const auto coding = std::make_shared<Coding>(corpus, encoder, kind);
+// What chunks are coded beside, as it is called.
+struct Beside {
+  std::string_view name;
+  std::vector<InputKind> kinds;
+};
+const Beside kBeside[] = {{"", {}},
+                          {"_of_base", {InputKind::base}},
+                          {"_of_peer", {InputKind::peer}},
+                          {"_of_base_and_peer", {InputKind::base, InputKind::peer}}};
+
+void register_codec(const Corpus& corpus, const Encoder& encoder, const Beside& beside) {
+  const std::vector<Input> inputs = corpus.inputs(beside.kinds, 0);
+  if (std::ranges::any_of(inputs, [](const Input& input) { return input.bytes.empty(); })) return;
+  if (!encoder.decoder().accepts(corpus.dtype, inputs)) return;
+  const auto coding = std::make_shared<Coding>(corpus, encoder, beside.kinds);
   if (!coding->encode()) return;
-  const std::string name = corpus.name + "/" + std::string(encoder.decoder().name()) +
-                           (!kind                      ? ""
-                            : *kind == InputKind::base ? "_of_base"
-                                                       : "_of_peer");
+  const std::string name = corpus.name + "/" + std::string(encoder.decoder().name()) + std::string(beside.name);
   benchmark::RegisterBenchmark((name + "/encode").c_str(), [coding](benchmark::State& state) {
     for ([[maybe_unused]] auto _ : state) coding->encode();
     report(state, coding->corpus());
@@ -283,7 +306,8 @@ void fill_peer(Corpus& corpus) {
 }
 
 Corpus synthetic(DType dtype) {
-  Corpus corpus{.name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}, .peer = {}};
+  Corpus corpus{
+      .name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}, .peer = {}, .lattice = {}};
   corpus.data.resize(std::size_t{32} << 20);
   fill_trained_like(dtype, corpus.data, 1);
   corpus.base = corpus.data;
@@ -299,31 +323,49 @@ bool read_file(const std::string& path, std::vector<std::byte>& bytes) {
   return !bytes.empty();
 }
 
-// "FILE,DTYPE[,BASE_FILE]"
+// "FILE,DTYPE[,BASE_FILE[,PEER_FILE]]"; a base without a name is none.
 bool read_corpus(const std::string& argument, Corpus& corpus) {
-  const std::size_t first = argument.find(',');
-  if (first == std::string::npos) return false;
-  const std::size_t second = std::min(argument.find(',', first + 1), argument.size());
-  corpus.dtype = dtype_from_name(argument.substr(first + 1, second - first - 1));
-  const std::string path = argument.substr(0, first);
+  std::array<std::string, 4> fields;
+  std::istringstream stream(argument);
+  for (std::string& field : fields) std::getline(stream, field, ',');
+  const auto& [path, dtype, base, peer] = fields;
+  corpus.dtype = dtype_from_name(dtype);
   corpus.name = path.substr(path.find_last_of('/') + 1);
   if (corpus.dtype == DType::opaque || !read_file(path, corpus.data)) return false;
-  if (corpus.data.size() % element_size(corpus.dtype) != 0) return false;
-  if (second == argument.size()) return true;
-  return read_file(argument.substr(second + 1), corpus.base) && corpus.base.size() == corpus.data.size();
+  const std::size_t width = element_size(corpus.dtype);
+  if (corpus.data.size() % width != 0) return false;
+  if (!peer.empty() && (!read_file(peer, corpus.peer) || corpus.peer.size() / 4 != corpus.data.size() / width)) {
+    return false;
+  }
+  return base.empty() || (read_file(base, corpus.base) && corpus.base.size() == corpus.data.size());
+}
+
+// "A,B"
+std::optional<Lattice> read_lattice(const std::string& argument) {
+  Lattice lattice;
+  if (std::sscanf(argument.c_str(), "%f,%f", &lattice.a, &lattice.b) != 2) return std::nullopt;
+  return lattice;
 }
 
 int run(int argc, char** argv) {
   std::vector<std::unique_ptr<Corpus>> corpora;
   std::vector<char*> others;
+  std::optional<Lattice> lattice;
   for (int i = 0; i < argc; ++i) {
     constexpr std::string_view kFlag = "--corpus=";
     constexpr std::string_view kLevelFlag = "--level=";
+    constexpr std::string_view kLatticeFlag = "--lattice=";
     const std::string_view argument = argv[i];
     if (argument.starts_with(kLevelFlag)) {
       const auto level = cpu_level_from_name(argument.substr(kLevelFlag.size()));
       if (level && force_cpu_level(*level)) continue;
       std::fprintf(stderr, "codec_benchmark: this machine has no level of that name: %s\n", argv[i]);
+      return 1;
+    }
+    if (argument.starts_with(kLatticeFlag)) {
+      lattice = read_lattice(argv[i] + kLatticeFlag.size());
+      if (lattice) continue;
+      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected A,B\n", argv[i]);
       return 1;
     }
     if (!argument.starts_with(kFlag)) {
@@ -332,7 +374,7 @@ int run(int argc, char** argv) {
     }
     corpora.push_back(std::make_unique<Corpus>());
     if (!read_corpus(argv[i] + kFlag.size(), *corpora.back())) {
-      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected FILE,DTYPE[,BASE_FILE]\n", argv[i]);
+      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected FILE,DTYPE[,BASE_FILE[,PEER_FILE]]\n", argv[i]);
       return 1;
     }
   }
@@ -344,11 +386,11 @@ int run(int argc, char** argv) {
   }
   for (const auto& corpus : corpora) {
     fill_peer(*corpus);
+    corpus->lattice = lattice;
     register_memcpy(*corpus);
     register_huff0(*corpus);
     for (const Encoder* encoder : all_encoders()) {
-      register_codec(*corpus, *encoder, std::nullopt);
-      for (const InputKind kind : {InputKind::base, InputKind::peer}) register_codec(*corpus, *encoder, kind);
+      for (const Beside& beside : kBeside) register_codec(*corpus, *encoder, beside);
     }
   }
   benchmark::RunSpecifiedBenchmarks();

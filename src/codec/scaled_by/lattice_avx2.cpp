@@ -11,14 +11,14 @@ void nearest_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squa
   nearest_loop(floats, squares, elements, scale, share, multiples);
 }
 
-void measure_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+bool measure_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                             std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept {
-  measure_loop(floats, squares, expected, elements, scale, values);
+  return measure_loop(floats, squares, expected, elements, scale, values);
 }
 
-void put_multiples_avx2(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+bool put_multiples_avx2(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                         std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept {
-  put_loop(squares, expected, values, elements, scale, out);
+  return put_loop(squares, expected, values, elements, scale, out);
 }
 
 }  // namespace bitsnap::codec

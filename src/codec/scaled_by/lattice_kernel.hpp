@@ -28,20 +28,20 @@ void nearest_multiples_avx512(const std::uint8_t* floats, const std::uint8_t* sq
                               const LatticeScale& scale, float share, std::int16_t* multiples) noexcept;
 
 // How far the multiples that floats are, to the bit, are from those expected, as zigzags modulo 2^16; and kOffLattice
-// of those that are none.
-void measure_multiples_scalar(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+// of those that are none. Whether there is one.
+bool measure_multiples_scalar(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                               std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
-void measure_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+bool measure_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                             std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
-void measure_multiples_avx512(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+bool measure_multiples_avx512(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                               std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
 
-// And back. kOffLattice has no meaning of its own here.
-void put_multiples_scalar(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+// And back. kOffLattice has no meaning of its own here; whether a value is that.
+bool put_multiples_scalar(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                           std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
-void put_multiples_avx2(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+bool put_multiples_avx2(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                         std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
-void put_multiples_avx512(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+bool put_multiples_avx512(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                           std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
 
 }  // namespace bitsnap::codec

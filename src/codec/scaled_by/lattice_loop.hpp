@@ -58,7 +58,7 @@ inline void nearest_loop(const std::uint8_t* floats, const std::uint8_t* squares
   }
 }
 
-inline void measure_loop(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+inline bool measure_loop(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                          std::size_t elements, const LatticeScale& scale, std::uint16_t* __restrict values) noexcept {
   const auto [a, b] = scale;
   for (std::size_t i = 0; i < elements; ++i) {
@@ -68,18 +68,25 @@ inline void measure_loop(const std::uint8_t* floats, const std::uint8_t* squares
     const auto zigzag = static_cast<std::uint16_t>((away << 1) ^ (away >> 15));
     values[i] = multiple_of(own, integer) == word_at(floats, i) ? zigzag : kOffLattice;
   }
+  // Within the loop above, g++ makes no vectors of it.
+  std::uint16_t most = 0;
+  for (std::size_t i = 0; i < elements; ++i) most = values[i] > most ? values[i] : most;
+  return most == kOffLattice;
 }
 
-inline void put_loop(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+inline bool put_loop(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                      std::size_t elements, const LatticeScale& scale, std::uint8_t* __restrict out) noexcept {
   const auto [a, b] = scale;
+  std::uint16_t most = 0;
   for (std::size_t i = 0; i < elements; ++i) {
     const float own = scale_of(float_at(squares, i), a, b);
+    most = values[i] > most ? values[i] : most;
     const auto away = static_cast<std::int32_t>((values[i] >> 1) ^ -(values[i] & 1));
     const auto integer = static_cast<std::int16_t>(expected[i] + away);
     const std::uint32_t bits = multiple_of(own, integer);
     __builtin_memcpy(out + 4 * i, &bits, sizeof bits);
   }
+  return most == kOffLattice;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const LatticeScale&, float,
                            std::int16_t*) noexcept>
     kNearestMultiples{nearest_multiples_scalar, BITSNAP_X86(nearest_multiples_avx2, nearest_multiples_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::int16_t*, const std::uint16_t*, std::size_t,
+constexpr KernelTable<bool(const std::uint8_t*, const std::int16_t*, const std::uint16_t*, std::size_t,
                            const LatticeScale&, std::uint8_t*) noexcept>
     kPutMultiples{put_multiples_scalar, BITSNAP_X86(put_multiples_avx2, put_multiples_avx512)};
 
@@ -70,14 +70,8 @@ class Placing {
   // Those of `count` elements from `first` on; `room` takes as many integers.
   void put(std::size_t first, std::size_t count, const std::uint16_t* values, std::int16_t* room) noexcept {
     std::byte* const to = out_.data() + first * sizeof(float);
-    {
-      const FloatMode mode;
-      expected_.fill(first, count, room);
-      kPutMultiples.pick()(squares_at(inputs_, first), room, values, count, header_.scale,
-                           reinterpret_cast<std::uint8_t*>(to));
-    }
     // Nearly always there is no exception.
-    if (std::find(values, values + count, kOffLattice) == values + count) return;
+    if (!place(first, count, values, room)) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (values[i] != kOffLattice) continue;
       if (used_ < header_.exceptions.size()) {
@@ -96,6 +90,14 @@ class Placing {
   }
 
  private:
+  // The multiples, and whether there are exceptions to them.
+  bool place(std::size_t first, std::size_t count, const std::uint16_t* values, std::int16_t* room) noexcept {
+    const FloatMode mode;
+    expected_.fill(first, count, room);
+    return kPutMultiples.pick()(squares_at(inputs_, first), room, values, count, header_.scale,
+                                reinterpret_cast<std::uint8_t*>(out_.data()) + first * sizeof(float));
+  }
+
   const ScaledHeader& header_;
   std::span<const Input> inputs_;
   ExpectedMultiples expected_;

@@ -21,7 +21,7 @@ namespace {
 constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const LatticeScale&, float,
                            std::int16_t*) noexcept>
     kNearestMultiples{nearest_multiples_scalar, BITSNAP_X86(nearest_multiples_avx2, nearest_multiples_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, const std::int16_t*, std::size_t,
+constexpr KernelTable<bool(const std::uint8_t*, const std::uint8_t*, const std::int16_t*, std::size_t,
                            const LatticeScale&, std::uint16_t*) noexcept>
     kMeasureMultiples{measure_multiples_scalar, BITSNAP_X86(measure_multiples_avx2, measure_multiples_avx512)};
 
@@ -39,13 +39,13 @@ constexpr float kFittedUnit = 16;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// Values of `count` elements from `first` on; `room` takes as many integers.
-void measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale, std::uint8_t share,
+// Values of `count` elements from `first` on, and whether there are exceptions; `room` takes as many integers.
+bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale, std::uint8_t share,
              std::size_t first, std::size_t count, std::int16_t* room, std::uint16_t* values) noexcept {
   const FloatMode mode;
   ExpectedMultiples(inputs, scale, share).fill(first, count, room);
-  kMeasureMultiples.pick()(bytes_of(data) + first * sizeof(float), squares_at(inputs, first), room, count, scale,
-                           values);
+  return kMeasureMultiples.pick()(bytes_of(data) + first * sizeof(float), squares_at(inputs, first), room, count, scale,
+                                  values);
 }
 
 // A chunk and its inputs, or a sample of them. Lives as long as the frame of the Scratch that it was made in.
@@ -124,7 +124,7 @@ Result<ScaledPlan> plan_chunk(ConstByteSpan data, std::span<const Input> inputs,
   BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(size));
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(size));
   std::ranges::fill(contexts, std::uint8_t{0});
-  measure(sample.data, sample.inputs(), scale, plan.share, 0, size, room.data(), values.data());
+  static_cast<void>(measure(sample.data, sample.inputs(), scale, plan.share, 0, size, room.data(), values.data()));
   const entropy::ClassChoice choice =
       entropy::choose_class_tables({.contexts = contexts, .values = values, .others = {}, .elements = elements});
   plan.tables = choice.tables;
@@ -156,8 +156,6 @@ class Exceptions {
 
   // Keeps those among `count` elements, all of which stand before those that were given last.
   void keep(const std::byte* elements, const std::uint16_t* values, std::size_t count) noexcept {
-    // Nearly always there is none.
-    if (std::find(values, values + count, kOffLattice) == values + count) return;
     for (std::size_t i = count; i-- > 0;) {
       if (values[i] != kOffLattice) continue;
       at_ -= sizeof(float);
@@ -193,8 +191,9 @@ class Writing {
       const std::size_t first = part * kScaledPart;
       const std::size_t count = std::min(kScaledPart, elements_ - first);
       const std::size_t steps = divide_up(count, entropy::kRansStepElements);
-      measure(data_, inputs_, scale_, plan.share, first, count, room.data(), values.data());
-      exceptions.keep(data_.data() + first * sizeof(float), values.data(), count);
+      if (measure(data_, inputs_, scale_, plan.share, first, count, room.data(), values.data())) {
+        exceptions.keep(data_.data() + first * sizeof(float), values.data(), count);
+      }
       std::fill(values.data() + count, values.data() + steps * entropy::kRansStepElements, lanes.cheapest_value(0));
       entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * sizeof(float)};
       if (part > 0) {
@@ -218,8 +217,9 @@ class Writing {
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(elements_));
     Exceptions exceptions;
     BITSNAP_TRY(exceptions.open(data_.size(), scratch));
-    measure(data_, inputs_, scale_, share, 0, elements_, room.data(), values.data());
-    exceptions.keep(data_.data(), values.data(), elements_);
+    if (measure(data_, inputs_, scale_, share, 0, elements_, room.data(), values.data())) {
+      exceptions.keep(data_.data(), values.data(), elements_);
+    }
     const std::size_t before = write_front(kScaledPlanes, share, exceptions.bytes());
     BITSNAP_ASSIGN(
         const std::size_t coded,
