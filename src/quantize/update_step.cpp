@@ -1,0 +1,160 @@
+// Steps of an update: the lattice they make, and what is known of updates afterwards.
+#include "quantize/update_step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <bitsnap/tensor.hpp>
+
+#include "base/cpu_dispatch.hpp"
+#include "base/float_mode.hpp"
+#include "base/try.hpp"
+#include "quantize/update_step_kernel.hpp"
+
+namespace bitsnap::quantize {
+namespace {
+
+constexpr KernelTable<std::size_t(std::uint8_t*, const std::uint8_t*, std::size_t, const codec::LatticeScale&) noexcept>
+    kRoundToUpdates{round_to_updates_scalar, BITSNAP_X86(round_to_updates_avx2, round_to_updates_avx512)};
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Terms of a series are added until what is left is so small a part of them, but no more than so many.
+constexpr double kSeriesRest = 1e-9;
+constexpr std::uint64_t kMostTerms = 100'000;
+
+// By multiplications alone, which are the same everywhere; pow() is not.
+double power(double base, std::uint64_t exponent) noexcept {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+std::string shown(double number) { return std::to_string(number); }
+
+Result<void> check(bool holds, const char* name, const char* expected, const std::string& found) {
+  if (holds) return {};
+  return fail(ErrorKind::invalid_argument,
+              std::string("update_step: ") + name + " has to be " + expected + ", found " + found);
+}
+
+// How much the inverse of a root grows, at most, by an error of the square. Precondition: that is below 1.
+double inverse_root_error(double square_error) noexcept { return 1 / std::sqrt(1 - square_error) - 1; }
+
+}  // namespace
+
+Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
+  const auto [beta1, beta2, epsilon, step_count, update_step] = parameters;
+  BITSNAP_TRY(check(beta1 >= 0 && beta1 < 1, "beta1", "from 0 on and below 1", shown(beta1)));
+  BITSNAP_TRY(check(beta2 >= 0 && beta2 < 1, "beta2", "from 0 on and below 1", shown(beta2)));
+  BITSNAP_TRY(check(epsilon >= 0 && epsilon < kInfinity, "epsilon", "from 0 on and finite", shown(epsilon)));
+  BITSNAP_TRY(check(step_count >= 1, "the count of steps", "at least 1", std::to_string(step_count)));
+  BITSNAP_TRY(check(update_step > 0 && update_step <= 1, "the step", "above 0 and at most 1", shown(update_step)));
+  const FloatMode mode;
+  const double correction1 = 1 - power(beta1, step_count);
+  const double correction2 = 1 - power(beta2, step_count);
+  const double scaled = update_step * correction1;
+  const codec::Lattice lattice{.a = static_cast<float>(scaled / std::sqrt(correction2)),
+                               .b = static_cast<float>(scaled * epsilon)};
+  BITSNAP_TRY(check(std::isnormal(lattice.a), "the step", "so large that F32 tell it", shown(update_step)));
+  BITSNAP_TRY(check(std::isfinite(lattice.b), "epsilon", "so small that F32 tell it", shown(epsilon)));
+  return UpdateStep(parameters, correction1, correction2, lattice);
+}
+
+Result<UpdateStepCounts> UpdateStep::quantize(ByteSpan moments, ConstByteSpan squares) const {
+  if (moments.size() != squares.size() || moments.size() % sizeof(float) != 0) {
+    return fail(ErrorKind::invalid_argument, "update_step: first moments of " + std::to_string(moments.size()) +
+                                                 " bytes beside second moments of " + std::to_string(squares.size()) +
+                                                 ", expected as many, of whole F32");
+  }
+  const FloatMode mode;
+  const codec::LatticeScale scale{lattice_.a, lattice_.b};
+  UpdateStepCounts counts{.elements = moments.size() / sizeof(float), .kept = 0};
+  for (std::size_t first = 0; first < counts.elements; first += kChunkElements) {
+    const std::size_t count = std::min<std::size_t>(counts.elements - first, kChunkElements);
+    counts.kept += kRoundToUpdates.pick()(reinterpret_cast<std::uint8_t*>(moments.data()) + first * sizeof(float),
+                                          reinterpret_cast<const std::uint8_t*>(squares.data()) + first * sizeof(float),
+                                          count, scale);
+  }
+  return counts;
+}
+
+// With the exact scale S = step * (1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + epsilon) is u = step * m / S. The scale s
+// that is computed is off by at most six roundings: of a, of b, of the root, the product and the sum, and one where
+// numbers beside a normal sum are subnormal, each 2^-24. The quotient q of m and s is off by one, the multiple m' of
+// the integer j next to q by another:
+//
+//   |m / s - j| <= 1 / 2 + |m / s| * 2^-24,  |m' / s - j| <= |j| * 2^-24,  so
+//   |u' - u| = step * |m' - m| / S <= step / 2 * (1 + 2^-21) + |u| * 2^-22,  with room for products of these.
+double UpdateStep::bound(double update) const noexcept {
+  return parameters_.update_step / 2 * (1 + 0x1p-21) + std::abs(update) * 0x1p-22;
+}
+
+// One step later, with D = sqrt(v+ / c2+) + epsilon, c1+ and c2+ the corrections at t + 1, and primes for what follows
+// from what is stored, an update is u+ = m+ / (c1+ * D). The difference is
+//
+//   u+' - u+ = (m+' - m+) / (c1+ * D') + u+ * (D / D' - 1).
+//
+// The first moment: m+ = beta1 * m + (1 - beta1) * g, so m+' - m+ = beta1 * (m' - m), and |m' - m| is at most
+// bound * c1 * (sqrt(v' / c2) + epsilon). As v+' >= beta2 * v', D' is at least sqrt(beta2 * v' / c2+) + epsilon, which
+// is that root times sqrt(beta2 * c2 / c2+) < 1, at least. So the first part is at most
+//
+//   bound * beta1 * c1 / c1+ * sqrt(c2+ / (beta2 * c2)).
+//
+// The second moment: v+ = beta2 * v + (1 - beta2) * g^2 is off by no larger factor than v, so D / D' is at most
+// 1 / sqrt(1 - e), and 1 - D / D' at most 1 - 1 / sqrt(1 + e), which is less.
+double UpdateStep::next_bound(double update, double square_error) const noexcept {
+  const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
+  if (beta2 == 0 || !(square_error < 1)) return kInfinity;
+  const FloatMode mode;
+  const double next1 = 1 - power(beta1, step_count + 1);
+  const double next2 = 1 - power(beta2, step_count + 1);
+  const double of_moment = beta1 * correction1_ / next1 * std::sqrt(next2 / (beta2 * correction2_));
+  return bound(update) * of_moment + std::abs(update) * inverse_root_error(square_error);
+}
+
+// The same k steps later: m' - m has become beta1^k of itself, and v' is at least beta2^k of itself, so the first part
+// is at most
+//
+//   bound * r^k * c1 / c1(t + k) * sqrt(c2(t + k) / c2),  r = beta1 / sqrt(beta2).
+//
+// Beyond the terms that are added, c1 / c1(t + k) < 1 and c2(t + k) < 1: a geometric series. The second part: v' - v
+// has become beta2^k of itself. Where v(t + k) is not less than v, it is off by no more than e * beta2^k, and as
+// f(e) = 1 / sqrt(1 - e) - 1 is convex and f(0) is 0, f(e * beta2^k) <= beta2^k * f(e): a geometric series, too.
+double UpdateStep::cumulative_bound(double update, double square_error) const noexcept {
+  const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
+  if (beta1 * beta1 >= beta2 || !(square_error < 1)) return kInfinity;
+  const FloatMode mode;
+  const double ratio = beta1 / std::sqrt(beta2);
+  double left1 = power(beta1, step_count);
+  double left2 = power(beta2, step_count);
+  double sum = 0;
+  double share = 1;  // ratio^k
+  double rest = kInfinity;
+  for (std::uint64_t k = 1; k <= kMostTerms && rest > kSeriesRest * sum; ++k) {
+    left1 *= beta1;
+    left2 *= beta2;
+    share *= ratio;
+    sum += share * correction1_ / (1 - left1) * std::sqrt((1 - left2) / correction2_);
+    rest = share * ratio / (1 - ratio) / std::sqrt(correction2_);
+  }
+  return bound(update) * (sum + rest) + std::abs(update) * inverse_root_error(square_error) * beta2 / (1 - beta2);
+}
+
+// m = (1 - beta1) * sum of beta1^i * g, v = (1 - beta2) * sum of beta2^i * g^2. By Cauchy and Schwarz,
+// |sum of beta1^i * g| <= sqrt(sum of (beta1^2 / beta2)^i) * sqrt(sum of beta2^i * g^2).
+double UpdateStep::largest_update() const noexcept {
+  const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
+  const double ratio = beta1 * beta1 / beta2;
+  if (!(ratio < 1)) return kInfinity;
+  const FloatMode mode;
+  const double terms = (1 - power(ratio, step_count)) / (1 - ratio);
+  return std::sqrt(correction2_ / (1 - beta2) * terms) / correction1_ * (1 - beta1);
+}
+
+}  // namespace bitsnap::quantize

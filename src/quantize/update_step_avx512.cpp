@@ -1,0 +1,15 @@
+// First moments made multiples of a step of the update, for AVX-512.
+#include "quantize/update_step_kernel.hpp"
+
+#if defined(__x86_64__)
+#include "quantize/update_step_loop.hpp"
+
+namespace bitsnap::quantize {
+
+std::size_t round_to_updates_avx512(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+                                    const codec::LatticeScale& scale) noexcept {
+  return round_loop(moments, squares, elements, scale);
+}
+
+}  // namespace bitsnap::quantize
+#endif
