@@ -24,6 +24,10 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wdouble-promotion"  // what is exact is wider than what it is held against
+#endif
+
 namespace bitsnap::quantize {
 namespace {
 
