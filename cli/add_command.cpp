@@ -176,7 +176,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
     return tl::unexpected(std::move(store).error());
   }
   report.policy = policy_name((*store)->policy());
-  if ((*store)->policy() == Policy::lossless) {
+  if (chooses_by_objective((*store)->policy())) {
     report.objective = objective_name((*store)->objective());
   }
 

@@ -92,7 +92,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
   report.policy = policy_name(*policy);
   const Objective objective = options.coding.objective.value_or(SaveOptions{}.objective);
-  if (*policy == Policy::lossless) {
+  if (chooses_by_objective(*policy)) {
     report.objective = objective_name(objective);
   }
 

@@ -7,6 +7,7 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/error_tally.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>

@@ -15,6 +15,7 @@
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/quantization.hpp>
 #include <bitsnap/tensor.hpp>
 #include <bitsnap/value.hpp>
 
@@ -152,6 +153,8 @@ class Snapshot final : public Base {
 
   [[nodiscard]] Result<ChunkInfo> chunk_info(std::size_t stream, std::uint64_t chunk) const;
   [[nodiscard]] const std::string& reason(std::size_t stream) const noexcept;
+  // What a stream lost before it was stored; nullopt where nothing was to be lost.
+  [[nodiscard]] const std::optional<QuantizerRecord>& quantizer(std::size_t stream) const noexcept;
 
   // Bytes [offset, offset + out.size()) of a tensor, on the calling thread; decodes only the chunks it touches and what
   // those depend on.

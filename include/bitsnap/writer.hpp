@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/quantization.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>
 #include <bitsnap/value.hpp>
@@ -22,15 +23,20 @@ namespace bitsnap {
 enum class Policy : std::uint8_t {
   lossless,  // the best of all codecs, chunk by chunk
   lmc,       // LMC (arXiv 2505.09810): byte planes of the tensor or of its XOR with the base, Huffman coded
-  bitsnap,   // BitSnap (arXiv 2511.12376), its lossless half: packed mask and changed values against the base
-  raw,       // stored as it is
+  bounded,   // as lossless, but for what the rules of loss let go: masters, second moments and first moments, each
+             // within a bound
+  bitsnap,  // BitSnap (arXiv 2511.12376): packed mask and changed values of weights against the base; moments lose what
+            // clusters take from them
+  raw,      // stored as it is
 };
 
 [[nodiscard]] std::string_view policy_name(Policy policy) noexcept;
 [[nodiscard]] std::optional<Policy> policy_from_name(std::string_view name) noexcept;
+// Whether it chooses codecs for an objective: `lossless` and `bounded`.
+[[nodiscard]] bool chooses_by_objective(Policy policy) noexcept;
 
-// What the policy `lossless` chooses a chunk's codec for; the others have rules of their own. Times are modelled from
-// recorded speeds and never measured, so that the choice is the same on every machine.
+// What the policies `lossless` and `bounded` choose a chunk's codec for; the others have rules of their own. Times are
+// modelled from recorded speeds and never measured, so that the choice is the same on every machine.
 enum class Objective : std::uint8_t {
   ratio,     // least bytes
   balanced,  // least time of coding and writing, and in one case of ten of reading back, in a store of 2 GB/s
@@ -50,6 +56,8 @@ struct TensorSource {
   // Whether reading a few bytes costs as much as reading all of them, as of a tensor on another device: then nothing is
   // read before the tensor's turn.
   bool read_brings_all = false;
+  // Of a first moment of Adam, in place of SaveOptions::adam.
+  std::optional<AdamNumbers> adam = {};
 };
 
 struct State {
@@ -66,6 +74,11 @@ struct SaveOptions {
   // A codec for every chunk that it takes, where the policy or the objective would have another, and raw for all
   // others, be they unchanged; a base, or a peer, is given to it where there is one. Empty: none is forced.
   std::string codec = {};
+  // What may be lost, before the rules of the policy: under `lossless`, `lmc` and `raw` nothing may unless it is said
+  // here.
+  std::vector<LossRule> loss = {};
+  // What the rule update_step needs, where a tensor does not say it. It is never guessed.
+  std::optional<AdamNumbers> adam = {};
   std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: a keyframe
   // The longest chain of chunks that decoding may have to follow, at most 32; an unchanged chunk is referred to however
   // deep it lies. 0: nothing is coded against the base, and an unchanged chunk is referred to only where it is held

@@ -11,6 +11,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/json_text.hpp"
+#include "container/quantizer_json.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -123,6 +124,10 @@ void append_stream(std::string& to, const StreamEncoding& stream) {
   if (!stream.reason.empty()) {
     to += to.back() == '{' ? "\"reason\":" : ",\"reason\":";
     append_remark(to, stream.reason);
+  }
+  if (stream.quantizer) {
+    to += to.back() == '{' ? "\"quantizer\":" : ",\"quantizer\":";
+    append_quantizer(to, *stream.quantizer);
   }
   to += '}';
 }

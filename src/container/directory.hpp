@@ -12,6 +12,7 @@
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/quantization.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>
 #include <bitsnap/value.hpp>
@@ -49,6 +50,7 @@ struct StreamEncoding {
   std::string reason;
   // Inputs of this file are streams that come before this one: of a lower rank, or of the same and a lower number.
   std::uint8_t rank = 0;
+  std::optional<QuantizerRecord> quantizer = {};  // what it lost before it was stored
 };
 
 struct Encoding {

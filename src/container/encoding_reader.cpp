@@ -13,6 +13,7 @@
 #include "container/json_reader.hpp"
 #include "container/json_text.hpp"
 #include "container/layout.hpp"
+#include "container/quantizer_json.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -57,6 +58,7 @@ class EncodingSink final : public JsonSink {
     inputs,
     input,
     stream_parameters,
+    quantizer,
   };
 
   Result<void> step(JsonToken& token) {
@@ -74,6 +76,7 @@ class EncodingSink final : public JsonSink {
       case State::inputs: return take_inputs(token);
       case State::input: return take_input(token);
       case State::stream_parameters: return take_stream_parameters(token);
+      case State::quantizer: return take_quantizer(token);
     }
     return {};
   }
@@ -163,7 +166,7 @@ class EncodingSink final : public JsonSink {
   Result<void> take_stream(JsonToken& token) {
     if (token.is(Type::end_object)) return go(State::streams);
     if (token.is(Type::key)) {
-      take_key(token, {"rank", "inputs", "parameters", "reason"});
+      take_key(token, {"rank", "inputs", "parameters", "reason", "quantizer"});
       return {};
     }
     if (key_ == "rank") {
@@ -173,6 +176,11 @@ class EncodingSink final : public JsonSink {
       return {};
     }
     if (key_ == "reason") return take_text(token, encoding_.streams.back().reason);
+    if (key_ == "quantizer") {
+      if (!token.is(Type::begin_object)) return tl::unexpected(unexpected_token("an object as 'quantizer'", token));
+      quantizer_ = {};
+      return go(State::quantizer);
+    }
     return open_list(token, key_ == "inputs" ? State::inputs : State::stream_parameters);
   }
 
@@ -221,6 +229,13 @@ class EncodingSink final : public JsonSink {
     }
     parameters.push_back(static_cast<std::uint32_t>(index));
     return {};
+  }
+
+  Result<void> take_quantizer(JsonToken& token) {
+    BITSNAP_ASSIGN(const bool has_ended, quantizer_.take(token));
+    if (!has_ended) return {};
+    encoding_.streams.back().quantizer = quantizer_.record();
+    return go(State::stream);
   }
 
   // What needs the table of bases and the parameter sets, which may stand after the streams.
@@ -284,6 +299,7 @@ class EncodingSink final : public JsonSink {
       case State::stream:
       case State::inputs:
       case State::input:
+      case State::quantizer:
       case State::stream_parameters: return fmt::format("stream {}", encoding_.streams.size() - 1);
       default: return fmt::format("key {}", quote_name(key_));
     }
@@ -298,6 +314,7 @@ class EncodingSink final : public JsonSink {
   bool has_base_id_ = false;  // of the entry that is open
   bool has_stream_ = false;
   bool has_element_ = false;
+  QuantizerReader quantizer_;
   Encoding encoding_;
 };
 

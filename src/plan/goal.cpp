@@ -16,7 +16,7 @@ constexpr CostModel kFastStore{.store_bytes_per_second = 20'000'000'000, .restor
 }  // namespace
 
 Goal goal_under(Policy policy, Goal goal) noexcept {
-  if (policy != Policy::lossless) goal.objective = Objective::ratio;
+  if (!chooses_by_objective(policy)) goal.objective = Objective::ratio;
   return goal;
 }
 

@@ -39,6 +39,9 @@ constexpr std::uint64_t kPerTime = 128;
 constexpr std::uint64_t kPerExpected = 16;
 constexpr std::uint64_t kPerChunk = 1024;
 
+// Nor does any of what was made multiples, where no more than that is left.
+constexpr std::uint64_t kMultiplesExplain = 2;
+
 // Estimates are off by about one part in so many: what needs no base has the advantage of it, and ends a chain.
 constexpr std::uint64_t kPerDoubt = 256;
 
@@ -48,19 +51,23 @@ struct Rule {
   bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
   bool is_general = false;   // knows nothing of floats: looked at where their mantissas are not random
   bool takes_step = false;   // its inputs are what tells the optimizer's step
+  bool for_multiples = false;
 };
 constexpr auto kBase = codec::InputKind::base;
+constexpr auto kPeer = codec::InputKind::peer;
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 9> kLosslessRules{{{"rounded_from", codec::InputKind::peer},
-                                              {"optimizer_step", kBase, false, false, true},
-                                              {"float_split"},
-                                              {"factored_split", {}, true},
-                                              {"ordinal_delta", kBase},
-                                              {"byte_group", kBase, false, true},
-                                              {"bitmask", kBase, false, true},
-                                              {"byte_group", {}, false, true},
-                                              {"zstd", {}, false, true}}};
+constexpr std::array<Rule, 11> kLosslessRules{{{"rounded_from", kPeer},
+                                               {"optimizer_step", kBase, false, false, true},
+                                               {"scaled_by", kBase, false, false, true, true},
+                                               {"scaled_by", kPeer, false, false, false, true},
+                                               {"float_split"},
+                                               {"factored_split", {}, true},
+                                               {"ordinal_delta", kBase},
+                                               {"byte_group", kBase, false, true},
+                                               {"bitmask", kBase, false, true},
+                                               {"byte_group", {}, false, true},
+                                               {"zstd", {}, false, true}}};
 constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd"}}};
 constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", kBase}, {"byte_group"}}};
 constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", kBase}}};
@@ -68,6 +75,7 @@ constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", kBase}}};
 std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept {
   switch (policy) {
     case Policy::lossless:
+    case Policy::bounded:
       if (is_pool) return kLosslessPoolRules;
       return kLosslessRules;
     case Policy::lmc: return kLmcRules;
@@ -158,11 +166,12 @@ bool codes_with_peers(Policy policy, const Goal& goal) noexcept {
 }
 
 StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base,
-                             std::optional<DType> peer, std::span<const codec::Input> step, const Goal& goal)
+                             std::optional<DType> peer, std::span<const codec::Input> step, const Goal& goal,
+                             bool are_multiples)
     : dtype_(dtype),
       peer_(peer),
       goal_(goal_under(policy, goal)),
-      detects_trivial_(policy == Policy::lossless && goal.forced == nullptr) {
+      detects_trivial_(chooses_by_objective(policy) && goal.forced == nullptr) {
   const auto is_there = [&](std::optional<codec::InputKind> input) {
     return !input || (*input == codec::InputKind::peer ? peer.has_value() : has_base);
   };
@@ -175,6 +184,8 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
   } else {
     for (const Rule& rule : rules_of(policy, role, is_pool)) {
       if (!is_there(rule.input)) continue;
+      // A step is told by what it made of others; what was made multiples says nothing of it.
+      if (rule.for_multiples != are_multiples && (rule.for_multiples || rule.takes_step)) continue;
       if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
       if (rule.takes_step) {
         add_step_candidate(codec::find_encoder(rule.codec), step);
@@ -351,7 +362,8 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
         .elements = whole ? elements : sample_elements,
         .inputs = candidate.takes_step ? seen.step : std::span(&input, candidate.input ? 1 : 0),
         .parameters = {},
-        .rows = whole ? around.rows : codec::RowPlace{}};
+        .rows = whole ? around.rows : codec::RowPlace{},
+        .lattice = around.lattice};
     std::optional<codec::Estimate> estimate = codec::Estimate{.payload_bytes = is_known ? known->payload_bytes : 0};
     if (!is_known) {
       BITSNAP_ASSIGN(estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));
@@ -365,8 +377,10 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     ranks.push_back({own, estimate->payload_bytes, i, std::move(estimate->analysis)});
     best = std::min(best, own);
     // Of what is not sampled, estimates are exact: it costs less to ask the others than to depend on more.
-    const bool explains = candidate.takes_step && is_sampled;
-    if (estimate->payload_bytes * (explains ? kStepExplains : kNextToNothing) <= data.size()) break;
+    const std::uint64_t part = around.lattice && candidate.input == kPeer              ? kMultiplesExplain
+                               : candidate.takes_step && is_sampled && !around.lattice ? kStepExplains
+                                                                                       : kNextToNothing;
+    if (estimate->payload_bytes * part <= data.size()) break;
   }
   put_best_first(ranks);
   for (const Rank& rank : ranks) choice.ranked.push_back(candidates_[rank.candidate]);

@@ -41,7 +41,8 @@ struct Surroundings {
   ConstByteSpan peer;                       // the elements beside these in the stream's peer, in its dtype
   std::span<const codec::Input> step = {};  // what tells the optimizer's step, the base first
   codec::RowPlace rows;
-  std::uint32_t base_depth = 0;  // chunks of other snapshots that the base's own bytes need
+  std::optional<codec::Lattice> lattice = {};  // what elements were made multiples of, beside the peer
+  std::uint32_t base_depth = 0;                // chunks of other snapshots that the base's own bytes need
 };
 
 // What a chunk takes in a way in which it was coded already.
@@ -81,9 +82,10 @@ struct Choice {
 class StreamPlanner {
  public:
   // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one. `step`:
-  // what tells the optimizer's step, without its bytes; empty where nothing does.
+  // what tells the optimizer's step, without its bytes; empty where nothing does. `are_multiples`: of what stands in
+  // the peer, which is the last input of the step as well.
   StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {},
-                std::span<const codec::Input> step = {}, const Goal& goal = {});
+                std::span<const codec::Input> step = {}, const Goal& goal = {}, bool are_multiples = false);
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.

@@ -93,7 +93,7 @@ double Clusters::absolute_bound() const noexcept {
 }
 
 Result<void> Clusters::quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
-                                ErrorTally& tally) const {
+                                ErrorTally* tally) const {
   if (dtype != DType::f32 || !beside.empty()) {
     return fail(ErrorKind::invalid_argument, "clusters: is for F32 with nothing beside it, found " +
                                                  std::string(dtype_name(dtype)) + " with " +

@@ -46,7 +46,7 @@ class Clusters final : public Quantizer {
   // For F32 with nothing beside them. What the fit has not seen stays as it is where it is beyond the numbers of its
   // cluster; so do infinities and NaNs, which no fit looks at.
   [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
-                                      ErrorTally& tally) const override;
+                                      ErrorTally* tally) const override;
 
  private:
   friend class ClusterFit;

@@ -369,9 +369,9 @@ TEST(Clusters, RefuseWhatIsNotF32Alone) {
   const ByteSpan bytes = std::as_writable_bytes(std::span(floats));
   ErrorTally tally;
   const Beside other{DType::f32, bytes};
-  EXPECT_EQ(clusters.quantize(DType::bf16, bytes, {}, tally).error().kind(), ErrorKind::invalid_argument);
-  EXPECT_FALSE(clusters.quantize(DType::f32, bytes.first(5), {}, tally));
-  EXPECT_FALSE(clusters.quantize(DType::f32, bytes, {&other, 1}, tally));
+  EXPECT_EQ(clusters.quantize(DType::bf16, bytes, {}, &tally).error().kind(), ErrorKind::invalid_argument);
+  EXPECT_FALSE(clusters.quantize(DType::f32, bytes.first(5), {}, &tally));
+  EXPECT_FALSE(clusters.quantize(DType::f32, bytes, {&other, 1}, &tally));
   EXPECT_EQ(tally, ErrorTally{});
 }
 

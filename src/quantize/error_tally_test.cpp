@@ -26,7 +26,7 @@ ErrorTally tally_between(DType dtype, std::vector<Bits> from, const std::vector<
     std::memcpy(block.elements, to.data() + first + block.first, sizeof(Bits) * block.count);
     return block.first == 0 ? 1 : 0;
   };
-  quantize_blocks(dtype, std::as_writable_bytes(std::span(from)), replace, tally);
+  quantize_blocks(dtype, std::as_writable_bytes(std::span(from)), replace, &tally);
   return tally;
 }
 

@@ -29,7 +29,7 @@ void bench_quantizer(benchmark::State& state, CpuLevel level, const Quantizer& q
   std::vector<std::byte> chunk = normal_chunk(dtype);
   for (auto _ : state) {
     ErrorTally tally;
-    if (!quantizer.quantize(dtype, chunk, {}, tally)) state.SkipWithError("not quantized");
+    if (!quantizer.quantize(dtype, chunk, {}, &tally)) state.SkipWithError("not quantized");
     benchmark::DoNotOptimize(tally);
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(chunk.size()));

@@ -32,7 +32,7 @@ void add_errors(DType dtype, const Block& block, ErrorLanes& lanes) noexcept {
 
 }  // namespace
 
-void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, ErrorTally& tally) noexcept {
+void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, ErrorTally* tally) noexcept {
   const FloatMode mode;
   const std::size_t width = element_size(dtype);
   const std::size_t total = elements.size() / width;
@@ -48,9 +48,9 @@ void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, Err
                         .first = first};
       std::memcpy(before, block.elements, width * block.count);
       past_nearest += quantize(block);
-      add_errors(dtype, block, lanes);
+      if (tally != nullptr) add_errors(dtype, block, lanes);
     }
-    merge_part(lanes, chunk_end - chunk, past_nearest, tally);
+    if (tally != nullptr) merge_part(lanes, chunk_end - chunk, past_nearest, *tally);
   }
 }
 

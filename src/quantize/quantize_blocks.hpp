@@ -28,8 +28,8 @@ struct Block {
 // What is infinite or NaN it leaves as it is, and nothing finite becomes so.
 using QuantizeBlock = FunctionRef<std::size_t(const Block& block)>;
 
-// For F32, BF16 and F16. All is computed as a FloatMode says.
-void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, ErrorTally& tally) noexcept;
+// For F32, BF16 and F16. `tally` may be nullptr. All is computed as a FloatMode says.
+void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, ErrorTally* tally) noexcept;
 
 // Whether these are whole elements; `who` is the quantizer.
 [[nodiscard]] Result<void> check_elements(std::string_view who, DType dtype, ConstByteSpan elements);

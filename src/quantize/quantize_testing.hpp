@@ -22,7 +22,7 @@ void at_every_level(const std::function<void()>& body);
 template <typename Bits>
 [[nodiscard]] std::vector<Bits> quantized(const Quantizer& quantizer, DType dtype, std::vector<Bits> elements,
                                           ErrorTally& tally) {
-  const auto done = quantizer.quantize(dtype, std::as_writable_bytes(std::span(elements)), {}, tally);
+  const auto done = quantizer.quantize(dtype, std::as_writable_bytes(std::span(elements)), {}, &tally);
   EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().message());
   return elements;
 }

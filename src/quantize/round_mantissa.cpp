@@ -82,7 +82,7 @@ Result<RoundMantissa> RoundMantissa::of_master(DType weights, unsigned extra) {
 }
 
 Result<void> RoundMantissa::quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
-                                     ErrorTally& tally) const {
+                                     ErrorTally* tally) const {
   if (dtype != dtype_ || !beside.empty()) {
     return fail(ErrorKind::invalid_argument, "round_mantissa: is for " + std::string(dtype_name(dtype_)) +
                                                  " with nothing beside it, found " + std::string(dtype_name(dtype)) +

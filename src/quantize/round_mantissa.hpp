@@ -35,7 +35,7 @@ class RoundMantissa final : public Quantizer {
 
   // Takes nothing beside them.
   [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
-                                      ErrorTally& tally) const override;
+                                      ErrorTally* tally) const override;
 
  private:
   RoundMantissa(DType dtype, unsigned kept, DType weights) : dtype_(dtype), weights_(weights), kept_(kept) {}

@@ -224,9 +224,9 @@ TEST(RoundMantissa, TakesElementsThatAreNotAligned) {
   const float value = 1.2345F;
   for (std::size_t i = 0; i < 1000; ++i) store_le(bytes.data() + 1 + 4 * i, value);
   ErrorTally tally;
-  ASSERT_TRUE(quantizer->quantize(DType::f32, ByteSpan(bytes).subspan(1), {}, tally));
+  ASSERT_TRUE(quantizer->quantize(DType::f32, ByteSpan(bytes).subspan(1), {}, &tally));
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(load_le<float>(bytes.data() + 1 + 4 * i), 1.25F);
-  ASSERT_TRUE(quantizer->quantize(DType::f32, {}, {}, tally)) << "of no elements, too";
+  ASSERT_TRUE(quantizer->quantize(DType::f32, {}, {}, &tally)) << "of no elements, too";
   EXPECT_EQ(tally.elements, 1000U);
 }
 
@@ -251,9 +251,9 @@ TEST(RoundMantissa, RefusesWhatItCannotDo) {
   ErrorTally tally;
   const auto three = RoundMantissa::of(DType::f32, 3);
   const Beside other{DType::f32, bytes};
-  EXPECT_FALSE(three->quantize(DType::bf16, bytes, {}, tally));
-  EXPECT_FALSE(three->quantize(DType::f32, bytes.first(7), {}, tally));
-  EXPECT_FALSE(three->quantize(DType::f32, bytes, {&other, 1}, tally));
+  EXPECT_FALSE(three->quantize(DType::bf16, bytes, {}, &tally));
+  EXPECT_FALSE(three->quantize(DType::f32, bytes.first(7), {}, &tally));
+  EXPECT_FALSE(three->quantize(DType::f32, bytes, {&other, 1}, &tally));
   EXPECT_EQ(floats, as_they_were);
   EXPECT_EQ(tally, ErrorTally{});
 }

@@ -11,6 +11,8 @@
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
 #include "base/try.hpp"
+#include "quantize/integer_power.hpp"
+#include "quantize/quantize_blocks.hpp"
 #include "quantize/update_step_kernel.hpp"
 
 namespace bitsnap::quantize {
@@ -24,16 +26,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Terms of a series are added until what is left is so small a part of them, but no more than so many.
 constexpr double kSeriesRest = 1e-9;
 constexpr std::uint64_t kMostTerms = 100'000;
-
-// By multiplications alone, which are the same everywhere; pow() is not.
-double power(double base, std::uint64_t exponent) noexcept {
-  double result = 1;
-  for (; exponent > 0; exponent >>= 1) {
-    if ((exponent & 1) != 0) result *= base;
-    base *= base;
-  }
-  return result;
-}
 
 std::string shown(double number) { return std::to_string(number); }
 
@@ -56,8 +48,8 @@ Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   BITSNAP_TRY(check(step_count >= 1, "the count of steps", "at least 1", std::to_string(step_count)));
   BITSNAP_TRY(check(update_step > 0 && update_step <= 1, "the step", "above 0 and at most 1", shown(update_step)));
   const FloatMode mode;
-  const double correction1 = 1 - power(beta1, step_count);
-  const double correction2 = 1 - power(beta2, step_count);
+  const double correction1 = 1 - integer_power(beta1, step_count);
+  const double correction2 = 1 - integer_power(beta2, step_count);
   const double scaled = update_step * correction1;
   const codec::Lattice lattice{.a = static_cast<float>(scaled / std::sqrt(correction2)),
                                .b = static_cast<float>(scaled * epsilon)};
@@ -66,7 +58,26 @@ Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   return UpdateStep(parameters, correction1, correction2, lattice);
 }
 
-Result<UpdateStepCounts> UpdateStep::quantize(ByteSpan moments, ConstByteSpan squares) const {
+Result<void> UpdateStep::quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
+                                  ErrorTally* tally) const {
+  if (dtype != DType::f32 || beside.size() != 1 || beside[0].dtype != DType::f32 ||
+      beside[0].bytes.size() != elements.size()) {
+    return fail(ErrorKind::invalid_argument, "update_step: is for F32 beside as many second moments of F32, found " +
+                                                 std::string(dtype_name(dtype)) + " beside " +
+                                                 std::to_string(beside.size()) + " tensors");
+  }
+  BITSNAP_TRY(check_elements(name(), dtype, elements));
+  const auto* const squares = reinterpret_cast<const std::uint8_t*>(beside[0].bytes.data());
+  const auto round = [this, squares](const Block& block) -> std::size_t {
+    static_cast<void>(kRoundToUpdates.pick()(block.elements, squares + sizeof(float) * block.first, block.count,
+                                             {lattice_.a, lattice_.b}));
+    return 0;
+  };
+  quantize_blocks(dtype, elements, round, tally);
+  return {};
+}
+
+Result<UpdateStepCounts> UpdateStep::quantize_moments(ByteSpan moments, ConstByteSpan squares) const {
   if (moments.size() != squares.size() || moments.size() % sizeof(float) != 0) {
     return fail(ErrorKind::invalid_argument, "update_step: first moments of " + std::to_string(moments.size()) +
                                                  " bytes beside second moments of " + std::to_string(squares.size()) +
@@ -112,8 +123,8 @@ double UpdateStep::next_bound(double update, double square_error) const noexcept
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
   if (beta2 == 0 || !(square_error < 1)) return kInfinity;
   const FloatMode mode;
-  const double next1 = 1 - power(beta1, step_count + 1);
-  const double next2 = 1 - power(beta2, step_count + 1);
+  const double next1 = 1 - integer_power(beta1, step_count + 1);
+  const double next2 = 1 - integer_power(beta2, step_count + 1);
   const double of_moment = beta1 * correction1_ / next1 * std::sqrt(next2 / (beta2 * correction2_));
   return bound(update) * of_moment + std::abs(update) * inverse_root_error(square_error);
 }
@@ -131,8 +142,8 @@ double UpdateStep::cumulative_bound(double update, double square_error) const no
   if (beta1 * beta1 >= beta2 || !(square_error < 1)) return kInfinity;
   const FloatMode mode;
   const double ratio = beta1 / std::sqrt(beta2);
-  double left1 = power(beta1, step_count);
-  double left2 = power(beta2, step_count);
+  double left1 = integer_power(beta1, step_count);
+  double left2 = integer_power(beta2, step_count);
   double sum = 0;
   double share = 1;  // ratio^k
   double rest = kInfinity;
@@ -153,7 +164,7 @@ double UpdateStep::largest_update() const noexcept {
   const double ratio = beta1 * beta1 / beta2;
   if (!(ratio < 1)) return kInfinity;
   const FloatMode mode;
-  const double terms = (1 - power(ratio, step_count)) / (1 - ratio);
+  const double terms = (1 - integer_power(ratio, step_count)) / (1 - ratio);
   return std::sqrt(correction2_ / (1 - beta2) * terms) / correction1_ * (1 - beta1);
 }
 

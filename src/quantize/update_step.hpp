@@ -13,6 +13,7 @@
 
 #include "base/bytes.hpp"
 #include "codec/decoder.hpp"
+#include "quantize/quantizer.hpp"
 
 namespace bitsnap::quantize {
 
@@ -30,7 +31,7 @@ struct UpdateStepCounts {
   std::uint64_t kept = 0;  // of them, not zero and no multiples: as they were
 };
 
-class UpdateStep {
+class UpdateStep final : public Quantizer {
  public:
   // invalid_argument, naming it, for a parameter outside of its range, and for those with which no F32 tells a step.
   [[nodiscard]] static Result<UpdateStep> of(const UpdateStepParameters& parameters);
@@ -46,7 +47,13 @@ class UpdateStep {
   // A zero of either sign becomes +0, and so does what is nearer to 0 than to a step. Kept as they are: moments that
   // are infinite or NaN, or beyond 32,767 steps, or that the multiple would be infinite of; those beside a second
   // moment that is 0, negative, infinite or NaN; and where a step is no normal F32.
-  [[nodiscard]] Result<UpdateStepCounts> quantize(ByteSpan moments, ConstByteSpan squares) const;
+  [[nodiscard]] Result<UpdateStepCounts> quantize_moments(ByteSpan moments, ConstByteSpan squares) const;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "update_step"; }
+
+  // The same with a tally; beside F32 stand their stored second moments, and nothing else.
+  [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
+                                      ErrorTally* tally) const override;
 
   // Most that an update of that magnitude differs afterwards, the second moment being the stored one: half a step, and
   // what F32 cannot tell of so large an update.

@@ -49,7 +49,8 @@ UpdateStep usual(UpdateStepParameters parameters = kUsual) {
 }
 
 UpdateStepCounts quantize(const UpdateStep& step, Floats& moments, const Floats& squares) {
-  const auto counts = step.quantize(std::as_writable_bytes(std::span(moments)), std::as_bytes(std::span(squares)));
+  const auto counts =
+      step.quantize_moments(std::as_writable_bytes(std::span(moments)), std::as_bytes(std::span(squares)));
   if (!counts) ADD_FAILURE() << counts.error().message();
   return *counts;
 }
@@ -251,7 +252,7 @@ TEST_F(UpdateStepTest, MakesTheSameOfAnyPart) {
   const auto squares = std::as_bytes(std::span(state.v));
   for (std::size_t first = 0; first < parts.size();) {
     const std::size_t count = std::min<std::size_t>(parts.size() - first, 1 + random.below(9000));
-    ASSERT_TRUE(usual().quantize(moments.subspan(4 * first, 4 * count), squares.subspan(4 * first, 4 * count)));
+    ASSERT_TRUE(usual().quantize_moments(moments.subspan(4 * first, 4 * count), squares.subspan(4 * first, 4 * count)));
     first += count;
   }
   EXPECT_EQ(whole, parts);
@@ -260,7 +261,7 @@ TEST_F(UpdateStepTest, MakesTheSameOfAnyPart) {
   std::memcpy(odd.data() + 1, state.m.data(), moments.size());
   std::memcpy(odd.data() + 1 + moments.size(), state.v.data(), moments.size());
   const ByteSpan all = ByteSpan(odd).subspan(1);
-  ASSERT_TRUE(usual().quantize(all.first(moments.size()), all.subspan(moments.size())));
+  ASSERT_TRUE(usual().quantize_moments(all.first(moments.size()), all.subspan(moments.size())));
   EXPECT_EQ(std::memcmp(all.data(), whole.data(), moments.size()), 0);
 }
 
@@ -287,7 +288,8 @@ TEST_F(UpdateStepTest, MakesTheSameAtEveryCpuLevelAndInEveryModeOfTheProcessor) 
       if (flushed) _mm_setcsr(mode | 0xe040);
 #endif
       const auto made = UpdateStep::of(kUsual);
-      const auto counts = made->quantize(std::as_writable_bytes(std::span(after)), std::as_bytes(std::span(squares)));
+      const auto counts =
+          made->quantize_moments(std::as_writable_bytes(std::span(after)), std::as_bytes(std::span(squares)));
 #if defined(__x86_64__)
       EXPECT_EQ(_mm_getcsr() & 0xe040, flushed ? 0xe040U : mode & 0xe040U) << "the caller's mode was not given back";
       _mm_setcsr(mode);
@@ -468,9 +470,9 @@ TEST_F(UpdateStepTest, RefusesSecondMomentsOfAnotherSize) {
   const Floats squares(8);
   const auto bytes = std::as_writable_bytes(std::span(moments));
   const auto beside = std::as_bytes(std::span(squares));
-  EXPECT_FALSE(usual().quantize(bytes, beside.first(28)));
-  EXPECT_FALSE(usual().quantize(bytes.first(30), beside.first(30)));
-  EXPECT_TRUE(usual().quantize(bytes.first(0), beside.first(0)));
+  EXPECT_FALSE(usual().quantize_moments(bytes, beside.first(28)));
+  EXPECT_FALSE(usual().quantize_moments(bytes.first(30), beside.first(30)));
+  EXPECT_TRUE(usual().quantize_moments(bytes.first(0), beside.first(0)));
 }
 
 TEST_F(UpdateStepTest, HasTheStepThatItsSpecificationSays) {

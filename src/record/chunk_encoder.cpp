@@ -73,7 +73,7 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
 }
 
 Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, std::uint64_t chunk,
-                                                        const BaseBytes& base) {
+                                                        const BaseBytes& base, const PeerBytes& own_peer) {
   StepBytes step;
   step.inputs.push_back({codec::InputKind::base, DType::f32, base.bytes});
   step.uses.emplace_back(base.use);
@@ -89,7 +89,10 @@ Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, st
     step.uses.emplace_back(std::move(use));
   }
   for (const PeerStream& after : job.step->after) {
-    BITSNAP_ASSIGN(const PeerBytes peer, read_peer(job, chunk, after, DType::f32, job.elements));
+    PeerBytes peer = own_peer;
+    if (!job.peer || !(*job.peer == after)) {
+      BITSNAP_ASSIGN(peer, read_peer(job, chunk, after, DType::f32, job.elements));
+    }
     step.inputs.push_back({codec::InputKind::peer, DType::f32, peer.bytes});
     step.uses.emplace_back(peer.use);
   }
@@ -98,7 +101,7 @@ Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, st
 
 Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& job, const PeerBytes& peer) {
   const codec::Input input{codec::InputKind::peer, job.peer_dtype, peer.bytes};
-  const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {&input, 1}, {}, {}};
+  const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {&input, 1}, {}, {}, {}};
   const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::rounded_from);
   if (!encoder.decoder().accepts(context.dtype, context.inputs)) return std::optional<ConstByteSpan>();
   BITSNAP_ASSIGN(const auto payload, try_codec(encoder, data_, context, context_.scratch()));
@@ -114,7 +117,8 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
 
   BITSNAP_ASSIGN(const ByteSpan data, scratch.take(elements * element_bytes));
   context_.restart();
-  BITSNAP_TRY(source_.read(job.stream, first * element_bytes, data, context_));
+  lost_ = {};
+  BITSNAP_TRY(source_.read_to_store(job.stream, first * element_bytes, data, context_, lost_));
   data_ = data;
   hash_ = hash64(data);
   rows_ = {.row_elements = job.row_elements,
@@ -124,7 +128,10 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   PeerBytes peer;
   if (job.peer) {
     BITSNAP_ASSIGN(peer, read_peer(job, chunk, *job.peer, job.peer_dtype, job.peer_elements));
-    BITSNAP_ASSIGN(const auto rounded, as_rounding(job, peer));
+    std::optional<ConstByteSpan> rounded;
+    if (!job.lattice) {
+      BITSNAP_ASSIGN(rounded, as_rounding(job, peer));
+    }
     if (rounded) {
       if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
       EncodedChunk encoded = raw();
@@ -151,7 +158,7 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   if (base.deep) base.bytes = {};
   StepBytes step;
   if (job.step && !base.bytes.empty()) {
-    BITSNAP_ASSIGN(step, read_step(job, chunk, base));
+    BITSNAP_ASSIGN(step, read_step(job, chunk, base, peer));
   }
   return code(job, base, peer, step, seat);
 }
@@ -166,6 +173,7 @@ EncodedChunk ChunkEncoder::raw() const {
   encoded.payload = data_;
   encoded.decoded_hash = hash_;
   encoded.raw_bytes = data_.size();
+  encoded.lost = lost_;
   return encoded;
 }
 
@@ -174,7 +182,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
   if (job.planner->detects_trivial()) {
-    const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
+    const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_, {}};
     BITSNAP_ASSIGN(const auto constant,
                    try_codec(*codec::find_encoder(codec::CodecId::constant), data_, context, scratch));
     if (constant && constant->size() < data_.size()) {
@@ -184,8 +192,12 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
     }
   }
 
-  const plan::Surroundings around{
-      .base = base.bytes, .peer = peer.bytes, .step = step.inputs, .rows = rows_, .base_depth = base.use.holder.depth};
+  const plan::Surroundings around{.base = base.bytes,
+                                  .peer = peer.bytes,
+                                  .step = step.inputs,
+                                  .rows = rows_,
+                                  .lattice = job.lattice,
+                                  .base_depth = base.use.holder.depth};
   std::optional<plan::Coded> known;
   if (const plan::Choice* const precedent = seat.wait_for_precedent()) {
     if (auto followed = job.planner->follow(*precedent, data_, around)) {
@@ -214,7 +226,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
 
 Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
                                             const StepBytes& step, EncodedChunk& encoded) {
-  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_};
+  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_, job.lattice};
   bool is_coded = false;
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     const bool on_peer = tried.input == codec::InputKind::peer;

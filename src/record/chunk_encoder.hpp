@@ -45,6 +45,7 @@ struct StreamJob {
   DType peer_dtype = DType::opaque;
   std::uint64_t peer_elements = 0;  // of the whole stream
   std::optional<StepStreams> step;
+  std::optional<codec::Lattice> lattice;  // what its elements were made multiples of, beside the peer
   plan::StreamPlanner* planner = nullptr;
   bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
 };
@@ -77,6 +78,7 @@ struct EncodedChunk {
   std::vector<std::variant<BaseUse, PeerUse>> inputs;  // that the codec used, in its order
   plan::Choice choice;
   std::uint64_t raw_bytes = 0;
+  Lost lost;  // before it was coded
 };
 
 class ChunkEncoder {
@@ -118,7 +120,7 @@ class ChunkEncoder {
     std::vector<codec::Input> inputs;
     std::vector<std::variant<BaseUse, PeerUse>> uses;
   };
-  Result<StepBytes> read_step(const StreamJob& job, std::uint64_t chunk, const BaseBytes& base);
+  Result<StepBytes> read_step(const StreamJob& job, std::uint64_t chunk, const BaseBytes& base, const PeerBytes& peer);
   // The payload of a chunk that its peer says all of: that is less than anything else, and leads to no other file, as
   // an unchanged chunk does.
   Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
@@ -136,6 +138,7 @@ class ChunkEncoder {
   ConstByteSpan data_;  // the chunk, in the scratch
   codec::RowPlace rows_;
   std::uint64_t hash_ = 0;
+  Lost lost_;
 };
 
 }  // namespace bitsnap::record

@@ -42,6 +42,17 @@ std::size_t likeness(std::string_view one, std::string_view other) {
   return static_cast<std::size_t>(end - a.rbegin());
 }
 
+std::string without_moment(std::string_view name) {
+  std::string rest;
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    const std::string_view part = name.substr(0, end);
+    if (part != "exp_avg" && part != "exp_avg_sq" && part != "max_exp_avg_sq") (rest += part) += '.';
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return rest;
+}
+
 std::string bare_name(std::string_view name) {
   std::string bare;
   for (const std::string_view part : name_parts(name)) {

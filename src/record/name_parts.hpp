@@ -14,6 +14,9 @@ namespace bitsnap::record {
 // How many parts two names have in common, from the last on.
 [[nodiscard]] std::size_t likeness(std::string_view one, std::string_view other);
 
+// A name without the part that says which moment it is: the same for both moments of a parameter.
+[[nodiscard]] std::string without_moment(std::string_view name);
+
 // A name without what it says of the tensor's role.
 [[nodiscard]] std::string bare_name(std::string_view name);
 

@@ -104,7 +104,7 @@ TEST_F(RecordTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
   for (const CpuLevel level : kCpuLevels) {
     if (!force_cpu_level(level)) continue;
     for (const unsigned threads : {1U, 2U, 5U}) {
-      for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
+      for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bounded, Policy::bitsnap, Policy::raw}) {
         SaveOptions options{.policy = policy, .overwrite = true, .threads = threads};
         ASSERT_TRUE(save_snapshot(path("base.bsnap"), before, options).has_value());
         options.base = Snapshot::open(path("base.bsnap")).value();

@@ -14,6 +14,8 @@
 #include "codec/registry.hpp"
 #include "container/chunk_table.hpp"
 #include "container/json_text.hpp"
+#include "quantize/update_errors.hpp"
+#include "quantize/update_step.hpp"
 #include "record/step_finder.hpp"
 #include "tensor/row_elements.hpp"
 
@@ -31,7 +33,7 @@ Recording::Recording(container::Index& index, const RecordingParts& parts, os::W
 Result<RecordSummary> Recording::run(exec::Executor& executor) {
   index_.encoding.writer = fmt::format("bitsnap {}", version());
   index_.encoding.policy = policy_name(parts_.policy);
-  index_.encoding.objective = parts_.policy == Policy::lossless ? objective_name(parts_.goal.objective) : "";
+  index_.encoding.objective = chooses_by_objective(parts_.policy) ? objective_name(parts_.goal.objective) : "";
   index_.encoding.streams.resize(index_.streams.streams.size());
   inputs_.emplace(index_.encoding);
   BITSNAP_TRY(prepare_streams());
@@ -56,6 +58,11 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
 
   for (std::size_t i = 0; i < jobs_.size(); ++i) {
     if (!jobs_[i].is_stored) index_.encoding.streams[i].reason = planners_[i].reason();
+    auto promise = parts_.quantized != nullptr ? parts_.quantized->promise(i) : std::nullopt;
+    if (!promise) continue;
+    promise->reached = lost_[i].reached;
+    promise->updates = lost_[i].updates;
+    index_.encoding.streams[i].quantizer = std::move(promise);
   }
   BITSNAP_TRY(writer_.finish(index_));
   return RecordSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
@@ -67,8 +74,10 @@ Result<void> Recording::prepare_streams() {
   bases_.resize(streams);
   steps_.resize(streams);
   peers_.resize(streams);
+  lost_.resize(streams);
   if (parts_.bases != nullptr) parts_.bases->begin(index_.content.tensors);
   BITSNAP_TRY(find_bases());
+  find_multiples();
   // Chunks that are taken over have inputs already, by the ranks that streams have.
   if (parts_.stored == nullptr && plan::codes_with_steps(parts_.policy, parts_.goal)) find_optimizer_steps();
   if (plan::codes_with_peers(parts_.policy, parts_.goal)) find_rounding_peers();
@@ -92,6 +101,29 @@ Result<void> Recording::find_bases() {
   return {};
 }
 
+std::optional<QuantizedSource::Multiples> Recording::multiples_of(std::size_t stream) const noexcept {
+  return parts_.quantized != nullptr ? parts_.quantized->multiples(stream) : std::nullopt;
+}
+
+// Of what is written again, by what was said of it.
+std::optional<codec::Lattice> Recording::lattice_of(std::size_t stream) const {
+  if (const auto multiples = multiples_of(stream)) return multiples->lattice;
+  const auto& said = index_.encoding.streams[stream].quantizer;
+  if (!said || said->quantization != Quantization::update_step || !said->adam || !peers_[stream]) return std::nullopt;
+  const auto update_step = quantize::UpdateStep::of(QuantizedSource::parameters_of(*said->adam, said->amount));
+  return update_step ? std::optional(update_step->lattice()) : std::nullopt;
+}
+
+void Recording::find_multiples() {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const auto multiples = multiples_of(i);
+    if (!multiples) continue;
+    const PeerStream squares{multiples->squares, 0};
+    index_.encoding.streams[i].rank = rank_behind(i, {&squares, 1});
+    if (bases_[i]) steps_[i] = StepStreams{.before = {}, .after = {squares}};
+  }
+}
+
 void Recording::find_optimizer_steps() {
   if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
   const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
@@ -99,6 +131,7 @@ void Recording::find_optimizer_steps() {
   for (const bool squares : {true, false}) {
     for (std::size_t i = 0; i < found.size(); ++i) {
       if (!found[i] || found[i]->is_square != squares) continue;
+      if (squares && multiples_of(found[i]->moment)) continue;  // these need the squares
       StepStreams step;
       if (squares) step.before = bases_[found[i]->moment];
       step.after.push_back({found[i]->moment, 0});
@@ -128,6 +161,9 @@ void Recording::find_rounding_peers() {
     for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !is_all_stored(i);
     peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
   }
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->squares, 0};
+  }
   rank_peers();
 }
 
@@ -143,8 +179,9 @@ StreamJob Recording::make_job(std::size_t stream) {
     step.resize(step.size() + steps_[stream]->after.size(), {codec::InputKind::peer, DType::f32, {}});
   }
   const bool builds_on_base = bases_[stream] && parts_.rules.max_depth > 0;
+  const std::optional<codec::Lattice> lattice = lattice_of(stream);
   planners_.emplace_back(parts_.policy, info.dtype, role_of(stream), !info.tensor, builds_on_base, peer_dtype, step,
-                         parts_.goal);
+                         parts_.goal, lattice.has_value());
   StreamJob job{.stream = stream,
                 .dtype = info.dtype,
                 .elements = info.elements,
@@ -152,6 +189,7 @@ StreamJob Recording::make_job(std::size_t stream) {
                 .base = bases_[stream],
                 .peer = {},
                 .step = {},
+                .lattice = lattice,
                 .planner = &planners_.back(),
                 .is_stored = is_all_stored(stream)};
   if (peers_[stream] && planners_.back().codes_with_peer()) {
@@ -328,6 +366,8 @@ Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, Ch
   const bool is_like_another = chunk.choice.is_followed && chunk.choice.origin != stream;
   planners_[stream].note(chunk.choice, decoder != nullptr ? decoder->name() : "unknown", chunk.raw_bytes,
                          is_like_another ? describe(chunk.choice.origin) : std::string());
+  lost_[stream].reached.merge(chunk.lost.reached);
+  quantize::merge(lost_[stream].updates, chunk.lost.updates);
   raw_bytes_ += chunk.raw_bytes;
   if (parts_.progress && !parts_.progress(raw_bytes_, total_bytes_)) {
     return fail(ErrorKind::cancelled, "saving was cancelled by the caller");

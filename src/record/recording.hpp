@@ -22,6 +22,7 @@
 #include "plan/shared_choice.hpp"
 #include "record/chunk_encoder.hpp"
 #include "record/input_table.hpp"
+#include "record/quantized_source.hpp"
 #include "record/snapshot_recorder.hpp"
 #include "record/stream_source.hpp"
 
@@ -33,9 +34,10 @@ struct RecordingParts {
   Policy policy = Policy::lossless;
   plan::Goal goal = {};
   ReferenceRules rules = {};
-  BaseFinder* bases = nullptr;           // nullptr: no stream has a base
-  StateTap* tap = nullptr;               // may be nullptr
-  const StoredChunks* stored = nullptr;  // chunks that are taken over; nullptr: none
+  BaseFinder* bases = nullptr;                 // nullptr: no stream has a base
+  StateTap* tap = nullptr;                     // may be nullptr
+  const StoredChunks* stored = nullptr;        // chunks that are taken over; nullptr: none
+  const QuantizedSource* quantized = nullptr;  // the source, where it loses anything
   const Progress& progress;
 };
 
@@ -52,6 +54,10 @@ class Recording {
   Result<void> prepare_streams();
   // Finding a base may open files: only where it could be of use.
   Result<void> find_bases();
+  // Ranks first moments that are multiples behind what they are multiples of.
+  void find_multiples();
+  [[nodiscard]] std::optional<QuantizedSource::Multiples> multiples_of(std::size_t stream) const noexcept;
+  [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const;
   // Ranks streams behind those that tell their steps, which stand before them.
   void find_optimizer_steps();
   std::uint8_t rank_behind(std::size_t stream, std::span<const PeerStream> peers);
@@ -99,6 +105,7 @@ class Recording {
     std::size_t member = 0;
   };
   std::vector<Place> places_;  // by chunk
+  std::vector<Lost> lost_;     // by stream
   std::uint32_t depth_ = 0;    // of the deepest chunk
   std::uint64_t raw_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;

@@ -38,12 +38,16 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     index.chunks.resize(static_cast<std::size_t>(index.streams.first_chunk.back()));
     index.safetensors_header = state.safetensors_header;
     const StreamReader source(state, index.content, index.streams);
-    const RecordingParts parts{.source = source,
+    QuantizedSource quantized(source, index.content, index.streams);
+    BITSNAP_TRY(quantized.prepare(state, options, executor));
+    const bool is_lossy = quantized.is_lossy();
+    const RecordingParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
                                .policy = options.policy,
                                .goal = goal,
                                .rules = {.max_depth = options.max_depth},
                                .bases = bases,
                                .tap = tap,
+                               .quantized = is_lossy ? &quantized : nullptr,
                                .progress = options.progress};
     return Recording(index, parts, file).run(executor);
   });

@@ -93,18 +93,6 @@ class Finder {
 
   static bool is_largest_square(const TensorInfo& tensor) { return tensor.name.ends_with("max_exp_avg_sq"); }
 
-  // A name without the part that says which moment it is.
-  static std::string without_moment(std::string_view name) {
-    std::string rest;
-    while (!name.empty()) {
-      const std::size_t end = std::min(name.find_first_of("./"), name.size());
-      const std::string_view part = name.substr(0, end);
-      if (part != "exp_avg" && part != "exp_avg_sq" && part != "max_exp_avg_sq") (rest += part) += '.';
-      name.remove_prefix(std::min(end + 1, name.size()));
-    }
-    return rest;
-  }
-
   // By name; of those that have none in common, by their order.
   void pair_moments(OfSize& same_size) {
     std::unordered_map<std::string, std::size_t> by_name;

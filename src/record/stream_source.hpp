@@ -5,12 +5,19 @@
 #include <cstdint>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/quantization.hpp>
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
 #include "restore/read_context.hpp"
 
 namespace bitsnap::record {
+
+// What a part of a stream lost before it was stored.
+struct Lost {
+  ErrorTally reached;
+  UpdateErrors updates;  // of first moments
+};
 
 // Thread-safe.
 class StreamSource {
@@ -23,6 +30,13 @@ class StreamSource {
   // Fills `out` with the bytes from `offset` on of a stream. The context is free for the source to work with.
   [[nodiscard]] virtual Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                           ReadContext& context) const = 0;
+
+  // The same of what is to be stored, once for each part: what it lost is told as well.
+  [[nodiscard]] virtual Result<void> read_to_store(std::size_t stream, std::uint64_t offset, ByteSpan out,
+                                                   ReadContext& context, Lost& lost) const {
+    static_cast<void>(lost);
+    return read(stream, offset, out, context);
+  }
 
   // Whether a few bytes may be read before the stream's turn at little cost.
   [[nodiscard]] virtual bool can_be_sampled(std::size_t stream) const noexcept = 0;

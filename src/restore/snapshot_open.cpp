@@ -175,6 +175,12 @@ const std::string& Snapshot::reason(std::size_t stream) const noexcept {
   return stream < streams.size() ? streams[stream].reason : kNone;
 }
 
+const std::optional<QuantizerRecord>& Snapshot::quantizer(std::size_t stream) const noexcept {
+  static const std::optional<QuantizerRecord> kNone;
+  const std::vector<container::StreamEncoding>& streams = impl_->index().encoding.streams;
+  return stream < streams.size() ? streams[stream].quantizer : kNone;
+}
+
 Result<ChunkInfo> Snapshot::chunk_info(std::size_t stream, std::uint64_t chunk) const {
   return no_throw("chunk", [&]() -> Result<ChunkInfo> {
     if (!impl_->has_chunk(stream, chunk)) {

@@ -1,0 +1,267 @@
+// Loss that was asked for: what is stored keeps the bounds, is as small as they allow, says what it lost, and is not
+// lost once more.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
+#include "os/file_system_fake.hpp"
+#include "record/snapshot_rewriter.hpp"
+#include "record/state_testing.hpp"
+
+namespace bitsnap::record {
+namespace {
+
+constexpr std::size_t kElements = kChunkElements + 1000;
+constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 100};
+
+std::vector<float> floats(const Bytes& bytes) {
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+// A parameter with weight, master and moments, as bytes that outlive the state.
+struct Parameter {
+  explicit Parameter(std::uint64_t seed = 1) : trained(codec::trained_state(kElements, seed)) { write(); }
+  void step() {
+    codec::take_step(trained, {}, 77);
+    write();
+  }
+  void write() {
+    master = codec::trained_bytes(trained.x);
+    exp_avg = codec::trained_bytes(trained.m);
+    exp_avg_sq = codec::trained_bytes(trained.v);
+    weight = rounded(master);
+  }
+  static Bytes rounded(const Bytes& masters) {
+    Bytes bytes(masters.size() / 2);
+    for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
+      auto bits = load_le<std::uint32_t>(masters.data() + 4 * i);
+      bits += 0x7fff + (bits >> 16 & 1);
+      store_le(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16));
+    }
+    return bytes;
+  }
+  [[nodiscard]] State state() const {
+    State made;
+    made.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight));
+    made.tensors.push_back(source("master.w", DType::f32, {kElements}, master));
+    made.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, exp_avg));
+    made.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, exp_avg_sq));
+    return made;
+  }
+
+  codec::TrainedState trained;
+  Bytes weight, master, exp_avg, exp_avg_sq;
+};
+
+SaveOptions bounded() {
+  SaveOptions options{.policy = Policy::bounded};
+  options.adam = kAdam;
+  return options;
+}
+
+std::size_t stream_of(const Snapshot& snapshot, std::string_view name) {
+  return *snapshot.stream_of(*snapshot.find(name));
+}
+
+const QuantizerRecord& lost_of(const Snapshot& snapshot, std::string_view name) {
+  return snapshot.quantizer(stream_of(snapshot, name)).value();
+}
+
+std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name) {
+  std::set<std::string> names;
+  const std::size_t stream = stream_of(snapshot, name);
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    names.emplace(snapshot.chunk_info(stream, i).value().codec);
+  }
+  return names;
+}
+
+double update_of(float m, float v) {
+  const double c1 = 1 - std::pow(kAdam.beta1, static_cast<double>(kAdam.step));
+  const double c2 = 1 - std::pow(kAdam.beta2, static_cast<double>(kAdam.step));
+  return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.epsilon);
+}
+
+TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
+  const Parameter parameter;
+  Chain chain;
+  const Snapshot& snapshot = chain.save(parameter.state(), bounded());
+  EXPECT_TRUE(snapshot.verify().value().empty());
+
+  EXPECT_EQ(read_tensor(snapshot, "model.w"), parameter.weight);
+  EXPECT_FALSE(snapshot.quantizer(stream_of(snapshot, "model.w")).has_value());
+  const Bytes stored_master = read_tensor(snapshot, "master.w");
+  EXPECT_EQ(Parameter::rounded(stored_master), parameter.weight) << "masters still say all of weights";
+  EXPECT_EQ(codecs_of(snapshot, "model.w"), std::set<std::string>{"rounded_from"});
+  EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+
+  const auto x = floats(parameter.master), x1 = floats(stored_master);
+  const auto v = floats(parameter.exp_avg_sq), v1 = floats(read_tensor(snapshot, "exp_avg_sq.w"));
+  const auto m = floats(parameter.exp_avg), m1 = floats(read_tensor(snapshot, "exp_avg.w"));
+  double most_x = 0;
+  double most_v = 0;
+  double most_u = 0;
+  for (std::size_t i = 0; i < kElements; ++i) {
+    if (x[i] != 0) most_x = std::max(most_x, std::abs((double{x1[i]} - double{x[i]}) / double{x[i]}));
+    if (v[i] != 0) most_v = std::max(most_v, std::abs((double{v1[i]} - double{v[i]}) / double{v[i]}));
+    if (v1[i] != 0) most_u = std::max(most_u, std::abs(update_of(m1[i], v1[i]) - update_of(m[i], v1[i])));
+  }
+  const auto& master = lost_of(snapshot, "master.w");
+  EXPECT_EQ(master.quantization, Quantization::master_bits);
+  EXPECT_EQ(master.bound, std::ldexp(1, -16));
+  EXPECT_EQ(master.reached.max_relative, most_x);
+  EXPECT_LE(most_x, 2 * master.bound);
+  EXPECT_EQ(master.reached.elements, kElements);
+  const auto& squares = lost_of(snapshot, "exp_avg_sq.w");
+  EXPECT_EQ(squares.bound, std::ldexp(1, -4));
+  EXPECT_EQ(squares.reached.max_relative, most_v);
+  EXPECT_LE(most_v, squares.bound);
+  const auto& moments = lost_of(snapshot, "exp_avg.w");
+  EXPECT_NEAR(moments.bound, 0.01, 0.0001);
+  EXPECT_LE(most_u, moments.bound);
+  EXPECT_GT(most_u, 0.0099) << "and no finer than was asked for";
+  EXPECT_EQ(moments.adam, kAdam);
+  EXPECT_GT(moments.updates.elements, kElements / 17);
+  EXPECT_GT(moments.next_update_bound.value(), 0.009);
+  EXPECT_GT(moments.all_updates_bound.value(), moments.next_update_bound.value());
+}
+
+TEST(BoundedRecording, WhatWasStoredIsNotLostOnceMore) {
+  const Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  Parameter again;
+  again.weight = read_tensor(*chain.last(), "model.w");
+  again.master = read_tensor(*chain.last(), "master.w");
+  again.exp_avg = read_tensor(*chain.last(), "exp_avg.w");
+  again.exp_avg_sq = read_tensor(*chain.last(), "exp_avg_sq.w");
+  const Snapshot& second = chain.save(again.state(), bounded());
+  EXPECT_EQ(second.id(), chain.at(0)->id());
+  EXPECT_EQ(lost_of(second, "exp_avg.w").reached.changed, 0U);
+  EXPECT_EQ(codecs_of(second, "exp_avg.w"), std::set<std::string>{"same"});
+}
+
+TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  parameter.step();
+  SaveOptions next = bounded();
+  next.objective = Objective::ratio;
+  next.adam->step = 101;
+  const Snapshot& snapshot = chain.save(parameter.state(), next);
+  EXPECT_TRUE(snapshot.verify().value().empty());
+  const auto alone = open_file("alone", record_state(parameter.state(), next).value().file);
+  for (const std::string_view name : {"model.w", "master.w", "exp_avg.w", "exp_avg_sq.w"}) {
+    EXPECT_EQ(read_tensor(snapshot, name), read_tensor(*alone, name)) << "a base changes nothing of what is stored";
+  }
+  EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+  EXPECT_TRUE(snapshot.chunk_info(stream_of(snapshot, "exp_avg.w"), 0).value().uses_base);
+}
+
+TEST(BoundedRecording, TheBytesDoNotDependOnThreads) {
+  const Parameter parameter;
+  for (const Policy policy : {Policy::bounded, Policy::bitsnap}) {
+    SaveOptions options = bounded();
+    options.policy = policy;
+    options.threads = 1;
+    const Bytes one = record_state(parameter.state(), options).value().file;
+    options.threads = 4;
+    EXPECT_EQ(record_state(parameter.state(), options).value().file, one);
+  }
+}
+
+TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
+  const Parameter parameter;
+  const auto refused = record_state(parameter.state(), {.policy = Policy::bounded});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  for (const std::string_view part : {"'exp_avg.w'", "betas", "epsilon", "exp_avg=exact"}) {
+    EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
+  }
+  SaveOptions exact{.policy = Policy::bounded};
+  exact.loss = {parse_loss_rule("exp_avg=exact").value()};
+  const auto snapshot = open_file("x", record_state(parameter.state(), exact).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  EXPECT_NE(read_tensor(*snapshot, "master.w"), parameter.master);
+  // A tensor's own numbers are taken before those for all.
+  State state = parameter.state();
+  state.tensors[2].adam = kAdam;
+  EXPECT_TRUE(record_state(state, {.policy = Policy::bounded}).has_value());
+  SaveOptions wrong = bounded();
+  wrong.adam->beta1 = 1;
+  EXPECT_TRUE(record_state(state, wrong).has_value());
+  EXPECT_FALSE(record_state(parameter.state(), wrong).has_value());
+}
+
+TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
+  const Parameter parameter;
+  SaveOptions options = bounded();
+  for (const std::string_view rule : {"exp_avg_sq:*.x=exact", "exp_avg_sq:*.w=mantissa_bits:6", "*:*=exact"}) {
+    options.loss.push_back(parse_loss_rule(rule).value());
+  }
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_EQ(lost_of(*snapshot, "exp_avg_sq.w").amount, 6);
+  EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  // Rules hold under any policy, and without them nothing is lost.
+  options.policy = Policy::lossless;
+  EXPECT_NE(read_tensor(*open_file("y", record_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
+            parameter.exp_avg_sq);
+  options.loss = {{.role = {}, .name = "*", .quantization = Quantization::clusters, .amount = 17}};
+  EXPECT_NE(record_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
+}
+
+TEST(BoundedRecording, MomentsWithoutSquaresBesideThemAreKept) {
+  const Parameter parameter;
+  State state;
+  state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
+  const auto snapshot = open_file("x", record_state(state, {.policy = Policy::bounded}).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
+}
+
+TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
+  const Parameter parameter;
+  const auto snapshot = open_file("x", record_state(parameter.state(), {.policy = Policy::bitsnap}).value().file);
+  for (const std::string_view name : {"exp_avg.w", "exp_avg_sq.w"}) {
+    const auto numbers = floats(read_tensor(*snapshot, name));
+    EXPECT_LE(std::set<float>(numbers.begin(), numbers.end()).size(), 16U * 256U) << name;
+    EXPECT_EQ(lost_of(*snapshot, name).quantization, Quantization::clusters);
+    EXPECT_LE(lost_of(*snapshot, name).reached.max_absolute, lost_of(*snapshot, name).bound);
+  }
+  EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
+}
+
+TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  parameter.step();
+  const Snapshot& before = chain.save(parameter.state(), bounded());
+  os::FakeFileSystem files;
+  const auto file = files.create("/again").value();
+  const SnapshotId dropped[] = {chain.at(0)->id()};
+  const auto executor = exec::make_executor(2);
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bounded}, *file, *executor).has_value());
+  ASSERT_TRUE(file->close());
+  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  EXPECT_EQ(after->id(), before.id());
+  EXPECT_TRUE(after->bases().empty());
+  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"}) << "what the multiples are of is known";
+  for (const std::string_view name : {"master.w", "exp_avg.w", "exp_avg_sq.w"}) {
+    EXPECT_EQ(lost_of(*after, name), lost_of(before, name));
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::record
