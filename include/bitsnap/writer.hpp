@@ -46,6 +46,12 @@ enum class Objective : std::uint8_t {
 [[nodiscard]] std::string_view objective_name(Objective objective) noexcept;
 [[nodiscard]] std::optional<Objective> objective_from_name(std::string_view name) noexcept;
 
+// The fp32 master of a weight, a tensor of the same state.
+struct MasterSlice {
+  std::string tensor;         // its name
+  std::uint64_t element = 0;  // of it, beside element 0 of the weight: masters may stand one behind another in a buffer
+};
+
 // A tensor to be stored. Its bytes are read chunk by chunk, once, from any thread, several at a time.
 struct TensorSource {
   TensorInfo info;
@@ -58,6 +64,10 @@ struct TensorSource {
   bool read_brings_all = false;
   // Of a first moment of Adam, in place of SaveOptions::adam.
   std::optional<AdamNumbers> adam = {};
+  // Of which F32 elements this tensor of BF16 or F16 is the rounding, where the caller knows: it is stored as what
+  // differs from that. nullopt: they are looked for, by bits and names. Where something is said, nothing is looked for;
+  // where it is wrong, the tensor costs what it would without a master, and its bits come back all the same.
+  std::optional<MasterSlice> master = std::nullopt;
 };
 
 struct State {

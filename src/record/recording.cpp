@@ -157,9 +157,14 @@ void Recording::find_rounding_peers() {
   if (parts_.stored != nullptr) {
     peers_ = peers_named();
   } else {
+    std::vector<std::optional<PeerStream>> said(parts_.masters.begin(), parts_.masters.end());
+    said.resize(peers_.size());
     std::vector<bool> wanted(peers_.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !is_all_stored(i);
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !said[i] && !is_all_stored(i);
     peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
+    for (std::size_t i = 0; i < said.size(); ++i) {
+      if (said[i]) peers_[i] = said[i];
+    }
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->squares, 0};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,10 @@ struct RecordingParts {
   Policy policy = Policy::lossless;
   plan::Goal goal = {};
   ReferenceRules rules = {};
-  BaseFinder* bases = nullptr;                 // nullptr: no stream has a base
-  StateTap* tap = nullptr;                     // may be nullptr
+  BaseFinder* bases = nullptr;  // nullptr: no stream has a base
+  StateTap* tap = nullptr;      // may be nullptr
+  // Which streams are said to be roundings of which, and are not looked for; empty: none.
+  std::span<const std::optional<PeerStream>> masters = {};
   const StoredChunks* stored = nullptr;        // chunks that are taken over; nullptr: none
   const QuantizedSource* quantized = nullptr;  // the source, where it loses anything
   const Progress& progress;

@@ -35,6 +35,7 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     container::Index index;
     BITSNAP_ASSIGN(index.content, lay_out(state));
     BITSNAP_ASSIGN(index.streams, container::derive_streams(index.content));
+    BITSNAP_ASSIGN(const auto masters, lay_out_masters(state, index.content, index.streams));
     index.chunks.resize(static_cast<std::size_t>(index.streams.first_chunk.back()));
     index.safetensors_header = state.safetensors_header;
     const StreamReader source(state, index.content, index.streams);
@@ -47,6 +48,7 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
                                .rules = {.max_depth = options.max_depth},
                                .bases = bases,
                                .tap = tap,
+                               .masters = masters,
                                .quantized = is_lossy ? &quantized : nullptr,
                                .progress = options.progress};
     return Recording(index, parts, file).run(executor);

@@ -76,6 +76,47 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   return {};
 }
 
+// What a tensor says of its master.
+struct SaidMaster {
+  std::size_t weight = 0;  // tensors
+  std::size_t master = 0;
+  std::uint64_t element = 0;
+};
+
+// The tensor whose bytes these are.
+std::size_t holder_of(const container::Content& content, std::size_t tensor) noexcept {
+  return content.tensors[tensor].alias_of.value_or(tensor);
+}
+
+Result<SaidMaster> check_master(const State& state, std::size_t weight,
+                                const std::unordered_map<std::string_view, std::size_t>& numbers) {
+  const TensorInfo& info = state.tensors[weight].info;
+  const MasterSlice& said = *state.tensors[weight].master;
+  if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("has the master {}, and is {}: only BF16 and F16 are roundings of masters",
+                            container::quote_name(said.tensor), info.dtype_name));
+  }
+  const auto found = numbers.find(said.tensor);
+  if (found == numbers.end()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its master {} is not in the state", container::quote_name(said.tensor)));
+  }
+  const TensorInfo& master = state.tensors[found->second].info;
+  if (master.dtype != DType::f32) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its master {} is {}, not F32", container::quote_name(said.tensor), master.dtype_name));
+  }
+  const std::uint64_t elements = info.element_count();
+  const std::uint64_t there = master.element_count();
+  if (said.element > there || elements > there - said.element) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its {} elements are to stand from element {} on of its master {}, which has {}", elements,
+                            said.element, container::quote_name(said.tensor), there));
+  }
+  return SaidMaster{weight, found->second, said.element};
+}
+
 }  // namespace
 
 Result<container::Content> lay_out(const State& state) {
@@ -107,6 +148,43 @@ Result<container::Content> lay_out(const State& state) {
     content.tensors.push_back(info);
   }
   return content;
+}
+
+Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state, const container::Content& content,
+                                                               const container::StreamTable& streams) {
+  std::vector<std::optional<PeerStream>> masters(streams.streams.size());
+  const auto says_master = [](const TensorSource& source) { return source.master.has_value(); };
+  if (std::ranges::none_of(state.tensors, says_master)) return masters;
+  std::unordered_map<std::string_view, std::size_t> numbers;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) numbers.emplace(state.tensors[i].info.name, i);
+  std::unordered_map<std::size_t, SaidMaster> said;  // of the tensor that holds the weight's bytes
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    if (!state.tensors[i].master) continue;
+    auto checked = check_master(state, i, numbers);
+    if (!checked) {
+      return tl::unexpected(std::move(checked).error().within(
+          fmt::format("tensor {}", container::quote_name(state.tensors[i].info.name))));
+    }
+    const std::size_t holder = holder_of(content, i);
+    const std::size_t master = holder_of(content, checked->master);
+    const auto [before, is_new] = said.try_emplace(holder, *checked);
+    if (!is_new &&
+        (holder_of(content, before->second.master) != master || before->second.element != checked->element)) {
+      const auto describe = [&](const SaidMaster& one) {
+        return fmt::format("tensor {}: its master is {} from element {} on",
+                           container::quote_name(state.tensors[one.weight].info.name),
+                           container::quote_name(state.tensors[one.master].info.name), one.element);
+      };
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}; {}, and both are the same bytes", describe(before->second), describe(*checked)));
+    }
+    // Of bytes that are stored as another dtype there is no rounding.
+    const std::optional<std::size_t> stream = streams.stream_of[holder];
+    const std::optional<std::size_t> peer = streams.stream_of[master];
+    if (!stream || !peer || streams.streams[*stream].dtype != content.tensors[i].dtype) continue;
+    if (streams.streams[*peer].dtype == DType::f32) masters[*stream] = PeerStream{*peer, checked->element};
+  }
+  return masters;
 }
 
 StreamReader::StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams)

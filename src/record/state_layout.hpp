@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <bitsnap/error.hpp>
@@ -10,6 +11,7 @@
 
 #include "base/bytes.hpp"
 #include "container/directory.hpp"
+#include "record/peer_finder.hpp"
 #include "record/stream_source.hpp"
 
 namespace bitsnap::record {
@@ -20,6 +22,14 @@ inline constexpr std::uint64_t kPoolTensorBytes = 4096;
 // invalid_argument, naming the tensor, for names that are too long or stand twice, sizes that do not fit the shape,
 // aliases that point nowhere, boxes outside their tensor, and sources without bytes.
 [[nodiscard]] Result<container::Content> lay_out(const State& state);
+
+// The masters that the state says its tensors have, by stream; those of tensors in the pool are of no use.
+// invalid_argument, naming the tensor and its master, for one that is not there or no F32, for a tensor that is neither
+// BF16 nor F16, elements that the master does not have, and tensors of the same bytes that do not agree. Precondition:
+// content and streams are those of the state.
+[[nodiscard]] Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state,
+                                                                             const container::Content& content,
+                                                                             const container::StreamTable& streams);
 
 // The bytes of the streams of a state. Holds references to all it is given. Thread-safe as the sources are.
 class StreamReader final : public StreamSource {
