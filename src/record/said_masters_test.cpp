@@ -162,7 +162,9 @@ TEST_F(SaidMasters, TiedWeightsHaveToAgree) {
   EXPECT_EQ(refusal(),
             "tensor 'embed': its master is 'master' from element 0 on; tensor 'head': its master is 'flat' from "
             "element 3 on, and both are the same bytes");
-  state_.tensors[1].master = MasterSlice{"master", 0};
+  state_.tensors[0].master = MasterSlice{"flat", 4};
+  EXPECT_NE(refusal().find("'flat' from element 4 on; tensor 'head'"), std::string::npos);
+  state_.tensors[0].master = state_.tensors[1].master = MasterSlice{"master", 0};
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}}));
   state_.tensors[0].master.reset();
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}})) << "what is said of one holds for both";
@@ -178,17 +180,22 @@ TEST_F(SaidMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
 
 // The bytes of an alias are stored as what the first tensor is.
 TEST_F(SaidMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
+  const auto call = [&](std::size_t tensor, DType dtype) {
+    state_.tensors[tensor].info.dtype = dtype;
+    state_.tensors[tensor].info.dtype_name = dtype_name(dtype);
+  };
   add("bits", DType::i16, weight_);
-  add_alias("w", 0, MasterSlice{"master"});
-  state_.tensors[1].info.dtype = DType::bf16;
-  state_.tensors[1].info.dtype_name = "BF16";
+  add_alias("w", 0, MasterSlice{"true"});
+  call(1, DType::bf16);
   add("words", DType::i32, master_);
   add_alias("master", 2, std::nullopt);
-  state_.tensors[3].info.dtype = DType::f32;
-  state_.tensors[3].info.dtype_name = "F32";
+  call(3, DType::f32);
   add("v", DType::bf16, weight_, MasterSlice{"master"});
-  EXPECT_EQ(laid_out(), (Peers{{}, {}, {}}));
-  EXPECT_FALSE(is_rounded(*recorded(), "v"));
+  add("true", DType::f32, master_);
+  EXPECT_EQ(laid_out(), Peers(4));
+  const auto snapshot = recorded();
+  EXPECT_FALSE(is_rounded(*snapshot, "bits"));
+  EXPECT_TRUE(is_rounded(*snapshot, "v")) << "of no use is as if nothing were said";
 }
 
 TEST_F(SaidMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
@@ -238,7 +245,7 @@ TEST_F(SaidMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
   EXPECT_EQ(stored_bytes(*snapshot, "on both sides of a chunk's end"), 1U);
 }
 
-TEST_F(SaidMasters, NothingOfWhatIsBroughtOverAsAWholeIsReadToFindThem) {
+TEST_F(SaidMasters, NothingIsReadToFindThem) {
   const Bytes flat = [&] {
     Bytes bytes = masters(77, 9);
     bytes.insert(bytes.end(), master_.begin(), master_.end());
@@ -246,19 +253,21 @@ TEST_F(SaidMasters, NothingOfWhatIsBroughtOverAsAWholeIsReadToFindThem) {
   }();
   add("w", DType::bf16, weight_, MasterSlice{"flat", 77});
   add("flat", DType::f32, flat);
-  for (TensorSource& tensor : state_.tensors) {
-    const Bytes& bytes = tensor.info.dtype == DType::f32 ? flat : weight_;
-    tensor.data = nullptr;
-    tensor.read_brings_all = true;
-    tensor.read = [&bytes](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
-      EXPECT_GE(out.size(), 2000U) << "a sample was read";
-      std::memcpy(out.data(), bytes.data() + offset, out.size());
-      return {};
-    };
+  for (const bool brings_all : {false, true}) {
+    for (TensorSource& tensor : state_.tensors) {
+      const Bytes& bytes = tensor.info.dtype == DType::f32 ? flat : weight_;
+      tensor.data = nullptr;
+      tensor.read_brings_all = brings_all;
+      tensor.read = [&bytes](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+        EXPECT_GE(out.size(), 2000U) << "a sample was read";
+        std::memcpy(out.data(), bytes.data() + offset, out.size());
+        return {};
+      };
+    }
+    const auto snapshot = recorded();
+    EXPECT_TRUE(is_rounded(*snapshot, "w"));
+    EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
   }
-  const auto snapshot = recorded();
-  EXPECT_TRUE(is_rounded(*snapshot, "w"));
-  EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
 }
 
 TEST_F(SaidMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
