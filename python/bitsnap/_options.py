@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, SupportsIndex, TypeAlias
 
 from bitsnap.errors import ExistsError, InvalidArgumentError
 
@@ -13,6 +13,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
 Objective: TypeAlias = Literal["ratio", "balanced", "speed"]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
+# Weights to their masters, by name: a master, or a tuple of it and the element in it where the weight begins.
+Masters: TypeAlias = Mapping[str, str | tuple[str, SupportsIndex]]
 # Called now and then with (done bytes, total bytes), on any thread; what is not False lets the work go on.
 Progress: TypeAlias = Callable[[int, int], object]
 # Where the bases of a file are looked for: files or directories.

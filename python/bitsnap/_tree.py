@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bitsnap import _dtypes
+from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, Source, is_tensor, source_of
 from bitsnap._bitsnap import TensorRef
+from bitsnap._options import Masters
 from bitsnap.errors import InvalidArgumentError
 
 # As deep as the format allows values to nest, one level left for the value itself.
@@ -36,6 +38,7 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     size_bytes: int
     role: str | None
+    master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
     alias_of: int | None
     data: Data
     owner: object  # keeps the data alive
@@ -44,11 +47,14 @@ class Entry(NamedTuple):
 class Entries:
     """The tensors of a state in the order in which they were met. Tensors that are the same memory are stored once."""
 
-    def __init__(self, roles: Mapping[str, str] | None) -> None:
+    def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
         self.items: list[Entry] = []
         if roles is not None and not isinstance(roles, Mapping):
             raise TypeError(f"roles is a dict of names to roles, not {roles!r}")
+        if masters is not None and not isinstance(masters, Mapping):
+            raise TypeError(f"masters is a dict of names to names, not {masters!r}")
         self._roles = dict(roles or {})
+        self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()
         self._by_identity: dict[Hashable, int] = {}
 
@@ -65,15 +71,25 @@ class Entries:
             first = self._by_identity.setdefault(source.identity, index)
             alias = None if first == index else first
         role = self._roles.pop(unique, None)
+        master = self._masters.pop(unique, None)
         self.items.append(
-            Entry(unique, source.dtype, source.shape, source.size_bytes, role, alias, source.data, source.owner)
+            Entry(unique, source.dtype, source.shape, source.size_bytes, role, master, alias, source.data, source.owner)
         )
         return index
 
     def finish(self) -> list[Entry]:
         if self._roles:
             raise InvalidArgumentError(f"roles are given for tensors that are not there: {sorted(self._roles)}")
+        if self._masters:
+            raise InvalidArgumentError(f"masters are given for tensors that are not there: {sorted(self._masters)}")
         return self.items
+
+
+def _master_of(master: object, where: str) -> tuple[str, int]:
+    name, element = master if isinstance(master, tuple) and len(master) == 2 else (master, 0)
+    if not isinstance(name, str):
+        raise TypeError(f"{where} is the name of a tensor, or a tuple of it and an element, not {master!r}")
+    return check_text(name, where), number_of(element, f"the element of {where}")
 
 
 def component(key: object) -> str:
@@ -187,9 +203,9 @@ def _type_name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def flatten(state: Any, roles: Mapping[str, str] | None) -> tuple[list[Entry], Any]:
+def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[list[Entry], Any]:
     """The tensors of a state, and its tree with a TensorRef in the place of each."""
-    entries = Entries(roles)
+    entries = Entries(roles, masters)
     tree = _Flattener(entries).value(state, ())
     return entries.finish(), tree
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._options import Bases, Objective, PathLike, Policy, Progress, Role, native_target
+from bitsnap._options import Bases, Masters, Objective, PathLike, Policy, Progress, Role, native_target
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap._tree import Entries, check_text
@@ -41,6 +41,7 @@ def save_file(
     store_speed: int = 0,
     codec: str = "",
     roles: Mapping[str, Role] | None = None,
+    masters: Masters | None = None,
     max_depth: int = 8,
     overwrite: bool = True,
     threads: int = 0,
@@ -69,6 +70,10 @@ def save_file(
         codec: the name of a codec to force on every chunk that it takes, all others raw; "" for none.
         roles: what tensors are, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq" or
             "other". It guides the coding and changes no bits.
+        masters: which float32 tensor a bfloat16 or float16 one is the rounding of, by name, such as
+            ``{"model.w": "optimizer.w"}``; where it begins at an element of a flat buffer,
+            ``{"model.w": ("optimizer.flat", 1000)}``. For these nothing is looked for; all others are found by
+            themselves where they can be. A wrong one costs bytes and changes no bits.
         max_depth: how many snapshots may have to be read for one tensor, beside its own.
         overwrite: replace a file that is there; False refuses.
         threads: 0 for all that the process may use. The file is the same for any number.
@@ -79,12 +84,12 @@ def save_file(
 
     Raises:
         InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized), named by its key; or an argument is
-            wrong.
+            wrong, such as a master that is not there or has not all elements of the weight.
         ExistsError: the file is there, and `overwrite` is False.
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
-    entries = Entries(roles)
+    entries = Entries(roles, masters)
     for name, tensor in tensors.items():
         if not isinstance(name, str):
             raise InvalidArgumentError(f"tensors have names that are str, not {name!r}")

@@ -10,7 +10,7 @@ import numpy as np
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import Bases, Objective, PathLike, Policy, Progress, Role, native_target
+from bitsnap._options import Bases, Masters, Objective, PathLike, Policy, Progress, Role, native_target
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import flatten, place_of, prune, rebuild, references
 from bitsnap.errors import InvalidArgumentError, NotFoundError
@@ -39,6 +39,7 @@ def save(
     codec: str = "",
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
+    masters: Masters | None = None,
     max_depth: int = 8,
     overwrite: bool = True,
     threads: int = 0,
@@ -59,8 +60,8 @@ def save(
         path: the file to write. It appears whole or not at all.
         state: what to save. Its tensors must not change before the function returns.
         metadata: strings to keep with the state.
-        base, bases, policy, objective, store_speed, codec, roles, max_depth, overwrite, threads, progress: as in
-            save_file().
+        base, bases, policy, objective, store_speed, codec, roles, masters, max_depth, overwrite, threads, progress: as
+            in save_file().
 
     Returns:
         id, raw_bytes, stored_bytes and chunks of what was written.
@@ -72,7 +73,7 @@ def save(
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
-    entries, tree = flatten(state, roles)
+    entries, tree = flatten(state, roles, masters)
     return _bitsnap.save(
         native_target(path, overwrite),
         entries,

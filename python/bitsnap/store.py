@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import Objective, PathLike, Policy, Progress, Role, native_path
+from bitsnap._options import Masters, Objective, PathLike, Policy, Progress, Role, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
@@ -260,6 +260,7 @@ class Store:
         state: Any,
         *,
         roles: Mapping[str, Role] | None = None,
+        masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Checkpoint:
@@ -272,6 +273,7 @@ class Store:
             step: must be above all others. After going back to an earlier step, rollback() to it first.
             state: what to save, as in bitsnap.save(). Its tensors must not change before the function returns.
             roles: what tensors are, by name, where the name does not tell, as in save_file().
+            masters: which tensors are the roundings of which, by name, as in save_file().
             metadata: strings to keep with the state.
             progress: called now and then with (done bytes, total bytes), on any thread; returning False cancels.
 
@@ -289,7 +291,7 @@ class Store:
             Of errors in removing older checkpoints, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        entries, tree, strings = _packed(state, roles, metadata)
+        entries, tree, strings = _packed(state, roles, masters, metadata)
         native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
         saved = checkpoint_of(native)
         self._remove_old(saved)
@@ -304,6 +306,7 @@ class Store:
         shards: int,
         attempt: str,
         roles: Mapping[str, Role] | None = None,
+        masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> _bitsnap.SaveSummary:
@@ -319,7 +322,7 @@ class Store:
             attempt: names this attempt at saving the step, the same in all processes and different from any other:
                 shards of two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-". A random one that
                 one process makes and all others get is good.
-            roles, metadata, progress: as in save().
+            roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
 
         Returns:
             id, raw_bytes, stored_bytes and chunks of what was written.
@@ -327,7 +330,7 @@ class Store:
         Raises:
             as save() does.
         """
-        entries, tree, strings = _packed(state, roles, metadata)
+        entries, tree, strings = _packed(state, roles, masters, metadata)
         return self._native.save_shard(
             number_of(step, "step"),
             entries,
@@ -506,9 +509,12 @@ class Store:
 
 
 def _packed(
-    state: Any, roles: Mapping[str, Role] | None, metadata: Mapping[str, str] | None
+    state: Any,
+    roles: Mapping[str, Role] | None,
+    masters: Masters | None,
+    metadata: Mapping[str, str] | None,
 ) -> tuple[list[Entry], tuple[Any], list[tuple[str, str]]]:
-    entries, tree = flatten(state, roles)
+    entries, tree = flatten(state, roles, masters)
     return entries, (tree,), native_metadata(metadata)
 
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -93,7 +94,8 @@ class LazyTensor {
 };
 
 using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
-                        std::optional<std::size_t>, nb::object, nb::object>;
+                        std::optional<std::pair<std::string, std::uint64_t>>, std::optional<std::size_t>, nb::object,
+                        nb::object>;
 
 Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   if (!given) return guess_role(info.name, info.dtype);
@@ -109,7 +111,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
   std::vector<TensorSource> sources;
   sources.reserve(nb::len(tensors));
   for (const nb::handle item : tensors) {
-    auto [name, dtype_name, shape, size_bytes, role, alias, data, owner] = nb::cast<Item>(item);
+    auto [name, dtype_name, shape, size_bytes, role, master, alias, data, owner] = nb::cast<Item>(item);
     TensorSource source;
     source.info.name = std::move(name);
     source.info.dtype = dtype_from_name(dtype_name);
@@ -117,6 +119,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     source.info.shape = std::move(shape);
     source.info.size_bytes = size_bytes;
     source.info.role = role_of(role, source.info);
+    if (master) source.master = MasterSlice{std::move(master->first), master->second};
     source.info.alias_of = alias;
     if (PyCallable_Check(data.ptr()) != 0) {
       source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](

@@ -1,10 +1,11 @@
 // Which tensor of the same state a tensor can be found again from: of a weight of 16 bits, the fp32 master of which it
 // is the rounding.
 //
-// What counts is the bits: a few samples of each tensor say who may belong together, and coding holds every element
-// against it. Names decide between tensors whose samples are the same, where rounding was done at random, and where
-// sampling costs too much, as of tensors on another device. A master may be a slice of a flat buffer, as ZeRO and
-// Megatron's distributed optimizer keep them. Used by one thread, before the first chunk is coded.
+// For tensors of which the caller says nothing (lay_out_masters() has the others). What counts is the bits: a few
+// samples of each tensor say who may belong together, and coding holds every element against it. Names decide between
+// tensors whose samples are the same, where rounding was done at random, and where sampling costs too much, as of
+// tensors on another device. A master may be a slice of a flat buffer, as ZeRO and Megatron's distributed optimizer
+// keep them. Used by one thread, before the first chunk is coded.
 #pragma once
 
 #include <cstddef>
