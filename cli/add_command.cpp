@@ -129,6 +129,9 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
   open.objective = options.coding.objective;
   open.store_bytes_per_second = options.coding.store_bytes_per_second;
   open.codec = options.coding.codec;
+  if (!options.coding.loss.empty()) {
+    open.loss = options.coding.loss;
+  }
   return open_to_write(options.run, open, options.wait);
 }
 
@@ -170,6 +173,13 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   auto state = open_safetensors(options.input);
   if (!state) {
     return tl::unexpected(std::move(state).error());
+  }
+  auto adam = adam_of(options.coding);
+  if (!adam) {
+    return tl::unexpected(std::move(adam).error());
+  }
+  for (TensorSource& tensor : state->tensors) {
+    tensor.adam = *adam;
   }
   auto store = open_run(options);
   if (!store) {
@@ -222,9 +232,9 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
       ->required();
   app->add_option("--policy", options->policy,
-                  "lossless, lmc, bitsnap or raw, as for `compress`; otherwise that of the run")
+                  "lossless, bounded, lmc, bitsnap or raw, as for `compress`; otherwise that of the run")
       ->type_name("POLICY")
-      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""));
+      ->check(CLI::IsMember({"lossless", "bounded", "lmc", "bitsnap", "raw"}).description(""));
   add_coding_options(*app, options->coding, "otherwise as the run has it");
   app->add_option("--base", options->base,
                   "previous: against the checkpoint before it, smallest; keyframe: against the last keyframe, quicker "
@@ -240,7 +250,7 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
       "A new run keeps the policy, objective, store speed, base and depth that it was made with: lossless, balanced,\n"
-      "that of the objective, previous and 8 by default. --codec holds for the one step.");
+      "that of the objective, previous and 8 by default; and the rules of --loss. --codec holds for the one step.");
   return {app, [options, &common] { return add(*options, common); }};
 }
 

@@ -1,11 +1,95 @@
 // Options of how codecs are chosen.
 #include "cli/coding_options.hpp"
 
-#include <fmt/format.h>
+#include <charconv>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 
 namespace bitsnap::cli {
+
+namespace {
+
+constexpr const char* kLossGroup = "Loss (nothing is lost unless it is asked for)";
+
+std::optional<double> parse_number(std::string_view text) noexcept {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+void add_rule(CodingOptions& options, const std::string& option, const std::string& text) {
+  auto rule = parse_loss_rule(text);
+  if (!rule) throw CLI::ValidationError(option, rule.error().message());
+  options.loss.push_back(std::move(*rule));
+}
+
+std::pair<double, double> parse_betas(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  const auto first = parse_number(std::string_view(text).substr(0, comma));
+  const auto second =
+      comma == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(comma + 1));
+  if (!first || !second) {
+    throw CLI::ValidationError("--betas", fmt::format("'{}' is not two numbers, as 0.9,0.95", text));
+  }
+  return {*first, *second};
+}
+
+void add_loss_options(CLI::App& app, CodingOptions& options) {
+  app.add_option_function<std::vector<std::string>>(
+         "--loss",
+         [&options](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) add_rule(options, "--loss", text);
+         },
+         "What tensors may lose, before what the policy says: ROLE[:PATTERN]=exact, mantissa_bits:N, master_bits:N, "
+         "update_step:X or clusters:N; given again, the first that fits a tensor holds")
+      ->type_name("RULE")
+      ->allow_extra_args(false)
+      ->group(kLossGroup);
+  // A short form is the rule of that role.
+  const auto add_short = [&](const std::string& name, std::string rule, const char* type, const char* description) {
+    app.add_option_function<std::string>(
+           name, [&options, name, rule](const std::string& text) { add_rule(options, name, rule + text); }, description)
+        ->type_name(type)
+        ->group(kLossGroup);
+  };
+  add_short("--master-bits", "master=master_bits:", "N",
+            "Bits that masters keep beyond their weights, 0 to 15; 8 by the policy bounded");
+  add_short("--v-bits", "exp_avg_sq=mantissa_bits:", "N",
+            "Bits of mantissa that second moments keep, 0 to 22; 3 by the policy bounded");
+  add_short("--update-step", "exp_avg=update_step:", "X",
+            "Part of the update that first moments become multiples of; 0.02 by the policy bounded");
+  app.add_option_function<std::string>(
+         "--betas", [&options](const std::string& text) { options.betas = parse_betas(text); },
+         "Of Adam, which an update step needs, with --eps and --adam-step")
+      ->type_name("B1,B2")
+      ->group(kLossGroup);
+  app.add_option_function<std::string>(
+         "--eps",
+         [&options](const std::string& text) {
+           options.epsilon = parse_number(text);
+           if (!options.epsilon) throw CLI::ValidationError("--eps", fmt::format("'{}' is not a number", text));
+         },
+         "Epsilon of Adam")
+      ->type_name("E")
+      ->group(kLossGroup);
+  add_number_option(app, "--adam-step", options.adam_step, 1, "Steps that Adam has taken, as its state counts them")
+      ->group(kLossGroup);
+}
+
+std::vector<std::string_view> missing_of(const CodingOptions& options) {
+  std::vector<std::string_view> missing;
+  if (!options.betas) missing.emplace_back("--betas");
+  if (!options.epsilon) missing.emplace_back("--eps");
+  if (!options.adam_step) missing.emplace_back("--adam-step");
+  return missing;
+}
+
+}  // namespace
 
 std::optional<std::uint64_t> parse_speed(std::string_view text) noexcept {
   constexpr std::uint64_t kMost = 1'000'000'000'000;
@@ -43,8 +127,21 @@ void add_coding_options(CLI::App& app, CodingOptions& options, std::string_view 
          },
          "The store's bytes per second that the objective counts on")
       ->type_name("SPEED");
+  add_loss_options(app, options);
   app.add_option("--codec", options.codec, "Force this codec for every chunk that it takes; raw for the others")
       ->type_name("CODEC");
+}
+
+Result<std::optional<AdamNumbers>> adam_of(const CodingOptions& options) {
+  if (!options.betas && !options.epsilon && !options.adam_step) return std::optional<AdamNumbers>();
+  if (!options.betas || !options.epsilon || !options.adam_step) {
+    return fail(ErrorKind::invalid_argument, fmt::format("--betas, --eps and --adam-step belong together; {} missing",
+                                                         fmt::join(missing_of(options), " and ")));
+  }
+  return AdamNumbers{.beta1 = options.betas->first,
+                     .beta2 = options.betas->second,
+                     .epsilon = *options.epsilon,
+                     .step = *options.adam_step};
 }
 
 }  // namespace bitsnap::cli

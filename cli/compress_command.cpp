@@ -115,6 +115,12 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   }
 
   SaveOptions save;
+  auto adam = adam_of(options.coding);
+  if (!adam) {
+    return tl::unexpected(std::move(adam).error());
+  }
+  save.loss = options.coding.loss;
+  save.adam = *adam;
   OpenOptions open;
   open.base_paths = options.bases;
   if (!options.bases.empty()) {
@@ -186,10 +192,12 @@ Command add_compress(CLI::App& program, const CommonOptions& common) {
                   "Store what changed since this snapshot; given again, files or folders with its own bases")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
-  app->add_option("--policy", options->policy,
-                  "lossless: the best of all codecs; lmc, bitsnap: the published methods; raw: as it is")
+  app->add_option(
+         "--policy", options->policy,
+         "lossless: the best of all codecs; bounded: the same once masters and moments lost what a bound lets go; lmc, "
+         "bitsnap: the published methods, of which bitsnap is lossy for moments; raw: as it is")
       ->type_name("POLICY")
-      ->check(CLI::IsMember({"lossless", "lmc", "bitsnap", "raw"}).description(""))
+      ->check(CLI::IsMember({"lossless", "bounded", "lmc", "bitsnap", "raw"}).description(""))
       ->capture_default_str();
   add_coding_options(*app, options->coding, "otherwise balanced");
   app->add_option("--max-depth", options->max_depth, "Longest chain of bases that reading a chunk may have to follow")

@@ -16,6 +16,7 @@
 #include "cli/common_options.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
+#include "cli/losses.hpp"
 #include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
@@ -84,6 +85,9 @@ void add_stream(Json& object, const Snapshot& snapshot, std::size_t stream, cons
   object["codecs"] = sizes.codecs;
   object["depth"] = sizes.depth;
   object["reason"] = snapshot.reason(stream);
+  if (const auto& lost = snapshot.quantizer(stream)) {
+    object["quantizer"] = to_json(*lost);
+  }
   if (with_chunks) {
     object["chunks"] = chunks_json(snapshot, stream);
   }
@@ -274,7 +278,9 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
   if (!snapshot.tensors().empty()) {
     out += render_tensors(snapshot, *sizes, common) + '\n';
   }
-  print_result(out + render_roles(snapshot, *sizes, common.table_width()));
+  out += render_roles(snapshot, *sizes, common.table_width());
+  const std::string losses = render_losses(snapshot, common);
+  print_result(losses.empty() ? out : out + '\n' + losses);
   return kExitOk;
 }
 

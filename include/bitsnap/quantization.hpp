@@ -69,7 +69,8 @@ struct QuantizerRecord {
   Quantization quantization = Quantization::exact;
   double amount = 0;
   // Most that an element can be off, but for those past nearest, which may be twice that: of its own magnitude
-  // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes (update_step).
+  // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes beside the stored
+  // second moment (update_step): for updates as large as Adam's can be where that is bounded, else half of the step.
   double bound = 0;
   std::optional<AdamNumbers> adam;
   // With the second moments' own error, for updates as large as Adam's can be: most that the next update is off, and

@@ -50,6 +50,8 @@ struct StoreOptions {
   std::optional<std::uint32_t> max_depth = std::nullopt;  // checkpoints between two keyframes, at most 32; 0: keyframes
                                                           // only
   std::string codec = {};                                 // forced, as SaveOptions::codec; a store does not keep it
+  // What may be lost before the rules of the policy, as SaveOptions::loss; a new store keeps these, none by default.
+  std::optional<std::vector<LossRule>> loss = std::nullopt;
   // Memory for keeping the newest state as the base of the next, so that saving decodes nothing: it is kept if twice
   // its size fits. Otherwise the base is read from its file.
   std::uint64_t base_memory_bytes = 0;

@@ -106,6 +106,13 @@ double UpdateStep::bound(double update) const noexcept {
   return parameters_.update_step / 2 * (1 + 0x1p-21) + std::abs(update) * 0x1p-22;
 }
 
+// With D = sqrt(v / c2) + epsilon, of the exact second moment, and D' of the stored one, u changes by u * (D / D' - 1),
+// and D / D' is at most 1 / sqrt(1 - e).
+double UpdateStep::bound(double update, double square_error) const noexcept {
+  if (!(square_error < 1)) return kInfinity;
+  return bound(update) + std::abs(update) * inverse_root_error(square_error);
+}
+
 // One step later, with D = sqrt(v+ / c2+) + epsilon, c1+ and c2+ the corrections at t + 1, and primes for what follows
 // from what is stored, an update is u+ = m+ / (c1+ * D). The difference is
 //

@@ -59,6 +59,10 @@ class UpdateStep final : public Quantizer {
   // what F32 cannot tell of so large an update.
   [[nodiscard]] double bound(double update) const noexcept;
 
+  // The same where the stored second moment is off by a factor from 1 - e to 1 + e as well. Infinity with e of 1 and
+  // more.
+  [[nodiscard]] double bound(double update, double square_error) const noexcept;
+
   // Most that the update after this one differs from what it would have been, with the same gradient, where the stored
   // second moment is off by a factor from 1 - e to 1 + e, and this update and the next are at most so large. Infinity
   // where there is no bound: with e of 1 and more, and with a beta2 of 0.

@@ -127,8 +127,10 @@ TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   EXPECT_EQ(squares.reached.max_relative, most_v);
   EXPECT_LE(most_v, squares.bound);
   const auto& moments = lost_of(snapshot, "exp_avg.w");
-  EXPECT_NEAR(moments.bound, 0.01, 0.0001);
-  EXPECT_LE(most_u, moments.bound);
+  EXPECT_GT(moments.bound, 0.01) << "second moments are off, too";
+  EXPECT_LT(moments.bound, 0.06);
+  EXPECT_LE(most_u, 0.010001);
+  EXPECT_LE(moments.updates.largest, moments.bound);
   EXPECT_GT(most_u, 0.0099) << "and no finer than was asked for";
   EXPECT_EQ(moments.adam, kAdam);
   EXPECT_GT(moments.updates.elements, kElements / 17);

@@ -153,8 +153,8 @@ Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const Loss
   const double largest = made->largest_update();
   const double error = square_error(*loss.squares);
   loss.bound = rule.amount / 2;
-  if (std::isfinite(largest)) {
-    loss.bound = made->bound(largest);
+  if (std::isfinite(made->bound(largest, error))) {
+    loss.bound = made->bound(largest, error);
     loss.next_update_bound = finite(made->next_bound(largest, error));
     loss.all_updates_bound = finite(made->cumulative_bound(largest, error));
   }

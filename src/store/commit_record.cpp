@@ -199,6 +199,15 @@ Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string
     if (record.max_depth > kMaxLinks) {
       return fail(ErrorKind::corrupt, fmt::format("max_depth {} is above {}", record.max_depth, kMaxLinks));
     }
+    if (const Json* const rules = json_member(json, "loss"); rules != nullptr) {
+      if (!rules->is_array()) return fail(ErrorKind::corrupt, "key \"loss\": expected an array");
+      for (const Json& text : *rules) {
+        if (!text.is_string()) return fail(ErrorKind::corrupt, "key \"loss\": expected strings");
+        auto parsed = parse_loss_rule(text.get_ref<const std::string&>());
+        if (!parsed) return fail(ErrorKind::unsupported, fmt::format("key \"loss\": {}", parsed.error().message()));
+        record.loss.push_back(std::move(*parsed));
+      }
+    }
     record.policy = *known_policy;
     record.base_rule = *known_rule;
     return record;
@@ -217,6 +226,7 @@ Result<bool> write_run_record(os::FileSystem& file_system, const std::string& pa
   if (record.store_bytes_per_second != 0) json["store_speed"] = record.store_bytes_per_second;
   json["base"] = base_rule_name(record.base_rule);
   json["max_depth"] = record.max_depth;
+  for (const LossRule& rule : record.loss) json["loss"].push_back(format_loss_rule(rule));
   return write_sealed_json(file_system, path, kRunKey, json, overwrite);
 }
 

@@ -70,6 +70,7 @@ struct RunRecord {
   std::uint64_t store_bytes_per_second = 0;  // 0: as the objective has it
   BaseRule base_rule = BaseRule::previous;
   std::uint32_t max_depth = 8;
+  std::vector<LossRule> loss = {};
 };
 
 // Steps between two keyframes; a chain must not get longer than chunks may be deep.

@@ -129,6 +129,7 @@ Result<void> Store::Impl::create_run() {
     run.store_bytes_per_second = options_.store_bytes_per_second.value_or(run.store_bytes_per_second);
     run.base_rule = options_.base_rule.value_or(run.base_rule);
     run.max_depth = options_.max_depth.value_or(run.max_depth);
+    run.loss = options_.loss.value_or(run.loss);
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
     directories_.note_sync(synced);
   } else {

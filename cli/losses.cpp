@@ -1,0 +1,135 @@
+// Bounds, and errors beside them.
+#include "cli/losses.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+std::string rule_text(const QuantizerRecord& record) {
+  return fmt::format("{} {}", quantization_name(record.quantization), record.amount);
+}
+
+std::string format_error(double error) { return error == 0 ? "0" : fmt::format("{:.2e}", error); }
+
+double share(double sum, std::uint64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
+
+// The unit that a bound is in, and what was reached of it.
+std::string_view unit_of(const QuantizerRecord& record) {
+  switch (record.quantization) {
+    case Quantization::update_step: return "of the update";
+    case Quantization::clusters: return "absolute";
+    default: return "relative";
+  }
+}
+
+double reached_of(const QuantizerRecord& record) {
+  switch (record.quantization) {
+    case Quantization::update_step: return record.updates.largest;
+    case Quantization::clusters: return record.reached.max_absolute;
+    default: return record.reached.max_relative;
+  }
+}
+
+struct Line {
+  std::string name;
+  std::uint64_t tensors = 0;
+  QuantizerRecord record;
+};
+
+void merge(QuantizerRecord& to, const QuantizerRecord& other) {
+  to.bound = std::max(to.bound, other.bound);
+  to.reached.merge(other.reached);
+  to.updates.elements += other.updates.elements;
+  to.updates.largest = std::max(to.updates.largest, other.updates.largest);
+  to.updates.sum += other.updates.sum;
+}
+
+}  // namespace
+
+std::string render_losses(const Snapshot& snapshot, const CommonOptions& common) {
+  std::vector<Line> lines;
+  for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {
+    const TensorInfo& tensor = snapshot.tensors()[i];
+    const auto stream = snapshot.stream_of(i);
+    if (!stream || tensor.alias_of || !snapshot.quantizer(*stream)) {
+      continue;
+    }
+    const QuantizerRecord& record = *snapshot.quantizer(*stream);
+    std::string name = common.verbose ? printable(tensor.name) : std::string(role_name(tensor.role));
+    const auto known = std::ranges::find_if(lines, [&](const Line& line) {
+      return !common.verbose && line.name == name && rule_text(line.record) == rule_text(record);
+    });
+    if (known == lines.end()) {
+      lines.push_back({std::move(name), 1, record});
+    } else {
+      ++known->tensors;
+      merge(known->record, record);
+    }
+  }
+  if (lines.empty()) {
+    return {};
+  }
+  Table table({{common.verbose ? "lossy" : "lossy role", Align::left, Narrow::middle},
+               {"tensors", Align::right, Narrow::never, 1},
+               {"what"},
+               {"bound", Align::right},
+               {"reached", Align::right},
+               {"", Align::left},
+               {"MRE", Align::right, Narrow::never, 3},
+               {"MSE", Align::right, Narrow::never, 4},
+               {"update, mean", Align::right, Narrow::never, 2}});
+  for (const Line& line : lines) {
+    const ErrorTally& reached = line.record.reached;
+    const UpdateErrors& updates = line.record.updates;
+    table.add_row({line.name, format_count(line.tensors), rule_text(line.record), format_error(line.record.bound),
+                   format_error(reached_of(line.record)), std::string(unit_of(line.record)),
+                   format_error(reached.mean_relative()), format_error(reached.mean_square()),
+                   updates.elements == 0 ? "-" : format_error(share(updates.sum, updates.elements))});
+  }
+  return table.render(common.table_width());
+}
+
+Json to_json(const QuantizerRecord& record) {
+  Json object = {{"name", quantization_name(record.quantization)}, {"amount", record.amount}, {"bound", record.bound}};
+  object["bound_of"] = unit_of(record);
+  object["next_update_bound"] = record.next_update_bound ? Json(*record.next_update_bound) : Json();
+  object["all_updates_bound"] = record.all_updates_bound ? Json(*record.all_updates_bound) : Json();
+  if (record.adam) {
+    object["adam"] = {{"beta1", record.adam->beta1},
+                      {"beta2", record.adam->beta2},
+                      {"epsilon", record.adam->epsilon},
+                      {"step", record.adam->step}};
+  }
+  const ErrorTally& reached = record.reached;
+  object["elements"] = reached.elements;
+  object["changed"] = reached.changed;
+  object["kept_exact"] = reached.kept_exact();
+  object["past_nearest"] = reached.past_nearest;
+  object["max_relative"] = reached.max_relative;
+  object["mean_relative"] = reached.mean_relative();
+  object["max_absolute"] = reached.max_absolute;
+  object["mean_square"] = reached.mean_square();
+  const UpdateErrors& updates = record.updates;
+  if (updates.elements > 0) {
+    object["update"] = {{"elements", updates.elements},
+                        {"largest", updates.largest},
+                        {"mean", share(updates.sum, updates.elements)},
+                        {"mean_square", share(updates.sum_square, updates.elements)},
+                        {"mean_of_updates", share(updates.sum_update, updates.elements)},
+                        {"mean_square_of_updates", share(updates.sum_update_square, updates.elements)}};
+  }
+  return object;
+}
+
+}  // namespace bitsnap::cli

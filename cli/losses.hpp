@@ -1,0 +1,20 @@
+// What tensors lost before they were stored, as text and as JSON.
+#pragma once
+
+#include <string>
+
+#include <bitsnap/quantization.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/output.hpp"
+
+namespace bitsnap::cli {
+
+// A table of what was promised and what was reached: by role and rule, or with -v by tensor. Empty where nothing was
+// lost.
+[[nodiscard]] std::string render_losses(const Snapshot& snapshot, const CommonOptions& common);
+
+[[nodiscard]] Json to_json(const QuantizerRecord& record);
+
+}  // namespace bitsnap::cli
