@@ -20,6 +20,10 @@ using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 template <std::size_t kBytes>
 struct Words;
 template <>
+struct Words<1> {
+  using Type = std::uint8_t;
+};
+template <>
 struct Words<2> {
   using Type = std::uint16_t;
 };
@@ -51,8 +55,8 @@ void count(const std::byte* data, const SplitShape& shape, Histogram& counts) no
     const std::byte* const end = at + elements * kBytes;
     for (; end - at >= 8; at += 8) {
       const std::uint64_t word = load_le<std::uint64_t>(at) >> below;
-#pragma GCC unroll 4
-      for (std::size_t k = 0; k < kPerWord; ++k) ++tables[k][word >> (8 * kBytes * k) & 255];
+#pragma GCC unroll 8
+      for (std::size_t k = 0; k < kPerWord; ++k) ++tables[k % kTables][word >> (8 * kBytes * k) & 255];
     }
     for (; at != end; at += kBytes) ++tables[0][load_le<typename Words<kBytes>::Type>(at) >> below & 255];
   };
@@ -81,12 +85,19 @@ bool rest_random(const std::byte* data, const SplitShape& shape) noexcept {
 }  // namespace
 
 void count_symbols(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
-  (shape.element_bytes == 2 ? count<2> : count<4>)(data, shape, counts);
+  switch (shape.element_bytes) {
+    case 1: return count<1>(data, shape, counts);
+    case 2: return count<2>(data, shape, counts);
+    default: return count<4>(data, shape, counts);
+  }
 }
 
 bool has_one_symbol(const std::byte* data, const SplitShape& shape) noexcept {
   // The bits of the symbol in all elements of a word.
-  const std::uint64_t top = shape.element_bytes == 2 ? 0xFF00FF00FF00FF00 : 0xFF000000FF000000;
+  constexpr std::uint64_t kAll = 0xFFFFFFFFFFFFFFFF;
+  const std::uint64_t top = shape.element_bytes == 1   ? kAll
+                            : shape.element_bytes == 2 ? 0xFF00FF00FF00FF00
+                                                       : 0xFF000000FF000000;
   const std::uint64_t bits = shape.rotated ? top >> 1 : top;
   const std::size_t size = shape.elements * shape.element_bytes;
   std::uint64_t first = 0;
@@ -107,7 +118,11 @@ bool has_one_symbol(const std::byte* data, const SplitShape& shape) noexcept {
 }
 
 bool rest_looks_random(const std::byte* data, const SplitShape& shape) noexcept {
-  return (shape.element_bytes == 2 ? rest_random<2> : rest_random<4>)(data, shape);
+  switch (shape.element_bytes) {
+    case 1: return true;
+    case 2: return rest_random<2>(data, shape);
+    default: return rest_random<4>(data, shape);
+  }
 }
 
 }  // namespace bitsnap::entropy

@@ -164,9 +164,11 @@ inline __m256i put_escapes(__m256i symbols, unsigned escaped, const std::uint8_t
 
 // Makes elements of 32 symbols and their rests.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline void store_elements(__m256i symbols, const std::uint8_t* rest,
+[[gnu::always_inline]] inline void store_elements(__m256i symbols, [[maybe_unused]] const std::uint8_t* rest,
                                                   std::uint8_t* out) noexcept {
-  if constexpr (kBytes == 2) {
+  if constexpr (kBytes == 1) {
+    store(out, symbols);
+  } else if constexpr (kBytes == 2) {
     const auto turned = [](__m256i elements) {
       if constexpr (!kRotated) return elements;
       return _mm256_or_si256(_mm256_srli_epi16(elements, 1), _mm256_slli_epi16(elements, 15));
@@ -240,7 +242,9 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 void rans_decode_avx2(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                       const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    decode<1, false>(at, table, rest, steps, out);
+  } else if (element_bytes == 2) {
     (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
   } else {
     (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);

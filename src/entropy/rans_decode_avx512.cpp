@@ -70,6 +70,13 @@ template <std::size_t kBytes, bool kRotated>
 struct Elements;
 
 template <bool kRotated>
+struct Elements<1, kRotated> {
+  static void store(__m512i symbols, const std::uint8_t*, std::uint8_t* out) noexcept {
+    _mm512_storeu_si512(out, symbols);
+  }
+};
+
+template <bool kRotated>
 struct Elements<2, kRotated> {
   const __m512i front = byte_order([](unsigned at) { return at / 2 + at % 2 * 64; });
   const __m512i rear = byte_order([](unsigned at) { return 32 + at / 2 + at % 2 * 64; });
@@ -144,7 +151,9 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 void rans_decode_avx512(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    decode<1, false>(at, table, rest, steps, out);
+  } else if (element_bytes == 2) {
     (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
   } else {
     (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);

@@ -42,8 +42,10 @@ struct Row {
 
 // The symbol comes in the upper byte of 16 bits.
 template <std::size_t kBytes, bool kRotated>
-inline void store_element(std::uint32_t symbol, const std::uint8_t* rest, std::uint8_t* out) noexcept {
-  if constexpr (kBytes == 2) {
+inline void store_element(std::uint32_t symbol, [[maybe_unused]] const std::uint8_t* rest, std::uint8_t* out) noexcept {
+  if constexpr (kBytes == 1) {
+    *out = static_cast<std::uint8_t>(symbol >> 8);
+  } else if constexpr (kBytes == 2) {
     auto element = static_cast<std::uint16_t>(symbol | rest[0]);
     if constexpr (kRotated) element = static_cast<std::uint16_t>(element >> 1 | element << 15);
     __builtin_memcpy(out, &element, 2);
@@ -68,9 +70,11 @@ template <bool kRotated>
 
 // The elements of a row, whose symbols come in the upper bytes. Where a lower byte is not 0, its element may be wrong.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline void store_elements(U16x8 even, U16x8 odd, const std::uint8_t* rest,
+[[gnu::always_inline]] inline void store_elements(U16x8 even, U16x8 odd, [[maybe_unused]] const std::uint8_t* rest,
                                                   std::uint8_t* out) noexcept {
-  if constexpr (kBytes == 2) {
+  if constexpr (kBytes == 1) {
+    store16(out, join_upper_bytes(even, odd));
+  } else if constexpr (kBytes == 2) {
     const auto rests = load16<U16x8>(rest);
     even |= rests & 0xff;
     odd |= rests >> 8;
@@ -183,7 +187,9 @@ void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* 
 
 void rans_decode_scalar(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    decode<1, false>(at, table, rest, steps, out);
+  } else if (element_bytes == 2) {
     (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
   } else {
     (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);

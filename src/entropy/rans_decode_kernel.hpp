@@ -34,7 +34,7 @@ struct RansDecoding {
   const std::uint8_t* limit;
 };
 
-// Elements are `element_bytes` (2 or 4) bytes: `rest` has all of each but the topmost, which is the symbol; where
+// Elements are `element_bytes` (1, 2 or 4) bytes: `rest` has all of each but the topmost, which is the symbol; where
 // `rotated`, the element is what that gives rotated right by one bit.
 void rans_decode_scalar(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;

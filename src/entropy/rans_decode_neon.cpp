@@ -134,9 +134,11 @@ inline uint8x16_t shifted(uint8x16_t of, uint8x16_t above) noexcept { return vsl
 
 // Makes elements of 16 symbols and their rests.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline void store_elements(uint8x16_t symbols, const std::uint8_t* rest,
+[[gnu::always_inline]] inline void store_elements(uint8x16_t symbols, [[maybe_unused]] const std::uint8_t* rest,
                                                   std::uint8_t* out) noexcept {
-  if constexpr (kBytes == 2) {
+  if constexpr (kBytes == 1) {
+    vst1q_u8(out, symbols);
+  } else if constexpr (kBytes == 2) {
     const uint8x16_t rests = vld1q_u8(rest);
     uint8x16x2_t elements = {{rests, symbols}};
     if constexpr (kRotated) elements = {{shifted(rests, symbols), shifted(symbols, rests)}};
@@ -196,7 +198,9 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 void rans_decode_neon(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
                       const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    decode<1, false>(at, table, rest, steps, out);
+  } else if (element_bytes == 2) {
     (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
   } else {
     (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);

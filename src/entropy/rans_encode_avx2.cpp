@@ -56,8 +56,10 @@ inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
 
 // Writes the rests of 32 elements, and nothing behind them, and returns their symbols.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline __m256i take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
-  if constexpr (kBytes == 2) {
+[[gnu::always_inline]] inline __m256i take_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest) noexcept {
+  if constexpr (kBytes == 1) {
+    return load(in);
+  } else if constexpr (kBytes == 2) {
     const auto turned = [](__m256i elements) {
       if constexpr (!kRotated) return elements;
       return _mm256_or_si256(_mm256_slli_epi16(elements, 1), _mm256_srli_epi16(elements, 15));
@@ -139,7 +141,9 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
 
 void rans_encode_avx2(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                       const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    encode<1, false>(at, table, in, steps, rest);
+  } else if (element_bytes == 2) {
     (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
   } else {
     (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);

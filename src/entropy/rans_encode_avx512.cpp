@@ -58,6 +58,11 @@ template <std::size_t kBytes, bool kRotated>
 struct Elements;
 
 template <bool kRotated>
+struct Elements<1, kRotated> {
+  static __m512i take_apart(const std::uint8_t* in, std::uint8_t*) noexcept { return _mm512_loadu_si512(in); }
+};
+
+template <bool kRotated>
 struct Elements<2, kRotated> {
   // Even bytes in front and odd ones behind; of the second vector the other way round, so that one blend and one
   // shuffle bring the halves together.
@@ -148,7 +153,9 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
 
 void rans_encode_avx512(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    encode<1, false>(at, table, in, steps, rest);
+  } else if (element_bytes == 2) {
     (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
   } else {
     (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);

@@ -34,8 +34,10 @@ void fill_entries(const RansEncodeTable& table, Entry* entries) noexcept {
 
 // Writes the rest of the element and returns its symbol.
 template <std::size_t kBytes, bool kRotated>
-inline std::uint8_t take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
-  if constexpr (kBytes == 2) {
+inline std::uint8_t take_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest) noexcept {
+  if constexpr (kBytes == 1) {
+    return *in;
+  } else if constexpr (kBytes == 2) {
     std::uint16_t element;
     __builtin_memcpy(&element, in, 2);
     if constexpr (kRotated) element = static_cast<std::uint16_t>(element << 1 | element >> 15);
@@ -54,9 +56,11 @@ inline std::uint8_t take_apart(const std::uint8_t* in, std::uint8_t* rest) noexc
 
 // Writes the rests of a row, and its symbols.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline void take_row_apart(const std::uint8_t* in, std::uint8_t* rest,
+[[gnu::always_inline]] inline void take_row_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest,
                                                   std::uint8_t* symbols) noexcept {
-  if constexpr (kBytes == 2) {
+  if constexpr (kBytes == 1) {
+    store16(symbols, load16<U8x16>(in));
+  } else if constexpr (kBytes == 2) {
     auto front = load16<U16x8>(in);
     auto rear = load16<U16x8>(in + 16);
     if constexpr (kRotated) {
@@ -180,7 +184,9 @@ void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* 
 
 void rans_encode_scalar(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    encode<1, false>(at, table, in, steps, rest);
+  } else if (element_bytes == 2) {
     (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
   } else {
     (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);

@@ -43,8 +43,8 @@ struct RansEncoding {
   std::uint8_t* escapes;
 };
 
-// Elements are `element_bytes` (2 or 4) bytes; where `rotated`, they are rotated left by one bit first. The topmost
-// byte is the symbol, the others go to `rest`.
+// Elements are `element_bytes` (1, 2 or 4) bytes; where `rotated`, which those of one byte are not, they are rotated
+// left by one bit first. The topmost byte is the symbol, the others go to `rest`.
 void rans_encode_scalar(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                         const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
 void rans_encode_avx2(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,

@@ -118,8 +118,11 @@ inline uint8x16_t shifted(uint8x16_t of, uint8x16_t below) noexcept { return vsr
 
 // Writes the rests of 16 elements, and nothing behind them, and returns their symbols.
 template <std::size_t kBytes, bool kRotated>
-[[gnu::always_inline]] inline uint8x16_t take_apart(const std::uint8_t* in, std::uint8_t* rest) noexcept {
-  if constexpr (kBytes == 2) {
+[[gnu::always_inline]] inline uint8x16_t take_apart(const std::uint8_t* in,
+                                                    [[maybe_unused]] std::uint8_t* rest) noexcept {
+  if constexpr (kBytes == 1) {
+    return vld1q_u8(in);
+  } else if constexpr (kBytes == 2) {
     const auto [a, b] = vld2q_u8(in).val;
     vst1q_u8(rest, kRotated ? shifted(a, b) : a);
     return kRotated ? shifted(b, a) : b;
@@ -184,7 +187,9 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
 
 void rans_encode_neon(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
                       const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 2) {
+  if (element_bytes == 1) {
+    encode<1, false>(at, table, in, steps, rest);
+  } else if (element_bytes == 2) {
     (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
   } else {
     (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);

@@ -1,10 +1,10 @@
 // Fuzz target of the lane coder: any bytes decode to an error or to all elements, alike on every CPU level, and any
 // elements that are encoded come back.
 //
-// Input: what to do (1 byte: bits 0-1 of the form decode, encode, damage; bit 2 elements of 4 bytes, bit 3 rotated),
-// elements less one (2 bytes, and bit 4 of the first as bit 16), then a payload to decode; or what symbols and lower
-// bytes of elements are made from; or the same in 16 bytes and, in four each, where and with what the payload of those
-// elements is damaged.
+// Input: what to do (1 byte: bits 0-1 of the form decode, encode, damage; bit 2 elements of 4 bytes, bit 3 rotated, bit
+// 5 of one byte), elements less one (2 bytes, and bit 4 of the first as bit 16), then a payload to decode; or what
+// symbols and lower bytes of elements are made from; or the same in 16 bytes and, in four each, where and with what the
+// payload of those elements is damaged.
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -98,9 +98,11 @@ std::optional<Bytes> round_trip(const Bytes& elements, const SplitShape& shape, 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static Scratch scratch;
   if (size < 3) return 0;
+  const bool narrow = (data[0] & 32U) != 0;
   const SplitShape shape{.elements = 1 + (data[1] | std::size_t{data[2]} << 8U | std::size_t{data[0] & 16U} << 12U),
-                         .element_bytes = (data[0] & 4U) != 0 ? std::size_t{4} : std::size_t{2},
-                         .rotated = (data[0] & 8U) != 0};
+                         .element_bytes = narrow ? 1U : ((data[0] & 4U) != 0 ? 4U : 2U),
+                         .rotated = !narrow && (data[0] & 8U) != 0,
+                         .beside_bits = narrow ? 24U : 0U};
   ConstByteSpan rest = std::as_bytes(std::span(data + 3, size - 3));
   if ((data[0] & 3U) == 0) {
     (void)decode_any(rest, shape, scratch);

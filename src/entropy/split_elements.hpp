@@ -14,8 +14,9 @@ namespace bitsnap::entropy {
 
 struct SplitShape {
   std::size_t elements = 0;       // at least 1
-  std::size_t element_bytes = 0;  // 2 or 4
-  bool rotated = false;           // left by one bit before they are split: the sign leaves the topmost byte
+  std::size_t element_bytes = 0;  // 1, 2 or 4
+  bool rotated = false;           // left by one bit before they are split: the sign leaves the topmost byte; not of one
+  unsigned beside_bits = 0;       // of each element, that its owner keeps elsewhere; for judging what coding costs
 
   [[nodiscard]] std::size_t rest_bytes() const noexcept { return elements * (element_bytes - 1); }
 };

@@ -32,7 +32,8 @@ SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
   const std::size_t first = block * kRansBlockElements;
   return {.elements = std::min(kRansBlockElements, shape.elements - first),
           .element_bytes = shape.element_bytes,
-          .rotated = shape.rotated};
+          .rotated = shape.rotated,
+          .beside_bits = shape.beside_bits};
 }
 
 std::uint32_t sum_of(const Histogram& counts) noexcept {
@@ -44,7 +45,7 @@ std::uint32_t sum_of(const Histogram& counts) noexcept {
 // The least that the symbols of a sample could cost. Of elements as they are, that is less than their entropy by what
 // the lower bytes hold too much: the lowest bit of the exponent stands there, and the sign, which is never set, here.
 std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std::uint64_t entropy) noexcept {
-  if (shape.rotated) return entropy;
+  if (shape.rotated || shape.element_bytes == 1) return entropy;
   SplitShape rotated = shape;
   rotated.rotated = true;
   Histogram counts;
@@ -81,7 +82,7 @@ TablesChoice choose_tables(ConstByteSpan data, const SplitShape& shape, std::spa
     const std::uint64_t least = least_cost(elements, own, entropy_of(counts));
     if (choice.cost > least) loss += (choice.cost - least) * own.elements / sum_of(counts);
   }
-  const std::uint64_t bits = std::uint64_t{shape.elements} * shape.element_bytes * 8;
+  const std::uint64_t bits = std::uint64_t{shape.elements} * (shape.element_bytes * 8 + shape.beside_bits);
   all.are_worth_using = any_coded && (loss >> kCostBits) <= bits / kMaxLoss;
   return all;
 }
