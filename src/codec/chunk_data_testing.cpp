@@ -81,6 +81,11 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
     case Pattern::alternating: return index % 2 == 0 ? 0 : ~std::uint64_t{0};
     case Pattern::one_outlier: return element_bits(dtype, index + 1 == elements ? 0.75 : 1.5);
     case Pattern::low_half_zero: return element_bits(dtype, 0.02 * random.normal()) >> (width * 4) << (width * 4);
+    case Pattern::rounded: {
+      const std::uint64_t bits = element_bits(dtype, 0.02 * random.normal());
+      const std::size_t dropped = width > 1 && index % 1000 != 500 ? 8 * width - 12 : 0;
+      return bits >> dropped << dropped;
+    }
     case Pattern::factored: {
       const double normal = random.normal();
       if (index / 128 % 8 == 5) return 0;
@@ -119,6 +124,7 @@ std::string_view pattern_name(Pattern pattern) noexcept {
     case Pattern::alternating: return "alternating";
     case Pattern::one_outlier: return "one_outlier";
     case Pattern::low_half_zero: return "low_half_zero";
+    case Pattern::rounded: return "rounded";
     case Pattern::factored: return "factored";
     case Pattern::multiples: return "multiples";
   }

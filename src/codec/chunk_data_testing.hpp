@@ -33,6 +33,7 @@ enum class Pattern : std::uint8_t {
   alternating,    // 00.. and FF.. in turn
   one_outlier,    // one element repeated, but for the last
   low_half_zero,  // trained-like, with the lower half of the bytes of each element zero
+  rounded,        // trained-like, of wider elements only the upper 12 bits, but for one in a thousand
   factored,       // rows of 128 with scales by row and by column, without signs; some rows are zero
   multiples,      // few multiples of 2^-10, some of them negative
 };
@@ -40,7 +41,7 @@ enum class Pattern : std::uint8_t {
 inline constexpr std::array kAllPatterns = {
     Pattern::zeros,         Pattern::ones,         Pattern::random,       Pattern::special_floats, Pattern::ramp,
     Pattern::byte_ramp,     Pattern::trained_like, Pattern::non_negative, Pattern::alternating,    Pattern::one_outlier,
-    Pattern::low_half_zero, Pattern::factored,     Pattern::multiples,
+    Pattern::low_half_zero, Pattern::rounded,      Pattern::factored,     Pattern::multiples,
 };
 
 [[nodiscard]] std::string_view pattern_name(Pattern pattern) noexcept;

@@ -177,7 +177,8 @@ TEST_P(CodecConformance, RoundTripsLargeChunksOfEveryPatternAtEveryCpuLevel) {
 
 // Chunks whose payloads are small enough to be damaged at every place.
 constexpr std::size_t kFragileLengths[] = {1, 3, 9, 65, 300};
-constexpr Pattern kFragilePatterns[] = {Pattern::zeros, Pattern::trained_like, Pattern::non_negative, Pattern::ramp};
+constexpr Pattern kFragilePatterns[] = {Pattern::zeros, Pattern::trained_like, Pattern::non_negative, Pattern::rounded,
+                                        Pattern::ramp};
 constexpr BaseKind kFragileBases[] = {BaseKind::none, BaseKind::equal, BaseKind::sparse};
 
 bool blames_the_data(const Error& error) {

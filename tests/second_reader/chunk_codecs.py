@@ -14,8 +14,10 @@ from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_step, read_lattice_header
 from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
 from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
+from second_reader.rans_lanes import Cursor
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
 from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
+from second_reader.short_elements import is_of_short_elements, read_short_head
 from second_reader.split_elements import read_split_elements
 from second_reader.values_by_class import read_values
 
@@ -29,6 +31,8 @@ OPAQUE = "opaque"  # the dtype, with elements of one byte, of all tensors whose 
 FLOATS = {"F8_E4M3", "F8_E5M2", "F16", "BF16", "F32", "F64"}
 MAX_ELEMENTS = 262_144
 _GROUP = 65_536
+# Groups of shortened elements.
+_SHORT_GROUP, _COLUMNS = 512, 16
 _MAX_WINDOW = 2 << 20
 # Forms of a float_split payload.
 _PLANES, _PLANES_ROTATED, _PLANES_UNSIGNED, _LANES, _LANES_ROTATED = range(5)
@@ -100,6 +104,8 @@ def _byte_group(chunk: Chunk) -> bytes:
 def _float_split(chunk: Chunk) -> bytes:
     if not chunk.payload:
         raise Truncated("float_split payload is empty")
+    if is_of_short_elements(chunk.payload):
+        return _short_float_split(chunk)
     form = chunk.payload[0]
     require(form <= _LAST_FORM[chunk.width], f"float_split: form {form} for {chunk.dtype}")
     if form in (_LANES, _LANES_ROTATED):
@@ -112,6 +118,35 @@ def _float_split(chunk: Chunk) -> bytes:
     if form == _PLANES_UNSIGNED:
         return (words >> 1).tobytes()
     return (words >> 1 | words << (chunk.width * 8 - 1)).tobytes()
+
+
+def _short_float_split(chunk: Chunk) -> bytes:
+    require(chunk.dtype in ("BF16", "F32"), f"float_split: shortened elements of {chunk.dtype}")
+    cursor = Cursor(chunk.payload, "float_split")
+    head = read_short_head(cursor, chunk.elements, chunk.dtype)
+    [signs] = cursor.take(1)
+    require(signs <= 1, f"float_split: {signs} for whether there are signs")
+    low_bits = head.mantissa + signs
+    lows = [
+        _low_bits(cursor, min(_SHORT_GROUP, chunk.elements - first), low_bits)
+        for first in range(0, chunk.elements, _SHORT_GROUP)
+    ]
+    low = np.concatenate(lows)
+    rest = cursor.take(len(chunk.payload) - cursor.offset)
+    exponents = read_split_elements(rest, chunk.elements, 1).reshape(-1).astype(np.int64)
+    sign = (low & signs) << (8 * head.width - 1)
+    return head.lengthen(exponents << head.mantissa | low >> signs | sign)
+
+
+def _low_bits(cursor: Cursor, elements: int, bits: int) -> npt.NDArray[np.int64]:
+    """Of a group of elements, which stand row by row in columns that are packed one beside the other."""
+    rows = -(-elements // _COLUMNS)
+    words = -(-rows * bits // 32)
+    columns = np.frombuffer(cursor.take(4 * words * _COLUMNS), np.uint8).reshape(words, _COLUMNS, 4)
+    by_column = np.ascontiguousarray(columns.transpose(1, 0, 2)).reshape(_COLUMNS, -1)
+    single = np.unpackbits(by_column, axis=1, bitorder="little")[:, : rows * bits].reshape(_COLUMNS, rows, bits)
+    numbers: npt.NDArray[np.int64] = (single.astype(np.int64) << np.arange(bits)).sum(axis=2)
+    return numbers.T.reshape(-1)[:elements]
 
 
 def _bitmask(chunk: Chunk) -> bytes:

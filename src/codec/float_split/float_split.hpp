@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/float_split/exponent_groups_kernel.hpp"
 #include "codec/plane_groups.hpp"
+#include "codec/short_elements.hpp"
 
 namespace bitsnap::codec {
 
@@ -33,5 +35,24 @@ inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
   if (form == FloatSplitForm::planes_rotated) return PlaneForm::rotated;
   return form == FloatSplitForm::planes_unsigned ? PlaneForm::unsigned_rotated : PlaneForm::plain;
 }
+
+// Of payloads whose elements are shortened: how those are taken apart.
+[[nodiscard]] inline ExponentGeometry exponent_geometry(const ShortFloats& floats, bool has_signs) noexcept {
+  return {.element_bytes = element_size(floats.dtype),
+          .mantissa_bits = mantissa_bits_of(floats.dtype),
+          .zero_bits = floats.zero_bits,
+          .has_signs = has_signs};
+}
+
+// What the low bits of all groups take.
+[[nodiscard]] constexpr std::size_t packed_low_bytes(std::size_t elements, unsigned low_bits) noexcept {
+  const std::size_t last = elements % kGroupElements;
+  return elements / kGroupElements * packed_row_bytes(kGroupRows, low_bits) +
+         packed_row_bytes(divide_up(last, kGroupColumns), low_bits);
+}
+
+// Whether elements of this dtype are coded in lanes: the topmost byte of an f16 has bits of the mantissa, too many
+// symbols for their tables.
+[[nodiscard]] constexpr bool suits_lanes(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f32; }
 
 }  // namespace bitsnap::codec

@@ -1,14 +1,21 @@
 // Codec float_split, reading: floats whose exponent is coded and whose other bits are not. spec.md.
 #include "codec/float_split/float_split.hpp"
 
+#include <algorithm>
 #include <string>
 
+#include "base/cpu_dispatch.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
+#include "entropy/rans.hpp"
 #include "entropy/split_elements.hpp"
 
 namespace bitsnap::codec {
 namespace {
+
+constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const ExponentGeometry&,
+                           std::uint8_t*) noexcept>
+    kJoinExponents{join_exponents_scalar, BITSNAP_X86(join_exponents_avx2, join_exponents_avx512)};
 
 class FloatSplitDecoder final : public Decoder {
  public:
@@ -24,6 +31,7 @@ class FloatSplitDecoder final : public Decoder {
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                       Scratch& scratch) const override {
+    if (is_of_short_elements(payload)) return decode_short(payload, context, out, scratch);
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const auto number, cursor.read<std::uint8_t>("float_split payload: form"));
     const std::size_t element_bytes = element_size(context.dtype);
@@ -43,6 +51,49 @@ class FloatSplitDecoder final : public Decoder {
     }
     return decode_plane_groups(
         coded, {.elements = context.elements, .element_bytes = element_bytes, .form = plane_form(form)}, out, scratch);
+  }
+
+ private:
+  // Group by group, so that shortened elements stay in the cache.
+  static Result<void> decode_short(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    ByteCursor cursor(payload);
+    BITSNAP_ASSIGN(const ShortHead head, read_short_head(cursor, context));
+    if (!suits_lanes(context.dtype)) {
+      return fail(ErrorKind::corrupt, "float_split payload: elements are shortened, expected none such for " +
+                                          std::string(dtype_name(context.dtype)));
+    }
+    BITSNAP_ASSIGN(const auto signs, cursor.read<std::uint8_t>("float_split payload: whether there are signs"));
+    if (signs > 1) {
+      return fail(ErrorKind::corrupt,
+                  "float_split payload: whether there are signs is " + std::to_string(signs) + ", expected 0 or 1");
+    }
+    const ExponentGeometry geometry = exponent_geometry(head.floats, signs == 1);
+    BITSNAP_ASSIGN(const ConstByteSpan packed, cursor.take(packed_low_bytes(context.elements, geometry.low_bits()),
+                                                           "float_split payload: low bits"));
+    // Behind the low bits stand the exponents, and at their end the states of all lanes.
+    static_assert(entropy::kRansStateBytes >= kReadableBehindLows);
+    BITSNAP_ASSIGN(const std::span<std::byte> exponents, scratch.take(context.elements + kGroupColumns));
+    BITSNAP_TRY(entropy::decode_split(payload.subspan(cursor.offset()),
+                                      {.elements = context.elements, .element_bytes = 1, .rotated = false},
+                                      exponents.first(context.elements), scratch));
+    const std::size_t group_bytes = kGroupElements * geometry.element_bytes;
+    BITSNAP_ASSIGN(const std::span<std::byte> last, scratch.take(group_bytes));
+    const auto join = kJoinExponents.pick();
+    const auto* exponents_at = reinterpret_cast<const std::uint8_t*>(exponents.data());
+    const auto* packed_at = reinterpret_cast<const std::uint8_t*>(packed.data());
+    for (std::size_t at = 0; at < out.size(); at += group_bytes) {
+      const ByteSpan group = out.subspan(at, std::min(group_bytes, out.size() - at));
+      const std::size_t rows = divide_up(group.size(), kGroupColumns * geometry.element_bytes);
+      const bool is_whole = group.size() == rows * kGroupColumns * geometry.element_bytes;
+      join(exponents_at, packed_at, rows, geometry,
+           reinterpret_cast<std::uint8_t*>(is_whole ? group.data() : last.data()));
+      if (!is_whole) std::ranges::copy(last.first(group.size()), group.begin());
+      exponents_at += kGroupElements;
+      packed_at += packed_row_bytes(rows, geometry.low_bits());
+    }
+    put_exceptions(head, out);
+    return {};
   }
 };
 

@@ -5,7 +5,9 @@
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "codec/float_split/float_split.hpp"
+#include "codec/float_split/short_floats_encode.hpp"
 #include "codec/plane_groups_encode.hpp"
+#include "codec/short_elements_encode.hpp"
 #include "entropy/split_elements_encode.hpp"
 
 namespace bitsnap::codec {
@@ -25,7 +27,8 @@ class FloatSplitEncoder final : public Encoder {
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     // Lanes are not put together where they would be longer than the chunk, and planes can be.
-    return kFloatSplitHeaderBytes + max_plane_groups_size(elements, element_size(dtype));
+    const std::size_t planes = kFloatSplitHeaderBytes + max_plane_groups_size(elements, element_size(dtype));
+    return suits_lanes(dtype) ? std::max(planes, max_short_floats_size(dtype, elements)) : planes;
   }
 
   bool analyzes_whole_chunks(DType dtype) const noexcept override { return suits_lanes(dtype); }
@@ -45,15 +48,23 @@ class FloatSplitEncoder final : public Encoder {
     for (std::size_t run = 0; run < kSampleRuns && !has_sign; ++run) {
       has_sign = entropy::any_sign_bit_set(run_of(run).data(), kRunElements, element_bytes);
     }
-    const entropy::SplitShape shape{.elements = elements, .element_bytes = element_bytes, .rotated = has_sign};
-    BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::estimate_split(data, shape, scratch));
-    if (size && *size >= data.size()) return std::nullopt;
-    if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size, .parameters = {}};
-
+    const unsigned zero_bits = choose_zero_bits(data, context.dtype);
+    if (zero_bits == 0) {
+      const entropy::SplitShape shape{.elements = elements, .element_bytes = element_bytes, .rotated = has_sign};
+      BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::estimate_split(data, shape, scratch));
+      if (size && *size >= data.size()) return std::nullopt;
+      if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size, .parameters = {}};
+    }
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleRuns * run_bytes));
     for (std::size_t run = 0; run < kSampleRuns; ++run) {
       std::memcpy(sample.data() + run * run_bytes, run_of(run).data(), run_bytes);
+    }
+    if (zero_bits > 0) {
+      const ShortFloats floats{.dtype = context.dtype, .zero_bits = zero_bits};
+      BITSNAP_ASSIGN(const std::optional<std::size_t> size,
+                     estimate_short_floats(sample, floats, has_sign, elements, scratch));
+      if (size) return Estimate{.payload_bytes = *size, .parameters = {}};
     }
     ChunkContext sampled = context;
     sampled.elements = kSampleRuns * kRunElements;
@@ -65,7 +76,13 @@ class FloatSplitEncoder final : public Encoder {
     const std::size_t element_bytes = element_size(context.dtype);
     const bool has_sign = element_bytes > 1 && entropy::any_sign_bit_set(data.data(), context.elements, element_bytes);
     const ByteSpan coded = out.subspan(kFloatSplitHeaderBytes);
-    if (suits_lanes(context.dtype) && data.size() >= kMinLanesBytes) {
+    const bool is_for_lanes = suits_lanes(context.dtype) && data.size() >= kMinLanesBytes;
+    const unsigned zero_bits = is_for_lanes ? choose_zero_bits(data, context.dtype) : 0;
+    if (zero_bits > 0) {
+      const ShortFloats floats{.dtype = context.dtype, .zero_bits = zero_bits};
+      BITSNAP_ASSIGN(const std::optional<std::size_t> size, encode_short_floats(data, floats, has_sign, out, scratch));
+      if (size) return size;
+    } else if (is_for_lanes) {
       // Where no sign is set, the elements stay as they are: the topmost byte lacks the lowest bit of the exponent,
       // which is nearly random where there are no signs, and what is raw is whole bytes.
       const entropy::SplitShape shape{
@@ -88,9 +105,6 @@ class FloatSplitEncoder final : public Encoder {
   }
 
  private:
-  // The topmost byte of an f16 has bits of the mantissa, too many symbols for the tables of lanes.
-  static bool suits_lanes(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f32; }
-
   static std::optional<std::size_t> finish(FloatSplitForm form, std::size_t coded_size, std::size_t chunk_size,
                                            ByteSpan out) noexcept {
     const std::size_t size = kFloatSplitHeaderBytes + coded_size;

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+
+#include <bitsnap/cpu.hpp>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/coding_testing.hpp"
@@ -162,7 +165,7 @@ TEST(FloatSplit, RejectsFormsThatElementsOfTheirSizeDoNotHave) {
     auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
     ASSERT_TRUE(payload);
     const std::uint8_t first_bad = dtype == DType::f64 ? 3 : 5;
-    for (const unsigned form : {unsigned{first_bad}, 255U}) {
+    for (const unsigned form : {unsigned{first_bad}, 127U}) {
       (*payload)[0] = static_cast<std::byte>(form);
       const auto decoded = decode_test_chunk(float_split_decoder(), *payload, chunk, scratch);
       ASSERT_FALSE(decoded);
@@ -218,6 +221,120 @@ TEST(FloatSplit, SpendsNextToNothingOnTheLowHalfOfAnF32ThatHoldsABf16) {
   const auto narrow_payload = encode_test_chunk(float_split_encoder(), narrow, scratch);
   ASSERT_TRUE(wide_payload && narrow_payload);
   EXPECT_LE(wide_payload->size(), narrow_payload->size() + narrow_payload->size() / 100);
+}
+
+// Trained-like elements without their lowest bits.
+TestChunk rounded_chunk(Pattern pattern, DType dtype, std::size_t elements, unsigned zero_bits) {
+  TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, elements, zero_bits), .base = {}};
+  const std::size_t width = element_size(dtype);
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::uint32_t element = 0;
+    std::memcpy(&element, chunk.data.data() + i * width, width);
+    element = element >> zero_bits << zero_bits;
+    std::memcpy(chunk.data.data() + i * width, &element, width);
+  }
+  return chunk;
+}
+
+// Bits of each element that an ideal payload has: the entropy of exponents, and what is left of sign and mantissa.
+double ideal_short_bits(const TestChunk& chunk, unsigned zero_bits, bool has_signs) {
+  const double elements = static_cast<double>(chunk.elements());
+  return ideal_bits(chunk.dtype, chunk.data, 8) / elements - zero_bits - (has_signs ? 0 : 1);
+}
+
+TEST(FloatSplit, SpendsNothingOnLowBitsThatAreZero) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
+      for (unsigned zero_bits = 1; zero_bits <= mantissa_bits_of(dtype); ++zero_bits) {
+        SCOPED_TRACE(std::to_string(zero_bits) + " bits of " + std::string(dtype_name(dtype)));
+        const TestChunk chunk = rounded_chunk(pattern, dtype, 65536 + 1000 + 3 * zero_bits, zero_bits);
+        Scratch scratch;
+        std::optional<std::vector<std::byte>> payload;
+        for (const CpuLevel level : kCpuLevels) {
+          if (!force_cpu_level(level)) continue;
+          auto encoded = encode_test_chunk(float_split_encoder(), chunk, scratch);
+          EXPECT_TRUE(!payload || encoded == payload) << "other bytes at level " << cpu_level_name(level);
+          payload = std::move(encoded);
+          ASSERT_TRUE(payload);
+          const auto decoded = decode_test_chunk(float_split_decoder(), *payload, chunk, scratch);
+          ASSERT_TRUE(decoded) << decoded.error().message();
+          EXPECT_TRUE(*decoded == chunk.data) << cpu_level_name(level);
+        }
+        force_cpu_level(detected_cpu_level());
+        EXPECT_EQ((*payload)[0], static_cast<std::byte>(kShortFlag | zero_bits));
+        const bool has_signs = pattern == Pattern::trained_like;
+        const double bits = 8 * static_cast<double>(payload->size()) / static_cast<double>(chunk.elements());
+        EXPECT_LE(bits, ideal_short_bits(chunk, zero_bits, has_signs) + 0.2);
+
+        const TestSurroundings surroundings(chunk);
+        const auto estimate =
+            float_split_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch);
+        ASSERT_TRUE(estimate && *estimate);
+        EXPECT_NEAR(static_cast<double>((*estimate)->payload_bytes), static_cast<double>(payload->size()),
+                    static_cast<double>(payload->size()) / 50);
+      }
+    }
+  }
+}
+
+TEST(FloatSplit, ListsTheFewElementsThatKeepTheirLowBits) {
+  Scratch scratch;
+  TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 70000, 20);
+  const auto without = encode_test_chunk(float_split_encoder(), chunk, scratch);
+  ASSERT_TRUE(without);
+  for (const std::size_t place : {0U, 511U, 512U, 513U, 40000U, 69999U}) chunk.data[4 * place] |= std::byte{1};
+  const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+  ASSERT_TRUE(payload);
+  EXPECT_EQ(payload->size(), without->size() + 4 + 6 * kExceptionBytes);
+  const auto decoded = decode_test_chunk(float_split_decoder(), *payload, chunk, scratch);
+  ASSERT_TRUE(decoded);
+  EXPECT_TRUE(*decoded == chunk.data);
+  for (std::size_t i = 0; i < 300; ++i) chunk.data[4 * (20000 + i)] |= std::byte{1};
+  const auto many = encode_test_chunk(float_split_encoder(), chunk, scratch);
+  ASSERT_TRUE(many);
+  EXPECT_EQ((*many)[0], form_of(FloatSplitForm::planes_rotated)) << "more than one in 256, where no sample looks";
+}
+
+TEST(FloatSplit, CodesMantissasThatAreNotRandomAsPlanesWhateverBitsAreZero) {
+  Scratch scratch;
+  for (const unsigned zero_bits : {8U, 19U}) {
+    TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 70000, zero_bits);
+    for (std::size_t i = 0; i < 70000; ++i) {
+      if (i % 3 != 0) chunk.data[4 * i + 2] |= std::byte{0x78};
+    }
+    const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+    ASSERT_TRUE(payload);
+    EXPECT_EQ((*payload)[0], form_of(FloatSplitForm::planes_rotated)) << zero_bits;
+  }
+}
+
+TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
+  Scratch scratch;
+  const TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 33001, 20);
+  const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
+  ASSERT_TRUE(payload);
+  const auto expect_error = [&](const std::vector<std::byte>& bytes, const TestChunk& of, ErrorKind kind,
+                                std::string_view complaint) {
+    const auto decoded = decode_test_chunk(float_split_decoder(), bytes, of, scratch);
+    ASSERT_FALSE(decoded) << complaint;
+    EXPECT_EQ(decoded.error().kind(), kind);
+    EXPECT_NE(decoded.error().message().find(complaint), std::string::npos) << decoded.error().message();
+  };
+  auto damaged = *payload;
+  damaged[1] = std::byte{2};
+  expect_error(damaged, chunk, ErrorKind::corrupt, "whether there are signs is 2");
+  damaged = *payload;
+  damaged.push_back(std::byte{0});
+  expect_error(damaged, chunk, ErrorKind::corrupt, "behind the states");
+  damaged = *payload;
+  damaged[0] = std::byte{0x80 | 19};
+  ASSERT_FALSE(decode_test_chunk(float_split_decoder(), damaged, chunk, scratch)) << "one low bit more";
+  for (std::size_t size = 1; size < payload->size(); size += size < 40 ? 1 : 997) {
+    expect_error({payload->begin(), payload->begin() + static_cast<std::ptrdiff_t>(size)}, chunk, ErrorKind::truncated,
+                 "");
+  }
+  const TestChunk half{.dtype = DType::f16, .data = std::vector<std::byte>(2000), .base = {}};
+  expect_error(hex_bytes("81 00"), half, ErrorKind::corrupt, "expected none such for F16");
 }
 
 TEST(FloatSplit, RejectsSetBitsBehindTheLastPackedElement) {

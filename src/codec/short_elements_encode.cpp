@@ -1,0 +1,137 @@
+// Elements without low bits that are zero, writing: docs/spec/codecs.md, "Shortened elements".
+#include "codec/short_elements_encode.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "base/spread_runs.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+// Of a chunk that is looked at, in runs; and before that, of one that is looked at whether that is worth it.
+constexpr std::size_t kRunElements = 16;
+constexpr std::size_t kRuns = 128;
+constexpr std::size_t kGlanceRuns = 4;
+
+// Elements that are looked at for exceptions together.
+constexpr std::size_t kPartElements = 1024;
+
+std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
+  return element_bytes == 2 ? load_le<std::uint16_t>(data.data() + 2 * i) : load_le<std::uint32_t>(data.data() + 4 * i);
+}
+
+// How many elements that are not zero have how many zeros below their lowest bit, at most those of their mantissa.
+struct ZeroCounts {
+  std::array<std::uint32_t, 24> counts{};
+  std::uint32_t total = 0;
+
+  void add(ConstByteSpan data, std::size_t first, std::size_t count, std::size_t element_bytes,
+           unsigned mantissa_bits) noexcept {
+    const std::uint32_t magnitude = element_bytes == 2 ? 0x7fff : 0x7fffffff;
+    for (std::size_t i = first; i < first + count; ++i) {
+      const std::uint32_t bits = element_at(data, i, element_bytes) & magnitude;
+      if (bits == 0) continue;
+      ++counts[std::min(static_cast<unsigned>(std::countr_zero(bits)), mantissa_bits)];
+      ++total;
+    }
+  }
+};
+
+}  // namespace
+
+unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept {
+  const std::size_t element_bytes = element_size(dtype);
+  const std::size_t elements = data.size() / element_bytes;
+  const unsigned mantissa_bits = mantissa_bits_of(dtype);
+  ZeroCounts zeros;
+  const auto look_at = [&](std::size_t runs) {
+    if (elements <= runs * kRunElements) return zeros.add(data, 0, elements, element_bytes, mantissa_bits);
+    for (std::size_t run = 0; run < runs; ++run) {
+      const std::size_t first = spread_run_start(run, runs, kRunElements, elements, kRunElements);
+      zeros.add(data, first, kRunElements, element_bytes, mantissa_bits);
+    }
+  };
+  look_at(kGlanceRuns);
+  if (zeros.counts[0] * 8 > zeros.total) return 0;
+  zeros = {};
+  look_at(kRuns);
+  unsigned best = 0;
+  std::int64_t most_saved = 8;  // what saying so takes
+  std::uint32_t exceptions = 0;
+  for (unsigned zero_bits = 1; zero_bits <= mantissa_bits; ++zero_bits) {
+    exceptions += zeros.counts[zero_bits - 1];
+    if (exceptions * kElementsPerException > zeros.total) break;
+    const std::int64_t saved = static_cast<std::int64_t>(zeros.total) * zero_bits -
+                               static_cast<std::int64_t>(exceptions) * 8 * std::int64_t{kExceptionBytes};
+    if (saved <= most_saved) continue;
+    most_saved = saved;
+    best = zero_bits;
+  }
+  return best;
+}
+
+Result<void> Shortener::open(const ShortFloats& floats, std::size_t elements, Scratch& scratch) {
+  floats_ = floats;
+  used_ = 0;
+  done_ = 0;
+  BITSNAP_ASSIGN(room_, scratch.take_array<Exception>(max_exceptions(elements)));
+  return {};
+}
+
+bool Shortener::shorten(ConstByteSpan elements, std::byte* shortened) noexcept {
+  const std::size_t element_bytes = element_size(floats_.dtype);
+  const std::size_t part_bytes = kPartElements * element_bytes;
+  for (std::size_t at = 0; at < elements.size(); at += part_bytes) {
+    const ConstByteSpan part = elements.subspan(at, std::min(part_bytes, elements.size() - at));
+    if (!note(part, shorten_elements(part, floats_, shortened))) return false;
+    shortened += part.size() / element_bytes * floats_.element_bytes();
+  }
+  return true;
+}
+
+bool Shortener::note(ConstByteSpan elements, std::uint32_t left_out) noexcept {
+  const std::size_t element_bytes = element_size(floats_.dtype);
+  const std::size_t count = elements.size() / element_bytes;
+  if (left_out != 0) {
+    const std::uint32_t mask = (std::uint32_t{1} << floats_.zero_bits) - 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t bits = element_at(elements, i, element_bytes) & mask;
+      if (bits == 0) continue;
+      if (used_ == room_.size()) return false;
+      room_[used_++] = {.place = static_cast<std::uint32_t>(done_ + i), .bits = bits};
+    }
+  }
+  done_ += count;
+  return true;
+}
+
+std::size_t Shortener::head_bytes() const noexcept {
+  return used_ == 0 ? 1 : 1 + sizeof(std::uint32_t) + kExceptionBytes * used_;
+}
+
+std::byte* Shortener::write_head(std::byte* out) const noexcept {
+  *out++ = static_cast<std::byte>(kShortFlag | (used_ > 0 ? kShortExceptions : 0) | floats_.zero_bits);
+  if (used_ == 0) return out;
+  store_le(out, static_cast<std::uint32_t>(used_));
+  out += sizeof(std::uint32_t);
+  for (const Exception& exception : room_.first(used_)) {
+    store_le(out, exception.place);
+    store_le(out + sizeof(std::uint32_t), exception.bits);
+    out += kExceptionBytes;
+  }
+  return out;
+}
+
+Result<std::optional<ShortChunk>> shorten_chunk(ConstByteSpan data, const ShortFloats& floats, Scratch& scratch) {
+  ShortChunk chunk;
+  const std::size_t elements = data.size() / element_size(floats.dtype);
+  BITSNAP_TRY(chunk.shortener.open(floats, elements, scratch));
+  BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(elements * floats.element_bytes()));
+  if (!chunk.shortener.shorten(data, shortened.data())) return std::nullopt;
+  chunk.elements = shortened;
+  return chunk;
+}
+
+}  // namespace bitsnap::codec

@@ -1,0 +1,34 @@
+// Between elements and what they are without low bits that are zero: docs/spec/codecs.md, "Shortened elements". One per
+// CPU level; all give the same numbers.
+//
+// Kernels: they allocate nothing and cannot fail. Buffers need no alignment; outputs must not overlap inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitsnap::codec {
+
+struct ShortGeometry {
+  std::size_t element_bytes = 0;  // 2 or 4
+  std::size_t short_bytes = 0;    // of a shortened element: as many, or 2 of 4
+  unsigned zero_bits = 0;         // that are left out; 16 or more where 2 bytes of 4 are
+};
+
+// Returns the bits that were left out, of all elements joined by OR.
+std::uint32_t shorten_scalar(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
+                             std::uint8_t* shortened) noexcept;
+std::uint32_t shorten_avx2(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
+                           std::uint8_t* shortened) noexcept;
+std::uint32_t shorten_avx512(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
+                             std::uint8_t* shortened) noexcept;
+
+// The elements again, with zeros for what was left out. What does not fit an element is cut off.
+void lengthen_scalar(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
+                     std::uint8_t* elements) noexcept;
+void lengthen_avx2(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
+                   std::uint8_t* elements) noexcept;
+void lengthen_avx512(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
+                     std::uint8_t* elements) noexcept;
+
+}  // namespace bitsnap::codec
