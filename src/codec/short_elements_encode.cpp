@@ -12,7 +12,7 @@ namespace {
 
 // Of a chunk that is looked at, in runs; and before that, of one that is looked at whether that is worth it.
 constexpr std::size_t kRunElements = 16;
-constexpr std::size_t kRuns = 128;
+constexpr std::size_t kRuns = 64;
 constexpr std::size_t kGlanceRuns = 4;
 
 // Elements that are looked at for exceptions together.
@@ -75,35 +75,32 @@ unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept {
 Result<void> Shortener::open(const ShortFloats& floats, std::size_t elements, Scratch& scratch) {
   floats_ = floats;
   used_ = 0;
-  done_ = 0;
   BITSNAP_ASSIGN(room_, scratch.take_array<Exception>(max_exceptions(elements)));
   return {};
 }
 
-bool Shortener::shorten(ConstByteSpan elements, std::byte* shortened) noexcept {
+bool Shortener::shorten(std::size_t first, ConstByteSpan elements, std::byte* shortened) noexcept {
   const std::size_t element_bytes = element_size(floats_.dtype);
   const std::size_t part_bytes = kPartElements * element_bytes;
   for (std::size_t at = 0; at < elements.size(); at += part_bytes) {
     const ConstByteSpan part = elements.subspan(at, std::min(part_bytes, elements.size() - at));
-    if (!note(part, shorten_elements(part, floats_, shortened))) return false;
-    shortened += part.size() / element_bytes * floats_.element_bytes();
+    const std::size_t before = at / element_bytes;
+    std::byte* const to = shortened + before * floats_.element_bytes();
+    if (!note(first + before, part, shorten_elements(part, floats_, to))) return false;
   }
   return true;
 }
 
-bool Shortener::note(ConstByteSpan elements, std::uint32_t left_out) noexcept {
+bool Shortener::note(std::size_t first, ConstByteSpan elements, std::uint32_t left_out) noexcept {
+  if (left_out == 0) return true;
   const std::size_t element_bytes = element_size(floats_.dtype);
-  const std::size_t count = elements.size() / element_bytes;
-  if (left_out != 0) {
-    const std::uint32_t mask = (std::uint32_t{1} << floats_.zero_bits) - 1;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t bits = element_at(elements, i, element_bytes) & mask;
-      if (bits == 0) continue;
-      if (used_ == room_.size()) return false;
-      room_[used_++] = {.place = static_cast<std::uint32_t>(done_ + i), .bits = bits};
-    }
+  const std::uint32_t mask = (std::uint32_t{1} << floats_.zero_bits) - 1;
+  for (std::size_t i = 0; i < elements.size() / element_bytes; ++i) {
+    const std::uint32_t bits = element_at(elements, i, element_bytes) & mask;
+    if (bits == 0) continue;
+    if (used_ == room_.size()) return false;
+    room_[used_++] = {.place = static_cast<std::uint32_t>(first + i), .bits = bits};
   }
-  done_ += count;
   return true;
 }
 
@@ -111,27 +108,18 @@ std::size_t Shortener::head_bytes() const noexcept {
   return used_ == 0 ? 1 : 1 + sizeof(std::uint32_t) + kExceptionBytes * used_;
 }
 
-std::byte* Shortener::write_head(std::byte* out) const noexcept {
+std::byte* Shortener::write_head(std::byte* out) noexcept {
   *out++ = static_cast<std::byte>(kShortFlag | (used_ > 0 ? kShortExceptions : 0) | floats_.zero_bits);
   if (used_ == 0) return out;
   store_le(out, static_cast<std::uint32_t>(used_));
   out += sizeof(std::uint32_t);
+  std::ranges::sort(room_.first(used_), {}, &Exception::place);
   for (const Exception& exception : room_.first(used_)) {
     store_le(out, exception.place);
     store_le(out + sizeof(std::uint32_t), exception.bits);
     out += kExceptionBytes;
   }
   return out;
-}
-
-Result<std::optional<ShortChunk>> shorten_chunk(ConstByteSpan data, const ShortFloats& floats, Scratch& scratch) {
-  ShortChunk chunk;
-  const std::size_t elements = data.size() / element_size(floats.dtype);
-  BITSNAP_TRY(chunk.shortener.open(floats, elements, scratch));
-  BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(elements * floats.element_bytes()));
-  if (!chunk.shortener.shorten(data, shortened.data())) return std::nullopt;
-  chunk.elements = shortened;
-  return chunk;
 }
 
 }  // namespace bitsnap::codec

@@ -107,26 +107,34 @@ TEST_F(ShortElements, ComeBackWithTheirExceptions) {
       TestRandom random(exceptions);
       for (std::size_t i = 0; i < exceptions; ++i) data[(i == 0 ? 2304 : 7 + 200 * i) * width] |= std::byte{0x11};
       const ShortFloats floats{.dtype = dtype, .zero_bits = 5};
-      const auto chunk = shorten_chunk(data, floats, scratch_);
-      ASSERT_TRUE(chunk && *chunk) << exceptions;
-      std::vector<std::byte> head((*chunk)->shortener.head_bytes());
+      Shortener shortener;
+      ASSERT_TRUE(shortener.open(floats, 2305, scratch_));
+      std::vector<std::byte> shortened(2305 * floats.element_bytes());
+      // In parts, the last first.
+      for (const std::size_t first : {2000U, 0U}) {
+        const std::size_t count = first == 0 ? 2000 : 305;
+        ASSERT_TRUE(shortener.shorten(first, ConstByteSpan(data).subspan(first * width, count * width),
+                                      shortened.data() + first * floats.element_bytes()));
+      }
+      std::vector<std::byte> head(shortener.head_bytes());
       EXPECT_EQ(head.size(), exceptions == 0 ? 1 : 5 + 8 * exceptions);
       EXPECT_LE(head.size(), max_short_head_bytes(2305));
-      EXPECT_EQ((*chunk)->shortener.write_head(head.data()), head.data() + head.size());
+      EXPECT_EQ(shortener.write_head(head.data()), head.data() + head.size());
       ByteCursor cursor(head);
       const auto read = read_short_head(cursor, {.dtype = dtype, .elements = 2305, .inputs = {}, .parameters = {}});
       ASSERT_TRUE(read) << read.error().message();
       EXPECT_EQ(cursor.remaining(), 0U);
       std::vector<std::byte> again(data.size());
-      lengthen_elements((*chunk)->elements.data(), read->floats, again);
+      lengthen_elements(shortened.data(), read->floats, again);
       put_exceptions(*read, again);
       EXPECT_TRUE(again == data);
     }
     auto data = rounded(dtype, 2305, 5, 1);
     for (std::size_t i = 0; i < 11; ++i) data[200 * i * width] |= std::byte{1};
-    const auto chunk = shorten_chunk(data, {.dtype = dtype, .zero_bits = 5}, scratch_);
-    ASSERT_TRUE(chunk);
-    EXPECT_FALSE(*chunk) << "eleven of 2,305 are more than one in 256";
+    Shortener shortener;
+    ASSERT_TRUE(shortener.open({.dtype = dtype, .zero_bits = 5}, 2305, scratch_));
+    EXPECT_FALSE(shortener.shorten(0, data, std::vector<std::byte>(data.size()).data()))
+        << "eleven of 2,305 are more than one in 256";
   }
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from second_reader.rans_lanes import Bytes, Cursor, Numbers
 from second_reader.reader_errors import Truncated, require
+from second_reader.short_elements import is_of_short_elements, read_short_head
 from second_reader.values_by_class import CONTEXTS, read_values
 
 # By dtype: bits of an element, and of its mantissa; exponent and sign are above.
@@ -23,24 +24,47 @@ _MAX_GAP_PARAMETER = 17
 
 
 def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
-    bits, _ = LAYOUTS[dtype]
+    bits, mantissa = LAYOUTS[dtype]
     cursor = Cursor(payload, "ordinal_delta")
-    [form] = cursor.take(1)
-    require(form in (_DENSE, _SPARSE) or (form == _ABOVE_FLOOR and dtype == "F32"), f"{dtype} in form {form}")
-    [top] = cursor.take(1)
     words = np.frombuffer(base, f"<u{bits // 8}").astype(np.int64)
-    contexts = contexts_of(words, dtype, top)
+    if is_of_short_elements(payload):
+        head = read_short_head(cursor, len(words), dtype)
+        layout = Layout(8 * head.width, head.mantissa, has_floors=False)
+        return head.lengthen(_read_steps(cursor, head.shorten(words), layout))
+    layout = Layout(bits, mantissa, has_floors=dtype == "F32")
+    return _read_steps(cursor, words, layout).astype(f"<u{bits // 8}").tobytes()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of elements, shortened or not: bits, and of these, those of the mantissa."""
+
+    bits: int
+    mantissa: int
+    has_floors: bool
+
+    @property
+    def is_wide(self) -> bool:
+        return self.bits > 16
+
+
+def _read_steps(cursor: Cursor, words: Numbers, layout: Layout) -> Numbers:
+    [form] = cursor.take(1)
+    require(form in (_DENSE, _SPARSE) or (form == _ABOVE_FLOOR and layout.has_floors), f"{layout} in form {form}")
+    [top] = cursor.take(1)
+    contexts = _contexts_of(words, layout.bits, layout.mantissa, top)
     if form == _DENSE:
-        words = _read_dense(cursor, words, contexts, dtype, top)
-    elif form == _ABOVE_FLOOR:
-        words = _read_above_floor(cursor, words, contexts)
-    else:
-        words = _moved(words, _read_sparse(cursor, contexts, bits), bits)
-    return words.astype(f"<u{bits // 8}").tobytes()
+        return _read_dense(cursor, words, contexts, layout, top)
+    if form == _ABOVE_FLOOR:
+        return _read_above_floor(cursor, words, contexts)
+    return _moved(words, _read_sparse(cursor, contexts, layout.bits), layout.bits)
 
 
 def contexts_of(words: Numbers, dtype: str, top: int) -> Bytes:
-    bits, mantissa = LAYOUTS[dtype]
+    return _contexts_of(words, *LAYOUTS[dtype], top)
+
+
+def _contexts_of(words: Numbers, bits: int, mantissa: int, top: int) -> Bytes:
     exponents = words >> mantissa & ((1 << (bits - 1 - mantissa)) - 1)
     contexts: Bytes = np.clip(top - exponents, 0, CONTEXTS - 1).astype(np.uint8)
     return contexts
@@ -56,11 +80,10 @@ def _moved(words: Numbers, steps: Numbers, bits: int) -> Numbers:
     return reflect((reflect(words, bits) + steps) % (1 << bits), bits)
 
 
-def _of_direct_measures(measures: Numbers, dtype: str, top: int) -> Numbers:
+def _of_direct_measures(measures: Numbers, layout: Layout, top: int) -> Numbers:
     """The elements whose distance from the largest of the top exponent is measured, with the sign as the lowest bit."""
-    bits, mantissa = LAYOUTS[dtype]
-    rotated = (((top + 1) << (mantissa + 1)) - 1 - measures) % (1 << bits)
-    words: Numbers = rotated >> 1 | (rotated & 1) << (bits - 1)
+    rotated = (((top + 1) << (layout.mantissa + 1)) - 1 - measures) % (1 << layout.bits)
+    words: Numbers = rotated >> 1 | (rotated & 1) << (layout.bits - 1)
     return words
 
 
@@ -103,20 +126,19 @@ def _put_far(words: Numbers, values: Numbers, far_elements: Numbers) -> None:
     words[far] = far_elements
 
 
-def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, dtype: str, top: int) -> Numbers:
-    bits, _ = LAYOUTS[dtype]
+def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, layout: Layout, top: int) -> Numbers:
     [first_direct] = cursor.take(1)
     require(first_direct <= CONTEXTS, f"direct measures from context {first_direct} on")
     [low_size] = cursor.take(1)
-    require(low_size <= (2 if dtype == "F32" else 0), f"{low_size} low bytes of {dtype}")
+    require(low_size <= (2 if layout.is_wide else 0), f"{low_size} low bytes of {layout}")
     [far_count] = cursor.numbers(1)
-    require(far_count == 0 or dtype == "F32", f"{far_count} far elements of {dtype}")
+    require(far_count == 0 or layout.is_wide, f"{far_count} far elements of {layout}")
     values, measures, far_elements = _read_measures(cursor, contexts, low_size, far_count)
-    measures %= 1 << bits
-    words = _moved(base, measures >> 1 ^ -(measures & 1), bits)
+    measures %= 1 << layout.bits
+    words = _moved(base, measures >> 1 ^ -(measures & 1), layout.bits)
     direct = contexts >= first_direct
-    words[direct] = _of_direct_measures(measures[direct], dtype, top)
-    if dtype == "F32":
+    words[direct] = _of_direct_measures(measures[direct], layout, top)
+    if layout.is_wide:
         _put_far(words, values, far_elements)
     return words
 

@@ -89,7 +89,7 @@ Result<bool> split_groups(ConstByteSpan data, const ExponentGeometry& geometry, 
     const std::size_t rows = divide_up(group.size(), row_bytes);
     const std::uint32_t left_out =
         split(reinterpret_cast<const std::uint8_t*>(from), rows, geometry, exponents, packed);
-    if (!shortener.note(group, left_out)) return false;
+    if (!shortener.note(at / geometry.element_bytes, group, left_out)) return false;
     exponents += kGroupElements;
     packed += packed_row_bytes(rows, geometry.low_bits());
   }

@@ -25,6 +25,10 @@ struct FarElements {
 
   // Puts the next into the places of `count` elements whose value is kMostSteps.
   void put(const std::uint16_t* values, std::size_t count, std::byte* out) noexcept {
+    // Nearly always there is none.
+    std::uint16_t most = 0;
+    for (std::size_t i = 0; i < count; ++i) most = std::max(most, values[i]);
+    if (most != kMostSteps) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (values[i] != kMostSteps) continue;
       if (used < elements.size()) {
@@ -37,9 +41,11 @@ struct FarElements {
 
 }  // namespace
 
-Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+Result<void> decode_dense_steps(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  StepGeometry geometry = geometry_of(context.dtype);
+  const DType dtype = elements.floats.dtype;
+  const std::size_t element_count = elements.count();
+  StepGeometry geometry = geometry_of(elements.floats);
   const bool has_floor = payload[0] == static_cast<std::byte>(OrdinalDeltaForm::above_floor);
   ByteCursor cursor(payload.subspan(1));
   BITSNAP_ASSIGN(geometry.top, cursor.read<std::uint8_t>("top exponent"));
@@ -54,14 +60,14 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& conte
   const unsigned most_low = geometry.element_bytes > 2 ? 2 : 0;
   if (low_bytes > most_low) {
     return fail(ErrorKind::corrupt, "elements have " + std::to_string(low_bytes) + " low bytes, expected at most " +
-                                        std::to_string(most_low) + " for " + std::string(dtype_name(context.dtype)));
+                                        std::to_string(most_low) + " for " + std::string(dtype_name(dtype)));
   }
   geometry.low_bytes = low_bytes;
   BITSNAP_ASSIGN(const std::uint32_t far_count, cursor.read<std::uint32_t>("number of far elements"));
   const bool can_be_far = geometry.element_bytes > 2;
   if (far_count > 0 && !can_be_far) {
-    return fail(ErrorKind::corrupt, std::to_string(far_count) + " far elements, expected none for " +
-                                        std::string(dtype_name(context.dtype)));
+    return fail(ErrorKind::corrupt,
+                std::to_string(far_count) + " far elements, expected none for " + std::string(dtype_name(dtype)));
   }
   if (has_floor) {
     BITSNAP_ASSIGN(geometry.factor, cursor.read<std::uint32_t>("factor of the floors"));
@@ -70,7 +76,7 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& conte
                                           ", expected a positive normal number");
     }
   }
-  BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(context.elements * low_bytes, "low bytes of the elements"));
+  BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(element_count * low_bytes, "low bytes of the elements"));
   FarElements far;
   BITSNAP_ASSIGN(far.elements, cursor.take(std::uint64_t{far_count} * geometry.element_bytes, "far elements"));
   entropy::ClassLanesDecoder lanes;
@@ -78,23 +84,25 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const ChunkContext& conte
 
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
   BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
-  const auto* const base = reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data());
+  ShortPart parts;
+  BITSNAP_TRY(parts.open(elements, kStepsPart, scratch));
+  const std::size_t base_bytes = element_size(dtype);
   const auto* const low_at = reinterpret_cast<const std::uint8_t*>(low.data());
-  for (std::size_t first = 0; first < context.elements; first += kStepsPart) {
-    const std::size_t count = std::min(kStepsPart, context.elements - first);
+  for (std::size_t first = 0; first < element_count; first += kStepsPart) {
+    const std::size_t count = std::min(kStepsPart, element_count - first);
     const std::size_t steps = divide_up(count, entropy::kRansStepElements);
-    const std::size_t at = first * geometry.element_bytes;
-    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * geometry.element_bytes};
-    if (first + count < context.elements) {
-      ahead.streams[0] = context.inputs[0].bytes.data() + at + kStepsPart * geometry.element_bytes;
-    }
-    kStepContexts.pick()(base + at, count, geometry, contexts.data());
+    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * base_bytes};
+    if (first + count < element_count) ahead.streams[0] = elements.base.data() + (first + kStepsPart) * base_bytes;
+    const ShortPart::Part part = parts.begin(first, count);
+    const auto* const base = reinterpret_cast<const std::uint8_t*>(part.base);
+    kStepContexts.pick()(base, count, geometry, contexts.data());
     // Lanes of the last step that stand for nothing.
     std::memset(contexts.data() + count, 0, steps * entropy::kRansStepElements - count);
     lanes.decode(contexts.data(), steps, values.data(), ahead);
-    kMoveSteps.pick()(base + at, values.data(), low_at + first * low_bytes, count, geometry,
-                      reinterpret_cast<std::uint8_t*>(out.data()) + at);
-    if (can_be_far) far.put(values.data(), count, out.data() + at);
+    kMoveSteps.pick()(base, values.data(), low_at + first * low_bytes, count, geometry,
+                      reinterpret_cast<std::uint8_t*>(part.out));
+    if (can_be_far) far.put(values.data(), count, part.out);
+    parts.finish();
   }
   if (far.used != far.elements.size()) {
     return fail(ErrorKind::corrupt, std::to_string(far.used / geometry.element_bytes) + " elements are far, expected " +

@@ -58,45 +58,46 @@ std::size_t dense_fixed_bytes(const StepGeometry& geometry, std::size_t classes)
          (entropy::kRansGroups + 3) * sizeof(std::uint32_t) + entropy::kRansStateBytes;
 }
 
-Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const ChunkContext& context,
-                                                      const DensePlan& plan, ByteSpan out, Scratch& scratch) {
+Result<std::optional<std::size_t>> encode_dense_steps(const StepsToEncode& steps, const DensePlan& plan, ByteSpan out,
+                                                      Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = plan.geometry.element_bytes;
   const std::size_t low_bytes = plan.geometry.low_bytes;
   const std::size_t header_bytes = dense_header_bytes(plan.geometry);
-  const std::size_t steps = divide_up(context.elements, entropy::kRansStepElements);
+  const std::size_t elements = steps.count();
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
   BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
   const bool can_be_far = element_bytes > 2;
-  BITSNAP_ASSIGN(const std::span<std::byte> far_room, scratch.take(can_be_far ? data.size() : 0));
+  BITSNAP_ASSIGN(const std::span<std::byte> far_room, scratch.take(can_be_far ? steps.data.size() : 0));
   FarElements far(far_room);
+  PartToEncode own;
+  BITSNAP_TRY(own.open(steps, kStepsPart, scratch));
   entropy::ClassLanesEncoder lanes;
-  BITSNAP_TRY(lanes.open(plan.tables, steps, scratch));
+  BITSNAP_TRY(lanes.open(plan.tables, divide_up(elements, entropy::kRansStepElements), scratch));
 
-  const ConstByteSpan base = context.inputs[0].bytes;
   auto* const low = reinterpret_cast<std::uint8_t*>(out.data()) + header_bytes;
-  for (std::size_t part = divide_up(context.elements, kStepsPart); part-- > 0;) {
+  for (std::size_t part = divide_up(elements, kStepsPart); part-- > 0;) {
     const std::size_t first = part * kStepsPart;
-    const std::size_t count = std::min(kStepsPart, context.elements - first);
+    const std::size_t count = std::min(kStepsPart, elements - first);
     const std::size_t part_steps = divide_up(count, entropy::kRansStepElements);
-    const std::size_t at = first * element_bytes;
-    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * element_bytes};
+    const std::size_t whole_bytes = element_size(steps.floats.dtype);
+    entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * whole_bytes};
     if (part > 0) {
-      ahead.streams[0] = data.data() + at - kStepsPart * element_bytes;
-      ahead.streams[1] = base.data() + at - kStepsPart * element_bytes;
+      ahead.streams[0] = steps.data.data() + (first - kStepsPart) * whole_bytes;
+      ahead.streams[1] = steps.base.data() + (first - kStepsPart) * whole_bytes;
     }
-    measure_steps(data.subspan(at, count * element_bytes), base.subspan(at, count * element_bytes), plan.geometry,
-                  contexts.data(), values.data(), low + first * low_bytes);
-    if (can_be_far) far.keep(data.data() + at, values.data(), count);
+    if (!own.take(first, count)) return std::nullopt;
+    measure_steps(own.data, own.base, plan.geometry, contexts.data(), values.data(), low + first * low_bytes);
+    if (can_be_far) far.keep(own.data.data(), values.data(), count);
     for (std::size_t i = count; i < part_steps * entropy::kRansStepElements; ++i) {
       contexts[i] = 0;
       values[i] = lanes.cheapest_value(0);
     }
     lanes.encode(contexts.data(), values.data(), part_steps, ahead);
   }
-  const std::size_t before = header_bytes + low_bytes * context.elements;
+  const std::size_t before = header_bytes + low_bytes * elements;
   const std::size_t size = before + far.bytes().size() + lanes.finish();
-  if (size >= data.size()) return std::nullopt;
+  if (size >= steps.data.size()) return std::nullopt;
   write_header(plan.geometry, far.bytes().size() / element_bytes, out.data());
   std::ranges::copy(far.bytes(), out.data() + before);
   lanes.write(out.data() + before + far.bytes().size());

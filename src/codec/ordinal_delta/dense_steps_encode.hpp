@@ -7,7 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
-#include "codec/decoder.hpp"
+#include "codec/ordinal_delta/measure_steps_encode.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 #include "entropy/class_tables_encode.hpp"
 
@@ -26,10 +26,9 @@ struct DensePlan {
 // What of that stands before the low bytes.
 [[nodiscard]] std::size_t dense_header_bytes(const StepGeometry& geometry) noexcept;
 
-// The whole payload, form byte included; nullopt where it would not be smaller than `data`. `out` has room for the
-// chunk and kFloorHeaderBytes more.
-[[nodiscard]] Result<std::optional<std::size_t>> encode_dense_steps(ConstByteSpan data, const ChunkContext& context,
-                                                                    const DensePlan& plan, ByteSpan out,
-                                                                    Scratch& scratch);
+// The whole payload, form byte included; nullopt where it would not be smaller than the elements. `out` has room for
+// the chunk and kFloorHeaderBytes more.
+[[nodiscard]] Result<std::optional<std::size_t>> encode_dense_steps(const StepsToEncode& steps, const DensePlan& plan,
+                                                                    ByteSpan out, Scratch& scratch);
 
 }  // namespace bitsnap::codec

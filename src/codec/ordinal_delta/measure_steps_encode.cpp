@@ -7,6 +7,7 @@
 
 #include "base/cpu_dispatch.hpp"
 #include "base/spread_runs.hpp"
+#include "codec/ordinal_delta/ordinal_delta.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -47,6 +48,26 @@ std::uint8_t top_of(std::span<const std::uint8_t> exponents, std::uint8_t most) 
 
 }  // namespace
 
+Result<void> PartToEncode::open(const StepsToEncode& steps, std::size_t most, Scratch& scratch) {
+  steps_ = steps;
+  if (steps.shortener == nullptr) return {};
+  BITSNAP_ASSIGN(short_data_, scratch.take(most * steps.floats.element_bytes()));
+  BITSNAP_ASSIGN(short_base_, scratch.take(most * steps.floats.element_bytes()));
+  return {};
+}
+
+bool PartToEncode::take(std::size_t first, std::size_t count) noexcept {
+  const std::size_t element_bytes = element_size(steps_.floats.dtype);
+  data = steps_.data.subspan(first * element_bytes, count * element_bytes);
+  base = steps_.base.subspan(first * element_bytes, count * element_bytes);
+  if (steps_.shortener == nullptr) return true;
+  if (!steps_.shortener->shorten(first, data, short_data_.data())) return false;
+  shorten_elements(base, steps_.floats, short_base_.data());
+  data = short_data_.first(count * steps_.floats.element_bytes());
+  base = short_base_.first(data.size());
+  return true;
+}
+
 void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
                    std::uint16_t* values, std::uint8_t* low) noexcept {
   const std::size_t elements = data.size() / geometry.element_bytes;
@@ -54,8 +75,10 @@ void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& g
   kMeasureSteps.pick()(bytes_of(data), bytes_of(base), elements, geometry, values, low);
 }
 
-Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, Scratch& scratch) {
-  const std::size_t elements = data.size() / geometry.element_bytes;
+Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, Scratch& scratch) {
+  const std::size_t element_bytes = element_size(floats.dtype);
+  const StepGeometry geometry = geometry_of(floats);
+  const std::size_t elements = data.size() / element_bytes;
   const std::size_t size = std::min(elements, kSampleElements);
   StepSample sample{
       .geometry = geometry, .data = data, .base = base, .contexts = {}, .values = {}, .direct = {}, .low = {}};
@@ -64,17 +87,23 @@ Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Ste
   BITSNAP_ASSIGN(sample.direct, scratch.take_array<std::uint16_t>(size));
   BITSNAP_ASSIGN(sample.low, scratch.take_array<std::uint8_t>(size * 2));
   if (size < elements) {
-    BITSNAP_ASSIGN(const ByteSpan own_data, scratch.take(size * geometry.element_bytes));
-    BITSNAP_ASSIGN(const ByteSpan own_base, scratch.take(size * geometry.element_bytes));
-    const std::size_t run_bytes = kRunElements * geometry.element_bytes;
+    BITSNAP_ASSIGN(const ByteSpan own_data, scratch.take(size * element_bytes));
+    BITSNAP_ASSIGN(const ByteSpan own_base, scratch.take(size * element_bytes));
+    const std::size_t run_bytes = kRunElements * element_bytes;
     for (std::size_t run = 0; run < kRuns; ++run) {
-      const std::size_t from =
-          spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment) * geometry.element_bytes;
+      const std::size_t from = spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment) * element_bytes;
       std::memcpy(own_data.data() + run * run_bytes, data.data() + from, run_bytes);
       std::memcpy(own_base.data() + run * run_bytes, base.data() + from, run_bytes);
     }
     sample.data = own_data;
     sample.base = own_base;
+  }
+  if (floats.zero_bits > 0) {
+    for (ConstByteSpan* const own : {&sample.data, &sample.base}) {
+      BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(size * floats.element_bytes()));
+      shorten_elements(*own, floats, shortened.data());
+      *own = shortened;
+    }
   }
   // Exponents first, as distances from the largest there can be.
   StepGeometry whole = geometry;

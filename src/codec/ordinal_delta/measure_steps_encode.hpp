@@ -8,8 +8,37 @@
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
 #include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+#include "codec/short_elements_encode.hpp"
 
 namespace bitsnap::codec {
+
+// A chunk whose steps are encoded: its elements and their bases, as they are.
+struct StepsToEncode {
+  ConstByteSpan data;
+  ConstByteSpan base;
+  ShortFloats floats;
+  Shortener* shortener = nullptr;  // where elements are shortened
+
+  [[nodiscard]] std::size_t count() const noexcept { return data.size() / element_size(floats.dtype); }
+};
+
+// Some of them as they are measured, shortened or not. One part is worked on at a time.
+class PartToEncode {
+ public:
+  ConstByteSpan data;
+  ConstByteSpan base;
+
+  // For parts of so many elements.
+  [[nodiscard]] Result<void> open(const StepsToEncode& steps, std::size_t most, Scratch& scratch);
+
+  // false: there are too many exceptions.
+  [[nodiscard]] bool take(std::size_t first, std::size_t count) noexcept;
+
+ private:
+  StepsToEncode steps_;
+  ByteSpan short_data_;
+  ByteSpan short_base_;
+};
 
 // Contexts, values and (where the geometry has them) low bytes of all elements of `data`.
 void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
@@ -29,8 +58,8 @@ struct StepSample {
   std::span<std::uint8_t> low;      // of either; nobody asks for them
 };
 
-// Elements and contexts; `geometry` is that of their dtype.
-[[nodiscard]] Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry,
+// Elements, shortened where `floats` are, and contexts. `data` and `base` are not shortened.
+[[nodiscard]] Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats,
                                              Scratch& scratch);
 
 // The values of a sample, as its geometry says; and direct ones.

@@ -8,6 +8,7 @@
 
 #include "base/checked.hpp"
 #include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+#include "codec/short_elements.hpp"
 #include "entropy/class_lanes.hpp"
 
 namespace bitsnap::codec {
@@ -44,6 +45,14 @@ inline constexpr std::size_t kPartSteps = kStepsPart / entropy::kRansStepElement
     case DType::bf16: return {.element_bytes = 2, .mantissa_bits = 7, .exponent_mask = 0xff, .most_finite = 0xfe};
     default: return {.element_bytes = 4, .mantissa_bits = 23, .exponent_mask = 0xff, .most_finite = 0xfe};
   }
+}
+
+// Of elements that may be shortened.
+[[nodiscard]] inline StepGeometry geometry_of(const ShortFloats& floats) noexcept {
+  StepGeometry geometry = geometry_of(floats.dtype);
+  geometry.element_bytes = floats.element_bytes();
+  geometry.mantissa_bits -= floats.zero_bits;
+  return geometry;
 }
 
 // What stands before the low bytes of the dense form: form, top exponent, first direct context, low bytes of an

@@ -24,18 +24,35 @@ class OrdinalDeltaDecoder final : public Decoder {
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                       Scratch& scratch) const override {
+    const ConstByteSpan base = context.inputs[0].bytes;
+    if (!is_of_short_elements(payload)) {
+      return decode_steps(payload, {.floats = {.dtype = context.dtype}, .base = base, .out = out}, scratch);
+    }
+    const Scratch::Frame frame(scratch);
+    ByteCursor cursor(payload);
+    BITSNAP_ASSIGN(const ShortHead head, read_short_head(cursor, context));
+    BITSNAP_TRY(
+        decode_steps(payload.subspan(cursor.offset()), {.floats = head.floats, .base = base, .out = out}, scratch));
+    put_exceptions(head, out);
+    return {};
+  }
+
+ private:
+  static Result<void> decode_steps(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("ordinal_delta payload: form"));
+    const bool can_have_floors = elements.floats.dtype == DType::f32 && elements.floats.zero_bits == 0;
     switch (static_cast<OrdinalDeltaForm>(form)) {
-      case OrdinalDeltaForm::dense: return decode_dense_steps(payload, context, out, scratch);
-      case OrdinalDeltaForm::sparse: return decode_sparse_steps(payload, context, out, scratch);
+      case OrdinalDeltaForm::dense: return decode_dense_steps(payload, elements, scratch);
+      case OrdinalDeltaForm::sparse: return decode_sparse_steps(payload, elements, scratch);
       case OrdinalDeltaForm::above_floor:
-        if (context.dtype == DType::f32) return decode_dense_steps(payload, context, out, scratch);
+        if (can_have_floors) return decode_dense_steps(payload, elements, scratch);
         break;
     }
     return fail(ErrorKind::corrupt, "ordinal_delta payload: form is " + std::to_string(form) + ", expected at most " +
-                                        (context.dtype == DType::f32 ? "2" : "1") + " for " +
-                                        std::string(dtype_name(context.dtype)));
+                                        (can_have_floors ? "2" : "1") + " for " +
+                                        (elements.floats.zero_bits > 0 ? "shortened " : "") +
+                                        std::string(dtype_name(elements.floats.dtype)));
   }
 };
 

@@ -1,5 +1,6 @@
 // Codec ordinal_delta, writing: floats as the steps that they moved since their base. spec.md.
 #include <algorithm>
+#include <cstring>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
@@ -8,6 +9,7 @@
 #include "codec/ordinal_delta/measure_steps_encode.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 #include "codec/ordinal_delta/sparse_steps_encode.hpp"
+#include "codec/short_elements_encode.hpp"
 #include "entropy/rice_encode.hpp"
 
 namespace bitsnap::codec {
@@ -90,6 +92,7 @@ std::optional<DensePlan> plan_above_floor(StepSample& sample, std::size_t elemen
 
 // How a chunk is going to be coded: in the form that a sample says is smaller.
 struct Plan {
+  ShortFloats floats;
   DensePlan dense;
   std::optional<SparsePlan> sparse;  // where it is smaller
 
@@ -99,21 +102,35 @@ struct Plan {
 };
 
 // `data` is a chunk of so many elements, or a sample of it.
-Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::size_t elements, Scratch& scratch) {
-  const bool wide = element_size(context.dtype) > 2;
-  BITSNAP_ASSIGN(StepSample sample, take_sample(data, context.inputs[0].bytes, geometry_of(context.dtype), scratch));
-  Plan plan{.dense = plan_dense(sample, elements, wide ? kUsualLowBytes : 0), .sparse = {}};
+Result<Plan> plan_floats(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, std::size_t elements,
+                         Scratch& scratch) {
+  const bool wide = floats.element_bytes() > 2;
+  BITSNAP_ASSIGN(StepSample sample, take_sample(data, base, floats, scratch));
+  Plan plan{.floats = floats, .dense = plan_dense(sample, elements, wide ? kUsualLowBytes : 0), .sparse = {}};
+  const bool is_wide_and_short = wide && floats.zero_bits > 0;
+  if (is_wide_and_short) {
+    // They move by few steps, of which low bytes may say all. Those without any are tried last: they tell what moved.
+    if (has_many_far(sample)) plan.dense = std::min(plan.dense, plan_dense(sample, elements, 2), is_smaller);
+    plan.dense = std::min(plan.dense, plan_dense(sample, elements, 0), is_smaller);
+  }
   const bool many_unmoved = count_of(sample, 0) * 8 > sample.values.size() * 3;
-  if (wide && (many_unmoved || has_many_far(sample))) {
+  if (wide && !is_wide_and_short && (many_unmoved || has_many_far(sample))) {
     plan.dense = std::min(plan.dense, plan_dense(sample, elements, many_unmoved ? 0 : 2), is_smaller);
   }
   if (many_unmoved) {
     const SparsePlan sparse = plan_sparse(sample, elements);
     if (sparse.payload_bytes < plan.dense.payload_bytes) plan.sparse = sparse;
-  } else if (wide) {
+  } else if (wide && floats.zero_bits == 0) {
     if (const auto above_floor = plan_above_floor(sample, elements, plan.dense)) plan.dense = *above_floor;
   }
   return plan;
+}
+
+// With low bits left out where that is worth it.
+Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::size_t elements, Scratch& scratch) {
+  const unsigned zero_bits = can_be_shortened(context.dtype) ? choose_zero_bits(data, context.dtype) : 0;
+  return plan_floats(data, context.inputs[0].bytes, {.dtype = context.dtype, .zero_bits = zero_bits}, elements,
+                     scratch);
 }
 
 class PlannedChunk final : public Analysis {
@@ -131,7 +148,8 @@ class OrdinalDeltaEncoder final : public Encoder {
 
   // What is written is smaller than the chunk; but before that is known, something may stand behind it.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return elements * element_size(dtype) + std::max(kFloorHeaderBytes, entropy::kRiceWritableBehind);
+    return elements * element_size(dtype) + max_short_head_bytes(elements) +
+           std::max(kFloorHeaderBytes, entropy::kRiceWritableBehind);
   }
 
   // It takes a sample of its own.
@@ -163,8 +181,37 @@ class OrdinalDeltaEncoder final : public Encoder {
   static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data, const ChunkContext& context,
                                                       ByteSpan out, Scratch& scratch) {
     if (plan.payload_bytes() >= data.size()) return std::nullopt;
-    if (plan.sparse) return encode_sparse_steps(data, context, *plan.sparse, out, scratch);
-    return encode_dense_steps(data, context, plan.dense, out, scratch);
+    if (plan.floats.zero_bits > 0) return encode_short(plan, data, context, out, scratch);
+    StepsToEncode steps{.data = data, .base = context.inputs[0].bytes, .floats = plan.floats, .shortener = nullptr};
+    return encode_steps(plan, steps, out, scratch);
+  }
+
+  static Result<std::optional<std::size_t>> encode_short(const Plan& plan, ConstByteSpan data,
+                                                         const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+    const Scratch::Frame frame(scratch);
+    const ConstByteSpan base = context.inputs[0].bytes;
+    Shortener shortener;
+    BITSNAP_TRY(shortener.open(plan.floats, context.elements, scratch));
+    // Behind the head of a chunk without exceptions; with some, it is moved.
+    constexpr std::size_t kLeastHead = 1;
+    BITSNAP_ASSIGN(const std::optional<std::size_t> size,
+                   encode_steps(plan, {.data = data, .base = base, .floats = plan.floats, .shortener = &shortener},
+                                out.subspan(kLeastHead), scratch));
+    const std::size_t before = shortener.head_bytes();
+    if (size && before + *size < data.size()) {
+      if (before > kLeastHead) std::memmove(out.data() + before, out.data() + kLeastHead, *size);
+      shortener.write_head(out.data());
+      return before + *size;
+    }
+    // What no sample shows, or what its base says nothing of.
+    BITSNAP_ASSIGN(const Plan whole, plan_floats(data, base, {.dtype = context.dtype}, context.elements, scratch));
+    return encode_as(whole, data, context, out, scratch);
+  }
+
+  static Result<std::optional<std::size_t>> encode_steps(const Plan& plan, const StepsToEncode& steps, ByteSpan out,
+                                                         Scratch& scratch) {
+    if (plan.sparse) return encode_sparse_steps(steps, *plan.sparse, out, scratch);
+    return encode_dense_steps(steps, plan.dense, out, scratch);
   }
 };
 

@@ -130,15 +130,16 @@ Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std
 }
 
 template <typename Element>
-Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+Result<void> decode(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
+  const std::size_t element_count = elements.count();
   ByteCursor cursor(payload.subspan(1));
-  BITSNAP_ASSIGN(const Header header, read_header(cursor, context.elements, 8 * sizeof(Element)));
-  StepGeometry geometry = geometry_of(context.dtype);
+  BITSNAP_ASSIGN(const Header header, read_header(cursor, element_count, 8 * sizeof(Element)));
+  StepGeometry geometry = geometry_of(elements.floats);
   geometry.top = header.top;
 
   const std::size_t classes = header.classes.classes;
-  const std::size_t words = context.elements / 64 + 2;
+  const std::size_t words = element_count / 64 + 2;
   BITSNAP_ASSIGN(const std::span<std::uint64_t> masks, scratch.take_array<std::uint64_t>(classes * words));
   BITSNAP_ASSIGN(const std::span<Element> steps,
                  scratch.take_array<Element>(header.changed + kReadableBehind / sizeof(Element)));
@@ -150,15 +151,19 @@ Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan
   for (std::size_t c = 0; c < classes; ++c) {
     mask_of[c] = masks.data() + c * words;
     steps_of[c] = reinterpret_cast<const std::uint8_t*>(next);
-    BITSNAP_TRY(read_changes(bits, header.lists[c], context.elements, masks.data() + c * words, next));
+    BITSNAP_TRY(read_changes(bits, header.lists[c], element_count, masks.data() + c * words, next));
     next += header.lists[c].changed;
   }
   if (bits.overran()) return fail_overrun();
   if (!bits.at_end()) return fail(ErrorKind::corrupt, "bits behind the lists");
 
   std::size_t used[kMaxSparseClasses];
-  kPlaceChanges.pick()(reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data()), context.elements,
-                       geometry, header.classes, mask_of, steps_of, reinterpret_cast<std::uint8_t*>(out.data()), used);
+  ShortPart all;
+  BITSNAP_TRY(all.open(elements, element_count, scratch));
+  const ShortPart::Part part = all.begin(0, element_count);
+  kPlaceChanges.pick()(reinterpret_cast<const std::uint8_t*>(part.base), element_count, geometry, header.classes,
+                       mask_of, steps_of, reinterpret_cast<std::uint8_t*>(part.out), used);
+  all.finish();
   for (std::size_t c = 0; c < classes; ++c) {
     if (used[c] != header.lists[c].changed) {
       return fail(ErrorKind::corrupt, "gaps lead behind the last element of class " + std::to_string(c));
@@ -169,11 +174,11 @@ Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan
 
 }  // namespace
 
-Result<void> decode_sparse_steps(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
-  switch (element_size(context.dtype)) {
-    case 1: return decode<std::uint8_t>(payload, context, out, scratch);
-    case 2: return decode<std::uint16_t>(payload, context, out, scratch);
-    default: return decode<std::uint32_t>(payload, context, out, scratch);
+Result<void> decode_sparse_steps(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
+  switch (elements.floats.element_bytes()) {
+    case 1: return decode<std::uint8_t>(payload, elements, scratch);
+    case 2: return decode<std::uint16_t>(payload, elements, scratch);
+    default: return decode<std::uint32_t>(payload, elements, scratch);
   }
 }
 

@@ -219,18 +219,21 @@ SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept 
   return plan;
 }
 
-Result<std::optional<std::size_t>> encode_sparse_steps(ConstByteSpan data, const ChunkContext& context,
-                                                       const SparsePlan& plan, ByteSpan out, Scratch& scratch) {
+Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chunk, const SparsePlan& plan, ByteSpan out,
+                                                       Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  const std::size_t elements = context.elements;
   const std::size_t element_bytes = plan.geometry.element_bytes;
-  const auto* const base = reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data());
+  const std::size_t elements = chunk.count();
+  PartToEncode all;
+  BITSNAP_TRY(all.open(chunk, elements, scratch));
+  if (!all.take(0, elements)) return std::nullopt;
+  const auto* const base = reinterpret_cast<const std::uint8_t*>(all.base.data());
   BITSNAP_ASSIGN(const std::span<std::uint64_t> mask, scratch.take_array<std::uint64_t>(elements / 64 + 1));
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(elements + 64));
   BITSNAP_ASSIGN(const std::span<std::uint8_t> steps,
                  scratch.take_array<std::uint8_t>((elements + 64) * element_bytes));
-  const std::size_t changed = kFindChanges.pick()(reinterpret_cast<const std::uint8_t*>(data.data()), base, elements,
-                                                  plan.geometry, mask.data(), contexts.data(), steps.data());
+  const std::size_t changed = kFindChanges.pick()(reinterpret_cast<const std::uint8_t*>(all.data.data()), base,
+                                                  elements, plan.geometry, mask.data(), contexts.data(), steps.data());
   const Changes changes{.contexts = contexts.first(changed), .steps = steps.data()};
 
   ClassCounts counts;
@@ -258,7 +261,7 @@ Result<std::optional<std::size_t>> encode_sparse_steps(ConstByteSpan data, const
     bits += lists[c].bits;
   }
   const std::uint64_t size = sparse_header_bytes(classes.classes) + divide_up<std::uint64_t>(bits, 8);
-  if (size >= data.size()) return std::nullopt;
+  if (size >= chunk.data.size()) return std::nullopt;
   entropy::RiceWriter writer(put_header(plan, classes, std::span(lists).first(classes.classes), out.data()));
   for (std::size_t c = 0; c < classes.classes; ++c) put_lists(lists[c], distance_width, writer);
   return static_cast<std::size_t>(size);

@@ -8,7 +8,6 @@
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
-#include "codec/decoder.hpp"
 #include "codec/ordinal_delta/measure_steps_encode.hpp"
 #include "codec/ordinal_delta/sparse_steps.hpp"
 #include "entropy/class_lanes.hpp"
@@ -28,10 +27,9 @@ struct SparsePlan {
 // Plans the sparse form for `elements` elements from a sample of them, whose geometry has no low bytes.
 [[nodiscard]] SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept;
 
-// The whole payload, form byte included; nullopt where it would not be smaller than `data`. `out` has room for the
-// chunk and kRiceWritableBehind more.
-[[nodiscard]] Result<std::optional<std::size_t>> encode_sparse_steps(ConstByteSpan data, const ChunkContext& context,
-                                                                     const SparsePlan& plan, ByteSpan out,
-                                                                     Scratch& scratch);
+// The whole payload, form byte included; nullopt where it would not be smaller than the elements. `out` has room for
+// the chunk and kRiceWritableBehind more.
+[[nodiscard]] Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chunk, const SparsePlan& plan,
+                                                                     ByteSpan out, Scratch& scratch);
 
 }  // namespace bitsnap::codec
