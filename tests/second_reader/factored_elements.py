@@ -8,6 +8,7 @@ import numpy as np
 
 from second_reader.rans_lanes import Bytes, Cursor, Numbers
 from second_reader.reader_errors import require
+from second_reader.short_elements import is_of_short_elements, read_short_head
 from second_reader.values_by_class import read_values
 
 FACTORED_WIDTHS = {"F16": 2, "BF16": 2, "F32": 4}  # bytes of an element
@@ -18,8 +19,17 @@ _ALL_FLAGS = ROTATED | ROW_CLASSES | COLUMNS_4 | COLUMNS_8
 
 
 def read_factored_split(payload: bytes, elements: int, dtype: str) -> bytes:
-    width = FACTORED_WIDTHS[dtype]
     cursor = Cursor(payload, "factored_split")
+    if is_of_short_elements(payload):
+        head = read_short_head(cursor, elements, dtype)
+        low_size = head.mantissa // 8 if dtype == "F32" else 0
+        require(head.mantissa >= 3 and (dtype != "F32" or head.mantissa % 8 >= 3), f"{head.mantissa} bits of mantissa")
+        return head.lengthen(_read_words(cursor, elements, 8 * head.width, low_size))
+    width = FACTORED_WIDTHS[dtype]
+    return _read_words(cursor, elements, 8 * width, width - 2).astype(f"<u{width}").tobytes()
+
+
+def _read_words(cursor: Cursor, elements: int, bits: int, low_size: int) -> Numbers:
     flags, shifts, base, row_length, first_column = struct.unpack("<BBHII", cursor.take(12))
     require(flags <= _ALL_FLAGS, f"factored_split: flags {flags}")
     require(flags & 12 != COLUMNS_4 | COLUMNS_8, "factored_split: columns of four bits and of eight")
@@ -44,13 +54,13 @@ def read_factored_split(payload: bytes, elements: int, dtype: str) -> bytes:
     if coded.any():
         rows = rows[coded]
         scales = base + (row_bytes[rows] - 1 << (shifts & 15)) + (columns[places[coded] % row_length] << (shifts >> 4))
-        low = np.frombuffer(cursor.take((width - 2) * len(rows)), f"<u{width - 2}") if width > 2 else np.zeros(1, int)
-        values = read_values(payload[cursor.offset :], classes[rows])
-        taken = (values + scales) % 65536 << 8 * (width - 2) | low
-        words[coded] = _turned_back(taken, 8 * width) if flags & ROTATED else taken
+        low = np.frombuffer(cursor.take(low_size * len(rows)), f"<u{low_size}") if low_size else np.zeros(1, int)
+        values = read_values(cursor.data[cursor.offset :], classes[rows])
+        taken = (values + scales) % 65536 << 8 * low_size | low
+        words[coded] = _turned_back(taken, bits) if flags & ROTATED else taken
     else:
         cursor.require_end()
-    return words.astype(f"<u{width}").tobytes()
+    return words
 
 
 def _turned_back(words: Numbers, bits: int) -> Numbers:

@@ -30,10 +30,10 @@ std::size_t spread_evenly(std::size_t i, std::size_t count, std::size_t last) no
 
 }  // namespace
 
-Result<FactoredEstimate> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
+Result<FactoredEstimate> estimate_factored(ConstByteSpan data, const FactoredFloats& floats, const FactoredRows& rows,
                                            Scratch& scratch) {
   const Scratch::Frame frame(scratch);
-  const std::size_t element_bytes = element_size(dtype);
+  const std::size_t element_bytes = floats.element_bytes();
   const std::size_t elements = data.size() / element_bytes;
   const WholeRows whole = whole_rows(rows, elements);
   ConstByteSpan sample = data;
@@ -55,9 +55,9 @@ Result<FactoredEstimate> estimate_factored(ConstByteSpan data, DType dtype, cons
     }
     sample = gathered;
   }
-  BITSNAP_ASSIGN(FactoredPlan plan, plan_factored(sample, dtype, sample_rows, scratch));
+  BITSNAP_ASSIGN(FactoredPlan plan, plan_factored(sample, floats, sample_rows, scratch));
   const std::size_t sample_elements = sample.size() / element_bytes;
-  const std::uint64_t bits = plan.value_bits + std::uint64_t{plan.coded} * 8 * factored_low_bytes(dtype);
+  const std::uint64_t bits = plan.value_bits + std::uint64_t{plan.coded} * 8 * floats.low_bytes();
   plan.rows = rows;
   const std::size_t scales = plan.scale_bytes(factored_rows(elements, rows.row_elements, rows.first_column));
   return FactoredEstimate{.payload_bytes = scales + plan.lane_bytes() + bits * elements / sample_elements / 8,

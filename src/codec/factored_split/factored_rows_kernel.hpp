@@ -11,16 +11,18 @@
 namespace bitsnap::codec {
 
 struct FactoredGeometry {
-  std::size_t element_bytes = 0;  // 2 or 4; of four, the lower two are low bytes
+  std::size_t element_bytes = 0;  // 2 or 4
+  std::size_t low_bytes = 0;      // of four, 1 or 2; what is above the 16 bits behind them is 0, or cut off
   bool rotated = false;           // the sign last
 };
 
 // Where elements are counted from when scales are estimated: their distance from the middle, held within `most` either
-// way, in units of 2^unit.
+// way, in units of 2^unit, or of 2^-finer.
 struct FactoredRange {
   std::int32_t middle = 0;
   std::int32_t most = 0;
   unsigned unit = 0;
+  unsigned finer = 0;  // of the two, at least one is 0
 };
 
 inline constexpr std::int32_t kMostDistance = 1536;  // units
@@ -41,7 +43,7 @@ void sum_row_avx2(const std::uint8_t* elements, std::size_t count, const Factore
 void sum_row_avx512(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                     const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
 
-// Values, and the low bytes that elements of four have.
+// Values, and the low bytes that there are.
 void take_off_scales_scalar(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                             std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
                             std::uint8_t* low) noexcept;

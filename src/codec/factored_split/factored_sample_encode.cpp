@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "entropy/planes.hpp"
+
 namespace bitsnap::codec {
 namespace {
 
@@ -30,14 +32,6 @@ constexpr std::int64_t kLeastAlike = 8;
 constexpr unsigned kRoughSum = 6;   // so that squares of sums fit 64 bits
 constexpr unsigned kRoughBits = 3;  // distances are taken in 16ths of an octave, so that sums of products fit 32 bits
 
-unsigned mantissa_bits(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::f16: return 10;
-    case DType::bf16: return 7;
-    default: return 23;
-  }
-}
-
 std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
   std::uint32_t element = 0;
   std::memcpy(&element, data.data() + i * element_bytes, element_bytes);
@@ -48,16 +42,16 @@ std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_
 template <typename Element>
 void measure_elements(const std::byte* elements, std::size_t count, const FactoredNature& nature,
                       std::int16_t* out) noexcept {
-  constexpr unsigned kBelow = 8 * sizeof(Element) - 16;
+  const auto below = static_cast<unsigned>(8 * nature.geometry.low_bytes);
   const unsigned turn = nature.geometry.rotated ? 1 : 0;
   const FactoredRange range = nature.range;
   for (std::size_t i = 0; i < count; ++i) {
     Element element;
     std::memcpy(&element, elements + i * sizeof(Element), sizeof(Element));
     // A sign that is not there any more is one unit in the last place, too little to matter.
-    const auto value = static_cast<std::int32_t>(static_cast<Element>(element << turn) >> kBelow);
+    const auto value = static_cast<std::int32_t>(static_cast<Element>(element << turn) >> below);
     const std::int32_t distance = std::clamp(value - range.middle, -range.most, range.most);
-    out[i] = static_cast<std::int16_t>(distance >> (range.unit + kRoughBits));
+    out[i] = static_cast<std::int16_t>((distance << range.finer) >> (range.unit + kRoughBits));
   }
 }
 
@@ -90,12 +84,12 @@ std::int32_t products(const std::int16_t* a, const std::int16_t* b) noexcept {
 
 }  // namespace
 
-FactoredNature find_nature(ConstByteSpan data, DType dtype) noexcept {
-  const std::size_t element_bytes = element_size(dtype);
+FactoredNature find_nature(ConstByteSpan data, const FactoredFloats& floats) noexcept {
+  const std::size_t element_bytes = floats.element_bytes();
   const std::size_t elements = data.size() / element_bytes;
   const std::size_t looked_at = std::min(elements, kMiddleElements);
   const unsigned sign_bit = static_cast<unsigned>(8 * element_bytes) - 1;
-  const unsigned mantissa = mantissa_bits(dtype);
+  const unsigned mantissa = floats.floats.mantissa_bits();
   std::array<std::uint16_t, 256> counts{};
   std::size_t total = 0;
   std::size_t signs = 0;
@@ -113,12 +107,18 @@ FactoredNature find_nature(ConstByteSpan data, DType dtype) noexcept {
     if (2 * below >= total) break;
   }
   FactoredNature nature;
-  nature.geometry = {.element_bytes = element_bytes, .rotated = signs * kPerSign > total};
-  nature.octave_bits =
-      mantissa - static_cast<unsigned>(8 * factored_low_bytes(dtype)) + (nature.geometry.rotated ? 1 : 0);
+  // With one low byte, a value has no room for a sign above the exponent.
+  const bool has_to_rotate = floats.low_bytes() == 1 && entropy::any_sign_bit_set(data.data(), elements, element_bytes);
+  nature.geometry = {.element_bytes = element_bytes,
+                     .low_bytes = floats.low_bytes(),
+                     .rotated = has_to_rotate || signs * kPerSign > total};
+  nature.octave_bits = floats.value_mantissa_bits() + (nature.geometry.rotated ? 1 : 0);
+  const unsigned unit = nature.octave_bits - std::min(nature.octave_bits, kUnitsOfOctave);
+  const unsigned finer = kUnitsOfOctave - std::min(nature.octave_bits, kUnitsOfOctave);
   nature.range = {.middle = (2 * exponent + 1) << nature.octave_bits >> 1,
-                  .most = kMostDistance << (nature.octave_bits - kUnitsOfOctave),
-                  .unit = nature.octave_bits - kUnitsOfOctave};
+                  .most = kMostDistance << unit >> finer,
+                  .unit = unit,
+                  .finer = finer};
   return nature;
 }
 

@@ -22,7 +22,7 @@ struct FactoredNature {
   FactoredRange range;
 };
 
-[[nodiscard]] FactoredNature find_nature(ConstByteSpan data, DType dtype) noexcept;
+[[nodiscard]] FactoredNature find_nature(ConstByteSpan data, const FactoredFloats& floats) noexcept;
 
 // The distance after which elements are like those before: a row's length, or several rows', in multiples of 64 up to
 // 16,384. 0 where there is none, or where the chunk is too short to tell.

@@ -62,8 +62,8 @@ struct Sums {
 
 class Planner {
  public:
-  Planner(ConstByteSpan data, DType dtype, const FactoredRows& rows, Scratch& scratch) noexcept
-      : data_(data), dtype_(dtype), elements_(data.size() / element_size(dtype)), scratch_(scratch) {
+  Planner(ConstByteSpan data, const FactoredFloats& floats, const FactoredRows& rows, Scratch& scratch) noexcept
+      : data_(data), floats_(floats), elements_(data.size() / floats.element_bytes()), scratch_(scratch) {
     plan_.rows = rows;
   }
 
@@ -75,7 +75,7 @@ class Planner {
     const Scratch::Frame frame(scratch_);
     BITSNAP_ASSIGN(sums_.rows, scratch_.take_array<RowSum>(rows));
     BITSNAP_ASSIGN(sums_.columns, scratch_.take_array<std::int32_t>(plan_.rows.row_elements));
-    const FactoredNature nature = find_nature(data_, dtype_);
+    const FactoredNature nature = find_nature(data_, floats_);
     plan_.geometry = nature.geometry;
     plan_.row_shift = nature.octave_bits - kRowUnit;
     range_ = nature.range;
@@ -172,7 +172,8 @@ class Planner {
       for (std::size_t i = row.first; i < row.first + row.count; ++i) columns += sums_.columns[i];
       columns = divide_rounded(columns, row.count);
     }
-    const std::int64_t units = (std::int64_t{range_.middle} >> range_.unit) + row.mean - columns + first_column_;
+    const std::int64_t units =
+        (std::int64_t{range_.middle} << range_.finer >> range_.unit) + row.mean - columns + first_column_;
     return static_cast<std::int32_t>((units + (1 << (kUnitsOfOctave - kRowUnit) >> 1)) >> (kUnitsOfOctave - kRowUnit));
   }
 
@@ -297,7 +298,7 @@ class Planner {
   }
 
   ConstByteSpan data_;
-  DType dtype_;
+  FactoredFloats floats_;
   std::size_t elements_;
   Scratch& scratch_;
   FactoredRange range_;
@@ -322,9 +323,9 @@ FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcep
   return {.row_elements = kPieceElements, .first_column = 0, .has_columns = false, .whole_rows = 0};
 }
 
-Result<FactoredRows> rows_by_period(ConstByteSpan data, DType dtype, Scratch& scratch) {
-  BITSNAP_ASSIGN(const std::size_t period, find_row_elements(data, find_nature(data, dtype), scratch));
-  return rows_to_factor({.row_elements = period, .first_column = 0}, data.size() / element_size(dtype));
+Result<FactoredRows> rows_by_period(ConstByteSpan data, const FactoredFloats& floats, Scratch& scratch) {
+  BITSNAP_ASSIGN(const std::size_t period, find_row_elements(data, find_nature(data, floats), scratch));
+  return rows_to_factor({.row_elements = period, .first_column = 0}, data.size() / floats.element_bytes());
 }
 
 std::size_t FactoredPlan::scale_bytes(std::size_t row_count) const noexcept {
@@ -337,8 +338,9 @@ std::size_t FactoredPlan::lane_bytes() const noexcept {
          entropy::kRansStateBytes;
 }
 
-Result<FactoredPlan> plan_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows, Scratch& scratch) {
-  return Planner(data, dtype, rows, scratch).run();
+Result<FactoredPlan> plan_factored(ConstByteSpan data, const FactoredFloats& floats, const FactoredRows& rows,
+                                   Scratch& scratch) {
+  return Planner(data, floats, rows, scratch).run();
 }
 
 }  // namespace bitsnap::codec

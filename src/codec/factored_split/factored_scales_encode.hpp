@@ -27,7 +27,7 @@ struct FactoredRows {
 [[nodiscard]] FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcept;
 
 // The same where only the elements can tell. What looked like rows may not be worth its columns.
-[[nodiscard]] Result<FactoredRows> rows_by_period(ConstByteSpan data, DType dtype, Scratch& scratch);
+[[nodiscard]] Result<FactoredRows> rows_by_period(ConstByteSpan data, const FactoredFloats& floats, Scratch& scratch);
 
 // Its arrays are in the scratch.
 struct FactoredPlan {
@@ -53,9 +53,9 @@ struct FactoredPlan {
   [[nodiscard]] std::size_t lane_bytes() const noexcept;
 };
 
-// Precondition: has_factors(dtype), whole elements.
-[[nodiscard]] Result<FactoredPlan> plan_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
-                                                 Scratch& scratch);
+// `data` holds elements as the floats say, shortened or not. Precondition: floats.can_be(), whole elements.
+[[nodiscard]] Result<FactoredPlan> plan_factored(ConstByteSpan data, const FactoredFloats& floats,
+                                                 const FactoredRows& rows, Scratch& scratch);
 
 // What coding the chunk will cost, from a few of its rows and columns.
 struct FactoredEstimate {
@@ -63,7 +63,7 @@ struct FactoredEstimate {
   bool has_columns = false;
 };
 
-[[nodiscard]] Result<FactoredEstimate> estimate_factored(ConstByteSpan data, DType dtype, const FactoredRows& rows,
-                                                         Scratch& scratch);
+[[nodiscard]] Result<FactoredEstimate> estimate_factored(ConstByteSpan data, const FactoredFloats& floats,
+                                                         const FactoredRows& rows, Scratch& scratch);
 
 }  // namespace bitsnap::codec

@@ -11,6 +11,7 @@
 
 #include "base/checked.hpp"
 #include "codec/factored_split/factored_rows_kernel.hpp"
+#include "codec/short_elements.hpp"
 #include "entropy/rans.hpp"
 #include "tensor/row_elements.hpp"
 
@@ -36,8 +37,23 @@ static_assert(kFactoredPart % entropy::kRansStepElements == 0);
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
 }
 
-// Low bytes of an element. Precondition: has_factors(dtype), as below.
-[[nodiscard]] constexpr std::size_t factored_low_bytes(DType dtype) noexcept { return dtype == DType::f32 ? 2 : 0; }
+// Elements of a chunk, shortened or not. A value has 3 to 10 bits of their mantissa.
+struct FactoredFloats {
+  ShortFloats floats;
+
+  [[nodiscard]] std::size_t element_bytes() const noexcept { return floats.element_bytes(); }
+  [[nodiscard]] std::size_t low_bytes() const noexcept {
+    return floats.dtype == DType::f32 ? floats.mantissa_bits() / 8 : 0;
+  }
+  [[nodiscard]] unsigned value_mantissa_bits() const noexcept {
+    return floats.mantissa_bits() - static_cast<unsigned>(8 * low_bytes());
+  }
+  // Whether so many bits can be left out: a value has room for the rest of sign, exponent and mantissa, and scales for
+  // their eighths of an octave.
+  [[nodiscard]] bool can_be() const noexcept {
+    return value_mantissa_bits() >= 3 && (floats.dtype != DType::f32 || value_mantissa_bits() <= 7);
+  }
+};
 
 // Rows that a chunk touches, of so many elements each, whose first element has this column.
 [[nodiscard]] constexpr std::size_t factored_rows(std::size_t elements, std::size_t row_elements,

@@ -38,7 +38,8 @@ struct Scales {
   }
 };
 
-Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, Scratch& scratch) {
+Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, const FactoredFloats& floats,
+                           Scratch& scratch) {
   Scales scales;
   BITSNAP_ASSIGN(const auto flags, cursor.read<std::uint8_t>("factored_split payload: flags"));
   const bool has_four = (flags & kFactoredColumns4) != 0;
@@ -47,7 +48,9 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, Scra
     return fail(ErrorKind::corrupt,
                 "factored_split payload: flags are " + std::to_string(flags) + ", expected known ones, columns once");
   }
-  scales.geometry = {.element_bytes = element_size(context.dtype), .rotated = (flags & kFactoredRotated) != 0};
+  scales.geometry = {.element_bytes = floats.element_bytes(),
+                     .low_bytes = floats.low_bytes(),
+                     .rotated = (flags & kFactoredRotated) != 0};
   BITSNAP_ASSIGN(const auto shifts, cursor.read<std::uint8_t>("factored_split payload: shifts"));
   scales.row_shift = shifts & kMaxShift;
   const unsigned column_shift = shifts >> 4;
@@ -123,19 +126,34 @@ class FactoredSplitDecoder final : public Decoder {
                       Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     ByteCursor cursor(payload);
-    BITSNAP_ASSIGN(const Scales scales, read_scales(cursor, context, scratch));
+    ShortHead head{.floats = {.dtype = context.dtype}, .exceptions = {}};
+    if (is_of_short_elements(payload)) {
+      BITSNAP_ASSIGN(head, read_short_head(cursor, context));
+    }
+    const FactoredFloats floats{.floats = head.floats};
+    if (!floats.can_be()) {
+      return fail(ErrorKind::corrupt, "factored_split payload: " + std::to_string(head.floats.zero_bits) +
+                                          " bits are left out of " + std::string(dtype_name(context.dtype)) +
+                                          ", expected a number that values have room for");
+    }
+    BITSNAP_ASSIGN(const Scales scales, read_scales(cursor, context, floats, scratch));
     RowWalk walk(scales.rows, context.elements, scales.row_elements, scales.first_column);
     const std::size_t coded = count_coded(walk);
-    const std::size_t element_bytes = scales.geometry.element_bytes;
-    const std::size_t low_bytes = factored_low_bytes(context.dtype);
+    const std::size_t element_bytes = element_size(context.dtype);
+    const std::size_t low_bytes = floats.low_bytes();
+    const bool are_shortened = head.floats.zero_bits > 0;
     if (coded < context.elements) fill_zero_rows(scales, element_bytes, out);
-    if (coded == 0) return check_payload_size("factored_split", payload.size(), cursor.offset());
+    if (coded == 0) {
+      put_exceptions(head, out);
+      return check_payload_size("factored_split", payload.size(), cursor.offset());
+    }
     BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(coded * low_bytes, "factored_split payload: low bytes"));
     entropy::ClassLanesDecoder lanes;
     BITSNAP_TRY(lanes.open(payload.subspan(cursor.offset())));
 
     BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kFactoredPart));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kFactoredPart));
+    BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(are_shortened ? kFactoredPart * floats.element_bytes() : 0));
     const auto put_on_scales = kPutOnScales.pick();
     const auto* low_at = reinterpret_cast<const std::uint8_t*>(low.data());
     for (std::size_t first = 0; first < coded; first += kFactoredPart) {
@@ -154,12 +172,15 @@ class FactoredSplitDecoder final : public Decoder {
       lanes.decode(contexts.data(), steps, values.data(), {});
       for (std::size_t at = 0; at < count;) {
         const RowWalk::Piece piece = walk.next(count - at);
+        const ByteSpan elements = out.subspan(piece.position * element_bytes, piece.count * element_bytes);
+        std::byte* const to = are_shortened ? shortened.data() : elements.data();
         put_on_scales(values.data() + at, low_at + (first + at) * low_bytes, piece.count, scales.geometry,
-                      scales.row(piece.row), scales.columns.data() + piece.column,
-                      reinterpret_cast<std::uint8_t*>(out.data()) + piece.position * element_bytes);
+                      scales.row(piece.row), scales.columns.data() + piece.column, reinterpret_cast<std::uint8_t*>(to));
+        if (are_shortened) lengthen_elements(to, head.floats, elements);
         at += piece.count;
       }
     }
+    put_exceptions(head, out);
     return lanes.check_end();
   }
 };

@@ -9,6 +9,7 @@
 #include "codec/encoder.hpp"
 #include "codec/factored_split/factored_scales_encode.hpp"
 #include "codec/factored_split/factored_split.hpp"
+#include "codec/short_elements_encode.hpp"
 #include "entropy/class_lanes_encode.hpp"
 
 namespace bitsnap::codec {
@@ -61,13 +62,16 @@ class FactoredSplitEncoder final : public Encoder {
   // What is written is smaller than the chunk; but before that is known, scales and low bytes are in their place.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     const std::size_t rows = elements / kFewestRowElements + 2;
-    return elements * element_size(dtype) + kFactoredHeaderBytes + 2 * rows + elements;
+    return elements * element_size(dtype) + max_short_head_bytes(elements) + kFactoredHeaderBytes + 2 * rows + elements;
   }
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const ChunkContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (elements <= kSmallChunk) return Encoder::analyze(chunk, context, elements, scratch);
-    BITSNAP_ASSIGN(const std::uint64_t size, estimate(chunk, context, scratch));
+    const Scratch::Frame frame(scratch);
+    BITSNAP_ASSIGN(const Elements all, shorten(chunk, context.dtype, scratch));
+    BITSNAP_ASSIGN(const std::uint64_t own, estimate(all, context, scratch));
+    const std::uint64_t size = all.head_bytes() + own;
     if (size >= chunk.size()) return std::nullopt;
     return Estimate{.payload_bytes = size, .parameters = {}};
   }
@@ -75,47 +79,85 @@ class FactoredSplitEncoder final : public Encoder {
   Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(data, context, scratch));
-    const std::size_t low_bytes = factored_low_bytes(context.dtype);
-    const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * low_bytes;
+    BITSNAP_ASSIGN(Elements all, shorten(data, context.dtype, scratch));
+    const std::size_t head_bytes = all.head_bytes();
+    BITSNAP_ASSIGN(const std::optional<std::size_t> size,
+                   encode_elements(all, context, data.size() - head_bytes, out.subspan(head_bytes), scratch));
+    if (!size) return std::nullopt;
+    if (head_bytes > 0) all.shortener.write_head(out.data());
+    return head_bytes + *size;
+  }
+
+ private:
+  // All elements of a chunk, shortened where that is worth it.
+  struct Elements {
+    FactoredFloats floats;
+    ConstByteSpan bytes;
+    Shortener shortener = {};
+
+    [[nodiscard]] std::size_t head_bytes() const noexcept {
+      return floats.floats.zero_bits > 0 ? shortener.head_bytes() : 0;
+    }
+  };
+
+  static Result<Elements> shorten(ConstByteSpan data, DType dtype, Scratch& scratch) {
+    Elements all{.floats = {.floats = {.dtype = dtype, .zero_bits = choose_zero_bits(data, dtype)}}, .bytes = data};
+    unsigned& zero_bits = all.floats.floats.zero_bits;
+    while (!all.floats.can_be()) --zero_bits;
+    if (zero_bits == 0) return all;
+    const std::size_t elements = data.size() / element_size(dtype);
+    BITSNAP_TRY(all.shortener.open(all.floats.floats, elements, scratch));
+    BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(elements * all.floats.element_bytes()));
+    if (all.shortener.shorten(0, data, shortened.data())) {
+      all.bytes = shortened;
+    } else {
+      zero_bits = 0;  // there are too many exceptions
+    }
+    return all;
+  }
+
+  // What is not smaller than `most` bytes is not encoded.
+  static Result<std::optional<std::size_t>> encode_elements(const Elements& all, const ChunkContext& context,
+                                                            std::size_t most, ByteSpan out, Scratch& scratch) {
+    BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(all, context, scratch));
+    const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * all.floats.low_bytes();
     if (plan.coded == 0) {
-      if (before >= data.size()) return std::nullopt;
+      if (before >= most) return std::nullopt;
       return static_cast<std::size_t>(write_scales(plan, out.data()) - out.data());
     }
-    if (before + plan.lane_bytes() + plan.value_bits / 8 >= data.size()) return std::nullopt;
+    if (before + plan.lane_bytes() + plan.value_bits / 8 >= most) return std::nullopt;
     std::byte* const low = write_scales(plan, out.data());
     entropy::ClassLanesEncoder lanes;
     BITSNAP_TRY(lanes.open(plan.tables, divide_up(plan.coded, entropy::kRansStepElements), scratch));
-    BITSNAP_TRY(encode_parts(data, plan, reinterpret_cast<std::uint8_t*>(low), lanes, scratch));
+    BITSNAP_TRY(encode_parts(all.bytes, plan, reinterpret_cast<std::uint8_t*>(low), lanes, scratch));
     const std::size_t size = before + lanes.finish();
-    if (size >= data.size()) return std::nullopt;
+    if (size >= most) return std::nullopt;
     lanes.write(out.data() + before);
     return size;
   }
 
- private:
-  static Result<FactoredPlan> plan_chunk(ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+  static Result<FactoredPlan> plan_chunk(const Elements& all, const ChunkContext& context, Scratch& scratch) {
     const FactoredRows rows = rows_to_factor(context.rows, context.elements);
     if (!rows.has_columns) {
-      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(data, context.dtype, scratch));
+      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(all.bytes, all.floats, scratch));
       if (found.has_columns) {
-        BITSNAP_ASSIGN(FactoredPlan plan, plan_factored(data, context.dtype, found, scratch));
+        BITSNAP_ASSIGN(FactoredPlan plan, plan_factored(all.bytes, all.floats, found, scratch));
         if (plan.column_bits > 0) return plan;
       }
     }
-    return plan_factored(data, context.dtype, rows, scratch);
+    return plan_factored(all.bytes, all.floats, rows, scratch);
   }
 
-  static Result<std::uint64_t> estimate(ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+  static Result<std::uint64_t> estimate(const Elements& all, const ChunkContext& context, Scratch& scratch) {
     const FactoredRows rows = rows_to_factor(context.rows, context.elements);
     if (!rows.has_columns) {
-      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(data, context.dtype, scratch));
+      BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(all.bytes, all.floats, scratch));
       if (found.has_columns) {
-        BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(data, context.dtype, found, scratch));
+        BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(all.bytes, all.floats, found, scratch));
         if (own.has_columns) return own.payload_bytes;
       }
     }
-    BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(data, context.dtype, rows, scratch));
+    BITSNAP_ASSIGN(const FactoredEstimate own, estimate_factored(all.bytes, all.floats, rows, scratch));
     return own.payload_bytes;
   }
 
@@ -123,7 +165,7 @@ class FactoredSplitEncoder final : public Encoder {
                                    entropy::ClassLanesEncoder& lanes, Scratch& scratch) {
     const std::size_t element_bytes = plan.geometry.element_bytes;
     const std::size_t elements = data.size() / element_bytes;
-    const std::size_t low_bytes = element_bytes - 2;
+    const std::size_t low_bytes = plan.geometry.low_bytes;
     BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kFactoredPart));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kFactoredPart));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> columns, scratch.take_array<std::uint16_t>(plan.columns.size()));

@@ -294,6 +294,70 @@ TEST_F(FactoredSplit, GivesUpWhatIsNoSmaller) {
   EXPECT_FALSE(encode_test_chunk(factored_split_encoder(), few, scratch_));
 }
 
+// How many of those bits factored_split leaves out: so many that a value has room for the rest.
+unsigned left_out_of(DType dtype, unsigned zero_bits) {
+  while (!FactoredFloats{.floats = {.dtype = dtype, .zero_bits = zero_bits}}.can_be()) --zero_bits;
+  return zero_bits;
+}
+
+TEST_F(FactoredSplit, SpendsNothingOnLowBitsThatAreZero) {
+  for (const DType dtype : kFactoredDTypes) {
+    for (const bool with_signs : {false, true}) {
+      const TestChunk whole = moments({.dtype = dtype, .with_signs = with_signs});
+      const double whole_size = static_cast<double>(expect_round_trip(whole).size());
+      for (unsigned zero_bits = 1; zero_bits <= mantissa_bits_of(dtype); ++zero_bits) {
+        SCOPED_TRACE(std::to_string(zero_bits) + " bits of " + std::string(dtype_name(dtype)));
+        TestChunk chunk = whole;
+        for (std::size_t i = 0; i < chunk.elements(); ++i) {
+          std::byte* const at = chunk.data.data() + i * element_size(dtype);
+          std::uint32_t element = 0;
+          std::memcpy(&element, at, element_size(dtype));
+          element = element >> zero_bits << zero_bits;
+          if (i == 40000) element |= 1;
+          // A sign that no sample shows.
+          if (i == 50000 && dtype == DType::f32) element |= 0x80000000;
+          std::memcpy(at, &element, element_size(dtype));
+        }
+        const unsigned left_out = left_out_of(dtype, zero_bits);
+        const auto payload = expect_round_trip(chunk);
+        if (left_out == 0) continue;
+        EXPECT_EQ(payload.at(0), static_cast<std::byte>(kShortFlag | kShortExceptions | left_out));
+        // A sign that all others have to be told apart from takes a bit of each, where values have no room above.
+        const double signs = with_signs || zero_bits < 8 || zero_bits > 15 ? 0 : 1;
+        EXPECT_LE(static_cast<double>(payload.size()),
+                  whole_size * 1.01 - static_cast<double>(chunk.elements()) * (left_out - signs) / 8 + 100);
+        const TestSurroundings surroundings(chunk);
+        const auto estimate =
+            factored_split_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_);
+        ASSERT_TRUE(estimate && *estimate);
+        const auto size = static_cast<double>(payload.size());
+        EXPECT_NEAR(static_cast<double>((*estimate)->payload_bytes), size, size / 8);
+      }
+    }
+  }
+}
+
+TEST_F(FactoredSplit, TakesElementsAsTheyAreWhereMoreThanAFewHaveLowBits) {
+  TestChunk chunk = moments({});
+  for (std::size_t i = 0; i < chunk.elements(); ++i) {
+    const bool is_exception = i >= 30000 && i < 30300;
+    chunk.data[4 * i] = is_exception ? std::byte{1} : std::byte{0};
+  }
+  const auto payload = expect_round_trip(chunk);
+  EXPECT_LT(std::to_integer<unsigned>(payload.at(0)), kShortFlag);
+}
+
+TEST_F(FactoredSplit, LeavesOutRowsOfExceptionsThatAreTheirLowBitsAlone) {
+  TestChunk chunk = moments({.elements = 64 * 512});
+  for (std::size_t i = 0; i < chunk.elements(); ++i) {
+    chunk.data[4 * i] = chunk.data[4 * i + 1] = std::byte{0};
+    if (i / 512 == 20) std::memset(chunk.data.data() + 4 * i, 0, 4);
+  }
+  chunk.data[4 * (20 * 512 + 3)] = std::byte{7};
+  const auto payload = expect_round_trip(chunk);
+  EXPECT_EQ(payload.at(0), static_cast<std::byte>(kShortFlag | kShortExceptions | 16));
+}
+
 class DamagedFactoredSplit : public FactoredSplit {
  protected:
   DamagedFactoredSplit()
@@ -355,6 +419,12 @@ TEST_F(DamagedFactoredSplit, IsRefusedWhereAFieldBreaksItsRule) {
   expect_refused(with(columns_end - 1, "10"), chunk_, "behind the scale of the last column");
 
   const TestChunk zeros{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
+  for (const unsigned zero_bits : {5U, 6U, 7U, 13U, 14U, 15U, 21U, 22U, 23U}) {
+    auto refused = hex_bytes("80 00 04 00 00 00 02 00 00 00 00 00 00 00");
+    refused[0] |= static_cast<std::byte>(zero_bits);
+    expect_refused(refused, zeros, "expected a number that values have room for");
+  }
+  expect_refused(hex_bytes("94 00 04 00 00 00 02 00 00 00 00 00 00 00 00"), zeros, "expected 14 bytes, found 15");
   expect_refused(hex_bytes("00 04 00 00 00 02 00 00 00 00 00 00 00 00"), zeros, "expected 13 bytes, found 14");
   expect_refused(hex_bytes("02 04 00 00 00 02 00 00 00 00 00 00 00 04"), zeros, "behind the class of the last row");
 }
