@@ -358,6 +358,17 @@ TEST_F(FactoredSplit, LeavesOutRowsOfExceptionsThatAreTheirLowBitsAlone) {
   EXPECT_EQ(payload.at(0), static_cast<std::byte>(kShortFlag | kShortExceptions | 16));
 }
 
+TEST_F(FactoredSplit, ReadsExceptionsWhereNothingElseIsCoded) {
+  const TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
+  const auto decoded = decode_test_chunk(
+      factored_split_decoder(),
+      hex_bytes("D4 01 00 00 00  03 00 00 00 07 00 00 00    00 04 00 00 00 02 00 00 00 00 00 00 00"), chunk, scratch_);
+  ASSERT_TRUE(decoded) << decoded.error().message();
+  auto expected = chunk.data;
+  expected[12] = std::byte{7};
+  EXPECT_EQ(*decoded, expected);
+}
+
 class DamagedFactoredSplit : public FactoredSplit {
  protected:
   DamagedFactoredSplit()

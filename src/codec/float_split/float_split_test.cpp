@@ -277,6 +277,27 @@ TEST(FloatSplit, SpendsNothingOnLowBitsThatAreZero) {
   }
 }
 
+TEST(FloatSplit, ReadsTheShortenedExampleOfItsSpec) {
+  TestChunk chunk{.dtype = DType::f32, .data = {}, .base = {}};
+  std::string text = "96    01";
+  for (std::size_t i = 0; i < 16; ++i) text += "    AA AA AA AA FF FF FF FF";
+  for (std::size_t i = 0; i < 20; ++i) text += " 00";
+  text += "    01 7F 00";
+  for (std::size_t i = 0; i < 512; ++i) text += i / 64 % 2 == 0 ? " 00" : " 01";
+  for (std::size_t i = 0; i < 512; ++i) {
+    const auto element = elements_of(DType::f32, {i % 2 == 0 ? 0x3FC00000U : 0xBFC00000U});
+    chunk.data.insert(chunk.data.end(), element.begin(), element.end());
+  }
+  Scratch scratch;
+  for (const CpuLevel level : kCpuLevels) {
+    if (!force_cpu_level(level)) continue;
+    const auto decoded = decode_test_chunk(float_split_decoder(), hex_bytes(text), chunk, scratch);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(*decoded, chunk.data);
+  }
+  force_cpu_level(detected_cpu_level());
+}
+
 TEST(FloatSplit, ListsTheFewElementsThatKeepTheirLowBits) {
   Scratch scratch;
   TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 70000, 20);
