@@ -83,7 +83,8 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
     case Pattern::low_half_zero: return element_bits(dtype, 0.02 * random.normal()) >> (width * 4) << (width * 4);
     case Pattern::rounded: {
       const std::uint64_t bits = element_bits(dtype, 0.02 * random.normal());
-      const std::size_t dropped = width > 1 && index % 1000 != 500 ? 8 * width - 12 : 0;
+      const std::size_t kept = width > 2 && elements % 2 == 0 ? 24 : 12;
+      const std::size_t dropped = width > 1 && index % 1000 != 500 ? 8 * width - kept : 0;
       return bits >> dropped << dropped;
     }
     case Pattern::factored: {

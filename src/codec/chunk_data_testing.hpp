@@ -33,7 +33,8 @@ enum class Pattern : std::uint8_t {
   alternating,    // 00.. and FF.. in turn
   one_outlier,    // one element repeated, but for the last
   low_half_zero,  // trained-like, with the lower half of the bytes of each element zero
-  rounded,        // trained-like, of wider elements only the upper 12 bits, but for one in a thousand
+  rounded,        // trained-like, of wider elements only the upper 12 bits, or 24 in chunks of an even number of wider
+                  // than two bytes, but for one in a thousand
   factored,       // rows of 128 with scales by row and by column, without signs; some rows are zero
   multiples,      // few multiples of 2^-10, some of them negative
 };
