@@ -31,7 +31,7 @@ DTYPES = {
 }
 # Around the size of the pool's tensors, of a Huffman block, of a group.
 ELEMENTS = [0, 1, 3, 511, 1025, 2048, 4100, 9001, 65_535, 65_537]
-PATTERNS = ["random", "few", "constant", "floats", "positive", "sparse"]
+PATTERNS = ["random", "few", "constant", "floats", "positive", "sparse", "rounded"]
 
 
 def random_bits(generator: np.random.Generator, pattern: str, elements: int, width: int) -> np.ndarray[Any, Any]:
@@ -49,6 +49,9 @@ def random_bits(generator: np.random.Generator, pattern: str, elements: int, wid
     values = (generator.standard_normal(elements) * 0.02).astype(np.float64 if width == 8 else np.float32)
     values = np.abs(values) if pattern == "positive" else values
     size = values.dtype.itemsize
+    if pattern == "rounded":
+        words = values.view(f"<u{size}")
+        words &= ~np.array((1 << int(generator.integers(1, 24))) - 1, words.dtype)
     upper = values.view(np.uint8).reshape(elements, size)[:, size - min(width, size) :]
     return np.ascontiguousarray(np.resize(upper, (elements, width)) if width > size else upper)
 
