@@ -162,11 +162,11 @@ Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const Loss
   return {};
 }
 
-// Most that a stored second moment is off, of its magnitude.
+// Most that a stored second moment is off, of its magnitude, but for those past nearest.
 double QuantizedSource::square_error(std::size_t squares) const noexcept {
   const Loss& loss = losses_[squares];
   if (loss.quantizer == nullptr) return 0;
-  return loss.rule.quantization == Quantization::mantissa_bits ? 2 * loss.bound : 1;
+  return loss.rule.quantization == Quantization::mantissa_bits ? loss.bound : 1;
 }
 
 Result<void> QuantizedSource::fit(std::size_t stream, const LossRule& rule, exec::Executor& executor) {
