@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLikeChunks = 32;  // as record/recording.cpp
+constexpr std::size_t kLikeChunks = 32;  // as record/recording_inputs.cpp
 
 bool has_way(const codec::Encoder& encoder, std::optional<codec::InputKind> kind) noexcept {
   const bool on_peer = kind == codec::InputKind::peer;

@@ -123,7 +123,7 @@ entropy::Histogram count_bytes(ConstByteSpan data, ConstByteSpan base, std::size
 // Whether the bytes of a float below its exponent are as good as random, so that only its sign and exponent can be
 // coded, and changed since the base by numbers and not by patterns of bits: codecs for floats then do better than any
 // other does. By a few of the sampled elements.
-bool is_only_for_floats(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept {
+bool has_random_mantissas(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept {
   std::size_t lower_bytes = 0;
   switch (dtype) {
     case DType::bf16:
@@ -167,8 +167,9 @@ bool codes_with_peers(Policy policy, const Goal& goal) noexcept {
 
 StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base,
                              std::optional<DType> peer, std::span<const codec::Input> step, const Goal& goal,
-                             bool are_multiples)
+                             Quantization quantization)
     : dtype_(dtype),
+      quantization_(quantization),
       peer_(peer),
       goal_(goal_under(policy, goal)),
       detects_trivial_(chooses_by_objective(policy) && goal.forced == nullptr) {
@@ -185,7 +186,8 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
     for (const Rule& rule : rules_of(policy, role, is_pool)) {
       if (!is_there(rule.input)) continue;
       // A step is told by what it made of others; what was made multiples says nothing of it.
-      if (rule.for_multiples != are_multiples && (rule.for_multiples || rule.takes_step)) continue;
+      if (rule.for_multiples != (quantization == Quantization::update_step) && (rule.for_multiples || rule.takes_step))
+        continue;
       if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
       if (rule.takes_step) {
         add_step_candidate(codec::find_encoder(rule.codec), step);
@@ -209,6 +211,12 @@ void StreamPlanner::add_candidate(const codec::Encoder* encoder, std::optional<c
 void StreamPlanner::add_step_candidate(const codec::Encoder* encoder, std::span<const codec::Input> step) {
   if (encoder == nullptr || step.size() < 2 || !encoder->decoder().accepts(dtype_, step)) return;
   candidates_.push_back({.encoder = encoder, .input = kBase, .takes_step = true});
+}
+
+// What was rounded has zeros for its low bits, which codecs for floats see.
+bool StreamPlanner::is_only_for_floats(ConstByteSpan data, ConstByteSpan base) const noexcept {
+  if (quantization_ == Quantization::mantissa_bits || quantization_ == Quantization::master_bits) return true;
+  return has_random_mantissas(dtype_, data, base);
 }
 
 bool StreamPlanner::codes_with_step() const noexcept {
@@ -255,7 +263,7 @@ std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSp
   const auto is_sampled = [this](std::uint64_t bytes) { return bytes / element_size(dtype_) > 2 * kSampleElements; };
   if (is_sampled(data.size()) != is_sampled(precedent.raw_bytes)) return std::nullopt;
   if (goal_.counts_time() && around.base_depth != precedent.base_depth) return std::nullopt;
-  if (precedent.only_for_floats && !is_only_for_floats(dtype_, data, around.base)) return std::nullopt;
+  if (precedent.only_for_floats && !is_only_for_floats(data, around.base)) return std::nullopt;
   Choice followed = precedent;
   followed.is_followed = true;
   followed.estimates.assign(candidates_.size(), kNoEstimate);
@@ -312,7 +320,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
   if (goal_.forced != nullptr && contenders.size() == 1) return take_unseen();
   const auto count_special =
       std::ranges::count_if(contenders, [this](std::size_t i) { return !candidates_[i].is_general; });
-  const bool only_for_floats = is_sampled && count_special > 0 && is_only_for_floats(dtype_, data, around.base);
+  const bool only_for_floats = is_sampled && count_special > 0 && is_only_for_floats(data, around.base);
   choice.only_for_floats = only_for_floats;
   if (only_for_floats && count_special == 1 &&
       is_worth_trying_unseen(candidates_[contenders.front()], data.size(), raw_score)) {

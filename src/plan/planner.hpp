@@ -82,10 +82,12 @@ struct Choice {
 class StreamPlanner {
  public:
   // `is_pool`: the stream is the pool of small tensors. `peer`: the dtype of the stream's peer, if it has one. `step`:
-  // what tells the optimizer's step, without its bytes; empty where nothing does. `are_multiples`: of what stands in
-  // the peer, which is the last input of the step as well.
+  // what tells the optimizer's step, without its bytes; empty where nothing does. `quantization`: what
+  // became of the stream before; after update_step the peer is what its elements are multiples of, and it is the last
+  // input of the step as well.
   StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool, bool has_base, std::optional<DType> peer = {},
-                std::span<const codec::Input> step = {}, const Goal& goal = {}, bool are_multiples = false);
+                std::span<const codec::Input> step = {}, const Goal& goal = {},
+                Quantization quantization = Quantization::exact);
 
   [[nodiscard]] std::span<const Candidate> candidates() const noexcept { return candidates_; }
   // Whether anything could make use of the base's bytes.
@@ -126,6 +128,7 @@ class StreamPlanner {
 
  private:
   void add_candidate(const codec::Encoder* encoder, std::optional<codec::InputKind> input, bool is_general);
+  [[nodiscard]] bool is_only_for_floats(ConstByteSpan data, ConstByteSpan base) const noexcept;
   // What came of asking a candidate.
   struct Rank {
     std::uint64_t score = 0;
@@ -145,6 +148,7 @@ class StreamPlanner {
                                             std::uint64_t raw_score) const noexcept;
 
   DType dtype_;
+  Quantization quantization_;
   std::optional<DType> peer_;
   Goal goal_;
   bool detects_trivial_ = false;

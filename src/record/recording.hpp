@@ -61,6 +61,7 @@ class Recording {
   void find_multiples();
   [[nodiscard]] std::optional<QuantizedSource::Multiples> multiples_of(std::size_t stream) const noexcept;
   [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const;
+  [[nodiscard]] Quantization quantization_of(std::size_t stream, bool are_multiples) const;
   // Ranks streams behind those that tell their steps, which stand before them.
   void find_optimizer_steps();
   std::uint8_t rank_behind(std::size_t stream, std::span<const PeerStream> peers);
