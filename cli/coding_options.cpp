@@ -46,7 +46,7 @@ void add_loss_options(CLI::App& app, CodingOptions& options) {
            for (const std::string& text : texts) add_rule(options, "--loss", text);
          },
          "What tensors may lose, before what the policy says: ROLE[:PATTERN]=exact, mantissa_bits:N, master_bits:N, "
-         "update_step:X or clusters:N; given again, the first that fits a tensor holds")
+         "update_step:X or clusters:N; given again, the first that fits a tensor holds, and the short forms come last")
       ->type_name("RULE")
       ->allow_extra_args(false)
       ->group(kLossGroup);

@@ -72,13 +72,13 @@ struct QuantizerRecord {
   // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes beside the stored
   // second moment (update_step): for updates as large as Adam's can be where that is bounded, else half of the step.
   double bound = 0;
-  std::optional<AdamNumbers> adam;
+  std::optional<AdamNumbers> adam = {};
   // With the second moments' own error, for updates as large as Adam's can be: most that the next update is off, and
   // most that all later ones together are. nullopt: there is no such bound, or it is not known.
-  std::optional<double> next_update_bound;
-  std::optional<double> all_updates_bound;
-  ErrorTally reached;
-  UpdateErrors updates;  // of first moments whose AdamNumbers are known
+  std::optional<double> next_update_bound = {};
+  std::optional<double> all_updates_bound = {};
+  ErrorTally reached = {};
+  UpdateErrors updates = {};  // of first moments whose AdamNumbers are known
 
   friend bool operator==(const QuantizerRecord&, const QuantizerRecord&) = default;
 };

@@ -399,6 +399,25 @@ TEST(RunRecord, IsRefusedWhereItBreaksARule) {
   }
 }
 
+TEST(RunRecord, KeepsTheRulesOfWhatMayBeLost) {
+  os::FakeFileSystem files;
+  ASSERT_TRUE(files.create_directory("/run"));
+  RunRecord record;
+  record.id = "00112233445566778899aabbccddeeff";
+  record.policy = Policy::bounded;
+  record.loss = {parse_loss_rule("exp_avg:*.embed*=exact").value(), parse_loss_rule("*=mantissa_bits:9").value()};
+  ASSERT_TRUE(write_run_record(files, kLayout.run_record(), record, false));
+  const auto read = read_run_record(files, kLayout.run_record());
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->loss, record.loss);
+  const Json body = Json::parse(kRunBody);
+  EXPECT_TRUE(read_run_body(body)->loss.empty());
+  expect_refused(read_run_body(changed(body, {"/loss", "exact", ""})), ErrorKind::corrupt, "an array");
+  expect_refused(read_run_body(changed(body, {"/loss", Json::array({1}), ""})), ErrorKind::corrupt, "strings");
+  expect_refused(read_run_body(changed(body, {"/loss", Json::array({"exp_avg=less"}), ""})), ErrorKind::unsupported,
+                 "exp_avg=less");
+}
+
 TEST(RunRecord, WithoutAnObjectiveIsOfAStoreThatTookLeastBytes) {
   const auto read = read_run_body(
       changed(changed(Json::parse(kRunBody), {"/objective", kMissing, ""}), {"/store_speed", kMissing, ""}));

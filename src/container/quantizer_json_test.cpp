@@ -1,0 +1,88 @@
+// Tests of what a stream lost, as JSON: it comes back, and what cannot be is refused.
+#include "container/quantizer_json.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "container/directory.hpp"
+
+namespace bitsnap::container {
+namespace {
+
+QuantizerRecord full_record() {
+  QuantizerRecord record;
+  record.quantization = Quantization::update_step;
+  record.amount = 0.02;
+  record.bound = 0.048;
+  record.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
+  record.next_update_bound = 0.05;
+  record.all_updates_bound = 0.7;
+  record.reached = {.elements = 100,
+                    .changed = 99,
+                    .finite = 98,
+                    .nonzero = 97,
+                    .past_nearest = 1,
+                    .max_absolute = 1e-5,
+                    .max_relative = 0.5,
+                    .sum_square = 1e-300,
+                    .sum_relative = 3};
+  record.updates = {
+      .elements = 7, .largest = 0.03, .sum = 0.1, .sum_square = 0.01, .sum_update = 3, .sum_update_square = 4};
+  return record;
+}
+
+Result<Encoding> parse(const std::string& quantizer) {
+  return parse_encoding(R"({"writer":"w","policy":"p","streams":[{"reason":"r","quantizer":)" + quantizer + "}]}", 1,
+                        {});
+}
+
+TEST(QuantizerJson, WhatWasLostComesBack) {
+  for (const QuantizerRecord& record : {full_record(), QuantizerRecord{.quantization = Quantization::mantissa_bits}}) {
+    Encoding encoding;
+    encoding.streams.resize(2);
+    encoding.streams[1].quantizer = record;
+    const auto again = parse_encoding(serialize_encoding(encoding), 2, {});
+    ASSERT_TRUE(again.has_value()) << again.error().message();
+    EXPECT_FALSE(again->streams[0].quantizer.has_value());
+    EXPECT_EQ(again->streams[1].quantizer, record);
+  }
+}
+
+TEST(QuantizerJson, WhatJsonHasNoNumberForIsTheLargest) {
+  QuantizerRecord record;
+  record.reached.sum_square = std::numeric_limits<double>::infinity();
+  std::string json;
+  append_quantizer(json, record);
+  EXPECT_EQ(parse(json)->streams[0].quantizer->reached.sum_square, std::numeric_limits<double>::max());
+}
+
+TEST(QuantizerJson, KeysThatAreNotKnownArePassedOver) {
+  const auto parsed = parse(
+      R"({"new":[{"name":"x","deep":[1,[2]]}],"name":"clusters","reached":{"elements":3,"later":{"elements":9}},"amount":16,)"
+      R"("updates":[1,{"sum":2}],"whole":{"amount":4},"bound":2})");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().message();
+  const QuantizerRecord& record = *parsed->streams[0].quantizer;
+  EXPECT_EQ(record.quantization, Quantization::clusters);
+  EXPECT_EQ(record.amount, 16);
+  EXPECT_EQ(record.bound, 2);
+  EXPECT_EQ(record.reached.elements, 3U);
+  EXPECT_EQ(record.updates, UpdateErrors{});
+  EXPECT_EQ(parsed->streams[0].reason, "r");
+}
+
+TEST(QuantizerJson, WhatCannotBeIsCorrupt) {
+  for (const std::string quantizer :
+       {"3", "[]", R"("x")", R"({"name":"better"})", R"({"name":3})", R"({"amount":"x"})", R"({"amount":-1})",
+        R"({"reached":{"elements":1.5}})", R"({"reached":{"elements":-3}})", R"({"adam":{"step":0.5}})",
+        R"({"next_update_bound":null})"}) {
+    const auto parsed = parse(quantizer);
+    ASSERT_FALSE(parsed.has_value()) << quantizer;
+    EXPECT_EQ(parsed.error().kind(), ErrorKind::corrupt) << quantizer;
+    EXPECT_NE(parsed.error().message().find("stream 0"), std::string::npos) << parsed.error().message();
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::container
