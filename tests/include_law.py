@@ -27,6 +27,7 @@ FLOORS = [
     "quantize",
     "plan",
     "record",
+    "analyze",
     "store",
     "engine",
     "interop",

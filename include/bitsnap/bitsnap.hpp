@@ -1,6 +1,7 @@
 // Everything of bitsnap in one include.
 #pragma once
 
+#include <bitsnap/analysis.hpp>
 #include <bitsnap/codec.hpp>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/dtype.hpp>

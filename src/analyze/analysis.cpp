@@ -1,0 +1,354 @@
+// analyze_state(): goes through the runs of a sample in parallel, and tells each tensor's tally as findings.
+//
+// Three passes: one that counts, codes and rounds, and two for clusters, which are fitted to a tensor before anything
+// can be quantized by them. Each reads what it needs again, so that memory is bounded by the runs in flight.
+#include <bitsnap/analysis.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "analyze/coded_bytes.hpp"
+#include "analyze/count_findings.hpp"
+#include "analyze/element_counts.hpp"
+#include "analyze/quantizer_points.hpp"
+#include "analyze/sample_runs.hpp"
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "quantize/clusters.hpp"
+#include "restore/run_control.hpp"
+#include "tensor/row_elements.hpp"
+
+namespace bitsnap {
+namespace analyze {
+namespace {
+
+using Kind = TensorAnalysis::Kind;
+using quantize::ClusterLabels;
+
+// The order of groups.
+constexpr Role kRoleOrder[] = {Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq, Role::other};
+
+constexpr ClusterLabels kClusterLabels[] = {ClusterLabels::four_bits, ClusterLabels::eight_bits};
+constexpr double kCodeBits = 8;  // of an element besides its label
+
+// What the first pass costs, for the sake of progress, where one for clusters costs 1.
+constexpr std::uint64_t kFirstPassCost = 12;
+
+// What one run, or all runs of a tensor, came to.
+struct Tally {
+  ElementCounts elements;
+  ChangeCounts changes;
+  std::vector<CodedBytes> codecs;   // by coding
+  std::vector<CodedBytes> engines;  // by form
+  std::vector<QuantizerTally> rounded;
+
+  void add(const Tally& next) {
+    elements.add(next.elements);
+    changes.add(next.changes);
+    if (codecs.empty()) codecs.resize(next.codecs.size());
+    if (engines.empty()) engines.resize(next.engines.size());
+    if (rounded.empty()) rounded.resize(next.rounded.size());
+    for (std::size_t i = 0; i < codecs.size(); ++i) codecs[i].add(next.codecs[i]);
+    for (std::size_t i = 0; i < engines.size(); ++i) engines[i].add(next.engines[i]);
+    for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i].add(next.rounded[i]);
+  }
+};
+
+// What is asked of elements of one dtype.
+struct Questions {
+  std::vector<Coding> codings;
+  std::vector<EngineForm> forms;
+  std::vector<QuantizerSetting> sweep;
+};
+
+// Of one tensor, and one of ClusterLabels.
+struct ClusterTally {
+  std::vector<quantize::ClusterMoments> moments;  // of its runs
+  std::vector<quantize::ClusterFit> fits;         // one for each of kClusterLabels, once the moments are there
+  std::vector<QuantizerSetting> settings;         // the same, once they have been fitted
+  std::vector<QuantizerTally> tallies;
+};
+
+class StateAnalysis {
+ public:
+  StateAnalysis(const AnalysisState& state, const AnalysisState* earlier, const AnalysisOptions& options)
+      : state_(state), earlier_(earlier), options_(options), bases_(state.tensors.size()) {
+    choose_tensors();
+    match_bases();
+    runs_ = sample_runs(state.tensors, analysis_.tensors, options.sample_bytes);
+    for (const SampleRun& run : runs_) {
+      analysis_.looked_at_bytes += bytes_of(run);
+      if (is_clustered(run.tensor)) clustered_.push_back(run);
+    }
+  }
+
+  Result<Analysis> run() {
+    std::uint64_t total = kFirstPassCost * analysis_.looked_at_bytes;
+    for (const SampleRun& run : clustered_) total += 2 * bytes_of(run);
+    const DecodeLimits limits;
+    restore::RunControl control(options_.run, limits, total);
+    for (std::size_t i = 0; i < bases_.size(); ++i) {
+      if (analysis_.tensors[i].kind == Kind::analyzed) BITSNAP_TRY(prepare(state_.tensors[i].dtype));
+    }
+    BITSNAP_TRY(first_pass(control));
+    BITSNAP_TRY(fit_clusters(control));
+    BITSNAP_TRY(measure_clusters(control));
+    make_groups();
+    return std::move(analysis_);
+  }
+
+ private:
+  [[nodiscard]] const TensorInfo& info(const SampleRun& run) const noexcept { return state_.tensors[run.tensor]; }
+  [[nodiscard]] std::uint64_t bytes_of(const SampleRun& run) const noexcept {
+    return run.elements * element_size(info(run).dtype);
+  }
+  [[nodiscard]] bool is_clustered(std::size_t tensor) const noexcept {
+    return state_.tensors[tensor].dtype == DType::f32;
+  }
+
+  void choose_tensors() {
+    for (std::size_t i = 0; i < state_.tensors.size(); ++i) {
+      const TensorInfo& tensor = state_.tensors[i];
+      Kind kind = Kind::analyzed;
+      if (tensor.alias_of) {
+        kind = Kind::alias;
+      } else {
+        analysis_.raw_bytes += tensor.size_bytes;
+        if (tensor.size_bytes < kLeastAnalyzedBytes) {
+          kind = Kind::small;
+        } else if (options_.wanted && !options_.wanted(tensor)) {
+          kind = Kind::unwanted;
+        }
+      }
+      if (kind == Kind::analyzed) analysis_.analyzed_bytes += tensor.size_bytes;
+      analysis_.tensors.push_back({i, kind, {}});
+    }
+  }
+
+  void match_bases() {
+    if (earlier_ == nullptr) return;
+    std::unordered_map<std::string_view, std::size_t> by_name;
+    for (std::size_t i = 0; i < earlier_->tensors.size(); ++i) by_name.emplace(earlier_->tensors[i].name, i);
+    for (std::size_t i = 0; i < bases_.size(); ++i) {
+      const TensorInfo& tensor = state_.tensors[i];
+      const auto found = by_name.find(tensor.name);
+      if (found == by_name.end()) continue;
+      const TensorInfo& base = earlier_->tensors[found->second];
+      if (base.dtype_name == tensor.dtype_name && base.size_bytes == tensor.size_bytes) bases_[i] = found->second;
+    }
+  }
+
+  Result<void> prepare(DType dtype) {
+    if (questions_.contains(dtype)) return {};
+    BITSNAP_ASSIGN(std::vector<QuantizerSetting> sweep, sweep_of(dtype));
+    questions_.emplace(dtype, Questions{codings_of(dtype), engine_forms(options_.engines, dtype), std::move(sweep)});
+    return {};
+  }
+  [[nodiscard]] const Questions& questions(const SampleRun& run) const { return questions_.at(info(run).dtype); }
+
+  Result<RunBytes> read(const SampleRun& run, bool with_base, Scratch& scratch) const {
+    const TensorInfo& tensor = info(run);
+    const std::uint64_t offset = run.first * element_size(tensor.dtype);
+    const std::size_t row = tensor::row_elements(tensor.shape);
+    RunBytes bytes{.dtype = tensor.dtype,
+                   .data = {},
+                   .base = {},
+                   .rows = {row, row == 0 ? 0 : static_cast<std::size_t>(run.first % row)}};
+    BITSNAP_ASSIGN(const ByteSpan data, scratch.take(bytes_of(run)));
+    BITSNAP_TRY(state_.read(run.tensor, offset, data));
+    bytes.data = data;
+    if (with_base && bases_[run.tensor]) {
+      BITSNAP_ASSIGN(const ByteSpan base, scratch.take(bytes_of(run)));
+      BITSNAP_TRY(earlier_->read(*bases_[run.tensor], offset, base));
+      bytes.base = base;
+    }
+    return bytes;
+  }
+
+  Result<Tally> measure(const SampleRun& run, restore::RunControl& control, Scratch& scratch) const {
+    const Questions& asked = questions(run);
+    BITSNAP_ASSIGN(const RunBytes bytes, read(run, true, scratch));
+    Tally tally;
+    BITSNAP_ASSIGN(tally.elements, count_elements(bytes.dtype, bytes.data, scratch));
+    if (!bytes.base.empty()) {
+      BITSNAP_ASSIGN(tally.changes, count_changes(bytes.dtype, bytes.data, bytes.base, scratch));
+    }
+    for (const Coding& coding : asked.codings) {
+      BITSNAP_ASSIGN(const CodedBytes coded, measure_codec(coding, bytes, scratch));
+      tally.codecs.push_back(coded);
+    }
+    for (const EngineForm& form : asked.forms) {
+      BITSNAP_TRY(control.check_cancelled());
+      BITSNAP_ASSIGN(const CodedBytes coded, measure_engine(form, bytes, scratch));
+      tally.engines.push_back(coded);
+    }
+    for (const QuantizerSetting& setting : asked.sweep) {
+      BITSNAP_TRY(control.check_cancelled());
+      BITSNAP_ASSIGN(QuantizerTally rounded, measure_quantizer(setting, bytes, asked.codings, scratch));
+      tally.rounded.push_back(std::move(rounded));
+    }
+    return tally;
+  }
+
+  Result<void> first_pass(restore::RunControl& control) {
+    std::vector<Tally> tallies(control.slots());
+    std::vector<quantize::ClusterMoments> moments(control.slots());
+    Tally of_tensor;
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      Scratch& scratch = control.context(slot).scratch();
+      const SampleRun& run = runs_[item];
+      BITSNAP_ASSIGN(tallies[slot], measure(run, control, scratch));
+      if (is_clustered(run.tensor)) {
+        BITSNAP_ASSIGN(const RunBytes bytes, read(run, false, scratch));
+        moments[slot] = quantize::cluster_moments(bytes.data);
+      }
+      return {};
+    };
+    const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      const SampleRun& run = runs_[item];
+      of_tensor.add(tallies[slot]);
+      if (is_clustered(run.tensor)) clusters_[run.tensor].moments.push_back(moments[slot]);
+      if (item + 1 == runs_.size() || runs_[item + 1].tensor != run.tensor) {
+        tell(run, of_tensor);
+        of_tensor = {};
+      }
+      control.add(kFirstPassCost * bytes_of(run));
+      return {};
+    };
+    return control.executor().run_ordered(runs_.size(), control.slots(), work, commit, &control.cancel());
+  }
+
+  // All runs of a tensor are in the tally.
+  void tell(const SampleRun& run, const Tally& tally) {
+    const TensorInfo& tensor = info(run);
+    const Questions& asked = questions(run);
+    const std::uint64_t elements = tensor.element_count();
+    const std::size_t element_bytes = element_size(tensor.dtype);
+    Findings& findings = analysis_.tensors[run.tensor].findings;
+    set_findings(tally.elements, tensor.dtype, elements, findings);
+    if (tally.changes.elements > 0) findings.change = make_findings(tally.changes, tensor.dtype, elements);
+    const auto add = [&](std::vector<CodedFindings>& list, std::string_view name, CodedFindings::Form form,
+                         const CodedBytes& coded) {
+      if (coded.expressed == 0) return;
+      list.push_back({std::string(name), form, elements, coded.bits(),
+                      static_cast<double>(coded.expressed) / static_cast<double>(coded.elements)});
+    };
+    for (std::size_t i = 0; i < asked.codings.size(); ++i) {
+      const Coding& coding = asked.codings[i];
+      add(findings.codecs, coding.encoder->decoder().name(),
+          coding.on_base ? CodedFindings::Form::on_base : CodedFindings::Form::alone, tally.codecs[i]);
+    }
+    for (std::size_t i = 0; i < asked.forms.size(); ++i) {
+      add(findings.engines, asked.forms[i].engine->name, asked.forms[i].form, tally.engines[i]);
+    }
+    findings.best_alone = best_of(tally.codecs, asked.codings, false, element_bytes, elements);
+    findings.best_on_base = best_of(tally.codecs, asked.codings, true, element_bytes, elements);
+    for (std::size_t i = 0; i < asked.sweep.size(); ++i) {
+      findings.quantizers.push_back(
+          make_findings(asked.sweep[i], tally.rounded[i], asked.codings, element_bytes, elements));
+    }
+  }
+
+  Result<void> fit_clusters(restore::RunControl& control) {
+    for (auto& [tensor, clusters] : clusters_) {
+      for (const ClusterLabels labels : kClusterLabels) clusters.fits.emplace_back(labels, clusters.moments);
+    }
+    std::vector<std::vector<quantize::ClusterFit>> fits(control.slots());
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      BITSNAP_ASSIGN(const RunBytes bytes, read(clustered_[item], false, control.context(slot).scratch()));
+      const std::vector<quantize::ClusterMoments>& moments = clusters_.at(clustered_[item].tensor).moments;
+      fits[slot].clear();
+      for (const ClusterLabels labels : kClusterLabels) fits[slot].emplace_back(labels, moments).add(bytes.data);
+      return {};
+    };
+    const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      std::vector<quantize::ClusterFit>& all = clusters_.at(clustered_[item].tensor).fits;
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].merge(fits[slot][i]);
+      control.add(bytes_of(clustered_[item]));
+      return {};
+    };
+    return control.executor().run_ordered(clustered_.size(), control.slots(), work, commit, &control.cancel());
+  }
+
+  // Alone only: the base of a delta would have clusters of its own.
+  Result<void> measure_clusters(restore::RunControl& control) {
+    for (auto& [tensor, clusters] : clusters_) {
+      for (std::size_t i = 0; i < clusters.fits.size(); ++i) {
+        const auto label_bits = static_cast<unsigned>(kClusterLabels[i]);
+        clusters.settings.push_back({std::make_shared<const quantize::Clusters>(clusters.fits[i].clusters()),
+                                     1U << label_bits, label_bits + kCodeBits});
+      }
+      clusters.tallies.resize(clusters.settings.size());
+    }
+    std::vector<std::vector<QuantizerTally>> tallies(control.slots());
+    const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      Scratch& scratch = control.context(slot).scratch();
+      const SampleRun& run = clustered_[item];
+      BITSNAP_ASSIGN(const RunBytes bytes, read(run, false, scratch));
+      tallies[slot].clear();
+      for (const QuantizerSetting& setting : clusters_.at(run.tensor).settings) {
+        BITSNAP_ASSIGN(QuantizerTally tally, measure_quantizer(setting, bytes, questions(run).codings, scratch));
+        tallies[slot].push_back(std::move(tally));
+      }
+      return {};
+    };
+    const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
+      std::vector<QuantizerTally>& all = clusters_.at(clustered_[item].tensor).tallies;
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].add(tallies[slot][i]);
+      control.add(bytes_of(clustered_[item]));
+      return {};
+    };
+    BITSNAP_TRY(control.executor().run_ordered(clustered_.size(), control.slots(), work, commit, &control.cancel()));
+    for (const auto& [number, clusters] : clusters_) {
+      const TensorInfo& tensor = state_.tensors[number];
+      for (std::size_t i = 0; i < clusters.settings.size(); ++i) {
+        analysis_.tensors[number].findings.quantizers.push_back(
+            make_findings(clusters.settings[i], clusters.tallies[i], questions_.at(tensor.dtype).codings,
+                          element_size(tensor.dtype), tensor.element_count()));
+      }
+    }
+    return {};
+  }
+
+  void make_groups() {
+    for (const Role role : kRoleOrder) {
+      const std::size_t first = analysis_.groups.size();
+      for (const TensorAnalysis& one : analysis_.tensors) {
+        const TensorInfo& tensor = state_.tensors[one.tensor];
+        if (one.kind != Kind::analyzed || tensor.role != role) continue;
+        auto group = std::find_if(analysis_.groups.begin() + static_cast<std::ptrdiff_t>(first), analysis_.groups.end(),
+                                  [&](const GroupAnalysis& own) { return own.dtype_name == tensor.dtype_name; });
+        if (group == analysis_.groups.end()) {
+          analysis_.groups.push_back({role, tensor.dtype, tensor.dtype_name, 0, 0, {}});
+          group = analysis_.groups.end() - 1;
+        }
+        ++group->tensors;
+        group->raw_bytes += tensor.size_bytes;
+        merge_findings(group->findings, one.findings);
+      }
+    }
+  }
+
+  const AnalysisState& state_;
+  const AnalysisState* earlier_;
+  const AnalysisOptions& options_;
+  std::vector<std::optional<std::size_t>> bases_;  // of each tensor the one of the earlier state
+  std::vector<SampleRun> runs_;
+  std::vector<SampleRun> clustered_;  // of them, those that clusters can be made of
+  std::unordered_map<DType, Questions> questions_;
+  std::unordered_map<std::size_t, ClusterTally> clusters_;  // by tensor
+  Analysis analysis_;
+};
+
+}  // namespace
+}  // namespace analyze
+
+Result<Analysis> analyze_state(const AnalysisState& state, const AnalysisState* earlier,
+                               const AnalysisOptions& options) {
+  return no_throw("analyze", [&] { return analyze::StateAnalysis(state, earlier, options).run(); });
+}
+
+}  // namespace bitsnap

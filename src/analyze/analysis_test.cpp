@@ -1,0 +1,295 @@
+// Whole states: what is looked at, what groups say, and what coders and quantizers make of elements.
+#include <bitsnap/analysis.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "analyze/sample_runs.hpp"
+
+namespace bitsnap::analyze {
+namespace {
+
+using Form = CodedFindings::Form;
+using Kind = TensorAnalysis::Kind;
+
+// A state in memory.
+struct MemoryState {
+  AnalysisState state;
+  std::vector<std::vector<std::byte>> bytes;
+
+  template <typename Bits>
+  void add(std::string name, DType dtype, Role role, const std::vector<Bits>& elements) {
+    TensorInfo info;
+    info.name = std::move(name);
+    info.dtype = dtype;
+    info.dtype_name = dtype_name(dtype);
+    info.shape = {elements.size()};
+    info.role = role;
+    info.size_bytes = elements.size() * sizeof(Bits);
+    const auto as_bytes = std::as_bytes(std::span(elements));
+    bytes.emplace_back(as_bytes.begin(), as_bytes.end());
+    state.tensors.push_back(std::move(info));
+  }
+
+  const AnalysisState& get() {
+    state.read = [this](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+      std::memcpy(out.data(), bytes[tensor].data() + offset, out.size());
+      return {};
+    };
+    return state;
+  }
+};
+
+std::vector<float> weights(std::size_t elements, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> values(0.0F, 0.02F);
+  std::vector<float> out(elements);
+  std::ranges::generate(out, [&] { return values(random); });
+  return out;
+}
+
+Analysis analyzed(MemoryState& state, MemoryState* earlier = nullptr, const AnalysisOptions& options = {}) {
+  auto analysis = analyze_state(state.get(), earlier == nullptr ? nullptr : &earlier->get(), options);
+  EXPECT_TRUE(analysis.has_value()) << (analysis ? "" : analysis.error().message());
+  return analysis ? std::move(*analysis) : Analysis{};
+}
+
+const CodedFindings* find(const std::vector<CodedFindings>& list, std::string_view coder, Form form) {
+  const auto found =
+      std::ranges::find_if(list, [&](const CodedFindings& one) { return one.coder == coder && one.form == form; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+TEST(SampleRuns, CoverAWholeTensorOnceWhereAllOfItIsWanted) {
+  const std::uint64_t elements = 2 * kChunkElements + 5;
+  const auto runs = spread_runs(3, elements, elements);
+  ASSERT_EQ(runs.size(), 3U);
+  EXPECT_EQ(runs[1].tensor, 3U);
+  EXPECT_EQ(runs[1].first, kChunkElements);
+  EXPECT_EQ(runs[2].elements, 5U);
+}
+
+TEST(SampleRuns, LieEachWithinAChunkOfItsOwnAndComeToWhatIsWanted) {
+  for (const std::uint64_t elements :
+       {std::uint64_t{70'000}, 9 * kChunkElements, 9 * kChunkElements + 100'000, std::uint64_t{1} << 33}) {
+    for (const std::uint64_t wanted : {std::uint64_t{16'384}, elements / 50 + 1, elements / 3, elements - 1}) {
+      if (wanted > std::uint64_t{1} << 26) continue;
+      std::uint64_t taken = 0;
+      std::uint64_t last_chunk = ~std::uint64_t{0};
+      for (const SampleRun& run : spread_runs(0, elements, wanted)) {
+        ASSERT_GT(run.elements, 0U);
+        ASSERT_LE(run.first + run.elements, elements);
+        ASSERT_EQ(run.first / kChunkElements, (run.first + run.elements - 1) / kChunkElements);
+        ASSERT_NE(run.first / kChunkElements, last_chunk);
+        last_chunk = run.first / kChunkElements;
+        taken += run.elements;
+      }
+      EXPECT_LE(taken, wanted + wanted / 10 + 10'000) << elements << " " << wanted;
+      EXPECT_GE(taken, std::min(wanted, elements) / 2) << elements << " " << wanted;
+    }
+  }
+}
+
+TEST(Analysis, SmallTensorsAliasesAndUnwantedOnesAreNotLookedAt) {
+  MemoryState state;
+  state.add("w", DType::f32, Role::weight, weights(2000, 1));
+  state.add("tied", DType::f32, Role::weight, weights(2000, 1));
+  state.state.tensors.back().alias_of = 0;
+  state.add("step", DType::f32, Role::other, std::vector<float>{7});
+  state.add("head", DType::f32, Role::weight, weights(2000, 2));
+  AnalysisOptions options;
+  options.wanted = [](const TensorInfo& tensor) { return tensor.name != "head"; };
+  const Analysis analysis = analyzed(state, nullptr, options);
+  ASSERT_EQ(analysis.tensors.size(), 4U);
+  EXPECT_EQ(analysis.tensors[0].kind, Kind::analyzed);
+  EXPECT_EQ(analysis.tensors[1].kind, Kind::alias);
+  EXPECT_EQ(analysis.tensors[2].kind, Kind::small);
+  EXPECT_EQ(analysis.tensors[3].kind, Kind::unwanted);
+  ASSERT_EQ(analysis.groups.size(), 1U);
+  EXPECT_EQ(analysis.groups[0].tensors, 1U);
+  EXPECT_EQ(analysis.raw_bytes, 16'004U);
+  EXPECT_EQ(analysis.analyzed_bytes, 8'000U);
+  EXPECT_EQ(analysis.looked_at_bytes, 8'000U);
+}
+
+TEST(Analysis, ATensorCountsInItsGroupByItsElements) {
+  MemoryState state;
+  state.add("a", DType::u16, Role::other, std::vector<std::uint16_t>(3000, 0));
+  state.add("b", DType::u16, Role::other, std::vector<std::uint16_t>(9000, 0xFFFF));
+  state.add("c", DType::i16, Role::other, std::vector<std::uint16_t>(4000, 1));
+  const Analysis analysis = analyzed(state);
+  ASSERT_EQ(analysis.groups.size(), 2U);
+  const Findings& findings = analysis.groups[0].findings;
+  EXPECT_EQ(findings.elements, 12'000U);
+  EXPECT_DOUBLE_EQ(findings.zeros, 0.25);
+  EXPECT_DOUBLE_EQ(findings.ones[0], 0.75);
+  EXPECT_EQ(findings.constant_bits[0], 1.0);
+  EXPECT_EQ(findings.best_alone->codec, "constant");
+  EXPECT_EQ(analysis.groups[1].dtype, DType::i16);
+}
+
+TEST(Analysis, WhatDidNotChangeCostsNothingAgainstTheEarlierState) {
+  MemoryState state;
+  MemoryState earlier;
+  state.add("w", DType::f32, Role::weight, weights(5000, 1));
+  state.add("new", DType::f32, Role::weight, weights(5000, 2));
+  earlier.add("w", DType::f32, Role::weight, weights(5000, 1));
+  const Analysis analysis = analyzed(state, &earlier);
+  const Findings& same = analysis.tensors[0].findings;
+  ASSERT_TRUE(same.change);
+  EXPECT_EQ(same.change->changed, 0.0);
+  EXPECT_EQ(same.change->same_bits, std::vector<double>(32, 1.0));
+  EXPECT_EQ(same.change->distances, std::vector<double>{1.0});
+  EXPECT_EQ(same.best_on_base->codec, "same+base");
+  EXPECT_EQ(same.best_on_base->bits, 0.0);
+  ASSERT_NE(find(same.codecs, "same", Form::on_base), nullptr);
+  EXPECT_EQ(find(same.codecs, "constant", Form::alone), nullptr);
+  const Findings& fresh = analysis.tensors[1].findings;
+  EXPECT_FALSE(fresh.change);
+  EXPECT_FALSE(fresh.best_on_base);
+  EXPECT_EQ(find(fresh.codecs, "byte_group", Form::on_base), nullptr);
+  // In the group, what is against a base stands for half of the elements.
+  const Findings& group = analysis.groups[0].findings;
+  EXPECT_EQ(group.elements, 10'000U);
+  EXPECT_EQ(group.change->elements, 5'000U);
+  EXPECT_EQ(group.best_on_base->elements, 5'000U);
+}
+
+TEST(Analysis, ATensorOfAnotherSizeOrDtypeIsNoBase) {
+  MemoryState state;
+  MemoryState earlier;
+  state.add("a", DType::f32, Role::weight, weights(5000, 1));
+  state.add("b", DType::f32, Role::weight, weights(5000, 1));
+  earlier.add("a", DType::f32, Role::weight, weights(4999, 1));
+  earlier.add("b", DType::i32, Role::weight, weights(5000, 1));
+  const Analysis analysis = analyzed(state, &earlier);
+  EXPECT_FALSE(analysis.tensors[0].findings.change);
+  EXPECT_FALSE(analysis.tensors[1].findings.change);
+}
+
+TEST(Analysis, EnginesGetBytesPlanesAndPlanesOfTheXor) {
+  MemoryState state;
+  MemoryState earlier;
+  state.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0201));
+  earlier.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0101));
+  AnalysisOptions options;
+  // Where bytes differ from the one before; as bytes of 1, 2, 1, 2 do always and planes once.
+  const auto differing = [](std::span<const std::byte> bytes) -> Result<std::uint64_t> {
+    std::uint64_t count = 1;
+    for (std::size_t i = 1; i < bytes.size(); ++i) count += bytes[i] != bytes[i - 1] ? 1U : 0U;
+    return count + (bytes[0] == std::byte{0} ? 100U : 0U);
+  };
+  options.engines.push_back({"steps", differing});
+  const Findings findings = analyzed(state, &earlier, options).tensors[0].findings;
+  ASSERT_EQ(findings.engines.size(), 3U);
+  EXPECT_EQ(find(findings.engines, "steps", Form::alone)->bits, 16.0);
+  EXPECT_EQ(find(findings.engines, "steps", Form::planes)->bits, 8.0 * 2 / 4096);
+  EXPECT_EQ(find(findings.engines, "steps", Form::xor_planes)->bits, 8.0 * 102 / 4096);
+}
+
+TEST(Analysis, QuantizersKeepTheirBoundsAndTakeFewerBitsTheFewerAreKept) {
+  MemoryState state;
+  MemoryState earlier;
+  const std::vector<float> values = weights(50'000, 1);
+  std::vector<float> moved = values;
+  for (float& value : moved) value *= 1.001F;
+  state.add("m", DType::f32, Role::exp_avg, moved);
+  earlier.add("m", DType::f32, Role::exp_avg, values);
+  const Findings findings = analyzed(state, &earlier).tensors[0].findings;
+  ASSERT_EQ(findings.quantizers.size(), 14U);
+  for (unsigned kept = 1; kept <= 12; ++kept) {
+    const QuantizerFindings& point = findings.quantizers[kept - 1];
+    EXPECT_EQ(point.quantizer, "round_mantissa");
+    EXPECT_EQ(point.parameter, kept);
+    EXPECT_FALSE(point.nominal_bits);
+    // The worst there is lies half a step above a power of two.
+    const double half_step = std::ldexp(1.0, -static_cast<int>(kept) - 1);
+    EXPECT_LE(point.max_relative, half_step);
+    EXPECT_GT(point.max_relative, 0.99 * half_step / (1 + half_step));
+    EXPECT_GT(point.mean_relative, 0.0);
+    ASSERT_TRUE(point.bits_on_base);
+    EXPECT_LE(*point.bits_on_base, point.bits);
+    if (kept > 1) {
+      EXPECT_NEAR(point.bits - findings.quantizers[kept - 2].bits, 1.0, 0.3);
+    }
+  }
+  EXPECT_LT(*findings.quantizers[0].bits_on_base, 0.5);
+  for (const std::size_t i : {12U, 13U}) {
+    const QuantizerFindings& point = findings.quantizers[i];
+    EXPECT_EQ(point.quantizer, "clusters");
+    EXPECT_EQ(point.parameter, i == 12 ? 16U : 256U);
+    EXPECT_EQ(point.nominal_bits, i == 12 ? 12.0 : 16.0);
+    EXPECT_GT(point.mean_relative, 0.0);
+    EXPECT_LT(point.mean_relative, 0.01);
+    EXPECT_FALSE(point.bits_on_base);
+  }
+  EXPECT_GT(findings.quantizers[12].mean_square, findings.quantizers[13].mean_square);
+}
+
+TEST(Analysis, QuantizersAreThoseThatTakeTheDtype) {
+  MemoryState state;
+  state.add("w", DType::bf16, Role::weight, std::vector<std::uint16_t>(4096, 0x3F81));
+  state.add("n", DType::i32, Role::other, std::vector<std::uint32_t>(4096, 5));
+  const Analysis analysis = analyzed(state);
+  EXPECT_EQ(analysis.tensors[0].findings.quantizers.size(), 6U);
+  EXPECT_TRUE(analysis.tensors[1].findings.quantizers.empty());
+}
+
+bool same(const Findings& a, const Findings& b) {
+  const auto bits = [](const Findings& findings) {
+    std::vector<double> all = findings.plane_entropies;
+    all.insert(all.end(), findings.ones.begin(), findings.ones.end());
+    for (const CodedFindings& coded : findings.codecs) all.push_back(coded.bits);
+    for (const QuantizerFindings& point : findings.quantizers) {
+      all.insert(all.end(), {point.bits, point.mean_relative, point.mean_square, point.max_absolute});
+    }
+    if (findings.change) all.push_back(*findings.change->delta_entropy_by_exponent);
+    return all;
+  };
+  return bits(a) == bits(b);
+}
+
+TEST(Analysis, TheNumberOfThreadsChangesNothing) {
+  MemoryState state;
+  MemoryState earlier;
+  for (const char* name : {"a", "b", "c"}) {
+    state.add(name, DType::f32, Role::master, weights(300'000, 1));
+    earlier.add(name, DType::f32, Role::master, weights(300'000, 2));
+  }
+  AnalysisOptions options;
+  options.sample_bytes = 400'000;
+  options.run.threads = 1;
+  const Analysis one = analyzed(state, &earlier, options);
+  EXPECT_LT(one.looked_at_bytes, 500'000U);
+  EXPECT_GT(one.looked_at_bytes, 300'000U);
+  options.run.threads = 4;
+  const Analysis four = analyzed(state, &earlier, options);
+  EXPECT_TRUE(same(one.groups[0].findings, four.groups[0].findings));
+  EXPECT_FALSE(same(one.groups[0].findings, analyzed(state, &earlier).groups[0].findings));
+}
+
+TEST(Analysis, ErrorsOfReadingAndCancellingComeThrough) {
+  MemoryState state;
+  state.add("w", DType::f32, Role::weight, weights(5000, 1));
+  AnalysisState broken = state.get();
+  broken.read = [](std::size_t, std::uint64_t, std::span<std::byte>) -> Result<void> {
+    return tl::unexpected(Error(ErrorKind::corrupt, "no"));
+  };
+  const auto failed = analyze_state(broken, nullptr);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().kind(), ErrorKind::corrupt);
+  AnalysisOptions options;
+  options.run.progress = [](std::uint64_t, std::uint64_t) { return false; };
+  const auto cancelled = analyze_state(state.get(), nullptr, options);
+  ASSERT_FALSE(cancelled.has_value());
+  EXPECT_EQ(cancelled.error().kind(), ErrorKind::cancelled);
+}
+
+}  // namespace
+}  // namespace bitsnap::analyze

@@ -1,0 +1,62 @@
+// Runs of elements, one in each of as many chunks as are needed.
+#include "analyze/sample_runs.hpp"
+
+#include <algorithm>
+
+#include <bitsnap/tensor.hpp>
+
+namespace bitsnap::analyze {
+namespace {
+
+// Runs begin at multiples of it: what is looked at does not depend on how well it lies in memory.
+constexpr std::uint64_t kAlignment = 64;
+
+// Multiples of it modulo one come nowhere near each other for as long as they can: where in its chunk a run begins
+// differs from run to run, as chunks often are as long as some rows of a matrix.
+constexpr std::uint32_t kGoldenRatio = 0x9E3779B9;
+
+}  // namespace
+
+std::vector<SampleRun> spread_runs(std::size_t tensor, std::uint64_t elements, std::uint64_t wanted) {
+  std::vector<SampleRun> runs;
+  const std::uint64_t chunks = (elements + kChunkElements - 1) / kChunkElements;
+  if (wanted >= elements) {
+    for (std::uint64_t first = 0; first < elements; first += kChunkElements) {
+      runs.push_back({tensor, first, static_cast<std::size_t>(std::min(kChunkElements, elements - first))});
+    }
+    return runs;
+  }
+  const std::uint64_t count = std::clamp<std::uint64_t>((wanted + kRunElements - 1) / kRunElements, 1, chunks);
+  const std::uint64_t length = std::min((wanted / count + kAlignment - 1) / kAlignment * kAlignment, kChunkElements);
+  for (std::uint64_t run = 0; run < count; ++run) {
+    const std::uint64_t begin = (2 * run + 1) * chunks / (2 * count) * kChunkElements;
+    const std::uint64_t chunk = std::min(kChunkElements, elements - begin);
+    const std::uint64_t taken = std::min(chunk, length);
+    const std::uint64_t places = (chunk - taken) / kAlignment + 1;
+    const std::uint64_t place = std::uint64_t{static_cast<std::uint32_t>(run) * kGoldenRatio} * places >> 32;
+    runs.push_back({tensor, begin + place * kAlignment, static_cast<std::size_t>(taken)});
+  }
+  return runs;
+}
+
+std::vector<SampleRun> sample_runs(std::span<const TensorInfo> tensors, std::span<const TensorAnalysis> kinds,
+                                   std::uint64_t sample_bytes) {
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    total += kinds[i].kind == TensorAnalysis::Kind::analyzed ? tensors[i].size_bytes : 0;
+  }
+  const bool whole = sample_bytes == 0 || sample_bytes >= total;
+  const double share = whole ? 1.0 : static_cast<double>(sample_bytes) / static_cast<double>(total);
+  std::vector<SampleRun> runs;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (kinds[i].kind != TensorAnalysis::Kind::analyzed) continue;
+    const std::uint64_t elements = tensors[i].element_count();
+    const auto wanted =
+        whole ? elements : std::max(kLeastElements, static_cast<std::uint64_t>(share * static_cast<double>(elements)));
+    const std::vector<SampleRun> own = spread_runs(i, elements, wanted);
+    runs.insert(runs.end(), own.begin(), own.end());
+  }
+  return runs;
+}
+
+}  // namespace bitsnap::analyze
