@@ -84,9 +84,13 @@ class GeneralEngine final : public BenchEngine {
 
 }  // namespace
 
+std::vector<std::shared_ptr<const ByteCoder>> general_coders() {
+  return {make_zstd_coder(1), make_zstd_coder(3), make_lz4_coder(), make_bzip2_coder()};
+}
+
 void add_general_engines(BenchEngines& engines, bool with_base) {
   engines.push_back(std::make_unique<GeneralEngine>(make_memcpy_coder(), Transform::plain));
-  for (const auto& coder : {make_zstd_coder(1), make_zstd_coder(3), make_lz4_coder(), make_bzip2_coder()}) {
+  for (const auto& coder : general_coders()) {
     engines.push_back(std::make_unique<GeneralEngine>(coder, Transform::plain));
     engines.push_back(std::make_unique<GeneralEngine>(coder, Transform::planes));
     if (with_base) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <bitsnap/error.hpp>
 
@@ -33,5 +34,8 @@ class ByteCoder {
 [[nodiscard]] std::shared_ptr<const ByteCoder> make_zstd_coder(int level);  // bench_zstd.cpp
 [[nodiscard]] std::shared_ptr<const ByteCoder> make_lz4_coder();            // bench_lz4.cpp
 [[nodiscard]] std::shared_ptr<const ByteCoder> make_bzip2_coder();          // bench_bzip2.cpp: level 9
+
+// Those that bitsnap is compared with, without memcpy. bench_general.cpp.
+[[nodiscard]] std::vector<std::shared_ptr<const ByteCoder>> general_coders();
 
 }  // namespace bitsnap::cli

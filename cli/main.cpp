@@ -45,6 +45,7 @@ Both, files and checkpoints; RUN alone is its newest one, for `verify` all of th
   bitsnap inspect model.bsnap                            each tensor: codec, size, ratio, why
   bitsnap verify *.bsnap run                             read every byte, name each damage
   bitsnap diff run@10 run@20                             which tensors changed, and how far
+  bitsnap analyze run --steps 5                          what changes, bit by bit, and what codecs make of it
 
 `bitsnap --help` and `bitsnap COMMAND --help` say more.
 )";
@@ -114,7 +115,7 @@ class Program {
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
     for (const auto& add : {add_add, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_compress,
-                            add_decompress, add_inspect, add_verify, add_diff, add_bench}) {
+                            add_decompress, add_inspect, add_verify, add_diff, add_analyze, add_bench}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }

@@ -18,8 +18,8 @@ Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& 
   if (!kind) {
     return tl::unexpected(std::move(kind).error());
   }
-  TensorFile file;
   if (*kind == FileKind::safetensors) {
+    TensorFile file;
     auto opened = open_safetensors(path, options.limits);
     if (!opened) {
       return tl::unexpected(std::move(opened).error());
@@ -37,10 +37,16 @@ Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& 
   if (!snapshot) {
     return tl::unexpected(std::move(snapshot).error());
   }
-  file.tensors_.assign((*snapshot)->tensors().begin(), (*snapshot)->tensors().end());
-  file.read_ = [snapshot = *snapshot](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
+  return of(std::move(*snapshot));
+}
+
+TensorFile TensorFile::of(std::shared_ptr<const Snapshot> snapshot) {
+  TensorFile file;
+  file.tensors_.assign(snapshot->tensors().begin(), snapshot->tensors().end());
+  file.read_ = [snapshot](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
     return snapshot->read_bytes(tensor, offset, out);
   };
+  file.snapshot_ = std::move(snapshot);
   return file;
 }
 

@@ -113,16 +113,14 @@ class StateAnalysis {
     for (std::size_t i = 0; i < state_.tensors.size(); ++i) {
       const TensorInfo& tensor = state_.tensors[i];
       Kind kind = Kind::analyzed;
-      if (tensor.alias_of) {
+      if (options_.wanted && !options_.wanted(tensor)) {
+        kind = Kind::unwanted;
+      } else if (tensor.alias_of) {
         kind = Kind::alias;
-      } else {
-        analysis_.raw_bytes += tensor.size_bytes;
-        if (tensor.size_bytes < kLeastAnalyzedBytes) {
-          kind = Kind::small;
-        } else if (options_.wanted && !options_.wanted(tensor)) {
-          kind = Kind::unwanted;
-        }
+      } else if (tensor.size_bytes < kLeastAnalyzedBytes) {
+        kind = Kind::small;
       }
+      if (!tensor.alias_of) analysis_.raw_bytes += tensor.size_bytes;
       if (kind == Kind::analyzed) analysis_.analyzed_bytes += tensor.size_bytes;
       analysis_.tensors.push_back({i, kind, {}});
     }

@@ -14,17 +14,20 @@ double share(std::uint64_t part, std::uint64_t whole) noexcept {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// How often each bit is set, the most significant first, from the bytes of the planes.
-std::vector<double> share_of_ones(const std::vector<ByteCounts>& planes, std::uint64_t elements) {
-  std::vector<double> ones;
+// How often each bit has that value, the most significant first, from the bytes of the planes.
+std::vector<double> share_of_bits(const std::vector<ByteCounts>& planes, std::uint64_t elements,
+                                  std::size_t bit_value) {
+  std::vector<double> shares;
   for (auto plane = planes.rbegin(); plane != planes.rend(); ++plane) {
     for (unsigned bit = 8; bit-- > 0;) {
-      std::uint64_t set = 0;
-      for (std::size_t value = 0; value < plane->size(); ++value) set += (value >> bit & 1) != 0 ? (*plane)[value] : 0;
-      ones.push_back(share(set, elements));
+      std::uint64_t count = 0;
+      for (std::size_t byte = 0; byte < plane->size(); ++byte) {
+        count += (byte >> bit & 1) == bit_value ? (*plane)[byte] : 0;
+      }
+      shares.push_back(share(count, elements));
     }
   }
-  return ones;
+  return shares;
 }
 
 std::vector<double> plane_entropies(const std::vector<ByteCounts>& planes) {
@@ -152,7 +155,7 @@ void set_findings(const ElementCounts& counts, DType dtype, std::uint64_t elemen
   findings.zeros = share(counts.zeros, counts.elements);
   findings.nans = counts.nans;
   findings.infinities = counts.infinities;
-  findings.ones = share_of_ones(counts.planes, counts.elements);
+  findings.ones = share_of_bits(counts.planes, counts.elements, 1);
   findings.constant_bits.clear();
   for (const double ones : findings.ones) findings.constant_bits.push_back(ones == 0 || ones == 1 ? 1.0 : 0.0);
   findings.plane_entropies = plane_entropies(counts.planes);
@@ -168,8 +171,7 @@ ChangeFindings make_findings(const ChangeCounts& counts, DType dtype, std::uint6
   findings.elements = elements;
   findings.changed = share(counts.changed, counts.elements);
   findings.sign_changed = share(counts.sign_changed, counts.elements);
-  findings.same_bits = share_of_ones(counts.planes, counts.elements);
-  for (double& bit : findings.same_bits) bit = 1.0 - bit;
+  findings.same_bits = share_of_bits(counts.planes, counts.elements, 0);
   findings.xor_entropies = plane_entropies(counts.planes);
   if (counts.differences.empty()) return findings;
   std::size_t used = counts.distances.size();

@@ -1,0 +1,124 @@
+// What coders and quantizers make of the groups of a state.
+#include "cli/analyze_tables.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+std::string coder_name(const CodedFindings& coded) {
+  return coded.form == CodedFindings::Form::alone ? coded.coder
+                                                  : coded.coder + "+" + std::string(coded_form_name(coded.form));
+}
+
+using CoderList = std::vector<CodedFindings> Findings::*;
+
+// A row for each coder that any group has, in the order in which they are found.
+void add_coders(const StateReport& report, CoderList list, Table& table) {
+  std::vector<std::string> names;
+  for (const GroupAnalysis& group : report.analysis.groups) {
+    for (const CodedFindings& coded : group.findings.*list) {
+      std::string name = coder_name(coded);
+      if (std::ranges::find(names, name) == names.end()) {
+        names.push_back(std::move(name));
+      }
+    }
+  }
+  for (const std::string& name : names) {
+    std::vector<std::string> row = {name};
+    for (const GroupAnalysis& group : report.analysis.groups) {
+      const auto& own = group.findings.*list;
+      const auto found =
+          std::ranges::find_if(own, [&](const CodedFindings& coded) { return coder_name(coded) == name; });
+      row.push_back(found == own.end() ? std::string(kNone) : format_bits(found->bits));
+    }
+    table.add_row(std::move(row));
+  }
+}
+
+std::vector<Column> group_columns(std::string first, const GroupTitles& titles) {
+  std::vector<Column> columns = {{std::move(first)}};
+  for (const std::string& title : titles) {
+    columns.push_back({title, Align::right});
+  }
+  return columns;
+}
+
+}  // namespace
+
+std::string render_coders(const StateReport& report, const GroupTitles& titles, Width width) {
+  Table table(group_columns("coder", titles));
+  add_coders(report, &Findings::codecs, table);
+  table.add_rule();
+  const auto add_best = [&](std::string name, std::optional<BestCodec> Findings::* best) {
+    std::vector<std::string> row = {std::move(name)};
+    for (const GroupAnalysis& group : report.analysis.groups) {
+      row.push_back(format_bits(group.findings.*best));
+    }
+    table.add_row(std::move(row));
+  };
+  add_best("best alone", &Findings::best_alone);
+  if (report.earlier) {
+    add_best("best with base", &Findings::best_on_base);
+  }
+  table.add_rule();
+  add_coders(report, &Findings::engines, table);
+  return titled("bits per element of what coders make of it, without the help of other tensors", table, width);
+}
+
+std::string render_quantizers(const StateReport& report, const GroupTitles& titles, Width width) {
+  std::vector<std::pair<std::string, unsigned>> points;
+  std::vector<std::size_t> shown;
+  for (std::size_t i = 0; i < titles.size(); ++i) {
+    for (const QuantizerFindings& point : report.analysis.groups[i].findings.quantizers) {
+      const std::pair key(point.quantizer, point.parameter);
+      if (std::ranges::find(points, key) == points.end()) {
+        points.push_back(key);
+      }
+      if (shown.empty() || shown.back() != i) {
+        shown.push_back(i);
+      }
+    }
+  }
+  // By quantizer, as they stand in the first group that has one.
+  std::ranges::stable_sort(points, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first == "round_mantissa" : a.second < b.second;
+  });
+  std::vector<Column> columns = {{"quantizer"}};
+  for (const std::size_t i : shown) {
+    columns.push_back({titles[i], Align::right});
+    columns.push_back({"MRE", Align::right});
+  }
+  Table table(std::move(columns));
+  for (const auto& [name, parameter] : points) {
+    std::vector<std::string> row = {fmt::format("{} {}", name, parameter)};
+    for (const std::size_t i : shown) {
+      const auto& own = report.analysis.groups[i].findings.quantizers;
+      const auto found = std::ranges::find_if(own, [&, &name = name, parameter = parameter](const auto& point) {
+        return point.quantizer == name && point.parameter == parameter;
+      });
+      if (found == own.end()) {
+        row.insert(row.end(), 2, std::string(kNone));
+        continue;
+      }
+      row.push_back(format_bits(found->nominal_bits.value_or(found->bits_on_base.value_or(found->bits))));
+      row.push_back(format_error(found->mean_relative));
+    }
+    table.add_row(std::move(row));
+  }
+  return titled(report.earlier ? "bits per element and mean relative error of what quantizers leave, with base"
+                               : "bits per element and mean relative error of what quantizers leave",
+                table, width);
+}
+
+}  // namespace bitsnap::cli

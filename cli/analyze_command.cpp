@@ -1,0 +1,181 @@
+// `bitsnap analyze`: what states are like, how they change from step to step, and what coders and quantizers make of
+// them, on the user's own tensors.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <bitsnap/analysis.hpp>
+
+#include "cli/analyze_engines.hpp"
+#include "cli/analyze_inputs.hpp"
+#include "cli/analyze_report.hpp"
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/name_glob.hpp"
+#include "cli/number_option.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/stored_sizes.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::uint64_t kDefaultLimitMb = 32;
+constexpr std::uint64_t kMega = 1'000'000;
+
+struct AnalyzeOptions {
+  AnalyzeArguments arguments;
+  std::vector<std::string> globs;
+  std::uint64_t limit_mb = kDefaultLimitMb;
+  bool full = false;
+};
+
+bool is_wanted(const std::vector<std::string>& globs, const TensorInfo& tensor) {
+  return globs.empty() ||
+         std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(glob, tensor.name); });
+}
+
+Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
+  const auto sizes = measure_sizes(snapshot);
+  if (!sizes) {
+    return tl::unexpected(sizes.error());
+  }
+  report.stored_bytes = snapshot.file_bytes();
+  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+    if (report.tensors[i].alias_of) {
+      continue;
+    }
+    if (const auto stream = snapshot.stream_of(i)) {
+      const StreamSizes& stored = sizes->streams[*stream];
+      report.stored[i] = {stored.raw_bytes, stored.stored_bytes, stored.codec()};
+    }
+  }
+  for (std::size_t i = 0; i < report.analysis.groups.size(); ++i) {
+    const GroupAnalysis& group = report.analysis.groups[i];
+    StoredPart& sum = report.groups[i].emplace();
+    for (const TensorAnalysis& tensor : report.analysis.tensors) {
+      const TensorInfo& info = report.tensors[tensor.tensor];
+      const auto stored = report.stored.find(tensor.tensor);
+      if (tensor.kind == TensorAnalysis::Kind::analyzed && info.role == group.role &&
+          info.dtype_name == group.dtype_name && stored != report.stored.end()) {
+        sum.raw_bytes += stored->second.raw_bytes;
+        sum.stored_bytes += stored->second.stored_bytes;
+      }
+    }
+  }
+  return {};
+}
+
+AnalysisState analysis_state(const TensorFile& file) {
+  return {file.tensors(), [&file](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
+            return file.read(tensor, offset, out);
+          }};
+}
+
+Result<StateReport> analyze_pair(const StatePair& pair, const AnalyzeOptions& options, const CommonOptions& common) {
+  auto file = open_state(pair.state, options.arguments.shard);
+  if (!file) {
+    return tl::unexpected(std::move(file).error());
+  }
+  std::optional<TensorFile> earlier;
+  if (pair.earlier) {
+    auto opened = open_state(*pair.earlier, options.arguments.shard);
+    if (!opened) {
+      return tl::unexpected(std::move(opened).error());
+    }
+    earlier = std::move(*opened);
+  }
+  StateReport report{pair.state, pair.earlier, file->tensors(), {}, std::nullopt, {}, {}};
+  {
+    ProgressBar bar(file_name(pair.state.path), !common.quiet, ProgressBar::Unit::share);
+    AnalysisOptions asked;
+    asked.sample_bytes = options.full ? 0 : options.limit_mb * kMega;
+    asked.engines = analysis_engines();
+    asked.wanted = [&](const TensorInfo& tensor) { return is_wanted(options.globs, tensor); };
+    asked.run.threads = common.threads;
+    asked.run.progress = bar.callback();
+    const AnalysisState base = earlier ? analysis_state(*earlier) : AnalysisState{};
+    auto analysis = analyze_state(analysis_state(*file), earlier ? &base : nullptr, asked);
+    if (!analysis) {
+      return tl::unexpected(std::move(analysis).error());
+    }
+    report.analysis = std::move(*analysis);
+  }
+  report.groups.resize(report.analysis.groups.size());
+  if (file->snapshot() != nullptr) {
+    if (auto added = add_stored_sizes(*file->snapshot(), report); !added) {
+      return tl::unexpected(std::move(added).error());
+    }
+  }
+  return report;
+}
+
+Result<void> check_globs(const StateReport& report, const AnalyzeOptions& options) {
+  for (const std::string& glob : options.globs) {
+    if (std::ranges::none_of(report.tensors,
+                             [&](const TensorInfo& tensor) { return matches_glob(glob, tensor.name); })) {
+      return fail(ErrorKind::not_found, fmt::format("{}: has no tensor '{}'", report.state.path, glob));
+    }
+  }
+  return {};
+}
+
+Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) {
+  auto pairs = find_states(options.arguments);
+  if (!pairs) {
+    return tl::unexpected(std::move(pairs).error());
+  }
+  std::vector<StateReport> reports;
+  for (const StatePair& pair : *pairs) {
+    auto report = analyze_pair(pair, options, common);
+    if (!report) {
+      return tl::unexpected(std::move(report).error());
+    }
+    if (auto checked = check_globs(*report, options); !checked) {
+      return tl::unexpected(std::move(checked).error());
+    }
+    reports.push_back(std::move(*report));
+  }
+  if (common.json) {
+    print_json(analysis_json(reports, options.full ? std::nullopt : std::optional(options.limit_mb * kMega)));
+  } else {
+    print_result(render_analysis(reports, common.verbose || !options.globs.empty(), common.table_width()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command add_analyze(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<AnalyzeOptions>();
+  CLI::App* app = program.add_subcommand("analyze", "Study how states change, and what can be made of them");
+  app->group(kBothGroup);
+  app->add_option("FILE|RUN", options->arguments.paths,
+                  "A run, or a checkpoint of it as RUN@STEP, against the one before; or files, each against the one "
+                  "named before it")
+      ->required()
+      ->type_name("");
+  add_number_option(*app, "--steps", options->arguments.steps, 1, "So many checkpoints, spread over the run");
+  app->add_option("--tensor", options->globs, "Only tensors of such names, as in '*.mlp.*', and each of them")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  auto* limit = app->add_option("--limit-mb", options->limit_mb, "Look at an even sample of about so many MB of each")
+                    ->type_name("MB")
+                    ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
+                    ->capture_default_str();
+  app->add_flag("--full", options->full, "Look at everything, however long it takes")->excludes(limit);
+  add_shard_option(*app, options->arguments.shard);
+  app->footer(
+      "-v shows each tensor. --json has everything: of each state, role and tensor the bits, entropies,\n"
+      "distances, codecs, engines and quantizers.");
+  return {app, [options, &common] { return analyze(*options, common); }};
+}
+
+}  // namespace bitsnap::cli
