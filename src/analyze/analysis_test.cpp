@@ -96,6 +96,15 @@ TEST(SampleRuns, LieEachWithinAChunkOfItsOwnAndComeToWhatIsWanted) {
   }
 }
 
+TEST(SampleRuns, BeginAnywhereInTheirChunks) {
+  std::uint64_t latest = 0;
+  for (const SampleRun& run : spread_runs(0, 64 * kChunkElements, 8 * kRunElements - 64)) {
+    EXPECT_LE(run.elements, kRunElements);
+    latest = std::max(latest, run.first % kChunkElements);
+  }
+  EXPECT_GT(latest, kChunkElements / 4);
+}
+
 TEST(Analysis, SmallTensorsAliasesAndUnwantedOnesAreNotLookedAt) {
   MemoryState state;
   state.add("w", DType::f32, Role::weight, weights(2000, 1));
@@ -132,6 +141,23 @@ TEST(Analysis, ATensorCountsInItsGroupByItsElements) {
   EXPECT_EQ(findings.constant_bits[0], 1.0);
   EXPECT_EQ(findings.best_alone->codec, "constant");
   EXPECT_EQ(analysis.groups[1].dtype, DType::i16);
+}
+
+TEST(Analysis, CodersOfAGroupCountByTheElementsOfItsTensors) {
+  MemoryState state;
+  state.add("a", DType::u16, Role::other, std::vector<std::uint16_t>(4000, 0));
+  state.add("b", DType::u16, Role::other, std::vector<std::uint16_t>(4000, 1));
+  state.add("c", DType::u16, Role::other, std::vector<std::uint16_t>(8000, 1));
+  AnalysisOptions options;
+  options.engines.push_back({"zeros", [](std::span<const std::byte> bytes) -> Result<std::uint64_t> {
+                               return bytes[0] == std::byte{0} ? 0 : bytes.size();
+                             }});
+  const Analysis analysis = analyzed(state, nullptr, options);
+  ASSERT_EQ(analysis.groups.size(), 1U);
+  const CodedFindings* coded = find(analysis.groups[0].findings.engines, "zeros", Form::alone);
+  ASSERT_NE(coded, nullptr);
+  EXPECT_EQ(coded->elements, 16'000U);
+  EXPECT_DOUBLE_EQ(coded->bits, 12.0);
 }
 
 TEST(Analysis, WhatDidNotChangeCostsNothingAgainstTheEarlierState) {

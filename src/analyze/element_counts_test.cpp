@@ -138,6 +138,14 @@ TEST(ChangeCounts, TheExponentOfTheBaseTellsHowFarElementsMove) {
   EXPECT_EQ(*findings.delta_entropy_by_exponent, 0.0);
 }
 
+TEST(ChangeCounts, TheExponentThatTellsIsThatOfTheBase) {
+  // The half that moves gets an exponent of its own: whoever has read it knows everything.
+  const std::vector<std::uint32_t> base(1024, 0x3FFFFFFF);
+  std::vector<std::uint32_t> next = base;
+  for (std::size_t i = 0; i < next.size(); i += 2) ++next[i];
+  EXPECT_DOUBLE_EQ(*changed(DType::f32, next, base).delta_entropy_by_exponent, 1.0);
+}
+
 TEST(ChangeCounts, WhatHasNoOrderHasNoDistances) {
   const std::vector<std::uint64_t> base = {1, 2};
   const ChangeFindings findings = changed(DType::c64, std::vector<std::uint64_t>{1, 3}, base);
