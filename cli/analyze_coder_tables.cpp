@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -90,9 +91,8 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
       }
     }
   }
-  // By quantizer, as they stand in the first group that has one.
-  std::ranges::stable_sort(points, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first == "round_mantissa" : a.second < b.second;
+  std::ranges::sort(points, {}, [](const auto& point) {
+    return std::tuple(point.first != "round_mantissa", point.first, point.second);
   });
   std::vector<Column> columns = {{"quantizer"}};
   for (const std::size_t i : shown) {
@@ -100,12 +100,12 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
     columns.push_back({"MRE", Align::right});
   }
   Table table(std::move(columns));
-  for (const auto& [name, parameter] : points) {
-    std::vector<std::string> row = {fmt::format("{} {}", name, parameter)};
+  for (const auto& point : points) {
+    std::vector<std::string> row = {fmt::format("{} {}", point.first, point.second)};
     for (const std::size_t i : shown) {
       const auto& own = report.analysis.groups[i].findings.quantizers;
-      const auto found = std::ranges::find_if(own, [&, &name = name, parameter = parameter](const auto& point) {
-        return point.quantizer == name && point.parameter == parameter;
+      const auto found = std::ranges::find_if(own, [&](const QuantizerFindings& one) {
+        return one.quantizer == point.first && one.parameter == point.second;
       });
       if (found == own.end()) {
         row.insert(row.end(), 2, std::string(kNone));

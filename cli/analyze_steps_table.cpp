@@ -56,18 +56,18 @@ std::string render_steps(const std::vector<StateReport>& reports, Width width) {
       }
     }
   }
-  for (const auto& [role, dtype] : groups) {
-    const bool alone =
-        std::ranges::count_if(groups, [&, role = role](const auto& key) { return key.first == role; }) == 1;
+  for (const auto& key : groups) {
+    const Role role = key.first;
+    const std::string& dtype = key.second;
+    const bool alone = std::ranges::count_if(groups, [&](const auto& other) { return other.first == role; }) == 1;
     std::string title = alone ? std::string(role_name(role)) : fmt::format("{} {}", role_name(role), printable(dtype));
     if (!table.empty()) {
       table.add_rule();
     }
     for (const StateReport& report : reports) {
       const auto& own = report.analysis.groups;
-      const auto found = std::ranges::find_if(own, [&, role = role, &dtype = dtype](const GroupAnalysis& group) {
-        return group.role == role && group.dtype_name == dtype;
-      });
+      const auto found = std::ranges::find_if(
+          own, [&](const GroupAnalysis& group) { return group.role == role && group.dtype_name == dtype; });
       if (found == own.end()) {
         continue;
       }
