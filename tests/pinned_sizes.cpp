@@ -42,7 +42,8 @@ constexpr PinnedCase kCases[] = {
 // All are the first elements of matrices of this width.
 constexpr codec::RowPlace kRows{.row_elements = 320, .first_column = 0};
 
-constexpr std::array<std::string_view, 4> kLeftOut{"raw", "constant", "same", "zstd"};
+// The last stores what a quantizer made, which none of these is.
+constexpr std::array<std::string_view, 5> kLeftOut{"raw", "constant", "same", "zstd", "clustered"};
 
 Result<std::vector<std::byte>> read_sample(const std::string& folder, std::string_view name) {
   if (name.empty()) return std::vector<std::byte>();

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 
+#include "codec/clustered/clustered_testing.hpp"
 #include "codec/coding_testing.hpp"
 #include "codec/optimizer_step/trained_step_testing.hpp"
 #include "codec/registry_encode.hpp"
@@ -130,6 +132,15 @@ constexpr LatticeCase kLatticeCases[] = {
     {16600, 0.05F, 1e-8F, true, 0},
 };
 
+// Of clustered, whose chunks come with the clusters of their tensor.
+struct ClusterCase {
+  std::size_t elements = 0;
+  std::size_t clusters = 0;
+  std::size_t exceptions = 0;
+};
+
+constexpr ClusterCase kClusterCases[] = {{700, 16, 0}, {1203, 16, 8}, {1501, 3, 70}, {3001, 200, 5}};
+
 bool write_file(const std::filesystem::path& path, ConstByteSpan bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -141,7 +152,8 @@ bool write_case(const std::filesystem::path& folder, const Encoder& encoder, con
   TestChunk chunk{.dtype = golden.dtype,
                   .data = make_chunk(golden.pattern, golden.dtype, golden.elements, golden.elements),
                   .base = {},
-                  .rows = golden.rows};
+                  .rows = golden.rows,
+                  .clusters = {}};
   if (golden.peer == DType::opaque) {
     chunk.base = make_base(golden.base, chunk.data, element_size(golden.dtype), golden.elements);
   } else {
@@ -203,6 +215,26 @@ bool write_lattice_case(const std::filesystem::path& folder, const LatticeCase& 
          write_file(stem.string() + ".raw", chunk.data) && write_file(stem.string() + ".payload", *payload);
 }
 
+bool write_cluster_case(const std::filesystem::path& folder, const ClusterCase& golden) {
+  const Encoder& encoder = *find_encoder(CodecId::clustered);
+  const std::filesystem::path stem =
+      folder / encoder.decoder().name() /
+      ("F32-clusters" + std::to_string(golden.clusters) + "-" + std::to_string(golden.elements));
+  if (std::filesystem::exists(stem.string() + ".payload")) return true;
+  TestChunk chunk =
+      clustered_chunk(golden.elements, normal_clusters(golden.clusters, golden.elements), golden.elements);
+  const std::vector<std::byte> specials = make_chunk(Pattern::special_floats, DType::f32, golden.exceptions, 1);
+  for (std::size_t i = 0; i < golden.exceptions; ++i) {
+    std::memcpy(chunk.data.data() + i * (golden.elements / golden.exceptions) * 4, specials.data() + 4 * i, 4);
+  }
+  Scratch scratch;
+  const auto payload = encode_test_chunk(encoder, chunk, scratch);
+  if (!payload) return false;
+  std::filesystem::create_directories(stem.parent_path());
+  return write_file(stem.string() + ".clusters", std::as_bytes(std::span(chunk.clusters))) &&
+         write_file(stem.string() + ".raw", chunk.data) && write_file(stem.string() + ".payload", *payload);
+}
+
 }  // namespace
 }  // namespace bitsnap::codec
 
@@ -222,6 +254,12 @@ int main(int argc, char** argv) {
   }
   for (const LatticeCase& golden : kLatticeCases) {
     if (!write_lattice_case(argv[1], golden)) {
+      std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
+      return 1;
+    }
+  }
+  for (const ClusterCase& golden : kClusterCases) {
+    if (!write_cluster_case(argv[1], golden)) {
       std::fprintf(stderr, "write_codec_golden: cannot write to %s\n", argv[1]);
       return 1;
     }

@@ -20,6 +20,7 @@ class Encoder;
 [[nodiscard]] const Decoder& rounded_from_decoder() noexcept;
 [[nodiscard]] const Decoder& optimizer_step_decoder() noexcept;
 [[nodiscard]] const Decoder& scaled_by_decoder() noexcept;
+[[nodiscard]] const Decoder& clustered_decoder() noexcept;
 
 [[nodiscard]] const Encoder& raw_encoder() noexcept;
 [[nodiscard]] const Encoder& constant_encoder() noexcept;
@@ -33,5 +34,6 @@ class Encoder;
 [[nodiscard]] const Encoder& rounded_from_encoder() noexcept;
 [[nodiscard]] const Encoder& optimizer_step_encoder() noexcept;
 [[nodiscard]] const Encoder& scaled_by_encoder() noexcept;
+[[nodiscard]] const Encoder& clustered_encoder() noexcept;
 
 }  // namespace bitsnap::codec

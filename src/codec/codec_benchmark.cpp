@@ -1,10 +1,11 @@
 // Speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, beside memcpy in the same run.
 //
-//   codec_benchmark [--level=LEVEL] [--lattice=A,B] [--corpus=FILE,DTYPE[,BASE_FILE[,PEER_FILE]]]...
+//   codec_benchmark [--level=LEVEL] [--lattice=A,B] [--clusters=FILE] [--corpus=FILE,DTYPE[,BASE_FILE[,PEER_FILE]]]...
 //                   [google-benchmark options]
 //
 // The level is that of the kernels: scalar, avx2 or avx512. The lattice is what codecs are told of elements that are
-// multiples of a scale.
+// multiples of a scale, and the clusters of elements that are numbers of these: a file of the least and the greatest of
+// each, as F32.
 // Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
 // size, and whose peer has as many f32. Without any, bf16 and f32 numbers shaped like trained weights stand in for
 // them, and a base that differs in one element of 64. The master that bf16 and f16 elements are coded beside
@@ -48,6 +49,7 @@ struct Corpus {
   std::vector<std::byte> base;  // empty: none
   std::vector<std::byte> peer;  // f32; empty: none
   std::optional<Lattice> lattice;
+  std::vector<ClusterExtent> clusters;
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return kChunkElements * element_size(dtype); }
   [[nodiscard]] std::size_t chunks() const noexcept { return (data.size() + chunk_bytes() - 1) / chunk_bytes(); }
@@ -126,7 +128,8 @@ class Coding {
                  .elements = coding.corpus_.chunk(i).size() / element_size(coding.corpus_.dtype),
                  .inputs = inputs,
                  .parameters = {},
-                 .lattice = coding.corpus_.lattice};
+                 .lattice = coding.corpus_.lattice,
+                 .clusters = coding.corpus_.clusters};
     }
     std::vector<Input> inputs;
     ChunkContext context;
@@ -306,8 +309,13 @@ void fill_peer(Corpus& corpus) {
 }
 
 Corpus synthetic(DType dtype) {
-  Corpus corpus{
-      .name = std::string(dtype_name(dtype)), .dtype = dtype, .data = {}, .base = {}, .peer = {}, .lattice = {}};
+  Corpus corpus{.name = std::string(dtype_name(dtype)),
+                .dtype = dtype,
+                .data = {},
+                .base = {},
+                .peer = {},
+                .lattice = {},
+                .clusters = {}};
   corpus.data.resize(std::size_t{32} << 20);
   fill_trained_like(dtype, corpus.data, 1);
   corpus.base = corpus.data;
@@ -347,14 +355,28 @@ std::optional<Lattice> read_lattice(const std::string& argument) {
   return lattice;
 }
 
+// A file of the least and the greatest number of each cluster, as F32.
+std::vector<ClusterExtent> read_clusters(const std::string& path) {
+  std::vector<std::byte> bytes;
+  std::vector<ClusterExtent> clusters;
+  if (!read_file(path, bytes)) return clusters;
+  for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8) {
+    clusters.push_back({.least = std::bit_cast<float>(load_le<std::uint32_t>(bytes.data() + at)),
+                        .greatest = std::bit_cast<float>(load_le<std::uint32_t>(bytes.data() + at + 4))});
+  }
+  return clusters;
+}
+
 int run(int argc, char** argv) {
   std::vector<std::unique_ptr<Corpus>> corpora;
   std::vector<char*> others;
   std::optional<Lattice> lattice;
+  std::vector<ClusterExtent> clusters;
   for (int i = 0; i < argc; ++i) {
     constexpr std::string_view kFlag = "--corpus=";
     constexpr std::string_view kLevelFlag = "--level=";
     constexpr std::string_view kLatticeFlag = "--lattice=";
+    constexpr std::string_view kClustersFlag = "--clusters=";
     const std::string_view argument = argv[i];
     if (argument.starts_with(kLevelFlag)) {
       const auto level = cpu_level_from_name(argument.substr(kLevelFlag.size()));
@@ -366,6 +388,12 @@ int run(int argc, char** argv) {
       lattice = read_lattice(argv[i] + kLatticeFlag.size());
       if (lattice) continue;
       std::fprintf(stderr, "codec_benchmark: cannot use %s: expected A,B\n", argv[i]);
+      return 1;
+    }
+    if (argument.starts_with(kClustersFlag)) {
+      clusters = read_clusters(argv[i] + kClustersFlag.size());
+      if (!clusters.empty()) continue;
+      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected a file of two F32 for each cluster\n", argv[i]);
       return 1;
     }
     if (!argument.starts_with(kFlag)) {
@@ -387,6 +415,7 @@ int run(int argc, char** argv) {
   for (const auto& corpus : corpora) {
     fill_peer(*corpus);
     corpus->lattice = lattice;
+    corpus->clusters = clusters;
     register_memcpy(*corpus);
     register_huff0(*corpus);
     for (const Encoder* encoder : all_encoders()) {

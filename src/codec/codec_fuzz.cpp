@@ -4,7 +4,8 @@
 // the rest is data to encode and not a payload, bits 4 to 6 the length of rows, bit 7 more inputs behind it), elements
 // less one (2 bytes, and bit 3 of the flags as bit 16), then the payload. Inputs have as many elements as the chunk and
 // are made from the first bytes; a peer's dtype goes by the lower two bits of the length of rows, and so do the kinds
-// of more inputs. What elements may be multiples of stands where payloads of scaled_by have it.
+// of more inputs. What elements may be multiples of stands where payloads of scaled_by have it,
+// and clusters where those of clustered do.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -88,6 +89,14 @@ void run(ConstByteSpan bytes) {
     lattice = Lattice{.a = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 1)),
                       .b = std::bit_cast<float>(load_le<std::uint32_t>(rest.data() + 5))};
   }
+  constexpr std::size_t kClustersBegin = 6;
+  std::vector<ClusterExtent> clusters;
+  const std::size_t cluster_count = rest.size() < kClustersBegin ? 0 : 1 + std::to_integer<std::size_t>(rest[1]);
+  for (std::size_t i = 0; i < cluster_count && rest.size() >= kClustersBegin + 8 * (i + 1); ++i) {
+    const std::byte* const at = rest.data() + kClustersBegin + 8 * i;
+    clusters.push_back({.least = std::bit_cast<float>(load_le<std::uint32_t>(at)),
+                        .greatest = std::bit_cast<float>(load_le<std::uint32_t>(at + 4))});
+  }
   const std::size_t row_elements = kRowElements[flags >> 4 & 7];
   const ChunkContext context{
       .dtype = dtype,
@@ -95,7 +104,8 @@ void run(ConstByteSpan bytes) {
       .inputs = inputs,
       .parameters = {},
       .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0},
-      .lattice = lattice};
+      .lattice = lattice,
+      .clusters = clusters};
   if (!encoder.decoder().accepts(dtype, context.inputs)) return;
 
   const ExactBuffer chunk(context.size_bytes());

@@ -19,6 +19,7 @@ enum class CodecId : std::uint16_t {
   rounded_from = 9,
   optimizer_step = 10,
   scaled_by = 11,
+  clustered = 12,
 };
 
 }  // namespace bitsnap::codec

@@ -4,8 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace bitsnap::codec {
+
+std::vector<ClusterExtent> pattern_clusters() {
+  // In an octave, numbers of two bytes are 128, every other one of the 256 that a cluster has.
+  std::vector<ClusterExtent> clusters;
+  for (int exponent = -4; exponent >= -10; --exponent) {
+    clusters.push_back({-std::ldexp(255.5F, exponent - 7), -std::ldexp(128.0F, exponent - 7)});
+  }
+  clusters.push_back({0, std::ldexp(255.0F, -149)});
+  for (int exponent = -10; exponent <= -4; ++exponent) {
+    clusters.push_back({std::ldexp(128.0F, exponent - 7), std::ldexp(255.5F, exponent - 7)});
+  }
+  clusters.push_back({0.75F, 1.5F});
+  return clusters;
+}
 
 TestSurroundings::TestSurroundings(const TestChunk& chunk) {
   const auto add = [this](InputKind kind, DType dtype, ConstByteSpan bytes) {
@@ -20,7 +35,8 @@ TestSurroundings::TestSurroundings(const TestChunk& chunk) {
               .inputs = inputs_,
               .parameters = {},
               .rows = chunk.rows,
-              .lattice = chunk.lattice};
+              .lattice = chunk.lattice,
+              .clusters = chunk.clusters};
 }
 
 bool accepts(const Decoder& decoder, const TestChunk& chunk) {

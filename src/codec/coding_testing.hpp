@@ -13,6 +13,10 @@
 
 namespace bitsnap::codec {
 
+// Clusters that have the numbers of Pattern::multiples and Pattern::low_half_zero, both of Pattern::one_outlier, and
+// the first 256 of Pattern::ramp.
+[[nodiscard]] std::vector<ClusterExtent> pattern_clusters();
+
 // A chunk and, unless `base` is empty, its inputs: `base`, and behind it those of `more`, in the chunk's dtype.
 struct TestChunk {
   DType dtype = DType::opaque;
@@ -27,6 +31,7 @@ struct TestChunk {
   };
   std::vector<More> more = {};
   std::optional<Lattice> lattice = Lattice{.a = 0, .b = 0x1p-10F};  // that of Pattern::multiples
+  std::vector<ClusterExtent> clusters = pattern_clusters();
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };

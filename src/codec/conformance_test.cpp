@@ -170,9 +170,13 @@ TEST_P(CodecConformance, RoundTripsWholeChunksOfEveryDtypeAtEveryCpuLevel) {
 TEST_P(CodecConformance, RoundTripsLargeChunksOfEveryPatternAtEveryCpuLevel) {
   constexpr std::size_t kLengths[] = {65537};
   constexpr BaseKind kBases[] = {BaseKind::none, BaseKind::equal, BaseKind::sparse};
-  for_each_chunk(kLengths, kAllPatterns, kBases, kSomeDTypes,
-                 [&](const TestChunk& chunk) { expect_round_trip_at_every_level(chunk); });
-  EXPECT_GT(expressed_, 5U) << "the codec expressed next to nothing";
+  std::size_t chunks = 0;
+  for_each_chunk(kLengths, kAllPatterns, kBases, kSomeDTypes, [&](const TestChunk& chunk) {
+    ++chunks;
+    expect_round_trip_at_every_level(chunk);
+  });
+  // One for a single dtype without inputs has no more than one of each pattern.
+  EXPECT_GT(expressed_, chunks > std::size(kAllPatterns) ? 5U : 3U) << "the codec expressed next to nothing";
 }
 
 // Chunks whose payloads are small enough to be damaged at every place.

@@ -51,6 +51,13 @@ struct Lattice {
   float b = 0;
 };
 
+// The least and the greatest number of a cluster that elements were quantized by. Of several, each is above the one
+// before, -0 being below 0.
+struct ClusterExtent {
+  float least = 0;
+  float greatest = 0;
+};
+
 // Geometry and surroundings of one chunk, the same for encoding and decoding.
 struct ChunkContext {
   DType dtype = DType::opaque;
@@ -60,7 +67,8 @@ struct ChunkContext {
   // For encoders; decoders do not look at them.
   RowPlace rows = {};
   std::optional<Lattice> lattice = {};
-  const Analysis* analysis = nullptr;  // what the same encoder's analyze() found out of this chunk
+  std::span<const ClusterExtent> clusters = {};  // those of the tensor; empty: nobody said them
+  const Analysis* analysis = nullptr;            // what the same encoder's analyze() found out of this chunk
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return elements * element_size(dtype); }
 };

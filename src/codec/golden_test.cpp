@@ -48,6 +48,14 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
         };
         chunk.lattice = Lattice{.a = number(lattice + 8), .b = number(lattice + 17)};
       }
+      chunk.clusters.clear();
+      if (std::filesystem::exists(file.replace_extension(".clusters"))) {
+        const std::vector<std::byte> table = read_file(file);
+        for (std::size_t at = 0; at + 8 <= table.size(); at += 8) {
+          chunk.clusters.push_back({std::bit_cast<float>(load_le<std::uint32_t>(table.data() + at)),
+                                    std::bit_cast<float>(load_le<std::uint32_t>(table.data() + at + 4))});
+        }
+      }
       if (std::filesystem::exists(file.replace_extension(".base"))) chunk.base = read_file(file);
       for (const DType peer : {DType::f32, DType::bf16}) {
         if (!std::filesystem::exists(file.replace_extension(dtype_name(peer)))) continue;

@@ -18,7 +18,7 @@ namespace {
 constexpr KernelTable<ClusterMoments(const std::uint8_t*, std::size_t) noexcept> kMoments{
     moments_scalar, BITSNAP_X86(moments_avx2, moments_avx512)};
 constexpr KernelTable<void(const ClusterBoundaries&, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept>
-    kFindLabels{find_labels_scalar, BITSNAP_X86(find_labels_avx2, find_labels_avx512)};
+    kFindLabels{codec::find_labels_scalar, BITSNAP_X86(codec::find_labels_avx2, codec::find_labels_avx512)};
 constexpr KernelTable<void(const ClusterScales&, const std::uint8_t*, const std::uint8_t*, std::size_t,
                            std::uint8_t*) noexcept>
     kToClusters{to_clusters_scalar, BITSNAP_X86(to_clusters_avx2, to_clusters_avx512)};

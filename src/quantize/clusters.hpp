@@ -17,7 +17,7 @@
 
 namespace bitsnap::quantize {
 
-// What is thought of as stored of an element: a label, and a code of eight bits.
+// What the codec clustered stores of an element: a label, and a code of eight bits.
 enum class ClusterLabels : std::uint8_t {
   four_bits = 4,   // 16 clusters
   eight_bits = 8,  // 256

@@ -10,11 +10,6 @@ ClusterMoments moments_avx512(const std::uint8_t* elements, std::size_t count) n
   return moments_loop(elements, count);
 }
 
-void find_labels_avx512(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept {
-  find_labels_loop(boundaries, elements, count, labels);
-}
-
 void to_clusters_avx512(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
                         std::size_t count, std::uint8_t* out) noexcept {
   to_clusters_loop(scales, elements, labels, count, out);

@@ -36,11 +36,6 @@ ClusterMoments moments_scalar(const std::uint8_t* elements, std::size_t count) n
   return moments_loop(elements, count);
 }
 
-void find_labels_scalar(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept {
-  find_labels_loop(boundaries, elements, count, labels);
-}
-
 void to_clusters_scalar(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
                         std::size_t count, std::uint8_t* out) noexcept {
   to_clusters_loop(scales, elements, labels, count, out);
@@ -93,8 +88,7 @@ ClusterScales scales_of(std::size_t clusters, const std::int32_t* least, const s
     }
     scales.least[label] = bits_of(least[label]);
     scales.greatest[label] = bits_of(greatest[label]);
-    const double range = number_of(scales.greatest[label]) - number_of(scales.least[label]);
-    scales.scale[label] = range > 0 ? range / 255 : 1;
+    scales.scale[label] = codec::scale_between(scales.least[label], scales.greatest[label]);
   }
   return scales;
 }

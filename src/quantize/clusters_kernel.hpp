@@ -1,5 +1,6 @@
-// Clusters of numbers: their moments, their labels, and what they become. One per CPU level; all give the same bits, as
-// sums are taken in lanes (lanes.hpp) and each operation is one of IEEE 754 in a fixed order.
+// Clusters of numbers: their moments, and what numbers become; labels and codes are those of the codec clustered. One
+// per CPU level; all give the same bits, as sums are taken in lanes (lanes.hpp) and each operation is one of IEEE 754
+// in a fixed order.
 //
 // Kernels: they allocate nothing and cannot fail. Elements are F32 and need no alignment; outputs must not overlap
 // inputs. Precondition: the thread computes as a FloatMode says.
@@ -9,11 +10,14 @@
 #include <cstdint>
 #include <span>
 
+#include "codec/clustered/clustered_kernel.hpp"
 #include "quantize/lanes.hpp"
 
 namespace bitsnap::quantize {
 
-inline constexpr std::size_t kMostClusters = 256;
+using codec::ClusterBoundaries;
+using codec::ClusterScales;
+using codec::kMostClusters;
 
 // Sums over the finite elements of one chunk.
 struct ClusterMoments {
@@ -22,32 +26,9 @@ struct ClusterMoments {
   double sum_square = 0;
 };
 
-// What a number's label is found by: how many boundaries are not above it. By ordinals, as integers of two's
-// complement.
-struct ClusterBoundaries {
-  std::size_t clusters = 0;  // 16 or 256: one more than there are boundaries
-  std::int32_t ordinals[kMostClusters - 1] = {};
-};
-
-// Of each cluster the bits of its least and its greatest number, and how far codes are apart. Where a cluster has no
-// numbers, the least is infinity and the greatest its negative; where they are one, the scale is 1.
-struct ClusterScales {
-  std::uint32_t least[kMostClusters] = {};
-  std::uint32_t greatest[kMostClusters] = {};
-  double scale[kMostClusters] = {};
-};
-
 [[nodiscard]] ClusterMoments moments_scalar(const std::uint8_t* elements, std::size_t count) noexcept;
 [[nodiscard]] ClusterMoments moments_avx2(const std::uint8_t* elements, std::size_t count) noexcept;
 [[nodiscard]] ClusterMoments moments_avx512(const std::uint8_t* elements, std::size_t count) noexcept;
-
-// Labels of infinite numbers and NaNs mean nothing.
-void find_labels_scalar(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept;
-void find_labels_avx2(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                      std::uint8_t* labels) noexcept;
-void find_labels_avx512(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept;
 
 // Each element becomes the nearest that its cluster has; what is not between the least and the greatest of it stays.
 void to_clusters_scalar(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,

@@ -8,12 +8,16 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <set>
 
 #include <bitsnap/tensor.hpp>
 
+#include "base/scratch.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/encoder.hpp"
 #include "quantize/quantize_testing.hpp"
 
 namespace bitsnap::quantize {
@@ -38,6 +42,28 @@ Floats floats_of(const std::vector<float>& numbers) {
 // -0 below 0, as the specification orders.
 bool not_above(float a, float b) { return a < b || (a == b && (std::signbit(a) || !std::signbit(b))); }
 
+// How many of these the codec stores as they are, beside labels and codes.
+std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
+  std::vector<codec::ClusterExtent> extents;
+  for (std::size_t j = 0; j < clusters.cluster_count(); ++j) {
+    const Cluster cluster = clusters.cluster(j);
+    if (cluster.has_numbers) extents.push_back({cluster.least, cluster.greatest});
+  }
+  // So often that a payload is smaller than the chunk whatever there is.
+  Floats often;
+  for (int i = 0; i < 12; ++i) often.insert(often.end(), tensor.begin(), tensor.end());
+  const codec::ChunkContext context{
+      .dtype = DType::f32, .elements = often.size(), .inputs = {}, .parameters = {}, .clusters = extents};
+  Scratch scratch;
+  std::vector<std::byte> out(codec::clustered_encoder().max_encoded_size(DType::f32, often.size()));
+  const auto size = codec::clustered_encoder().encode(bytes_of(often), context, out, scratch);
+  if (!size || !*size) {
+    ADD_FAILURE() << "not expressed";
+    return often.size();
+  }
+  return load_le<std::uint32_t>(out.data() + 2);
+}
+
 struct Fitted {
   Floats result;
   ErrorTally tally;
@@ -58,6 +84,11 @@ Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
     EXPECT_EQ(result, fitted.result) << "at every level";
     EXPECT_EQ(tally, fitted.tally) << "at every level";
     EXPECT_EQ(here.absolute_bound(), fitted.bound);
+    Floats numbers;
+    std::ranges::copy_if(result, std::back_inserter(numbers), finite);
+    if (!numbers.empty()) {
+      EXPECT_EQ(exceptions_of(here, numbers), 0U) << "the codec finds every number";
+    }
   });
 
   std::vector<std::set<std::uint32_t>> members(clusters.cluster_count());

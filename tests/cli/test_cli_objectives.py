@@ -15,7 +15,7 @@ ELEMENTS = 1 << 18
 REASON_BYTES = 200  # files differ by what they say of the choice, too
 CODECS = (
     *("raw", "constant", "same", "zstd", "byte_group", "float_split", "bitmask", "ordinal_delta", "factored_split"),
-    *("rounded_from", "optimizer_step", "scaled_by"),
+    *("rounded_from", "optimizer_step", "scaled_by", "clustered"),
 )
 
 

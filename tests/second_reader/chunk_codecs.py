@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
+from second_reader.clustered_elements import read_clustered
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
 from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_step, read_lattice_header
 from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
@@ -204,6 +205,10 @@ def _scaled_by(chunk: Chunk) -> bytes:
     return multiples_of_step(header, values, inputs)
 
 
+def _clustered(chunk: Chunk) -> bytes:
+    return read_clustered(chunk.payload, chunk.elements)
+
+
 def _kinds(chunk: Chunk) -> str:
     return "".join("b" if item.from_base else "p" for item in chunk.inputs)
 
@@ -246,6 +251,7 @@ _CODECS: dict[int, tuple[str, Callable[[Chunk], bytes], tuple[str, ...], Collect
     9: ("rounded_from", _rounded_from, ("p",), {"BF16", "F16", "F32"}),
     10: ("optimizer_step", _optimizer_step, INPUTS, {"F32"}),
     11: ("scaled_by", _scaled_by, LATTICE_INPUTS, {"F32"}),
+    12: ("clustered", _clustered, _NO_INPUT, {"F32"}),
 }
 CODEC_IDS = {codec[0]: number for number, codec in _CODECS.items()}
 

@@ -1,0 +1,151 @@
+// Codec clustered, reading: elements from labels and codes of clusters. spec.md. Part by part, so that labels stay in
+// the cache; exceptions are put in their places behind all.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "base/cpu_dispatch.hpp"
+#include "base/float_mode.hpp"
+#include "codec/builtin_codecs.hpp"
+#include "codec/clustered/clustered.hpp"
+#include "codec/payload_checks.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+constexpr KernelTable<void(const ClusterScales&, const std::uint8_t*, const std::uint8_t*, std::size_t,
+                           std::uint8_t*) noexcept>
+    kPutClustered{put_clustered_scalar, BITSNAP_X86(put_clustered_avx2, put_clustered_avx512)};
+constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kUnpackLabels{
+    unpack_labels_scalar, BITSNAP_X86(unpack_labels_avx2, unpack_labels_avx512)};
+
+const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+
+// A payload whose sizes are right.
+struct ClusteredParts {
+  std::size_t label_bits = 0;
+  std::size_t cluster_count = 0;
+  std::array<ClusterExtent, kMostClusters> all_clusters;
+  ConstByteSpan places;
+  ConstByteSpan exceptions;
+  ConstByteSpan labels;
+  ConstByteSpan codes;
+
+  [[nodiscard]] std::span<const ClusterExtent> clusters() const noexcept {
+    return std::span(all_clusters).first(cluster_count);
+  }
+};
+
+Result<ClusteredParts> read_parts(ConstByteSpan payload, std::size_t elements) {
+  ClusteredParts parts;
+  ByteCursor cursor(payload);
+  BITSNAP_ASSIGN(const auto label_bits, cursor.read<std::uint8_t>("clustered payload: bits of a label"));
+  if (label_bits != 4 && label_bits != 8) {
+    return fail(ErrorKind::corrupt,
+                "clustered payload: labels have " + std::to_string(label_bits) + " bits, expected 4 or 8");
+  }
+  parts.label_bits = label_bits;
+  BITSNAP_ASSIGN(const auto last_cluster, cursor.read<std::uint8_t>("clustered payload: number of clusters"));
+  parts.cluster_count = std::size_t{last_cluster} + 1;
+  if (label_bits == 4 && parts.cluster_count > kFewClusters) {
+    return fail(ErrorKind::corrupt, "clustered payload: " + std::to_string(parts.cluster_count) +
+                                        " clusters, expected no more than 16 with labels of 4 bits");
+  }
+  BITSNAP_ASSIGN(const auto exceptions, cursor.read<std::uint32_t>("clustered payload: number of exceptions"));
+  if (exceptions > elements) {
+    return fail(ErrorKind::corrupt, "clustered payload: " + std::to_string(exceptions) + " exceptions among " +
+                                        std::to_string(elements) + " elements");
+  }
+  BITSNAP_TRY(check_payload_size("clustered", payload.size(),
+                                 clustered_size(label_bits, parts.cluster_count, exceptions, elements)));
+  const auto take = [&](std::size_t size, ConstByteSpan& part) -> Result<void> {
+    BITSNAP_ASSIGN(part, cursor.take(size, "clustered payload"));
+    return {};
+  };
+  ConstByteSpan table;
+  BITSNAP_TRY(take(parts.cluster_count * kClusterBytes, table));
+  BITSNAP_TRY(take(std::size_t{exceptions} * sizeof(std::uint32_t), parts.places));
+  BITSNAP_TRY(take(std::size_t{exceptions} * sizeof(std::uint32_t), parts.exceptions));
+  BITSNAP_TRY(take(label_bytes(label_bits, elements), parts.labels));
+  BITSNAP_TRY(take(elements, parts.codes));
+  for (std::size_t i = 0; i < parts.cluster_count; ++i) {
+    const std::byte* const at = table.data() + i * kClusterBytes;
+    parts.all_clusters[i] = {.least = std::bit_cast<float>(load_le<std::uint32_t>(at)),
+                             .greatest = std::bit_cast<float>(load_le<std::uint32_t>(at + sizeof(float)))};
+  }
+  if (!are_clusters(parts.clusters())) {
+    return fail(ErrorKind::corrupt, "clustered payload: expected clusters of finite numbers in ascending order");
+  }
+  return parts;
+}
+
+Result<void> put_elements(const ClusteredParts& parts, std::size_t elements, ByteSpan out) {
+  const FloatMode mode;
+  const ClusterScales scales = scales_of(parts.clusters());
+  auto* const to = reinterpret_cast<std::uint8_t*>(out.data());
+  std::array<std::uint8_t, kClusteredPart> unpacked;
+  std::uint8_t most = 0;
+  for (std::size_t first = 0; first < elements; first += kClusteredPart) {
+    const std::size_t count = std::min(kClusteredPart, elements - first);
+    const std::uint8_t* labels = bytes_of(parts.labels) + first;
+    if (parts.label_bits == 4) {
+      kUnpackLabels.pick()(bytes_of(parts.labels) + first / 2, count, unpacked.data());
+      labels = unpacked.data();
+    }
+    for (std::size_t i = 0; i < count; ++i) most = std::max(most, labels[i]);
+    kPutClustered.pick()(scales, labels, bytes_of(parts.codes) + first, count, to + first * sizeof(float));
+  }
+  if (most >= parts.cluster_count) {
+    return fail(ErrorKind::corrupt, "clustered payload: a label of " + std::to_string(most) + ", there are " +
+                                        std::to_string(parts.cluster_count) + " clusters");
+  }
+  return {};
+}
+
+Result<void> put_exceptions(const ClusteredParts& parts, std::size_t elements, ByteSpan out) {
+  std::size_t next = 0;  // the least that the place of an exception may be
+  for (std::size_t at = 0; at < parts.places.size(); at += sizeof(std::uint32_t)) {
+    const std::size_t place = load_le<std::uint32_t>(parts.places.data() + at);
+    if (place < next || place >= elements) {
+      return fail(ErrorKind::corrupt, "clustered payload: element " + std::to_string(place) +
+                                          " is an exception, expected one from " + std::to_string(next) + " to " +
+                                          std::to_string(elements - 1));
+    }
+    std::memcpy(out.data() + place * sizeof(float), parts.exceptions.data() + at, sizeof(float));
+    next = place + 1;
+  }
+  return {};
+}
+
+class ClusteredDecoder final : public Decoder {
+ public:
+  CodecId id() const noexcept override { return CodecId::clustered; }
+  std::string_view name() const noexcept override { return "clustered"; }
+  std::string_view summary() const noexcept override {
+    return "numbers of clusters (BitSnap's), as labels of 4 or 8 bits and codes of 8";
+  }
+
+  bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
+    return dtype == DType::f32 && inputs.empty();
+  }
+
+  Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch&) const override {
+    BITSNAP_ASSIGN(const ClusteredParts parts, read_parts(payload, context.elements));
+    if (parts.label_bits == 4 && context.elements % 2 != 0 && parts.labels.back() > std::byte{15}) {
+      return fail(ErrorKind::corrupt, "clustered payload: bits behind the last label");
+    }
+    BITSNAP_TRY(put_elements(parts, context.elements, out));
+    return put_exceptions(parts, context.elements, out);
+  }
+};
+
+}  // namespace
+
+const Decoder& clustered_decoder() noexcept {
+  static const ClusteredDecoder decoder;
+  return decoder;
+}
+
+}  // namespace bitsnap::codec
