@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,44 @@ TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
   for (const Role role : {Role::exp_avg, Role::exp_avg_sq, Role::other}) {
     EXPECT_EQ(names({Policy::lossless, DType::f32, role, false, false}),
               (Names{"float_split", "factored_split", "byte_group", "zstd"}));
+  }
+}
+
+TEST(StreamPlanner, LetsNumbersOfClustersBeStoredAsSuch) {
+  using Names = std::vector<std::string>;
+  const auto of_clusters = [](Policy policy, DType dtype, Role role) {
+    return names({policy, dtype, role, false, true, {}, {}, {}, MadeAs::clusters});
+  };
+  for (const Role role : {Role::exp_avg, Role::exp_avg_sq, Role::master}) {
+    EXPECT_EQ(of_clusters(Policy::bitsnap, DType::f32, role), (Names{"clustered"}));
+  }
+  EXPECT_EQ(of_clusters(Policy::bitsnap, DType::f32, Role::other), (Names{"bitmask+base", "clustered"}));
+  for (const Policy policy : {Policy::lossless, Policy::bounded}) {
+    EXPECT_EQ(of_clusters(policy, DType::f32, Role::exp_avg),
+              (Names{"clustered", "float_split", "factored_split", "ordinal_delta+base", "byte_group+base",
+                     "bitmask+base", "byte_group", "zstd"}));
+  }
+  EXPECT_EQ(of_clusters(Policy::raw, DType::f32, Role::exp_avg), Names());
+  EXPECT_EQ(of_clusters(Policy::bitsnap, DType::bf16, Role::exp_avg), Names());
+
+  // And so they are, where it is said which clusters these are.
+  const codec::ClusterExtent clusters[] = {{-1, -0.1F}, {0.1F, 1}};
+  std::mt19937 random(1);
+  std::vector<float> numbers;
+  for (std::size_t i = 0; i < kChunkElements; ++i) {
+    const codec::ClusterExtent& cluster = clusters[random() % 2];
+    const double scale = (static_cast<double>(cluster.greatest) - static_cast<double>(cluster.least)) / 255;
+    const double offset = scale * static_cast<double>(random() % 255);
+    numbers.push_back(static_cast<float>(static_cast<double>(cluster.least) + offset));
+  }
+  for (const Policy policy : {Policy::bitsnap, Policy::lossless}) {
+    const StreamPlanner planner(policy, DType::f32, Role::exp_avg, false, false, {}, {}, kRatio, MadeAs::clusters);
+    Scratch scratch;
+    Surroundings around;
+    around.clusters = clusters;
+    const Choice choice = planner.choose(std::as_bytes(std::span(numbers)), around, scratch).value();
+    ASSERT_NE(choice.candidate.encoder, nullptr);
+    EXPECT_EQ(choice.candidate.encoder->decoder().name(), "clustered");
   }
 }
 

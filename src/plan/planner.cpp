@@ -51,16 +51,17 @@ struct Rule {
   bool for_moments = false;  // not for weights, which gain nothing from it and would pay for its estimates
   bool is_general = false;   // knows nothing of floats: looked at where their mantissas are not random
   bool takes_step = false;   // its inputs are what tells the optimizer's step
-  bool for_multiples = false;
+  Quantization only_for = Quantization::exact;  // nothing else; exact: for all
 };
 constexpr auto kBase = codec::InputKind::base;
 constexpr auto kPeer = codec::InputKind::peer;
 
 // In the order in which ties are decided.
-constexpr std::array<Rule, 11> kLosslessRules{{{"rounded_from", kPeer},
+constexpr std::array<Rule, 12> kLosslessRules{{{"rounded_from", kPeer},
                                                {"optimizer_step", kBase, false, false, true},
-                                               {"scaled_by", kBase, false, false, true, true},
-                                               {"scaled_by", kPeer, false, false, false, true},
+                                               {"scaled_by", kBase, false, false, true, Quantization::update_step},
+                                               {"scaled_by", kPeer, false, false, false, Quantization::update_step},
+                                               {"clustered", {}, false, false, false, Quantization::clusters},
                                                {"float_split"},
                                                {"factored_split", {}, true},
                                                {"ordinal_delta", kBase},
@@ -70,7 +71,9 @@ constexpr std::array<Rule, 11> kLosslessRules{{{"rounded_from", kPeer},
                                                {"zstd", {}, false, true}}};
 constexpr std::array<Rule, 1> kLosslessPoolRules{{{"zstd"}}};
 constexpr std::array<Rule, 2> kLmcRules{{{"byte_group", kBase}, {"byte_group"}}};
-constexpr std::array<Rule, 1> kBitsnapRules{{{"bitmask", kBase}}};
+constexpr std::array<Rule, 2> kBitsnapRules{
+    {{"bitmask", kBase}, {"clustered", {}, false, false, false, Quantization::clusters}}};
+constexpr std::array<Rule, 1> kBitsnapStateRules{{{"clustered", {}, false, false, false, Quantization::clusters}}};
 
 std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept {
   switch (policy) {
@@ -82,7 +85,7 @@ std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept 
     case Policy::bitsnap:
       // The mask is BitSnap's method for model states; its method for optimizer states is a quantizer.
       if (role == Role::weight || role == Role::other) return kBitsnapRules;
-      return {};
+      return kBitsnapStateRules;
     case Policy::raw: return {};
   }
   return {};
@@ -186,8 +189,9 @@ StreamPlanner::StreamPlanner(Policy policy, DType dtype, Role role, bool is_pool
     for (const Rule& rule : rules_of(policy, role, is_pool)) {
       if (!is_there(rule.input)) continue;
       // A step is told by what it made of others; what was made multiples says nothing of it.
-      if (rule.for_multiples != (quantization == Quantization::update_step) && (rule.for_multiples || rule.takes_step))
-        continue;
+      if (rule.only_for != Quantization::exact && rule.only_for != quantization) continue;
+      const bool are_multiples = quantization == Quantization::update_step;
+      if (rule.takes_step && are_multiples && rule.only_for != quantization) continue;
       if (rule.for_moments && (role == Role::weight || role == Role::master)) continue;
       if (rule.takes_step) {
         add_step_candidate(codec::find_encoder(rule.codec), step);
@@ -371,7 +375,8 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
         .inputs = candidate.takes_step ? seen.step : std::span(&input, candidate.input ? 1 : 0),
         .parameters = {},
         .rows = whole ? around.rows : codec::RowPlace{},
-        .lattice = around.lattice};
+        .lattice = around.lattice,
+        .clusters = around.clusters};
     std::optional<codec::Estimate> estimate = codec::Estimate{.payload_bytes = is_known ? known->payload_bytes : 0};
     if (!is_known) {
       BITSNAP_ASSIGN(estimate, candidate.encoder->analyze(whole ? data : sample, context, elements, scratch));

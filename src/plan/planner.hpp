@@ -41,8 +41,9 @@ struct Surroundings {
   ConstByteSpan peer;                       // the elements beside these in the stream's peer, in its dtype
   std::span<const codec::Input> step = {};  // what tells the optimizer's step, the base first
   codec::RowPlace rows;
-  std::optional<codec::Lattice> lattice = {};  // what elements were made multiples of, beside the peer
-  std::uint32_t base_depth = 0;                // chunks of other snapshots that the base's own bytes need
+  std::optional<codec::Lattice> lattice = {};           // what elements were made multiples of, beside the peer
+  std::span<const codec::ClusterExtent> clusters = {};  // what they were quantized by
+  std::uint32_t base_depth = 0;                         // chunks of other snapshots that the base's own bytes need
 };
 
 // What a chunk takes in a way in which it was coded already.

@@ -86,6 +86,15 @@ std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name)
   return names;
 }
 
+std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
+  std::uint64_t bytes = 0;
+  const std::size_t stream = stream_of(snapshot, name);
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    bytes += snapshot.chunk_info(stream, i).value().stored_bytes;
+  }
+  return bytes;
+}
+
 double update_of(float m, float v) {
   const double c1 = 1 - std::pow(kAdam.beta1, static_cast<double>(kAdam.step));
   const double c2 = 1 - std::pow(kAdam.beta2, static_cast<double>(kAdam.step));
@@ -240,8 +249,42 @@ TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
     EXPECT_LE(std::set<float>(numbers.begin(), numbers.end()).size(), 16U * 256U) << name;
     EXPECT_EQ(lost_of(*snapshot, name).quantization, Quantization::clusters);
     EXPECT_LE(lost_of(*snapshot, name).reached.max_absolute, lost_of(*snapshot, name).bound);
+    EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
+    EXPECT_LE(stored_bytes(*snapshot, name), kElements * 12 / 8 + 2 * 150) << "12 bits, and two tables";
   }
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
+}
+
+TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
+  const Parameter parameter;
+  SaveOptions options{.policy = Policy::lossless};
+  options.loss = {parse_loss_rule("exp_avg=clusters:16").value(), parse_loss_rule("exp_avg_sq=clusters:256").value()};
+  options.objective = Objective::ratio;
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_TRUE(snapshot->verify().value().empty());
+  for (const auto& [name, bits] : {std::pair("exp_avg.w", 12U), std::pair("exp_avg_sq.w", 16U)}) {
+    EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
+    EXPECT_LE(stored_bytes(*snapshot, name), kElements * bits / 8 + 2 * 2100);
+  }
+}
+
+TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  parameter.step();
+  const Snapshot& before = chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  EXPECT_EQ(codecs_of(before, "model.w"), std::set<std::string>{"bitmask"});
+  os::FakeFileSystem files;
+  const auto file = files.create("/again").value();
+  const SnapshotId dropped[] = {chain.at(0)->id()};
+  const auto executor = exec::make_executor(2);
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bitsnap}, *file, *executor).has_value());
+  ASSERT_TRUE(file->close());
+  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  EXPECT_EQ(after->id(), before.id());
+  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"clustered"});
+  EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(before, "exp_avg.w"));
 }
 
 TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {

@@ -101,7 +101,7 @@ Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, st
 
 Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& job, const PeerBytes& peer) {
   const codec::Input input{codec::InputKind::peer, job.peer_dtype, peer.bytes};
-  const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {&input, 1}, {}, {}, {}};
+  const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {&input, 1}, {}, {}, {}, {}};
   const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::rounded_from);
   if (!encoder.decoder().accepts(context.dtype, context.inputs)) return std::optional<ConstByteSpan>();
   BITSNAP_ASSIGN(const auto payload, try_codec(encoder, data_, context, context_.scratch()));
@@ -182,7 +182,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
   if (job.planner->detects_trivial()) {
-    const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_, {}};
+    const codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_, {}, {}};
     BITSNAP_ASSIGN(const auto constant,
                    try_codec(*codec::find_encoder(codec::CodecId::constant), data_, context, scratch));
     if (constant && constant->size() < data_.size()) {
@@ -197,6 +197,7 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
                                   .step = step.inputs,
                                   .rows = rows_,
                                   .lattice = job.lattice,
+                                  .clusters = job.clusters,
                                   .base_depth = base.use.holder.depth};
   std::optional<plan::Coded> known;
   if (const plan::Choice* const precedent = seat.wait_for_precedent()) {
@@ -226,7 +227,8 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
 
 Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
                                             const StepBytes& step, EncodedChunk& encoded) {
-  codec::ChunkContext context{job.dtype, data_.size() / element_size(job.dtype), {}, {}, rows_, job.lattice};
+  codec::ChunkContext context{job.dtype,   data_.size() / element_size(job.dtype), {}, {}, rows_, job.lattice,
+                              job.clusters};
   bool is_coded = false;
   for (const plan::Candidate& tried : encoded.choice.ranked) {
     const bool on_peer = tried.input == codec::InputKind::peer;

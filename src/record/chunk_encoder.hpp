@@ -45,7 +45,8 @@ struct StreamJob {
   DType peer_dtype = DType::opaque;
   std::uint64_t peer_elements = 0;  // of the whole stream
   std::optional<StepStreams> step;
-  std::optional<codec::Lattice> lattice;  // what its elements were made multiples of, beside the peer
+  std::optional<codec::Lattice> lattice;                // what its elements were made multiples of, beside the peer
+  std::span<const codec::ClusterExtent> clusters = {};  // what they were quantized by; whoever made the job owns it
   plan::StreamPlanner* planner = nullptr;
   bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
 };

@@ -201,6 +201,10 @@ Result<void> QuantizedSource::fit(std::size_t stream, const LossRule& rule, exec
   BITSNAP_TRY(executor.run(chunks, slots, extend));
   for (std::size_t i = 1; i < slots; ++i) fits[0].merge(fits[i]);
   auto made = std::make_unique<quantize::Clusters>(fits[0].clusters());
+  for (std::size_t label = 0; label < made->cluster_count(); ++label) {
+    const quantize::Cluster cluster = made->cluster(label);
+    if (cluster.has_numbers) losses_[stream].clusters.push_back({cluster.least, cluster.greatest});
+  }
   losses_[stream].bound = made->absolute_bound();
   losses_[stream].quantizer = std::move(made);
   return {};

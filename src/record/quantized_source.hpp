@@ -63,6 +63,10 @@ class QuantizedSource final : public StreamSource {
   [[nodiscard]] std::optional<Multiples> multiples(std::size_t stream) const noexcept {
     return losses_[stream].multiples;
   }
+  // What a tensor was quantized by; empty where that is not clusters.
+  [[nodiscard]] std::span<const codec::ClusterExtent> clusters(std::size_t stream) const noexcept {
+    return losses_[stream].clusters;
+  }
 
  private:
   // Of one stream; a default one loses nothing.
@@ -71,6 +75,7 @@ class QuantizedSource final : public StreamSource {
     std::unique_ptr<const quantize::Quantizer> quantizer = nullptr;
     double bound = 0;
     std::optional<Multiples> multiples = {};
+    std::vector<codec::ClusterExtent> clusters = {};
     std::optional<std::size_t> squares = {};  // second moments beside a first moment
     std::optional<AdamNumbers> adam = {};     // of a first moment
     std::optional<double> next_update_bound = {};

@@ -512,7 +512,7 @@ TEST_F(RecordTest, PoliciesUseTheirOwnCodecsOnly) {
   };
   EXPECT_EQ(codecs(Policy::raw), "raw raw");
   EXPECT_EQ(codecs(Policy::lmc), "byte_group byte_group");
-  EXPECT_EQ(codecs(Policy::bitsnap), "bitmask raw");
+  EXPECT_EQ(codecs(Policy::bitsnap), "bitmask clustered");
   EXPECT_EQ(codecs(Policy::lossless), "byte_group same");
 }
 

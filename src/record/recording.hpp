@@ -62,6 +62,7 @@ class Recording {
   [[nodiscard]] std::optional<QuantizedSource::Multiples> multiples_of(std::size_t stream) const noexcept;
   [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const;
   [[nodiscard]] Quantization quantization_of(std::size_t stream, bool are_multiples) const;
+  [[nodiscard]] std::span<const codec::ClusterExtent> clusters_of(std::size_t stream) const noexcept;
   // Ranks streams behind those that tell their steps, which stand before them.
   void find_optimizer_steps();
   std::uint8_t rank_behind(std::size_t stream, std::span<const PeerStream> peers);

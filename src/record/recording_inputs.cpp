@@ -58,12 +58,14 @@ std::optional<QuantizedSource::Multiples> Recording::multiples_of(std::size_t st
   return parts_.quantized != nullptr ? parts_.quantized->multiples(stream) : std::nullopt;
 }
 
-// update_step only where what elements are multiples of is known.
+// update_step only where what elements are multiples of is known, and clusters where these are.
 Quantization Recording::quantization_of(std::size_t stream, bool are_multiples) const {
   const auto promise = parts_.quantized != nullptr ? parts_.quantized->promise(stream) : std::nullopt;
   const auto& said = promise ? promise : index_.encoding.streams[stream].quantizer;
   const Quantization quantization = said ? said->quantization : Quantization::exact;
-  return quantization == Quantization::update_step && !are_multiples ? Quantization::exact : quantization;
+  if (quantization == Quantization::update_step && !are_multiples) return Quantization::exact;
+  if (quantization == Quantization::clusters && clusters_of(stream).empty()) return Quantization::exact;
+  return quantization;
 }
 
 // Of what is written again, by what was said of it.
@@ -73,6 +75,12 @@ std::optional<codec::Lattice> Recording::lattice_of(std::size_t stream) const {
   if (!said || said->quantization != Quantization::update_step || !said->adam || !peers_[stream]) return std::nullopt;
   const auto update_step = quantize::UpdateStep::of(QuantizedSource::parameters_of(*said->adam, said->amount));
   return update_step ? std::optional(update_step->lattice()) : std::nullopt;
+}
+
+// Nobody knows those of what is written again: chunks that hold them are taken over.
+std::span<const codec::ClusterExtent> Recording::clusters_of(std::size_t stream) const noexcept {
+  if (parts_.quantized == nullptr) return {};
+  return parts_.quantized->clusters(stream);
 }
 
 void Recording::find_multiples() {
@@ -156,6 +164,7 @@ StreamJob Recording::make_job(std::size_t stream) {
                 .peer = {},
                 .step = {},
                 .lattice = lattice,
+                .clusters = clusters_of(stream),
                 .planner = &planners_.back(),
                 .is_stored = is_all_stored(stream)};
   if (peers_[stream] && planners_.back().codes_with_peer()) {
