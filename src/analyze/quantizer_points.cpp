@@ -18,7 +18,7 @@ Result<ConstByteSpan> quantized(const quantize::Quantizer& quantizer, DType dtyp
                                 ErrorTally& errors, Scratch& scratch) {
   BITSNAP_ASSIGN(const ByteSpan out, scratch.take(elements.size()));
   std::memcpy(out.data(), elements.data(), elements.size());
-  BITSNAP_TRY(quantizer.quantize(dtype, out, {}, errors));
+  BITSNAP_TRY(quantizer.quantize(dtype, out, {}, &errors));
   return ConstByteSpan(out);
 }
 

@@ -95,6 +95,8 @@ std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
   return bytes;
 }
 
+double wide(float number) { return static_cast<double>(number); }
+
 double update_of(float m, float v) {
   const double c1 = 1 - std::pow(kAdam.beta1, static_cast<double>(kAdam.step));
   const double c2 = 1 - std::pow(kAdam.beta2, static_cast<double>(kAdam.step));
@@ -121,8 +123,8 @@ TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   double most_v = 0;
   double most_u = 0;
   for (std::size_t i = 0; i < kElements; ++i) {
-    if (x[i] != 0) most_x = std::max(most_x, std::abs((double{x1[i]} - double{x[i]}) / double{x[i]}));
-    if (v[i] != 0) most_v = std::max(most_v, std::abs((double{v1[i]} - double{v[i]}) / double{v[i]}));
+    if (x[i] != 0) most_x = std::max(most_x, std::abs((wide(x1[i]) - wide(x[i])) / wide(x[i])));
+    if (v[i] != 0) most_v = std::max(most_v, std::abs((wide(v1[i]) - wide(v[i])) / wide(v[i])));
     if (v1[i] != 0) most_u = std::max(most_u, std::abs(update_of(m1[i], v1[i]) - update_of(m[i], v1[i])));
   }
   const auto& master = lost_of(snapshot, "master.w");
