@@ -200,6 +200,8 @@ class Store {
   [[nodiscard]] const std::string& run_id() const noexcept;  // 32 hexadecimal digits
   [[nodiscard]] Policy policy() const noexcept;
   [[nodiscard]] Objective objective() const noexcept;
+  // What may be lost before the rules of the policy: what this handle was opened with, or what the store keeps.
+  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept;
 
   // Committed steps, ascending.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;

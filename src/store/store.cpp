@@ -46,6 +46,7 @@ const std::string& Store::run_id() const noexcept { return impl_->run().id; }
 Policy Store::policy() const noexcept { return impl_->policy(); }
 
 Objective Store::objective() const noexcept { return impl_->objective(); }
+const std::vector<LossRule>& Store::loss() const noexcept { return impl_->loss(); }
 bool Store::is_durable() const noexcept { return impl_->is_durable(); }
 
 Result<std::vector<std::uint64_t>> Store::steps() const {

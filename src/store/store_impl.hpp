@@ -40,6 +40,9 @@ class Store::Impl {
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
   [[nodiscard]] Objective objective() const noexcept { return options_.objective.value_or(run_.objective); }
+  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept {
+    return options_.loss ? *options_.loss : run_.loss;
+  }
   // How chunks are coded: all of it that the store and this handle say.
   [[nodiscard]] SaveOptions save_options() const;
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }

@@ -72,7 +72,7 @@ SaveOptions Store::Impl::save_options() const {
   save.objective = objective();
   save.store_bytes_per_second = options_.store_bytes_per_second.value_or(run_.store_bytes_per_second);
   save.codec = options_.codec;
-  save.loss = options_.loss.value_or(run_.loss);
+  save.loss = loss();
   return save;
 }
 

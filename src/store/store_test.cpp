@@ -103,6 +103,18 @@ TEST(Store, MakesAKeyframeAfterAsManyLinksAsItWasTold) {
   for (const CheckpointInfo& info : list) EXPECT_LE(info.depth, 3U);
 }
 
+TEST(Store, KeepsItsRulesOfLossAndAHandleMayHaveOthers) {
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.loss = {parse_loss_rule("*=exact").value()};
+  EXPECT_EQ(open(files, options)->loss(), *options.loss);
+  EXPECT_EQ(open(files)->loss(), *options.loss);
+  StoreOptions others = writing();
+  others.loss.emplace();
+  EXPECT_TRUE(open(files, others)->loss().empty());
+  EXPECT_EQ(open(files, StoreOptions{})->loss(), *options.loss);
+}
+
 TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
