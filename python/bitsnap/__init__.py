@@ -1,4 +1,5 @@
-"""bitsnap stores the checkpoints of a training many times smaller, and gives them back bit for bit.
+"""bitsnap stores the checkpoints of a training many times smaller, and gives them back bit for bit,
+or within bounds where that was asked for.
 
     import bitsnap
 
@@ -20,6 +21,7 @@ import os
 
 from bitsnap import _bitsnap
 from bitsnap._bitsnap import SaveSummary
+from bitsnap._loss_reports import AdamNumbers, ErrorTally, QuantizerRecord, UpdateErrors
 from bitsnap._store_reports import (
     Checkpoint,
     CommitOutcome,
@@ -44,6 +46,7 @@ from bitsnap.errors import (
     UnsupportedError,
 )
 from bitsnap.files import TensorSlice, load_file, safe_open, save_file
+from bitsnap.policy import Policy, bounded
 from bitsnap.snapshot import Inspection, Snapshot, TensorSummary, compress, decompress, inspect, snapshot_id, verify
 from bitsnap.state import load, save
 from bitsnap.store import Store
@@ -55,6 +58,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_bitsnap.note_fork)
 
 __all__ = [
+    "AdamNumbers",
     "BitsnapError",
     "BusyError",
     "CancelledError",
@@ -62,13 +66,16 @@ __all__ = [
     "CommitOutcome",
     "CorruptError",
     "DroppedCheckpoint",
+    "ErrorTally",
     "ExistsError",
     "Inspection",
     "InternalError",
     "InvalidArgumentError",
     "IoError",
     "NotFoundError",
+    "Policy",
     "PruneReport",
+    "QuantizerRecord",
     "RepairReport",
     "ResourceExhaustedError",
     "RollbackReport",
@@ -80,6 +87,8 @@ __all__ = [
     "TensorSummary",
     "TruncatedError",
     "UnsupportedError",
+    "UpdateErrors",
+    "bounded",
     "compress",
     "decompress",
     "inspect",

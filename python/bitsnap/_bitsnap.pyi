@@ -14,6 +14,9 @@ def note_fork() -> None: ...
 def peek_snapshot_id(path: bytes) -> str: ...
 def is_safetensors(path: bytes) -> bool: ...
 def is_store(path: bytes) -> bool: ...
+def check_policy(name: str) -> None: ...
+def loss_rule(text: str) -> str:
+    """A rule in the words that a file has for it."""
 
 class TensorRef:
     """Stands in a tree of values where a tensor of the state belongs."""
@@ -61,6 +64,9 @@ class StreamSummary:
     def codecs(self) -> dict[str, int]: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def quantizer(self) -> dict[str, Any] | None:
+        """What it lost before it was stored."""
 
 class Snapshot:
     @staticmethod
@@ -152,6 +158,7 @@ class Store:
         access: Literal["read", "write", "shared"] | str,
         create: bool,
         policy: str | None,
+        loss: Sequence[str] | None,
         objective: str | None,
         store_speed: int | None,
         codec: str,
@@ -180,6 +187,8 @@ class Store:
     def run_id(self) -> str: ...
     @property
     def policy(self) -> str: ...
+    @property
+    def loss(self) -> list[str]: ...
     @property
     def objective(self) -> str: ...
     @property
@@ -260,6 +269,7 @@ def save(
     metadata: Sequence[tuple[str, str]],
     *,
     policy: str,
+    loss: Sequence[str],
     objective: str,
     store_speed: int,
     codec: str,
@@ -274,6 +284,8 @@ def compress(
     path: bytes,
     *,
     policy: str,
+    loss: Sequence[str],
+    adam: tuple[float, float, float, int] | None,
     objective: str,
     store_speed: int,
     codec: str,

@@ -10,7 +10,7 @@ from typing import Literal, SupportsIndex, TypeAlias
 from bitsnap.errors import ExistsError, InvalidArgumentError
 
 PathLike: TypeAlias = str | os.PathLike[str]
-Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
+PolicyName: TypeAlias = Literal["lossless", "bounded", "lmc", "bitsnap", "raw"]
 Objective: TypeAlias = Literal["ratio", "balanced", "speed"]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
 # Weights to their masters, by name: a master, or a tuple of it and the element in it where the weight begins.

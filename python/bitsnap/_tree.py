@@ -39,6 +39,7 @@ class Entry(NamedTuple):
     size_bytes: int
     role: str | None
     master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
+    adam: tuple[float, float, float, int] | None  # both betas, eps and step, where a first moment has its own
     alias_of: int | None
     data: Data
     owner: object  # keeps the data alive
@@ -73,9 +74,29 @@ class Entries:
         role = self._roles.pop(unique, None)
         master = self._masters.pop(unique, None)
         self.items.append(
-            Entry(unique, source.dtype, source.shape, source.size_bytes, role, master, alias, source.data, source.owner)
+            Entry(
+                name=unique,
+                dtype=source.dtype,
+                shape=source.shape,
+                size_bytes=source.size_bytes,
+                role=role,
+                master=master,
+                adam=None,
+                alias_of=alias,
+                data=source.data,
+                owner=source.owner,
+            )
         )
         return index
+
+    def index_of(self, identity: Hashable) -> int | None:
+        """The tensor of that memory, if there is one."""
+        return self._by_identity.get(identity)
+
+    def canonical(self, index: int) -> int:
+        """The tensor itself where `index` is another name of it."""
+        alias = self.items[index].alias_of
+        return index if alias is None else alias
 
     def finish(self) -> list[Entry]:
         if self._roles:
@@ -203,11 +224,11 @@ def _type_name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[list[Entry], Any]:
+def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[Entries, Any]:
     """The tensors of a state, and its tree with a TensorRef in the place of each."""
     entries = Entries(roles, masters)
     tree = _Flattener(entries).value(state, ())
-    return entries.finish(), tree
+    return entries, tree
 
 
 def references(tree: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[tuple[object, ...], TensorRef]]:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
+from bitsnap._adam import AdamOfState
 from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._options import Bases, Masters, Objective, PathLike, Policy, Progress, Role, native_target
+from bitsnap._options import Bases, Masters, Objective, PathLike, PolicyName, Progress, Role, native_target
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap._tree import Entries, check_text
 from bitsnap.errors import InvalidArgumentError
+from bitsnap.policy import Policy, policy_of
 from bitsnap.snapshot import Snapshot, find_tensor, native_base, native_snapshot
 
 
@@ -36,7 +38,7 @@ def save_file(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: Policy = "lossless",
+    policy: PolicyName | Policy = "lossless",
     objective: Objective = "balanced",
     store_speed: int = 0,
     codec: str = "",
@@ -61,15 +63,17 @@ def save_file(
         base: an earlier snapshot to store differences against; reading the new file then needs that one too. Tensors
             are compared by name.
         bases: where the base's own bases are looked for, beside its directory.
-        policy: "lossless" takes what is best of all codecs; "lmc" and "bitsnap" are the methods of those papers;
-            "raw" stores as is. All of them give back the same bits.
-        objective: what is best under "lossless": "ratio" for least bytes; "balanced" for least time, modelled from
-            recorded speeds, of coding and writing at 2 GB/s and of reading back one in ten; "speed" for the same in a
-            store of 20 GB/s, each read back.
+        policy: "lossless" takes what is best of all codecs; "lmc" is the method of that paper; "raw" stores as is.
+            These give back the same bits. "bounded" is "lossless" but for what masters and moments lose, within
+            bounds, and "bitsnap" the method of that paper, which quantizes moments. bounded() says by how much, and
+            Policy() gives any of them rules.
+        objective: what is best under "lossless" and "bounded": "ratio" for least bytes; "balanced" for least time,
+            modelled from recorded speeds, of coding and writing at 2 GB/s and of reading back one in ten; "speed" for
+            the same in a store of 20 GB/s, each read back.
         store_speed: the store's bytes per second that the objective counts on, 10**6 to 10**12; 0 for its own.
         codec: the name of a codec to force on every chunk that it takes, all others raw; "" for none.
         roles: what tensors are, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq" or
-            "other". It guides the coding and changes no bits.
+            "other". It guides the coding, and says what a policy that is not lossless does to a tensor.
         masters: which float32 tensor a bfloat16 or float16 one is the rounding of, by name, such as
             ``{"model.w": "optimizer.w"}``; where it begins at an element of a flat buffer,
             ``{"model.w": ("optimizer.flat", 1000)}``. For these nothing is looked for; all others are found by
@@ -84,11 +88,13 @@ def save_file(
 
     Raises:
         InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized), named by its key; or an argument is
-            wrong, such as a master that is not there or has not all elements of the weight.
+            wrong, such as a master that is not there or has not all elements of the weight; or first moments are to be
+            rounded and nobody says Adam's numbers.
         ExistsError: the file is there, and `overwrite` is False.
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
+    chosen = policy_of(policy)
     entries = Entries(roles, masters)
     for name, tensor in tensors.items():
         if not isinstance(name, str):
@@ -100,21 +106,25 @@ def save_file(
                 "bitsnap.save stores nested states with other values"
             )
         entries.add(name, source_of(tensor, f"tensors[{name!r}]"))
-    return _bitsnap.save(
-        native_target(path, overwrite),
-        entries.finish(),
-        None,
-        native_metadata(metadata),
-        policy=policy,
-        objective=objective,
-        store_speed=store_speed,
-        codec=codec,
-        base=native_base(base, bases, path, overwrite),
-        max_depth=max_depth,
-        overwrite=overwrite,
-        threads=threads,
-        progress=progress,
-    )
+    adam = AdamOfState(chosen)
+    adam.tell(entries)
+    with adam.explained():
+        return _bitsnap.save(
+            native_target(path, overwrite),
+            entries.finish(),
+            None,
+            native_metadata(metadata),
+            policy=chosen.name,
+            loss=chosen.rules,
+            objective=objective,
+            store_speed=store_speed,
+            codec=codec,
+            base=native_base(base, bases, path, overwrite),
+            max_depth=max_depth,
+            overwrite=overwrite,
+            threads=threads,
+            progress=progress,
+        )
 
 
 def _is_array(value: object) -> bool:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
+from bitsnap._adam import AdamOfState
+from bitsnap._loss_reports import QuantizerRecord, quantizer_of
 from bitsnap._options import (
     Bases,
     Objective,
     PathLike,
-    Policy,
+    PolicyName,
     Progress,
     native_bases,
     native_path,
@@ -20,6 +22,7 @@ from bitsnap._options import (
     same_file,
 )
 from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
+from bitsnap.policy import Policy, policy_of
 
 # Damage beyond this many places is counted, not listed.
 _LISTED_DAMAGE = 20
@@ -135,6 +138,7 @@ class TensorSummary:
     chunks_with_base: int
     depth: int  # snapshots that have to be read for it, beside this one
     reason: str  # why it was coded so
+    quantizer: QuantizerRecord | None  # what it lost before that; None: every bit is kept
 
     @property
     def ratio(self) -> float | None:
@@ -150,7 +154,7 @@ class Inspection:
     id: str
     writer: str
     policy: str
-    objective: str | None  # of "lossless"
+    objective: str | None  # of "lossless" and "bounded"
     bases: list[tuple[str, str]]
     metadata: dict[str, str]
     tensors: list[TensorSummary]
@@ -166,7 +170,10 @@ class Inspection:
 
 
 def inspect(path: PathLike | Snapshot) -> Inspection:
-    """Says what a snapshot holds: tensors, roles, codecs, sizes. Reads the index and no tensor, and needs no base."""
+    """Says what a snapshot holds: tensors, roles, codecs, sizes, and what tensors lost before they were stored.
+
+    Reads the index and no tensor, and needs no base.
+    """
     native = native_snapshot(path)
     infos = native.tensors
     streams = native.streams()
@@ -175,6 +182,7 @@ def inspect(path: PathLike | Snapshot) -> Inspection:
     tensors = []
     for i, info in enumerate(infos):
         stream = by_tensor.get(i)
+        holder = stream if info.alias_of is None else by_tensor.get(info.alias_of)
         tensors.append(
             TensorSummary(
                 name=info.name,
@@ -188,6 +196,7 @@ def inspect(path: PathLike | Snapshot) -> Inspection:
                 chunks_with_base=stream.chunks_with_base if stream else 0,
                 depth=stream.depth if stream else 0,
                 reason=stream.reason if stream else "",
+                quantizer=quantizer_of(holder.quantizer) if holder else None,
             )
         )
     return Inspection(
@@ -248,7 +257,7 @@ def compress(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: Policy = "lossless",
+    policy: PolicyName | Policy = "lossless",
     objective: Objective = "balanced",
     store_speed: int = 0,
     codec: str = "",
@@ -260,22 +269,30 @@ def compress(
     """Stores a safetensors file as a snapshot, from which decompress() makes the very same file, byte for byte.
 
     The arguments are those of save_file(). Memory is bounded by the number of threads, whatever the size of the file.
+    With a `policy` that lets go of some bits it is another file. One that rounds first moments has to say all of Adam's
+    numbers, as in ``bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=1000)``.
     """
+    chosen = policy_of(policy)
     if overwrite and same_file(source, path):
         raise InvalidArgumentError(f"{os.fspath(path)!r} is the source itself; compress to another file")
-    return _bitsnap.compress(
-        native_path(source),
-        native_target(path, overwrite),
-        policy=policy,
-        objective=objective,
-        store_speed=store_speed,
-        codec=codec,
-        base=native_base(base, bases, path, overwrite),
-        max_depth=max_depth,
-        overwrite=overwrite,
-        threads=threads,
-        progress=progress,
-    )
+    adam = AdamOfState(chosen)
+    numbers = adam.for_all()
+    with adam.explained():
+        return _bitsnap.compress(
+            native_path(source),
+            native_target(path, overwrite),
+            policy=chosen.name,
+            loss=chosen.rules,
+            adam=numbers,
+            objective=objective,
+            store_speed=store_speed,
+            codec=codec,
+            base=native_base(base, bases, path, overwrite),
+            max_depth=max_depth,
+            overwrite=overwrite,
+            threads=threads,
+            progress=progress,
+        )
 
 
 def decompress(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
+from bitsnap._adam import AdamOfState
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import Bases, Masters, Objective, PathLike, Policy, Progress, Role, native_target
+from bitsnap._options import Bases, Masters, Objective, PathLike, PolicyName, Progress, Role, native_target
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import flatten, place_of, prune, rebuild, references
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
+from bitsnap.policy import Policy, policy_of
 from bitsnap.snapshot import Snapshot, native_base, native_snapshot
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def save(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: Policy = "lossless",
+    policy: PolicyName | Policy = "lossless",
     objective: Objective = "balanced",
     store_speed: int = 0,
     codec: str = "",
@@ -50,9 +52,9 @@ def save(
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None. The keys of dicts may be str, int, float, bool, bytes, None, or tuples of those. ``state_dict()`` of
     modules, optimizers and schedulers, ``torch.get_rng_state()``, ``numpy`` generators' ``bit_generator.state`` and
-    ``random.getstate()`` go in whole. Everything comes back with the type and the bits that it had; only OrderedDict,
-    defaultdict and Counter come back as dict, and torch.Size as tuple. Whether a tensor is a parameter, requires a
-    gradient, or on which device it was, is not kept.
+    ``random.getstate()`` go in whole. Everything comes back with the type and, unless `policy` lets go of some, the
+    bits that it had; only OrderedDict, defaultdict and Counter come back as dict, and torch.Size as tuple. Whether a
+    tensor is a parameter, requires a gradient, or on which device it was, is not kept.
 
     Tensors are named by where they stand, as in ``optimizer.state.0.exp_avg``; a base is compared by these names.
 
@@ -68,27 +70,33 @@ def save(
 
     Raises:
         InvalidArgumentError: something in the state cannot be stored. The message names it as in
-            ``state['optimizer']['state'][0]``. Nothing has been written.
+            ``state['optimizer']['state'][0]``. Or first moments are to be rounded, and neither `policy` nor the state
+            says Adam's numbers. Nothing has been written.
         ExistsError: the file is there, and `overwrite` is False.
         IoError: the file could not be written. What was at `path` before is still there.
         CancelledError: `progress` returned False.
     """
+    chosen = policy_of(policy)
     entries, tree = flatten(state, roles, masters)
-    return _bitsnap.save(
-        native_target(path, overwrite),
-        entries,
-        (tree,),
-        native_metadata(metadata),
-        policy=policy,
-        objective=objective,
-        store_speed=store_speed,
-        codec=codec,
-        base=native_base(base, bases, path, overwrite),
-        max_depth=max_depth,
-        overwrite=overwrite,
-        threads=threads,
-        progress=progress,
-    )
+    adam = AdamOfState(chosen)
+    adam.tell(entries, state, tree)
+    with adam.explained():
+        return _bitsnap.save(
+            native_target(path, overwrite),
+            entries.finish(),
+            (tree,),
+            native_metadata(metadata),
+            policy=chosen.name,
+            loss=chosen.rules,
+            objective=objective,
+            store_speed=store_speed,
+            codec=codec,
+            base=native_base(base, bases, path, overwrite),
+            max_depth=max_depth,
+            overwrite=overwrite,
+            threads=threads,
+            progress=progress,
+        )
 
 
 def load(

@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, cast
 
 from bitsnap import _bitsnap
+from bitsnap._adam import AdamOfState
 from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import Masters, Objective, PathLike, Policy, Progress, Role, native_path
+from bitsnap._options import Masters, Objective, PathLike, PolicyName, Progress, Role, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
@@ -28,6 +29,7 @@ from bitsnap._store_reports import (
 from bitsnap._tree import Entry, flatten
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
+from bitsnap.policy import Policy, policy_of
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load_native
 
@@ -57,7 +59,7 @@ class Store:
     Args:
         path: the directory. The one above it has to exist. It may be relative: what it stands for does not change when
             the process changes its working directory.
-        policy: which codecs are used, as in save_file(), and
+        policy: which codecs are used and what may be lost, as in save_file(), and
         objective: for what one is chosen, and
         store_speed: how fast a store it counts on, and
         codec: a codec that is forced; this one the store does not remember.
@@ -76,8 +78,9 @@ class Store:
         wait: seconds to wait for another process that writes, before BusyError.
         threads: 0 for all that the process may use. The files are the same for any number.
 
-    `policy`, `objective`, `store_speed`, `base` and `max_depth` are those of the store where they are not given; a new
-    store remembers them, and begins with "lossless", "balanced", 0, "previous" and 8.
+    `policy` with its rules, `objective`, `store_speed`, `base` and `max_depth` are those of the store where they are
+    not given; a new store remembers them, and begins with "lossless", "balanced", 0, "previous" and 8. It does not
+    remember what bounded() was told of Adam.
 
     Raises:
         NotFoundError: there is no store and none is to be made, or no directory to make it in.
@@ -91,7 +94,7 @@ class Store:
         self,
         path: PathLike,
         *,
-        policy: Policy | None = None,
+        policy: PolicyName | Policy | None = None,
         objective: Objective | None = None,
         store_speed: int | None = None,
         codec: str = "",
@@ -115,11 +118,19 @@ class Store:
         self._keep_every = positive_of(keep_every, "keep_every")
         self._access = "read" if read_only else "shared" if shared else "write"
         self._threads = number_of(threads, "threads", _LARGEST_COUNT)
+        self._policy = None if policy is None else policy_of(policy)
+        if self._policy is not None and self._policy.step is not None and not callable(self._policy.step):
+            raise InvalidArgumentError(
+                f"step={self._policy.step} is of one state, and a store saves many: give a function, such as "
+                "step=lambda: steps, or none where the state or optimizer= says it"
+            )
         self._native = _bitsnap.Store.open(
             native_path(_absolute(path)),
             access=self._access,
             create=bool(create),
-            policy=None if policy is None else text_of(policy, "policy"),
+            policy=None if self._policy is None else self._policy.name,
+            # Those of the store go with its policy: another one has none but its own.
+            loss=None if self._policy is None else self._policy.rules,
             objective=None if objective is None else text_of(objective, "objective"),
             store_speed=None if store_speed is None else number_of(store_speed, "store_speed"),
             codec=text_of(codec, "codec"),
@@ -143,6 +154,11 @@ class Store:
     def policy(self) -> str:
         """Which codecs are used."""
         return self._native.policy
+
+    @property
+    def rules(self) -> list[str]:
+        """What may be lost, before what the policy itself says."""
+        return self._native.loss
 
     @property
     def objective(self) -> str:
@@ -283,7 +299,8 @@ class Store:
 
         Raises:
             InvalidArgumentError: the step is not above all others; or something in the state cannot be stored, which
-                the message names as in ``state['optimizer']['state'][0]``; or the store is read_only.
+                the message names as in ``state['optimizer']['state'][0]``; or first moments are to be rounded, and
+                nobody says Adam's numbers; or the store is read_only.
             BusyError: the store is held by the process that this one was forked from; or, where it is shared, another
                 process prunes or rolls back.
             IoError: the files could not be written.
@@ -291,8 +308,9 @@ class Store:
             Of errors in removing older checkpoints, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        entries, tree, strings = _packed(state, roles, masters, metadata)
-        native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
+        adam, entries, tree, strings = self._packed(state, roles, masters, metadata)
+        with adam.explained():
+            native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
         saved = checkpoint_of(native)
         self._remove_old(saved)
         return saved
@@ -330,18 +348,19 @@ class Store:
         Raises:
             as save() does.
         """
-        entries, tree, strings = _packed(state, roles, masters, metadata)
-        return self._native.save_shard(
-            number_of(step, "step"),
-            entries,
-            tree,
-            strings,
-            shard=number_of(shard, "shard", _LARGEST_COUNT),
-            shards=number_of(shards, "shards", _LARGEST_COUNT),
-            attempt=text_of(attempt, "attempt"),
-            threads=self._threads,
-            progress=progress,
-        )
+        adam, entries, tree, strings = self._packed(state, roles, masters, metadata)
+        with adam.explained():
+            return self._native.save_shard(
+                number_of(step, "step"),
+                entries,
+                tree,
+                strings,
+                shard=number_of(shard, "shard", _LARGEST_COUNT),
+                shards=number_of(shards, "shards", _LARGEST_COUNT),
+                attempt=text_of(attempt, "attempt"),
+                threads=self._threads,
+                progress=progress,
+            )
 
     def commit(self, step: SupportsIndex, shards: SupportsIndex, attempt: str) -> CommitOutcome:
         """Makes a checkpoint of the shards of an attempt, if all of them are there.
@@ -476,6 +495,19 @@ class Store:
         )
         return repair_report_of(found)
 
+    def _packed(
+        self,
+        state: Any,
+        roles: Mapping[str, Role] | None,
+        masters: Masters | None,
+        metadata: Mapping[str, str] | None,
+    ) -> tuple[AdamOfState, list[Entry], tuple[Any], list[tuple[str, str]]]:
+        entries, tree = flatten(state, roles, masters)
+        # What a store remembers has no numbers of Adam: the state says them.
+        adam = AdamOfState(self._policy or Policy(cast("PolicyName", self.policy), self.rules))
+        adam.tell(entries, state, tree)
+        return adam, entries.finish(), (tree,), native_metadata(metadata)
+
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
         while True:
             at = self.latest() if step is None else step
@@ -506,16 +538,6 @@ class Store:
             raise type(error)(
                 f"the checkpoint of step {saved.step} is saved, but removing older ones failed: {error}"
             ) from error
-
-
-def _packed(
-    state: Any,
-    roles: Mapping[str, Role] | None,
-    masters: Masters | None,
-    metadata: Mapping[str, str] | None,
-) -> tuple[list[Entry], tuple[Any], list[tuple[str, str]]]:
-    entries, tree = flatten(state, roles, masters)
-    return entries, (tree,), native_metadata(metadata)
 
 
 def _absolute(path: PathLike) -> Path:

@@ -144,6 +144,7 @@ struct StreamSummary {
   std::uint32_t depth = 0;
   std::map<std::string, std::uint64_t> codecs;
   std::string reason;
+  std::optional<QuantizerRecord> quantizer;
 };
 
 Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
@@ -155,6 +156,7 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
     summary.tensor = info.tensor;
     summary.chunks = info.chunk_count();
     summary.reason = snapshot.reason(stream);
+    summary.quantizer = snapshot.quantizer(stream);
     for (std::uint64_t i = 0; i < summary.chunks; ++i) {
       const Result<ChunkInfo> chunk = snapshot.chunk_info(stream, i);
       if (!chunk) return tl::unexpected(chunk.error());
@@ -166,6 +168,38 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
     }
   }
   return summaries;
+}
+
+// What a record holds, by the names of its fields.
+nb::dict to_dict(const QuantizerRecord& record) {
+  nb::dict result;
+  result["name"] = quantization_name(record.quantization);
+  result["amount"] = record.amount;
+  result["bound"] = record.bound;
+  result["next_update_bound"] = record.next_update_bound;
+  result["all_updates_bound"] = record.all_updates_bound;
+  const auto& adam = record.adam;
+  result["adam"] = adam ? nb::object(nb::make_tuple(adam->beta1, adam->beta2, adam->epsilon, adam->step)) : nb::none();
+  nb::dict reached;
+  reached["elements"] = record.reached.elements;
+  reached["changed"] = record.reached.changed;
+  reached["finite"] = record.reached.finite;
+  reached["nonzero"] = record.reached.nonzero;
+  reached["past_nearest"] = record.reached.past_nearest;
+  reached["max_absolute"] = record.reached.max_absolute;
+  reached["max_relative"] = record.reached.max_relative;
+  reached["mean_relative"] = record.reached.mean_relative();
+  reached["mean_square"] = record.reached.mean_square();
+  result["reached"] = reached;
+  nb::dict updates;
+  updates["elements"] = record.updates.elements;
+  updates["largest"] = record.updates.largest;
+  updates["sum"] = record.updates.sum;
+  updates["sum_square"] = record.updates.sum_square;
+  updates["sum_update"] = record.updates.sum_update;
+  updates["sum_update_square"] = record.updates.sum_update_square;
+  result["updates"] = updates;
+  return result;
 }
 
 nb::object differences(const PySnapshot& a, const PySnapshot& b, unsigned threads, nb::object progress) {
@@ -199,7 +233,10 @@ void bind_tensor_info(nb::module_& module) {
       .def_ro("chunks_with_base", &StreamSummary::chunks_with_base)
       .def_ro("depth", &StreamSummary::depth)
       .def_ro("codecs", &StreamSummary::codecs)
-      .def_ro("reason", &StreamSummary::reason);
+      .def_ro("reason", &StreamSummary::reason)
+      .def_prop_ro("quantizer", [](const StreamSummary& self) -> nb::object {
+        return self.quantizer ? nb::object(to_dict(*self.quantizer)) : nb::none();
+      });
 }
 
 }  // namespace

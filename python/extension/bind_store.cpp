@@ -93,13 +93,15 @@ nb::list to_tuples(const std::vector<StoreDamage>& damages) {
 }
 
 PyStore open(nb::bytes path, std::string_view access, bool create, const std::optional<std::string>& policy,
-             const std::optional<std::string>& objective, std::optional<std::uint64_t> store_speed,
-             const std::string& codec, const std::optional<std::string>& base_rule,
-             std::optional<std::uint32_t> max_depth, std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
+             const std::optional<std::vector<std::string>>& loss, const std::optional<std::string>& objective,
+             std::optional<std::uint64_t> store_speed, const std::string& codec,
+             const std::optional<std::string>& base_rule, std::optional<std::uint32_t> max_depth,
+             std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
   if (policy) options.policy = to_policy(*policy);
+  if (loss) options.loss = to_loss_rules(*loss);
   if (objective) options.objective = to_objective(*objective);
   options.store_bytes_per_second = store_speed;
   options.codec = codec;
@@ -248,9 +250,9 @@ void bind_store(nb::module_& module) {
 
   nb::class_<PyStore>(module, "Store")
       .def_static("open", &open, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
-                  nb::arg("policy").none(), nb::arg("objective").none(), nb::arg("store_speed").none(),
-                  nb::arg("codec"), nb::arg("base_rule").none(), nb::arg("max_depth").none(),
-                  nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+                  nb::arg("policy").none(), nb::arg("loss").none(), nb::arg("objective").none(),
+                  nb::arg("store_speed").none(), nb::arg("codec"), nb::arg("base_rule").none(),
+                  nb::arg("max_depth").none(), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
                   nb::arg("progress").none())
       .def("close", &close)
@@ -259,6 +261,13 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("run_id", [](const PyStore& self) { return self.in_use()->run_id(); })
       .def_prop_ro("policy", [](const PyStore& self) { return policy_name(self.in_use()->policy()); })
       .def_prop_ro("objective", [](const PyStore& self) { return objective_name(self.in_use()->objective()); })
+      .def_prop_ro("loss",
+                   [](const PyStore& self) {
+                     const std::shared_ptr<Store> store = self.in_use();
+                     std::vector<std::string> rules;
+                     for (const LossRule& rule : store->loss()) rules.push_back(format_loss_rule(rule));
+                     return rules;
+                   })
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
       .def("steps",
            [](const PyStore& self) {

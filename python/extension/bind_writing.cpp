@@ -1,5 +1,7 @@
-// Saving states, and safetensors files in and out.
+// Saving states, and safetensors files in and out; what may be lost on the way.
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <bitsnap/safetensors.hpp>
@@ -24,11 +27,12 @@ namespace bitsnap::python {
 
 namespace {
 
-SaveOptions save_options(const std::string& policy, const std::string& objective, std::uint64_t store_speed,
-                         const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
-                         unsigned threads, RunContext& context) {
+SaveOptions save_options(const std::string& policy, const std::vector<std::string>& loss, const std::string& objective,
+                         std::uint64_t store_speed, const std::string& codec, const PySnapshot* base,
+                         std::uint32_t max_depth, bool overwrite, unsigned threads, RunContext& context) {
   SaveOptions options;
   options.policy = to_policy(policy);
+  options.loss = to_loss_rules(loss);
   options.objective = to_objective(objective);
   options.store_bytes_per_second = store_speed;
   options.codec = codec;
@@ -42,23 +46,25 @@ SaveOptions save_options(const std::string& policy, const std::string& objective
 
 SaveSummary save(nb::bytes path, nb::sequence tensors, nb::object tree,
                  std::vector<std::pair<std::string, std::string>> metadata, const std::string& policy,
-                 const std::string& objective, std::uint64_t store_speed, const std::string& codec,
-                 const PySnapshot* base, std::uint32_t max_depth, bool overwrite, unsigned threads,
-                 nb::object progress) {
+                 const std::vector<std::string>& loss, const std::string& objective, std::uint64_t store_speed,
+                 const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
+                 unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const SaveOptions options =
-      save_options(policy, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
+      save_options(policy, loss, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, state, options); });
 }
 
-SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const std::string& objective,
-                     std::uint64_t store_speed, const std::string& codec, const PySnapshot* base,
-                     std::uint32_t max_depth, bool overwrite, unsigned threads, nb::object progress) {
+SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const std::vector<std::string>& loss,
+                     const std::optional<AdamTuple>& adam, const std::string& objective, std::uint64_t store_speed,
+                     const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
+                     unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  const SaveOptions options =
-      save_options(policy, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
+  SaveOptions options =
+      save_options(policy, loss, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
+  if (adam) options.adam = adam_numbers(*adam);
   const std::string from = to_path(source);
   const std::string to = to_path(path);
   return context.call([&]() -> Result<SaveSummary> {
@@ -82,7 +88,7 @@ Policy to_policy(const std::string& name) {
   const std::optional<Policy> policy = policy_from_name(name);
   if (!policy) {
     raise(Error(ErrorKind::invalid_argument,
-                "unknown policy '" + name + "', expected 'lossless', 'lmc', 'bitsnap' or 'raw'"));
+                "unknown policy '" + name + "', expected 'lossless', 'bounded', 'lmc', 'bitsnap' or 'raw'"));
   }
   return *policy;
 }
@@ -94,6 +100,12 @@ Objective to_objective(const std::string& name) {
                 "unknown objective '" + name + "', expected 'ratio', 'balanced' or 'speed'"));
   }
   return *objective;
+}
+
+std::vector<LossRule> to_loss_rules(const std::vector<std::string>& texts) {
+  std::vector<LossRule> rules;
+  for (const std::string& text : texts) rules.push_back(value_or_raise(parse_loss_rule(text)));
+  return rules;
 }
 
 void bind_writing(nb::module_& module) {
@@ -108,14 +120,21 @@ void bind_writing(nb::module_& module) {
       });
 
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-             nb::kw_only(), nb::arg("policy"), nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"),
-             nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
+             nb::kw_only(), nb::arg("policy"), nb::arg("loss"), nb::arg("objective"), nb::arg("store_speed"),
+             nb::arg("codec"), nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("policy"),
-             nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"), nb::arg("base").none(),
-             nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"), nb::arg("progress").none());
+             nb::arg("loss"), nb::arg("adam").none(), nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"),
+             nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
+             nb::arg("progress").none());
   module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
              nb::arg("threads"), nb::arg("progress").none());
+  // Raises for a name that no policy has.
+  module.def("check_policy", [](const std::string& name) { static_cast<void>(to_policy(name)); }, nb::arg("name"));
+  // A rule in the words that a file has for it.
+  module.def(
+      "loss_rule", [](const std::string& text) { return format_loss_rule(value_or_raise(parse_loss_rule(text))); },
+      nb::arg("text"));
   module.def(
       "is_safetensors",
       [](nb::bytes path) {

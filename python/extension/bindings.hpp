@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -23,6 +24,8 @@ struct PySnapshot {
 [[nodiscard]] Policy to_policy(const std::string& name);
 // The same for an objective.
 [[nodiscard]] Objective to_objective(const std::string& name);
+// The same for a text that is no rule of loss.
+[[nodiscard]] std::vector<LossRule> to_loss_rules(const std::vector<std::string>& texts);
 
 void bind_reading(nanobind::module_& module);
 void bind_store(nanobind::module_& module);

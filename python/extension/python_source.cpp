@@ -94,8 +94,8 @@ class LazyTensor {
 };
 
 using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
-                        std::optional<std::pair<std::string, std::uint64_t>>, std::optional<std::size_t>, nb::object,
-                        nb::object>;
+                        std::optional<std::pair<std::string, std::uint64_t>>, std::optional<AdamTuple>,
+                        std::optional<std::size_t>, nb::object, nb::object>;
 
 Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   if (!given) return guess_role(info.name, info.dtype);
@@ -111,7 +111,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
   std::vector<TensorSource> sources;
   sources.reserve(nb::len(tensors));
   for (const nb::handle item : tensors) {
-    auto [name, dtype_name, shape, size_bytes, role, master, alias, data, owner] = nb::cast<Item>(item);
+    auto [name, dtype_name, shape, size_bytes, role, master, adam, alias, data, owner] = nb::cast<Item>(item);
     TensorSource source;
     source.info.name = std::move(name);
     source.info.dtype = dtype_from_name(dtype_name);
@@ -120,6 +120,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     source.info.size_bytes = size_bytes;
     source.info.role = role_of(role, source.info);
     if (master) source.master = MasterSlice{std::move(master->first), master->second};
+    if (adam) source.adam = adam_numbers(*adam);
     source.info.alias_of = alias;
     if (PyCallable_Check(data.ptr()) != 0) {
       source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
@@ -140,6 +141,11 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
 }
 
 }  // namespace
+
+AdamNumbers adam_numbers(const AdamTuple& numbers) {
+  const auto [beta1, beta2, epsilon, step] = numbers;
+  return {.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step};
+}
 
 StridedMemory strided_memory(const StridedTuple& description) {
   const auto& [address, shape, strides, item_bytes] = description;

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import bitsnap
-from bitsnap._options import Policy
+from bitsnap._options import PolicyName
 from golden import golden_states
 from golden.state_description import describe, digest
 from second_reader.bsnap_builder import ChunkPart, Parts, build
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).resolve().with_name("snapshot")
 LARGEST_BYTES = 20_000
 
 # Name, state, base, policy, metadata.
-SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, Policy, dict[str, str]]] = [
+SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName, dict[str, str]]] = [
     ("empty", golden_states.empty, None, "lossless", {}),
     ("scalars", golden_states.scalars, None, "lossless", {"framework": "torch", "": "", "ü": "\u0000\U0001f600"}),
     ("dtypes", golden_states.dtypes, None, "lossless", {}),

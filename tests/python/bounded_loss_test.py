@@ -1,0 +1,289 @@
+"""Bounded loss from Python: bounds that hold in double precision, and what a file and a store say of them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from python.processes import run_script
+from python.same_bits import assert_same, bits
+
+BETAS = (0.9, 0.95)
+EPS = 1e-6
+STEP = 0.02
+
+
+class Training:
+    """Masters of two matrices trained with AdamW, and their bf16 roundings; one matrix is too small for loss."""
+
+    def __init__(self, betas: tuple[float, float] = BETAS, **options: Any) -> None:
+        self._generator = torch.Generator().manual_seed(3)
+        self.masters = [self._random(120, 100), self._random(50, 400), self._random(10, 10)]
+        self.optimizer = torch.optim.AdamW(self.masters, lr=1e-3, betas=betas, eps=EPS, foreach=False, **options)
+
+    def _random(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self._generator)
+
+    def advance(self, steps: int = 1) -> Training:
+        for _ in range(steps):
+            for master in self.masters:
+                # Gradients of many magnitudes, some of them 0.
+                master.grad = self._random(*master.shape).mul_(self._random(*master.shape).mul_(4).exp2_()).relu_()
+            self.optimizer.step()
+        return self
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "model": {f"w{i}": master.bfloat16() for i, master in enumerate(self.masters)},
+            "master": {f"w{i}": master for i, master in enumerate(self.masters)},
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+
+def double(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return tensor.double().numpy()
+
+
+def updates_of(moment: torch.Tensor, square: torch.Tensor, step: int) -> np.ndarray[Any, Any]:
+    """What the moments make of a step, but for the learning rate."""
+    root = np.sqrt(double(square) / (1 - BETAS[1] ** step))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        updates: np.ndarray[Any, Any] = double(moment) / (1 - BETAS[0] ** step) / (root + EPS)
+    return updates
+
+
+def quantizers_of(path: Path | bitsnap.Snapshot) -> dict[str, bitsnap.QuantizerRecord]:
+    return {each.name: each.quantizer for each in bitsnap.inspect(path).tensors if each.quantizer is not None}
+
+
+def rule_of(record: bitsnap.QuantizerRecord) -> tuple[str, float]:
+    return record.name, record.amount
+
+
+def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(tmp_path: Path) -> None:
+    state = Training().advance(7).state()
+    bitsnap.save(tmp_path / "a.bsnap", state, policy="bounded")
+    loaded = bitsnap.load(tmp_path / "a.bsnap")
+    found = quantizers_of(tmp_path / "a.bsnap")
+    assert_same(loaded["model"], state["model"])
+    assert_same(loaded["optimizer"]["param_groups"], state["optimizer"]["param_groups"])
+
+    for i in range(2):
+        master, stored = state["master"][f"w{i}"], loaded["master"][f"w{i}"]
+        assert bits(stored.bfloat16()) == bits(master.bfloat16())
+        relative = np.abs(double(stored) - double(master)) / np.abs(double(master))
+        record = found[f"master.w{i}"]
+        assert (record.bound, record.bound_of) == (2.0**-16, "relative")
+        assert (record.adam, record.updates, record.next_update_bound) == (None, None, None)
+        assert 0 < relative.max() == record.reached.max_relative <= 2.0**-15
+        assert record.reached.changed == np.count_nonzero(double(stored) != double(master))
+        assert record.reached.kept_exact == master.numel() - record.reached.changed
+
+        slots, kept = state["optimizer"]["state"][i], loaded["optimizer"]["state"][i]
+        square, stored_square = slots["exp_avg_sq"], kept["exp_avg_sq"]
+        assert torch.equal(square == 0, stored_square == 0)
+        error = np.abs(double(stored_square) - double(square))
+        relative = error[double(square) > 0] / double(square)[double(square) > 0]
+        record = found[f"optimizer.state.{i}.exp_avg_sq"]
+        assert rule_of(record) == ("mantissa_bits", 3)
+        assert 0 < relative.max() == record.reached.max_relative <= record.bound == 2.0**-4
+        assert record.reached.mean_square == pytest.approx(np.mean(error**2))
+        assert record.reached.mean_relative == pytest.approx(relative.mean())
+
+        before = updates_of(slots["exp_avg"], stored_square, 7)
+        after = updates_of(kept["exp_avg"], stored_square, 7)
+        assert np.all(np.abs(after - before) <= STEP / 2 * (1 + 2.0**-21) + np.abs(before) * 2.0**-22)
+        record = found[f"optimizer.state.{i}.exp_avg"]
+        assert rule_of(record) == ("update_step", STEP)
+        assert record.bound_of == "of the update"
+        assert record.adam == bitsnap.AdamNumbers(BETAS, EPS, 7)
+        assert record.all_updates_bound is not None
+        assert record.updates is not None
+        moved = np.abs(after - updates_of(slots["exp_avg"], square, 7)).ravel()
+        assert moved.max() <= record.bound < 0.05  # the second moment's own error counts
+        moved = moved[::16]  # those that are looked at
+        assert record.updates.largest == pytest.approx(moved.max())
+        assert record.updates.mean == pytest.approx(moved.mean())
+        assert record.updates.mean_square == pytest.approx(np.mean(moved**2))
+        assert record.updates.elements == moved.size
+        assert record.updates.mean_of_updates > record.updates.mean
+
+    # Below 4 KiB nothing is lost.
+    assert len(found) == 6
+    assert_same(loaded["master"]["w2"], state["master"]["w2"])
+    assert_same(loaded["optimizer"]["state"][2], state["optimizer"]["state"][2])
+
+
+def test_training_goes_on_from_what_was_loaded_within_the_bound_of_the_next_update(tmp_path: Path) -> None:
+    training = Training().advance(30)
+    bitsnap.save(tmp_path / "a.bsnap", training.state(), policy=bitsnap.bounded(master_bits=None))
+    resumed = copy.deepcopy(training)
+    into = {"optimizer": resumed.optimizer.state_dict()}
+    bitsnap.load(tmp_path / "a.bsnap", into=into, keys="optimizer")
+    resumed.optimizer.load_state_dict(into["optimizer"])
+    bits_before = bits(resumed.optimizer.state_dict()["state"][0]["exp_avg"])
+    assert bits_before != bits(training.optimizer.state_dict()["state"][0]["exp_avg"])
+
+    resumed._generator.set_state(training._generator.get_state())
+    training.advance()
+    resumed.advance()
+    for i in range(2):
+        record = quantizers_of(tmp_path / "a.bsnap")[f"optimizer.state.{i}.exp_avg"]
+        assert record.next_update_bound is not None
+        moved = np.abs(double(resumed.masters[i]) - double(training.masters[i])).max() / 1e-3
+        assert 0 < moved <= record.next_update_bound + 1e-3  # of rounding the masters
+    assert bits(resumed.masters[2]) == bits(training.masters[2])
+
+
+@pytest.mark.parametrize("policy", [bitsnap.bounded(), bitsnap.bounded(update_step=0.1, v_bits=0, master_bits=0)])
+def test_what_was_loaded_loses_nothing_more(tmp_path: Path, policy: bitsnap.Policy) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", Training().advance(5).state(), policy=policy)
+    loaded = bitsnap.load(tmp_path / "a.bsnap")
+    bitsnap.save(tmp_path / "b.bsnap", loaded, policy=policy)
+    assert_same(bitsnap.load(tmp_path / "b.bsnap"), loaded)
+    assert bitsnap.snapshot_id(tmp_path / "a.bsnap") == bitsnap.snapshot_id(tmp_path / "b.bsnap")
+    assert {record.reached.changed for record in quantizers_of(tmp_path / "b.bsnap").values()} == {0}
+
+
+def test_the_same_state_is_smaller_the_more_it_may_lose(tmp_path: Path) -> None:
+    state = Training().advance(20).state()
+    policies: list[Any] = ["lossless", "bounded", bitsnap.bounded(update_step=0.2, v_bits=1, master_bits=2)]
+    sizes = [bitsnap.save(tmp_path / f"{i}.bsnap", state, policy=each).stored_bytes for i, each in enumerate(policies)]
+    assert sizes[1] < 0.7 * sizes[0]
+    assert sizes[2] < 0.8 * sizes[1]
+    assert quantizers_of(tmp_path / "0.bsnap") == {}
+    assert_same(bitsnap.load(tmp_path / "0.bsnap"), state)
+
+
+def test_none_keeps_a_role_exact(tmp_path: Path) -> None:
+    state = Training().advance(3).state()
+    policy = bitsnap.bounded(master_bits=None, v_bits=None, update_step=None)
+    bitsnap.save(tmp_path / "a.bsnap", state, policy=policy)
+    assert quantizers_of(tmp_path / "a.bsnap") == {}
+    assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
+    bitsnap.save(tmp_path / "b.bsnap", state, policy=bitsnap.bounded(master_bits=None, update_step=None))
+    assert {rule_of(record) for record in quantizers_of(tmp_path / "b.bsnap").values()} == {("mantissa_bits", 3)}
+
+
+def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
+    state = Training().advance(3).state()
+    rules = ["exp_avg_sq:*state.1.*=mantissa_bits:5", "exp_avg=exact"]
+    bitsnap.save(tmp_path / "a.bsnap", state, policy=bitsnap.bounded(rules=rules))
+    found = quantizers_of(tmp_path / "a.bsnap")
+    assert {name: rule_of(record) for name, record in found.items()} == {
+        "master.w0": ("master_bits", 8),
+        "master.w1": ("master_bits", 8),
+        "optimizer.state.0.exp_avg_sq": ("mantissa_bits", 3),
+        "optimizer.state.1.exp_avg_sq": ("mantissa_bits", 5),
+    }
+    bitsnap.save(tmp_path / "b.bsnap", state, policy=bitsnap.Policy("lmc", ["exp_avg:*0*=update_step:0.1"]))
+    found = quantizers_of(tmp_path / "b.bsnap")
+    assert list(found) == ["optimizer.state.0.exp_avg"]
+    assert found["optimizer.state.0.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 3)
+    assert bitsnap.inspect(tmp_path / "b.bsnap").policy == "lmc"
+    # Where the role is said, the rules are those of that role.
+    bitsnap.save(tmp_path / "c.bsnap", state, policy=bitsnap.bounded(), roles={"master.w0": "other"})
+    assert "master.w0" not in quantizers_of(tmp_path / "c.bsnap")
+
+
+def test_what_clusters_take_from_moments_is_measured_by_updates(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", Training().advance(9).state(), policy="bitsnap")
+    record = quantizers_of(tmp_path / "a.bsnap")["optimizer.state.0.exp_avg"]
+    assert rule_of(record) == ("clusters", 16)
+    assert record.bound_of == "absolute"
+    assert 0 < record.reached.max_absolute <= record.bound
+    assert record.updates is not None
+    assert record.updates.largest > STEP
+    assert record.next_update_bound is None
+
+
+def test_a_tied_tensor_says_what_it_lost(tmp_path: Path) -> None:
+    master = torch.randn(100, 100)
+    bitsnap.save(tmp_path / "a.bsnap", {"master": {"a": master, "b": master}}, policy="bounded")
+    found = quantizers_of(tmp_path / "a.bsnap")
+    assert found["master.a"] == found["master.b"]
+
+
+def test_a_store_keeps_the_rules_with_its_policy(tmp_path: Path) -> None:
+    training = Training()
+    policy = bitsnap.bounded(v_bits=5, rules=["master:*w1=exact"])
+    with bitsnap.Store(tmp_path / "run", policy=policy) as store:
+        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+        store.save(1, training.advance().state())
+    with bitsnap.Store(tmp_path / "run") as store:
+        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+        store.save(2, training.advance().state())
+        found = quantizers_of(store.snapshot(2))
+        assert list(found) == ["master.w0", *(f"optimizer.state.{i}.exp_avg{sq}" for i in (0, 1) for sq in ("", "_sq"))]
+        assert rule_of(found["optimizer.state.0.exp_avg_sq"]) == ("mantissa_bits", 5)
+        assert found["optimizer.state.0.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 2)
+        store.verify()
+    # A policy that is given anew comes with its own rules, and for as long as it is open.
+    with bitsnap.Store(tmp_path / "run", policy="lossless") as store:
+        assert (store.policy, store.rules) == ("lossless", [])
+        state = training.advance().state()
+        store.save(3, state)
+        assert_same(store.load(), state)
+    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
+        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+
+
+def test_a_store_asks_for_the_step_at_each_save(tmp_path: Path) -> None:
+    training = Training()
+    steps = iter([10, 20])
+    with bitsnap.Store(tmp_path / "run", policy=bitsnap.bounded(step=lambda: next(steps))) as store:
+        store.save(1, training.advance().state())
+        store.save_shard(2, training.advance().state(), shard=0, shards=1, attempt="a")
+        assert store.commit(2, 1, "a")
+        for step in (1, 2):
+            adam = quantizers_of(store.snapshot(step))["optimizer.state.0.exp_avg"].adam
+            assert adam == bitsnap.AdamNumbers(BETAS, EPS, 10 * step)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="step=5 is of one state, and a store saves many"):
+        bitsnap.Store(tmp_path / "other", policy=bitsnap.bounded(step=5))
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_without_a_tree_is_told_all_numbers(tmp_path: Path) -> None:
+    slots = Training().advance(4).optimizer.state_dict()["state"][0]
+    flat = {"w.exp_avg": slots["exp_avg"], "w.exp_avg_sq": slots["exp_avg_sq"]}
+    policy = bitsnap.bounded(betas=BETAS, eps=EPS, step=4)
+    saved = bitsnap.save_file(flat, tmp_path / "a.bsnap", policy=policy)
+    assert quantizers_of(tmp_path / "a.bsnap")["w.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 4)
+
+    bitsnap.save_file(flat, tmp_path / "lossless.bsnap")
+    bitsnap.decompress(tmp_path / "lossless.bsnap", tmp_path / "a.safetensors")
+    again = bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "b.bsnap", policy=policy)
+    assert again.raw_bytes == saved.raw_bytes
+    assert_same(bitsnap.load(tmp_path / "b.bsnap"), bitsnap.load(tmp_path / "a.bsnap"))
+    assert quantizers_of(tmp_path / "a.bsnap") == quantizers_of(tmp_path / "b.bsnap")
+    with pytest.raises(bitsnap.InvalidArgumentError, match="update_step needs Adam's step, which neither"):
+        bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "c.bsnap", policy=bitsnap.bounded(betas=BETAS, eps=EPS))
+
+
+def test_numpy_alone_is_enough(tmp_path: Path) -> None:
+    run_script(
+        """
+import sys
+sys.modules["torch"] = None
+import numpy as np, bitsnap
+rng = np.random.default_rng(1)
+moment = rng.standard_normal((50, 100), np.float32)
+state = {
+    "state": {0: {"step": np.float32(6), "exp_avg": moment, "exp_avg_sq": moment * moment}},
+    "param_groups": [{"betas": (0.9, 0.99), "eps": np.float64(1e-8), "params": [0]}],
+}
+bitsnap.save(sys.argv[1], state, policy=bitsnap.bounded())
+found = {each.name: each.quantizer for each in bitsnap.inspect(sys.argv[1]).tensors}
+assert found["state.0.exp_avg"].adam == bitsnap.AdamNumbers((0.9, 0.99), 1e-8, 6), found
+assert found["state.0.exp_avg_sq"].name == "mantissa_bits"
+loaded = bitsnap.load(sys.argv[1])
+assert 0 < np.abs(loaded["state"][0]["exp_avg"] - moment).max() < 0.05 * np.abs(moment).max()
+""",
+        tmp_path / "a.bsnap",
+    )
