@@ -77,7 +77,7 @@ void add_loss_options(CLI::App& app, CodingOptions& options) {
          "Epsilon of Adam")
       ->type_name("E")
       ->group(kLossGroup);
-  add_number_option(app, "--adam-step", options.adam_step, 1, "Steps that Adam has taken, as its state counts them")
+  add_number_option(app, "--adam-step", options.adam_step, 0, "Steps that Adam has taken, as its state counts them")
       ->group(kLossGroup);
 }
 

@@ -46,13 +46,14 @@ struct AdamNumbers {
   double beta1 = 0;
   double beta2 = 0;
   double epsilon = 0;
-  std::uint64_t step = 0;  // steps that were taken, from 1 on
+  std::uint64_t step = 0;  // steps that were taken; with none, moments are kept exact
 
   friend bool operator==(const AdamNumbers&, const AdamNumbers&) = default;
 };
 
 // How far updates moved: u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon), without a unit, from both
-// moments as they were and as they are stored. Where u is not finite it does not count.
+// moments as they were and as they are stored. One in 16 elements is looked at; where u is not finite it does not
+// count.
 struct UpdateErrors {
   std::uint64_t elements = 0;
   double largest = 0;     // of the differences
@@ -69,8 +70,9 @@ struct QuantizerRecord {
   Quantization quantization = Quantization::exact;
   double amount = 0;
   // Most that an element can be off, but for those past nearest, which may be twice that: of its own magnitude
-  // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes beside the stored
-  // second moment (update_step): for updates as large as Adam's can be where that is bounded, else half of the step.
+  // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes, the stored
+  // second moment's error included (update_step): for updates as large as Adam's can be where that is bounded, else
+  // half of the step.
   double bound = 0;
   std::optional<AdamNumbers> adam = {};
   // With the second moments' own error, for updates as large as Adam's can be: most that the next update is off, and

@@ -217,6 +217,16 @@ TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
   EXPECT_FALSE(record_state(parameter.state(), wrong).has_value());
 }
 
+TEST(BoundedRecording, BeforeTheFirstStepMomentsAreKept) {
+  Parameter parameter;
+  std::ranges::fill(parameter.exp_avg, std::byte{0});
+  SaveOptions options = bounded();
+  options.adam->step = 0;
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  EXPECT_FALSE(snapshot->quantizer(stream_of(*snapshot, "exp_avg.w")).has_value());
+}
+
 TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
   const Parameter parameter;
   SaveOptions options = bounded();

@@ -147,6 +147,7 @@ Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const Loss
                 fmt::format("{}: update_step needs Adam's betas, epsilon and count of steps, which nobody said: {}",
                             describe(stream), kHowToGiveAdam));
   }
+  if (adam->step == 0) return {};  // no step was taken: moments are those that an optimizer begins with
   auto made = quantize::UpdateStep::of(parameters_of(*adam, rule.amount));
   if (!made) return tl::unexpected(std::move(made).error().within(describe(stream)));
   loss.multiples = Multiples{made->lattice(), *loss.squares};

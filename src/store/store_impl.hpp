@@ -40,8 +40,11 @@ class Store::Impl {
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
   [[nodiscard]] Objective objective() const noexcept { return options_.objective.value_or(run_.objective); }
+  // A policy that this handle says comes without the rules of another.
   [[nodiscard]] const std::vector<LossRule>& loss() const noexcept {
-    return options_.loss ? *options_.loss : run_.loss;
+    static const std::vector<LossRule> kNone;
+    if (options_.loss) return *options_.loss;
+    return policy() == run_.policy ? run_.loss : kNone;
   }
   // How chunks are coded: all of it that the store and this handle say.
   [[nodiscard]] SaveOptions save_options() const;

@@ -113,6 +113,11 @@ TEST(Store, KeepsItsRulesOfLossAndAHandleMayHaveOthers) {
   others.loss.emplace();
   EXPECT_TRUE(open(files, others)->loss().empty());
   EXPECT_EQ(open(files, StoreOptions{})->loss(), *options.loss);
+  StoreOptions other = writing();
+  other.policy = Policy::raw;
+  EXPECT_TRUE(open(files, other)->loss().empty()) << "a policy comes without the rules of another";
+  other.policy = Policy::lossless;
+  EXPECT_EQ(open(files, other)->loss(), *options.loss) << "it is the run's own";
 }
 
 TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
