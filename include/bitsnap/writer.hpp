@@ -52,7 +52,8 @@ struct MasterSlice {
   std::uint64_t element = 0;  // of it, beside element 0 of the weight: masters may stand one behind another in a buffer
 };
 
-// A tensor to be stored. Its bytes are read chunk by chunk, once, from any thread, several at a time.
+// A tensor to be stored. Its bytes are read chunk by chunk, from any thread, several at a time: once, but for samples,
+// for masters and moments beside which others are stored, and for tensors that clusters are fitted to.
 struct TensorSource {
   TensorInfo info;
   // Either memory of the caller, which has to outlive the call ...

@@ -10,7 +10,7 @@ import pytest
 from cli.command_line import run, run_json
 from cli.tensor_file import ELEMENT_BYTES, Tensor, random_bytes, to_bytes, weights, write
 
-POLICIES = ["lossless", "lmc", "bitsnap", "raw"]
+POLICIES = ["lossless", "bounded", "lmc", "bitsnap", "raw"]
 CHUNK = 1 << 18
 
 

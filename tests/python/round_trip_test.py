@@ -52,7 +52,7 @@ NUMPY_STORED: list[Any] = [
     np.dtype(ml_dtypes.float8_e8m0fnu),
 ]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (3, 0, 2), (1,), (7,), (2, 3, 4), (1 << 18,), ((1 << 18) + 6,)]
-POLICIES: list[Any] = ["lossless", "lmc", "bitsnap", "raw"]
+POLICIES: list[Any] = ["lossless", "bounded", "lmc", "bitsnap", "raw"]
 
 
 @pytest.fixture(autouse=True)

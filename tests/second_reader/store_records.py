@@ -22,7 +22,12 @@ _MAX_SIZES = 2**62  # of one checkpoint, all together
 BASE_RULES = {"previous", "keyframe"}
 OBJECTIVES = {"ratio", "balanced", "speed"}
 SLOWEST_STORE, FASTEST_STORE = 10**6, 10**12
-POLICIES = {"lossless", "lmc", "bitsnap", "raw"}
+POLICIES = {"lossless", "bounded", "lmc", "bitsnap", "raw"}
+_RULE = re.compile(
+    r"(\*|weight|master|exp_avg|exp_avg_sq|other)(:.*)?="
+    r"(exact|(mantissa_bits|master_bits|clusters):\d+|update_step:[0-9.e-]+)",
+    re.DOTALL,
+)
 
 _EVERY_RECORD = {"time_unix_ms", "policy", "links"}
 
@@ -129,11 +134,14 @@ def unseal(data: bytes, key: str, where: str) -> dict[str, Any]:
 
 
 def parse_settings(data: bytes, where: str) -> StoreSettings:
-    needed, optional = {"id", "policy", "base", "max_depth"}, {"objective", "store_speed"}
+    needed, optional = {"id", "policy", "base", "max_depth"}, {"objective", "store_speed", "loss"}
     body = members(unseal(data, "store", where), where, needed, optional, closed=False)
     _name(body.get("objective", "ratio"), OBJECTIVES, f"{where}: objective")
     speed = count(body.get("store_speed", SLOWEST_STORE), f"{where}: store_speed", FASTEST_STORE)
     require(speed >= SLOWEST_STORE, f"{where}: store_speed {speed}")
+    for text in check_type(body.get("loss", []), list, f"{where}: loss"):
+        if not _RULE.fullmatch(check_type(text, str, f"{where}: loss")):
+            raise Unsupported(f"{where}: rule {text!r}")
     rule = _name(body["base"], BASE_RULES, f"{where}: base")
     policy = _name(body["policy"], POLICIES, f"{where}: policy")
     return StoreSettings(_id(body["id"], where), policy, rule, count(body["max_depth"], where, MAX_CHAIN))

@@ -19,7 +19,7 @@ from second_reader.chunk_codecs import CODEC_IDS, ELEMENT_SIZES
 from second_reader.described_state import describe_state
 from second_reader.ordinal_delta_cases import coarsenesses
 
-Policy = Literal["lossless", "lmc", "bitsnap", "raw"]
+Policy = Literal["lossless", "bounded", "lmc", "bitsnap", "raw"]
 POLICIES = get_args(Policy)
 # By size of an element; a dtype of torch, and one of the same size without a known name.
 DTYPES = {
@@ -153,6 +153,24 @@ def adam_states(elements: int, steps: int, seed: int) -> list[dict[str, torch.Te
 
 
 @pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
+@pytest.mark.parametrize("name", ["bounded", "bitsnap"])
+def test_what_was_lost_is_read_as_it_was_stored(name: str, elements: int, tmp_path: Path) -> None:
+    base = None
+    for step, state in enumerate(adam_states(elements, 2, elements)):
+        path = tmp_path / f"{step}.bsnap"
+        state["model.w"] = state["master.w"].to(torch.bfloat16)
+        bounded = bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=step + 1)
+        bitsnap.save(path, state, base=base, policy=bounded if name == "bounded" else "bitsnap")
+        snapshot = open_file(path)
+        snapshot.verify()
+        stored = bitsnap.load(path)
+        assert describe_state(snapshot) == describe(stored) != describe(state)
+        assert torch.equal(stored["model.w"], state["model.w"])
+        assert ("scaled_by" if name == "bounded" else "clustered") in snapshot.codec_names()
+        base = path
+
+
+@pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
 def test_steps_of_an_optimizer_are_read_bit_for_bit(elements: int, tmp_path: Path) -> None:
     base = None
     for step, state in enumerate(adam_states(elements, 2, elements)):
@@ -168,7 +186,8 @@ def test_steps_of_an_optimizer_are_read_bit_for_bit(elements: int, tmp_path: Pat
 def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     used: set[str] = set()
     weights = random_bits(np.random.default_rng(5), "floats", 9001, 2)
-    for policy in POLICIES:
+    bounded = bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=3)
+    for policy in [each if each != "bounded" else bounded for each in POLICIES]:
         state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16), "exp_avg_sq": moments(60, 300)}
         state |= {"rounded": moments(60, 300).to(torch.bfloat16), "master.rounded": moments(60, 300)}
         before, after = adam_states(3000, 1, 1)
