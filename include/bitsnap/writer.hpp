@@ -52,8 +52,7 @@ struct MasterSlice {
   std::uint64_t element = 0;  // of it, beside element 0 of the weight: masters may stand one behind another in a buffer
 };
 
-// A tensor to be stored. Its bytes are read chunk by chunk, from any thread, several at a time: once, but for samples,
-// for masters and moments beside which others are stored, and for tensors that clusters are fitted to.
+// A tensor to be stored. Its bytes are read chunk by chunk, mostly once, from any thread, several at a time.
 struct TensorSource {
   TensorInfo info;
   // Either memory of the caller, which has to outlive the call ...

@@ -70,7 +70,7 @@ TEST(StreamPlanner, LetsOnlyThoseCompeteThatPolicyDtypeAndBaseAllow) {
 TEST(StreamPlanner, LetsNumbersOfClustersBeStoredAsSuch) {
   using Names = std::vector<std::string>;
   const auto of_clusters = [](Policy policy, DType dtype, Role role) {
-    return names({policy, dtype, role, false, true, {}, {}, {}, MadeAs::clusters});
+    return names({policy, dtype, role, false, true, {}, {}, {}, Quantization::clusters});
   };
   for (const Role role : {Role::exp_avg, Role::exp_avg_sq, Role::master}) {
     EXPECT_EQ(of_clusters(Policy::bitsnap, DType::f32, role), (Names{"clustered"}));
@@ -95,7 +95,8 @@ TEST(StreamPlanner, LetsNumbersOfClustersBeStoredAsSuch) {
     numbers.push_back(static_cast<float>(static_cast<double>(cluster.least) + offset));
   }
   for (const Policy policy : {Policy::bitsnap, Policy::lossless}) {
-    const StreamPlanner planner(policy, DType::f32, Role::exp_avg, false, false, {}, {}, kRatio, MadeAs::clusters);
+    const StreamPlanner planner(policy, DType::f32, Role::exp_avg, false, false, {}, {}, kRatio,
+                                Quantization::clusters);
     Scratch scratch;
     Surroundings around;
     around.clusters = clusters;
