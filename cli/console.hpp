@@ -1,5 +1,5 @@
-// What the command asks the operating system about its standard streams, and the signals that end it. The only code of
-// the command that is not plain C++.
+// What the command asks the operating system about its standard streams, and the signals that end it. Beside
+// external_command.hpp the only code of the command that is not plain C++.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,12 @@
 // The command `bitsnap`: reads the command line, runs one sub-command, turns its outcome into an exit status.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "cli/common_options.hpp"
 #include "cli/console.hpp"
 #include "cli/exit_code.hpp"
+#include "cli/external_command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/suggestion.hpp"
@@ -34,6 +39,7 @@ Runs, the checkpoints of a training in one directory:
   bitsnap rollback run --to 10                           remove all steps after 10
   bitsnap repair run                                     mend what can be mended after damage
   bitsnap du run                                         bytes by role and step
+  bitsnap report run -o report.html                      plots of all that, in one page for the browser
 
 Files, one snapshot each:
   bitsnap compress model.safetensors                     -> model.bsnap
@@ -121,7 +127,7 @@ class Program {
     }
     help_ = app_.add_subcommand("help", "Show the help of a command");
     help_->add_option("COMMAND", help_topic_, "The command")->type_name("");
-    app_.footer(kExitCodes);  // after the sub-commands, which would inherit it
+    app_.footer(external_help() + kExitCodes);  // after the sub-commands, which would inherit it
   }
 
   int run(int argc, const char* const* argv) {
@@ -129,6 +135,9 @@ class Program {
     if (argc <= 1) {
       print_result(kShortHelp);
       return kExitOk;
+    }
+    if (const auto status = run_external_command(argv)) {
+      return *status;
     }
     try {
       app_.parse(argc, argv);
@@ -166,7 +175,35 @@ class Program {
     for (const Command& command : commands_) {
       names.push_back(command.app->get_name());
     }
+    for (const KnownExternal& external : kKnownExternals) {
+      names.push_back(std::string(external.name));
+    }
     return names;
+  }
+
+  [[nodiscard]] bool is_built_in(std::string_view name) const {
+    return name == help_->get_name() ||
+           std::ranges::any_of(commands_, [&](const Command& command) { return command.app->get_name() == name; });
+  }
+
+  // The status if it could not be run after all; nothing where the first argument names no program beside this one.
+  // Whatever follows is that program's own business, so it is not parsed here.
+  std::optional<int> run_external_command(const char* const* argv) {
+    const std::string_view name = argv[1];
+    if (name.starts_with('-') || is_built_in(name)) {
+      return std::nullopt;
+    }
+    return become_external(name, argv + 2);
+  }
+
+  std::optional<int> become_external(std::string_view name, const char* const* arguments) {
+    const auto path = find_external(name);
+    if (!path) {
+      return std::nullopt;
+    }
+    const Error error = run_external(*path, arguments);
+    common_.json = json_;
+    return report(error, common_);
   }
 
   int usage_error(std::string_view message, std::string_view hint) const {
@@ -178,7 +215,17 @@ class Program {
     return kExitUsage;
   }
 
-  int unknown_command(const std::string& name) const {
+  int unknown_command(const std::string& name) {
+    common_.json = json_;
+    if (find_external(name)) {
+      return usage_error(fmt::format("'{}' is a program of its own", name),
+                         fmt::format("its options stand behind its name: `bitsnap {} ...`", name));
+    }
+    if (const KnownExternal* known = known_external(name)) {
+      return report(Error(ErrorKind::not_found, fmt::format("bitsnap-{}: neither beside this program nor on PATH; {}",
+                                                            name, known->how_to_get)),
+                    common_);
+    }
     const auto suggestion = closest(name, names());
     return usage_error(fmt::format("'{}' is not a command", name),
                        suggestion ? fmt::format("did you mean `bitsnap {}`?", *suggestion)
@@ -192,7 +239,7 @@ class Program {
     print_result(app_.get_formatter()->make_help(app, name, CLI::AppFormatMode::Normal));
   }
 
-  int show_help() const {
+  int show_help() {
     if (help_topic_.empty()) {
       print_help(nullptr);
       return kExitOk;
@@ -203,10 +250,14 @@ class Program {
         return kExitOk;
       }
     }
+    constexpr std::array<const char*, 2> kHelp = {"--help", nullptr};
+    if (const auto status = become_external(help_topic_, kHelp.data())) {
+      return *status;
+    }
     return unknown_command(help_topic_);
   }
 
-  int explain(const CLI::ParseError& error) const {
+  int explain(const CLI::ParseError& error) {
     const auto used = app_.get_subcommands();
     if (used.empty()) {
       for (const std::string& rest : app_.remaining()) {

@@ -1,0 +1,100 @@
+// Commands that are programs of their own, on POSIX systems. Called by the main thread before there are others.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/external_command.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of this program, links followed: what a link in ~/bin points to has the others beside it. Empty where the system does
+// not say, which leaves PATH.
+fs::path own_path() {
+  std::error_code error;
+  fs::path path = fs::read_symlink("/proc/self/exe", error);
+  return error ? fs::path() : path;
+}
+
+// A name is part of a path: nothing in it may lead to another folder.
+bool is_name(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  });
+}
+
+bool is_program(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+}
+
+// Folders to look in. Of PATH only absolute ones: what lies in the working directory is not run unasked.
+std::vector<fs::path> folders() {
+  std::vector<fs::path> found;
+  if (const fs::path own = own_path(); !own.empty()) {
+    found.push_back(own.parent_path());
+  }
+  const char* variable = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): the only thread
+  std::string_view rest = variable == nullptr ? "" : variable;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    if (fs::path folder = rest.substr(0, end); folder.is_absolute()) {
+      found.push_back(std::move(folder));
+    }
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return found;
+}
+
+}  // namespace
+
+const KnownExternal* known_external(std::string_view name) noexcept {
+  const auto* const found = std::ranges::find(kKnownExternals, name, &KnownExternal::name);
+  return found == kKnownExternals.end() ? nullptr : found;
+}
+
+std::string external_help() {
+  std::string text = "Programs beside this one, bitsnap-NAME:\n";
+  for (const KnownExternal& external : kKnownExternals) {
+    text += fmt::format("  {:<32}{}\n", external.name, external.description);
+  }
+  return text + '\n';
+}
+
+std::optional<std::string> find_external(std::string_view name) {
+  if (!is_name(name)) {
+    return std::nullopt;
+  }
+  for (const fs::path& folder : folders()) {
+    if (const fs::path path = folder / fmt::format("bitsnap-{}", name); is_program(path)) {
+      return path.string();
+    }
+  }
+  return std::nullopt;
+}
+
+Error run_external(const std::string& path, const char* const* arguments) {
+  if (const fs::path own = own_path(); !own.empty()) {
+    ::setenv("BITSNAP_COMMAND", own.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): the only thread
+  }
+  std::vector<char*> pointers = {const_cast<char*>(path.c_str())};  // execv() changes none of them
+  for (; *arguments != nullptr; ++arguments) {
+    pointers.push_back(const_cast<char*>(*arguments));
+  }
+  pointers.push_back(nullptr);
+  ::execv(path.c_str(), pointers.data());
+  const std::error_code error(errno, std::generic_category());
+  return {ErrorKind::io, fmt::format("{}: cannot be run: {}", path, error.message())};
+}
+
+}  // namespace bitsnap::cli
