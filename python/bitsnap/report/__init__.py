@@ -1,0 +1,10 @@
+"""A page of plots about a run, for the browser: `bitsnap report RUN -o report.html`, or write_report().
+
+report_data asks the command what there is to know, report_figures and report_changes make figures of it, and
+report_page writes them into one HTML file that loads nothing from anywhere. Needs plotly and Jinja2: pip install
+'bitsnap[report]'.
+"""
+
+from bitsnap.report.report_command import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,7 @@
+"""`python -m bitsnap.report` is `bitsnap report`."""
+
+import sys
+
+from bitsnap.report.report_command import main
+
+sys.exit(main())
