@@ -26,7 +26,7 @@ from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, USAGE, run, run_json
 from cli.tensor_file import Tensor, weights, write
 
 ELEMENTS = 4096
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[2J%{y}$<!--'\"&.3.w"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[2J%{y}$<!--'\"&.x.w"
 
 
 class Page(HTMLParser):
@@ -212,8 +212,9 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     shown = [text for text in table["texts"] if "alert" in text]
     assert f"model.{printable(HOSTILE)}" in shown
     text = json.dumps(page.document["figures"], ensure_ascii=False)
-    assert "alert" not in text or "<img" not in text
-    assert "<script" not in text
+    # What plotly is given holds its own line breaks and nothing else that looks like an element.
+    assert "&lt;/script" in text
+    assert "<" not in text.replace("<br>", "").replace("<extra></extra>", "")
     for each in [*shown, text]:
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", each)
     # The element that holds the data has nothing that could end it.

@@ -9,7 +9,7 @@ from typing import Any
 
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import HIGHEST_RATIO, Figure, Trace, control, role_colour
-from bitsnap.report.report_text import ROLE_ORDER, count_text, plot_text, ratio_text, role_text, share_text
+from bitsnap.report.report_text import ROLE_ORDER, count_text, plot_text, ratio_text, role_text, share_label
 
 # Rows of tensors that belong to no layer; what is more goes into one.
 _MOST_OTHER_ROWS = 6
@@ -133,7 +133,7 @@ def _heat_map(
             line = [None if each is None else math.log2(min(each, HIGHEST_RATIO)) for each in line]
         elif metric == "changed":
             line = [_weighted(each, lambda t: t["change"]["changed"] if t["change"] else None) for each in some]
-            texts.append(["–" if each is None else share_text(each) for each in line])
+            texts.append(["–" if each is None else share_label(each) for each in line])
         else:
             line = [_weighted(each, lambda t: _distance(t["change"]) if t["change"] else None) for each in some]
             texts.append(["–" if each is None else f"{each:.1f} bits" for each in line])
@@ -201,7 +201,7 @@ def distance_figure(data: RunData) -> Figure | None:
                     "name": plot_text(labels[i]),
                     "x": list(range(len(bins))),
                     "y": [100 * part["share"] for part in bins],
-                    "customdata": [f"{share_text(part['share'])} moved {_range_text(part)}" for part in bins],
+                    "customdata": [f"{share_label(part['share'])} moved {_range_text(part)}" for part in bins],
                     "line": {"color": role_colour(role["role"]), "width": 2, "shape": "spline", "smoothing": 0.5},
                     "fill": "tozeroy",
                     "hovertemplate": f"{plot_text(labels[i])}<br>%{{customdata}}<extra></extra>",
@@ -254,7 +254,7 @@ def bits_figure(data: RunData) -> Figure | None:
                 "y": [plot_text(labels[group]) for group in groups],
                 "z": [[*line, *[None] * (width - len(line))] for line in lines],
                 "text": places,
-                "customdata": [[*map(share_text, line), *[""] * (width - len(line))] for line in lines],
+                "customdata": [[*map(share_label, line), *[""] * (width - len(line))] for line in lines],
                 "hovertemplate": f"%{{y}}, %{{text}}<br>{metric}: %{{customdata}}<extra></extra>",
                 "colorscale": "@sequential" if key == "same" else "@diverging",
                 "zmin": 0.5 if key == "same" else 0,

@@ -19,7 +19,7 @@ from bitsnap.report.report_text import (
     printable,
     ratio_text,
     role_text,
-    share_text,
+    share_label,
     size_text,
     size_unit,
 )
@@ -111,7 +111,7 @@ def bytes_figure(data: RunData) -> Figure:
                 said = [size_text(size) for size in stored]
             elif choice == 2:
                 stored = [100 * size / total for size, total in zip(stored, totals, strict=True)]
-                said = [f"{text}, {share_text(share / 100)}" for text, share in zip(said, stored, strict=True)]
+                said = [f"{text}, {share_label(share / 100)}" for text, share in zip(said, stored, strict=True)]
             traces.append(
                 {
                     "type": "bar",
@@ -257,7 +257,7 @@ def codec_figure(data: RunData) -> Figure | None:
                     "x": step_labels(steps),
                     "y": [100 * size / total if total else 0 for size, total in zip(sizes, totals, strict=True)],
                     "customdata": [
-                        f"{share_text(size / total)}, {size_text(size)} raw" if size else "–"
+                        f"{share_label(size / total)}, {size_text(size)} raw" if size else "–"
                         for size, total in zip(sizes, totals, strict=True)
                     ],
                     "marker": {

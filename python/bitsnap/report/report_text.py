@@ -73,6 +73,11 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %" if percent in (0, 100) else f"{percent:.1f} %"
 
 
+def share_label(share: float) -> str:
+    """The same for plots, to which "<0.1 %" would be the beginning of an element."""
+    return plot_text(share_text(share))
+
+
 def error_text(error: float) -> str:
     """A relative error or a bound of one."""
     if error == 0:
