@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 def plot_text(text: str) -> str:
     """For labels and hover texts of plotly, which take some HTML, and %{...} in templates."""
-    return html.escape(printable(text)).replace("%{", "%&#123;").replace("$", "&#36;")
+    return html.escape(printable(text), quote=False).replace("%{", "%&#123;").replace("$", "&#36;")
 
 
 def size_unit(size: float) -> tuple[float, str]:
