@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _PIECE = re.compile(rb" ?[A-Za-z]+|[0-9]|[ \t]+|\n[ ]*|.", re.DOTALL)
@@ -46,19 +47,26 @@ class Corpus:
         pieces = _PIECE.findall(text)
         counts = Counter(piece for piece in pieces if len(piece) > 1)
         frequent = sorted(counts, key=lambda piece: (-counts[piece], piece))[: vocab - 256]
-        ids = {piece: 256 + index for index, piece in enumerate(frequent)}
+        self._ids = {piece: 256 + index for index, piece in enumerate(frequent)}
+        self.vocab = vocab
+        self.text_bytes = len(text)
+        self.tokens = self._encode(pieces)
+        # A resumed run must see the same text: this goes into the checkpoint and is compared.
+        self.digest = hashlib.sha256(self.tokens.tobytes()).hexdigest()
+
+    def encode(self, text: bytes) -> NDArray[np.int64]:
+        """Tokens of another text in this one's vocabulary."""
+        return self._encode(_PIECE.findall(text))
+
+    def _encode(self, pieces: list[bytes]) -> NDArray[np.int64]:
         tokens: list[int] = []
         for piece in pieces:
-            known = ids.get(piece)
+            known = self._ids.get(piece)
             if known is None:
                 tokens.extend(piece)
             else:
                 tokens.append(known)
-        self.vocab = vocab
-        self.text_bytes = len(text)
-        self.tokens = np.array(tokens, dtype=np.int64)
-        # A resumed run must see the same text: this goes into the checkpoint and is compared.
-        self.digest = hashlib.sha256(self.tokens.tobytes()).hexdigest()
+        return np.array(tokens, dtype=np.int64)
 
 
 class Sampler:
