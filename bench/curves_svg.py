@@ -12,15 +12,15 @@ from html import escape
 _WIDTH, _HEIGHT = 470, 330  # of a panel, its axes included
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 34, 44
 _LEGEND_LINE = 18
-_COLOURS = ("#1a7f4b", "#c0392b", "#d98c00", "#30669e", "#8a8f98", "#7d3c98")
+_COLOURS = ("#1a7f4b", "#63b37f", "#a9d8b8", "#c0392b", "#d98c00", "#30669e", "#7fb2dd", "#8a8f98")
 _LEAST = 1e-7  # what is below, 0 among it, is not drawn
 
-Panel = tuple[int, Mapping[str, Sequence[float]]]  # the step of the first number, and lines by name
+Panel = Mapping[str, Sequence[tuple[float, float]]]  # lines by name, of points: step and number
 
 
 def _decades(panels: Mapping[str, Panel]) -> tuple[int, int]:
     """The powers of ten that the lines lie between."""
-    drawn = [y for _, lines in panels.values() for line in lines.values() for y in line if y >= _LEAST]
+    drawn = [y for lines in panels.values() for line in lines.values() for _, y in line if y >= _LEAST]
     if not drawn:
         return -1, 0
     lowest = math.floor(math.log10(min(drawn)))
@@ -34,8 +34,8 @@ def _text(x: float, y: float, words: str, anchor: str = "middle", more: str = ""
 def _panel(
     title: str, panel: Panel, decades: tuple[int, int], left: float, x_name: str, colours: dict[str, str]
 ) -> str:
-    first, lines = panel
-    last = first + max(len(line) for line in lines.values()) - 1
+    steps = [step for line in panel.values() for step, _ in line]
+    first, last = min(steps), max(steps)
     low, high = decades
     inner_width, inner_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
@@ -50,18 +50,18 @@ def _panel(
         y = place_y(10.0**decade)
         parts.append(f'<path d="M{place_x(first):.1f} {y:.1f}H{place_x(last):.1f}" stroke="#ddd"/>')
         parts.append(_text(left + _LEFT - 6, y + 4, f"1e{decade}", "end"))
-    marked = range(math.ceil(first / 50) * 50, last + 1, 50)
+    marked = range(math.ceil(first / 50) * 50, math.floor(last) + 1, 50)
     parts += [_text(place_x(step), _HEIGHT - _BOTTOM + 16, str(step)) for step in marked]
     parts.append(_text(left + _LEFT + inner_width / 2, _HEIGHT - 8, x_name))
-    for name, line in lines.items():
-        points = [f"{place_x(first + index):.1f} {place_y(y):.1f}" for index, y in enumerate(line) if y >= _LEAST]
+    for name, line in panel.items():
+        points = [f"{place_x(step):.1f} {place_y(y):.1f}" for step, y in line if y >= _LEAST]
         if points:
             parts.append(f'<path d="M{"L".join(points)}" fill="none" stroke="{colours[name]}" stroke-width="1.4"/>')
     return "\n".join(parts)
 
 
 def curves_svg(panels: Mapping[str, Panel], x_name: str, y_name: str) -> str:
-    names = list(dict.fromkeys(name for _, lines in panels.values() for name in lines))
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     colours = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
     decades = _decades(panels)
     width, height = _WIDTH * len(panels) + 14, _HEIGHT + _LEGEND_LINE * len(names) + 10

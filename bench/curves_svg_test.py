@@ -15,17 +15,21 @@ def heights(svg: str, colour: str) -> list[list[float]]:
 
 
 def test_ten_times_as_much_is_one_line_of_the_grid_higher_in_all_panels() -> None:
-    svg = curves_svg({"a": (1, {"x": [0.001, 0.01, 0.1]}), "b": (5, {"x": [0.01, 0.01], "y": [0.1, 0.1]})}, "x", "y")
+    svg = curves_svg(
+        {"a": {"x": [(1, 0.001), (2, 0.01), (3, 0.1)]}, "b": {"x": [(5, 0.01), (9, 0.01)], "y": [(5, 0.1), (9, 0.1)]}},
+        "x",
+        "y",
+    )
     ElementTree.fromstring(svg)
     first, second = heights(svg, "#1a7f4b")
     assert abs((first[0] - first[1]) - (first[1] - first[2])) < 0.2
     assert first[0] > first[1] > first[2]
     assert second == [first[1], first[1]]
-    assert heights(svg, "#c0392b") == [[first[2], first[2]]]
+    assert heights(svg, "#63b37f") == [[first[2], first[2]]]
 
 
 def test_a_difference_of_0_is_left_out_and_names_are_escaped() -> None:
-    svg = curves_svg({"<a>": (1, {"x & y": [0.0, 0.5, 0.5]})}, "x", "y")
+    svg = curves_svg({"<a>": {"x & y": [(1, 0.0), (2, 0.5), (3, 0.5)]}}, "x", "y")
     ElementTree.fromstring(svg)
     assert [len(line) for line in heights(svg, "#1a7f4b")] == [2]
     assert "x &amp; y" in svg

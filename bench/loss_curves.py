@@ -91,7 +91,9 @@ def largest_jump(pairs: Sequence[tuple[Curve, Curve]]) -> Jump:
     return Jump(float(max(rises)), float(max(usual_rises)), float(max(aboves)))
 
 
-def rms_by_step(pairs: Sequence[tuple[Curve, Curve]]) -> list[float]:
-    """Over all pairs, of the train loss, for each step behind the first resume."""
+def rms_by_window(pairs: Sequence[tuple[Curve, Curve]], width: int) -> list[tuple[int, float]]:
+    """Of the train loss behind the first resume, by `width` steps of all pairs together: the last step, and the RMS."""
+    first = pairs[0][0].resumes[0]
     differences = np.array([_train_differences(*pair) for pair in pairs])
-    return [float(number) for number in np.sqrt((differences**2).mean(axis=0))]
+    lasts = range(width, differences.shape[1] + 1, width)
+    return [(first + last, float(np.sqrt((differences[:, last - width : last] ** 2).mean()))) for last in lasts]

@@ -11,7 +11,7 @@ from bench.loss_curves import (
     held_out_divergence,
     largest_jump,
     mean_at_the_end,
-    rms_by_step,
+    rms_by_window,
     train_divergence,
 )
 
@@ -63,6 +63,10 @@ def test_curves_of_another_length_are_no_pair() -> None:
         train_divergence([(curve([1.0] * 7, [1.0] * 4, resumes=(2,)), USUAL)])
 
 
-def test_the_error_of_a_step_is_over_all_seeds() -> None:
-    other = curve([9, 8, 7, 2, 5, 4, 3, 2], list(USUAL.held_out), resumes=(2,))
-    assert rms_by_step([(RESUMED, USUAL), (other, USUAL)])[1] == pytest.approx(math.sqrt((9 + 16) / 2))
+def test_steps_of_all_seeds_are_taken_by_windows() -> None:
+    other = curve([9, 8, 7, 2, 5, 4, 3, 0], list(USUAL.held_out), resumes=(2,))
+    # Behind step 2: 0, 3, 0, -4, 0 and 0; and 0, -4, 0, 0, 0 and -2.
+    found = rms_by_window([(RESUMED, USUAL), (other, USUAL)], 2)
+    assert [step for step, _ in found] == [4, 6, 8]
+    assert [rms for _, rms in found] == pytest.approx([math.sqrt(number / 4) for number in (9 + 16, 16, 4)])
+    assert [step for step, _ in rms_by_window([(RESUMED, USUAL)], 4)] == [6]

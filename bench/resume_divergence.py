@@ -29,7 +29,7 @@ from bench.loss_curves import (
     held_out_divergence,
     largest_jump,
     mean_at_the_end,
-    rms_by_step,
+    rms_by_window,
     train_divergence,
 )
 from bench.results_tables import align
@@ -39,6 +39,7 @@ from bench.resumed_training import (
     config_of,
     every_weight,
     in_blocks_of_eight_bits,
+    near_weights,
     one_weight_of_each_tensor,
     through_the_command,
 )
@@ -47,17 +48,27 @@ STEPS = 330
 RESUMES = {"one": (100,), "ten": tuple(range(30, 330, 30))}
 LOSSLESS = "lossless"
 UNIT = "one weight of each tensor by one ULP"  # what divergences are counted in
+NEAR_WEIGHTS = "weights within 2^-9 ULP of the next, by one ULP"
 ALL_WEIGHTS = "every weight by one ULP"
+# Steps of the update and bits of v, finer than those of the policy.
+_FINER = (("0.01", 4), ("0.005", 5))
 _LAST_EVALUATIONS = 6
+_DRAWN_WINDOW = 10  # steps that are one point
 
 
 def ways(command: BitsnapCommand, folder: Path) -> dict[str, Way]:
+    def bounded(step: str, bits: int) -> Way:
+        rules = (f"exp_avg=update_step:{step}", f"exp_avg_sq=mantissa_bits:{bits}")
+        return through_the_command(command, folder, ("--policy", "bounded", "--loss", rules[0], "--loss", rules[1]))
+
     return {
         LOSSLESS: through_the_command(command, folder, ("--policy", "lossless")),
         "bounded": through_the_command(command, folder, ("--policy", "bounded")),
+        **{f"bounded, steps of {step}, {bits} bits of v": bounded(step, bits) for step, bits in _FINER},
         "bitsnap (clusters)": through_the_command(command, folder, ("--policy", "bitsnap")),
         "moments of 8 bits in blocks": in_blocks_of_eight_bits,
         UNIT: one_weight_of_each_tensor,
+        NEAR_WEIGHTS: near_weights,
         ALL_WEIGHTS: every_weight,
     }
 
@@ -115,10 +126,14 @@ def table(curves: Sequence[Curve], resumes: tuple[int, ...]) -> list[str]:
 
 
 def drawing(curves: Sequence[Curve]) -> str:
-    panels = {}
-    for number, resumes in RESUMES.items():
-        lines = {way: rms_by_step(pairs_of(curves, way, resumes)) for way in ways_of(curves) if way != LOSSLESS}
-        panels[f"{number} resume{'' if len(resumes) == 1 else 's'}"] = (resumes[0] + 1, lines)
+    panels = {
+        f"{number} resume{'' if len(resumes) == 1 else 's'}": {
+            way: rms_by_window(pairs_of(curves, way, resumes), _DRAWN_WINDOW)
+            for way in ways_of(curves)
+            if way != LOSSLESS
+        }
+        for number, resumes in RESUMES.items()
+    }
     return curves_svg(panels, "step", "RMS of the difference of the train loss")
 
 

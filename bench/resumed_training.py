@@ -23,7 +23,7 @@ from bench.corpus_runs import PROJECT
 from bench.loss_curves import Curve
 from bench.moment_errors import Adam
 from bench.train_corpus import state_tensors
-from bench.weight_steps import beyond_the_middle, move_one_weight
+from bench.weight_steps import beyond_the_middle, move_near_ones, move_one_weight
 
 sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
 from data import Corpus, read_text
@@ -90,6 +90,8 @@ def _moving_masters(move: Callable[[Tensor], Tensor]) -> Way:
 
 
 one_weight_of_each_tensor = _moving_masters(move_one_weight)
+# By as much as 8 bits beyond the weight's can move a master: half of 2^-8 of the weight's ULP.
+near_weights = _moving_masters(lambda master: move_near_ones(master, 2**-9))
 every_weight = _moving_masters(beyond_the_middle)
 
 

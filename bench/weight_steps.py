@@ -25,11 +25,21 @@ def beyond_the_middle(master: Tensor) -> Tensor:
     return ((bits & ~_LOW) | torch.where(is_rounded_up, below, above)).view(torch.float32)
 
 
-def move_one_weight(master: Tensor) -> Tensor:
-    """Of all masters of a tensor only the one that has the shortest way to another weight, counted in float32's ULP."""
+def _way(master: Tensor, moved: Tensor) -> Tensor:
+    """How far elements were moved, in float32's ULP, of which a bfloat16's has 2^16."""
+    return (moved.view(torch.int32) - master.view(torch.int32)).abs()
+
+
+def move_near_ones(master: Tensor, most_ulp: float) -> Tensor:
+    """Only the masters that another weight is no farther from than that, in the weight's ULP."""
     moved = beyond_the_middle(master)
-    way = (moved.view(torch.int32) - master.view(torch.int32)).abs().reshape(-1)
-    nearest = int(way.argmin())
+    return torch.where(_way(master, moved) <= most_ulp * 2**16, moved, master)
+
+
+def move_one_weight(master: Tensor) -> Tensor:
+    """Of all masters of a tensor only the one that has the shortest way to another weight."""
+    moved = beyond_the_middle(master)
+    nearest = int(_way(master, moved).argmin())
     result = master.clone()
     result.view(-1)[nearest] = moved.reshape(-1)[nearest]
     return result

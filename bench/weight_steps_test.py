@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bench.weight_steps import beyond_the_middle, move_one_weight
+from bench.weight_steps import beyond_the_middle, move_near_ones, move_one_weight
 
 
 def floats(*bits: int) -> Tensor:
@@ -41,3 +41,9 @@ def test_one_weight_of_a_tensor_is_the_one_with_the_shortest_way() -> None:
     moved = move_one_weight(master)
     assert bits_of(moved.reshape(-1)) == [0x3F800000, 0x3F808001, 0x3F80A000]
     assert bits_of(master.reshape(-1))[1] == 0x3F807FF0
+
+
+def test_only_masters_near_to_another_weight_move() -> None:
+    # 128, 129 and 128 of 2^16 parts away: 2^-9 of an ULP is 128.
+    master = floats(0x3F807F81, 0x3F807F80, 0x3F808080)
+    assert bits_of(move_near_ones(master, 2**-9)) == [0x3F808001, 0x3F807F80, 0x3F808000]
