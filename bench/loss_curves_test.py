@@ -58,6 +58,12 @@ def test_a_rise_that_the_uninterrupted_run_has_too_is_none_of_the_resume() -> No
     assert (found.rise, found.usual_rise, found.above) == (2, 2, 0)
 
 
+def test_a_jump_is_counted_from_the_step_before_the_resume() -> None:
+    usual = curve([5.0, 6.0, 5.0, 5.5, 5.0, 5.0, 5.0, 9.0], [5.0] * 4)
+    found = largest_jump([(curve(list(usual.train), [5.0] * 4, resumes=(2,)), usual)])
+    assert (found.rise, found.usual_rise) == (-0.5, -0.5)
+
+
 def test_curves_of_another_length_are_no_pair() -> None:
     with pytest.raises(ValueError, match="zip"):
         train_divergence([(curve([1.0] * 7, [1.0] * 4, resumes=(2,)), USUAL)])

@@ -59,6 +59,11 @@ def test_the_next_update_forgets_a_part_of_an_error() -> None:
     before, after = Moments(floats(1), floats(4)), Moments(floats(2), floats(4))
     errors = next_update_errors(before, after, np.array([2.0]), FIRST)
     assert errors.rms == pytest.approx(0.5 / 1.5)
+    # Corrected: 3/2 / (3/4) = 2 and 4 / (7/16), whose root is 3.0237; with 1 for epsilon there is less to lose.
+    with_epsilon = Adam(beta1=0.5, beta2=0.75, epsilon=1.0, step=1)
+    after = Moments(floats(1), floats(20))
+    errors = next_update_errors(before, after, np.array([2.0]), with_epsilon)
+    assert errors.mean == pytest.approx(1 - (1 + 3.0237158) / (1 + 2 * 3.0237158))
     # With v = 20 in place of 4, it becomes 16: half of the update.
     errors = next_update_errors(before, Moments(floats(1), floats(20)), np.array([2.0]), FIRST)
     assert errors.mean == pytest.approx(0.5)
