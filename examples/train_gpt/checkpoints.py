@@ -68,7 +68,9 @@ class BitsnapFolder(CheckpointFolder):
         super().__init__(folder)
         if not read_only:
             folder.parent.mkdir(parents=True, exist_ok=True)
-        self._store = bitsnap.Store(folder, policy=policy, read_only=read_only)
+        # What the method of BitSnap loses of moments is left out: all are to give the same bits.
+        exact = bitsnap.Policy("bitsnap", ["*=exact"]) if policy == "bitsnap" else policy
+        self._store = bitsnap.Store(folder, policy=exact, read_only=read_only)
 
     def close(self) -> None:
         self._store.close()

@@ -27,7 +27,8 @@ FOLDER = Path(__file__).resolve().with_name("snapshot")
 LARGEST_BYTES = 20_000
 
 # Name, state, base, policy, metadata.
-SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName, dict[str, str]]] = [
+BOUNDED = [bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=step) for step in (9, 10)]
+SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName | bitsnap.Policy, dict[str, str]]] = [
     ("empty", golden_states.empty, None, "lossless", {}),
     ("scalars", golden_states.scalars, None, "lossless", {"framework": "torch", "": "", "ü": "\u0000\U0001f600"}),
     ("dtypes", golden_states.dtypes, None, "lossless", {}),
@@ -54,6 +55,9 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName, dic
     ("rounded-1", lambda: golden_states.rounded(1), "rounded-0", "lossless", {}),
     ("stepped-0", lambda: golden_states.stepped(0), None, "lossless", {}),
     ("stepped-1", lambda: golden_states.stepped(1), "stepped-0", "lossless", {}),
+    ("bounded-0", lambda: golden_states.stepped(0), None, BOUNDED[0], {}),
+    ("bounded-1", lambda: golden_states.stepped(1), "bounded-0", BOUNDED[1], {}),
+    ("clusters", lambda: golden_states.stepped(1), None, "bitsnap", {}),
 ]
 
 
@@ -127,7 +131,11 @@ def make_missing() -> None:
         bitsnap.save(
             FOLDER / f"{name}.bsnap", make_state(), base=base_path, policy=policy, metadata=metadata, threads=1
         )
-        write_expectation(name, metadata=metadata, state=describe(make_state()))
+        # What is stored; without loss that is what was saved.
+        stored = bitsnap.load(FOLDER / f"{name}.bsnap")
+        lossy = any(tensor.quantizer for tensor in bitsnap.inspect(FOLDER / f"{name}.bsnap").tensors)
+        assert lossy or describe(stored) == describe(make_state()), name
+        write_expectation(name, metadata=metadata, state=describe(stored))
 
     if not is_there("safetensors"):
         original = golden_states.safetensors_file()

@@ -216,7 +216,7 @@ def test_an_optimizer_that_counts_for_a_group_says_the_step_there(tmp_path: Path
 
 def test_numbers_that_cannot_be_are_named(tmp_path: Path) -> None:
     for change, message in (
-        (lambda state: state["state"][0].update(step=0), "the count of steps has to be at least 1, found 0"),
+        (lambda state: state["param_groups"][0].update(betas=(-0.1, 0.95)), "beta1 has to be from 0 on and below 1"),
         (lambda state: state["param_groups"][0].update(betas=(0.9, 1.5)), "beta2 has to be from 0 on and below 1"),
     ):
         with pytest.raises(bitsnap.InvalidArgumentError, match=f"tensor 'state.0.exp_avg': update_step: {message}"):
@@ -226,6 +226,13 @@ def test_numbers_that_cannot_be_are_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"step is an integer, not 2\.5"):
         bitsnap.save(tmp_path / "a.bsnap", changed(id), policy=bitsnap.bounded(step=lambda: 2.5))  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_moments_before_the_first_step_are_kept(tmp_path: Path) -> None:
+    state = changed(lambda state: state["state"][0].update(step=0))
+    bitsnap.save(tmp_path / "a.bsnap", state, policy="bounded")
+    stored = bitsnap.load(tmp_path / "a.bsnap")
+    assert torch.equal(stored["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
 
 
 def test_optimizers_without_betas_have_nothing_to_say(tmp_path: Path) -> None:
