@@ -11,13 +11,12 @@
 #include "base/try.hpp"
 #include "codec/registry_encode.hpp"
 #include "plan/planner.hpp"
+#include "plan/shared_choice.hpp"
 
 namespace bitsnap::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kLikeChunks = 32;  // as record/recording_inputs.cpp
 
 bool has_way(const codec::Encoder& encoder, std::optional<codec::InputKind> kind) noexcept {
   const bool on_peer = kind == codec::InputKind::peer;
@@ -134,7 +133,7 @@ void StreamReplay::model(const plan::CostModel& model, const std::int64_t* paylo
 
 Precedents::Group& Precedents::next_of(const std::string& like) {
   Group& group = groups[like];
-  if (group.members++ == kLikeChunks) group = {.members = 1, .choice = {}};
+  if (group.members++ == plan::kLikeChunks) group = {.members = 1, .choice = {}};
   return group;
 }
 

@@ -15,6 +15,9 @@
 
 namespace bitsnap::plan {
 
+// So many chunks that are alike go by the choice of one.
+inline constexpr std::size_t kLikeChunks = 32;
+
 class SharedChoice {
  public:
   // Before anybody asks: one more chunk, the last so far. Returns its number.

@@ -15,13 +15,6 @@
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap::record {
-namespace {
-
-// So many chunks that are alike go by the choice of one.
-constexpr std::size_t kLikeChunks = 32;
-
-}  // namespace
-
 Result<void> Recording::prepare_streams() {
   const std::size_t streams = index_.streams.streams.size();
   bases_.resize(streams);
@@ -263,7 +256,7 @@ void Recording::group_like_chunks() {
     const std::size_t stream = stream_of(number);
     if (is_stored(number) || !index_.streams.streams[stream].tensor) continue;
     plan::SharedChoice*& group = open[keys[stream]];
-    if (group == nullptr || group->members() == kLikeChunks) group = &groups_.emplace_back();
+    if (group == nullptr || group->members() == plan::kLikeChunks) group = &groups_.emplace_back();
     places_[number] = {group, group->add_member()};
   }
 }
