@@ -59,19 +59,19 @@ struct Mount {
 };
 
 // mountinfo: id parent device root point options [tags...] - type source super-options
-std::optional<Mount> find_mount(std::string_view mountinfo, bool unified) {
+std::optional<Mount> find_mount(std::string_view mountinfo, std::string_view controller, bool unified) {
   for (const std::string_view line : split(mountinfo, '\n')) {
     const std::vector<std::string_view> fields = split(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.size() < 6 || fields.end() - dash < 4) continue;
-    const bool found = unified ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has(split(dash[3], ','), "cpu");
+    const bool found = unified ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has(split(dash[3], ','), controller);
     if (found) return Mount{fields[3], fields[4]};
   }
   return std::nullopt;
 }
 
-// The least quota from the group up to the mount point.
-std::optional<unsigned> hierarchy_cpus(std::string_view group, const Mount& mount, bool unified, TextReader read) {
+// From the group up to the mount point.
+void visit_hierarchy(std::string_view group, const Mount& mount, bool unified, GroupVisitor visit) {
   std::string_view below = group;
   if (mount.root != "/") {
     // A group outside what is mounted cannot be seen; what is mounted is the nearest that can.
@@ -80,36 +80,39 @@ std::optional<unsigned> hierarchy_cpus(std::string_view group, const Mount& moun
     below = inside ? group.substr(mount.root.size()) : std::string_view();
   }
   if (below.find("..") != std::string_view::npos) below = {};
-  std::optional<unsigned> least;
   for (;;) {
     while (below.ends_with('/')) below.remove_suffix(1);
-    const auto cpus = directory_cpus(std::string(mount.point).append(below), unified, read);
-    if (cpus && (!least || *cpus < *least)) least = cpus;
+    visit(std::string(mount.point).append(below), unified);
     const std::size_t slash = below.rfind('/');
-    if (slash == std::string_view::npos) return least;
+    if (slash == std::string_view::npos) return;
     below = below.substr(0, slash);
   }
 }
 
 }  // namespace
 
-std::optional<unsigned> cgroup_cpus(TextReader read) {
+void visit_cgroups(std::string_view controller, TextReader read, GroupVisitor visit) {
   const std::optional<std::string> groups = read("/proc/self/cgroup");
   const std::optional<std::string> mountinfo = read("/proc/self/mountinfo");
-  if (!groups || !mountinfo) return std::nullopt;
-  std::optional<unsigned> least;
+  if (!groups || !mountinfo) return;
   for (const std::string_view line : split(*groups, '\n')) {  // id:controllers:group
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const bool unified = controllers.empty();
-    if (!unified && !has(split(controllers, ','), "cpu")) continue;
-    const std::optional<Mount> mount = find_mount(*mountinfo, unified);
-    if (!mount) continue;
-    const auto cpus = hierarchy_cpus(line.substr(second + 1), *mount, unified, read);
-    if (cpus && (!least || *cpus < *least)) least = cpus;
+    if (!unified && !has(split(controllers, ','), controller)) continue;
+    const std::optional<Mount> mount = find_mount(*mountinfo, controller, unified);
+    if (mount) visit_hierarchy(line.substr(second + 1), *mount, unified, visit);
   }
+}
+
+std::optional<unsigned> cgroup_cpus(TextReader read) {
+  std::optional<unsigned> least;
+  visit_cgroups("cpu", read, [&](const std::string& directory, bool unified) {
+    const auto cpus = directory_cpus(directory, unified, read);
+    if (cpus && (!least || *cpus < *least)) least = cpus;
+  });
   return least;
 }
 

@@ -22,4 +22,21 @@ class Stopwatch {
   std::uint64_t start_ns_;
 };
 
+// What a wait takes for its limit where it has none.
+inline constexpr std::int64_t kNoTimeout = -1;
+
+// The moment until which something is waited for, however often the wait is interrupted.
+class Deadline {
+ public:
+  // Of a limit from now on: 0 for no wait at all, a negative one for no limit.
+  explicit Deadline(std::int64_t timeout_ms) noexcept;
+
+  // What remains, rounded up, so that whoever waits that long is not early: 0 when it is over, -1 without a limit.
+  // At most an hour, which is what a wait in pieces takes at once.
+  [[nodiscard]] int left_ms() const noexcept;
+
+ private:
+  std::uint64_t end_ns_;
+};
+
 }  // namespace bitsnap::os

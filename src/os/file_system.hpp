@@ -155,6 +155,10 @@ class FileSystem {
 // so all where the current directory is gone.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
+// One text for all spellings of a path: absolute, with what is there resolved through symbolic links, and with neither
+// "." nor ".." nor a slash too many in it. Where the system does not say what a name leads to, as text alone.
+[[nodiscard]] std::string canonical_path(const std::string& path);
+
 // "a/b/c" -> "a/b", "/c" -> "/", "c" -> ".".
 [[nodiscard]] std::string parent_directory(std::string_view path);
 

@@ -12,10 +12,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "os/descriptor_posix.hpp"
@@ -276,6 +278,19 @@ std::string absolute_path(const std::string& path) {
     while (rest.starts_with('/')) rest.remove_prefix(1);
   }
   return rest.empty() ? std::string(directory.get()) : join_path(directory.get(), rest);
+}
+
+std::string canonical_path(const std::string& path) {
+  if (path.empty()) return path;
+  const std::string absolute = absolute_path(path);
+  std::error_code error;
+  std::filesystem::path resolved = std::filesystem::weakly_canonical(absolute, error);
+  // Behind a name that is not there the first look takes ".." as text, and what follows it as not there.
+  if (!error) resolved = std::filesystem::weakly_canonical(resolved, error);
+  if (error) resolved = std::filesystem::path(absolute).lexically_normal();
+  std::string text = resolved.native();
+  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+  return text;
 }
 
 FileSystem& real_file_system() noexcept {

@@ -232,5 +232,35 @@ TEST(PosixFileSystem, MakesARelativePathAbsoluteFromTheCurrentDirectory) {
   EXPECT_EQ(absolute_path(""), "");
 }
 
+TEST(PosixFileSystem, GivesOneTextForAllSpellingsOfAPath) {
+  const TemporaryDirectory directory;
+  const std::string root = std::filesystem::canonical(directory.path());
+  std::filesystem::create_directory(root + "/runs");
+  std::filesystem::create_directory_symlink(root + "/runs", root + "/link");
+  std::filesystem::create_directory_symlink("round", root + "/round");
+  const std::string name = std::filesystem::path(root).filename();
+  for (const bool is_there : {false, true}) {
+    if (is_there) std::filesystem::create_directory(root + "/runs/a");
+    for (const std::string path : {"/runs/a", "/runs/a/", "/runs//a//", "/./runs/a/.", "/runs/../runs/a", "/link/a",
+                                   "/none/../link/a/", "/link/../link/a"}) {
+      EXPECT_EQ(canonical_path(root + path), root + "/runs/a") << path;
+    }
+    EXPECT_EQ(canonical_path(root + "/runs/../../" + name + "/runs/a"), root + "/runs/a");
+  }
+  const Descriptor before = open_descriptor(".", O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(before.is_open());
+  ASSERT_EQ(::chdir(root.c_str()), 0);
+  const std::string relative = canonical_path("link/../runs/b/");
+  const std::string here = canonical_path(".");
+  ASSERT_EQ(::fchdir(before.get()), 0);
+  EXPECT_EQ(relative, root + "/runs/b");
+  EXPECT_EQ(here, root);
+  // What leads nowhere is text.
+  EXPECT_EQ(canonical_path(root + "/round//a/./b/../"), root + "/round/a");
+  EXPECT_EQ(canonical_path("/"), "/");
+  EXPECT_EQ(canonical_path("/../"), "/");
+  EXPECT_EQ(canonical_path(""), "");
+}
+
 }  // namespace
 }  // namespace bitsnap::os

@@ -2,41 +2,25 @@
 #include "os/memory.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/try.hpp"
 #include "os/errno_error.hpp"
 #include "os/text_file.hpp"
 
 namespace bitsnap::os {
-namespace {
-
-// "VmRSS:\t    1234 kB\n" -> 1234 * 1024
-std::optional<std::uint64_t> status_bytes(std::string_view status, std::string_view field) {
-  const std::string start = "\n" + std::string(field) + ":";
-  const std::size_t found = status.find(start);
-  if (found == std::string_view::npos) return std::nullopt;
-  std::string_view value = status.substr(found + start.size());
-  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-  std::uint64_t kibibytes = 0;
-  if (std::from_chars(value.data(), value.data() + value.size(), kibibytes).ec != std::errc()) return std::nullopt;
-  return kibibytes * 1024;
-}
-
-}  // namespace
 
 Result<ProcessMemory> process_memory() {
   const std::optional<std::string> status = read_text_file("/proc/self/status");
   if (!status) return fail(ErrorKind::unsupported, "memory of this process: /proc/self/status cannot be read");
-  const std::optional<std::uint64_t> resident = status_bytes(*status, "VmRSS");
-  const std::optional<std::uint64_t> peak = status_bytes(*status, "VmHWM");
-  const std::optional<std::uint64_t> anonymous = status_bytes(*status, "RssAnon");
+  const std::optional<std::uint64_t> resident = field_bytes(*status, "VmRSS");
+  const std::optional<std::uint64_t> peak = field_bytes(*status, "VmHWM");
+  const std::optional<std::uint64_t> anonymous = field_bytes(*status, "RssAnon");
   if (!resident || !peak || !anonymous) {
     return fail(ErrorKind::unsupported, "memory of this process: /proc/self/status lacks VmRSS, VmHWM or RssAnon");
   }
@@ -55,6 +39,22 @@ Result<void> reset_peak_resident() {
   ::close(fd);
   if (written == 1) return {};
   return tl::unexpected<Error>(errno_error(error, "reset the peak of resident memory through", path));
+}
+
+void PageDeleter::operator()(std::byte* pages) const noexcept { ::munmap(pages, size_bytes); }
+
+Pages allocate_pages(std::size_t size_bytes) noexcept {
+  void* const pages = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  return Pages(static_cast<std::byte*>(pages), PageDeleter{size_bytes});
+}
+
+void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept {
+  const std::size_t page = page_size_bytes();
+  const std::size_t kept = (size_bytes + page - 1) / page * page;
+  std::size_t& whole = pages.get_deleter().size_bytes;
+  if (kept >= whole || ::munmap(pages.get() + kept, whole - kept) != 0) return;
+  whole = kept;
 }
 
 std::size_t page_size_bytes() noexcept {

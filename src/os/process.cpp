@@ -1,10 +1,77 @@
-// Identity of this process.
+// Identity, executable and priorities of this process, on Linux.
 #include "os/process.hpp"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/try.hpp"
+#include "os/errno_error.hpp"
 
 namespace bitsnap::os {
 
 std::int64_t process_id() noexcept { return ::getpid(); }
+
+std::uint32_t user_id() noexcept { return ::geteuid(); }
+
+Result<std::string> own_executable() {
+  constexpr const char* kLink = "/proc/self/exe";
+  std::string path(PATH_MAX, '\0');
+  const ssize_t length = ::readlink(kLink, path.data(), path.size());
+  if (length <= 0) return tl::unexpected<Error>(errno_error(errno, "read the link", kLink));
+  path.erase(static_cast<std::size_t>(length));
+  // Of a file that was removed the link still leads to it, but its text no longer does.
+  struct ::stat running{};
+  struct ::stat found{};
+  if (::stat(kLink, &running) != 0) return tl::unexpected<Error>(errno_error(errno, "stat", kLink));
+  if (::stat(path.c_str(), &found) != 0 || found.st_ino != running.st_ino || found.st_dev != running.st_dev) {
+    return fail(ErrorKind::not_found, "find the program of this process: " + path + " was removed or replaced");
+  }
+  return path;
+}
+
+namespace {
+
+// Where Linux groups processes by session, niceness counts within the group alone, and the group has one of its own. It
+// is only this process's to set where the session is: nobody else began it, or who did has gone.
+bool lower_session(int nice) {
+  const pid_t session = ::getsid(0);
+  if (session != ::getpid() && (session <= 0 || ::kill(session, 0) == 0 || errno != ESRCH)) return true;
+  const int file = ::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return errno == ENOENT;
+  const std::string text = std::to_string(nice);
+  const bool is_done = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int why = errno;
+  ::close(file);
+  errno = why;
+  return is_done;
+}
+
+}  // namespace
+
+std::vector<Error> lower_priority(int nice_increment) {
+  constexpr int kNicest = 19;
+  constexpr int kIoOfThread = 1;                      // IOPRIO_WHO_PROCESS
+  constexpr int kIoLowestBestEffort = (2 << 13) | 7;  // the idle class might never get to write
+  std::vector<Error> refused;
+  const auto note = [&](bool done, const std::string& operation) {
+    if (!done) refused.push_back(errno_error(errno, operation, "of this thread"));
+  };
+  const int nice = std::clamp(::getpriority(PRIO_PROCESS, 0) + std::max(nice_increment, 0), -20, kNicest);
+  note(::setpriority(PRIO_PROCESS, 0, nice) == 0, "raise the niceness to " + std::to_string(nice));
+  note(lower_session(nice), "lower the priority of the session");
+  const sched_param parameters{};
+  note(::sched_setscheduler(0, SCHED_BATCH, &parameters) == 0, "schedule as a batch the work");
+  note(::syscall(SYS_ioprio_set, kIoOfThread, 0, kIoLowestBestEffort) == 0, "lower the priority of reads and writes");
+  return refused;
+}
 
 }  // namespace bitsnap::os

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <map>
 #include <set>
 #include <thread>
@@ -71,6 +72,20 @@ TEST(Clock, NeverRunsBackwardsAndMeasuresASleep) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_GE(watch.elapsed_ns(), 10000000u);
   EXPECT_GE(watch.elapsed_seconds(), 0.01);
+}
+
+TEST(Deadline, CountsDownToItsEndAndNeverBelowZero) {
+  EXPECT_EQ(Deadline(0).left_ms(), 0);
+  EXPECT_EQ(Deadline(kNoTimeout).left_ms(), -1);
+  const Deadline soon(20);
+  const int left_ms = soon.left_ms();
+  EXPECT_GT(left_ms, 0);
+  EXPECT_LE(left_ms, 20);
+  std::this_thread::sleep_for(std::chrono::milliseconds(left_ms));
+  EXPECT_EQ(soon.left_ms(), 0) << "who waits for what is left is not early";
+  for (const std::int64_t far : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_EQ(Deadline(far).left_ms(), 3'600'000);
+  }
 }
 
 TEST(Clock, KnowsTheDate) {

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 
 namespace bitsnap::os {
 
@@ -28,6 +30,22 @@ std::optional<std::string> read_text_file(const std::string& path) {
   }
   ::close(fd);
   return text;
+}
+
+std::optional<std::uint64_t> field_bytes(std::string_view text, std::string_view field) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!line.starts_with(field) || !line.substr(field.size()).starts_with(':')) continue;
+    line.remove_prefix(field.size() + 1);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    std::uint64_t kibibytes = 0;
+    if (std::from_chars(line.data(), line.data() + line.size(), kibibytes).ec != std::errc()) return std::nullopt;
+    if (kibibytes > ~std::uint64_t{0} / 1024) return std::nullopt;
+    return kibibytes * 1024;
+  }
+  return std::nullopt;
 }
 
 }  // namespace bitsnap::os

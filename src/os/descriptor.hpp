@@ -1,0 +1,33 @@
+// Owns a descriptor of the system, whatever it is of: a file, memory, a socket, a process. Floors above hold it and
+// hand it back to this one, which alone knows what can be done with it. All that this floor opens are closed on exec.
+// To be used by one thread at a time.
+#pragma once
+
+#include <utility>
+
+namespace bitsnap::os {
+
+class Descriptor {
+ public:
+  Descriptor() noexcept = default;
+  explicit Descriptor(int fd) noexcept : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) {
+      close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+  void close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace bitsnap::os

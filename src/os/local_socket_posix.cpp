@@ -1,0 +1,253 @@
+// Unix sockets of type SOCK_SEQPACKET, and SCM_RIGHTS. Sockets that send and receive never wait in the call itself, but
+// in poll() against a deadline.
+#include "os/local_socket.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/try.hpp"
+#include "os/errno_error.hpp"
+#include "os/poll_posix.hpp"
+#include "os/process.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+constexpr int kBacklog = 128;
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t size_bytes = 0;
+
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }
+};
+
+Result<Address> address_of(std::string_view name, std::string_view operation) {
+  if (name.empty() || name.size() > kMaxListenerNameBytes || name.find('\0') != std::string_view::npos) {
+    return fail(ErrorKind::invalid_argument, std::string(operation) + " a name of " + std::to_string(name.size()) +
+                                                 " bytes: expected 1 to " + std::to_string(kMaxListenerNameBytes) +
+                                                 " without NUL");
+  }
+  Address address;
+  static_assert(kMaxListenerNameBytes < sizeof(address.name.sun_path));
+  address.name.sun_family = AF_UNIX;
+  std::memcpy(address.name.sun_path + 1, name.data(), name.size());  // behind a NUL: the abstract namespace
+  address.size_bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view object) {
+  return tl::unexpected<Error>(errno_error(error, operation, object));
+}
+
+tl::unexpected<Error> fail_timeout(std::string_view operation, std::string_view object, std::int64_t timeout_ms,
+                                   std::string_view reason) {
+  return fail(ErrorKind::busy, std::string(operation) + " " + std::string(object) + ": " + std::string(reason) +
+                                   " within " + std::to_string(timeout_ms) + " ms");
+}
+
+Result<void> check_process(std::int64_t process, std::string_view operation, std::string_view object) {
+  if (process == process_id()) return {};
+  return fail(ErrorKind::invalid_argument, std::string(operation) + " " + std::string(object) + ": it is of process " +
+                                               std::to_string(process) + ", which this one was forked from");
+}
+
+Descriptor open_socket(int more_flags) noexcept {
+  return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | more_flags, 0));
+}
+
+// What came beside a message: descriptors that are this process's now, each owned before anything can fail.
+void take_descriptors(msghdr& header, std::vector<Descriptor>& descriptors) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      descriptors.emplace_back(fd);
+    }
+  }
+}
+
+// Room for the greatest number of descriptors, aligned as the system wants it.
+struct ControlBuffer {
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageDescriptors * sizeof(int))> bytes{};
+};
+
+}  // namespace
+
+LocalConnection::LocalConnection(Descriptor descriptor, const PeerIdentity& peer) noexcept
+    : descriptor_(std::move(descriptor)), peer_(peer), process_(process_id()) {}
+
+Result<LocalConnection> LocalConnection::adopt(Descriptor descriptor) {
+  ucred credentials{};
+  socklen_t size_bytes = sizeof(credentials);
+  if (::getsockopt(descriptor.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size_bytes) != 0) {
+    return fail_errno(errno, "ask who is at the other end of", "a local connection");
+  }
+  return LocalConnection(std::move(descriptor), {credentials.pid, credentials.uid, credentials.gid});
+}
+
+Result<LocalConnection> LocalConnection::connect(std::string_view name, std::int64_t timeout_ms) {
+  BITSNAP_ASSIGN(const Address address, address_of(name, "connect to"));
+  const std::string object = "@" + std::string(name);
+  Descriptor fd = open_socket(0);
+  if (!fd.is_open()) return fail_errno(errno, "connect to", object);
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    // The one call that is not made without waiting: nothing tells when a full listener has room again.
+    const int left_ms = deadline.left_ms();
+    timeval limit{};
+    if (left_ms > 0) limit = {left_ms / 1000, left_ms % 1000 * 1000};
+    if (left_ms == 0) limit.tv_usec = 1;  // 0 would be no limit
+    if (::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
+      return fail_errno(errno, "connect to", object);
+    }
+    if (::connect(fd.get(), address.get(), address.size_bytes) == 0) return adopt(std::move(fd));
+    if (errno == ECONNREFUSED) return fail(ErrorKind::not_found, "connect to " + object + ": nobody listens");
+    if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "connect to", object);
+    if (left_ms == 0) return fail_timeout("connect to", object, timeout_ms, "its listener took nobody");
+  }
+}
+
+Result<std::pair<LocalConnection, LocalConnection>> LocalConnection::pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fail_errno(errno, "create", "a pair of local connections");
+  }
+  Descriptor one(ends[0]);
+  Descriptor other(ends[1]);
+  BITSNAP_ASSIGN(LocalConnection first, adopt(std::move(one)));
+  BITSNAP_ASSIGN(LocalConnection second, adopt(std::move(other)));
+  return std::pair(std::move(first), std::move(second));
+}
+
+Result<void> LocalConnection::send(ConstByteSpan message, std::span<const int> descriptors,
+                                   std::int64_t timeout_ms) const {
+  const std::string operation = "send " + std::to_string(message.size()) + " bytes to";
+  BITSNAP_TRY(check_process(process_, operation, peer_name()));
+  if (message.empty() || message.size() > kMaxMessageBytes || descriptors.size() > kMaxMessageDescriptors) {
+    return fail(ErrorKind::invalid_argument, operation + " " + peer_name() + " with " +
+                                                 std::to_string(descriptors.size()) + " descriptors: expected 1 to " +
+                                                 std::to_string(kMaxMessageBytes) + " bytes and at most " +
+                                                 std::to_string(kMaxMessageDescriptors) + " descriptors");
+  }
+  iovec part{const_cast<std::byte*>(message.data()), message.size()};
+  ControlBuffer control;
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.bytes.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
+  }
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    if (::sendmsg(descriptor_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
+    if (errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET) {
+      return fail(ErrorKind::io, operation + " " + peer_name() + ": the other end is gone");
+    }
+    if (errno != EAGAIN) return fail_errno(errno, operation, peer_name());
+    const int error = poll_one(descriptor_.get(), POLLOUT, deadline);
+    if (error == ETIMEDOUT) return fail_timeout(operation, peer_name(), timeout_ms, "it made no room");
+    if (error != 0) return fail_errno(error, operation, peer_name());
+  }
+}
+
+Result<std::optional<LocalMessage>> LocalConnection::receive(std::size_t max_bytes, std::size_t max_descriptors,
+                                                             std::int64_t timeout_ms) const {
+  constexpr std::string_view kOperation = "receive from";
+  BITSNAP_TRY(check_process(process_, kOperation, peer_name()));
+  if (max_bytes == 0 || max_bytes > kMaxMessageBytes || max_descriptors > kMaxMessageDescriptors) {
+    return fail(ErrorKind::invalid_argument, "receive from " + peer_name() + " at most " + std::to_string(max_bytes) +
+                                                 " bytes and " + std::to_string(max_descriptors) +
+                                                 " descriptors: expected 1 to " + std::to_string(kMaxMessageBytes) +
+                                                 " bytes and at most " + std::to_string(kMaxMessageDescriptors) +
+                                                 " descriptors");
+  }
+  LocalMessage message{std::vector<std::byte>(max_bytes), {}};
+  message.descriptors.reserve(kMaxMessageDescriptors + 1);
+  ControlBuffer control;
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    iovec part{message.bytes.data(), message.bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (max_descriptors > 0) {
+      header.msg_control = control.bytes.data();
+      header.msg_controllen = CMSG_LEN(max_descriptors * sizeof(int));  // without padding, where one more would fit
+    }
+    const ssize_t got = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0) {
+      // An end that was closed with something unread in it: said once, before what it had sent.
+      if (errno == EINTR || errno == ECONNRESET) continue;
+      if (errno != EAGAIN) return fail_errno(errno, kOperation, peer_name());
+      const int error = poll_one(descriptor_.get(), POLLIN, deadline);
+      if (error == ETIMEDOUT) return fail_timeout(kOperation, peer_name(), timeout_ms, "nothing came");
+      if (error != 0) return fail_errno(error, kOperation, peer_name());
+      continue;
+    }
+    take_descriptors(header, message.descriptors);
+    if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+      const bool too_long = (header.msg_flags & MSG_TRUNC) != 0;
+      return fail(ErrorKind::resource_exhausted,
+                  "receive from " + peer_name() + ": a message has more than the expected " +
+                      (too_long ? std::to_string(max_bytes) + " bytes"
+                                : std::to_string(max_descriptors) + " descriptors, or than this process can open"));
+    }
+    // An empty message, which nobody sends through here, cannot be told from the end.
+    if (got == 0) return std::nullopt;
+    message.bytes.resize(static_cast<std::size_t>(got));
+    return message;
+  }
+}
+
+LocalListener::LocalListener(Descriptor descriptor, std::string_view name)
+    : descriptor_(std::move(descriptor)), name_(name), process_(process_id()) {}
+
+Result<LocalListener> LocalListener::listen(std::string_view name) {
+  BITSNAP_ASSIGN(const Address address, address_of(name, "listen as"));
+  const std::string object = "@" + std::string(name);
+  Descriptor fd = open_socket(SOCK_NONBLOCK);
+  if (!fd.is_open()) return fail_errno(errno, "listen as", object);
+  if (::bind(fd.get(), address.get(), address.size_bytes) != 0) {
+    if (errno == EADDRINUSE) return fail(ErrorKind::busy, "listen as " + object + ": another process does");
+    return fail_errno(errno, "listen as", object);
+  }
+  if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen as", object);
+  return LocalListener(std::move(fd), name);
+}
+
+Result<LocalConnection> LocalListener::accept(std::int64_t timeout_ms) const {
+  const std::string object = "@" + name_;
+  BITSNAP_TRY(check_process(process_, "accept a connection to", object));
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    const int error = poll_one(descriptor_.get(), POLLIN, deadline);
+    if (error == ETIMEDOUT) return fail_timeout("accept a connection to", object, timeout_ms, "nobody came");
+    if (error != 0) return fail_errno(error, "accept a connection to", object);
+    Descriptor fd(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (fd.is_open()) return LocalConnection::adopt(std::move(fd));
+    // Who came may be gone again, or another thread's by now.
+    if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
+      return fail_errno(errno, "accept a connection to", object);
+    }
+  }
+}
+
+}  // namespace bitsnap::os

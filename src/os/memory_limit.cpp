@@ -1,0 +1,112 @@
+// The estimate of /proc/meminfo, and the accounts of control groups, versions 1 and 2.
+#include "os/memory_limit.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/try.hpp"
+#include "os/text_file.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+// Version 1 says "no limit" by a number of pages that no machine has.
+constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 60;
+
+// "1234\n"; nothing for "max" and for what is no number.
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Of lines "name 1234"; 0 where there is none.
+std::uint64_t statistic(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) {
+      return parse_bytes(line.substr(name.size() + 1)).value_or(0);
+    }
+  }
+  return 0;
+}
+
+// Files of a group's directory, by version.
+struct GroupFiles {
+  std::string_view limits[2];
+  std::string_view usage;
+  std::string_view inactive_files;  // of memory.stat; with those of groups below
+};
+// Above memory.high the system brings a group to a halt, little by little, where memory.max kills.
+constexpr GroupFiles kUnified{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+constexpr GroupFiles kFirst{{"memory.limit_in_bytes", ""}, "memory.usage_in_bytes", "total_inactive_file"};
+
+class Least {
+ public:
+  void take(std::uint64_t available_bytes, std::string limit) {
+    if (least_ && least_->available_bytes <= available_bytes) return;
+    least_ = AvailableMemory{available_bytes, std::move(limit)};
+  }
+
+  void take_group(const std::string& directory, const GroupFiles& files, TextReader read) {
+    const auto number = [&](std::string_view file) -> std::optional<std::uint64_t> {
+      if (file.empty()) return std::nullopt;
+      const std::optional<std::string> text = read(directory + "/" + std::string(file));
+      return text ? parse_bytes(*text) : std::nullopt;
+    };
+    const std::optional<std::uint64_t> usage_bytes = number(files.usage);
+    if (!usage_bytes) return;
+    const std::string statistics = read(directory + "/memory.stat").value_or("");
+    const std::uint64_t kept_bytes = *usage_bytes - std::min(*usage_bytes, statistic(statistics, files.inactive_files));
+    for (const std::string_view file : files.limits) {
+      const std::optional<std::uint64_t> limit_bytes = number(file);
+      if (!limit_bytes || *limit_bytes >= kUnlimitedBytes) continue;
+      take(*limit_bytes - std::min(*limit_bytes, kept_bytes),
+           std::string(file) + " of " + directory + " is " + std::to_string(*limit_bytes) + " bytes");
+    }
+  }
+
+  // Where the system promises no more than it has: what it can still promise.
+  void take_promises(std::string_view meminfo) {
+    const std::optional<std::uint64_t> limit_bytes = field_bytes(meminfo, "CommitLimit");
+    const std::optional<std::uint64_t> promised_bytes = field_bytes(meminfo, "Committed_AS");
+    if (!limit_bytes || !promised_bytes) return;
+    take(*limit_bytes - std::min(*limit_bytes, *promised_bytes),
+         "CommitLimit of /proc/meminfo is " + std::to_string(*limit_bytes) + " bytes");
+  }
+
+  [[nodiscard]] std::optional<AvailableMemory> get() && { return std::move(least_); }
+
+ private:
+  std::optional<AvailableMemory> least_;
+};
+
+}  // namespace
+
+Result<AvailableMemory> available_memory_by(TextReader read) {
+  Least least;
+  if (const std::optional<std::string> meminfo = read("/proc/meminfo")) {
+    if (const std::optional<std::uint64_t> bytes = field_bytes(*meminfo, "MemAvailable")) {
+      least.take(*bytes, "MemAvailable of /proc/meminfo is " + std::to_string(*bytes) + " bytes");
+    }
+    const std::optional<std::string> overcommit = read("/proc/sys/vm/overcommit_memory");
+    if (overcommit && parse_bytes(*overcommit) == 2) least.take_promises(*meminfo);
+  }
+  visit_cgroups("memory", read, [&](const std::string& directory, bool unified) {
+    least.take_group(directory, unified ? kUnified : kFirst, read);
+  });
+  std::optional<AvailableMemory> found = std::move(least).get();
+  if (!found) return fail(ErrorKind::unsupported, "available memory: the system does not tell how much there is");
+  return *std::move(found);
+}
+
+Result<AvailableMemory> available_memory() { return available_memory_by(read_text_file); }
+
+}  // namespace bitsnap::os

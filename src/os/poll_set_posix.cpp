@@ -1,0 +1,106 @@
+// poll() and eventfd. The descriptors are few, and poll() leaves nothing in the kernel that a fork would share.
+#include "os/poll_set.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/try.hpp"
+#include "os/errno_error.hpp"
+#include "os/poll_posix.hpp"
+#include "os/process.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+// The number of descriptors that have events, or minus an errno.
+int poll_until(pollfd* descriptors, std::size_t count, const Deadline& deadline) noexcept {
+  for (;;) {
+    const int left_ms = deadline.left_ms();
+    const int ready = ::poll(descriptors, static_cast<nfds_t>(count), left_ms);
+    if (ready > 0) return ready;
+    if (ready < 0 && errno != EINTR) return -errno;
+    if (left_ms == 0 && ready == 0) return 0;
+  }
+}
+
+}  // namespace
+
+int poll_one(int fd, short events, const Deadline& deadline) noexcept {
+  pollfd entry{fd, events, 0};
+  const int ready = poll_until(&entry, 1, deadline);
+  if (ready < 0) return -ready;
+  if (ready == 0) return ETIMEDOUT;
+  return (entry.revents & POLLNVAL) != 0 ? EBADF : 0;
+}
+
+void PollSet::watch(int descriptor, std::uint64_t token, bool for_writing) {
+  for (Watched& known : watched_) {
+    if (known.descriptor == descriptor) {
+      known = {descriptor, token, for_writing};
+      return;
+    }
+  }
+  watched_.push_back({descriptor, token, for_writing});
+}
+
+void PollSet::forget(int descriptor) noexcept {
+  std::erase_if(watched_, [&](const Watched& known) { return known.descriptor == descriptor; });
+}
+
+Result<std::vector<PollEvent>> PollSet::wait(std::int64_t timeout_ms) const {
+  std::vector<pollfd> entries;
+  entries.reserve(watched_.size());
+  for (const Watched& known : watched_) {
+    const int events = POLLIN | POLLRDHUP | (known.for_writing ? POLLOUT : 0);
+    entries.push_back({known.descriptor, static_cast<short>(events), 0});
+  }
+  const int ready = poll_until(entries.data(), entries.size(), Deadline(timeout_ms));
+  if (ready < 0) {
+    return tl::unexpected<Error>(errno_error(-ready, "wait for", std::to_string(entries.size()) + " descriptors"));
+  }
+  std::vector<PollEvent> events;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const int found = entries[i].revents;
+    if (found == 0) continue;
+    if ((found & POLLNVAL) != 0) {
+      return fail(ErrorKind::invalid_argument, "wait for " + std::to_string(entries.size()) +
+                                                   " descriptors: " + std::to_string(entries[i].fd) + " is not open");
+    }
+    events.push_back({.token = watched_[i].token,
+                      .readable = (found & POLLIN) != 0,
+                      .writable = (found & POLLOUT) != 0,
+                      .closed = (found & (POLLHUP | POLLRDHUP | POLLERR)) != 0});
+  }
+  return events;
+}
+
+EventSignal::EventSignal(Descriptor descriptor) noexcept : descriptor_(std::move(descriptor)), process_(process_id()) {}
+
+Result<EventSignal> EventSignal::create() {
+  Descriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.is_open()) return tl::unexpected<Error>(errno_error(errno, "create", "an event signal"));
+  return EventSignal(std::move(fd));
+}
+
+void EventSignal::raise() const noexcept {
+  if (process_ != process_id()) return;
+  const int error = errno;
+  const std::uint64_t one = 1;
+  // Interrupted it is made again; refused where it was raised 2^64 times, and so is raised.
+  while (::write(descriptor_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+  errno = error;
+}
+
+void EventSignal::clear() const noexcept {
+  if (process_ != process_id()) return;
+  std::uint64_t count = 0;
+  while (::read(descriptor_.get(), &count, sizeof(count)) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace bitsnap::os

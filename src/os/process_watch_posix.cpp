@@ -1,0 +1,90 @@
+// Descriptors of processes (pidfd), by numbers of system calls: the C library that packages are built against has no
+// functions for them.
+#include "os/process_watch.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <limits>
+
+#include "base/try.hpp"
+#include "os/errno_error.hpp"
+#include "os/local_socket.hpp"
+#include "os/poll_posix.hpp"
+
+namespace bitsnap::os {
+namespace {
+
+// The same on all machines.
+constexpr long kPidfdSendSignal = 424;
+constexpr long kPidfdOpen = 434;
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
+
+std::string name_of(std::int64_t process) { return "process " + std::to_string(process); }
+
+tl::unexpected<Error> fail_not_found(std::string_view operation, std::int64_t process) {
+  return fail(ErrorKind::not_found,
+              std::string(operation) + " " + name_of(process) + ": there is none, or it has ended");
+}
+
+}  // namespace
+
+ProcessWatch::ProcessWatch(Descriptor descriptor, std::int64_t process) noexcept
+    : descriptor_(std::move(descriptor)), process_(process) {}
+
+Result<ProcessWatch> ProcessWatch::open(std::int64_t process) {
+  constexpr std::string_view kOperation = "watch";
+  if (process <= 0 || process > std::numeric_limits<pid_t>::max()) return fail_not_found(kOperation, process);
+  Descriptor fd(static_cast<int>(::syscall(kPidfdOpen, static_cast<pid_t>(process), 0)));
+  if (!fd.is_open()) {
+    if (errno == ENOSYS) {
+      return fail(ErrorKind::unsupported,
+                  "watch " + name_of(process) + ": this system has no descriptors of processes");
+    }
+    // EINVAL, and since Linux 6.15 ENOENT, for the number of a thread that is not its process's first.
+    if (errno == ESRCH || errno == EINVAL || errno == ENOENT) return fail_not_found(kOperation, process);
+    return tl::unexpected<Error>(errno_error(errno, kOperation, name_of(process)));
+  }
+  ProcessWatch watch(std::move(fd), process);
+  if (!watch.is_alive()) return fail_not_found(kOperation, process);
+  return watch;
+}
+
+Result<ProcessWatch> ProcessWatch::open_peer(const LocalConnection& connection) {
+  const std::int64_t process = connection.peer().process;
+  int pidfd = -1;
+  socklen_t size_bytes = sizeof(pidfd);
+  if (::getsockopt(connection.descriptor(), SOL_SOCKET, kPeerPidfd, &pidfd, &size_bytes) != 0 || pidfd < 0) {
+    return open(process);
+  }
+  ProcessWatch watch(Descriptor(pidfd), process);
+  if (!watch.is_alive()) return fail_not_found("watch", process);
+  return watch;
+}
+
+bool ProcessWatch::is_alive() const noexcept { return poll_one(descriptor_.get(), POLLIN, Deadline(0)) == ETIMEDOUT; }
+
+Result<bool> ProcessWatch::wait(std::int64_t timeout_ms) const {
+  const int error = poll_one(descriptor_.get(), POLLIN, Deadline(timeout_ms));
+  if (error == 0) return true;
+  if (error == ETIMEDOUT) return false;
+  return tl::unexpected<Error>(errno_error(error, "wait for the end of", name_of(process_)));
+}
+
+Result<void> ProcessWatch::send(int signal) const {
+  constexpr std::string_view kOperation = "send a signal to";
+  // A zombie takes signals, too, to no effect.
+  if (!is_alive()) return fail_not_found(kOperation, process_);
+  if (::syscall(kPidfdSendSignal, descriptor_.get(), signal, nullptr, 0) == 0) return {};
+  if (errno == ESRCH) return fail_not_found(kOperation, process_);
+  return tl::unexpected<Error>(errno_error(errno, kOperation, name_of(process_)));
+}
+
+Result<void> ProcessWatch::ask_to_end() const { return send(SIGTERM); }
+Result<void> ProcessWatch::kill() const { return send(SIGKILL); }
+
+}  // namespace bitsnap::os
