@@ -7,6 +7,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
+#include "restore/warm_chunks.hpp"
 
 namespace bitsnap::restore {
 
@@ -14,5 +15,9 @@ namespace bitsnap::restore {
 [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::RandomAccessFile> file,
                                                                     const OpenOptions& options,
                                                                     os::FileSystem& file_system);
+
+// From now on chunks are looked for there before they are decoded, by whoever reads from the snapshot; nullptr: no
+// longer. Verifying never looks there.
+void offer_warm_chunks(const Snapshot& snapshot, std::shared_ptr<const WarmChunks> warm);
 
 }  // namespace bitsnap::restore

@@ -23,6 +23,7 @@
 #include "restore/directory_bases.hpp"
 #include "restore/pool_cache.hpp"
 #include "restore/read_context.hpp"
+#include "restore/warm_chunks.hpp"
 
 namespace bitsnap {
 
@@ -77,6 +78,8 @@ struct Snapshot::Impl {
   DecodeLimits limits;
   std::vector<std::size_t> by_name;  // tensors in the order of their names
 
+  void set_warm(std::shared_ptr<const restore::WarmChunks> warm) const;
+
   // One of these: a provider of the caller's or our own, or the one that owns this snapshot.
   std::shared_ptr<const BaseProvider> provider;
   std::shared_ptr<const restore::DirectoryBases> directory;
@@ -91,6 +94,9 @@ struct Snapshot::Impl {
   Result<void> read_source(const Source& source, ByteSpan out, ReadContext& context) const;
   Result<ConstByteSpan> parameters_of(std::size_t stream, const container::ChunkEntry& entry,
                                       const codec::Decoder& decoder) const;
+  [[nodiscard]] std::shared_ptr<const restore::WarmChunks> warm() const;
+  // Whether the chunk was found in memory, as it was stored.
+  bool copy_warm(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
   Result<void> read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out, ReadContext& context) const;
 
   std::vector<bool> is_peer_;  // per stream, whether others of this file depend on it; empty where none does
@@ -101,6 +107,9 @@ struct Snapshot::Impl {
   // Per parameter set, one more than the codec that took it last.
   mutable std::vector<std::atomic<std::uint32_t>> accepted_parameters_;
   mutable restore::PoolCache pool_cache_;
+  mutable std::atomic<bool> has_warm_ = false;  // so that most need no lock
+  mutable std::mutex warm_mutex_;
+  mutable std::shared_ptr<const restore::WarmChunks> warm_;
 };
 
 // For those of the library who have to look behind an open snapshot.

@@ -114,6 +114,10 @@ Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::Random
   });
 }
 
+void offer_warm_chunks(const Snapshot& snapshot, std::shared_ptr<const WarmChunks> warm) {
+  SnapshotAccess::impl(snapshot).set_warm(std::move(warm));
+}
+
 }  // namespace restore
 
 Result<std::shared_ptr<const Snapshot>> Snapshot::open(const std::string& path, const OpenOptions& options) {
