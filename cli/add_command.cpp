@@ -129,9 +129,7 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
   open.objective = options.coding.objective;
   open.store_bytes_per_second = options.coding.store_bytes_per_second;
   open.codec = options.coding.codec;
-  if (!options.coding.loss.empty()) {
-    open.loss = options.coding.loss;
-  }
+  open.first_loss = options.coding.loss;
   return open_to_write(options.run, open, options.wait);
 }
 
@@ -174,12 +172,15 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   if (!state) {
     return tl::unexpected(std::move(state).error());
   }
-  auto adam = adam_of(options.coding);
+  auto adam = adam_of(options.coding.adam);
   if (!adam) {
     return tl::unexpected(std::move(adam).error());
   }
   for (TensorSource& tensor : state->tensors) {
     tensor.adam = *adam;
+  }
+  if (!common.quiet) {
+    warn_of_idle_rules(options.coding, *state);
   }
   auto store = open_run(options);
   if (!store) {
@@ -195,7 +196,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
     ProgressBar bar(file_name(options.input), !common.quiet);
     auto saved = (*store)->save(*options.step, *state, {common.threads, bar.callback()});
     if (!saved) {
-      return tl::unexpected(std::move(saved).error());
+      return tl::unexpected(explain_adam(std::move(saved).error()));
     }
     report.checkpoint = std::move(*saved);
   }
@@ -250,7 +251,8 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
       "A new run keeps the policy, objective, store speed, base and depth that it was made with: lossless, balanced,\n"
-      "that of the objective, previous and 8 by default; and the rules of --loss. --codec holds for the one step.");
+      "that of the objective, previous and 8 by default; and the rules of --loss. Rules that are given later come\n"
+      "before those, for the one step; another policy comes without them. --codec holds for the one step.");
   return {app, [options, &common] { return add(*options, common); }};
 }
 

@@ -78,8 +78,12 @@ std::string render_coders(const StateReport& report, const GroupTitles& titles, 
 }
 
 std::string render_quantizers(const StateReport& report, const GroupTitles& titles, Width width) {
-  std::vector<std::pair<std::string, unsigned>> points;
+  std::vector<std::pair<std::string, double>> points;
   std::vector<std::size_t> shown;
+  const auto has_updates = [&](std::size_t group) {
+    return std::ranges::any_of(report.analysis.groups[group].findings.quantizers,
+                               [](const QuantizerFindings& point) { return point.update.has_value(); });
+  };
   for (std::size_t i = 0; i < titles.size(); ++i) {
     for (const QuantizerFindings& point : report.analysis.groups[i].findings.quantizers) {
       const std::pair key(point.quantizer, point.parameter);
@@ -98,6 +102,9 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
   for (const std::size_t i : shown) {
     columns.push_back({titles[i], Align::right});
     columns.push_back({"MRE", Align::right});
+    if (has_updates(i)) {
+      columns.push_back({"update", Align::right, Narrow::never, 1});
+    }
   }
   Table table(std::move(columns));
   for (const auto& point : points) {
@@ -108,17 +115,36 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
         return one.quantizer == point.first && one.parameter == point.second;
       });
       if (found == own.end()) {
-        row.insert(row.end(), 2, std::string(kNone));
+        row.insert(row.end(), has_updates(i) ? 3 : 2, std::string(kNone));
         continue;
       }
       row.push_back(format_bits(found->nominal_bits.value_or(found->bits_on_base.value_or(found->bits))));
       row.push_back(format_error(found->mean_relative));
+      if (has_updates(i)) {
+        const auto& update = found->update;
+        row.push_back(update && update->mean_of_updates > 0 ? format_error(update->mean / update->mean_of_updates)
+                                                            : std::string(kNone));
+      }
     }
     table.add_row(std::move(row));
   }
-  return titled(report.earlier ? "bits per element and mean relative error of what quantizers leave, with base"
-                               : "bits per element and mean relative error of what quantizers leave",
-                table, width);
+  const bool any_updates = std::ranges::any_of(shown, has_updates);
+  std::string title = "bits per element and mean relative error of what quantizers leave";
+  if (report.earlier) {
+    title += ", with base";
+  }
+  if (any_updates) {
+    title += "; update: how far updates move";
+  }
+  std::string text = titled(title, table, width);
+  const bool has_moments = std::ranges::any_of(report.analysis.groups, [](const GroupAnalysis& group) {
+    return group.role == Role::exp_avg && group.dtype == DType::f32;
+  });
+  if (has_moments && !report.adam) {
+    text += fmt::format("update_step is left out: it needs Adam's numbers, as --betas 0.9,0.95 --eps 1e-8{}\n",
+                        report.state.run ? "" : " --adam-step 1000");
+  }
+  return text;
 }
 
 }  // namespace bitsnap::cli

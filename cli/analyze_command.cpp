@@ -11,6 +11,7 @@
 
 #include <bitsnap/analysis.hpp>
 
+#include "cli/adam_options.hpp"
 #include "cli/analyze_engines.hpp"
 #include "cli/analyze_inputs.hpp"
 #include "cli/analyze_report.hpp"
@@ -35,6 +36,7 @@ struct AnalyzeOptions {
   std::vector<std::string> globs;
   std::uint64_t limit_mb = kDefaultLimitMb;
   bool full = false;
+  AdamOptions adam;
 };
 
 bool is_wanted(const std::vector<std::string>& globs, const TensorInfo& tensor) {
@@ -79,7 +81,21 @@ AnalysisState analysis_state(const TensorFile& file) {
           }};
 }
 
-Result<StateReport> analyze_pair(const StatePair& pair, const AnalyzeOptions& options, const CommonOptions& common) {
+// Of a first moment what the snapshot says, if it quantized it.
+std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t tensor) {
+  if (snapshot == nullptr) {
+    return std::nullopt;
+  }
+  const auto stream = snapshot->stream_of(tensor);
+  if (!stream || !snapshot->quantizer(*stream)) {
+    return std::nullopt;
+  }
+  return snapshot->quantizer(*stream)->adam;
+}
+
+// Of a state that others follow, what coders of the caller's and quantizers make of it is not asked for.
+Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const AnalyzeOptions& options,
+                                 const CommonOptions& common) {
   auto file = open_state(pair.state, options.arguments.shard);
   if (!file) {
     return tl::unexpected(std::move(file).error());
@@ -92,12 +108,27 @@ Result<StateReport> analyze_pair(const StatePair& pair, const AnalyzeOptions& op
     }
     earlier = std::move(*opened);
   }
-  StateReport report{pair.state, pair.earlier, file->tensors(), {}, std::nullopt, {}, {}};
+  StateReport report{pair.state, pair.earlier, file->tensors(), {}, std::nullopt, std::nullopt, {}, {}};
   {
     ProgressBar bar(file_name(pair.state.path), !common.quiet, ProgressBar::Unit::share);
     AnalysisOptions asked;
     asked.sample_bytes = options.full ? 0 : options.limit_mb * kMega;
-    asked.engines = analysis_engines();
+    asked.quantizers = is_last;
+    if (is_last) {
+      auto said = adam_of(options.adam, pair.state.run ? pair.state.run->step : std::nullopt);
+      if (!said) {
+        return tl::unexpected(std::move(said).error());
+      }
+      report.adam = *said;
+      asked.engines = analysis_engines();
+      asked.adam = [&report, said = *said, snapshot = file->snapshot()](std::size_t tensor) {
+        const auto numbers = said ? said : recorded_adam(snapshot, tensor);
+        if (!report.adam) {
+          report.adam = numbers;
+        }
+        return numbers;
+      };
+    }
     asked.wanted = [&](const TensorInfo& tensor) { return is_wanted(options.globs, tensor); };
     asked.run.threads = common.threads;
     asked.run.progress = bar.callback();
@@ -134,7 +165,7 @@ Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) 
   }
   std::vector<StateReport> reports;
   for (const StatePair& pair : *pairs) {
-    auto report = analyze_pair(pair, options, common);
+    auto report = analyze_pair(pair, &pair == &pairs->back(), options, common);
     if (!report) {
       return tl::unexpected(std::move(report).error());
     }
@@ -144,7 +175,8 @@ Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) 
     reports.push_back(std::move(*report));
   }
   if (common.json) {
-    print_json(analysis_json(reports, options.full ? std::nullopt : std::optional(options.limit_mb * kMega)));
+    print_json(analysis_json(reports, options.full ? std::nullopt : std::optional(options.limit_mb * kMega),
+                             common.verbose || !options.globs.empty()));
   } else {
     print_result(render_analysis(reports, common.verbose || !options.globs.empty(), common.table_width()));
   }
@@ -172,9 +204,12 @@ Command add_analyze(CLI::App& program, const CommonOptions& common) {
                     ->capture_default_str();
   app->add_flag("--full", options->full, "Look at everything, however long it takes")->excludes(limit);
   add_shard_option(*app, options->arguments.shard);
+  add_adam_options(*app, options->adam, "Updates of Adam (a snapshot that quantized first moments knows them)",
+                   "Of Adam, for the quantizer update_step and errors of updates, with --eps",
+                   "Steps that Adam has taken at the last state; otherwise the checkpoint's step");
   app->footer(
-      "-v shows each tensor. --json has everything: of each state, role and tensor the bits, entropies,\n"
-      "distances, codecs, engines and quantizers.");
+      "-v shows each tensor. --json has of each state and role the bits, entropies, distances and codecs, of\n"
+      "the last one engines and quantizers, too; with -v or --tensor all of that of each tensor.");
   return {app, [options, &common] { return analyze(*options, common); }};
 }
 

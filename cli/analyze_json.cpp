@@ -1,10 +1,12 @@
 // What `analyze` found, as JSON.
+#include <cmath>
 #include <optional>
 #include <string_view>
 
 #include <bitsnap/version.hpp>
 
 #include "cli/analyze_report.hpp"
+#include "cli/losses.hpp"
 #include "cli/number_option.hpp"
 
 namespace bitsnap::cli {
@@ -63,11 +65,26 @@ Json best_json(const std::optional<BestCodec>& best) {
   return best ? Json{{"codec", best->codec}, {"bits", best->bits}, {"elements", best->elements}} : Json();
 }
 
+// What is whole as an integer: numbers of bits and clusters.
+Json parameter_json(double parameter) {
+  return parameter == std::floor(parameter) ? Json(static_cast<std::uint64_t>(parameter)) : Json(parameter);
+}
+
+Json update_json(const std::optional<UpdateFindings>& update) {
+  return !update ? Json()
+                 : Json{{"elements", update->elements},
+                        {"mean", update->mean},
+                        {"largest", update->largest},
+                        {"mean_square", update->mean_square},
+                        {"mean_of_updates", update->mean_of_updates},
+                        {"mean_square_of_updates", update->mean_square_of_updates}};
+}
+
 Json quantizers_json(const std::vector<QuantizerFindings>& points) {
   Json array = Json::array();
   for (const QuantizerFindings& point : points) {
     array.push_back({{"name", point.quantizer},
-                     {"parameter", point.parameter},
+                     {"parameter", parameter_json(point.parameter)},
                      {"nominal_bits", or_null(point.nominal_bits)},
                      {"bits", point.bits},
                      {"codec", point.codec},
@@ -77,18 +94,24 @@ Json quantizers_json(const std::vector<QuantizerFindings>& points) {
                      {"max_relative_error", point.max_relative},
                      {"mean_square_error", point.mean_square},
                      {"max_absolute_error", point.max_absolute},
+                     {"update", update_json(point.update)},
                      {"elements", point.elements}});
   }
   return array;
 }
 
-void add_findings(Json& object, const Findings& findings) {
+void add_findings(Json& object, const Findings& findings, bool with_details) {
   const ChangeFindings* change = findings.change ? &*findings.change : nullptr;
   object["elements"] = findings.elements;
   object["looked_at"] = findings.looked_at;
   object["zeros"] = findings.zeros;
   object["nans"] = findings.nans;
   object["infinities"] = findings.infinities;
+  object["change"] = change == nullptr ? Json() : change_json(*change);
+  object["best"] = {{"alone", best_json(findings.best_alone)}, {"base", best_json(findings.best_on_base)}};
+  if (!with_details) {
+    return;
+  }
   object["bits"] = {{"ones", findings.ones},
                     {"constant", findings.constant_bits},
                     {"same", change == nullptr ? Json() : Json(change->same_bits)}};
@@ -98,10 +121,8 @@ void add_findings(Json& object, const Findings& findings) {
                        {"xor_planes", change == nullptr ? Json() : Json(change->xor_entropies)},
                        {"delta", change == nullptr ? Json() : or_null(change->delta_entropy)},
                        {"delta_by_exponent", change == nullptr ? Json() : or_null(change->delta_entropy_by_exponent)}};
-  object["change"] = change == nullptr ? Json() : change_json(*change);
   object["codecs"] = coded_json(findings.codecs);
   object["engines"] = coded_json(findings.engines);
-  object["best"] = {{"alone", best_json(findings.best_alone)}, {"base", best_json(findings.best_on_base)}};
   object["quantizers"] = quantizers_json(findings.quantizers);
 }
 
@@ -116,7 +137,7 @@ Json group_json(const GroupAnalysis& group, const std::optional<StoredPart>& sto
                  {"tensors", group.tensors},
                  {"raw_bytes", group.raw_bytes}};
   add_stored(object, stored ? &*stored : nullptr);
-  add_findings(object, group.findings);
+  add_findings(object, group.findings, true);
   return object;
 }
 
@@ -130,7 +151,7 @@ std::string_view kind_name(TensorAnalysis::Kind kind) {
   return "unknown";
 }
 
-Json tensor_json(const StateReport& report, const TensorAnalysis& tensor) {
+Json tensor_json(const StateReport& report, const TensorAnalysis& tensor, bool with_details) {
   const TensorInfo& info = report.tensors[tensor.tensor];
   Json object = to_json(info);
   object["layer"] = or_null(layer_of(info.name));
@@ -139,12 +160,12 @@ Json tensor_json(const StateReport& report, const TensorAnalysis& tensor) {
   object["codec"] = stored == report.stored.end() ? Json() : Json(stored->second.codec);
   object["skipped"] = tensor.kind == TensorAnalysis::Kind::analyzed ? Json() : Json(kind_name(tensor.kind));
   if (tensor.kind == TensorAnalysis::Kind::analyzed) {
-    add_findings(object, tensor.findings);
+    add_findings(object, tensor.findings, with_details);
   }
   return object;
 }
 
-Json state_json(const StateReport& report) {
+Json state_json(const StateReport& report, bool with_details) {
   const Analysis& analysis = report.analysis;
   Json object = place_json(report.state);
   object["against"] = place_json(report.earlier);
@@ -153,6 +174,7 @@ Json state_json(const StateReport& report) {
   object["ratio"] = report.stored_bytes ? ratio_json(report.analysis.raw_bytes, *report.stored_bytes) : Json();
   object["analyzed_bytes"] = analysis.analyzed_bytes;
   object["looked_at_bytes"] = analysis.looked_at_bytes;
+  object["adam"] = report.adam ? to_json(*report.adam) : Json();
   object["roles"] = Json::array();
   for (std::size_t i = 0; i < analysis.groups.size(); ++i) {
     object["roles"].push_back(group_json(analysis.groups[i], report.groups[i]));
@@ -160,7 +182,7 @@ Json state_json(const StateReport& report) {
   object["tensors"] = Json::array();
   for (const TensorAnalysis& tensor : analysis.tensors) {
     if (tensor.kind != TensorAnalysis::Kind::unwanted) {
-      object["tensors"].push_back(tensor_json(report, tensor));
+      object["tensors"].push_back(tensor_json(report, tensor, with_details));
     }
   }
   return object;
@@ -168,10 +190,11 @@ Json state_json(const StateReport& report) {
 
 }  // namespace
 
-Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes) {
+Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes,
+                   bool with_details) {
   Json document = {{"version", version()}, {"limit_bytes", or_null(limit_bytes)}, {"states", Json::array()}};
   for (const StateReport& report : reports) {
-    document["states"].push_back(state_json(report));
+    document["states"].push_back(state_json(report, with_details));
   }
   return document;
 }

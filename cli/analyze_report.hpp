@@ -27,6 +27,7 @@ struct StateReport {
   std::optional<StatePlace> earlier;
   std::vector<TensorInfo> tensors;
   Analysis analysis;
+  std::optional<AdamNumbers> adam;                // that were said, or those of the first tensor that has any
   std::optional<std::uint64_t> stored_bytes;      // of the file, if it is a snapshot
   std::map<std::size_t, StoredPart> stored;       // by tensor, of those with chunks of their own
   std::vector<std::optional<StoredPart>> groups;  // as the groups of the analysis
@@ -38,6 +39,8 @@ struct StateReport {
                                           std::optional<std::size_t> width);
 
 // analyze_json.cpp; docs/guide/cli.md names the keys.
-[[nodiscard]] Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes);
+// `with_details`: all of each tensor, too.
+[[nodiscard]] Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes,
+                                 bool with_details);
 
 }  // namespace bitsnap::cli

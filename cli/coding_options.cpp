@@ -1,13 +1,13 @@
 // Options of how codecs are chosen.
 #include "cli/coding_options.hpp"
 
-#include <charconv>
+#include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
+#include "cli/output.hpp"
+#include "cli/text_format.hpp"
 
 namespace bitsnap::cli {
 
@@ -15,28 +15,10 @@ namespace {
 
 constexpr const char* kLossGroup = "Loss (nothing is lost unless it is asked for)";
 
-std::optional<double> parse_number(std::string_view text) noexcept {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 void add_rule(CodingOptions& options, const std::string& option, const std::string& text) {
   auto rule = parse_loss_rule(text);
   if (!rule) throw CLI::ValidationError(option, rule.error().message());
   options.loss.push_back(std::move(*rule));
-}
-
-std::pair<double, double> parse_betas(const std::string& text) {
-  const std::size_t comma = text.find(',');
-  const auto first = parse_number(std::string_view(text).substr(0, comma));
-  const auto second =
-      comma == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(comma + 1));
-  if (!first || !second) {
-    throw CLI::ValidationError("--betas", fmt::format("'{}' is not two numbers, as 0.9,0.95", text));
-  }
-  return {*first, *second};
 }
 
 void add_loss_options(CLI::App& app, CodingOptions& options) {
@@ -63,30 +45,8 @@ void add_loss_options(CLI::App& app, CodingOptions& options) {
             "Bits of mantissa that second moments keep, 0 to 22; 3 by the policy bounded");
   add_short("--update-step", "exp_avg=update_step:", "X",
             "Part of the update that first moments become multiples of; 0.02 by the policy bounded");
-  app.add_option_function<std::string>(
-         "--betas", [&options](const std::string& text) { options.betas = parse_betas(text); },
-         "Of Adam, which an update step needs, with --eps and --adam-step")
-      ->type_name("B1,B2")
-      ->group(kLossGroup);
-  app.add_option_function<std::string>(
-         "--eps",
-         [&options](const std::string& text) {
-           options.epsilon = parse_number(text);
-           if (!options.epsilon) throw CLI::ValidationError("--eps", fmt::format("'{}' is not a number", text));
-         },
-         "Epsilon of Adam")
-      ->type_name("E")
-      ->group(kLossGroup);
-  add_number_option(app, "--adam-step", options.adam_step, 0, "Steps that Adam has taken, as its state counts them")
-      ->group(kLossGroup);
-}
-
-std::vector<std::string_view> missing_of(const CodingOptions& options) {
-  std::vector<std::string_view> missing;
-  if (!options.betas) missing.emplace_back("--betas");
-  if (!options.epsilon) missing.emplace_back("--eps");
-  if (!options.adam_step) missing.emplace_back("--adam-step");
-  return missing;
+  add_adam_options(app, options.adam, kLossGroup, "Of Adam, which an update step needs, with --eps and --adam-step",
+                   "Steps that Adam has taken, as its state counts them");
 }
 
 }  // namespace
@@ -132,16 +92,20 @@ void add_coding_options(CLI::App& app, CodingOptions& options, std::string_view 
       ->type_name("CODEC");
 }
 
-Result<std::optional<AdamNumbers>> adam_of(const CodingOptions& options) {
-  if (!options.betas && !options.epsilon && !options.adam_step) return std::optional<AdamNumbers>();
-  if (!options.betas || !options.epsilon || !options.adam_step) {
-    return fail(ErrorKind::invalid_argument, fmt::format("--betas, --eps and --adam-step belong together; {} missing",
-                                                         fmt::join(missing_of(options), " and ")));
+void warn_of_idle_rules(const CodingOptions& options, const State& state) {
+  for (const LossRule& rule : options.loss) {
+    const auto is_for = [&](const TensorSource& tensor) { return fits(rule, tensor.info.role, tensor.info.name); };
+    if (std::ranges::any_of(state.tensors, is_for)) continue;
+    print_warning(fmt::format("the rule {} fits no tensor", printable(format_loss_rule(rule))),
+                  error_kind_name(ErrorKind::not_found));
   }
-  return AdamNumbers{.beta1 = options.betas->first,
-                     .beta2 = options.betas->second,
-                     .epsilon = *options.epsilon,
-                     .step = *options.adam_step};
+}
+
+Error explain_adam(Error error) {
+  if (error.kind() != ErrorKind::invalid_argument || error.message().find("needs Adam's") == std::string::npos) {
+    return error;
+  }
+  return {error.kind(), error.message() + "; --betas 0.9,0.95 --eps 1e-8 --adam-step 1000 say them"};
 }
 
 }  // namespace bitsnap::cli

@@ -115,7 +115,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   }
 
   SaveOptions save;
-  auto adam = adam_of(options.coding);
+  auto adam = adam_of(options.coding.adam);
   if (!adam) {
     return tl::unexpected(std::move(adam).error());
   }
@@ -144,6 +144,9 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   if (!state) {
     return tl::unexpected(std::move(state).error());
   }
+  if (!common.quiet) {
+    warn_of_idle_rules(options.coding, *state);
+  }
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
     save.policy = *policy;
@@ -157,7 +160,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.progress = bar.callback();
     auto summary = save_snapshot(report.output, *state, save);
     if (!summary) {
-      return tl::unexpected(std::move(summary).error());
+      return tl::unexpected(explain_adam(std::move(summary).error()));
     }
     report.summary = *summary;
   }

@@ -48,7 +48,7 @@ struct Line {
 };
 
 void merge(QuantizerRecord& to, const QuantizerRecord& other) {
-  to.bound = std::max(to.bound, other.bound);
+  to.bound = to.bound && other.bound ? std::optional(std::max(*to.bound, *other.bound)) : std::nullopt;
   to.reached.merge(other.reached);
   to.updates.elements += other.updates.elements;
   to.updates.largest = std::max(to.updates.largest, other.updates.largest);
@@ -92,24 +92,27 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
   for (const Line& line : lines) {
     const ErrorTally& reached = line.record.reached;
     const UpdateErrors& updates = line.record.updates;
-    table.add_row({line.name, format_count(line.tensors), rule_text(line.record), format_error(line.record.bound),
-                   format_error(reached_of(line.record)), std::string(unit_of(line.record)),
-                   format_error(reached.mean_relative()), format_error(reached.mean_square()),
+    table.add_row({line.name, format_count(line.tensors), rule_text(line.record),
+                   line.record.bound ? format_error(*line.record.bound) : "-", format_error(reached_of(line.record)),
+                   std::string(unit_of(line.record)), format_error(reached.mean_relative()),
+                   format_error(reached.mean_square()),
                    updates.elements == 0 ? "-" : format_error(share(updates.sum, updates.elements))});
   }
   return table.render(common.table_width());
 }
 
+Json to_json(const AdamNumbers& adam) {
+  return {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"epsilon", adam.epsilon}, {"step", adam.step}};
+}
+
 Json to_json(const QuantizerRecord& record) {
-  Json object = {{"name", quantization_name(record.quantization)}, {"amount", record.amount}, {"bound", record.bound}};
+  Json object = {{"name", quantization_name(record.quantization)}, {"amount", record.amount}};
+  object["bound"] = record.bound ? Json(*record.bound) : Json();
   object["bound_of"] = unit_of(record);
   object["next_update_bound"] = record.next_update_bound ? Json(*record.next_update_bound) : Json();
   object["all_updates_bound"] = record.all_updates_bound ? Json(*record.all_updates_bound) : Json();
   if (record.adam) {
-    object["adam"] = {{"beta1", record.adam->beta1},
-                      {"beta2", record.adam->beta2},
-                      {"epsilon", record.adam->epsilon},
-                      {"step", record.adam->step}};
+    object["adam"] = to_json(*record.adam);
   }
   const ErrorTally& reached = record.reached;
   object["elements"] = reached.elements;

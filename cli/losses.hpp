@@ -16,5 +16,6 @@ namespace bitsnap::cli {
 [[nodiscard]] std::string render_losses(const Snapshot& snapshot, const CommonOptions& common);
 
 [[nodiscard]] Json to_json(const QuantizerRecord& record);
+[[nodiscard]] Json to_json(const AdamNumbers& adam);
 
 }  // namespace bitsnap::cli

@@ -18,6 +18,7 @@
 
 #include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>
+#include <bitsnap/quantization.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>
 
@@ -39,7 +40,11 @@ struct AnalysisEngine {
 struct AnalysisOptions {
   std::uint64_t sample_bytes = 0;                           // about as much is looked at; 0: everything
   std::vector<AnalysisEngine> engines = {};                 // to be compared with the codecs
+  bool quantizers = true;                                   // whether what they make of it is looked at
   std::function<bool(const TensorInfo&)> wanted = nullptr;  // which tensors are looked at; nullptr: all
+  // What the next update of a first moment is computed with: for the quantizer update_step, and for what all of them do
+  // to updates. nullopt, or no function: nobody knows. Asked before anything is looked at.
+  std::function<std::optional<AdamNumbers>(std::size_t tensor)> adam = nullptr;
   RunOptions run = {};
 };
 
@@ -75,10 +80,21 @@ struct CodedFindings {
 
 [[nodiscard]] std::string_view coded_form_name(CodedFindings::Form form) noexcept;
 
+// How far updates of Adam move with what is made of first moments, beside their second moments as they are. As
+// UpdateErrors, per element.
+struct UpdateFindings {
+  std::uint64_t elements = 0;  // that this stands for
+  double mean = 0;
+  double largest = 0;
+  double mean_square = 0;
+  double mean_of_updates = 0;  // as they were, by magnitude
+  double mean_square_of_updates = 0;
+};
+
 // A quantizer at one of its settings: its bits against its errors.
 struct QuantizerFindings {
-  std::string quantizer;               // "round_mantissa", "clusters"
-  unsigned parameter = 0;              // bits of mantissa that are kept; number of clusters
+  std::string quantizer;               // "round_mantissa", "clusters", "update_step"
+  double parameter = 0;                // bits of mantissa that are kept; number of clusters; part of an update
   std::uint64_t elements = 0;          // that this stands for
   std::optional<double> nominal_bits;  // per element, as the method is published; clusters only
   double bits = 0;                     // after the codec that makes least of it; alone
@@ -90,6 +106,7 @@ struct QuantizerFindings {
   double max_relative = 0;
   double mean_square = 0;  // MSE
   double max_absolute = 0;
+  std::optional<UpdateFindings> update;  // of first moments whose AdamNumbers are known
 };
 
 // The codec that makes least of the elements.

@@ -41,6 +41,9 @@ struct LossRule {
 [[nodiscard]] Result<LossRule> parse_loss_rule(std::string_view text);
 [[nodiscard]] std::string format_loss_rule(const LossRule& rule);
 
+// Whether a rule is for tensors of that role and name. What fits none of a state may be a slip of whoever wrote it.
+[[nodiscard]] bool fits(const LossRule& rule, Role role, std::string_view name) noexcept;
+
 // What Adam's next update is computed with, once the moments are those of `step`.
 struct AdamNumbers {
   double beta1 = 0;
@@ -71,9 +74,9 @@ struct QuantizerRecord {
   double amount = 0;
   // Most that an element can be off, but for those past nearest, which may be twice that: of its own magnitude
   // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes, the stored
-  // second moment's error included (update_step): for updates as large as Adam's can be where that is bounded, else
-  // half of the step.
-  double bound = 0;
+  // second moment's error included (update_step): for updates as large as Adam's can be. nullopt: there is no bound, as
+  // beside second moments that are stored by clusters.
+  std::optional<double> bound = {};
   std::optional<AdamNumbers> adam = {};
   // With the second moments' own error, for updates as large as Adam's can be: most that the next update is off, and
   // most that all later ones together are. nullopt: there is no such bound, or it is not known.

@@ -52,6 +52,8 @@ struct StoreOptions {
   std::string codec = {};                                 // forced, as SaveOptions::codec; a store does not keep it
   // What may be lost before the rules of the policy, as SaveOptions::loss; a new store keeps these, none by default.
   std::optional<std::vector<LossRule>> loss = std::nullopt;
+  // Rules that come before all of those: what the store has stays behind them. A new store keeps these, too.
+  std::vector<LossRule> first_loss = {};
   // Memory for keeping the newest state as the base of the next, so that saving decodes nothing: it is kept if twice
   // its size fits. Otherwise the base is read from its file.
   std::uint64_t base_memory_bytes = 0;
@@ -247,6 +249,8 @@ class Store {
   explicit Store(std::unique_ptr<Impl> impl) noexcept;
 
  private:
+  friend class StoreImplAccess;  // for the library itself
+
   std::unique_ptr<Impl> impl_;
 };
 

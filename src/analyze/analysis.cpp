@@ -17,8 +17,10 @@
 #include "analyze/sample_runs.hpp"
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "container/json_text.hpp"
 #include "quantize/clusters.hpp"
 #include "restore/run_control.hpp"
+#include "tensor/moment_pairs.hpp"
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap {
@@ -72,6 +74,14 @@ struct ClusterTally {
   std::vector<QuantizerTally> tallies;
 };
 
+// Of first moments whose update is known.
+struct UpdateQuestions {
+  AdamNumbers adam;
+  std::size_t squares = 0;                          // their second moments
+  std::optional<std::size_t> earlier_squares = {};  // those of the earlier state
+  std::vector<QuantizerSetting> sweep = {};
+};
+
 class StateAnalysis {
  public:
   StateAnalysis(const AnalysisState& state, const AnalysisState* earlier, const AnalysisOptions& options)
@@ -93,6 +103,7 @@ class StateAnalysis {
     for (std::size_t i = 0; i < bases_.size(); ++i) {
       if (analysis_.tensors[i].kind == Kind::analyzed) BITSNAP_TRY(prepare(state_.tensors[i].dtype));
     }
+    BITSNAP_TRY(prepare_updates());
     BITSNAP_TRY(first_pass(control));
     BITSNAP_TRY(fit_clusters(control));
     BITSNAP_TRY(measure_clusters(control));
@@ -106,7 +117,7 @@ class StateAnalysis {
     return run.elements * element_size(info(run).dtype);
   }
   [[nodiscard]] bool is_clustered(std::size_t tensor) const noexcept {
-    return state_.tensors[tensor].dtype == DType::f32;
+    return options_.quantizers && state_.tensors[tensor].dtype == DType::f32;
   }
 
   void choose_tensors() {
@@ -141,11 +152,52 @@ class StateAnalysis {
 
   Result<void> prepare(DType dtype) {
     if (questions_.contains(dtype)) return {};
-    BITSNAP_ASSIGN(std::vector<QuantizerSetting> sweep, sweep_of(dtype));
+    std::vector<QuantizerSetting> sweep;
+    if (options_.quantizers) {
+      BITSNAP_ASSIGN(sweep, sweep_of(dtype));
+    }
     questions_.emplace(dtype, Questions{codings_of(dtype), engine_forms(options_.engines, dtype), std::move(sweep)});
     return {};
   }
   [[nodiscard]] const Questions& questions(const SampleRun& run) const { return questions_.at(info(run).dtype); }
+
+  Result<void> prepare_updates() {
+    if (!options_.quantizers || !options_.adam) return {};
+    const auto pairs = tensor::pair_moments(state_.tensors);
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (!pairs[i] || analysis_.tensors[i].kind != Kind::analyzed) continue;
+      const std::optional<AdamNumbers> adam = options_.adam(i);
+      if (!adam) continue;
+      auto sweep = sweep_of_updates(*adam);
+      if (!sweep)
+        return tl::unexpected(
+            std::move(sweep).error().within("tensor " + container::quote_name(state_.tensors[i].name)));
+      if (!sweep->empty()) updates_.emplace(i, UpdateQuestions{*adam, *pairs[i], bases_[*pairs[i]], std::move(*sweep)});
+    }
+    return {};
+  }
+  // nullptr: they are not known.
+  [[nodiscard]] const UpdateQuestions* updates(const SampleRun& run) const {
+    const auto found = updates_.find(run.tensor);
+    return found == updates_.end() ? nullptr : &found->second;
+  }
+
+  // Those that need no fitting, in the order of a tally.
+  [[nodiscard]] std::vector<const QuantizerSetting*> settings(const SampleRun& run) const {
+    std::vector<const QuantizerSetting*> all;
+    for (const QuantizerSetting& setting : questions(run).sweep) all.push_back(&setting);
+    if (const UpdateQuestions* const of_updates = updates(run)) {
+      for (const QuantizerSetting& setting : of_updates->sweep) all.push_back(&setting);
+    }
+    return all;
+  }
+
+  Result<QuantizerTally> measure(const QuantizerSetting& setting, const SampleRun& run, const RunBytes& bytes,
+                                 Scratch& scratch) const {
+    const UpdateQuestions* const of_updates = updates(run);
+    return measure_quantizer(setting, bytes, of_updates == nullptr ? nullptr : &of_updates->adam,
+                             questions(run).codings, scratch);
+  }
 
   Result<RunBytes> read(const SampleRun& run, bool with_base, Scratch& scratch) const {
     const TensorInfo& tensor = info(run);
@@ -155,20 +207,27 @@ class StateAnalysis {
                    .data = {},
                    .base = {},
                    .rows = {row, row == 0 ? 0 : static_cast<std::size_t>(run.first % row)}};
-    BITSNAP_ASSIGN(const ByteSpan data, scratch.take(bytes_of(run)));
-    BITSNAP_TRY(state_.read(run.tensor, offset, data));
-    bytes.data = data;
+    const auto read_of = [&](const AnalysisState& state, std::size_t number) -> Result<ConstByteSpan> {
+      BITSNAP_ASSIGN(const ByteSpan out, scratch.take(bytes_of(run)));
+      BITSNAP_TRY(state.read(number, offset, out));
+      return ConstByteSpan(out);
+    };
+    BITSNAP_ASSIGN(bytes.data, read_of(state_, run.tensor));
     if (with_base && bases_[run.tensor]) {
-      BITSNAP_ASSIGN(const ByteSpan base, scratch.take(bytes_of(run)));
-      BITSNAP_TRY(earlier_->read(*bases_[run.tensor], offset, base));
-      bytes.base = base;
+      BITSNAP_ASSIGN(bytes.base, read_of(*earlier_, *bases_[run.tensor]));
+    }
+    if (const UpdateQuestions* const of_updates = updates(run)) {
+      BITSNAP_ASSIGN(bytes.squares, read_of(state_, of_updates->squares));
+      if (!bytes.base.empty() && of_updates->earlier_squares) {
+        BITSNAP_ASSIGN(bytes.base_squares, read_of(*earlier_, *of_updates->earlier_squares));
+      }
     }
     return bytes;
   }
 
-  Result<Tally> measure(const SampleRun& run, restore::RunControl& control, Scratch& scratch) const {
+  Result<Tally> measure(const SampleRun& run, const RunBytes& bytes, restore::RunControl& control,
+                        Scratch& scratch) const {
     const Questions& asked = questions(run);
-    BITSNAP_ASSIGN(const RunBytes bytes, read(run, true, scratch));
     Tally tally;
     BITSNAP_ASSIGN(tally.elements, count_elements(bytes.dtype, bytes.data, scratch));
     if (!bytes.base.empty()) {
@@ -183,9 +242,9 @@ class StateAnalysis {
       BITSNAP_ASSIGN(const CodedBytes coded, measure_engine(form, bytes, scratch));
       tally.engines.push_back(coded);
     }
-    for (const QuantizerSetting& setting : asked.sweep) {
+    for (const QuantizerSetting* const setting : settings(run)) {
       BITSNAP_TRY(control.check_cancelled());
-      BITSNAP_ASSIGN(QuantizerTally rounded, measure_quantizer(setting, bytes, asked.codings, scratch));
+      BITSNAP_ASSIGN(QuantizerTally rounded, measure(*setting, run, bytes, scratch));
       tally.rounded.push_back(std::move(rounded));
     }
     return tally;
@@ -198,11 +257,9 @@ class StateAnalysis {
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
       Scratch& scratch = control.context(slot).scratch();
       const SampleRun& run = runs_[item];
-      BITSNAP_ASSIGN(tallies[slot], measure(run, control, scratch));
-      if (is_clustered(run.tensor)) {
-        BITSNAP_ASSIGN(const RunBytes bytes, read(run, false, scratch));
-        moments[slot] = quantize::cluster_moments(bytes.data);
-      }
+      BITSNAP_ASSIGN(const RunBytes bytes, read(run, true, scratch));
+      BITSNAP_ASSIGN(tallies[slot], measure(run, bytes, control, scratch));
+      if (is_clustered(run.tensor)) moments[slot] = quantize::cluster_moments(bytes.data);
       return {};
     };
     const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
@@ -244,9 +301,9 @@ class StateAnalysis {
     }
     findings.best_alone = best_of(tally.codecs, asked.codings, false, element_bytes, elements);
     findings.best_on_base = best_of(tally.codecs, asked.codings, true, element_bytes, elements);
-    for (std::size_t i = 0; i < asked.sweep.size(); ++i) {
-      findings.quantizers.push_back(
-          make_findings(asked.sweep[i], tally.rounded[i], asked.codings, element_bytes, elements));
+    const std::vector<const QuantizerSetting*> swept = settings(run);
+    for (std::size_t i = 0; i < swept.size(); ++i) {
+      findings.quantizers.push_back(make_findings(*swept[i], tally.rounded[i], asked.codings, element_bytes, elements));
     }
   }
 
@@ -277,7 +334,7 @@ class StateAnalysis {
       for (std::size_t i = 0; i < clusters.fits.size(); ++i) {
         const auto label_bits = static_cast<unsigned>(kClusterLabels[i]);
         clusters.settings.push_back({std::make_shared<const quantize::Clusters>(clusters.fits[i].clusters()),
-                                     1U << label_bits, label_bits + kCodeBits});
+                                     static_cast<double>(1U << label_bits), label_bits + kCodeBits});
       }
       clusters.tallies.resize(clusters.settings.size());
     }
@@ -288,7 +345,7 @@ class StateAnalysis {
       BITSNAP_ASSIGN(const RunBytes bytes, read(run, false, scratch));
       tallies[slot].clear();
       for (const QuantizerSetting& setting : clusters_.at(run.tensor).settings) {
-        BITSNAP_ASSIGN(QuantizerTally tally, measure_quantizer(setting, bytes, questions(run).codings, scratch));
+        BITSNAP_ASSIGN(QuantizerTally tally, measure(setting, run, bytes, scratch));
         tallies[slot].push_back(std::move(tally));
       }
       return {};
@@ -337,7 +394,8 @@ class StateAnalysis {
   std::vector<SampleRun> runs_;
   std::vector<SampleRun> clustered_;  // of them, those that clusters can be made of
   std::unordered_map<DType, Questions> questions_;
-  std::unordered_map<std::size_t, ClusterTally> clusters_;  // by tensor
+  std::unordered_map<std::size_t, UpdateQuestions> updates_;  // by first moments
+  std::unordered_map<std::size_t, ClusterTally> clusters_;    // by tensor
   Analysis analysis_;
 };
 

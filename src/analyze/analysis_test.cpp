@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "analyze/sample_runs.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
 
 namespace bitsnap::analyze {
 namespace {
@@ -256,6 +257,120 @@ TEST(Analysis, QuantizersKeepTheirBoundsAndTakeFewerBitsTheFewerAreKept) {
     EXPECT_FALSE(point.bits_on_base);
   }
   EXPECT_GT(findings.quantizers[12].mean_square, findings.quantizers[13].mean_square);
+}
+
+constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
+
+void add_moments(MemoryState& state, const codec::TrainedState& trained) {
+  state.add("exp_avg.w", DType::f32, Role::exp_avg, trained.m);
+  state.add("exp_avg_sq.w", DType::f32, Role::exp_avg_sq, trained.v);
+}
+
+std::vector<QuantizerFindings> points_of(const Findings& findings, std::string_view quantizer) {
+  std::vector<QuantizerFindings> points;
+  for (const QuantizerFindings& point : findings.quantizers) {
+    if (point.quantizer == quantizer) points.push_back(point);
+  }
+  return points;
+}
+
+AnalysisOptions with_adam(const std::optional<AdamNumbers>& adam = kAdam) {
+  AnalysisOptions options;
+  options.adam = [adam](std::size_t) { return adam; };
+  return options;
+}
+
+TEST(Analysis, StepsOfTheUpdateKeepTheirBoundsBesideSecondMoments) {
+  const codec::TrainedState trained = codec::trained_state(50'000, 1);
+  codec::TrainedState before = trained;
+  for (float& moment : before.m) moment *= 1.05F;
+  MemoryState state;
+  MemoryState earlier;
+  add_moments(state, trained);
+  add_moments(earlier, before);
+  const Analysis analysis = analyzed(state, &earlier, with_adam());
+  const Findings& moments = analysis.tensors[0].findings;
+  const std::vector<QuantizerFindings> points = points_of(moments, "update_step");
+  ASSERT_EQ(points.size(), 7U);
+  EXPECT_EQ(points[0].parameter, 0.002);
+  EXPECT_EQ(points[3].parameter, 0.02);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const QuantizerFindings& point = points[i];
+    EXPECT_EQ(point.codec, "scaled_by");
+    ASSERT_TRUE(point.update);
+    EXPECT_LE(point.update->largest, point.parameter / 2 * 1.001);
+    EXPECT_GT(point.update->largest, point.parameter / 2 * 0.98);
+    EXPECT_GT(point.update->mean_of_updates, 0.1);
+    EXPECT_GT(point.mean_relative, 0.0);
+    EXPECT_GT(point.mean_square, 0.0);
+    ASSERT_TRUE(point.bits_on_base);
+    EXPECT_LT(*point.bits_on_base, point.bits) << "a twentieth is not as far as the moments are from zero";
+    if (i > 0) {
+      EXPECT_LT(point.bits, points[i - 1].bits);
+      EXPECT_GT(point.update->mean, points[i - 1].update->mean);
+    }
+  }
+  // What others do to updates is said as well, of first moments alone.
+  for (const std::string_view other : {"round_mantissa", "clusters"}) {
+    for (const QuantizerFindings& point : points_of(moments, other)) EXPECT_GT(point.update.value().mean, 0.0);
+  }
+  EXPECT_TRUE(points_of(analysis.tensors[1].findings, "update_step").empty());
+  EXPECT_FALSE(analysis.tensors[1].findings.quantizers.front().update);
+}
+
+TEST(Analysis, StepsOfTheUpdateNeedSecondMomentsOfTheBase) {
+  const codec::TrainedState trained = codec::trained_state(8'000, 1);
+  MemoryState state;
+  MemoryState earlier;
+  add_moments(state, trained);
+  earlier.add("exp_avg.w", DType::f32, Role::exp_avg, trained.m);
+  const Findings findings = analyzed(state, &earlier, with_adam()).tensors[0].findings;
+  EXPECT_FALSE(points_of(findings, "update_step").at(0).bits_on_base);
+  EXPECT_TRUE(points_of(findings, "round_mantissa").at(0).bits_on_base);
+}
+
+TEST(Analysis, UpdatesOfAGroupAreMeansOverTheTensorsThatHaveThem) {
+  const codec::TrainedState trained = codec::trained_state(8'000, 1);
+  MemoryState state;
+  add_moments(state, trained);
+  state.add("exp_avg.alone", DType::f32, Role::exp_avg, trained.m);
+  const Analysis analysis = analyzed(state, nullptr, with_adam());
+  const auto& of_tensor = analysis.tensors[0].findings.quantizers.front();
+  EXPECT_FALSE(analysis.tensors[2].findings.quantizers.front().update) << "it has no second moments";
+  ASSERT_EQ(analysis.groups[0].findings.elements, 16'000U);
+  const auto& of_group = analysis.groups[0].findings.quantizers.front();
+  EXPECT_EQ(of_group.elements, 16'000U);
+  EXPECT_EQ(of_group.update.value().elements, 8'000U);
+  EXPECT_EQ(of_group.update.value().mean, of_tensor.update.value().mean);
+}
+
+TEST(Analysis, WithoutNumbersOfAdamThereAreNoUpdates) {
+  MemoryState state;
+  add_moments(state, codec::trained_state(8'000, 1));
+  AdamNumbers unmoved = kAdam;
+  unmoved.step = 0;
+  for (const AnalysisOptions& options : {AnalysisOptions{}, with_adam(std::nullopt), with_adam(unmoved)}) {
+    const Findings findings = analyzed(state, nullptr, options).tensors[0].findings;
+    EXPECT_TRUE(points_of(findings, "update_step").empty());
+    EXPECT_FALSE(findings.quantizers.front().update);
+  }
+  AdamNumbers wrong = kAdam;
+  wrong.beta1 = 1;
+  const auto refused = analyze_state(state.get(), nullptr, with_adam(wrong));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  EXPECT_NE(refused.error().message().find("'exp_avg.w'"), std::string::npos) << refused.error().message();
+}
+
+TEST(Analysis, QuantizersAreLeftOutWhereTheyAreNotAskedFor) {
+  MemoryState state;
+  add_moments(state, codec::trained_state(8'000, 1));
+  AnalysisOptions options = with_adam();
+  const Findings all = analyzed(state, nullptr, options).tensors[0].findings;
+  options.quantizers = false;
+  const Findings findings = analyzed(state, nullptr, options).tensors[0].findings;
+  EXPECT_TRUE(findings.quantizers.empty());
+  EXPECT_EQ(findings.best_alone->bits, all.best_alone->bits);
 }
 
 TEST(Analysis, QuantizersAreThoseThatTakeTheDtype) {

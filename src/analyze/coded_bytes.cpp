@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "codec/builtin_codecs.hpp"
 #include "codec/registry_encode.hpp"
 #include "entropy/planes.hpp"
 
@@ -50,8 +51,11 @@ std::vector<Coding> codings_of(DType dtype) {
   for (const codec::Encoder* encoder : codec::all_encoders()) {
     if (encoder->decoder().id() == codec::CodecId::raw) continue;
     for (const bool on_base : {false, true}) {
-      if (encoder->decoder().accepts(dtype, {&base, on_base ? 1U : 0U})) codings.push_back({encoder, on_base});
+      if (encoder->decoder().accepts(dtype, {&base, on_base ? 1U : 0U})) codings.push_back({encoder, on_base, false});
     }
+  }
+  if (dtype == DType::f32) {
+    for (const bool on_base : {false, true}) codings.push_back({&codec::scaled_by_encoder(), on_base, true});
   }
   return codings;
 }
@@ -67,14 +71,18 @@ std::vector<EngineForm> engine_forms(std::span<const AnalysisEngine> engines, DT
 }
 
 Result<CodedBytes> measure_codec(const Coding& coding, const RunBytes& run, Scratch& scratch) {
-  if (coding.on_base && run.base.empty()) return CodedBytes{};
+  if ((coding.on_base && run.base.empty()) || (coding.beside_squares && !run.lattice)) return CodedBytes{};
   const Scratch::Frame frame(scratch);
-  const codec::Input input{.kind = codec::InputKind::base, .dtype = run.dtype, .bytes = run.base};
+  const codec::Input all_inputs[] = {{.kind = codec::InputKind::base, .dtype = run.dtype, .bytes = run.base},
+                                     {.kind = codec::InputKind::peer, .dtype = run.dtype, .bytes = run.squares}};
+  const std::size_t first = coding.on_base ? 0 : 1;
+  const std::size_t end = coding.beside_squares ? 2 : 1;
   const codec::ChunkContext context{.dtype = run.dtype,
                                     .elements = run.elements(),
-                                    .inputs = {&input, coding.on_base ? 1U : 0U},
+                                    .inputs = std::span(all_inputs).subspan(first, end - first),
                                     .parameters = {},
-                                    .rows = run.rows};
+                                    .rows = run.rows,
+                                    .lattice = run.lattice};
   BITSNAP_ASSIGN(const ByteSpan out, scratch.take(coding.encoder->max_encoded_size(run.dtype, run.elements())));
   BITSNAP_ASSIGN(const std::optional<std::size_t> size, coding.encoder->encode(run.data, context, out, scratch));
   return size ? coded(run, *size) : CodedBytes{run.elements(), 0, run.data.size()};

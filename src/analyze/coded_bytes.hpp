@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,14 +14,15 @@
 
 namespace bitsnap::analyze {
 
-// A codec with or without a base.
+// A codec with or without a base, and with or without the second moments of the same elements.
 struct Coding {
   const codec::Encoder* encoder = nullptr;
   bool on_base = false;
+  bool beside_squares = false;
 };
 
-// All that take elements of this dtype, but for `raw`: by id, without a base first. Codecs that take other tensors of
-// the same state are not among them.
+// All that take elements of this dtype, but for `raw`: by id, without a base first. Of codecs that take other tensors
+// of the same state there is `scaled_by` alone, last, for first moments that are multiples of a step.
 [[nodiscard]] std::vector<Coding> codings_of(DType dtype);
 
 // An engine on the bytes as they are, on their planes, or on planes of the XOR with the base.
@@ -53,11 +55,16 @@ struct RunBytes {
   ConstByteSpan data;
   ConstByteSpan base;
   codec::RowPlace rows;
+  // Of first moments whose update is known: their second moments, as long as `data` and `base`. Otherwise empty.
+  ConstByteSpan squares = {};
+  ConstByteSpan base_squares = {};  // may be empty where `base` is not
+  // Of those that are multiples of a step, beside these squares.
+  std::optional<codec::Lattice> lattice = {};
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };
 
-// Nothing, that is no elements, where a base is needed and there is none.
+// Nothing, that is no elements, where a base is needed and there is none, and likewise of a lattice.
 [[nodiscard]] Result<CodedBytes> measure_codec(const Coding& coding, const RunBytes& run, Scratch& scratch);
 [[nodiscard]] Result<CodedBytes> measure_engine(const EngineForm& form, const RunBytes& run, Scratch& scratch);
 

@@ -110,6 +110,21 @@ void merge_best(std::optional<BestCodec>& group, const std::optional<BestCodec>&
   group->elements += tensor->elements;
 }
 
+void merge_updates(std::optional<UpdateFindings>& group, const std::optional<UpdateFindings>& tensor) {
+  if (!tensor) return;
+  if (!group) {
+    group = tensor;
+    return;
+  }
+  const Weights weights(group->elements, tensor->elements);
+  weights.merge(group->mean, tensor->mean);
+  weights.merge(group->mean_square, tensor->mean_square);
+  weights.merge(group->mean_of_updates, tensor->mean_of_updates);
+  weights.merge(group->mean_square_of_updates, tensor->mean_square_of_updates);
+  group->largest = std::max(group->largest, tensor->largest);
+  group->elements += tensor->elements;
+}
+
 void merge_quantizers(std::vector<QuantizerFindings>& group, const std::vector<QuantizerFindings>& tensor) {
   for (const QuantizerFindings& point : tensor) {
     const auto found = std::ranges::find_if(group, [&](const QuantizerFindings& own) {
@@ -125,6 +140,7 @@ void merge_quantizers(std::vector<QuantizerFindings>& group, const std::vector<Q
     weights.merge(found->mean_square, point.mean_square);
     found->max_relative = std::max(found->max_relative, point.max_relative);
     found->max_absolute = std::max(found->max_absolute, point.max_absolute);
+    merge_updates(found->update, point.update);
     merge_name(found->codec, point.codec);
     found->elements += point.elements;
     if (point.bits_on_base) {

@@ -4,21 +4,27 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/try.hpp"
 #include "quantize/round_mantissa.hpp"
+#include "quantize/update_errors.hpp"
+#include "quantize/update_step.hpp"
 
 namespace bitsnap::analyze {
 namespace {
+
+constexpr double kUpdateSteps[] = {0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2};
 
 std::string coding_name(const Coding& coding) {
   return std::string(coding.encoder->decoder().name()) + (coding.on_base ? "+base" : "");
 }
 
 // A copy of the elements, quantized.
-Result<ConstByteSpan> quantized(const quantize::Quantizer& quantizer, DType dtype, ConstByteSpan elements,
-                                ErrorTally& errors, Scratch& scratch) {
+Result<ConstByteSpan> quantized(const QuantizerSetting& setting, DType dtype, ConstByteSpan elements,
+                                ConstByteSpan squares, ErrorTally& errors, Scratch& scratch) {
   BITSNAP_ASSIGN(const ByteSpan out, scratch.take(elements.size()));
   std::memcpy(out.data(), elements.data(), elements.size());
-  BITSNAP_TRY(quantizer.quantize(dtype, out, {}, &errors));
+  const quantize::Beside beside{.dtype = dtype, .bytes = squares};
+  BITSNAP_TRY(setting.quantizer->quantize(dtype, out, {&beside, setting.lattice ? 1U : 0U}, &errors));
   return ConstByteSpan(out);
 }
 
@@ -29,28 +35,53 @@ Result<std::vector<QuantizerSetting>> sweep_of(DType dtype) {
   const unsigned mantissa_bits = quantize::RoundMantissa::mantissa_bits(dtype);
   for (unsigned kept = 1; kept <= kMostKeptBits && kept < mantissa_bits; ++kept) {
     BITSNAP_ASSIGN(quantize::RoundMantissa rounding, quantize::RoundMantissa::of(dtype, kept));
-    settings.push_back({std::make_shared<const quantize::RoundMantissa>(rounding), kept, std::nullopt});
+    settings.push_back({std::make_shared<const quantize::RoundMantissa>(rounding), static_cast<double>(kept)});
+  }
+  return settings;
+}
+
+Result<std::vector<QuantizerSetting>> sweep_of_updates(const AdamNumbers& adam) {
+  std::vector<QuantizerSetting> settings;
+  if (adam.step == 0) return settings;
+  for (const double step : kUpdateSteps) {
+    BITSNAP_ASSIGN(const auto made, quantize::UpdateStep::of({.beta1 = adam.beta1,
+                                                              .beta2 = adam.beta2,
+                                                              .epsilon = adam.epsilon,
+                                                              .step_count = adam.step,
+                                                              .update_step = step}));
+    settings.push_back({std::make_shared<const quantize::UpdateStep>(made), step, std::nullopt, made.lattice()});
   }
   return settings;
 }
 
 void QuantizerTally::add(const QuantizerTally& next) {
   errors.merge(next.errors);
+  quantize::merge(updates, next.updates);
   if (coded.empty()) coded.resize(next.coded.size());
   for (std::size_t i = 0; i < coded.size(); ++i) coded[i].add(next.coded[i]);
 }
 
-Result<QuantizerTally> measure_quantizer(const QuantizerSetting& setting, const RunBytes& run,
+Result<QuantizerTally> measure_quantizer(const QuantizerSetting& setting, const RunBytes& run, const AdamNumbers* adam,
                                          std::span<const Coding> codings, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   QuantizerTally tally;
   RunBytes rounded = run;
-  BITSNAP_ASSIGN(rounded.data, quantized(*setting.quantizer, run.dtype, run.data, tally.errors, scratch));
-  if (!run.base.empty()) {
+  rounded.lattice = setting.lattice;
+  BITSNAP_ASSIGN(rounded.data, quantized(setting, run.dtype, run.data, run.squares, tally.errors, scratch));
+  if (setting.lattice && run.base_squares.empty()) rounded.base = {};
+  if (!rounded.base.empty()) {
     ErrorTally of_base;  // nobody asks for it
-    BITSNAP_ASSIGN(rounded.base, quantized(*setting.quantizer, run.dtype, run.base, of_base, scratch));
+    BITSNAP_ASSIGN(rounded.base, quantized(setting, run.dtype, run.base, run.base_squares, of_base, scratch));
+  }
+  if (adam != nullptr) {
+    tally.updates = quantize::update_errors(*adam, {run.data, run.squares}, {rounded.data, run.squares});
   }
   for (const Coding& coding : codings) {
+    // Multiples of a step have mantissas like any others: no codec makes less of them than the one that is for them.
+    if (setting.lattice && !coding.beside_squares) {
+      tally.coded.push_back({});
+      continue;
+    }
     BITSNAP_ASSIGN(const CodedBytes coded, measure_codec(coding, rounded, scratch));
     tally.coded.push_back(coded);
   }
@@ -92,6 +123,15 @@ QuantizerFindings make_findings(const QuantizerSetting& setting, const Quantizer
   findings.max_relative = tally.errors.max_relative;
   findings.mean_square = tally.errors.mean_square();
   findings.max_absolute = tally.errors.max_absolute;
+  if (const UpdateErrors& updates = tally.updates; updates.elements > 0) {
+    const auto mean = [&](double sum) { return sum / static_cast<double>(updates.elements); };
+    findings.update = {.elements = elements,
+                       .mean = mean(updates.sum),
+                       .largest = updates.largest,
+                       .mean_square = mean(updates.sum_square),
+                       .mean_of_updates = mean(updates.sum_update),
+                       .mean_square_of_updates = mean(updates.sum_update_square)};
+  }
   return findings;
 }
 

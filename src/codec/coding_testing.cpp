@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <bitsnap/cpu.hpp>
+
 namespace bitsnap::codec {
 
 std::vector<ClusterExtent> pattern_clusters() {
@@ -78,6 +80,16 @@ Result<std::vector<std::byte>> decode_test_chunk(const Decoder& decoder, ConstBy
   const ByteSpan bytes = first.span();
   EXPECT_TRUE(std::ranges::equal(bytes, second.span())) << "a byte of the output was never written";
   return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
+void at_every_level(const std::function<void()>& body) {
+  for (const CpuLevel level : kCpuLevels) {
+    if (!has_cpu_level(level)) continue;
+    SCOPED_TRACE(cpu_level_name(level));
+    EXPECT_TRUE(force_cpu_level(level));
+    body();
+  }
+  force_cpu_level(detected_cpu_level());
 }
 
 std::vector<std::byte> hex_bytes(std::string_view text) {

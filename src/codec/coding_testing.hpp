@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,9 @@ class TestSurroundings {
 // writes beyond its output, or leaves a byte of it unwritten without an error.
 [[nodiscard]] Result<std::vector<std::byte>> decode_test_chunk(const Decoder& decoder, ConstByteSpan payload,
                                                                const TestChunk& chunk, Scratch& scratch);
+
+// Runs at each CPU level that the machine has. The level is the detected one afterwards.
+void at_every_level(const std::function<void()>& body);
 
 // "01 A0 ff" as bytes; spaces are free.
 [[nodiscard]] std::vector<std::byte> hex_bytes(std::string_view text);

@@ -12,6 +12,7 @@
 
 #include "base/try.hpp"
 #include "container/json_text.hpp"
+#include "tensor/quantization_amounts.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 template <typename Record, typename Take>
 void for_numbers(Record& record, const Take& take) {
   take("", "amount", record.amount);
-  take("", "bound", record.bound);
   auto& reached = record.reached;
   take("reached", "elements", reached.elements);
   take("reached", "changed", reached.changed);
@@ -61,7 +61,7 @@ bool take_number(const JsonToken& token, std::uint64_t& to) noexcept {
 }
 bool take_number(const JsonToken& token, double& to) noexcept {
   to = token.is(JsonToken::Type::real) ? token.real : static_cast<double>(token.magnitude);
-  return token.is(JsonToken::Type::real) || token.is_unsigned();
+  return token.is_unsigned() || (token.is(JsonToken::Type::real) && token.real >= 0);
 }
 
 }  // namespace
@@ -79,6 +79,7 @@ void append_quantizer(std::string& to, const QuantizerRecord& record) {
     }
     append_number(to, number);
   };
+  if (record.bound) append("", "bound", *record.bound);
   if (record.next_update_bound) append("", "next_update_bound", *record.next_update_bound);
   if (record.all_updates_bound) append("", "all_updates_bound", *record.all_updates_bound);
   for_numbers(record, append);
@@ -96,7 +97,10 @@ Result<bool> QuantizerReader::take(JsonToken& token) {
     return false;
   }
   if (closes) {
-    if (part_.empty()) return true;
+    if (part_.empty()) {
+      BITSNAP_TRY(check());
+      return true;
+    }
     part_.clear();
     return false;
   }
@@ -118,6 +122,21 @@ Result<bool> QuantizerReader::take(JsonToken& token) {
   return false;
 }
 
+// What no writer can have meant.
+Result<void> QuantizerReader::check() const {
+  if (!has_name_) return fail(ErrorKind::corrupt, "a quantizer without a name");
+  if (!tensor::is_amount_of(record_.quantization, record_.amount)) {
+    return fail(ErrorKind::corrupt,
+                fmt::format("{} of {}, which there is not", quantization_name(record_.quantization), record_.amount));
+  }
+  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+  if (record_.adam && !(is_beta(record_.adam->beta1) && is_beta(record_.adam->beta2))) {
+    return fail(ErrorKind::corrupt, fmt::format("betas {} and {}, expected numbers from 0 on and below 1",
+                                                record_.adam->beta1, record_.adam->beta2));
+  }
+  return {};
+}
+
 Result<void> QuantizerReader::take_value(const JsonToken& token) {
   if (part_.empty() && key_ == "name") {
     if (!token.is(JsonToken::Type::string)) return tl::unexpected(unexpected_token("a string as 'name'", token));
@@ -125,6 +144,7 @@ Result<void> QuantizerReader::take_value(const JsonToken& token) {
     if (!quantization)
       return fail(ErrorKind::corrupt, fmt::format("no quantizer is called {}", quote_name(token.text)));
     record_.quantization = *quantization;
+    has_name_ = true;
     return {};
   }
   bool fits = true;
@@ -133,8 +153,9 @@ Result<void> QuantizerReader::take_value(const JsonToken& token) {
   };
   for_numbers(record_, take);
   if (record_.adam) for_adam(*record_.adam, take);
-  for (const auto& [name, bound] : {std::pair("next_update_bound", &record_.next_update_bound),
-                                    std::pair("all_updates_bound", &record_.all_updates_bound)}) {
+  for (const auto& [name, bound] :
+       {std::pair("bound", &record_.bound), std::pair("next_update_bound", &record_.next_update_bound),
+        std::pair("all_updates_bound", &record_.all_updates_bound)}) {
     if (part_.empty() && name == key_) fits = take_number(token, bound->emplace());
   }
   if (fits) return {};

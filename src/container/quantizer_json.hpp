@@ -22,8 +22,10 @@ class QuantizerReader {
 
  private:
   Result<void> take_value(const JsonToken& token);
+  [[nodiscard]] Result<void> check() const;
 
   QuantizerRecord record_;
+  bool has_name_ = false;
   std::string part_;  // the object within it that is open; empty: none
   std::string key_;
   std::size_t skipped_ = 0;  // arrays and objects that are open within what is passed over

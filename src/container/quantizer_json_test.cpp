@@ -66,17 +66,37 @@ TEST(QuantizerJson, KeysThatAreNotKnownArePassedOver) {
   const QuantizerRecord& record = *parsed->streams[0].quantizer;
   EXPECT_EQ(record.quantization, Quantization::clusters);
   EXPECT_EQ(record.amount, 16);
-  EXPECT_EQ(record.bound, 2);
+  EXPECT_EQ(record.bound, 2.0);
   EXPECT_EQ(record.reached.elements, 3U);
   EXPECT_EQ(record.updates, UpdateErrors{});
   EXPECT_EQ(parsed->streams[0].reason, "r");
 }
 
 TEST(QuantizerJson, WhatCannotBeIsCorrupt) {
-  for (const std::string quantizer :
-       {"3", "[]", R"("x")", R"({"name":"better"})", R"({"name":3})", R"({"amount":"x"})", R"({"amount":-1})",
-        R"({"reached":{"elements":1.5}})", R"({"reached":{"elements":-3}})", R"({"adam":{"step":0.5}})",
-        R"({"next_update_bound":null})"}) {
+  for (const std::string quantizer : {"3",
+                                      "[]",
+                                      R"("x")",
+                                      R"({"name":"better"})",
+                                      R"({"name":3})",
+                                      R"({"amount":"x"})",
+                                      R"({"amount":-1})",
+                                      R"({"reached":{"elements":1.5}})",
+                                      R"({"reached":{"elements":-3}})",
+                                      R"({"adam":{"step":0.5}})",
+                                      R"({"next_update_bound":null})",
+                                      "{}",
+                                      R"({"amount":3})",
+                                      R"({"name":"mantissa_bits","amount":99})",
+                                      R"({"name":"mantissa_bits","amount":2.5})",
+                                      R"({"name":"master_bits","amount":16})",
+                                      R"({"name":"clusters","amount":17})",
+                                      R"({"name":"update_step"})",
+                                      R"({"name":"update_step","amount":1e300})",
+                                      R"({"name":"exact","bound":-1.5})",
+                                      R"({"name":"exact","next_update_bound":-1.5})",
+                                      R"({"name":"exact","reached":{"max_relative":-0.5}})",
+                                      R"({"name":"exact","adam":{"beta1":1.5}})",
+                                      R"({"name":"exact","adam":{"epsilon":-1.5}})"}) {
     const auto parsed = parse(quantizer);
     ASSERT_FALSE(parsed.has_value()) << quantizer;
     EXPECT_EQ(parsed.error().kind(), ErrorKind::corrupt) << quantizer;

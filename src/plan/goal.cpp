@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "codec/registry_encode.hpp"
+#include "container/json_text.hpp"
 
 namespace bitsnap::plan {
 namespace {
@@ -36,7 +37,8 @@ Result<Goal> make_goal(Objective objective, std::uint64_t store_bytes_per_second
   for (const codec::Encoder* encoder : codec::all_encoders()) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", encoder->decoder().name());
   }
-  return fail(ErrorKind::invalid_argument, fmt::format("codec '{}' is not known, only {}", codec, known));
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("codec {} is not known, only {}", container::quote_name(codec), known));
 }
 
 }  // namespace bitsnap::plan

@@ -3,13 +3,13 @@
 
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "base/try.hpp"
+#include "tensor/quantization_amounts.hpp"
 
 namespace bitsnap {
 namespace {
@@ -71,6 +71,10 @@ std::string format_loss_rule(const LossRule& rule) {
   return text;
 }
 
+bool fits(const LossRule& rule, Role role, std::string_view name) noexcept {
+  return (!rule.role || *rule.role == role) && quantize::matches_pattern(name, rule.name);
+}
+
 namespace quantize {
 namespace {
 
@@ -83,10 +87,15 @@ const std::array<LossRule, 2> kBitsnap{
     LossRule{.role = Role::exp_avg, .quantization = Quantization::clusters, .amount = 16},
     LossRule{.role = Role::exp_avg_sq, .quantization = Quantization::clusters, .amount = 16}};
 
-Result<void> check_whole(const LossRule& rule, double most) {
-  if (rule.amount >= 0 && rule.amount <= most && rule.amount == std::floor(rule.amount)) return {};
-  return fail(ErrorKind::invalid_argument, fmt::format("{} is {}, expected a whole number from 0 to {}",
-                                                       quantization_name(rule.quantization), rule.amount, most));
+std::string expected_amount(Quantization quantization) {
+  switch (quantization) {
+    case Quantization::mantissa_bits: return fmt::format("a whole number from 0 to {}", tensor::kMostMantissaBits);
+    case Quantization::master_bits: return fmt::format("a whole number from 0 to {}", tensor::kMostMasterBits);
+    case Quantization::update_step: return "a number above 0 and at most 1";
+    case Quantization::clusters: return "16 or 256";
+    case Quantization::exact: break;
+  }
+  return "none";
 }
 
 }  // namespace
@@ -98,26 +107,22 @@ std::span<const LossRule> preset_rules(Policy policy) noexcept {
 }
 
 Result<void> check_rule(const LossRule& rule) {
-  switch (rule.quantization) {
-    case Quantization::exact: return {};
-    case Quantization::mantissa_bits: return check_whole(rule, 22);
-    case Quantization::master_bits: return check_whole(rule, 15);
-    case Quantization::update_step:
-      if (rule.amount > 0 && rule.amount <= 1) return {};
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("update_step is {}, expected a number above 0 and at most 1", rule.amount));
-    case Quantization::clusters:
-      if (rule.amount == 16 || rule.amount == 256) return {};
-      return fail(ErrorKind::invalid_argument, fmt::format("clusters is {}, expected 16 or 256", rule.amount));
+  if (!tensor::is_amount_of(rule.quantization, rule.amount)) {
+    return fail(ErrorKind::invalid_argument, fmt::format("{} is {}, expected {}", quantization_name(rule.quantization),
+                                                         rule.amount, expected_amount(rule.quantization)));
   }
-  return fail(ErrorKind::invalid_argument, "no such quantization");
+  if (rule.quantization == Quantization::update_step && rule.role && *rule.role != Role::exp_avg) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("update_step is for first moments, exp_avg, and not for {}", role_name(*rule.role)));
+  }
+  return {};
 }
 
 const LossRule* find_rule(Role role, std::string_view name, std::span<const LossRule> rules,
                           std::span<const LossRule> preset) noexcept {
   for (const auto& some : {rules, preset}) {
     for (const LossRule& rule : some) {
-      if ((!rule.role || *rule.role == role) && matches_pattern(name, rule.name)) return &rule;
+      if (fits(rule, role, name)) return &rule;
     }
   }
   return nullptr;

@@ -12,7 +12,8 @@ namespace bitsnap::quantize {
 // Of the policies themselves; empty where nothing may be lost.
 [[nodiscard]] std::span<const LossRule> preset_rules(Policy policy) noexcept;
 
-// invalid_argument for an amount that the quantization does not know, with those it does.
+// invalid_argument for an amount that the quantization does not know, with those it does, and for a role that it is not
+// for.
 [[nodiscard]] Result<void> check_rule(const LossRule& rule);
 
 // nullptr: nothing is said, so that it is kept exact.

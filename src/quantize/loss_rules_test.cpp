@@ -10,6 +10,17 @@
 namespace bitsnap {
 namespace {
 
+TEST(LossRules, UpdateStepsAreForFirstMoments) {
+  for (const std::string_view role : {"master", "weight", "exp_avg_sq", "other"}) {
+    const auto refused = parse_loss_rule(std::string(role) + ":*.w=update_step:0.02");
+    ASSERT_FALSE(refused.has_value()) << role;
+    EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(refused.error().message().find(std::string("not for ") + std::string(role)), std::string::npos);
+  }
+  EXPECT_TRUE(parse_loss_rule("exp_avg=update_step:0.02").has_value());
+  EXPECT_TRUE(parse_loss_rule("*=update_step:0.02").has_value());
+}
+
 TEST(LossRules, ATextIsReadAndWrittenBack) {
   for (const std::string_view text :
        {"exp_avg=exact", "*=exact", "exp_avg_sq=mantissa_bits:3", "master:blocks.*.w=master_bits:8",

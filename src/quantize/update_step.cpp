@@ -1,10 +1,11 @@
 // Steps of an update: the lattice they make, and what is known of updates afterwards.
 #include "quantize/update_step.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+
+#include <fmt/format.h>
 
 #include <bitsnap/tensor.hpp>
 
@@ -18,7 +19,7 @@
 namespace bitsnap::quantize {
 namespace {
 
-constexpr KernelTable<std::size_t(std::uint8_t*, const std::uint8_t*, std::size_t, const codec::LatticeScale&) noexcept>
+constexpr KernelTable<void(std::uint8_t*, const std::uint8_t*, std::size_t, const codec::LatticeScale&) noexcept>
     kRoundToUpdates{round_to_updates_scalar, BITSNAP_X86(round_to_updates_avx2, round_to_updates_avx512)};
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -27,12 +28,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSeriesRest = 1e-9;
 constexpr std::uint64_t kMostTerms = 100'000;
 
-std::string shown(double number) { return std::to_string(number); }
-
-Result<void> check(bool holds, const char* name, const char* expected, const std::string& found) {
+Result<void> check(bool holds, const char* what, const char* expected, double found) {
   if (holds) return {};
-  return fail(ErrorKind::invalid_argument,
-              std::string("update_step: ") + name + " has to be " + expected + ", found " + found);
+  return fail(ErrorKind::invalid_argument, fmt::format("{} has to be {}, found {}", what, expected, found));
 }
 
 // How much the inverse of a root grows, at most, by an error of the square. Precondition: that is below 1.
@@ -40,21 +38,26 @@ double inverse_root_error(double square_error) noexcept { return 1 / std::sqrt(1
 
 }  // namespace
 
+Result<void> check_adam(const AdamNumbers& adam) {
+  BITSNAP_TRY(check(adam.beta1 >= 0 && adam.beta1 < 1, "Adam's beta1", "from 0 on and below 1", adam.beta1));
+  BITSNAP_TRY(check(adam.beta2 >= 0 && adam.beta2 < 1, "Adam's beta2", "from 0 on and below 1", adam.beta2));
+  return check(adam.epsilon >= 0 && adam.epsilon < kInfinity, "Adam's epsilon", "from 0 on and finite", adam.epsilon);
+}
+
 Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   const auto [beta1, beta2, epsilon, step_count, update_step] = parameters;
-  BITSNAP_TRY(check(beta1 >= 0 && beta1 < 1, "beta1", "from 0 on and below 1", shown(beta1)));
-  BITSNAP_TRY(check(beta2 >= 0 && beta2 < 1, "beta2", "from 0 on and below 1", shown(beta2)));
-  BITSNAP_TRY(check(epsilon >= 0 && epsilon < kInfinity, "epsilon", "from 0 on and finite", shown(epsilon)));
-  BITSNAP_TRY(check(step_count >= 1, "the count of steps", "at least 1", std::to_string(step_count)));
-  BITSNAP_TRY(check(update_step > 0 && update_step <= 1, "the step", "above 0 and at most 1", shown(update_step)));
+  BITSNAP_TRY(check_adam({.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step_count}));
+  BITSNAP_TRY(check(step_count >= 1, "update_step: the count of steps", "at least 1", 0));
+  BITSNAP_TRY(
+      check(update_step > 0 && update_step <= 1, "update_step: the step", "above 0 and at most 1", update_step));
   const FloatMode mode;
   const double correction1 = 1 - integer_power(beta1, step_count);
   const double correction2 = 1 - integer_power(beta2, step_count);
   const double scaled = update_step * correction1;
   const codec::Lattice lattice{.a = static_cast<float>(scaled / std::sqrt(correction2)),
                                .b = static_cast<float>(scaled * epsilon)};
-  BITSNAP_TRY(check(std::isnormal(lattice.a), "the step", "so large that F32 tell it", shown(update_step)));
-  BITSNAP_TRY(check(std::isfinite(lattice.b), "epsilon", "so small that F32 tell it", shown(epsilon)));
+  BITSNAP_TRY(check(std::isnormal(lattice.a), "update_step: the step", "so large that F32 tell it", update_step));
+  BITSNAP_TRY(check(std::isfinite(lattice.b), "update_step: epsilon", "so small that F32 tell it", epsilon));
   return UpdateStep(parameters, correction1, correction2, lattice);
 }
 
@@ -69,30 +72,12 @@ Result<void> UpdateStep::quantize(DType dtype, ByteSpan elements, std::span<cons
   BITSNAP_TRY(check_elements(name(), dtype, elements));
   const auto* const squares = reinterpret_cast<const std::uint8_t*>(beside[0].bytes.data());
   const auto round = [this, squares](const Block& block) -> std::size_t {
-    static_cast<void>(kRoundToUpdates.pick()(block.elements, squares + sizeof(float) * block.first, block.count,
-                                             {lattice_.a, lattice_.b}));
+    kRoundToUpdates.pick()(block.elements, squares + sizeof(float) * block.first, block.count,
+                           {lattice_.a, lattice_.b});
     return 0;
   };
   quantize_blocks(dtype, elements, round, tally);
   return {};
-}
-
-Result<UpdateStepCounts> UpdateStep::quantize_moments(ByteSpan moments, ConstByteSpan squares) const {
-  if (moments.size() != squares.size() || moments.size() % sizeof(float) != 0) {
-    return fail(ErrorKind::invalid_argument, "update_step: first moments of " + std::to_string(moments.size()) +
-                                                 " bytes beside second moments of " + std::to_string(squares.size()) +
-                                                 ", expected as many, of whole F32");
-  }
-  const FloatMode mode;
-  const codec::LatticeScale scale{lattice_.a, lattice_.b};
-  UpdateStepCounts counts{.elements = moments.size() / sizeof(float), .kept = 0};
-  for (std::size_t first = 0; first < counts.elements; first += kChunkElements) {
-    const std::size_t count = std::min<std::size_t>(counts.elements - first, kChunkElements);
-    counts.kept += kRoundToUpdates.pick()(reinterpret_cast<std::uint8_t*>(moments.data()) + first * sizeof(float),
-                                          reinterpret_cast<const std::uint8_t*>(squares.data()) + first * sizeof(float),
-                                          count, scale);
-  }
-  return counts;
 }
 
 // With the exact scale S = step * (1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + epsilon) is u = step * m / S. The scale s
@@ -107,10 +92,11 @@ double UpdateStep::bound(double update) const noexcept {
 }
 
 // With D = sqrt(v / c2) + epsilon, of the exact second moment, and D' of the stored one, u changes by u * (D / D' - 1),
-// and D / D' is at most 1 / sqrt(1 - e).
+// and D / D' is at most 1 / sqrt(1 - e). What F32 cannot tell is a part of the update with D'.
 double UpdateStep::bound(double update, double square_error) const noexcept {
   if (!(square_error < 1)) return kInfinity;
-  return bound(update) + std::abs(update) * inverse_root_error(square_error);
+  const double share = inverse_root_error(square_error);
+  return bound(update * (1 + share)) + std::abs(update) * share;
 }
 
 // One step later, with D = sqrt(v+ / c2+) + epsilon, c1+ and c2+ the corrections at t + 1, and primes for what follows
@@ -126,14 +112,18 @@ double UpdateStep::bound(double update, double square_error) const noexcept {
 //
 // The second moment: v+ = beta2 * v + (1 - beta2) * g^2 is off by no larger factor than v, so D / D' is at most
 // 1 / sqrt(1 - e), and 1 - D / D' at most 1 - 1 / sqrt(1 + e), which is less.
+//
+// With beta1 of 0 there is no first part, and with beta2 of 0 no second one.
 double UpdateStep::next_bound(double update, double square_error) const noexcept {
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
-  if (beta2 == 0 || !(square_error < 1)) return kInfinity;
+  if ((beta2 == 0 && beta1 != 0) || !(square_error < 1)) return kInfinity;
+  if (beta2 == 0) return 0;
   const FloatMode mode;
+  const double share = inverse_root_error(square_error);
   const double next1 = 1 - integer_power(beta1, step_count + 1);
   const double next2 = 1 - integer_power(beta2, step_count + 1);
   const double of_moment = beta1 * correction1_ / next1 * std::sqrt(next2 / (beta2 * correction2_));
-  return bound(update) * of_moment + std::abs(update) * inverse_root_error(square_error);
+  return bound(update * (1 + share)) * of_moment + std::abs(update) * share;
 }
 
 // The same k steps later: m' - m has become beta1^k of itself, and v' is at least beta2^k of itself, so the first part
@@ -146,8 +136,10 @@ double UpdateStep::next_bound(double update, double square_error) const noexcept
 // f(e) = 1 / sqrt(1 - e) - 1 is convex and f(0) is 0, f(e * beta2^k) <= beta2^k * f(e): a geometric series, too.
 double UpdateStep::cumulative_bound(double update, double square_error) const noexcept {
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
-  if (beta1 * beta1 >= beta2 || !(square_error < 1)) return kInfinity;
+  if ((beta1 * beta1 >= beta2 && beta1 != 0) || !(square_error < 1)) return kInfinity;
+  if (beta2 == 0) return 0;
   const FloatMode mode;
+  const double of_squares = inverse_root_error(square_error);
   const double ratio = beta1 / std::sqrt(beta2);
   double left1 = integer_power(beta1, step_count);
   double left2 = integer_power(beta2, step_count);
@@ -161,18 +153,23 @@ double UpdateStep::cumulative_bound(double update, double square_error) const no
     sum += share * correction1_ / (1 - left1) * std::sqrt((1 - left2) / correction2_);
     rest = share * ratio / (1 - ratio) / std::sqrt(correction2_);
   }
-  return bound(update) * (sum + rest) + std::abs(update) * inverse_root_error(square_error) * beta2 / (1 - beta2);
+  return bound(update * (1 + of_squares)) * (sum + rest) + std::abs(update) * of_squares * beta2 / (1 - beta2);
 }
 
-// m = (1 - beta1) * sum of beta1^i * g, v = (1 - beta2) * sum of beta2^i * g^2. By Cauchy and Schwarz,
-// |sum of beta1^i * g| <= sqrt(sum of (beta1^2 / beta2)^i) * sqrt(sum of beta2^i * g^2).
-double UpdateStep::largest_update() const noexcept {
+// m = (1 - beta1) * sum of beta1^i * g, v = (1 - beta2) * sum of beta2^i * g^2, i from 0 to t - 1. By Cauchy and
+// Schwarz, |sum of beta1^i * g| <= sqrt(sum of (beta1^2 / beta2)^i) * sqrt(sum of beta2^i * g^2). The more steps the
+// more it is: it is 1 / cos of the angle between the vectors of sqrt(beta2)^i and of (beta1 / sqrt(beta2))^i.
+double UpdateStep::largest_update(std::uint64_t steps) const noexcept {
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
-  const double ratio = beta1 * beta1 / beta2;
-  if (!(ratio < 1)) return kInfinity;
+  if (beta1 == 0 && beta2 == 0) return 1;  // m is g, and v its square
+  if (beta2 == 0) return steps == 1 ? 1 : kInfinity;
   const FloatMode mode;
-  const double terms = (1 - integer_power(ratio, step_count)) / (1 - ratio);
-  return std::sqrt(correction2_ / (1 - beta2) * terms) / correction1_ * (1 - beta1);
+  const double ratio = beta1 * beta1 / beta2;
+  const double terms = ratio == 1 ? static_cast<double>(steps) : (1 - integer_power(ratio, steps)) / (1 - ratio);
+  const double correction1 = 1 - integer_power(beta1, steps);
+  const double correction2 = 1 - integer_power(beta2, steps);
+  const double largest = std::sqrt(correction2 / (1 - beta2) * terms) / correction1 * (1 - beta1);
+  return ratio >= 1 && steps == kEver ? kInfinity : largest;
 }
 
 }  // namespace bitsnap::quantize

@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/quantization.hpp>
 
 #include "base/bytes.hpp"
 #include "codec/decoder.hpp"
@@ -26,32 +28,25 @@ struct UpdateStepParameters {
   double update_step = 0;        // above 0, at most 1
 };
 
-struct UpdateStepCounts {
-  std::uint64_t elements = 0;
-  std::uint64_t kept = 0;  // of them, not zero and no multiples: as they were
-};
+// invalid_argument, naming it, for a number that no Adam has. Of any count of steps.
+[[nodiscard]] Result<void> check_adam(const AdamNumbers& adam);
 
 class UpdateStep final : public Quantizer {
  public:
   // invalid_argument, naming it, for a parameter outside of its range, and for those with which no F32 tells a step.
   [[nodiscard]] static Result<UpdateStep> of(const UpdateStepParameters& parameters);
 
-  [[nodiscard]] const UpdateStepParameters& parameters() const noexcept { return parameters_; }
-
   // What moments become multiples of; for codec::ChunkContext::lattice.
   [[nodiscard]] codec::Lattice lattice() const noexcept { return lattice_; }
 
-  // Replaces moments, in place, by the nearest multiples of their step, up to 32,767 of them. `squares` are the stored
-  // second moments beside them, as many; both are whole F32 that need no alignment, and do not overlap.
+  [[nodiscard]] std::string_view name() const noexcept override { return "update_step"; }
+
+  // Replaces moments, in place, by the nearest multiples of their step, up to 32,767 of them. Beside stand their stored
+  // second moments, as many, and nothing else; both are whole F32 that need no alignment, and do not overlap.
   //
   // A zero of either sign becomes +0, and so does what is nearer to 0 than to a step. Kept as they are: moments that
   // are infinite or NaN, or beyond 32,767 steps, or that the multiple would be infinite of; those beside a second
   // moment that is 0, negative, infinite or NaN; and where a step is no normal F32.
-  [[nodiscard]] Result<UpdateStepCounts> quantize_moments(ByteSpan moments, ConstByteSpan squares) const;
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "update_step"; }
-
-  // The same with a tally; beside F32 stand their stored second moments, and nothing else.
   [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                       ErrorTally* tally) const override;
 
@@ -65,17 +60,21 @@ class UpdateStep final : public Quantizer {
 
   // Most that the update after this one differs from what it would have been, with the same gradient, where the stored
   // second moment is off by a factor from 1 - e to 1 + e, and this update and the next are at most so large. Infinity
-  // where there is no bound: with e of 1 and more, and with a beta2 of 0.
+  // where there is no bound: with e of 1 and more, and with a beta2 of 0 but for a beta1 of 0, too.
   [[nodiscard]] double next_bound(double update, double square_error) const noexcept;
 
   // Most that all later updates together differ, with the same gradients. What is due to the second moment's error
   // holds as long as second moments do not fall below what is stored; what is due to this quantizer holds always.
-  // Infinity where beta1^2 is not below beta2, as then updates can grow for ever.
+  // Infinity where beta1^2 is not below beta2 and not 0, as then updates can grow for ever. `update` is as large as any
+  // of them.
   [[nodiscard]] double cumulative_bound(double update, double square_error) const noexcept;
 
-  // Most that an update of Adam can be at all, if moments began with zeros and betas were always these: for callers who
-  // have not looked. Infinity where beta1^2 is not below beta2.
-  [[nodiscard]] double largest_update() const noexcept;
+  // Most that an update of Adam can be at all after so many steps, if moments began with zeros and betas were always
+  // these: for callers who have not looked. It grows with the steps; infinity for kEver where beta1^2 is not below
+  // beta2, unless both are 0.
+  [[nodiscard]] double largest_update(std::uint64_t steps) const noexcept;
+  [[nodiscard]] double largest_update() const noexcept { return largest_update(parameters_.step_count); }
+  static constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
 
  private:
   UpdateStep(const UpdateStepParameters& parameters, double correction1, double correction2,

@@ -6,9 +6,9 @@
 
 namespace bitsnap::quantize {
 
-std::size_t round_to_updates_avx2(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                                  const codec::LatticeScale& scale) noexcept {
-  return round_loop(moments, squares, elements, scale);
+void round_to_updates_avx2(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+                           const codec::LatticeScale& scale) noexcept {
+  round_loop(moments, squares, elements, scale);
 }
 
 }  // namespace bitsnap::quantize

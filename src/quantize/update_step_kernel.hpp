@@ -2,8 +2,7 @@
 // bits, as each operation is one of IEEE 754 on floats of four bytes, in a fixed order.
 //
 // Kernels: they allocate nothing and cannot fail. Moments are replaced in place; squares are as many and must not
-// overlap them. Neither needs an alignment. Precondition: the thread computes as a FloatMode says. Returned is how many
-// moments that are not zero were kept as they are.
+// overlap them. Neither needs an alignment. Precondition: the thread computes as a FloatMode says.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +12,11 @@
 
 namespace bitsnap::quantize {
 
-std::size_t round_to_updates_scalar(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                                    const codec::LatticeScale& scale) noexcept;
-std::size_t round_to_updates_avx2(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                                  const codec::LatticeScale& scale) noexcept;
-std::size_t round_to_updates_avx512(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                                    const codec::LatticeScale& scale) noexcept;
+void round_to_updates_scalar(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+                             const codec::LatticeScale& scale) noexcept;
+void round_to_updates_avx2(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+                           const codec::LatticeScale& scale) noexcept;
+void round_to_updates_avx512(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+                             const codec::LatticeScale& scale) noexcept;
 
 }  // namespace bitsnap::quantize

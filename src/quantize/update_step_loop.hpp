@@ -23,12 +23,11 @@ inline std::uint32_t is_from(std::uint32_t least, std::uint32_t bits) noexcept {
   return is_below(bits >> 31, 1) & is_below(least - 1, magnitude) & is_below(magnitude, 0x7f800000);
 }
 
-inline std::size_t round_loop(std::uint8_t* __restrict moments, const std::uint8_t* __restrict squares,
-                              std::size_t elements, const codec::LatticeScale& scale) noexcept {
+inline void round_loop(std::uint8_t* __restrict moments, const std::uint8_t* __restrict squares, std::size_t elements,
+                       const codec::LatticeScale& scale) noexcept {
   constexpr std::uint32_t kLeast = 1;
   constexpr std::uint32_t kLeastNormal = 0x00800000;
   const auto [a, b] = scale;
-  std::uint32_t kept = 0;  // a tensor's part has fewer than 2^32 elements
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint32_t bits = codec::word_at(moments, i);
     const auto moment = codec::bits_as<float>(bits);
@@ -45,10 +44,8 @@ inline std::size_t round_loop(std::uint8_t* __restrict moments, const std::uint8
         is_from(kLeast, square) & is_from(kLeastNormal, codec::bits_as<std::uint32_t>(own)) & ~is_below(most, distance);
     const std::uint32_t not_zero = is_below(0, bits & 0x7fffffff);
     const std::uint32_t out = ((multiple & rounded) | (bits & ~rounded)) & not_zero;
-    kept += ~rounded & not_zero & 1;
     __builtin_memcpy(moments + 4 * i, &out, sizeof out);
   }
-  return kept;
 }
 
 }  // namespace

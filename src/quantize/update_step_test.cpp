@@ -48,11 +48,18 @@ UpdateStep usual(UpdateStepParameters parameters = kUsual) {
   return *made;
 }
 
-UpdateStepCounts quantize(const UpdateStep& step, Floats& moments, const Floats& squares) {
-  const auto counts =
-      step.quantize_moments(std::as_writable_bytes(std::span(moments)), std::as_bytes(std::span(squares)));
-  if (!counts) ADD_FAILURE() << counts.error().message();
-  return *counts;
+Result<void> quantize_bytes(const Quantizer& step, ByteSpan moments, ConstByteSpan squares,
+                            ErrorTally* tally = nullptr) {
+  const Beside beside{.dtype = DType::f32, .bytes = squares};
+  return step.quantize(DType::f32, moments, {&beside, 1}, tally);
+}
+
+ErrorTally quantize(const UpdateStep& step, Floats& moments, const Floats& squares) {
+  ErrorTally tally;
+  const auto done =
+      quantize_bytes(step, std::as_writable_bytes(std::span(moments)), std::as_bytes(std::span(squares)), &tally);
+  if (!done) ADD_FAILURE() << done.error().message();
+  return tally;
 }
 
 // Of what Adam makes an update, without any rounding.
@@ -153,7 +160,7 @@ TEST_F(UpdateStepTest, StaysWithinItsBoundWhateverTheFloatsAre) {
     RC_ASSERT(made.has_value());
     const auto [before, squares] = some_moments(parameters, 100);
     Floats after = before;
-    const UpdateStepCounts counts = quantize(*made, after, squares);
+    const ErrorTally tally = quantize(*made, after, squares);
     const Corrected corrected(parameters);
     std::size_t kept = 0;
     for (std::size_t i = 0; i < before.size(); ++i) {
@@ -171,12 +178,11 @@ TEST_F(UpdateStepTest, StaysWithinItsBoundWhateverTheFloatsAre) {
       const Exact error = std::abs(corrected.update(after[i], squares[i]) - update);
       RC_ASSERT(error <= made->bound(static_cast<double>(update)));
     }
-    RC_ASSERT(counts.elements == before.size());
-    RC_ASSERT(counts.kept <= kept);  // what was a multiple already stays, too
+    RC_ASSERT(tally.elements == before.size());
     // All but the kept ones are multiples, and stay what they are.
-    RC_ASSERT(exceptions_of(after, squares, *made) <= counts.kept);
+    RC_ASSERT(exceptions_of(after, squares, *made) <= kept);
     Floats again = after;
-    RC_ASSERT(quantize(*made, again, squares).kept == counts.kept);
+    RC_ASSERT(quantize(*made, again, squares).changed == 0U);
     RC_ASSERT(std::memcmp(again.data(), after.data(), 4 * after.size()) == 0);
   }));
 }
@@ -187,27 +193,27 @@ TEST_F(UpdateStepTest, KeepsNothingThatItCouldRound) {
     const UpdateStep step = usual(parameters);
     const auto [before, squares] = some_moments(parameters, 100);
     const Corrected corrected(parameters);
-    std::size_t reasons = 0;
+    std::vector<std::size_t> reasons;
     std::size_t edges = 0;  // where roundings may decide
     for (std::size_t i = 0; i < before.size(); ++i) {
       if (before[i] == 0) continue;
       if (!std::isfinite(before[i]) || !(squares[i] > 0) || squares[i] == kInfinity) {
-        ++reasons;
+        reasons.push_back(i);
         continue;
       }
       const Exact own = corrected.moment(parameters.update_step, squares[i]);
       const Exact steps = std::abs(before[i] / own);
       const Exact multiple = (steps + 0.5L) * own;
       if (own < 0x1.fffffp-127L || steps > 32768) {
-        ++reasons;
+        reasons.push_back(i);
       } else if (own < 0x1.00001p-126L || steps > 32767 || multiple > 0x1.ffffp+127L) {
         ++edges;
       }
     }
     Floats after = before;
-    const UpdateStepCounts counts = quantize(step, after, squares);
-    RC_ASSERT(counts.kept >= reasons);
-    RC_ASSERT(counts.kept <= reasons + edges);
+    static_cast<void>(quantize(step, after, squares));
+    for (const std::size_t i : reasons) RC_ASSERT(bits_of(after[i]) == bits_of(before[i]));
+    RC_ASSERT(exceptions_of(after, squares, step) <= reasons.size() + edges);
   }));
 }
 
@@ -216,43 +222,43 @@ TEST_F(UpdateStepTest, KeepsWhatIsNoNumberAndMakesZerosPositive) {
   for (const float square : {0.0F, -0.0F, kInfinity, -1.0F, kNaN, -kInfinity}) {
     Floats moments(std::begin(specials), std::end(specials));
     const Floats before = moments;
-    EXPECT_EQ(quantize(usual(), moments, Floats(moments.size(), square)).kept, moments.size());
+    EXPECT_EQ(quantize(usual(), moments, Floats(moments.size(), square)).changed, 0U);
     EXPECT_EQ(std::memcmp(moments.data(), before.data(), 4 * moments.size()), 0) << "beside " << square;
     Floats zeros = {0.0F, -0.0F};
-    EXPECT_EQ(quantize(usual(), zeros, Floats(2, square)).kept, 0U);
+    EXPECT_EQ(quantize(usual(), zeros, Floats(2, square)).changed, 1U);
     EXPECT_EQ(bits_of(zeros[0]) | bits_of(zeros[1]), 0U);
   }
   Floats moments = {kInfinity, -kInfinity, kNaN, 1e30F, 0.25F, 1e-9F, -1e-9F};
-  EXPECT_EQ(quantize(usual(), moments, Floats(moments.size(), 1.0F)).kept, 4U);
+  EXPECT_EQ(quantize(usual(), moments, Floats(moments.size(), 1.0F)).kept_exact(), 4U);
   EXPECT_EQ(bits_of(moments[3]), bits_of(1e30F)) << "more steps than there are";
   EXPECT_NE(moments[4], 0.0F);
   EXPECT_EQ(bits_of(moments[5]) | bits_of(moments[6]), 0U) << "less than half a step";
   // Of steps of 2.1e38 two are too many.
   moments = {3.4e38F, 2e38F};
   const UpdateStepParameters wide{.beta1 = 0, .beta2 = 0, .epsilon = 3e38, .step_count = 1, .update_step = 0.7};
-  EXPECT_EQ(quantize(usual(wide), moments, {1.0F, 1.0F}).kept, 1U);
+  EXPECT_EQ(quantize(usual(wide), moments, {1.0F, 1.0F}).kept_exact(), 1U);
   EXPECT_EQ(bits_of(moments[0]), bits_of(3.4e38F));
   EXPECT_NE(bits_of(moments[1]), bits_of(2e38F));
   // A step that is subnormal.
   moments = {0x1p-140F};
   const UpdateStepParameters narrow{.beta1 = 0, .beta2 = 0, .epsilon = 0, .step_count = 1, .update_step = 1e-20};
-  EXPECT_EQ(quantize(usual(narrow), moments, {0x1p-149F}).kept, 1U);
+  EXPECT_EQ(quantize(usual(narrow), moments, {0x1p-149F}).kept_exact(), 1U);
   EXPECT_EQ(moments[0], 0x1p-140F);
 }
 
 TEST_F(UpdateStepTest, MakesTheSameOfAnyPart) {
   const codec::TrainedState state = codec::trained_state(kChunkElements + 1000, 1);
   Floats whole = state.m;
-  const UpdateStepCounts counts = quantize(usual(), whole, state.v);
-  EXPECT_EQ(counts.elements, whole.size());
-  EXPECT_EQ(counts.kept, 0U);
+  const ErrorTally tally = quantize(usual(), whole, state.v);
+  EXPECT_EQ(tally.elements, whole.size());
+  EXPECT_GT(tally.changed, whole.size() - whole.size() / 1000);
   TestRandom random(2);
   Floats parts = state.m;
   const auto moments = std::as_writable_bytes(std::span(parts));
   const auto squares = std::as_bytes(std::span(state.v));
   for (std::size_t first = 0; first < parts.size();) {
     const std::size_t count = std::min<std::size_t>(parts.size() - first, 1 + random.below(9000));
-    ASSERT_TRUE(usual().quantize_moments(moments.subspan(4 * first, 4 * count), squares.subspan(4 * first, 4 * count)));
+    ASSERT_TRUE(quantize_bytes(usual(), moments.subspan(4 * first, 4 * count), squares.subspan(4 * first, 4 * count)));
     first += count;
   }
   EXPECT_EQ(whole, parts);
@@ -261,7 +267,7 @@ TEST_F(UpdateStepTest, MakesTheSameOfAnyPart) {
   std::memcpy(odd.data() + 1, state.m.data(), moments.size());
   std::memcpy(odd.data() + 1 + moments.size(), state.v.data(), moments.size());
   const ByteSpan all = ByteSpan(odd).subspan(1);
-  ASSERT_TRUE(usual().quantize_moments(all.first(moments.size()), all.subspan(moments.size())));
+  ASSERT_TRUE(quantize_bytes(usual(), all.first(moments.size()), all.subspan(moments.size())));
   EXPECT_EQ(std::memcmp(all.data(), whole.data(), moments.size()), 0);
 }
 
@@ -288,13 +294,13 @@ TEST_F(UpdateStepTest, MakesTheSameAtEveryCpuLevelAndInEveryModeOfTheProcessor) 
       if (flushed) _mm_setcsr(mode | 0xe040);
 #endif
       const auto made = UpdateStep::of(kUsual);
-      const auto counts =
-          made->quantize_moments(std::as_writable_bytes(std::span(after)), std::as_bytes(std::span(squares)));
+      const auto done =
+          quantize_bytes(*made, std::as_writable_bytes(std::span(after)), std::as_bytes(std::span(squares)));
 #if defined(__x86_64__)
       EXPECT_EQ(_mm_getcsr() & 0xe040, flushed ? 0xe040U : mode & 0xe040U) << "the caller's mode was not given back";
       _mm_setcsr(mode);
 #endif
-      ASSERT_TRUE(counts);
+      ASSERT_TRUE(done);
       if (!expected) expected = after;
       EXPECT_EQ(std::memcmp(after.data(), expected->data(), 4 * after.size()), 0) << cpu_level_name(level) << flushed;
     }
@@ -401,7 +407,8 @@ TEST_F(UpdateStepTest, BoundsWhatAnErrorOfTheSecondMomentAddsUpToWhereItDoesNotF
 TEST_F(UpdateStepTest, KnowsHowLargeUpdatesCanBe) {
   for (const UpdateStepParameters& parameters :
        {UpdateStepParameters{0.9, 0.95, 1e-8, 1, 0.02}, UpdateStepParameters{0.9, 0.95, 1e-8, 30, 0.02},
-        UpdateStepParameters{0.9, 0.999, 1e-8, 200, 0.02}, UpdateStepParameters{0, 0.5, 0, 7, 0.02}}) {
+        UpdateStepParameters{0.9, 0.999, 1e-8, 200, 0.02}, UpdateStepParameters{0, 0.5, 0, 7, 0.02},
+        UpdateStepParameters{0.99, 0.95, 1e-8, 30, 0.02}, UpdateStepParameters{0.5, 0.25, 1e-8, 9, 0.02}}) {
     const double largest = usual(parameters).largest_update();
     // The gradients that make it so large: those for which the inequality is none.
     Exact moment = 0;
@@ -422,8 +429,19 @@ TEST_F(UpdateStepTest, KnowsHowLargeUpdatesCanBe) {
     EXPECT_NEAR(static_cast<double>(Corrected(without).update(moment, square)), largest, 1e-9 * largest);
     EXPECT_LE(Corrected(without).update(any_moment, any_square), largest * (1 + 1e-9));
   }
-  EXPECT_EQ(usual({0.99, 0.95, 1e-8, 30, 0.02}).largest_update(), HUGE_VAL);
+  EXPECT_EQ(usual({0.99, 0.95, 1e-8, 30, 0.02}).largest_update(UpdateStep::kEver), HUGE_VAL);
+  EXPECT_EQ(usual({0.5, 0.25, 1e-8, 30, 0.02}).largest_update(UpdateStep::kEver), HUGE_VAL);
   EXPECT_EQ(usual({0.9, 0, 1e-8, 30, 0.02}).largest_update(), HUGE_VAL);
+  EXPECT_EQ(usual({0.9, 0, 1e-8, 1, 0.02}).largest_update(), 1);
+  EXPECT_EQ(usual({0, 0, 1e-8, 30, 0.02}).largest_update(), 1);
+  for (const auto& [beta1, beta2] : {std::pair(0.9, 0.95), std::pair(0.9, 0.999), std::pair(0.9, 0.8)}) {
+    double before = 0;
+    for (const std::uint64_t steps : {1UL, 2UL, 3UL, 10UL, 100UL, 1000UL, 100'000UL, UpdateStep::kEver}) {
+      const double largest = usual({beta1, beta2, 1e-8, steps, 0.02}).largest_update();
+      EXPECT_GE(largest, before * (1 - 1e-12));
+      before = largest;
+    }
+  }
 }
 
 TEST_F(UpdateStepTest, SaysWhereThereIsNoBound) {
@@ -432,6 +450,9 @@ TEST_F(UpdateStepTest, SaysWhereThereIsNoBound) {
   EXPECT_EQ(usual({0.9, 0, 1e-8, 30, 0.02}).next_bound(1, 0), HUGE_VAL);
   EXPECT_EQ(usual({0.99, 0.95, 1e-8, 30, 0.02}).cumulative_bound(1, 0), HUGE_VAL);
   EXPECT_LT(usual({0.99, 0.95, 1e-8, 30, 0.02}).next_bound(1, 0), 1);
+  // Nothing is left of moments that are the gradient and its square.
+  EXPECT_EQ(usual({0, 0, 1e-8, 30, 0.02}).next_bound(1, 0.1), 0);
+  EXPECT_EQ(usual({0, 0, 1e-8, 30, 0.02}).cumulative_bound(1, 0.1), 0);
 }
 
 TEST_F(UpdateStepTest, RefusesParametersThatNoAdamHas) {
@@ -470,9 +491,12 @@ TEST_F(UpdateStepTest, RefusesSecondMomentsOfAnotherSize) {
   const Floats squares(8);
   const auto bytes = std::as_writable_bytes(std::span(moments));
   const auto beside = std::as_bytes(std::span(squares));
-  EXPECT_FALSE(usual().quantize_moments(bytes, beside.first(28)));
-  EXPECT_FALSE(usual().quantize_moments(bytes.first(30), beside.first(30)));
-  EXPECT_TRUE(usual().quantize_moments(bytes.first(0), beside.first(0)));
+  EXPECT_FALSE(quantize_bytes(usual(), bytes, beside.first(28)));
+  EXPECT_FALSE(quantize_bytes(usual(), bytes.first(30), beside.first(30)));
+  EXPECT_TRUE(quantize_bytes(usual(), bytes.first(0), beside.first(0)));
+  EXPECT_FALSE(usual().quantize(DType::f32, bytes, {}, nullptr));
+  const Beside narrow{.dtype = DType::bf16, .bytes = beside};
+  EXPECT_FALSE(usual().quantize(DType::f32, bytes, {&narrow, 1}, nullptr));
 }
 
 TEST_F(UpdateStepTest, HasTheStepThatItsSpecificationSays) {
@@ -481,7 +505,7 @@ TEST_F(UpdateStepTest, HasTheStepThatItsSpecificationSays) {
   EXPECT_EQ(step.lattice().a, 0.125F);     // 0.125 * 0.5 / sqrt(0.25)
   EXPECT_EQ(step.lattice().b, 0.015625F);  // 0.125 * 0.5 * 0.25
   Floats moments = {1.0F, -0.3F, 0.2F};
-  EXPECT_EQ(quantize(step, moments, {4.0F, 4.0F, 4.0F}).kept, 0U);
+  EXPECT_EQ(quantize(step, moments, {4.0F, 4.0F, 4.0F}).changed, 3U);
   EXPECT_EQ(moments, (Floats{1.0625F, -0.265625F, 0.265625F}));  // 4, -1 and 1 times 0.265625
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/bytes.hpp"
 #include "codec/optimizer_step/trained_step_testing.hpp"
+#include "codec/rounded_from/rounded_from.hpp"
 #include "os/file_system_fake.hpp"
 #include "record/snapshot_rewriter.hpp"
 #include "record/state_testing.hpp"
@@ -131,7 +132,7 @@ TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   EXPECT_EQ(master.quantization, Quantization::master_bits);
   EXPECT_EQ(master.bound, std::ldexp(1, -16));
   EXPECT_EQ(master.reached.max_relative, most_x);
-  EXPECT_LE(most_x, 2 * master.bound);
+  EXPECT_LE(most_x, 2 * master.bound.value());
   EXPECT_EQ(master.reached.elements, kElements);
   const auto& squares = lost_of(snapshot, "exp_avg_sq.w");
   EXPECT_EQ(squares.bound, std::ldexp(1, -4));
@@ -213,8 +214,74 @@ TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
   EXPECT_TRUE(record_state(state, {.policy = Policy::bounded}).has_value());
   SaveOptions wrong = bounded();
   wrong.adam->beta1 = 1;
-  EXPECT_TRUE(record_state(state, wrong).has_value());
-  EXPECT_FALSE(record_state(parameter.state(), wrong).has_value());
+  EXPECT_FALSE(record_state(state, wrong).has_value());
+}
+
+// Of numbers that no rule needs, too: errors are measured with them, and they are recorded.
+TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
+  const Parameter parameter;
+  for (const AdamNumbers& wrong : {AdamNumbers{std::nan(""), 0.95, 1e-8, 1}, AdamNumbers{0.9, HUGE_VAL, 1e-8, 1},
+                                   AdamNumbers{0.9, 0.95, -1, 0}, AdamNumbers{0.9, 0.95, HUGE_VAL, 1}}) {
+    for (const bool is_lossless : {false, true}) {
+      SaveOptions options;
+      if (!is_lossless) options.loss = {parse_loss_rule("exp_avg=mantissa_bits:4").value()};
+      options.adam = wrong;
+      EXPECT_EQ(record_state(parameter.state(), options).error().kind(), ErrorKind::invalid_argument);
+      options.adam.reset();
+      State state = parameter.state();
+      state.tensors[2].adam = wrong;
+      const auto refused = record_state(state, options);
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_NE(refused.error().message().find("'exp_avg.w': Adam's "), std::string::npos) << refused.error().message();
+    }
+  }
+}
+
+// Moments of an Adam that had these betas all along, and what becomes of their updates, this one and the next.
+TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
+  const auto check = [](double beta1, double beta2, std::uint64_t steps, const char* rule) {
+    std::vector<float> m(kElements), v(kElements);
+    std::uint64_t random = 88172645463325252U;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      for (std::size_t i = 0; i < kElements; ++i) {
+        random = random * 6364136223846793005U + 1442695040888963407U;
+        // Every 64th element has the gradients that make its update the largest.
+        double g = static_cast<double>(static_cast<std::int64_t>(random)) * 0x1p-73 * static_cast<double>(1 + i % 7);
+        if (i % 64 == 0 && beta2 > 0) g = 1e-3 * std::pow(beta1 / beta2, static_cast<double>(steps - 1 - step));
+        m[i] = static_cast<float>(beta1 * wide(m[i]) + (1 - beta1) * g);
+        v[i] = static_cast<float>(beta2 * wide(v[i]) + (1 - beta2) * g * g);
+      }
+    }
+    Bytes m_bytes(4 * kElements), v_bytes(4 * kElements);
+    std::memcpy(m_bytes.data(), m.data(), m_bytes.size());
+    std::memcpy(v_bytes.data(), v.data(), v_bytes.size());
+    State state;
+    state.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, m_bytes));
+    state.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, v_bytes));
+    SaveOptions options = bounded();
+    options.adam = AdamNumbers{beta1, beta2, 1e-12, steps};
+    options.loss = {parse_loss_rule(rule).value()};
+    const auto snapshot = open_file("x", record_state(state, options).value().file);
+    const QuantizerRecord lost = lost_of(*snapshot, "exp_avg.w");
+    if (lost.bound) {
+      EXPECT_LE(lost.updates.largest, *lost.bound) << beta1 << ' ' << beta2 << ' ' << rule;
+      EXPECT_GE(lost.updates.largest, *lost.bound / 3) << beta1 << ' ' << beta2 << ' ' << rule;
+    } else {
+      EXPECT_FALSE(lost.next_update_bound || lost.all_updates_bound);
+    }
+    return lost;
+  };
+  constexpr const char* kUsual = "exp_avg_sq=mantissa_bits:3";
+  EXPECT_TRUE(check(0.9, 0.95, 30, kUsual).all_updates_bound);
+  const QuantizerRecord growing = check(0.9, 0.8, 30, kUsual);
+  EXPECT_TRUE(growing.bound && growing.next_update_bound);
+  EXPECT_FALSE(growing.all_updates_bound) << "later updates can be of any size";
+  EXPECT_EQ(check(0, 0, 5, kUsual).next_update_bound, 0);
+  EXPECT_EQ(check(0.9, 0, 5, kUsual).bound, std::nullopt);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=exact").bound);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=mantissa_bits:0").bound);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=master_bits:0").bound) << "twice the bound of its own";
+  EXPECT_EQ(check(0.9, 0.95, 30, "exp_avg_sq=clusters:16").bound, std::nullopt);
 }
 
 TEST(BoundedRecording, BeforeTheFirstStepMomentsAreKept) {
@@ -225,6 +292,21 @@ TEST(BoundedRecording, BeforeTheFirstStepMomentsAreKept) {
   const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   EXPECT_FALSE(snapshot->quantizer(stream_of(*snapshot, "exp_avg.w")).has_value());
+}
+
+TEST(BoundedRecording, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
+  const Parameter parameter;
+  State state = parameter.state();
+  const auto halves = Parameter::rounded(parameter.exp_avg);
+  state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
+  SaveOptions options = bounded();
+  options.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
+  const auto recorded = record_state(state, options);
+  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+  const auto snapshot = open_file("x", recorded->file);
+  const QuantizerRecord& lost = lost_of(*snapshot, "exp_avg.w");
+  EXPECT_GT(lost.reached.changed, 0U);
+  EXPECT_EQ(lost.updates, UpdateErrors{});
 }
 
 TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
@@ -251,6 +333,84 @@ TEST(BoundedRecording, MomentsWithoutSquaresBesideThemAreKept) {
   state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
   const auto snapshot = open_file("x", record_state(state, {.policy = Policy::bounded}).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
+}
+
+// Bytes that have several names, each with a role of its own, as tied weights of F32 are.
+TEST(BoundedRecording, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
+  const Parameter parameter;
+  const auto tied = [&](const std::vector<const char*>& names, const std::vector<const char*>& rules) {
+    State state;
+    for (const char* name : names) {
+      state.tensors.push_back(source(name, DType::f32, {kElements}, parameter.exp_avg_sq));
+      if (state.tensors.size() > 1) state.tensors.back().info.alias_of = 0;
+    }
+    SaveOptions options = bounded();
+    for (const char* rule : rules) options.loss.push_back(parse_loss_rule(rule).value());
+    const auto snapshot = open_file("x", record_state(state, options).value().file);
+    const auto& lost = snapshot->quantizer(0);
+    EXPECT_EQ(read_tensor(*snapshot, names.back()) == parameter.exp_avg_sq, !lost.has_value());
+    return lost ? std::string(quantization_name(lost->quantization)) : "exact";
+  };
+  EXPECT_EQ(tied({"master.w", "model.w"}, {}), "exact") << "the weight may lose nothing";
+  EXPECT_EQ(tied({"model.w", "master.w"}, {}), "exact");
+  EXPECT_EQ(tied({"exp_avg_sq.w", "model.v", "exp_avg_sq.v"}, {}), "exact") << "one in between";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {}), "mantissa_bits");
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {"exp_avg_sq:*.v=exact"}), "exact") << "a rule for one name";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {"exp_avg_sq:*.v=mantissa_bits:4"}), "exact") << "another amount";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "model.w"}, {"*=mantissa_bits:4"}), "mantissa_bits") << "a rule for both";
+}
+
+Bytes halves_of(const Bytes& masters) {
+  const codec::Input input{codec::InputKind::peer, DType::f32, masters};
+  Bytes halves(masters.size() / 2);
+  codec::expect_elements({DType::f16, masters.size() / 4, {&input, 1}, {}}, {}, halves);
+  return halves;
+}
+
+// Of a state that has weights of both dtypes, under names that say nothing.
+TEST(BoundedRecording, MastersRoundToTheWeightsThatTheyHave) {
+  const Parameter one(1), two(2);
+  const Bytes halves = halves_of(one.master);
+  State state;
+  state.tensors.push_back(source("model.a", DType::f16, {kElements}, halves));
+  state.tensors.push_back(source("model.b", DType::bf16, {kElements}, two.weight));
+  state.tensors.push_back(source("master.0", DType::f32, {kElements}, one.master));
+  state.tensors.push_back(source("master.1", DType::f32, {kElements}, two.master));
+  const auto amount_of = [&](const Snapshot& snapshot, const char* name) {
+    return lost_of(snapshot, name).bound.value();
+  };
+  const auto check = [&] {
+    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    EXPECT_EQ(halves_of(read_tensor(*snapshot, "master.0")), halves);
+    EXPECT_EQ(Parameter::rounded(read_tensor(*snapshot, "master.1")), two.weight);
+    EXPECT_EQ(amount_of(*snapshot, "master.0"), std::ldexp(1, -19));
+    return amount_of(*snapshot, "master.1");
+  };
+  EXPECT_EQ(check(), std::ldexp(1, -16)) << "found by bits";
+  for (TensorSource& tensor : state.tensors) tensor.read_brings_all = true;
+  const auto unknown = open_file("x", record_state(state, bounded()).value().file);
+  EXPECT_EQ(halves_of(read_tensor(*unknown, "master.0")), halves) << "the finer one";
+  state.tensors[0].master = MasterSlice{"master.0", 0};
+  state.tensors[1].master = MasterSlice{"master.1", 0};
+  EXPECT_EQ(check(), std::ldexp(1, -16)) << "said";
+}
+
+TEST(BoundedRecording, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
+  const Parameter parameter;
+  State state = parameter.state();
+  state.tensors.push_back(state.tensors[2]);
+  state.tensors[4].info.name = "exp_avg.v";
+  state.tensors[4].info.alias_of = 2;
+  const auto is_kept = [&] {
+    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    return read_tensor(*snapshot, "exp_avg.w") == parameter.exp_avg;
+  };
+  EXPECT_TRUE(is_kept()) << "beside exp_avg.v stands nothing";
+  state.tensors.push_back(state.tensors[3]);
+  state.tensors[5].info.name = "exp_avg_sq.v";
+  EXPECT_TRUE(is_kept()) << "beside it stand others";
+  state.tensors[5].info.alias_of = 3;
+  EXPECT_FALSE(is_kept());
 }
 
 TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
@@ -297,6 +457,36 @@ TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
   EXPECT_EQ(after->id(), before.id());
   EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"clustered"});
   EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(before, "exp_avg.w"));
+}
+
+// Whatever their chunks were coded against: of none of these do the chunks themselves say what they are multiples of.
+TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
+  Parameter parameter;
+  SaveOptions options = bounded();
+  options.objective = Objective::ratio;
+  Chain chain;
+  chain.save(parameter.state(), options);
+  const auto expect_as_alone = [&](const Snapshot& before, const char* codec) {
+    EXPECT_EQ(codecs_of(before, "exp_avg.w"), std::set<std::string>{codec});
+    ASSERT_TRUE(before.chunk_info(stream_of(before, "exp_avg.w"), 0).value().uses_base);
+    os::FakeFileSystem files;
+    const auto file = files.create("/again").value();
+    std::vector<SnapshotId> dropped;
+    for (const BaseReference& base : before.bases()) dropped.push_back(base.id);
+    const auto executor = exec::make_executor(2);
+    const SaveOptions again{.policy = Policy::bounded, .objective = Objective::ratio};
+    ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, again, *file, *executor).has_value());
+    ASSERT_TRUE(file->close());
+    const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+    EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+    const auto alone = open_file("alone", record_state(parameter.state(), options).value().file);
+    EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(*alone, "exp_avg.w"));
+    EXPECT_TRUE(after->verify().value().empty());
+  };
+  expect_as_alone(chain.save(parameter.state(), options), "same");
+  parameter.step();
+  options.adam->step = 101;
+  expect_as_alone(chain.save(parameter.state(), options), "scaled_by");
 }
 
 TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {

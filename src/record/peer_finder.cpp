@@ -12,8 +12,8 @@
 #include <bitsnap/tensor.hpp>
 
 #include "codec/rounded_from/rounded_from.hpp"
-#include "record/name_parts.hpp"
 #include "restore/read_context.hpp"
+#include "tensor/name_parts.hpp"
 
 namespace bitsnap::record {
 namespace {
@@ -58,7 +58,7 @@ class Finder {
     for (const auto& [elements, masters] : masters_by_size_) {
       for (const std::size_t master : masters) {
         if (tensor_of(master).role == Role::master)
-          masters_by_name_.try_emplace(bare_name(tensor_of(master).name), master);
+          masters_by_name_.try_emplace(tensor::bare_name(tensor_of(master).name), master);
       }
     }
     for (const std::size_t weight : weights_) find_whole(weight);
@@ -139,7 +139,7 @@ class Finder {
       for (const auto& [master, other] : known->second) {
         if (other != own && !nearly_the_same(own, other)) continue;
         if (compared++ == kMostAlike) return;
-        const std::size_t alike = likeness(tensor_of(weight).name, tensor_of(master).name);
+        const std::size_t alike = tensor::likeness(tensor_of(weight).name, tensor_of(master).name);
         if (other != own && alike == 0) continue;
         const std::pair rank(alike, tensor_of(master).role == Role::master);
         if (best_rank && (rank < *best_rank || (rank == *best_rank && master > peers_[weight]->stream))) continue;
@@ -152,7 +152,7 @@ class Finder {
   // The one that is called a master and has the same name but for that.
   void find_by_name(std::size_t weight) {
     if (source_.can_be_sampled(weight)) return;
-    const auto known = masters_by_name_.find(bare_name(tensor_of(weight).name));
+    const auto known = masters_by_name_.find(tensor::bare_name(tensor_of(weight).name));
     if (known == masters_by_name_.end() || streams_[known->second].elements != streams_[weight].elements) return;
     peers_[weight] = PeerStream{known->second, 0};
   }

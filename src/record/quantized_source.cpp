@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,37 +18,49 @@
 #include "quantize/round_mantissa.hpp"
 #include "quantize/update_errors.hpp"
 #include "quantize/update_step.hpp"
-#include "record/name_parts.hpp"
+#include "tensor/moment_pairs.hpp"
+#include "tensor/name_parts.hpp"
 
 namespace bitsnap::record {
 namespace {
-
-constexpr std::string_view kHowToGiveAdam =
-    "say them (in C++ SaveOptions::adam or TensorSource::adam; in Python bitsnap.bounded(betas=..., eps=..., step=...) "
-    "or bitsnap.bounded(optimizer=...); on the command line --betas 0.9,0.95 --eps 1e-8 --adam-step 1000), or keep "
-    "first moments exact with the rule exp_avg=exact";
 
 std::optional<double> finite(double number) noexcept {
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
+// Whether a rule needs them or not: what is said is recorded, and errors are measured with it.
+Result<void> check_numbers_of_adam(const State& state, const SaveOptions& options) {
+  if (options.adam) BITSNAP_TRY(quantize::check_adam(*options.adam));
+  for (const TensorSource& tensor : state.tensors) {
+    if (!tensor.adam) continue;
+    if (auto checked = quantize::check_adam(*tensor.adam); !checked) {
+      return tl::unexpected(
+          std::move(checked).error().within(fmt::format("tensor {}", container::quote_name(tensor.info.name))));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<void> QuantizedSource::prepare(const State& state, const SaveOptions& options, exec::Executor& executor) {
+Result<void> QuantizedSource::prepare(const State& state, const SaveOptions& options,
+                                      std::span<const std::optional<PeerStream>> masters, exec::Executor& executor) {
   for (const LossRule& rule : options.loss) {
     if (auto checked = quantize::check_rule(rule); !checked) {
       return tl::unexpected(std::move(checked).error().within(fmt::format("rule {}", format_loss_rule(rule))));
     }
   }
+  BITSNAP_TRY(check_numbers_of_adam(state, options));
   const auto preset = quantize::preset_rules(options.policy);
   if (options.loss.empty() && preset.empty()) return {};
-  pair_moments();
+  masters_.assign(masters.begin(), masters.end());
+  find_aliases();
+  squares_ = pair_moments(content_, streams_);
   std::vector<std::pair<std::size_t, const LossRule*>> first_moments;  // behind what stands beside them
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const auto& tensor = streams_.streams[i].tensor;
     if (!tensor) continue;
-    const TensorInfo& info = content_.tensors[*tensor];
-    const LossRule* const rule = quantize::find_rule(info.role, info.name, options.loss, preset);
+    const LossRule* const rule = agreed_rule(*tensor, options.loss, preset);
     if (rule == nullptr || rule->quantization == Quantization::exact) continue;
     if (rule->quantization == Quantization::update_step) {
       first_moments.emplace_back(i, rule);
@@ -62,25 +74,64 @@ Result<void> QuantizedSource::prepare(const State& state, const SaveOptions& opt
   return {};
 }
 
-void QuantizedSource::pair_moments() {
-  squares_.resize(losses_.size());
+void QuantizedSource::find_aliases() {
+  for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
+    if (const auto& holder = content_.tensors[i].alias_of) aliases_[*holder].push_back(i);
+  }
+}
+
+std::span<const std::size_t> QuantizedSource::aliases_of(std::size_t tensor) const noexcept {
+  const auto known = aliases_.find(tensor);
+  return known == aliases_.end() ? std::span<const std::size_t>() : known->second;
+}
+
+// Bytes with several names are all that each of them is: what one may not lose, none does.
+const LossRule* QuantizedSource::agreed_rule(std::size_t tensor, std::span<const LossRule> rules,
+                                             std::span<const LossRule> preset) const noexcept {
+  const TensorInfo& info = content_.tensors[tensor];
+  const LossRule* const rule = quantize::find_rule(info.role, info.name, rules, preset);
+  if (rule == nullptr) return nullptr;
+  const auto agrees = [&](std::size_t alias) {
+    const TensorInfo& other = content_.tensors[alias];
+    const LossRule* const own = quantize::find_rule(other.role, other.name, rules, preset);
+    if (own == nullptr || other.dtype != info.dtype) return false;
+    if (rule->quantization == Quantization::update_step && other.role != info.role) return false;
+    return own->quantization == rule->quantization && own->amount == rule->amount;
+  };
+  return std::ranges::all_of(aliases_of(tensor), agrees) ? rule : nullptr;
+}
+
+// By any of their names; first moments that these put beside different second moments are beside none.
+std::vector<std::optional<std::size_t>> pair_moments(const container::Content& content,
+                                                     const container::StreamTable& streams) {
+  std::vector<std::optional<std::size_t>> squares(streams.streams.size());
   std::unordered_map<std::string, std::size_t> by_name;
-  for (std::size_t i = 0; i < losses_.size(); ++i) {
-    const auto& tensor = streams_.streams[i].tensor;
-    if (!tensor || streams_.streams[i].dtype != DType::f32) continue;
-    const TensorInfo& info = content_.tensors[*tensor];
+  for (std::size_t i = 0; i < content.tensors.size(); ++i) {
+    const TensorInfo& info = content.tensors[i];
+    const auto& stream = streams.stream_of[info.alias_of.value_or(i)];
+    if (!stream || streams.streams[*stream].dtype != DType::f32) continue;
     if (info.role == Role::exp_avg_sq && !info.name.ends_with("max_exp_avg_sq")) {
-      by_name.emplace(without_moment(info.name), i);
+      by_name.emplace(tensor::without_moment(info.name), *stream);
     }
   }
-  for (std::size_t i = 0; i < losses_.size(); ++i) {
-    const auto& tensor = streams_.streams[i].tensor;
-    if (!tensor || content_.tensors[*tensor].role != Role::exp_avg) continue;
-    const auto found = by_name.find(without_moment(content_.tensors[*tensor].name));
-    if (found != by_name.end() && streams_.streams[found->second].elements == streams_.streams[i].elements) {
-      squares_[i] = found->second;
+  const auto squares_by = [&](std::size_t tensor, std::size_t stream) -> std::optional<std::size_t> {
+    const auto found = by_name.find(tensor::without_moment(content.tensors[tensor].name));
+    if (found == by_name.end() || streams.streams[found->second].elements != streams.streams[stream].elements) {
+      return std::nullopt;
     }
+    return found->second;
+  };
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    const auto& [dtype, elements, tensor] = streams.streams[i];
+    const bool is_first = tensor && dtype == DType::f32 && content.tensors[*tensor].role == Role::exp_avg;
+    if (is_first) squares[i] = squares_by(*tensor, i);
   }
+  for (std::size_t i = 0; i < content.tensors.size(); ++i) {
+    const auto& holder = content.tensors[i].alias_of;
+    const auto stream = holder ? streams.stream_of[*holder] : std::nullopt;
+    if (stream && squares[*stream] && squares_by(i, *stream) != squares[*stream]) squares[*stream].reset();
+  }
+  return squares;
 }
 
 Result<void> QuantizedSource::prepare_stream(std::size_t stream, const LossRule& rule, const State& state,
@@ -125,49 +176,80 @@ Result<void> QuantizedSource::prepare_stream(std::size_t stream, const LossRule&
   return {};
 }
 
-// Those of the same name, or those that there are.
-DType QuantizedSource::weights_of(std::size_t master) const {
-  const std::string name = bare_name(content_.tensors[*streams_.streams[master].tensor].name);
-  DType any = DType::bf16;
-  bool has_bf16 = false;
-  for (const TensorInfo& info : content_.tensors) {
-    if (info.role != Role::weight || (info.dtype != DType::bf16 && info.dtype != DType::f16)) continue;
-    if (info.element_count() == streams_.streams[master].elements && bare_name(info.name) == name) return info.dtype;
-    has_bf16 |= info.dtype == DType::bf16;
-    if (!has_bf16) any = DType::f16;
+// The weights' dtype is known where they are said or found to be the masters' roundings, else guessed by names, else by
+// what there is. Of several the one of more bits: what is near enough for F16 is so for BF16, but not the other way.
+DType QuantizedSource::weights_of(std::size_t master) {
+  find_weights();
+  std::optional<DType> dtype;
+  const auto note = [&dtype](DType one) {
+    if (one == DType::f16 || (one == DType::bf16 && !dtype)) dtype = one;
+  };
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    if (masters_[i] && masters_[i]->stream == master) note(streams_.streams[i].dtype);
   }
-  return has_bf16 ? DType::bf16 : any;
+  if (dtype) return *dtype;
+  const std::size_t tensor = *streams_.streams[master].tensor;
+  std::vector<std::string> names{tensor::bare_name(content_.tensors[tensor].name)};
+  for (const std::size_t alias : aliases_of(tensor)) names.push_back(tensor::bare_name(content_.tensors[alias].name));
+  for (const TensorInfo& info : content_.tensors) {
+    if (info.role != Role::weight || info.element_count() != streams_.streams[master].elements) continue;
+    if (std::ranges::find(names, tensor::bare_name(info.name)) != names.end()) note(info.dtype);
+  }
+  if (dtype) return *dtype;
+  for (const TensorInfo& info : content_.tensors) {
+    if (info.role != Role::exp_avg && info.role != Role::exp_avg_sq) note(info.dtype);
+  }
+  return dtype.value_or(DType::bf16);
+}
+
+// By bits, as they are before anything is lost. Where there is nothing of F16 all weights are of BF16.
+void QuantizedSource::find_weights() {
+  if (weights_are_found_) return;
+  weights_are_found_ = true;
+  masters_.resize(streams_.streams.size());
+  const auto is_f16 = [](const StreamInfo& stream) { return stream.dtype == DType::f16; };
+  if (std::ranges::none_of(streams_.streams, is_f16)) return;
+  std::vector<bool> wanted(masters_.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !masters_[i];
+  const auto found = find_peers(content_, streams_, source_, wanted);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!masters_[i]) masters_[i] = found[i];
+  }
 }
 
 Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const LossRule& rule,
                                                   std::optional<AdamNumbers> adam) {
   Loss& loss = losses_[stream];
   if (!adam) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: update_step needs Adam's betas, epsilon and count of steps, which nobody said: {}",
-                            describe(stream), kHowToGiveAdam));
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: update_step needs Adam's betas, epsilon and count of steps, which nobody said; the rule "
+                    "exp_avg=exact keeps first moments exact",
+                    describe(stream)));
   }
   if (adam->step == 0) return {};  // no step was taken: moments are those that an optimizer begins with
   auto made = quantize::UpdateStep::of(parameters_of(*adam, rule.amount));
   if (!made) return tl::unexpected(std::move(made).error().within(describe(stream)));
   loss.multiples = Multiples{made->lattice(), *loss.squares};
-  const double largest = made->largest_update();
   const double error = square_error(*loss.squares);
-  loss.bound = rule.amount / 2;
-  if (std::isfinite(made->bound(largest, error))) {
-    loss.bound = made->bound(largest, error);
-    loss.next_update_bound = finite(made->next_bound(largest, error));
-    loss.all_updates_bound = finite(made->cumulative_bound(largest, error));
-  }
+  const double later = made->largest_update(adam->step < UINT64_MAX ? adam->step + 1 : adam->step);
+  loss.bound = finite(made->bound(made->largest_update(), error));
+  loss.next_update_bound = finite(made->next_bound(later, error));
+  loss.all_updates_bound = finite(made->cumulative_bound(made->largest_update(quantize::UpdateStep::kEver), error));
   loss.quantizer = std::make_unique<quantize::UpdateStep>(*made);
   return {};
 }
 
-// Most that a stored second moment is off, of its magnitude, but for those past nearest.
+// Most that a stored second moment is off, of its magnitude: infinity where nothing bounds that. To keep a weight that
+// there is not, numbers may go past the nearest anywhere; by mantissa_bits only next to infinity.
 double QuantizedSource::square_error(std::size_t squares) const noexcept {
   const Loss& loss = losses_[squares];
   if (loss.quantizer == nullptr) return 0;
-  return loss.rule.quantization == Quantization::mantissa_bits ? loss.bound : 1;
+  switch (loss.rule.quantization) {
+    case Quantization::mantissa_bits: return *loss.bound;
+    case Quantization::master_bits: return 2 * *loss.bound;
+    default: return std::numeric_limits<double>::infinity();
+  }
 }
 
 Result<void> QuantizedSource::fit(std::size_t stream, const LossRule& rule, exec::Executor& executor) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include <bitsnap/quantization.hpp>
@@ -20,9 +21,15 @@
 #include "exec/executor.hpp"
 #include "quantize/quantizer.hpp"
 #include "quantize/update_step.hpp"
+#include "record/peer_finder.hpp"
 #include "record/stream_source.hpp"
 
 namespace bitsnap::record {
+
+// Of each stream of first moments the one of second moments, F32, that has the same name but for that, and as many
+// elements.
+[[nodiscard]] std::vector<std::optional<std::size_t>> pair_moments(const container::Content& content,
+                                                                   const container::StreamTable& streams);
 
 class QuantizedSource final : public StreamSource {
  public:
@@ -30,10 +37,11 @@ class QuantizedSource final : public StreamSource {
   QuantizedSource(const StreamSource& source, const container::Content& content, const container::StreamTable& streams)
       : source_(source), content_(content), streams_(streams), losses_(streams.streams.size()) {}
 
-  // By rules and the policy's own. `state` says what it knows of the optimizer. Clusters are fitted: their tensors are
-  // read twice for that. invalid_argument, naming the tensor, for an amount out of range, and where the numbers of
-  // Adam are needed and not there.
-  [[nodiscard]] Result<void> prepare(const State& state, const SaveOptions& options, exec::Executor& executor);
+  // By rules and the policy's own. `state` says what it knows of the optimizer, `masters` (lay_out_masters()) which
+  // streams are roundings of which. Clusters are fitted: their tensors are read twice for that. invalid_argument,
+  // naming the tensor, for an amount out of range, and where the numbers of Adam are needed and not there.
+  [[nodiscard]] Result<void> prepare(const State& state, const SaveOptions& options,
+                                     std::span<const std::optional<PeerStream>> masters, exec::Executor& executor);
 
   // Whether any tensor loses anything.
   [[nodiscard]] bool is_lossy() const noexcept;
@@ -73,7 +81,7 @@ class QuantizedSource final : public StreamSource {
   struct Loss {
     LossRule rule = {};
     std::unique_ptr<const quantize::Quantizer> quantizer = nullptr;
-    double bound = 0;
+    std::optional<double> bound = {};
     std::optional<Multiples> multiples = {};
     std::vector<codec::ClusterExtent> clusters = {};
     std::optional<std::size_t> squares = {};  // second moments beside a first moment
@@ -84,8 +92,13 @@ class QuantizedSource final : public StreamSource {
 
   [[nodiscard]] Result<void> prepare_stream(std::size_t stream, const LossRule& rule, const State& state,
                                             const SaveOptions& options, exec::Executor& executor);
-  void pair_moments();
-  [[nodiscard]] DType weights_of(std::size_t master) const;
+  void find_aliases();
+  [[nodiscard]] std::span<const std::size_t> aliases_of(std::size_t tensor) const noexcept;
+  // The rule of a tensor and of all its aliases; nullptr where none is said, or they have not the same.
+  [[nodiscard]] const LossRule* agreed_rule(std::size_t tensor, std::span<const LossRule> rules,
+                                            std::span<const LossRule> preset) const noexcept;
+  [[nodiscard]] DType weights_of(std::size_t master);
+  void find_weights();
   Result<void> prepare_update_step(std::size_t stream, const LossRule& rule, std::optional<AdamNumbers> adam);
   Result<void> fit(std::size_t stream, const LossRule& rule, exec::Executor& executor);
   [[nodiscard]] double square_error(std::size_t squares) const noexcept;
@@ -97,7 +110,10 @@ class QuantizedSource final : public StreamSource {
   const container::Content& content_;
   const container::StreamTable& streams_;
   std::vector<Loss> losses_;
-  std::vector<std::optional<std::size_t>> squares_;  // of first moments, by stream
+  std::vector<std::optional<PeerStream>> masters_;  // of weights, by stream
+  bool weights_are_found_ = false;
+  std::unordered_map<std::size_t, std::vector<std::size_t>> aliases_;  // of tensors that have any
+  std::vector<std::optional<std::size_t>> squares_;                    // of first moments, by stream
 };
 
 }  // namespace bitsnap::record

@@ -60,6 +60,7 @@ class Recording {
   // Ranks first moments that are multiples behind what they are multiples of.
   void find_multiples();
   [[nodiscard]] std::optional<QuantizedSource::Multiples> multiples_of(std::size_t stream) const noexcept;
+  [[nodiscard]] bool are_said_multiples(std::size_t stream) const noexcept;
   [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const;
   [[nodiscard]] Quantization quantization_of(std::size_t stream, bool are_multiples) const;
   [[nodiscard]] std::span<const codec::ClusterExtent> clusters_of(std::size_t stream) const noexcept;

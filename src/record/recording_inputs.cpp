@@ -61,11 +61,16 @@ Quantization Recording::quantization_of(std::size_t stream, bool are_multiples) 
   return quantization;
 }
 
+bool Recording::are_said_multiples(std::size_t stream) const noexcept {
+  const auto& said = index_.encoding.streams[stream].quantizer;
+  return said && said->quantization == Quantization::update_step && said->adam;
+}
+
 // Of what is written again, by what was said of it.
 std::optional<codec::Lattice> Recording::lattice_of(std::size_t stream) const {
   if (const auto multiples = multiples_of(stream)) return multiples->lattice;
+  if (!are_said_multiples(stream) || !peers_[stream]) return std::nullopt;
   const auto& said = index_.encoding.streams[stream].quantizer;
-  if (!said || said->quantization != Quantization::update_step || !said->adam || !peers_[stream]) return std::nullopt;
   const auto update_step = quantize::UpdateStep::of(QuantizedSource::parameters_of(*said->adam, said->amount));
   return update_step ? std::optional(update_step->lattice()) : std::nullopt;
 }
@@ -118,6 +123,11 @@ std::uint8_t Recording::rank_behind(std::size_t stream, std::span<const PeerStre
 void Recording::find_rounding_peers() {
   if (parts_.stored != nullptr) {
     peers_ = peers_named();
+    // What is coded anew may not have named any, as what was coded against a base or is the same as there.
+    const auto squares = pair_moments(index_.content, index_.streams);
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (squares[i] && !is_all_stored(i) && are_said_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
+    }
   } else {
     std::vector<std::optional<PeerStream>> said(parts_.masters.begin(), parts_.masters.end());
     said.resize(peers_.size());

@@ -40,7 +40,7 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     index.safetensors_header = state.safetensors_header;
     const StreamReader source(state, index.content, index.streams);
     QuantizedSource quantized(source, index.content, index.streams);
-    BITSNAP_TRY(quantized.prepare(state, options, executor));
+    BITSNAP_TRY(quantized.prepare(state, options, masters, executor));
     const bool is_lossy = quantized.is_lossy();
     const RecordingParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
                                .policy = options.policy,

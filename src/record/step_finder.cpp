@@ -12,8 +12,8 @@
 
 #include "base/spread_runs.hpp"
 #include "codec/registry_encode.hpp"
-#include "record/name_parts.hpp"
 #include "restore/read_context.hpp"
+#include "tensor/name_parts.hpp"
 
 namespace bitsnap::record {
 namespace {
@@ -52,7 +52,7 @@ class Finder {
       if (is_first_moment(tensor)) {
         same_size.moments.push_back({.first = i, .second = {}, .largest = {}});
       } else if (is_largest_square(tensor)) {
-        same_size.largest.emplace(bare_name(tensor.name), i);
+        same_size.largest.emplace(tensor::bare_name(tensor.name), i);
       } else if (tensor.role == Role::exp_avg_sq) {
         same_size.squares.push_back(i);
       } else if (bases_[i]) {
@@ -96,11 +96,11 @@ class Finder {
   // By name; of those that have none in common, by their order.
   void pair_moments(OfSize& same_size) {
     std::unordered_map<std::string, std::size_t> by_name;
-    for (const std::size_t square : same_size.squares) by_name.emplace(without_moment(name_of(square)), square);
+    for (const std::size_t square : same_size.squares) by_name.emplace(tensor::without_moment(name_of(square)), square);
     const bool in_order = same_size.squares.size() == same_size.moments.size();
     for (std::size_t i = 0; i < same_size.moments.size(); ++i) {
       Moments& moments = same_size.moments[i];
-      const std::string name = without_moment(name_of(moments.first));
+      const std::string name = tensor::without_moment(name_of(moments.first));
       if (const auto known = by_name.find(name); known != by_name.end()) {
         moments.second = known->second;
       } else if (in_order) {
@@ -117,11 +117,11 @@ class Finder {
   void find_parameters(OfSize& same_size) {
     std::unordered_map<std::string, std::size_t> by_name;
     for (std::size_t i = 0; i < same_size.moments.size(); ++i) {
-      by_name.emplace(bare_name(name_of(same_size.moments[i].first)), i);
+      by_name.emplace(tensor::bare_name(name_of(same_size.moments[i].first)), i);
     }
     for (std::size_t k = 0; k < same_size.parameters.size(); ++k) {
       const std::size_t parameter = same_size.parameters[k];
-      const std::string name = bare_name(name_of(parameter));
+      const std::string name = tensor::bare_name(name_of(parameter));
       const auto known = by_name.find(name);
       std::optional<std::size_t> named;
       if (known != by_name.end()) named = known->second;

@@ -26,27 +26,6 @@ std::string hash_of(std::string_view body) {
 // Deeper values would be copied and freed by recursion.
 constexpr std::size_t kMaxNesting = 64;
 
-// Of arrays and objects. In what is not JSON at all it may be anything.
-std::size_t nesting_of(std::string_view text) noexcept {
-  std::size_t depth = 0;
-  std::size_t deepest = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if ((c == ']' || c == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return deepest;
-}
-
 tl::unexpected<Error> wrong_type(const char* key, const char* expected) {
   return fail(ErrorKind::corrupt, fmt::format("key \"{}\": expected {}", key, expected));
 }
@@ -72,7 +51,7 @@ Result<Json> unseal_json(std::string_view key, std::string_view text) {
   if (found != stated) {
     return fail(ErrorKind::corrupt, fmt::format("the record's hash is {}, expected {}", found, stated));
   }
-  if (nesting_of(body) > kMaxNesting) {
+  if (json_nesting(body) > kMaxNesting) {
     return fail(ErrorKind::corrupt, fmt::format("the record is nested more than {} deep", kMaxNesting));
   }
   // The parser would let white space pass that belongs to no object.
@@ -102,6 +81,26 @@ Result<bool> write_sealed_json(os::FileSystem& file_system, const std::string& p
   BITSNAP_TRY(file.file().append(std::as_bytes(std::span(text.data(), text.size()))));
   BITSNAP_TRY(file.commit());
   return file.directory_synced();
+}
+
+std::size_t json_nesting(std::string_view text) noexcept {
+  std::size_t depth = 0;
+  std::size_t deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return deepest;
 }
 
 const Json* json_member(const Json& body, const char* key) noexcept {

@@ -32,6 +32,9 @@ inline constexpr std::uint32_t kStoreFormat = 0;
 [[nodiscard]] Result<bool> write_sealed_json(os::FileSystem& file_system, const std::string& path, std::string_view key,
                                              const Json& body, bool overwrite);
 
+// How many arrays and objects deep a text is. In what is not JSON at all it may be anything.
+[[nodiscard]] std::size_t json_nesting(std::string_view text) noexcept;
+
 // nullptr where there is no such member.
 [[nodiscard]] const Json* json_member(const Json& body, const char* key) noexcept;
 

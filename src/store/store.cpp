@@ -16,6 +16,12 @@ Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std
   });
 }
 
+void offer_base(Store& store, std::uint64_t step, std::uint32_t shard, BaseMaker make) {
+  StoreImplAccess::impl(store).offer_base(step, shard, std::move(make));
+}
+
+void forget_base(Store& store) { StoreImplAccess::impl(store).forget_base(); }
+
 }  // namespace store
 
 Store::Store(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,14 @@
 #include "store/watched_base.hpp"
 
 namespace bitsnap {
+namespace store {
+
+// Makes of a shard's snapshot, open, a base that answers as it does, to the name, but knows its bytes from elsewhere;
+// nullptr where the snapshot is not the one that those bytes are of. Called with the store's lock held: it must not
+// call the store.
+using BaseMaker = std::function<std::shared_ptr<const Base>(std::shared_ptr<const Snapshot> snapshot)>;
+
+}  // namespace store
 
 class Store::Impl {
  public:
@@ -40,12 +49,7 @@ class Store::Impl {
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
   [[nodiscard]] Objective objective() const noexcept { return options_.objective.value_or(run_.objective); }
-  // A policy that this handle says comes without the rules of another.
-  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept {
-    static const std::vector<LossRule> kNone;
-    if (options_.loss) return *options_.loss;
-    return policy() == run_.policy ? run_.loss : kNone;
-  }
+  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept { return loss_; }
   // How chunks are coded: all of it that the store and this handle say.
   [[nodiscard]] SaveOptions save_options() const;
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
@@ -58,6 +62,8 @@ class Store::Impl {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
                                                                  std::uint32_t shard) const;
   // store_save.cpp
+  void offer_base(std::uint64_t step, std::uint32_t shard, store::BaseMaker make);
+  void forget_base();
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options);
   // store_shards.cpp
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
@@ -103,11 +109,20 @@ class Store::Impl {
     std::uint32_t links = 0;
     std::optional<Error> damage;  // why there is no base where there should be one
   };
+  // What somebody else keeps of a checkpoint.
+  struct Offer {
+    std::uint64_t step = 0;
+    std::uint32_t shard = 0;
+    store::BaseMaker make;
+  };
 
   Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options);
 
   // store_open.cpp
   Result<void> create_run();
+  Result<bool> has_checkpoints() const;
+  // What this handle says and what the run has.
+  [[nodiscard]] std::vector<LossRule> gather_rules() const;
   Result<WriteGuard> begin_writing(os::LockKind kind);
   // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
   Result<void> refresh_known();
@@ -148,6 +163,8 @@ class Store::Impl {
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
   void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
+  [[nodiscard]] std::shared_ptr<const Base> offered(std::uint64_t step, std::uint32_t shard,
+                                                    std::shared_ptr<const Snapshot> snapshot) const;
   void forget_bases();
 
   // store_shards.cpp
@@ -175,6 +192,7 @@ class Store::Impl {
   const store::RunLayout layout_;
   const StoreOptions options_;
   store::RunRecord run_;
+  std::vector<LossRule> loss_;
   const std::shared_ptr<store::CheckpointReader> reader_;
 
   std::mutex mutex_;
@@ -198,6 +216,13 @@ class Store::Impl {
   std::uint64_t base_step_ = 0;
   std::shared_ptr<const Snapshot> written_;  // the file that was written last, opened anew
   std::vector<store::StreamBuffer> spare_;
+  std::optional<Offer> offer_;
+};
+
+// For those of the library who have to look behind an open store.
+class StoreImplAccess {
+ public:
+  [[nodiscard]] static Store::Impl& impl(Store& store) noexcept { return *store.impl_; }
 };
 
 namespace store {
@@ -205,6 +230,13 @@ namespace store {
 // On any file system: what Store::open does on the real one.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
                                                         const StoreOptions& options);
+// Offers the bytes of one shard of a checkpoint, which somebody keeps in memory, as the base of what this handle writes
+// next: where the store codes the same shard against that step, it asks for them in place of decoding the file. What is
+// written is the same as without them, and the rules of what is coded against what are. Holds until the next offer;
+// without a function nothing is offered any more. When this returns nobody uses the offer before; it waits for that.
+void offer_base(Store& store, std::uint64_t step, std::uint32_t shard, BaseMaker make);
+// Closes the file that was written last, which the handle keeps open as the base of the next.
+void forget_base(Store& store);
 [[nodiscard]] Result<RepairReport> repair_store(os::FileSystem& file_system, const std::string& path,
                                                 const RepairOptions& options);
 

@@ -232,6 +232,30 @@ TEST_F(LostRecord, OfTheRunWithItsLockIsMadeAgain) {
   expect_whole({1, 2});
 }
 
+// Of what it alone knew, a run loses no more, nor less, than is said.
+TEST_F(LostRecord, OfTheRunIsMadeAgainWithThePolicyOfItsNewestCheckpoint) {
+  for (const Policy policy : {Policy::bounded, Policy::lossless, Policy::raw}) {
+    os::FakeFileSystem files;
+    StoreOptions options;
+    options.access = StoreAccess::write;
+    const StoreOptions write = options;
+    options.policy = policy;
+    options.loss = {parse_loss_rule("master=exact").value()};
+    ASSERT_TRUE(open_store(files, "/run", options).value()->save(1, TestState(1).state()));
+    ASSERT_TRUE(open_store(files, "/run", write).value()->save(2, TestState(2).state()));
+    ASSERT_TRUE(files.remove("/run/bitsnap.json"));
+    const RepairReport report = repair_store(files, "/run", {}).value();
+    const auto store = open_store(files, "/run", write).value();
+    EXPECT_EQ(store->policy(), policy);
+    EXPECT_TRUE(store->loss().empty());
+    ASSERT_EQ(report.mended.size(), 1U);
+    const std::string& said = report.mended[0].what;
+    EXPECT_NE(said.find(policy_name(policy)), std::string::npos) << said;
+    EXPECT_NE(said.find("without rules of loss"), std::string::npos) << said;
+    EXPECT_EQ(said.find("nothing is lost from now on") == std::string::npos, policy == Policy::bounded) << said;
+  }
+}
+
 // A retired one that refers to what is damaged must not be needed by what is whole.
 TEST_F(LostRecord, WhatIsWholeAboveARetiredOneAboveADamagedOneStaysWhole) {
   save_steps(6);

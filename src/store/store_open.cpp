@@ -66,21 +66,30 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
   BITSNAP_TRY(check_options(options));
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options));
-  BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl->layout_.run_record()));
+  BITSNAP_ASSIGN(os::FileInfo record, file_system.stat(impl->layout_.run_record()));
   const bool writes = options.access != StoreAccess::read;
-  if (!record.exists) {
-    if (!writes || !options.create) {
-      BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
-      BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
-      if (checkpoints.is_directory && lock.exists) return tl::unexpected(lost_run_record(impl->layout_));
-      return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
+  if (!record.exists && (!writes || !options.create)) {
+    BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
+    // Where there are none it may be about to be made: its record comes last, and before the first checkpoint.
+    bool has_some = false;
+    if (checkpoints.is_directory) {
+      BITSNAP_ASSIGN(has_some, impl->has_checkpoints());
     }
+    BITSNAP_ASSIGN(record, file_system.stat(impl->layout_.run_record()));
+    if (!record.exists) {
+      if (has_some) return tl::unexpected(lost_run_record(impl->layout_));
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: there is no store{}", impl->layout_.root(), checkpoints.is_directory ? " yet" : ""));
+    }
+  }
+  if (!record.exists) {
     BITSNAP_TRY(impl->create_run());
   } else if (writes) {
     // Whoever made the store may have been killed before its names were synced.
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
+  impl->loss_ = impl->gather_rules();
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
       BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
@@ -89,6 +98,28 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_TRY(impl->settle());
   }
   return impl;
+}
+
+// A policy that this handle says comes without the rules of another. What stands there already is not said again: of
+// a run that was made with these options, all of them do.
+std::vector<LossRule> Store::Impl::gather_rules() const {
+  std::vector<LossRule> rules = options_.first_loss;
+  std::vector<LossRule> others;
+  if (options_.loss) {
+    others = *options_.loss;
+  } else if (policy() == run_.policy) {
+    others = run_.loss;
+  }
+  for (LossRule& rule : others) {
+    if (std::ranges::find(rules, rule) == rules.end()) rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+// Also retired ones, and damaged.
+Result<bool> Store::Impl::has_checkpoints() const {
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, directories_.list());
+  return std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; });
 }
 
 Result<void> Store::Impl::create_run() {
@@ -109,10 +140,8 @@ Result<void> Store::Impl::create_run() {
     Result<void> made = file_system_.create_directory(layout_.checkpoints());
     if (!made && made.error().kind() != ErrorKind::invalid_argument) return made;
     // An attempt that was cut short has no checkpoints. What has some was made once, with an id and a policy.
-    BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, directories_.list());
-    if (std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; })) {
-      return tl::unexpected(lost_run_record(layout_));
-    }
+    BITSNAP_ASSIGN(const bool has_some, has_checkpoints());
+    if (has_some) return tl::unexpected(lost_run_record(layout_));
     // So that the store itself outlives a crash. Where the directory above may not be read it cannot be synced.
     const std::string above = os::parent_directory(layout_.root());
     if (const auto synced = file_system_.sync_directory(above); synced) {
@@ -129,7 +158,8 @@ Result<void> Store::Impl::create_run() {
     run.store_bytes_per_second = options_.store_bytes_per_second.value_or(run.store_bytes_per_second);
     run.base_rule = options_.base_rule.value_or(run.base_rule);
     run.max_depth = options_.max_depth.value_or(run.max_depth);
-    run.loss = options_.loss.value_or(run.loss);
+    run.loss = options_.first_loss;
+    if (options_.loss) run.loss.insert(run.loss.end(), options_.loss->begin(), options_.loss->end());
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
     directories_.note_sync(synced);
   } else {

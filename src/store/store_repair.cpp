@@ -12,6 +12,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "os/random.hpp"
+#include "quantize/loss_rules.hpp"
 #include "store/record_rebuild.hpp"
 #include "store/store_impl.hpp"
 
@@ -57,6 +58,7 @@ class Store::Impl::Repairer {
 
  private:
   Result<void> mend_run_record();
+  Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
   Result<void> mend_unneeded(std::uint64_t step, Known& known);
@@ -89,7 +91,23 @@ class Store::Impl::Repairer {
   std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step
 };
 
-// bitsnap.json, if it is lost, under a new id.
+// Of the newest checkpoint whose record can be read.
+Result<std::optional<Policy>> Store::Impl::Repairer::newest_policy() {
+  BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, store_.directories_.list());
+  std::map<std::uint64_t, store::StepState> newest;
+  for (const store::StepEntry& entry : steps) newest.emplace(entry.step, entry.state);
+  for (const auto& [step, state] : std::views::reverse(newest)) {
+    if (state == store::StepState::uncommitted) continue;
+    const auto record =
+        store::read_commit_record(store_.file_system_, store_.layout_, step, state == store::StepState::retired);
+    if (!record) continue;
+    if (const auto policy = policy_from_name(record->policy)) return std::optional(*policy);
+  }
+  return std::optional<Policy>();
+}
+
+// bitsnap.json, if it is lost, under a new id. What it alone knew, as rules of loss, nobody knows any more: the policy
+// is on record, and whoever had other rules is told that they are gone.
 Result<void> Store::Impl::Repairer::mend_run_record() {
   const std::string path = store_.layout_.run_record();
   auto run = store::read_run_record(store_.file_system_, path);
@@ -98,8 +116,16 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
     return options_.dry_run ? Result<void>() : store_.directories_.sync(store_.layout_.root());
   }
   if (!store::is_damage(run.error())) return tl::unexpected(std::move(run).error());
+  BITSNAP_ASSIGN(const std::optional<Policy> policy, newest_policy());
+  store_.run_.policy = policy.value_or(store_.run_.policy);
+  const bool loses = !quantize::preset_rules(store_.run_.policy).empty();
+  const std::string_view then = loses ? "what it says may be lost is lost from now on, too"
+                                      : "nothing is lost from now on, unless it is asked for";
   report_.mended.push_back(
-      {std::nullopt, fmt::format("{} made again ({})", store::kRunRecordName, run.error().message())});
+      {std::nullopt,
+       fmt::format("{} made again ({}); with the policy {}{}, and without rules of loss, if it had any: {}",
+                   store::kRunRecordName, run.error().message(), policy_name(store_.run_.policy),
+                   policy ? " of the newest checkpoint" : "", then)});
   store_.run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
   if (options_.dry_run) return {};
   BITSNAP_ASSIGN(const bool synced, store::write_run_record(store_.file_system_, path, store_.run_, true));

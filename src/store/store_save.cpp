@@ -76,6 +76,26 @@ SaveOptions Store::Impl::save_options() const {
   return save;
 }
 
+void Store::Impl::offer_base(std::uint64_t step, std::uint32_t shard, store::BaseMaker make) {
+  const std::lock_guard lock(mutex_);
+  offer_.reset();
+  if (make != nullptr) offer_ = Offer{step, shard, std::move(make)};
+}
+
+void Store::Impl::forget_base() {
+  const std::lock_guard lock(mutex_);
+  forget_bases();
+}
+
+// What was offered of this shard, or the snapshot itself.
+std::shared_ptr<const Base> Store::Impl::offered(std::uint64_t step, std::uint32_t shard,
+                                                 std::shared_ptr<const Snapshot> snapshot) const {
+  if (offer_ && offer_->step == step && offer_->shard == shard) {
+    if (std::shared_ptr<const Base> made = offer_->make(snapshot)) return made;
+  }
+  return snapshot;
+}
+
 Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::string& name,
                                                  record::ShardedBases::Place own, const State& state,
                                                  const Coding& coding, const RunOptions& options,
@@ -101,21 +121,26 @@ Result<store::ShardFile> Store::Impl::write_file(std::uint64_t step, const std::
     const store::CommitRecord& base = *found;
     bases.emplace(static_cast<std::uint32_t>(base.shards.size()), own,
                   [&, own](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
+                    const auto watched = [&](std::shared_ptr<const Base> there) {
+                      return std::make_shared<store::WatchedBase>(std::move(there), shared_watch);
+                    };
                     const bool is_own = number == own.shard && base.step == base_step_;
-                    if (is_own && kept_ != nullptr) return std::make_shared<store::WatchedBase>(kept_, shared_watch);
-                    if (is_own && open_base_ != nullptr) {
-                      return std::make_shared<store::WatchedBase>(open_base_, shared_watch);
+                    if (is_own && kept_ != nullptr) return watched(kept_);
+                    std::shared_ptr<const Snapshot> snapshot = is_own ? open_base_ : nullptr;
+                    if (snapshot == nullptr) {
+                      const store::ShardFile& file = base.shards[number];
+                      auto opened = opening == Opening::look ? reader.open_alone(base.step, file)
+                                                             : reader.open_file(base.step, file);
+                      // What is damaged in a shard that may hold nothing for this one is not this one's trouble.
+                      if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
+                      if (!opened) {
+                        watch.failed = true;
+                        return tl::unexpected(std::move(opened).error());
+                      }
+                      snapshot = std::move(*opened);
                     }
-                    const store::ShardFile& there = base.shards[number];
-                    auto opened = opening == Opening::look ? reader.open_alone(base.step, there)
-                                                           : reader.open_file(base.step, there);
-                    // What is damaged in a shard that may hold nothing for this one is not this one's trouble.
-                    if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
-                    if (!opened) {
-                      watch.failed = true;
-                      return tl::unexpected(std::move(opened).error());
-                    }
-                    return std::make_shared<store::WatchedBase>(std::move(*opened), shared_watch);
+                    if (number != own.shard) return watched(std::move(snapshot));
+                    return watched(offered(base.step, number, std::move(snapshot)));
                   });
   }
 

@@ -60,6 +60,24 @@ TEST(Store, GivesBackEveryBitOfEveryStep) {
   EXPECT_EQ(difference(*store->snapshot().value(), TestState(30)), "");
 }
 
+TEST(Store, ThatIsBeingMadeIsNoneYetForReaders) {
+  os::FakeFileSystem files;
+  for (const char* const directory : {"/run", "/run/checkpoints", "/run/checkpoints/0000000001"}) {
+    ASSERT_TRUE(files.create_directory(directory));
+    const std::unique_ptr<os::FileLock> lock = files.lock("/run/lock", os::LockKind::exclusive).value();
+    StoreOptions without = writing();
+    without.create = false;
+    for (const StoreOptions& options : {StoreOptions{}, without}) {
+      const auto refused = open_store(files, "/run", options);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().kind(), ErrorKind::not_found);
+      EXPECT_NE(refused.error().message().find("there is no store"), std::string::npos);
+      EXPECT_EQ(refused.error().message().find("repair"), std::string::npos) << refused.error().message();
+    }
+  }
+  save_steps(*open(files), 1, 1);
+}
+
 TEST(Store, WhoseRunRecordIsGoneIsNotMadeAnew) {
   os::FakeFileSystem files;
   save_steps(*open(files), 1, 3);
@@ -118,6 +136,26 @@ TEST(Store, KeepsItsRulesOfLossAndAHandleMayHaveOthers) {
   EXPECT_TRUE(open(files, other)->loss().empty()) << "a policy comes without the rules of another";
   other.policy = Policy::lossless;
   EXPECT_EQ(open(files, other)->loss(), *options.loss) << "it is the run's own";
+}
+
+TEST(Store, RulesThatComeFirstLeaveItsOwnBehindThem) {
+  const auto rules = [](std::initializer_list<std::string_view> texts) {
+    std::vector<LossRule> parsed;
+    for (const std::string_view text : texts) parsed.push_back(parse_loss_rule(text).value());
+    return parsed;
+  };
+  os::FakeFileSystem files;
+  StoreOptions options = writing();
+  options.first_loss = rules({"master=exact"});
+  options.loss = rules({"exp_avg=exact"});
+  EXPECT_EQ(open(files, options)->loss(), rules({"master=exact", "exp_avg=exact"}));
+  EXPECT_EQ(open(files)->loss(), rules({"master=exact", "exp_avg=exact"})) << "the run was made with both";
+  StoreOptions more = writing();
+  more.first_loss = rules({"exp_avg=mantissa_bits:5"});
+  EXPECT_EQ(open(files, more)->loss(), rules({"exp_avg=mantissa_bits:5", "master=exact", "exp_avg=exact"}));
+  EXPECT_EQ(open(files)->loss(), rules({"master=exact", "exp_avg=exact"})) << "of the one handle";
+  more.policy = Policy::raw;
+  EXPECT_EQ(open(files, more)->loss(), more.first_loss);
 }
 
 TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {

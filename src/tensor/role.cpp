@@ -1,10 +1,11 @@
 // Roles, and what names tell of them.
 //
-// The names are those of state dicts as frameworks write them: torch ("exp_avg", "exp_avg_sq"), Megatron-LM and
-// DeepSpeed
-// ("fp32_from_fp16_params", "single_partition_of_fp32_groups", "main_params", "master"), Hugging Face (weights by
-// module path).
+// The names are those of state dicts as frameworks write them: torch ("exp_avg", "exp_avg_sq"), Megatron-LM, Apex and
+// DeepSpeed (masters), Hugging Face (weights by module path). Only whole parts of a path count: a module that is called
+// "master_token" is no master, and what is taken for one may lose bits where that is asked for.
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include <bitsnap/tensor.hpp>
 
@@ -22,8 +23,42 @@ constexpr std::array<RoleRow, 5> kRoles{{{Role::other, "other"},
                                          {Role::exp_avg, "exp_avg"},
                                          {Role::exp_avg_sq, "exp_avg_sq"}}};
 
-bool contains(std::string_view text, std::string_view part) noexcept {
-  return text.find(part) != std::string_view::npos;
+constexpr std::array<std::string_view, 20> kMasters{
+    "master", "masters", "master_weight", "master_weights", "master_param", "master_params", "main_param",
+    "main_params",
+    // Megatron-LM and Apex
+    "fp32_param", "fp32_params", "fp32_from_fp16", "fp32_from_fp16_params", "fp32_from_float16_groups",
+    "shard_fp32_from_float16_groups",
+    // DeepSpeed
+    "fp32_groups", "fp32_groups_flat", "fp32_flat_groups", "single_partition_of_fp32_groups", "fp32_partitioned_groups",
+    "fp32_partitioned_groups_flat"};
+
+bool is_one_of(std::string_view part, std::span<const std::string_view> words) noexcept {
+  return std::ranges::find(words, part) != words.end();
+}
+
+// The words of a part stand between underscores.
+bool has_word(std::string_view part, std::string_view word) noexcept {
+  const std::size_t at = part.find(word);
+  if (at == std::string_view::npos) return false;
+  const std::size_t end = at + word.size();
+  return (at == 0 || part[at - 1] == '_') && (end == part.size() || part[end] == '_');
+}
+
+// Step counters, rng states and learning rates live beside the moments and are no weights.
+bool is_beside_weights(std::string_view part) noexcept {
+  return part.ends_with("optimizer") || part.ends_with("optim") || part.ends_with("scheduler") || has_word(part, "rng");
+}
+
+// Whether any part of a name is so.
+template <typename Predicate>
+bool any_part(std::string_view name, Predicate is_so) noexcept {
+  while (!name.empty()) {
+    const std::size_t end = std::min(name.find_first_of("./"), name.size());
+    if (is_so(name.substr(0, end))) return true;
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return false;
 }
 
 }  // namespace
@@ -44,18 +79,14 @@ std::optional<Role> role_from_name(std::string_view name) noexcept {
 
 Role guess_role(std::string_view tensor_name, DType dtype) noexcept {
   if (!is_float(dtype)) return Role::other;
-  if (contains(tensor_name, "exp_avg_sq")) return Role::exp_avg_sq;
-  if (contains(tensor_name, "exp_avg")) return Role::exp_avg;
-  if (dtype == DType::f32) {
-    for (const std::string_view part : {"master", "fp32_from", "fp32_groups", "main_param"}) {
-      if (contains(tensor_name, part)) return Role::master;
-    }
-  }
-  // Step counters, rng states and learning rates live beside the moments and are no weights.
-  for (const std::string_view part : {"optimizer.", "optim.", "scheduler.", "rng"}) {
-    if (contains(tensor_name, part)) return Role::other;
-  }
-  return Role::weight;
+  const auto has_part = [&](std::string_view word) {
+    return any_part(tensor_name, [word](std::string_view part) { return part == word; });
+  };
+  if (has_part("exp_avg_sq") || has_part("max_exp_avg_sq")) return Role::exp_avg_sq;
+  if (has_part("exp_avg")) return Role::exp_avg;
+  const auto is_master = [](std::string_view part) { return is_one_of(part, kMasters); };
+  if (dtype == DType::f32 && any_part(tensor_name, is_master)) return Role::master;
+  return any_part(tensor_name, is_beside_weights) ? Role::other : Role::weight;
 }
 
 }  // namespace bitsnap

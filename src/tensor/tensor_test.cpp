@@ -55,6 +55,27 @@ TEST(GuessRole, KnowsTheNamesOfFrameworks) {
   EXPECT_EQ(guess_role("model.layers.0.mlp.up_proj.weight", DType::bf16), Role::weight);
   EXPECT_EQ(guess_role("masterpiece", DType::bf16), Role::weight);
   EXPECT_EQ(guess_role("exp_avg", DType::i64), Role::other);
+  EXPECT_EQ(guess_role("optimizer.state.exp_avg.decoder.w", DType::f32), Role::exp_avg);
+  EXPECT_EQ(guess_role("chained_0.optimizer.state.exp_avg_sq/decoder/w", DType::bf16), Role::exp_avg_sq);
+  EXPECT_EQ(guess_role("state.0.max_exp_avg_sq", DType::f32), Role::exp_avg_sq);
+  for (const std::string_view name :
+       {"optimizer.state.fp32_param.decoder.w", "optimizer.shard_fp32_from_float16_groups.0.1", "master_weights/0",
+        "optimizer.single_partition_of_fp32_groups.0", "fp32_flat_groups.3", "optimizer.fp32_partitioned_groups.0",
+        "optimizer.main_params.w", "masters.w"}) {
+    EXPECT_EQ(guess_role(name, DType::f32), Role::master) << name;
+  }
+  EXPECT_EQ(guess_role("lr_scheduler.base", DType::f32), Role::other);
+  EXPECT_EQ(guess_role("cuda_rng_state.0", DType::f32), Role::other);
+}
+
+// What is guessed to be more than a weight may lose bits.
+TEST(GuessRole, LooksAtWholePartsOfNames) {
+  for (const std::string_view name :
+       {"webmaster.layers.0.weight", "blocks.0.master_token", "model.main_param_proj.weight", "model.spymaster.w",
+        "encoder.exp_avg_pool.weight", "model.exp_average.weight", "model.fp32_from_audio.weight", "exp_avg_square.w",
+        "model.stringer.weight", "model.optimized.weight", "a.optimizers.w"}) {
+    EXPECT_EQ(guess_role(name, DType::f32), Role::weight) << name;
+  }
 }
 
 TEST(Roles, AreNamedAndFoundByName) {

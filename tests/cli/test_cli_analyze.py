@@ -109,6 +109,107 @@ def test_every_coder_and_quantizer_is_there(files: tuple[Path, Path]) -> None:
     assert nominal == [None, 12, 16]
 
 
+ADAM = ("--betas", "0.9,0.95", "--eps", "1e-8")
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both moments of a matrix, updates of a third in the mean."""
+    random = np.random.default_rng(3)
+    scales = np.exp(random.normal(-9, 1, ELEMENTS))
+    values = {"exp_avg": random.normal(0, 0.4, ELEMENTS) * scales, "exp_avg_sq": scales**2}
+    return write(
+        tmp_path_factory.mktemp("moments") / "moments.safetensors",
+        [Tensor(f"{name}.w", "F32", (ELEMENTS,), data.astype(np.float32).tobytes()) for name, data in values.items()],
+    )
+
+
+def swept(state: Any, name: str = "exp_avg") -> dict[float, Any]:
+    return {each["parameter"]: each for each in role(state, name)["quantizers"] if each["name"] == "update_step"}
+
+
+def test_steps_of_the_update_are_those_that_compress_takes(moments: Path, tmp_path: Path) -> None:
+    (state,) = run_json("analyze", moments, *ADAM, "--adam-step", 100)["states"]
+    assert state["adam"] == {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "step": 100}
+    points = swept(state)
+    assert list(points) == [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2]
+    assert swept(state, "exp_avg_sq") == {}
+    assert all(each["update"] is None for each in role(state, "exp_avg_sq")["quantizers"])
+    assert all(each["update"]["mean"] > 0 for each in role(state, "exp_avg")["quantizers"])
+    point = points[0.02]
+    assert (point["codec"], point["bits_on_base"], point["nominal_bits"]) == ("scaled_by", None, None)
+    assert 0.0098 < point["update"]["largest"] < 0.0101
+    assert math.isclose(point["update"]["mean"], 0.005, rel_tol=0.1)
+
+    rule = ("--loss", "exp_avg=update_step:0.02", "--objective", "ratio")
+    run("compress", moments, "-o", tmp_path / "out.bsnap", *rule, *ADAM, "--adam-step", 100)
+    stored = next(
+        each for each in run_json("inspect", tmp_path / "out.bsnap")["tensors"] if each["name"] == "exp_avg.w"
+    )
+    assert math.isclose(point["bits"], 8 * stored["stored_bytes"] / ELEMENTS, rel_tol=0.01)
+    for mine, other in (
+        ("mean_relative_error", "mean_relative"),
+        ("max_relative_error", "max_relative"),
+        ("mean_square_error", "mean_square"),
+        ("max_absolute_error", "max_absolute"),
+    ):
+        assert point[mine] == stored["quantizer"][other]
+    assert all(
+        point["update"][key] == value for key, value in stored["quantizer"]["update"].items() if key != "elements"
+    )
+
+
+def test_numbers_of_adam_come_from_options_from_the_snapshot_or_not_at_all(moments: Path, tmp_path: Path) -> None:
+    (state,) = run_json("analyze", moments)["states"]
+    assert (state["adam"], swept(state)) == (None, {})
+    assert "update_step is left out: it needs Adam's numbers" in run("analyze", moments).stdout.decode()
+    told = run("analyze", moments, *ADAM, "--adam-step", 100).stdout.decode()
+    assert "left out" not in told
+    assert next(line.split() for line in told.splitlines() if line.startswith("update_step 0.02"))[2:]
+    missing = run("analyze", moments, *ADAM, status=INVALID_ARGUMENT).stderr.decode()
+    assert "--adam-step missing" in missing
+    assert b"--eps" in run("analyze", moments, "--betas", "0.9,0.95", status=INVALID_ARGUMENT).stderr
+    wrong = ("--betas", "0.9,1", "--eps", "1e-8", "--adam-step", 9)
+    assert b"beta2" in run("analyze", moments, *wrong, status=INVALID_ARGUMENT).stderr
+
+    alone = write(tmp_path / "alone.safetensors", [weights("exp_avg.w", ELEMENTS, 1)])
+    (state,) = run_json("analyze", alone, *ADAM, "--adam-step", 100)["states"]
+    assert swept(state) == {}, "there are no second moments"
+    assert "left out" not in run("analyze", alone, *ADAM, "--adam-step", 100).stdout.decode()
+
+    # What a file of bounded loss was stored with is known, and an option says otherwise.
+    bounded = tmp_path / "bounded.bsnap"
+    run("compress", moments, "-o", bounded, "--policy", "bounded", *ADAM, "--adam-step", 100)
+    (state,) = run_json("analyze", bounded)["states"]
+    assert state["adam"]["step"] == 100
+    assert swept(state)[0.02]["mean_relative_error"] == 0
+    assert run_json("analyze", bounded, *ADAM, "--adam-step", 7)["states"][0]["adam"]["step"] == 7
+
+    # A checkpoint counts its own steps.
+    run("add", tmp_path / "run", "--step", 20, moments)
+    assert run_json("analyze", tmp_path / "run", *ADAM)["states"][0]["adam"]["step"] == 20
+    text = run("analyze", tmp_path / "run").stdout.decode()
+    assert "as --betas 0.9,0.95 --eps 1e-8\n" in text
+
+
+def test_what_can_be_made_is_said_of_the_last_state_and_of_tensors_if_asked(files: tuple[Path, Path]) -> None:
+    first, second = run_json("analyze", *files)["states"]
+    for name in ("engines", "quantizers"):
+        assert [bool(role(state, "weight")[name]) for state in (first, second)] == [False, True]
+    assert role(first, "weight")["codecs"]
+    details = {"bits", "entropy", "codecs", "engines", "quantizers"}
+    for state in (first, second):
+        for tensor in state["tensors"]:
+            assert not details & set(tensor)
+    (long,) = run_json("analyze", files[1], "-v")["states"]
+    (chosen,) = run_json("analyze", files[1], "--tensor", "model.*")["states"]
+    for state in (long, chosen):
+        tensor = next(each for each in state["tensors"] if each["name"] == "model.layers.3.w")
+        assert details <= set(tensor)
+        assert tensor["engines"] == role(state, "weight")["engines"]
+    assert {"change", "best", "elements"} <= set(second["tensors"][0])
+
+
 def test_tensors_have_layers_and_small_ones_are_skipped(files: tuple[Path, Path]) -> None:
     tensors = {each["name"]: each for each in run_json("analyze", files[0])["states"][0]["tensors"]}
     assert tensors["model.layers.3.w"]["layer"] == 3

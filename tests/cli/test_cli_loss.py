@@ -133,6 +133,16 @@ def test_what_is_no_rule_is_a_wrong_command_line(state: Path, option: str, value
     assert said in run("compress", state, option, value, status=USAGE).stderr.decode()
 
 
+def test_a_rule_that_fits_nothing_is_said_to(state: Path, tmp_path: Path) -> None:
+    rules = ("--loss", "exp_avg:*.embde*=exact", "--loss", "exp_avg:*.w=exact")
+    said = run("compress", state, "-o", tmp_path / "a.bsnap", *rules).stderr.decode()
+    assert "bitsnap: warning: the rule exp_avg:*.embde*=exact fits no tensor" in said
+    assert said.count("warning") == 1
+    assert "warning" in run("add", tmp_path / "run", "--step", 1, state, *rules).stderr.decode()
+    quiet = run("add", tmp_path / "run", "--step", 2, state, "--quiet", *rules)
+    assert not quiet.stderr
+
+
 def test_a_run_keeps_its_rules(state: Path, tmp_path: Path) -> None:
     run("add", tmp_path / "run", "--step", 1, state, "--policy", "bounded", "--v-bits", 5, *ADAM)
     run("add", tmp_path / "run", "--step", 2, state, *ADAM)
@@ -142,5 +152,10 @@ def test_a_run_keeps_its_rules(state: Path, tmp_path: Path) -> None:
         assert amounts == {"master": 8, "exp_avg": 0.02, "exp_avg_sq": 5}
     refused = run("add", tmp_path / "run", "--step", 3, state, status=INVALID_ARGUMENT).stderr.decode()
     assert "--adam-step" in refused
-    run("add", tmp_path / "run", "--step", 3, state, "--policy", "lossless")
-    assert not any("quantizer" in tensor for tensor in run_json("inspect", f"{tmp_path / 'run'}@3")["tensors"])
+    # Rules that are given for one step come before its own, which stay.
+    run("add", tmp_path / "run", "--step", 3, state, *ADAM, "--master-bits", 4)
+    tensors = run_json("inspect", f"{tmp_path / 'run'}@3")["tensors"]
+    amounts = {tensor["role"]: tensor["quantizer"]["amount"] for tensor in tensors if "quantizer" in tensor}
+    assert amounts == {"master": 4, "exp_avg": 0.02, "exp_avg_sq": 5}
+    run("add", tmp_path / "run", "--step", 4, state, "--policy", "lossless")
+    assert not any("quantizer" in tensor for tensor in run_json("inspect", f"{tmp_path / 'run'}@4")["tensors"])

@@ -7,11 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 
-#include <bitsnap/cpu.hpp>
 #include <bitsnap/tensor.hpp>
 
 #include "codec/builtin_codecs.hpp"
@@ -41,17 +39,6 @@ TestChunk chunk_of(const Floats& floats, const std::vector<ClusterExtent>& clust
 
 class Clustered : public testing::Test {
  protected:
-  ~Clustered() override { force_cpu_level(detected_cpu_level()); }
-
-  static void at_every_level(const std::function<void()>& body) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!has_cpu_level(level)) continue;
-      SCOPED_TRACE(cpu_level_name(level));
-      ASSERT_TRUE(force_cpu_level(level));
-      body();
-    }
-  }
-
   // What is written, after it was held against what is read back.
   std::vector<std::byte> payload_of(const TestChunk& chunk) {
     const auto payload = encode_test_chunk(clustered_encoder(), chunk, scratch_);

@@ -6,11 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 
-#include <bitsnap/cpu.hpp>
 #include <bitsnap/tensor.hpp>
 
 #include "codec/builtin_codecs.hpp"
@@ -36,17 +34,6 @@ constexpr auto kPeer = InputKind::peer;
 
 class OptimizerStep : public testing::Test {
  protected:
-  ~OptimizerStep() override { force_cpu_level(detected_cpu_level()); }
-
-  static void at_every_level(const std::function<void()>& body) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!has_cpu_level(level)) continue;
-      SCOPED_TRACE(cpu_level_name(level));
-      ASSERT_TRUE(force_cpu_level(level));
-      body();
-    }
-  }
-
   // Bits that are stored of an element of the chunk.
   double stored_bits(const TestChunk& chunk) {
     const auto payload = encode_test_chunk(optimizer_step_encoder(), chunk, scratch_);

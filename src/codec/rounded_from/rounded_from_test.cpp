@@ -7,11 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 
-#include <bitsnap/cpu.hpp>
 #include <bitsnap/tensor.hpp>
 
 #include "codec/builtin_codecs.hpp"
@@ -34,17 +32,6 @@ std::vector<To> elements_in(ConstByteSpan bytes) {
 
 class RoundedFrom : public testing::Test {
  protected:
-  ~RoundedFrom() override { force_cpu_level(detected_cpu_level()); }
-
-  static void at_every_level(const std::function<void()>& body) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!has_cpu_level(level)) continue;
-      SCOPED_TRACE(cpu_level_name(level));
-      ASSERT_TRUE(force_cpu_level(level));
-      body();
-    }
-  }
-
   static std::vector<std::uint16_t> rounded(const std::vector<float>& masters, DType dtype) {
     const std::vector<std::byte> from = bytes_of(masters);
     const Input peer{.kind = InputKind::peer, .dtype = DType::f32, .bytes = from};

@@ -6,12 +6,10 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <map>
 #include <vector>
 
-#include <bitsnap/cpu.hpp>
 #include <bitsnap/tensor.hpp>
 
 #include "codec/builtin_codecs.hpp"
@@ -49,17 +47,6 @@ TestChunk chunk_of(const Floats& moments, const Floats& squares, const Lattice& 
 
 class ScaledBy : public testing::Test {
  protected:
-  ~ScaledBy() override { force_cpu_level(detected_cpu_level()); }
-
-  static void at_every_level(const std::function<void()>& body) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!has_cpu_level(level)) continue;
-      SCOPED_TRACE(cpu_level_name(level));
-      ASSERT_TRUE(force_cpu_level(level));
-      body();
-    }
-  }
-
   // What is written, after it was held against what is read back.
   std::vector<std::byte> payload_of(const TestChunk& chunk) {
     const auto payload = encode_test_chunk(scaled_by_encoder(), chunk, scratch_);

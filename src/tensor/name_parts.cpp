@@ -1,10 +1,10 @@
 // Words that frameworks put into names to say what a tensor is: they are left out.
-#include "record/name_parts.hpp"
+#include "tensor/name_parts.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-namespace bitsnap::record {
+namespace bitsnap::tensor {
 
 std::vector<std::string_view> name_parts(std::string_view name) {
   constexpr std::string_view kRoleWords[] = {"model",
@@ -62,4 +62,4 @@ std::string bare_name(std::string_view name) {
   return bare;
 }
 
-}  // namespace bitsnap::record
+}  // namespace bitsnap::tensor

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace bitsnap::record {
+namespace bitsnap::tensor {
 
 // The parts of a name, without those that say what the tensor is to the training.
 [[nodiscard]] std::vector<std::string_view> name_parts(std::string_view name);
@@ -20,4 +20,4 @@ namespace bitsnap::record {
 // A name without what it says of the tensor's role.
 [[nodiscard]] std::string bare_name(std::string_view name);
 
-}  // namespace bitsnap::record
+}  // namespace bitsnap::tensor
