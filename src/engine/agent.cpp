@@ -1,0 +1,349 @@
+// The loop itself: connections, deaths, and the end.
+#include "engine/agent.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "engine/shared_text.hpp"
+#include "os/clock.hpp"
+#include "os/process.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+// Tokens of the poll set; those of peers are twice their number, and one more for their processes.
+constexpr std::uint64_t kListener = 0;
+constexpr std::uint64_t kWoken = 1;
+constexpr std::uint64_t kSignals = 2;
+constexpr std::uint64_t kFirstPeer = 8;
+
+constexpr std::size_t kMaxPeers = 1024;
+// Of them, those that have not said hello: who does, does so at once.
+constexpr std::size_t kMaxStrangers = 64;
+// What a peer has not taken in yet; one that lets more come together does not read.
+constexpr std::size_t kMaxOutgoing = 4096;
+// Messages of one peer in one turn, and new peers, so that one who goes on without end keeps nobody waiting.
+constexpr std::size_t kAtOnce = 32;
+constexpr std::int64_t kTickMs = 50;
+// How long one that is to end waits for shards of other ranks.
+constexpr std::uint64_t kCommitNs = 5'000'000'000;
+constexpr std::int64_t kLongMs = 60'000;
+
+}  // namespace
+
+Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::FileSystem& files) {
+  if (!is_job_name(options.job)) {
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", options.job, kMaxJobBytes));
+  }
+  BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(os::user_id(), options.job)));
+  BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());
+  return std::unique_ptr<Agent>(new Agent(options, files, std::move(listener), std::move(woken)));
+}
+
+Agent::Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken)
+    : options_(options),
+      files_(files),
+      listener_(std::move(listener)),
+      woken_(std::move(woken)),
+      started_ns_(os::monotonic_ns()),
+      last_token_(kFirstPeer),
+      last_trainer_ns_(started_ns_),
+      linger_ms_(options.hello_ms) {}
+
+Agent::~Agent() {
+  // Their threads tell this object to the last.
+  ranks_.clear();
+}
+
+void Agent::tell(std::uint32_t rank, std::uint64_t life, ProgressEvent event) {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.events.push_back({rank, life, std::move(event)});
+  }
+  woken_.raise();
+}
+
+void Agent::wake() { woken_.raise(); }
+
+void Agent::end() noexcept {
+  is_ended_.store(true);
+  woken_.raise();
+}
+
+Result<void> Agent::run() {
+  BITSNAP_ASSIGN(const os::SignalWatch signals, os::SignalWatch::start());
+  waiting_.watch(listener_.descriptor(), kListener);
+  waiting_.watch(woken_.descriptor(), kWoken);
+  waiting_.watch(signals.descriptor(), kSignals);
+  while (const std::optional<std::int64_t> left = is_ended_ ? std::nullopt : time_left()) {
+    BITSNAP_ASSIGN(const std::vector<os::PollEvent> events, waiting_.wait(*left));
+    for (const os::PollEvent& event : events) {
+      switch (event.token) {
+        case kListener: accept_some(); break;
+        case kWoken: woken_.clear(); break;
+        case kSignals:
+          // It stays readable: from here on they are counted in each turn.
+          stop();
+          waiting_.forget(signals.descriptor());
+          break;
+        default: serve(event.token, event);
+      }
+    }
+    // The first signal ends it in order, the second one as soon as may be.
+    if (signals.count() > 1 && !is_abandoning_) abandon();
+    take_inbox();
+    answer_lists();
+  }
+  // Who connects from now on finds nobody, and starts another.
+  const os::LocalListener ending = std::move(listener_);
+  take_inbox();
+  for (const WaitingStop& stop : std::exchange(stops_, {})) {
+    reply(stop.peer, MessageKind::ok, stop.number, Json::object());
+  }
+  while (!peers_.empty()) close(peers_.begin()->first);
+  return {};
+}
+
+std::optional<std::int64_t> Agent::time_left() {
+  const std::uint64_t now = os::monotonic_ns();
+  // Shards of ranks that have died are waited for only as long as somebody is there to save again.
+  const bool ignore_uncommitted =
+      is_abandoning_ || (stopping_since_ns_ ? now - *stopping_since_ns_ > kCommitNs : !has_trainers());
+  const bool is_busy = !is_idle(ignore_uncommitted);
+  if (stopping_since_ns_) return is_busy ? std::optional(kTickMs) : std::nullopt;
+  if (has_trainers() || is_busy) {
+    last_trainer_ns_ = now;
+    return lists_.empty() ? kLongMs : kTickMs;
+  }
+  const auto quiet_ms = static_cast<std::int64_t>((now - last_trainer_ns_) / 1'000'000);
+  const auto left = static_cast<std::int64_t>(std::min(linger_ms_, kLongestWaitMs)) - quiet_ms;
+  if (left <= 0) return std::nullopt;
+  return std::min(left, kLongMs);
+}
+
+void Agent::stop() {
+  if (!stopping_since_ns_) stopping_since_ns_ = os::monotonic_ns();
+}
+
+void Agent::abandon() {
+  is_abandoning_ = true;
+  for (const auto& [number, rank] : ranks_) rank->abandon();
+}
+
+bool Agent::is_idle(bool ignore_uncommitted) const {
+  return std::ranges::all_of(ranks_, [&](const auto& rank) { return rank.second->is_idle(ignore_uncommitted); });
+}
+
+bool Agent::has_trainers() const {
+  return std::ranges::any_of(peers_, [](const auto& peer) { return peer.second->rank.has_value(); });
+}
+
+void Agent::accept_some() {
+  for (std::size_t i = 0; i < kAtOnce; ++i) {
+    auto connection = listener_.accept(0);
+    if (!connection) {
+      if (connection.error().kind() == ErrorKind::busy) return;
+      // Without a descriptor left whoever waits stays waiting: not to be asked again at once.
+      if (!close_oldest_stranger()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return;
+    }
+    // Names in the abstract namespace are anybody's to call.
+    if (connection->peer().user != os::user_id() || peers_.size() >= kMaxPeers) continue;
+    const auto strangers = std::ranges::count_if(peers_, [](const auto& peer) { return !peer.second->rank; });
+    if (static_cast<std::size_t>(strangers) >= kMaxStrangers) close_oldest_stranger();
+    auto watch = os::ProcessWatch::open_peer(*connection);
+    if (!watch) continue;
+    const std::uint64_t token = last_token_ += 2;
+    auto peer = std::make_unique<Peer>(Peer{std::move(*connection), std::move(*watch)});
+    waiting_.watch(peer->connection.descriptor(), token);
+    waiting_.watch(peer->watch.descriptor(), token + 1);
+    peers_.emplace(token, std::move(peer));
+  }
+}
+
+bool Agent::close_oldest_stranger() {
+  for (const auto& [token, peer] : peers_) {  // the oldest first
+    const std::uint64_t own = token;
+    const auto is_its = [own](const WaitingStop& stop) { return stop.peer == own; };
+    if (peer->rank || std::ranges::any_of(stops_, is_its)) continue;
+    close(token);
+    return true;
+  }
+  return false;
+}
+
+void Agent::watch_peer(std::uint64_t token, const Peer& peer) {
+  waiting_.watch(peer.connection.descriptor(), token, !peer.outgoing.empty());
+}
+
+void Agent::serve(std::uint64_t token, const os::PollEvent& event) {
+  const bool is_death = token % 2 == 1;
+  const std::uint64_t number = is_death ? token - 1 : token;
+  // What it said before it died still counts: messages that are there are received before it is given up.
+  if (is_death || event.readable) receive_from(number, is_death ? kMaxOutgoing : kAtOnce);
+  if (!peers_.contains(number)) return;
+  if (is_death) return close(number);
+  Peer& peer = *peers_.at(number);
+  if (event.writable && !flush(peer)) return close(number);
+  watch_peer(number, peer);
+}
+
+void Agent::receive_from(std::uint64_t token, std::size_t most) {
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto found = peers_.find(token);
+    if (found == peers_.end()) return;
+    auto message = found->second->connection.receive(kMaxPacketBytes, 1, 0);
+    if (!message && message.error().kind() == ErrorKind::busy) return;
+    if (!message || !*message) return close(token);
+    auto packet = parse_packet((*message)->bytes);
+    if (!packet) {
+      if (packet.error().kind() == ErrorKind::unsupported) {
+        reply(token, MessageKind::refused, packet_number((*message)->bytes), to_json(packet.error()));
+      }
+      return close(token);
+    }
+    if ((*message)->descriptors.size() > most_descriptors(packet->kind)) return close(token);
+    handle(token, *packet, std::move((*message)->descriptors));
+  }
+}
+
+void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors) {
+  const std::uint32_t number = packet.number;
+  Result<void> handled =
+      packet.kind == MessageKind::hello ? on_hello(token, packet) : on_request(token, packet, descriptors);
+  if (handled) return;
+  // What is broken is no request, and who sends it no trainer of ours.
+  const bool is_broken = handled.error().kind() == ErrorKind::corrupt;
+  reply(token, MessageKind::refused, number, to_json(handled.error()));
+  if (is_broken && peers_.contains(token)) close(token);
+}
+
+void Agent::close(std::uint64_t token) {
+  const auto found = peers_.find(token);
+  if (found == peers_.end()) return;
+  const std::unique_ptr<Peer> peer = std::move(found->second);
+  peers_.erase(found);
+  waiting_.forget(peer->connection.descriptor());
+  waiting_.forget(peer->watch.descriptor());
+  if (peer->rank && job_ != nullptr) job_->attempts.note_death(*peer->rank);
+  std::erase_if(lists_, [&](const WaitingList& list) { return list.peer == token; });
+  std::erase_if(stops_, [&](const WaitingStop& stop) { return stop.peer == token; });
+}
+
+void Agent::take_inbox() {
+  Inbox inbox;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    std::swap(inbox, inbox_);
+  }
+  for (const Told& told : inbox.events) {
+    for (const auto& [token, peer] : peers_) {
+      // What was told to an earlier life was in what `welcome` said to this one.
+      if (peer->rank != told.rank || peer->life != told.life) continue;
+      reply(token, MessageKind::progress, 0, to_json(told.event));
+      break;
+    }
+  }
+  for (Fetch& fetch : inbox.fetches) {
+    if (const auto peer = peers_.find(fetch.peer); peer != peers_.end()) --peer->second->fetching;
+    if (!fetch.result) {
+      reply(fetch.peer, MessageKind::refused, fetch.number, to_json(fetch.result.error()));
+      continue;
+    }
+    auto descriptor = fetch.result->memory.duplicate();
+    if (!descriptor) {
+      reply(fetch.peer, MessageKind::refused, fetch.number, to_json(descriptor.error()));
+      continue;
+    }
+    reply(fetch.peer, MessageKind::fetched, fetch.number, to_json(fetch.result->fetched), std::move(*descriptor));
+  }
+}
+
+bool Agent::is_ready(const WaitingList& list) const {
+  const auto all = [&](auto has_come) {
+    return std::ranges::all_of(list.taken, [&](const auto& taken) {
+      const auto rank = ranks_.find(taken.first);
+      return rank == ranks_.end() || has_come(*rank->second, taken.second);
+    });
+  };
+  if (!all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_encoded(saves); })) return false;
+  // Nothing newer is in the store or comes there. Otherwise it could come between two ranks that ask.
+  const StepList known = step_list(list.rank);
+  const bool is_had = !known.steps.empty() && known.steps.back().everywhere;
+  const auto is_newest = [&](const auto& rank) { return rank.second->is_newest(known.steps.back().step); };
+  if (is_had && std::ranges::all_of(ranks_, is_newest)) return true;
+  return all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_settled(saves); });
+}
+
+void Agent::answer_lists() {
+  const std::uint64_t now = os::monotonic_ns();
+  for (auto list = lists_.begin(); list != lists_.end();) {
+    if (now < list->deadline_ns && !is_ready(*list)) {
+      ++list;
+      continue;
+    }
+    const WaitingList ready = *list;
+    list = lists_.erase(list);
+    reply_text(ready.peer, MessageKind::steps, ready.number, to_json(step_list(ready.rank)).dump());
+    // The reply may have lost the peer, and its lists with it.
+    list = lists_.begin();
+  }
+}
+
+void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,
+                  std::optional<os::Descriptor> descriptor) {
+  const auto found = peers_.find(token);
+  if (found == peers_.end()) return;
+  Peer& peer = *found->second;
+  auto bytes = serialize_packet({kind, number, std::move(body)});
+  if (!bytes) bytes = serialize_packet({MessageKind::refused, number, to_json(bytes.error())});
+  if (!bytes || peer.outgoing.size() >= kMaxOutgoing) return close(token);
+  peer.outgoing.push_back({std::move(*bytes), std::move(descriptor)});
+  if (!flush(peer)) return close(token);
+  watch_peer(token, peer);
+}
+
+void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text) {
+  auto memory = share_text(text);
+  if (!memory) return reply(token, MessageKind::refused, number, to_json(memory.error()));
+  reply(token, kind, number, to_json(TextSize{text.size()}), std::move(*memory));
+}
+
+bool Agent::flush(Peer& peer) {
+  while (!peer.outgoing.empty()) {
+    const Outgoing& next = peer.outgoing.front();
+    const int descriptor = next.descriptor ? next.descriptor->get() : -1;
+    const auto descriptors = next.descriptor ? std::span(&descriptor, 1) : std::span<const int>();
+    const auto sent = peer.connection.send(next.bytes, descriptors, 0);
+    if (!sent) return sent.error().kind() == ErrorKind::busy;
+    peer.outgoing.pop_front();
+  }
+  return true;
+}
+
+}  // namespace bitsnap::engine
+
+namespace bitsnap {
+
+Result<AgentEnd> run_agent(const AgentOptions& options) {
+  auto agent = engine::Agent::start(options, os::real_file_system());
+  if (!agent) {
+    if (agent.error().kind() == ErrorKind::busy) return AgentEnd::not_needed;
+    return tl::unexpected(std::move(agent).error());
+  }
+  if (options.lower_priority) {
+    constexpr int kNicer = 10;
+    static_cast<void>(os::lower_priority(kNicer));  // what the system refuses is no reason not to serve
+  }
+  BITSNAP_TRY((*agent)->run());
+  return AgentEnd::done;
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,62 @@
+// Asking an agent how it is, and telling it to end: for people.
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <bitsnap/engine.hpp>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "engine/agent_link.hpp"
+#include "engine/shared_text.hpp"
+#include "os/clock.hpp"
+
+namespace bitsnap {
+namespace {
+
+using engine::AgentLink;
+using engine::MessageKind;
+
+Result<std::unique_ptr<AgentLink>> open_link(const std::string& job, std::uint64_t timeout_ms) {
+  if (!engine::is_job_name(job)) {
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", job, engine::kMaxJobBytes));
+  }
+  BITSNAP_ASSIGN(os::LocalConnection connection, engine::connect_to_agent(job, engine::wait_of(timeout_ms)));
+  return AgentLink::open(std::move(connection), [](const engine::ProgressEvent&) {}, [](const Error&) {});
+}
+
+}  // namespace
+
+Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms) {
+  return no_throw("status", [&]() -> Result<std::string> {
+    BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
+    BITSNAP_ASSIGN(AgentLink::Answer answer, link->call(MessageKind::status, engine::Json::object(),
+                                                        MessageKind::report, engine::wait_of(timeout_ms)));
+    BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_text_size(answer.packet.body));
+    return engine::read_shared_text(std::move(answer.descriptors), size.bytes);
+  });
+}
+
+Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t timeout_ms) {
+  return no_throw("stop", [&]() -> Result<void> {
+    const os::Stopwatch stopwatch;
+    const auto left_ms = [&] {
+      const auto passed = static_cast<std::int64_t>(stopwatch.elapsed_ns() / 1'000'000);
+      return std::max<std::int64_t>(engine::wait_of(timeout_ms) - passed, 0);
+    };
+    BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
+    BITSNAP_ASSIGN(const os::ProcessWatch watch, os::ProcessWatch::open(link->agent_process()));
+    auto stopped = link->call(MessageKind::stop, to_json(engine::StopRequest{abandon}), MessageKind::ok, left_ms());
+    // That it has gone is what was asked for, whether or not it could say so.
+    if (!stopped && !link->is_lost()) return tl::unexpected(std::move(stopped).error());
+    BITSNAP_ASSIGN(const bool has_ended, watch.wait(left_ms()));
+    if (has_ended) return {};
+    return fail(ErrorKind::busy, fmt::format("the agent of job '{}', process {}, has not ended within {} ms", job,
+                                             watch.process(), timeout_ms));
+  });
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,255 @@
+#include "engine/agent_link.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "os/clock.hpp"
+#include "os/process.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+// How long a message may take to leave: an agent that does not read is as good as none.
+constexpr std::int64_t kSendMs = 10'000;
+constexpr std::int64_t kTryMs = 1'000;
+// Of a program that ends at once.
+constexpr int kMostStarts = 5;
+constexpr auto kBetweenTries = std::chrono::milliseconds(5);
+constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
+
+std::int64_t left_of(std::uint64_t start_ns, std::int64_t timeout_ms) noexcept {
+  const auto passed = static_cast<std::int64_t>((os::monotonic_ns() - start_ns) / 1'000'000);
+  return std::max<std::int64_t>(timeout_ms - passed, 0);
+}
+
+}  // namespace
+
+Result<void> check_interrupt(const Interrupted& interrupted) {
+  if (!interrupted || !interrupted()) return {};
+  return fail(ErrorKind::cancelled, "interrupted while waiting for the agent");
+}
+
+Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms) {
+  const std::uint32_t user = os::user_id();
+  auto connection = os::LocalConnection::connect(socket_name(user, job), timeout_ms);
+  if (!connection) {
+    if (connection.error().kind() != ErrorKind::not_found) return connection;
+    return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine", job));
+  }
+  if (connection->peer().user != user) {
+    return fail(ErrorKind::busy, fmt::format("the agent of job '{}': its name is taken by process {} of user {}", job,
+                                             connection->peer().process, connection->peer().user));
+  }
+  return connection;
+}
+
+Result<os::LocalConnection> connect_or_start(const std::string& job, const os::DetachedProgram& program,
+                                             std::int64_t timeout_ms, const Interrupted& interrupted) {
+  const std::uint64_t start = os::monotonic_ns();
+  int starts = 0;
+  std::optional<os::ProcessWatch> started;
+  for (;;) {
+    BITSNAP_TRY(check_interrupt(interrupted));
+    const std::int64_t left = left_of(start, timeout_ms);
+    auto connection = connect_to_agent(job, std::min(left, kTryMs));
+    if (connection) return connection;
+    const ErrorKind kind = connection.error().kind();
+    // One that is about to end may leave who has just connected waiting.
+    if (kind != ErrorKind::not_found && !(kind == ErrorKind::busy && left > 0)) return connection;
+    if (left == 0) {
+      return fail(ErrorKind::busy, fmt::format("the agent of job '{}' does not listen after {} ms", job, timeout_ms));
+    }
+    // One that has ended again may have found another, which has ended since.
+    if (kind == ErrorKind::not_found && !(started && started->is_alive())) {
+      if (program.program.empty()) {
+        return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine, and no program to start "
+                                                      "as one was named",
+                                                      job));
+      }
+      if (starts == kMostStarts) {
+        return fail(ErrorKind::io,
+                    fmt::format("the agent of job '{}': {} was started {} times, and ended each time before it "
+                                "listened; {}",
+                                job, program.program, starts,
+                                program.log_path.empty() ? "with a log it can say why"
+                                                         : "its log may say why: " + program.log_path));
+      }
+      auto process = os::start_detached(program);
+      if (!process) return tl::unexpected(std::move(process).error().within("starting the agent"));
+      ++starts;
+      started.reset();
+      if (auto watch = os::ProcessWatch::open(*process)) started = std::move(*watch);
+    }
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+}
+
+Result<std::unique_ptr<AgentLink>> AgentLink::open(os::LocalConnection connection, OnProgress on_progress,
+                                                   OnLost on_lost) {
+  BITSNAP_ASSIGN(os::ProcessWatch watch, os::ProcessWatch::open_peer(connection));
+  BITSNAP_ASSIGN(os::EventSignal ending, os::EventSignal::create());
+  return std::unique_ptr<AgentLink>(new AgentLink(std::move(connection), std::move(watch), std::move(ending),
+                                                  std::move(on_progress), std::move(on_lost)));
+}
+
+AgentLink::AgentLink(os::LocalConnection connection, os::ProcessWatch watch, os::EventSignal ending,
+                     OnProgress on_progress, OnLost on_lost)
+    : connection_(std::move(connection)),
+      watch_(std::move(watch)),
+      ending_(std::move(ending)),
+      on_progress_(std::move(on_progress)),
+      on_lost_(std::move(on_lost)),
+      receiver_([this] { receive_all(); }) {}
+
+AgentLink::~AgentLink() {
+  ending_.raise();
+  receiver_.join();
+}
+
+Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKind expected, std::int64_t timeout_ms,
+                                          std::span<const int> descriptors, const Interrupted& interrupted) {
+  const std::uint64_t start = os::monotonic_ns();
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_told_) return tl::unexpected(*lost_);
+    // 0 is the number of events.
+    do {
+      number = ++last_number_;
+    } while (number == 0 || answers_.contains(number));
+    answers_[number];
+  }
+  const auto give_up = [&](Error error) -> Result<Answer> {
+    const std::lock_guard lock(mutex_);
+    answers_.erase(number);
+    return tl::unexpected(std::move(error));
+  };
+  auto bytes = serialize_packet({kind, number, std::move(body)});
+  if (!bytes) return give_up(std::move(bytes).error());
+  if (auto sent = connection_.send(*bytes, descriptors, std::min(timeout_ms, kSendMs)); !sent) {
+    if (sent.error().kind() != ErrorKind::busy) {
+      // The other end is gone. What it sent before is received first, and then that it is lost.
+      std::unique_lock lock(mutex_);
+      answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
+    }
+    // Not `busy`, which is about an answer: the agent has not heard of this.
+    return give_up({ErrorKind::io, fmt::format("telling the agent, process {}, '{}': {}", watch_.process(),
+                                               message_kind_name(kind), sent.error().message())});
+  }
+  std::unique_lock lock(mutex_);
+  const auto is_ready = [&] { return answers_[number].has_value() || is_told_; };
+  std::int64_t left = left_of(start, timeout_ms);
+  while (interrupted && left > 0 && !answered_.wait_for(lock, kBetweenChecks, is_ready)) {
+    lock.unlock();
+    if (auto checked = check_interrupt(interrupted); !checked) return give_up(std::move(checked).error());
+    lock.lock();
+    left = left_of(start, timeout_ms);
+  }
+  const bool in_time = answered_.wait_for(lock, std::chrono::milliseconds(left), is_ready);
+  std::optional<Answer> answer = std::move(answers_[number]);
+  answers_.erase(number);
+  if (!answer) {
+    if (lost_) return tl::unexpected(*lost_);
+    return fail(ErrorKind::busy, fmt::format("the agent, process {}, did not answer '{}' within {} ms",
+                                             watch_.process(), message_kind_name(kind), in_time ? 0 : timeout_ms));
+  }
+  if (answer->packet.kind == MessageKind::refused) return tl::unexpected(parse_error(answer->packet.body));
+  if (answer->packet.kind != expected) {
+    return fail(ErrorKind::corrupt, fmt::format("the agent, process {}, answered '{}' with '{}'", watch_.process(),
+                                                message_kind_name(kind), message_kind_name(answer->packet.kind)));
+  }
+  return std::move(*answer);
+}
+
+void AgentLink::post(MessageKind kind) {
+  const auto bytes = serialize_packet({kind, 0, Json::object()});
+  if (bytes && !is_lost()) static_cast<void>(connection_.send(*bytes, {}, kTryMs));
+}
+
+bool AgentLink::is_lost() const {
+  const std::lock_guard lock(mutex_);
+  return lost_.has_value();
+}
+
+void AgentLink::lose(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = error;
+  }
+  on_lost_(error);
+  {
+    const std::lock_guard lock(mutex_);
+    is_told_ = true;
+  }
+  answered_.notify_all();
+}
+
+Error AgentLink::lost_error() const {
+  return {ErrorKind::io, fmt::format("the agent, process {}, {}", watch_.process(),
+                                     watch_.is_alive() ? "closed the connection" : "has died")};
+}
+
+void AgentLink::receive_all() {
+  os::PollSet waiting;
+  waiting.watch(connection_.descriptor(), 0);
+  waiting.watch(watch_.descriptor(), 1);
+  waiting.watch(ending_.descriptor(), 2);
+  for (;;) {
+    const auto events = waiting.wait(-1);
+    if (!events) return lose(events.error());
+    bool has_died = false;
+    bool has_message = false;
+    for (const os::PollEvent& event : *events) {
+      if (event.token == 2) return;
+      has_died |= event.token == 1;
+      has_message |= event.token == 0;
+    }
+    // What it sent before it died still counts.
+    if (has_message) {
+      if (!receive_one()) return;
+    } else if (has_died) {
+      return lose(lost_error());
+    }
+  }
+}
+
+bool AgentLink::receive_one() {
+  auto message = connection_.receive(kMaxPacketBytes, 1, 0);
+  if (!message) {
+    if (message.error().kind() == ErrorKind::busy) return true;
+    lose(std::move(message).error());
+    return false;
+  }
+  if (!*message) {
+    lose(lost_error());
+    return false;
+  }
+  auto packet = parse_packet((*message)->bytes);
+  if (!packet) {
+    lose(std::move(packet).error().within(fmt::format("the agent, process {}", watch_.process())));
+    return false;
+  }
+  if (packet->kind == MessageKind::progress) {
+    auto progress = parse_progress(packet->body);
+    if (!progress) {
+      lose(std::move(progress).error().within(fmt::format("the agent, process {}", watch_.process())));
+      return false;
+    }
+    on_progress_(*progress);
+    return true;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto asked = answers_.find(packet->number);
+    if (asked == answers_.end()) return true;  // nobody waits for it any more
+    asked->second = Answer{std::move(*packet), std::move((*message)->descriptors)};
+  }
+  answered_.notify_all();
+  return true;
+}
+
+}  // namespace bitsnap::engine

@@ -1,0 +1,17 @@
+// Agents that are processes of their own, started as a trainer starts them: to be killed and stopped by tests.
+#pragma once
+
+#include <string>
+
+#include <bitsnap/engine.hpp>
+
+namespace bitsnap::engine {
+
+// Writes a program into the directory that is an agent, by running this test program for nothing but that; its path.
+[[nodiscard]] std::string agent_program_in(const std::string& directory);
+
+// Of whoever is an Engine's agent now.
+void kill_agent(const Engine& engine);                // as the system does, without a word; waits for its end
+void signal_agent(const Engine& engine, int signal);  // and does not wait
+
+}  // namespace bitsnap::engine

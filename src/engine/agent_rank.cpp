@@ -1,0 +1,314 @@
+// The queue, the arena and the two threads of a rank.
+#include "engine/agent_rank.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "engine/slot_layout.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+// Saves that wait to be encoded are as many as there are slots; a trainer that hands over more is not one of ours.
+constexpr std::size_t kMaxWork = 64;
+constexpr auto kFirstCommitWait = std::chrono::milliseconds(20);
+constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
+
+}  // namespace
+
+AgentRank::AgentRank(JobContext& job, const Hello& hello, ProgressSink& sink)
+    : job_(job),
+      sink_(sink),
+      rank_(hello.rank),
+      executor_(exec::make_executor(job.threads)),
+      tier_({}),
+      mirror_(job.files, [this](const std::string&, const std::shared_ptr<const Blob>& blob) { note_blob(blob); }) {
+  settings_ = hello.settings;
+  writer_ = std::thread([this] { run_writer(); });
+  encoder_ = std::thread([this] { run_encoder(); });
+}
+
+AgentRank::~AgentRank() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  encoder_.join();
+  writer_.join();
+}
+
+AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
+  const std::lock_guard lock(mutex_);
+  must_reopen_ |= !(settings_ == hello.settings);
+  settings_ = hello.settings;
+  budget_bytes_ = hello.budget_bytes;
+  memory_snapshots_ = std::max(1U, hello.memory_snapshots);
+  tier_.set_limits(memory_limits());
+  ArenaView view;
+  view.life = ++life_;
+  auto descriptor = arena_ ? arena_->memory.duplicate() : Result<os::Descriptor>(os::Descriptor());
+  if (!arena_ || !descriptor) return view;
+  view.descriptor = std::move(*descriptor);
+  view.slot_bytes = arena_->slot_bytes;
+  for (const Slot& slot : slots_) {
+    HeldSlot held;
+    if (slot.state != SlotState::free) held.step = slot.step;
+    view.slots.push_back(held);
+  }
+  return view;
+}
+
+MemoryTier::Limits AgentRank::memory_limits() const {
+  const std::uint64_t arena = arena_ ? arena_->memory.size_bytes() : 0;
+  const std::uint64_t raw = arena_ ? arena_->slot_bytes : 0;
+  const std::uint64_t bytes = budget_bytes_ == 0 ? raw : budget_bytes_ - std::min(budget_bytes_, arena);
+  return {.snapshots = memory_snapshots_, .bytes = bytes};
+}
+
+Result<void> AgentRank::set_arena(os::SharedMemory memory, const ArenaOffer& offer) {
+  const std::uint64_t expected = kSlotUnit + offer.slots * offer.slot_bytes;
+  const bool is_round = offer.slot_bytes > 0 && offer.slot_bytes % kSlotUnit == 0;
+  if (!is_round || expected / std::max<std::uint64_t>(offer.slot_bytes, 1) < offer.slots ||
+      memory.size_bytes() != expected) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("an arena of {} bytes for {} slots of {}: expected slots of a multiple of {} bytes and "
+                            "one such unit more",
+                            memory.size_bytes(), offer.slots, offer.slot_bytes, kSlotUnit));
+  }
+  BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
+  const std::lock_guard lock(mutex_);
+  for (const Slot& slot : slots_) {
+    if (slot.state == SlotState::queued) {
+      return fail(ErrorKind::busy,
+                  fmt::format("a slot of the present arena holds step {}, which is being encoded", slot.step));
+    }
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.chunks != nullptr) slot.chunks->release();
+  }
+  arena_ = Arena{std::move(memory), offer.slot_bytes, std::make_shared<const os::MappedMemory>(std::move(mapping))};
+  slots_.assign(offer.slots, {});
+  tier_.set_limits(memory_limits());
+  return {};
+}
+
+Result<void> AgentRank::stage(const Staged& staged) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (staged.slot >= slots_.size()) {
+      return fail(ErrorKind::invalid_argument, fmt::format("slot {}: the arena has {}", staged.slot, slots_.size()));
+    }
+    Slot& slot = slots_[staged.slot];
+    if (slot.state != SlotState::free) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("slot {} is still in use for step {}", staged.slot, slot.step));
+    }
+    if (staged.bytes > arena_->slot_bytes || work_.size() >= kMaxWork) {
+      return fail(ErrorKind::invalid_argument, fmt::format("{} bytes in a slot of {}, behind {} others", staged.bytes,
+                                                           arena_->slot_bytes, work_.size()));
+    }
+    // Asked once for each save, in their order; what is refused is none.
+    std::string attempt;
+    if (job_.world_size > 1) attempt = job_.attempts.join(staged.step, rank_);
+    slot = {.state = SlotState::queued, .step = staged.step, .id = {}, .chunks = nullptr, .file = nullptr};
+    const ConstByteSpan bytes =
+        arena_->mapping->bytes().subspan(static_cast<std::size_t>(kSlotUnit + staged.slot * arena_->slot_bytes),
+                                         static_cast<std::size_t>(arena_->slot_bytes));
+    work_.emplace_back(Job{staged, std::move(attempt), bytes, arena_->mapping, ++taken_});
+  }
+  changed_.notify_all();
+  return {};
+}
+
+void AgentRank::fetch(const FetchRequest& request, FetchDone done) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_.emplace_back(FetchJob{request, std::move(done)});
+  }
+  changed_.notify_all();
+}
+
+std::vector<std::uint64_t> AgentRank::memory_steps() const {
+  std::vector<std::uint64_t> steps;
+  for (const auto& [step, attempt] : memory_attempts()) steps.push_back(step);
+  return steps;
+}
+
+std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() const {
+  auto kept = tier_.attempts();
+  // They may be there without all that they depend on, which an agent that came later never had.
+  std::erase_if(kept, [this](const auto& each) { return !tier_.chain(each.first) && !slot_of(each.first); });
+  return kept;
+}
+
+std::size_t AgentRank::slot_count() const {
+  const std::lock_guard lock(mutex_);
+  return slots_.size();
+}
+
+std::uint64_t AgentRank::taken() const {
+  const std::lock_guard lock(mutex_);
+  return taken_;
+}
+
+bool AgentRank::is_encoded(std::uint64_t saves) const {
+  const std::lock_guard lock(mutex_);
+  return is_encoded_locked(saves);
+}
+
+bool AgentRank::is_encoded_locked(std::uint64_t saves) const {
+  if (is_encoding_ && encoding_number_ <= saves) return false;
+  return std::ranges::none_of(work_, [saves](const Work& work) {
+    const auto* const job = std::get_if<Job>(&work);
+    return job != nullptr && job->number <= saves;
+  });
+}
+
+bool AgentRank::is_settled(std::uint64_t saves) const {
+  const std::lock_guard lock(mutex_);
+  const bool is_writing = persisting_ != nullptr && persisting_->job.number <= saves;
+  return is_encoded_locked(saves) && !is_writing && !is_committing_;
+}
+
+bool AgentRank::is_newest(std::uint64_t step) const {
+  const auto newest = tier_.newest();
+  return !newest || newest->step <= step;
+}
+
+bool AgentRank::is_storing(std::uint64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_its = [step](const Work& work) {
+    const auto* const job = std::get_if<Job>(&work);
+    return job != nullptr && job->staged.persist && job->staged.step == step;
+  };
+  return std::ranges::any_of(work_, is_its) || (persisting_ != nullptr && persisting_->job.staged.step == step) ||
+         std::ranges::find(uncommitted_, step, &Uncommitted::step) != uncommitted_.end();
+}
+
+bool AgentRank::is_idle(bool ignore_uncommitted) const {
+  const std::lock_guard lock(mutex_);
+  return work_.empty() && !is_encoding_ && persisting_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
+}
+
+void AgentRank::abandon() {
+  std::deque<Work> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    dropped.swap(work_);
+  }
+  for (Work& work : dropped) {
+    const Error error(ErrorKind::cancelled, "the agent was told to give up what it had not begun");
+    if (auto* const job = std::get_if<Job>(&work)) fail_job(*job, error);
+    if (auto* const fetch = std::get_if<FetchJob>(&work)) fetch->done(tl::unexpected(error));
+  }
+}
+
+RankReport AgentRank::report() const {
+  const std::uint64_t memory_bytes = tier_.bytes();
+  std::vector<std::uint64_t> steps = memory_steps();
+  const std::lock_guard lock(mutex_);
+  RankReport report = totals_;
+  report.rank = rank_;
+  report.arena_bytes = arena_ ? arena_->memory.size_bytes() : 0;
+  report.slots = static_cast<std::uint32_t>(slots_.size());
+  report.budget_bytes = budget_bytes_;
+  report.memory_bytes = memory_bytes;
+  report.memory_steps = std::move(steps);
+  report.queued = work_.size();
+  report.is_encoding = is_encoding_;
+  report.is_writing = persisting_ != nullptr && persisting_->is_encoded;
+  report.uncommitted = uncommitted_.size();
+  return report;
+}
+
+void AgentRank::run_encoder() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_ending_ || !work_.empty(); });
+    if (is_ending_) break;
+    Work work = std::move(work_.front());
+    work_.pop_front();
+    is_encoding_ = true;
+    encoding_number_ = UINT64_MAX;
+    if (const auto* const job = std::get_if<Job>(&work)) encoding_number_ = job->number;
+    lock.unlock();
+    if (auto* const job = std::get_if<Job>(&work)) encode(std::move(*job));
+    if (auto* const fetch = std::get_if<FetchJob>(&work)) gather(std::move(*fetch));
+    lock.lock();
+    is_encoding_ = false;
+    lock.unlock();
+    sink_.wake();
+  }
+  abandon();
+}
+
+void AgentRank::run_writer() {
+  auto wait = kFirstCommitWait;
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    const auto is_needed = [&] { return is_ending_ || (persisting_ != nullptr && !persisting_->is_encoded); };
+    if (uncommitted_.empty()) {
+      changed_.wait(lock, is_needed);
+    } else {
+      changed_.wait_for(lock, wait, is_needed);
+    }
+    Persisting* const save = persisting_.get();
+    if (save != nullptr) {
+      lock.unlock();
+      persist(*save);
+      lock.lock();
+      persisting_.reset();
+      wait = kFirstCommitWait;
+    } else {
+      if (is_ending_) return;
+      wait = std::min(2 * wait, kLongestCommitWait);
+    }
+    is_committing_ = !uncommitted_.empty();
+    lock.unlock();
+    changed_.notify_all();
+    if (is_committing_) commit_what_is_whole();
+    lock.lock();
+    is_committing_ = false;
+    lock.unlock();
+    sink_.wake();
+  }
+}
+
+void AgentRank::free_slot(std::uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  free_slot_locked(slot);
+}
+
+void AgentRank::free_slot_locked(std::uint32_t slot) {
+  if (slot >= slots_.size()) return;
+  if (slots_[slot].chunks != nullptr) slots_[slot].chunks->release();
+  slots_[slot] = {};
+  ProgressEvent event;
+  event.free = slot;
+  tell(std::move(event));
+}
+
+void AgentRank::tell(ProgressEvent event) { sink_.tell(rank_, life_, std::move(event)); }
+
+void AgentRank::note_error(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  totals_.last_error = error.message();
+}
+
+void AgentRank::fail_job(const Job& job, Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!job.attempt.empty()) job_.attempts.note_failed(job.staged.step, rank_, job.attempt);
+  ++totals_.failed;
+  totals_.last_error = error.message();
+  ProgressEvent event;
+  event.ticket = job.staged.ticket;
+  event.stage = Stage::failed;
+  event.error = std::move(error);
+  tell(std::move(event));
+}
+
+}  // namespace bitsnap::engine

@@ -1,0 +1,289 @@
+// What trainers and people ask of an agent.
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <bitsnap/version.hpp>
+
+#include "base/try.hpp"
+#include "engine/agent.hpp"
+#include "os/clock.hpp"
+#include "os/file_identity.hpp"
+#include "os/memory.hpp"
+#include "os/process.hpp"
+#include "os/random.hpp"
+#include "os/shared_memory.hpp"
+#include "os/thread_count.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+// Messages of a trainer that has gone, and that count all the same.
+constexpr std::size_t kMaxWaiting = 4096;
+// Answers that take memory or a descriptor, or wait for something, and that a peer has not taken in.
+constexpr std::size_t kMaxOwed = 16;
+
+// Two containers may have one name for two directories, and this one agent between them.
+Result<void> check_place(const Hello& hello) {
+  if (!hello.place || os::identify_file(hello.place->path) == hello.place->identity) return {};
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("job '{0}', store {1}: the directory {2} is not there, or another one, for its agent, process "
+                  "{3}: another container? Choose another job name, or end the agent with 'bitsnap agent stop "
+                  "--job {0}'",
+                  hello.job, hello.store, hello.place->path, os::process_id()));
+}
+
+}  // namespace
+
+tl::unexpected<Error> Agent::ending_error() const {
+  return fail(ErrorKind::not_found, fmt::format("the agent of job '{}', process {}, is about to end, and takes nothing "
+                                                "any more",
+                                                options_.job, os::process_id()));
+}
+
+Result<void> Agent::check_job(const Hello& hello) const {
+  if (hello.job != options_.job) {
+    return fail(ErrorKind::busy, fmt::format("this is the agent of job '{}', not of '{}', which has the same name on "
+                                             "the socket: choose another",
+                                             options_.job, hello.job));
+  }
+  if (stopping_since_ns_) return ending_error();
+  if (!first_) return {};
+  const auto differs = [&](std::string_view what, const auto& expected, const auto& found) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("job '{}' has {} {} for its agent, process {}; this trainer says {}. One name is one job: "
+                            "choose another, or end the agent with 'bitsnap agent stop --job {}'",
+                            hello.job, what, expected, os::process_id(), found, hello.job));
+  };
+  if (hello.store != first_->store) return differs("the store", first_->store, hello.store);
+  if (hello.world_size != first_->world_size && !has_trainers()) {
+    return fail(ErrorKind::not_found,
+                fmt::format("the agent of job '{}', process {}, still works on what {} ranks left", hello.job,
+                            os::process_id(), first_->world_size));
+  }
+  if (hello.world_size != first_->world_size) return differs("world size", first_->world_size, hello.world_size);
+  // All that were of the last life have gone before the next one begins. What they left stays in memory.
+  if (hello.session != first_->session && has_trainers()) return differs("session", first_->session, hello.session);
+  for (const auto& [token, peer] : peers_) {
+    if (!peer->rank || peer->rank == hello.rank) continue;
+    const auto difference = first_difference(peer->settings, hello.settings);
+    if (!difference) continue;
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("job '{}': rank {}, process {}, says {} {}; rank {} says {}. All ranks of a job write to "
+                            "the store with the same settings",
+                            hello.job, *peer->rank, peer->watch.process(), difference->name, difference->expected,
+                            hello.rank, difference->found));
+  }
+  return {};
+}
+
+// Trainers that have died, or hung up, and have not been served yet.
+void Agent::close_ended(std::uint64_t but) {
+  std::vector<std::uint64_t> trainers;
+  for (const auto& [token, peer] : peers_) {
+    if (token != but && peer->rank) trainers.push_back(token);
+  }
+  for (const std::uint64_t token : trainers) {
+    receive_from(token, kMaxWaiting);
+    const auto found = peers_.find(token);
+    if (found != peers_.end() && !found->second->watch.is_alive()) close(token);
+  }
+}
+
+Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
+  BITSNAP_ASSIGN(const Hello hello, parse_hello(packet.body));
+  if (peers_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
+  close_ended(token);
+  if (!peers_.contains(token)) return {};
+  if (!stopping_since_ns_) BITSNAP_TRY(check_place(hello));
+  const auto is_idle_job = [&] { return !has_trainers() && is_idle(true); };
+  // Another life of the job may be of another shape, once nothing of the last one is under way.
+  const bool is_other = first_ && hello.world_size != first_->world_size;
+  if (is_other && hello.store == first_->store && !stopping_since_ns_ && is_idle_job()) {
+    ranks_.clear();
+    job_.reset();
+    first_.reset();
+  }
+  BITSNAP_TRY(check_job(hello));
+  for (const auto& [other, peer] : peers_) {
+    if (peer->rank != hello.rank) continue;
+    return fail(ErrorKind::busy, fmt::format("rank {} of job '{}' has a living trainer, process {}", hello.rank,
+                                             hello.job, peer->watch.process()));
+  }
+  if (first_ && hello.session != first_->session) {
+    first_->session = hello.session;
+    job_->attempts.begin_life(hello.session);
+  }
+
+  if (!first_) {
+    first_ = hello;
+    linger_ms_ = hello.linger_ms;
+    const unsigned threads = hello.threads != 0 ? hello.threads : std::max(1U, os::usable_threads() / 2);
+    const std::string prefix = fmt::format("a{:016x}", os::random_u64());
+    job_ = std::make_unique<JobContext>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
+  }
+  job_->attempts.note_hello(hello.rank);
+  std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];
+  if (rank == nullptr) rank = std::make_unique<AgentRank>(*job_, hello, *this);
+  AgentRank::ArenaView arena = rank->renew(hello);
+  peers_.at(token)->rank = hello.rank;
+  peers_.at(token)->settings = hello.settings;
+  peers_.at(token)->life = arena.life;
+  const Welcome welcome{.agent_pid = os::process_id(),
+                        .version = std::string(version()),
+                        .slot_bytes = arena.slot_bytes,
+                        .slots = std::move(arena.slots)};
+  std::optional<os::Descriptor> descriptor;
+  if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
+  reply(token, MessageKind::welcome, packet.number, to_json(welcome), std::move(descriptor));
+  return {};
+}
+
+Result<void> Agent::check_owed(std::uint64_t token) const {
+  const Peer& peer = *peers_.at(token);
+  const auto is_its = [token](const auto& waiting) { return waiting.peer == token; };
+  const auto owed = static_cast<std::size_t>(
+      std::ranges::count_if(peer.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
+      std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its));
+  if (owed + peer.fetching < kMaxOwed) return {};
+  return fail(ErrorKind::busy, fmt::format("{} earlier requests have no answer, or it was not taken in", kMaxOwed));
+}
+
+Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor>& descriptors) {
+  const bool is_costly = packet.kind == MessageKind::status || packet.kind == MessageKind::stop ||
+                         packet.kind == MessageKind::list || packet.kind == MessageKind::fetch;
+  if (is_costly) BITSNAP_TRY(check_owed(token));
+  if (packet.kind == MessageKind::status) return on_report(token, packet.number);
+  if (packet.kind == MessageKind::stop) {
+    BITSNAP_ASSIGN(const StopRequest request, parse_stop(packet.body));
+    stop();
+    if (request.abandon) abandon();
+    stops_.push_back({token, packet.number});
+    return {};
+  }
+  const std::optional<std::uint32_t> number = peers_.at(token)->rank;
+  if (!number) {
+    return fail(ErrorKind::corrupt, fmt::format("'{}' before 'hello'", message_kind_name(packet.kind)));
+  }
+  AgentRank& rank = *ranks_.at(*number);
+  switch (packet.kind) {
+    case MessageKind::arena: {
+      BITSNAP_ASSIGN(const ArenaOffer offer, parse_arena(packet.body));
+      if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "'arena' without memory");
+      BITSNAP_ASSIGN(os::SharedMemory memory,
+                     os::SharedMemory::adopt(std::move(descriptors.front()), std::numeric_limits<std::int64_t>::max()));
+      BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
+      // What was told of the slots of the last one comes before the answer, and is not taken for these.
+      take_inbox();
+      reply(token, MessageKind::ok, packet.number, Json::object());
+      return {};
+    }
+    case MessageKind::staged: {
+      BITSNAP_ASSIGN(const Staged staged, parse_staged(packet.body));
+      // But for a shard of what another rank has begun.
+      const auto is_others = [&](const auto& other) {
+        return other.first != *number && other.second->is_storing(staged.step);
+      };
+      if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
+      BITSNAP_TRY(rank.stage(staged));
+      reply(token, MessageKind::ok, packet.number, Json::object());
+      return {};
+    }
+    case MessageKind::list: {
+      BITSNAP_ASSIGN(const ListRequest request, parse_list(packet.body));
+      lists_.push_back({.peer = token,
+                        .number = packet.number,
+                        .rank = *number,
+                        .deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000});
+      for (const auto& [each, other] : ranks_) lists_.back().taken[each] = other->taken();
+      return {};
+    }
+    case MessageKind::fetch: {
+      BITSNAP_ASSIGN(const FetchRequest request, parse_fetch(packet.body));
+      ++peers_.at(token)->fetching;
+      rank.fetch(request, [this, token, packet_number = packet.number](Result<AgentRank::FetchResult> result) {
+        {
+          const std::lock_guard lock(inbox_mutex_);
+          inbox_.fetches.push_back({token, packet_number, std::move(result)});
+        }
+        woken_.raise();
+      });
+      return {};
+    }
+    case MessageKind::bye: close(token); return {};
+    default:
+      return fail(ErrorKind::corrupt,
+                  fmt::format("'{}' is nothing to ask of an agent", message_kind_name(packet.kind)));
+  }
+}
+
+StepList Agent::step_list(std::uint32_t rank) const {
+  const auto own = ranks_.at(rank)->memory_attempts();
+  // Of the same step of two lives, the states of two ranks are not one state.
+  auto everywhere = own;
+  if (ranks_.size() != job_->world_size) everywhere.clear();
+  for (const auto& [number, other] : ranks_) {
+    decltype(everywhere) both;
+    std::ranges::set_intersection(everywhere, other->memory_attempts(), std::back_inserter(both));
+    everywhere = std::move(both);
+  }
+  StepList list;
+  for (const auto& each : own) {
+    const bool is_everywhere = std::ranges::binary_search(everywhere, each);
+    list.steps.push_back({.step = each.first, .memory = true, .everywhere = is_everywhere, .attempt = each.second});
+  }
+  return list;
+}
+
+Json Agent::report() const {
+  Json ranks = Json::array();
+  for (const auto& [number, rank] : ranks_) {
+    const RankReport report = rank->report();
+    Json row{{"rank", number}};
+    const auto peer = std::ranges::find_if(peers_, [number](const auto& each) { return each.second->rank == number; });
+    row["trainer_process"] = peer == peers_.end() ? Json() : Json(peer->second->watch.process());
+    row["arena_bytes"] = report.arena_bytes;
+    row["slots"] = report.slots;
+    row["budget_bytes"] = report.budget_bytes;
+    row["memory_bytes"] = report.memory_bytes;
+    row["memory_steps"] = report.memory_steps;
+    row["queued"] = report.queued;
+    row["encoding"] = report.is_encoding;
+    row["writing"] = report.is_writing;
+    row["uncommitted"] = report.uncommitted;
+    row["saves"] = report.saves;
+    row["persisted"] = report.persisted;
+    row["failed"] = report.failed;
+    row["raw_bytes"] = report.raw_bytes;
+    row["stored_bytes"] = report.stored_bytes;
+    row["encode_seconds"] = static_cast<double>(report.encode_us) * 1e-6;
+    row["write_seconds"] = static_cast<double>(report.write_us) * 1e-6;
+    row["last_persisted_step"] = report.last_persisted_step ? Json(*report.last_persisted_step) : Json();
+    row["last_error"] = report.last_error.empty() ? Json() : Json(report.last_error);
+    ranks.push_back(std::move(row));
+  }
+  Json json{{"job", options_.job},
+            {"process", os::process_id()},
+            {"version", version()},
+            {"store", first_ ? Json(first_->store) : Json()},
+            {"world_size", first_ ? Json(first_->world_size) : Json()},
+            {"up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9},
+            {"linger_seconds", static_cast<double>(linger_ms_) * 1e-3},
+            {"stopping", stopping_since_ns_.has_value()},
+            {"threads", job_ != nullptr ? Json(job_->threads) : Json()}};
+  const auto memory = os::process_memory();
+  json["resident_bytes"] = memory ? Json(memory->resident_bytes) : Json();
+  json["ranks"] = std::move(ranks);
+  return json;
+}
+
+Result<void> Agent::on_report(std::uint64_t token, std::uint32_t number) {
+  const std::string text = report().dump(-1, ' ', false, Json::error_handler_t::replace);
+  reply_text(token, MessageKind::report, number, text);
+  return {};
+}
+
+}  // namespace bitsnap::engine

@@ -1,0 +1,103 @@
+#include "engine/attempts.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace bitsnap::engine {
+namespace {
+
+// Of which it is remembered who saved them: more than ranks are apart from each other.
+constexpr std::size_t kMaxSteps = 1024;
+constexpr std::size_t kMaxSaves = std::size_t{1} << 17;
+
+// Those of steps that are never stored are joined, too, and committed by nobody: what was begun longest ago goes, and
+// not what is lowest, as a training may go back.
+template <typename Map, typename Key>
+void forget_oldest(Map& map, std::deque<Key>& begun, const Key& key, std::size_t most) {
+  begun.push_back(key);
+  while (begun.size() > most) {
+    if (begun.front() != key) map.erase(begun.front());
+    begun.pop_front();
+  }
+}
+
+}  // namespace
+
+void Attempts::begin_life(const std::string& session) {
+  const std::lock_guard lock(mutex_);
+  session_ = session;
+  saves_.clear();
+  saves_begun_.clear();
+}
+
+void Attempts::note_hello(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  Life& life = lives_[rank];
+  ++life.number;
+  life.began = ++now_;
+  std::erase_if(saves_, [rank](const auto& save) { return save.first.second == rank; });
+}
+
+void Attempts::note_death(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  lives_[rank].died = ++now_;
+}
+
+// None of those that delivered to it may have died before this rank's life began: it would not be of one life.
+bool Attempts::may_join(const Attempt& attempt, std::uint32_t rank) const {
+  if (attempt.delivered.contains(rank)) return false;
+  const std::uint64_t began = lives_.at(rank).began;
+  return std::ranges::all_of(attempt.delivered, [&](const auto& delivered) {
+    const Life& other = lives_.at(delivered.first);
+    // Of an earlier life than the present one, or of one that has ended: when did it?
+    const bool is_over = other.number != delivered.second || other.died > other.began;
+    return !is_over || (other.number == delivered.second && other.died > began);
+  });
+}
+
+std::string Attempts::join(std::uint64_t step, std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  if (!session_.empty()) {
+    const auto [save, is_new] = saves_.try_emplace({step, rank}, 0);
+    if (is_new) forget_oldest(saves_, saves_begun_, save->first, kMaxSaves);
+    return fmt::format("{}-{}", session_, ++save->second);
+  }
+  if (!lives_.contains(rank)) lives_[rank] = {1, ++now_, 0};
+  const auto [begun, is_new] = steps_.try_emplace(step);
+  if (is_new) forget_oldest(steps_, steps_begun_, step, kMaxSteps);
+  std::vector<Attempt>& attempts = begun->second;
+  if (attempts.empty() || !may_join(attempts.back(), rank)) {
+    attempts.push_back({fmt::format("{}-{}", prefix_, ++begun_), {}});
+  }
+  attempts.back().delivered[rank] = lives_[rank].number;
+  return attempts.back().name;
+}
+
+void Attempts::note_failed(std::uint64_t step, std::uint32_t rank, const std::string& attempt) {
+  const std::lock_guard lock(mutex_);
+  const auto save = saves_.find({step, rank});
+  // Only the last one: those behind it have their names.
+  if (save != saves_.end() && fmt::format("{}-{}", session_, save->second) == attempt) --save->second;
+  const auto attempts = steps_.find(step);
+  if (attempts == steps_.end() || attempts->second.back().name != attempt) return;
+  const auto delivered = attempts->second.back().delivered.find(rank);
+  if (delivered == attempts->second.back().delivered.end()) return;
+  if (delivered->second == lives_[rank].number) attempts->second.back().delivered.erase(delivered);
+}
+
+void Attempts::note_committed(std::uint64_t step, const std::string& attempt) {
+  constexpr std::size_t kMaxRemembered = 256;
+  const std::lock_guard lock(mutex_);
+  steps_.erase(steps_.begin(), steps_.upper_bound(step));
+  committed_.emplace_back(step, attempt);
+  if (committed_.size() > kMaxRemembered) committed_.pop_front();
+}
+
+bool Attempts::was_committed(std::uint64_t step, const std::string& attempt) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::find(committed_, std::pair(step, attempt)) != committed_.end();
+}
+
+}  // namespace bitsnap::engine

@@ -1,0 +1,60 @@
+// The public face of the trainer's side.
+#include <bitsnap/engine.hpp>
+
+#include <utility>
+
+#include "base/no_throw.hpp"
+#include "engine/trainer.hpp"
+
+namespace bitsnap {
+
+Result<std::unique_ptr<Engine>> Engine::attach(const EngineOptions& options) {
+  return no_throw("attach", [&]() -> Result<std::unique_ptr<Engine>> {
+    auto impl = Impl::attach(options);
+    if (!impl) return tl::unexpected(std::move(impl).error());
+    return std::make_unique<Engine>(std::move(*impl));
+  });
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Engine::~Engine() {
+  // A child that was forked has no receiving thread to end, nor is it its agent to leave.
+  if (impl_ == nullptr || !impl_->is_forked()) return;
+  [[maybe_unused]] const Impl* const left_behind = impl_.release();
+}
+
+Result<SaveState> Engine::save(std::uint64_t step, const State& state, bool persist) {
+  return impl_->save(step, state, persist);
+}
+
+Result<void> Engine::reserve(const State& state) { return impl_->reserve(state); }
+
+Result<SaveState> Engine::look(std::uint64_t ticket) const { return impl_->look(ticket); }
+
+Result<SaveState> Engine::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) const {
+  return no_throw("wait", [&] { return impl_->wait(ticket, stage, timeout_ms); });
+}
+
+Result<void> Engine::wait_all(std::uint64_t timeout_ms) const {
+  return no_throw("wait", [&] { return impl_->wait_all(timeout_ms); });
+}
+
+std::vector<SaveState> Engine::take_failures() { return impl_->take_failures(); }
+
+Result<std::vector<RestorableStep>> Engine::steps() const { return impl_->steps(); }
+
+Result<std::optional<std::uint64_t>> Engine::newest_common_step() const { return impl_->newest_common_step(); }
+
+Result<Engine::Restored> Engine::restore(std::uint64_t step, const std::string& attempt) const {
+  return impl_->restore(step, attempt);
+}
+
+const std::string& Engine::path() const noexcept { return impl_->options().path; }
+
+const std::string& Engine::job() const noexcept { return impl_->options().job; }
+
+std::int64_t Engine::agent_process() const noexcept { return impl_->agent_process(); }
+
+std::uint64_t Engine::arena_bytes() const noexcept { return impl_->arena_bytes(); }
+
+}  // namespace bitsnap

@@ -1,0 +1,515 @@
+// Agents that go while a training goes on: ended, killed, and stopped for a while.
+#include <bitsnap/engine.hpp>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/agent_peer_testing.hpp"
+#include "engine/agent_process_testing.hpp"
+#include "engine/agent_thread_testing.hpp"
+#include "engine/engine_testing.hpp"
+#include "engine/messages.hpp"
+#include "engine/packet.hpp"
+#include "os/clock.hpp"
+#include "os/file_system_faulty.hpp"
+#include "os/local_socket.hpp"
+#include "os/process.hpp"
+#include "os/temporary_directory_testing.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+constexpr std::uint64_t kWaitMs = 30'000;
+
+class EngineDeathsTest : public ::testing::Test {
+ protected:
+  EngineOptions options(const std::string& program = "") const {
+    EngineOptions options;
+    options.path = directory_.path() + "/run";
+    options.job = job_;
+    options.wait_ms = kWaitMs;
+    options.agent_threads = 2;
+    options.linger_ms = 300;
+    options.agent_program = program;
+    return options;
+  }
+
+  static std::unique_ptr<Engine> attach(const EngineOptions& options) {
+    auto engine = Engine::attach(options);
+    EXPECT_TRUE(engine.has_value()) << engine.error().message();
+    return engine ? std::move(*engine) : nullptr;
+  }
+
+  void expect_sound(const std::vector<std::uint64_t>& steps) {
+    const auto store = Store::open(directory_.path() + "/run");
+    ASSERT_TRUE(store.has_value()) << store.error().message();
+    EXPECT_EQ((*store)->steps().value(), steps);
+    const auto report = (*store)->verify({});
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_TRUE(report->damages.empty());
+  }
+
+  os::TemporaryDirectory directory_;
+  const std::string job_ = unique_job();
+  Training trained_;
+};
+
+TEST_F(EngineDeathsTest, WhatTheLastAgentDidNotBringToItsEndTheNextOneDoes) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(200'000);
+  });
+  auto agent = std::make_unique<AgentThread>(job_, slow);
+  const auto engine = attach(options());
+  std::vector<std::uint64_t> tickets;
+  Training first = trained_;
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    trained_.step();
+    if (step == 1) first = trained_;
+    const auto save = engine->save(step, trained_.state());
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    tickets.push_back(save->ticket);
+  }
+  agent.reset();
+  agent = std::make_unique<AgentThread>(job_);
+  const auto all = engine->wait_all(kWaitMs);
+  ASSERT_TRUE(all.has_value()) << all.error().message();
+  for (const std::uint64_t ticket : tickets) {
+    const auto save = engine->look(ticket);
+    ASSERT_TRUE(save.has_value());
+    EXPECT_EQ(save->stage, SaveStage::persisted) << save->step << (save->error ? save->error->message() : "");
+  }
+  expect_sound({1, 2});
+  EXPECT_EQ(first.difference(**(*Store::open(engine->path()))->snapshot(1)), "");
+  EXPECT_EQ(trained_.difference(**(*Store::open(engine->path()))->snapshot(2)), "");
+}
+
+TEST_F(EngineDeathsTest, StatesForMemoryOnlyAreHandedOverAgain) {
+  auto agent = std::make_unique<AgentThread>(job_);
+  const auto engine = attach(options());
+  const auto first = engine->save(1, trained_.state());
+  ASSERT_TRUE(first.has_value());
+  ASSERT_TRUE(engine->wait(first->ticket, SaveStage::persisted, kWaitMs).has_value());
+  agent.reset();
+  EXPECT_EQ(engine->look(first->ticket)->stage, SaveStage::persisted);
+  agent = std::make_unique<AgentThread>(job_);
+  trained_.step();
+  const auto second = engine->save(2, trained_.state(), false);
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  EXPECT_EQ(engine->wait(second->ticket, SaveStage::memory, kWaitMs)->stage, SaveStage::memory);
+  const auto restored = engine->restore(2);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message();
+  EXPECT_EQ(trained_.difference(*restored->snapshot), "");
+  EXPECT_FALSE(engine->restore(1)->from_memory);
+  EXPECT_TRUE(engine->take_failures().empty());
+}
+
+TEST_F(EngineDeathsTest, WhatTheNextAgentHasWithoutItsChainIsNotSaidToBeInMemory) {
+  auto agent = std::make_unique<AgentThread>(job_);
+  const auto engine = attach(options());
+  const auto in_memory = [&](std::uint64_t step) {
+    const auto steps = engine->steps().value();
+    const auto found = std::ranges::find(steps, step, &RestorableStep::step);
+    return found != steps.end() && found->in_memory;
+  };
+  const auto saved = [&](std::uint64_t step, bool persist) {
+    trained_.step();
+    const auto save = engine->save(step, trained_.state(), persist);
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    ASSERT_TRUE(engine->wait_all(kWaitMs).has_value());
+    EXPECT_TRUE(engine->restore(step)->from_memory) << step;
+  };
+  saved(1, true);
+  agent.reset();
+  agent = std::make_unique<AgentThread>(job_);
+  // Coded against step 1, which this agent never had: it is in memory as long as its slot has it.
+  saved(2, true);
+  EXPECT_TRUE(in_memory(2));
+  saved(3, false);
+  EXPECT_TRUE(in_memory(3));
+  EXPECT_EQ(in_memory(2), engine->restore(2)->from_memory);
+  EXPECT_FALSE(in_memory(2));
+}
+
+TEST_F(EngineDeathsTest, AnAgentThatGoesAsItIsGivenTheArenaCostsNoSave) {
+  // One that welcomes, and ends at the next word.
+  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  ASSERT_TRUE(listener.has_value());
+  std::thread passing([&] {
+    auto connection = listener->accept(static_cast<std::int64_t>(kWaitMs));
+    ASSERT_TRUE(connection.has_value());
+    const auto hello = connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs));
+    ASSERT_TRUE(hello.has_value());
+    const Welcome welcome{.agent_pid = os::process_id(), .version = "0", .slot_bytes = 0, .slots = {}};
+    const auto answer = serialize_packet({MessageKind::welcome, packet_number((**hello).bytes), to_json(welcome)});
+    ASSERT_TRUE(connection->send(*answer, {}, static_cast<std::int64_t>(kWaitMs)).has_value());
+    EXPECT_TRUE(connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs)).has_value());
+    listener = fail(ErrorKind::io, "ended");
+  });
+  const auto engine = attach(options(agent_program_in(directory_.path())));
+  const auto save = engine->save(1, trained_.state());
+  passing.join();
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+  EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::persisted);
+}
+
+TEST_F(EngineDeathsTest, AWaitThatIsTooShortForTheNextAgentGivesUpNoSave) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(100'000);
+  });
+  auto agent = std::make_unique<AgentThread>(job_, slow);
+  const auto engine = attach(options());
+  ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
+  trained_.step();
+  const auto save = engine->save(2, trained_.state());
+  ASSERT_TRUE(save.has_value());
+  agent.reset();
+  {
+    // Agents that die as somebody comes.
+    const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
+    std::atomic<bool> is_over = false;
+    std::thread passing([&] {
+      while (!is_over) static_cast<void>(listener.accept(10));
+    });
+    for (std::uint64_t i = 0; i < 200; ++i) {
+      EXPECT_EQ(engine->wait(save->ticket, SaveStage::persisted, 1 + i % 7).error().kind(), ErrorKind::busy);
+      if (HasFailure()) break;
+    }
+    is_over = true;
+    passing.join();
+  }
+  agent = std::make_unique<AgentThread>(job_);
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+  EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::persisted);
+  EXPECT_TRUE(engine->take_failures().empty());
+}
+
+TEST_F(EngineDeathsTest, WithoutAnotherAgentEveryWaitEnds) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(100'000);
+  });
+  auto agent = std::make_unique<AgentThread>(job_, slow);
+  EngineOptions wanted = options();
+  wanted.wait_ms = 500;
+  const auto engine = attach(wanted);
+  const auto first = engine->save(1, trained_.state());
+  const auto second = engine->save(2, trained_.state());
+  ASSERT_TRUE(second.has_value());
+  agent.reset();
+  const os::Stopwatch stopwatch;
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+  const auto done = engine->wait(second->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->stage, SaveStage::failed);
+  EXPECT_FALSE(engine->take_failures().empty());
+  EXPECT_FALSE(engine->save(3, trained_.state()).has_value());
+  EXPECT_FALSE(engine->steps().has_value());
+  EXPECT_EQ(engine->agent_process(), 0);
+  EXPECT_LT(stopwatch.elapsed_seconds(), 5);
+}
+
+TEST_F(EngineDeathsTest, AProgramThatEndsAtOnceIsNotWaitedFor) {
+  EngineOptions wanted = options("/bin/false");
+  wanted.agent_log = directory_.path() + "/log";
+  const os::Stopwatch stopwatch;
+  const auto engine = Engine::attach(wanted);
+  EXPECT_LT(stopwatch.elapsed_seconds(), 5);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().kind(), ErrorKind::io);
+  EXPECT_NE(engine.error().message().find("/bin/false"), std::string::npos) << engine.error().message();
+  EXPECT_NE(engine.error().message().find(wanted.agent_log), std::string::npos) << engine.error().message();
+}
+
+TEST_F(EngineDeathsTest, WhoeverComesWhileAnAgentEndsWaitsForTheNextOne) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(500'000);
+  });
+  auto agent = std::make_unique<AgentThread>(job_, slow);
+  auto engine = attach(options());
+  ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
+  RawPeer other(job_);
+  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
+  engine.reset();
+  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
+  EXPECT_FALSE(agent->has_ended());
+  const auto next = attach(options(agent_program_in(directory_.path())));
+  ASSERT_NE(next, nullptr);
+  EXPECT_NE(next->agent_process(), ::getpid());
+  EXPECT_TRUE(agent->has_ended());
+  expect_sound({1});
+}
+
+TEST_F(EngineDeathsTest, AnAgentThatTakesNobodyIsNotWaitedForWithoutEnd) {
+  AgentOptions silent;
+  silent.job = job_;
+  const auto agent = Agent::start(silent, os::real_file_system());  // and does not run
+  ASSERT_TRUE(agent.has_value());
+  EngineOptions wanted = options();
+  wanted.wait_ms = 300;
+  const os::Stopwatch stopwatch;
+  const auto engine = Engine::attach(wanted);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().kind(), ErrorKind::busy);
+  EXPECT_EQ(agent_report(job_, 300).error().kind(), ErrorKind::busy);
+  EXPECT_EQ(stop_agent(job_, false, 300).error().kind(), ErrorKind::busy);
+  EXPECT_LT(stopwatch.elapsed_seconds(), 5);
+}
+
+TEST_F(EngineDeathsTest, ATrainingGoesOnHoweverOftenItsAgentIsKilled) {
+  const std::string program = agent_program_in(directory_.path());
+  const auto engine = attach(options(program));
+  ASSERT_NE(engine, nullptr);
+  std::mt19937 random(5);
+  std::vector<std::uint64_t> steps;
+  std::vector<Training> states;
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    trained_.step();
+    states.push_back(trained_);
+    const auto save = engine->save(step, trained_.state());
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    ::usleep(static_cast<unsigned>(random() % 60'000));
+    if (step % 2 == 0) kill_agent(*engine);
+  }
+  const auto all = engine->wait_all(kWaitMs);
+  ASSERT_TRUE(all.has_value()) << all.error().message();
+  const auto store = Store::open(engine->path());
+  const auto committed = (*store)->steps().value();
+  ASSERT_FALSE(committed.empty());
+  EXPECT_EQ(committed.back(), 12u);
+  // What was lost had left its slot for memory before it was on the disk. Such saves are told, and no others.
+  const std::vector<SaveState> failures = engine->take_failures();
+  EXPECT_EQ(committed.size() + failures.size(), 12u);
+  for (const SaveState& failed : failures) {
+    EXPECT_FALSE(std::ranges::binary_search(committed, failed.step)) << failed.step;
+  }
+  for (const std::uint64_t step : committed) EXPECT_EQ(states[step - 1].difference(**(*store)->snapshot(step)), "");
+  expect_sound(committed);
+}
+
+TEST_F(EngineDeathsTest, WhatWasThereBeforeIsNotTakenForWhatALostAgentDid) {
+  const std::string program = agent_program_in(directory_.path());
+  auto engine = attach(options(program));
+  for (std::uint64_t step = 1; step <= 2; ++step) ASSERT_TRUE(engine->save(step, trained_.state()).has_value());
+  ASSERT_TRUE(engine->wait_all(kWaitMs).has_value());
+  engine.reset();
+  engine = attach(options(program));
+  trained_.step();
+  signal_agent(*engine, SIGSTOP);
+  std::thread killing([&] {
+    ::usleep(300'000);
+    signal_agent(*engine, SIGKILL);
+  });
+  const auto save = engine->save(2, trained_.state());
+  killing.join();
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  const auto done = engine->wait(save->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_EQ(done->stage, SaveStage::failed);
+  expect_sound({1, 2});
+}
+
+TEST_F(EngineDeathsTest, WhatALostAgentStoredIsPersistedFromStepZeroOn) {
+  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  ASSERT_TRUE(listener.has_value());
+  // Takes a save, stores it, and dies before it can say so.
+  std::thread dying([&] {
+    const auto connection = listener->accept(static_cast<std::int64_t>(kWaitMs));
+    for (bool is_alive = true; is_alive;) {
+      const auto message = connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs));
+      const auto packet = parse_packet((**message).bytes).value();
+      const bool is_hello = packet.kind == MessageKind::hello;
+      is_alive = packet.kind != MessageKind::staged;
+      const auto body = is_hello ? to_json(Welcome{os::process_id(), "0", 0, {}}) : Json::object();
+      const auto answer = serialize_packet({is_hello ? MessageKind::welcome : MessageKind::ok, packet.number, body});
+      static_cast<void>(connection->send(*answer, {}, 1000));
+    }
+    StoreOptions writing;
+    writing.access = StoreAccess::write;
+    EXPECT_TRUE((*Store::open(directory_.path() + "/run", writing))->save(0, trained_.state()).has_value());
+    listener = fail(ErrorKind::io, "ended");
+  });
+  const auto engine = attach(options(agent_program_in(directory_.path())));
+  const auto save = engine->save(0, trained_.state());
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  dying.join();
+  const auto done = engine->wait(save->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_EQ(done->stage, SaveStage::persisted) << (done->error ? done->error->message() : "");
+  expect_sound({0});
+}
+
+TEST_F(EngineDeathsTest, AnAgentThatEndsTakesTheShardsThatItWaitsFor) {
+  const AgentThread agent(job_);
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EngineOptions wanted = options();
+    wanted.rank = rank;
+    wanted.world_size = 2;
+    wanted.slots = 1;
+    engines.push_back(attach(wanted));
+  }
+  ASSERT_TRUE(engines[0]->save(1, trained_.state()).has_value());
+  RawPeer other(job_);
+  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
+  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
+  const auto save = engines[1]->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  for (const auto& engine : engines) {
+    EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+    EXPECT_TRUE(engine->take_failures().empty());
+  }
+  EXPECT_EQ((*Store::open(engines[0]->path()))->steps().value(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(EngineDeathsTest, WhoDoesNotWaitSkipsWhileAnAgentEnds) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(1'000'000);
+  });
+  const AgentThread agent(job_, slow);
+  EngineOptions wanted = options();
+  wanted.when_busy = WhenBusy::skip;
+  const auto engine = attach(wanted);
+  ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
+  RawPeer other(job_);
+  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
+  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
+  const os::Stopwatch stopwatch;
+  const auto save = engine->save(2, trained_.state());
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  EXPECT_EQ(save->stage, SaveStage::skipped);
+  EXPECT_LT(stopwatch.elapsed_seconds(), 0.5);
+  EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::skipped);
+}
+
+TEST_F(EngineDeathsTest, ASaveThatAgentsDieOfIsGivenUp) {
+  const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
+  int deaths = 0;
+  std::thread dying([&] {
+    for (;;) {
+      auto connection = listener.accept(3000);
+      if (!connection) return;
+      for (bool is_alive = true; is_alive;) {
+        const auto message = connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs));
+        const auto packet = message && *message ? parse_packet((**message).bytes) : fail(ErrorKind::io, "closed");
+        if (!packet) return;
+        const bool is_hello = packet->kind == MessageKind::hello;
+        is_alive = packet->kind != MessageKind::staged;
+        deaths += is_alive ? 0 : 1;
+        const auto body = is_hello ? to_json(Welcome{os::process_id(), "0", 0, {}}) : Json::object();
+        const auto answer =
+            serialize_packet({is_hello ? MessageKind::welcome : MessageKind::ok, packet->number, body}).value();
+        if (is_alive) static_cast<void>(connection->send(answer, {}, 1000));
+      }
+    }
+  });
+  auto engine = attach(options());
+  const auto save = engine->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  const auto done = engine->wait(save->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_EQ(done->stage, SaveStage::failed);
+  EXPECT_EQ(engine->take_failures().size(), 1U);
+  engine.reset();
+  dying.join();
+  EXPECT_EQ(deaths, 10);
+}
+
+TEST_F(EngineDeathsTest, AnAgentStaysWithItsTrainersHoweverShortItLingers) {
+  EngineOptions wanted = options(agent_program_in(directory_.path()));
+  wanted.linger_ms = 0;
+  const auto engine = attach(wanted);
+  const std::int64_t process = engine->agent_process();
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    const auto save = engine->save(step, trained_.state());
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    EXPECT_EQ(engine->wait(save->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);
+    ::usleep(20'000);
+    EXPECT_EQ(engine->agent_process(), process);
+    trained_.step();
+  }
+}
+
+TEST_F(EngineDeathsTest, AnAgentEndsUnderATrainerThatSavesWithoutAPause) {
+  const auto engine = attach(options(agent_program_in(directory_.path())));
+  const std::int64_t process = engine->agent_process();
+  std::atomic<bool> is_over = false;
+  std::uint64_t saves = 0;
+  std::thread training([&] {
+    while (!is_over) {
+      trained_.step();
+      const auto save = engine->save(++saves, trained_.state());
+      EXPECT_TRUE(save.has_value()) << save.error().message();
+    }
+  });
+  ::usleep(100'000);
+  const auto stopped = stop_agent(job_, false, 10'000);
+  EXPECT_TRUE(stopped.has_value()) << stopped.error().message();
+  ::usleep(100'000);
+  is_over = true;
+  training.join();
+  ASSERT_TRUE(engine->wait_all(kWaitMs).has_value());
+  EXPECT_NE(engine->agent_process(), process);
+  EXPECT_TRUE(engine->take_failures().empty());
+  const auto store = Store::open(engine->path());
+  EXPECT_EQ((*store)->steps()->size(), saves);
+}
+
+TEST_F(EngineDeathsTest, AStoppedAgentHoldsNobodyBeyondHisLimit) {
+  const std::string program = agent_program_in(directory_.path());
+  EngineOptions wanted = options(program);
+  wanted.wait_ms = 1000;
+  const auto engine = attach(wanted);
+  ASSERT_NE(engine, nullptr);
+  const auto first = engine->save(1, trained_.state());
+  ASSERT_TRUE(engine->wait(first->ticket, SaveStage::persisted, kWaitMs).has_value());
+  signal_agent(*engine, SIGSTOP);
+  const os::Stopwatch stopwatch;
+  EXPECT_EQ(engine->steps().error().kind(), ErrorKind::busy);
+  const auto restored = engine->restore(1);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message();
+  EXPECT_FALSE(restored->from_memory);
+  EXPECT_TRUE(restored->memory_error.has_value());
+  EXPECT_EQ(agent_report(job_, 200).error().kind(), ErrorKind::busy);
+  EXPECT_LT(stopwatch.elapsed_seconds(), 6);
+  signal_agent(*engine, SIGCONT);
+  trained_.step();
+  const auto second = engine->save(2, trained_.state());
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  const auto done = engine->wait(second->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->stage, SaveStage::persisted) << (done->error ? done->error->message() : "");
+  expect_sound({1, 2});
+}
+
+TEST_F(EngineDeathsTest, ASignalLetsAnAgentEndItsWork) {
+  const std::string program = agent_program_in(directory_.path());
+  const auto engine = attach(options(program));
+  ASSERT_NE(engine, nullptr);
+  const auto first = engine->save(1, trained_.state());
+  signal_agent(*engine, SIGTERM);
+  const auto done = engine->wait(first->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->stage, SaveStage::persisted);
+  trained_.step();
+  const auto second = engine->save(2, trained_.state());
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+  expect_sound({1, 2});
+}
+
+}  // namespace
+}  // namespace bitsnap::engine

@@ -1,0 +1,344 @@
+// Disks below an agent that are slow, full, broken for a moment or for good, or lose what was not synced.
+#include <bitsnap/engine.hpp>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/agent_thread_testing.hpp"
+#include "engine/engine_testing.hpp"
+#include "os/clock.hpp"
+#include "os/file_system_fake.hpp"
+#include "os/file_system_faulty.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+constexpr std::uint64_t kWaitMs = 30'000;
+using os::FaultyFileSystem;
+using os::FileOperation;
+
+// Some weights, of which each step changes some: small, so that many runs are quick.
+struct SmallState {
+  record::Bytes weight = record::bf16_weights(4096, 1);
+  record::Bytes other = record::random_bytes(100, 2);
+
+  void step() { record::change(weight, 7, 1); }
+  [[nodiscard]] State state() const {
+    State made;
+    made.tensors.push_back(record::source("w", DType::bf16, {4096}, weight));
+    made.tensors.push_back(record::source("other", DType::u8, {100}, other));
+    return made;
+  }
+  [[nodiscard]] bool is(const Snapshot& snapshot) const {
+    return record::read_tensor(snapshot, "w") == weight && record::read_tensor(snapshot, "other") == other;
+  }
+};
+
+class EngineDiskTest : public ::testing::Test {
+ protected:
+  // A directory that no real disk has: what the trainer itself looks for there is not found.
+  static constexpr const char* kPath = "/bitsnap-of-a-test/run";
+
+  EngineDiskTest() {
+    static_cast<void>(disk_.create_directory("/bitsnap-of-a-test"));
+    static_cast<void>(disk_.sync_directory("/"));
+  }
+
+  EngineOptions options() const {
+    EngineOptions options;
+    options.path = kPath;
+    options.job = job_;
+    options.wait_ms = kWaitMs;
+    options.threads = 1;
+    options.agent_threads = 1;
+    return options;
+  }
+
+  static std::unique_ptr<Engine> attach(const EngineOptions& options) {
+    auto engine = Engine::attach(options);
+    EXPECT_TRUE(engine.has_value()) << engine.error().message();
+    return engine ? std::move(*engine) : nullptr;
+  }
+
+  static SaveState saved(Engine& engine, std::uint64_t step, const State& state, bool persist = true) {
+    const auto save = engine.save(step, state, persist);
+    EXPECT_TRUE(save.has_value()) << save.error().message();
+    if (!save) return {};
+    const auto done = engine.wait(save->ticket, SaveStage::persisted, kWaitMs);
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+    return done ? *done : SaveState{};
+  }
+
+  // Steps in a store on this disk; it is whole.
+  static std::vector<std::uint64_t> sound_steps(os::FileSystem& files) {
+    const auto store = store::open_store(files, kPath, {.access = StoreAccess::read});
+    if (!store) return {};
+    const auto report = (*store)->verify({});
+    EXPECT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_TRUE(!report || report->damages.empty());
+    return (*store)->steps().value();
+  }
+
+  os::FakeFileSystem disk_;
+  const std::string job_ = unique_job();
+};
+
+// What a training saw, with this fault, and on the disk after it.
+struct Outcome {
+  std::vector<SaveState> saves;
+  std::uint64_t operations = 0;
+};
+
+TEST_F(EngineDiskTest, AFaultAnywhereFailsNoMoreThanTheSaveItMeets) {
+  const auto run = [&](std::uint64_t fault_at, const FaultyFileSystem::Fault& fault) {
+    os::FakeFileSystem disk;
+    static_cast<void>(disk.create_directory("/bitsnap-of-a-test"));
+    FaultyFileSystem files(disk);
+    files.fail_at(fault_at, fault);
+    Outcome outcome;
+    std::vector<SmallState> states;
+    SmallState state;
+    {
+      const AgentThread agent(job_, files);
+      EngineOptions wanted = options();
+      wanted.keep_last = 2;
+      const auto engine = attach(wanted);
+      for (std::uint64_t step = 1; step <= 4; ++step) {
+        if (step == 4) {
+          outcome.operations = files.count();
+          files.reset();  // all is well again
+        }
+        state.step();
+        states.push_back(state);
+        outcome.saves.push_back(saved(*engine, step, state.state()));
+        if (outcome.saves.back().has_reached_memory) {
+          const auto restored = engine->restore(step);
+          EXPECT_TRUE(restored.has_value() && state.is(*restored->snapshot)) << fault_at;
+        }
+      }
+    }
+    const std::vector<std::uint64_t> steps = sound_steps(disk);
+    for (const SaveState& save : outcome.saves) {
+      // The newest two of those that were told to be there.
+      const bool is_there = std::ranges::binary_search(steps, save.step);
+      if (save.stage == SaveStage::persisted && save.step + 1 >= 4) {
+        EXPECT_TRUE(is_there) << save.step;
+      }
+      if (!is_there) continue;
+      const auto store = store::open_store(disk, kPath, {.access = StoreAccess::read});
+      EXPECT_TRUE(states[save.step - 1].is(**(*store)->snapshot(save.step)));
+    }
+    return outcome;
+  };
+  const Outcome sound = run(UINT64_MAX, {});
+  for (const SaveState& save : sound.saves) ASSERT_EQ(save.stage, SaveStage::persisted);
+  ASSERT_GT(sound.operations, 30u);
+  std::size_t failed = 0;
+  for (std::uint64_t at = 0; at < sound.operations; at += 1) {
+    for (const bool lasting : {false, true}) {
+      if (lasting && at % 4 != 0) continue;
+      const Outcome outcome = run(at, {.kind = ErrorKind::io, .lasting = lasting, .half_done = at % 2 == 1});
+      for (const SaveState& save : outcome.saves) {
+        EXPECT_TRUE(save.is_over());
+        failed += save.stage == SaveStage::failed ? 1U : 0U;
+      }
+      EXPECT_EQ(outcome.saves.back().stage, SaveStage::persisted)
+          << at << (lasting ? " lasting: " : ": ")
+          << (outcome.saves.back().error ? outcome.saves.back().error->message() : "");
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(failed, 20u);
+}
+
+TEST_F(EngineDiskTest, AFullDiskFailsSavesAndNotTheTraining) {
+  const AgentThread agent(job_, disk_);
+  const auto engine = attach(options());
+  SmallState state;
+  EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::persisted);
+  disk_.limit_space(1000);
+  state.step();
+  const SaveState full = saved(*engine, 2, state.state());
+  EXPECT_EQ(full.stage, SaveStage::failed);
+  EXPECT_TRUE(full.has_reached_memory);
+  const auto restored = engine->restore(2);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message();
+  EXPECT_TRUE(restored->from_memory && state.is(*restored->snapshot));
+  state.step();
+  EXPECT_EQ(saved(*engine, 3, state.state(), false).stage, SaveStage::memory);
+  disk_.limit_space(UINT64_MAX);
+  state.step();
+  EXPECT_EQ(saved(*engine, 4, state.state()).stage, SaveStage::persisted);
+  EXPECT_EQ(sound_steps(disk_), (std::vector<std::uint64_t>{1, 4}));
+}
+
+TEST_F(EngineDiskTest, WithoutAnyDiskStatesForMemoryAreSavedAllTheSame) {
+  FaultyFileSystem files(disk_);
+  files.fail_at(0, {.kind = ErrorKind::io, .lasting = true, .half_done = false});
+  const AgentThread agent(job_, files);
+  const auto engine = attach(options());
+  SmallState state;
+  EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::failed);
+  const SaveState save = saved(*engine, 2, state.state(), false);
+  EXPECT_EQ(save.stage, SaveStage::memory) << (save.error ? save.error->message() : "");
+  const auto restored = engine->restore(2);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message();
+  EXPECT_TRUE(state.is(*restored->snapshot));
+}
+
+// A disk that writes nothing of a snapshot until it is let.
+class HeldDisk {
+ public:
+  explicit HeldDisk(os::FileSystem& inner) : files(inner) {
+    files.watch([this](const FaultyFileSystem::Step& step) {
+      if (step.operation != FileOperation::append || !step.path.ends_with(".bsnap")) return;
+      ++waiting;
+      while (is_held) ::usleep(1000);
+    });
+  }
+  ~HeldDisk() { is_held = false; }
+
+  FaultyFileSystem files;
+  std::atomic<bool> is_held = true;
+  std::atomic<int> waiting = 0;
+};
+
+TEST_F(EngineDiskTest, ASlowDiskKeepsNoStateFromMemory) {
+  HeldDisk slow(disk_);
+  const AgentThread agent(job_, slow.files);
+  EngineOptions wanted = options();
+  wanted.memory_snapshots = 8;
+  const auto engine = attach(wanted);
+  SmallState state;
+  const auto first = engine->save(1, state.state());
+  ASSERT_TRUE(first.has_value());
+  for (std::uint64_t step = 2; step <= 6; ++step) {
+    state.step();
+    const SaveState save = saved(*engine, step, state.state(), false);
+    EXPECT_EQ(save.stage, SaveStage::memory) << (save.error ? save.error->message() : "");
+    EXPECT_EQ(save.base, step - 1);
+  }
+  EXPECT_EQ(engine->look(first->ticket)->stage, SaveStage::memory);
+  EXPECT_EQ(slow.waiting.load(), 1);
+  EXPECT_TRUE(state.is(*engine->restore(6)->snapshot));
+  slow.is_held = false;
+  EXPECT_EQ(engine->wait(first->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);
+}
+
+TEST_F(EngineDiskTest, WhileAllSlotsAreInUseASaveIsSkippedAtOnceOrWaitsToItsLimit) {
+  HeldDisk slow(disk_);
+  const AgentThread agent(job_, slow.files);
+  for (const WhenBusy when_busy : {WhenBusy::skip, WhenBusy::wait}) {
+    EngineOptions wanted = options();
+    wanted.wait_ms = 400;
+    wanted.when_busy = when_busy;
+    const auto engine = attach(wanted);
+    SmallState state;
+    const std::uint64_t begin = when_busy == WhenBusy::skip ? 1 : 11;
+    slow.is_held = true;
+    for (std::uint64_t step = begin; step < begin + 2; ++step) {
+      ASSERT_TRUE(engine->save(step, state.state()).has_value());
+      state.step();
+    }
+    const os::Stopwatch stopwatch;
+    const auto third = engine->save(begin + 2, state.state());
+    if (when_busy == WhenBusy::skip) {
+      ASSERT_TRUE(third.has_value()) << third.error().message();
+      EXPECT_EQ(third->stage, SaveStage::skipped);
+      EXPECT_TRUE(engine->look(third->ticket)->is_over());
+      EXPECT_LT(stopwatch.elapsed_seconds(), 0.2);
+    } else {
+      ASSERT_FALSE(third.has_value());
+      EXPECT_EQ(third.error().kind(), ErrorKind::busy);
+      EXPECT_LT(stopwatch.elapsed_seconds(), 2);
+    }
+    slow.is_held = false;
+    EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+    EXPECT_EQ(saved(*engine, begin + 3, state.state()).stage, SaveStage::persisted);
+  }
+}
+
+TEST_F(EngineDiskTest, WhatDoesNotFitTheBudgetFailsForMemoryAndIsPersistedAllTheSame) {
+  const AgentThread agent(job_, disk_);
+  EngineOptions wanted = options();
+  SmallState state;
+  std::uint64_t arena = 0;
+  {
+    const auto engine = attach(wanted);
+    ASSERT_TRUE(engine->reserve(state.state()).has_value());
+    arena = engine->arena_bytes();
+  }
+  wanted.budget_bytes = arena + 500;
+  const auto engine = attach(wanted);
+  const SaveState only_memory = saved(*engine, 1, state.state(), false);
+  EXPECT_EQ(only_memory.stage, SaveStage::failed);
+  ASSERT_TRUE(only_memory.error.has_value());
+  EXPECT_EQ(only_memory.error->kind(), ErrorKind::resource_exhausted);
+  EXPECT_NE(only_memory.error->message().find("budget"), std::string::npos);
+  state.step();
+  const SaveState persisted = saved(*engine, 2, state.state());
+  EXPECT_EQ(persisted.stage, SaveStage::persisted);
+  EXPECT_FALSE(persisted.has_reached_memory);
+  EXPECT_EQ(sound_steps(disk_), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(EngineDiskTest, RetentionThatFailsFailsNoSave) {
+  FaultyFileSystem files(disk_);
+  const AgentThread agent(job_, files);
+  EngineOptions wanted = options();
+  wanted.keep_last = 1;
+  wanted.policy = Policy::raw;  // nothing depends on what is to go
+  const auto engine = attach(wanted);
+  SmallState state;
+  EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::persisted);
+  files.reset();
+  files.fail_at(FileOperation::remove, 0, {.kind = ErrorKind::io, .lasting = true, .half_done = false});
+  for (std::uint64_t step = 2; step <= 4; ++step) {
+    state.step();
+    const SaveState save = saved(*engine, step, state.state());
+    EXPECT_EQ(save.stage, SaveStage::persisted) << (save.error ? save.error->message() : "");
+  }
+  EXPECT_TRUE(engine->take_failures().empty());
+  EXPECT_GT(files.failures(), 0u);
+  files.reset();
+  state.step();
+  EXPECT_EQ(saved(*engine, 5, state.state()).stage, SaveStage::persisted);
+  EXPECT_EQ(sound_steps(disk_).back(), 5u);
+}
+
+TEST_F(EngineDiskTest, WhatWasToldToBePersistedSurvivesACrash) {
+  const AgentThread agent(job_, disk_);
+  EngineOptions wanted = options();
+  wanted.keep_last = 2;
+  const auto engine = attach(wanted);
+  SmallState state;
+  for (std::uint64_t step = 1; step <= 6; ++step) {
+    state.step();
+    const auto save = engine->save(step, state.state());
+    ASSERT_TRUE(save.has_value());
+    ASSERT_EQ(engine->wait(save->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      const auto after = disk_.copy();
+      if (seed == 0) {
+        after->crash();
+      } else {
+        after->crash_at_random(seed);
+      }
+      const std::vector<std::uint64_t> steps = sound_steps(*after);
+      ASSERT_FALSE(steps.empty());
+      EXPECT_EQ(steps.back(), step);
+      const auto store = store::open_store(*after, kPath, {.access = StoreAccess::read});
+      EXPECT_TRUE(state.is(**(*store)->snapshot(step)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::engine

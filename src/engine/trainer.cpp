@@ -1,0 +1,517 @@
+// Attaching, and what the agent tells.
+#include "engine/trainer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <bitsnap/version.hpp>
+
+#include "base/hash.hpp"
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+#include "os/clock.hpp"
+#include "os/file_identity.hpp"
+#include "os/file_system.hpp"
+#include "os/process.hpp"
+#include "os/random.hpp"
+#include "os/thread_count.hpp"
+#include "plan/goal.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap {
+namespace {
+
+using engine::MessageKind;
+using engine::milliseconds_until;
+
+// Saves that are over and that somebody may still ask about.
+constexpr std::size_t kMaxRemembered = 1024;
+constexpr std::size_t kMaxSessionBytes = 48;
+// Where a life's tickets may begin: far apart, and far from the end.
+constexpr std::uint64_t kTicketMask = 0x7fff'ffff'0000'0000;
+// For answers that an agent has at once: it may have heard what it cannot be asked to forget.
+constexpr std::int64_t kLeastAnswerMs = 10'000;
+// Which may have died of something else; each costs a start.
+constexpr int kMostAgentsOfASave = 10;
+constexpr auto kBetweenAgents = std::chrono::milliseconds(5);
+
+// Before another agent is looked for; busy where there is no time for it, which does not say that there is none.
+Result<void> await_next_agent(std::chrono::steady_clock::time_point deadline, const Error& why) {
+  if (milliseconds_until(deadline) == 0) {
+    return fail(ErrorKind::busy, fmt::format("no time is left to look for the next agent: {}", why.message()));
+  }
+  std::this_thread::sleep_for(kBetweenAgents);
+  return {};
+}
+
+Result<void> check_options(const EngineOptions& options) {
+  const auto wrong = [](std::string message) { return fail(ErrorKind::invalid_argument, std::move(message)); };
+  if (options.path.empty()) return wrong("no path of a store is given");
+  // Messages are UTF-8: the agent would be told of another path.
+  if (!container::is_utf8(options.path)) {
+    return wrong(fmt::format("the store {}: the path of a store that an agent writes has to be UTF-8",
+                             container::quote_name(options.path)));
+  }
+  if (!engine::is_job_name(options.job)) {
+    return wrong(fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", options.job,
+                             engine::kMaxJobBytes));
+  }
+  if (options.world_size == 0 || options.world_size > store::kMaxShards) {
+    return wrong(fmt::format("world_size {}: expected 1 to {}", options.world_size, store::kMaxShards));
+  }
+  if (options.rank >= options.world_size) {
+    return wrong(fmt::format("rank {} of {}: ranks count from 0", options.rank, options.world_size));
+  }
+  if (!options.session.empty() &&
+      (options.session.size() > kMaxSessionBytes || !store::is_attempt_name(options.session))) {
+    return wrong(fmt::format("session '{}': expected 1 to {} of the characters a-z, 0-9 and '-'", options.session,
+                             kMaxSessionBytes));
+  }
+  if (options.slots == 0 || options.slots > engine::kMaxSlots) {
+    return wrong(fmt::format("{} slots: expected 1 or {}", options.slots, engine::kMaxSlots));
+  }
+  if (options.memory_snapshots == 0) return wrong("memory_snapshots is 0: at least the newest is kept");
+  if (options.keep_last == 0 || options.keep_every == 0) return wrong("keep_last and keep_every are at least 1");
+  BITSNAP_TRY(plan::make_goal(Objective::balanced, options.store_bytes_per_second.value_or(0), options.codec));
+  return {};
+}
+
+}  // namespace
+
+std::string default_job(const std::string& path) {
+  return fmt::format("path-{:016x}", hash64(as_byte_span(os::canonical_path(path))));
+}
+
+std::string_view save_stage_name(SaveStage stage) noexcept {
+  switch (stage) {
+    case SaveStage::skipped: return "skipped";
+    case SaveStage::staged: return "staged";
+    case SaveStage::memory: return "memory";
+    case SaveStage::persisted: return "persisted";
+    case SaveStage::failed: break;
+  }
+  return "failed";
+}
+
+ByteSpan Engine::Impl::Arena::slot(std::uint32_t number) const noexcept {
+  return mapping.writable_bytes().subspan(static_cast<std::size_t>(engine::kSlotUnit + number * slot_bytes),
+                                          static_cast<std::size_t>(slot_bytes));
+}
+
+Engine::Impl::Impl(const EngineOptions& options)
+    : options_(options),
+      process_(os::process_id()),
+      executor_(exec::make_executor(options.threads)),
+      // What the agent tells of an earlier life's saves is about none of this one's.
+      last_ticket_(os::random_u64() & kTicketMask) {
+  life_->impl = this;
+}
+
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::attach(const EngineOptions& options) {
+  EngineOptions complete = options;
+  complete.path = os::canonical_path(options.path);
+  if (complete.job.empty()) complete.job = default_job(complete.path);
+  BITSNAP_TRY(check_options(complete));
+  std::unique_ptr<Impl> impl(new Impl(complete));
+  if (const auto store = Store::open(complete.path, {.limits = complete.limits})) {
+    const auto steps = (*store)->steps();
+    if (steps && !steps->empty()) impl->newest_before_ = steps->back();
+  }
+  const std::lock_guard lock(impl->save_mutex_);
+  BITSNAP_TRY(impl->connected(engine::deadline_in(complete.wait_ms)));
+  return impl;
+}
+
+Engine::Impl::~Impl() {
+  {
+    const std::lock_guard lock(life_->mutex);
+    life_->impl = nullptr;
+  }
+  if (const Link link = this->link()) link->post(MessageKind::bye);
+  Link last;
+  {
+    const std::lock_guard lock(mutex_);
+    last = std::move(link_);
+  }
+  last.reset();  // its thread tells this object to the last
+}
+
+bool Engine::Impl::is_forked() const noexcept { return os::process_id() != process_; }
+
+Result<void> Engine::Impl::check_process() const {
+  if (!is_forked()) return {};
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format("this process was forked from process {}, whose handle this is: open one of its own", process_));
+}
+
+os::DetachedProgram Engine::Impl::agent_command() const {
+  os::DetachedProgram command;
+  command.program = options_.agent_program;
+  command.arguments = {"agent", "run", "--job", options_.job};
+  command.log_path = options_.agent_log;
+  return command;
+}
+
+engine::Hello Engine::Impl::hello() const {
+  engine::Hello hello;
+  hello.job = options_.job;
+  hello.store = options_.path;
+  hello.place = os::nearest_file(options_.path);
+  hello.rank = options_.rank;
+  hello.world_size = options_.world_size;
+  hello.session = options_.session;
+  hello.settings = {.policy = options_.policy,
+                    .objective = options_.objective,
+                    .store_bytes_per_second = options_.store_bytes_per_second,
+                    .base_rule = options_.base_rule,
+                    .max_depth = options_.max_depth,
+                    .codec = options_.codec,
+                    .loss = options_.loss,
+                    .keep_last = options_.keep_last,
+                    .keep_every = options_.keep_every};
+  hello.budget_bytes = options_.budget_bytes;
+  hello.memory_snapshots = options_.memory_snapshots;
+  hello.linger_ms = options_.linger_ms;
+  hello.threads = options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2);
+  return hello;
+}
+
+Engine::Impl::Link Engine::Impl::link() const {
+  const std::lock_guard lock(mutex_);
+  return is_lost_ ? nullptr : link_;
+}
+
+Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
+  if (Link link = this->link()) return link;
+  Link lost;
+  {
+    const std::lock_guard lock(mutex_);
+    lost = std::move(link_);
+  }
+  lost.reset();  // waits for its thread, which takes `mutex_`
+  settle_lost();
+  for (;;) {
+    BITSNAP_ASSIGN(
+        os::LocalConnection connection,
+        engine::connect_or_start(options_.job, agent_command(), milliseconds_until(deadline), options_.interrupted));
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      number = ++link_number_;
+      early_frees_.clear();
+    }
+    auto opened = engine::AgentLink::open(
+        std::move(connection), [this, number](const engine::ProgressEvent& event) { on_progress(number, event); },
+        [this, number](const Error& error) { on_lost(number, error); });
+    if (!opened) {
+      // It was there a moment ago, and has died.
+      if (opened.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(opened).error());
+      BITSNAP_TRY(await_next_agent(deadline, opened.error()));
+      continue;
+    }
+    Link link = std::move(*opened);
+    {
+      const std::lock_guard lock(mutex_);
+      is_lost_ = link->is_lost();
+    }
+    Result<void> greeted = greet(link, deadline);
+    if (greeted) greeted = hand_over_again(link, number, deadline);
+    {
+      const std::lock_guard lock(mutex_);
+      if (greeted && !is_lost_) {
+        link_ = link;
+        return link;
+      }
+      is_lost_ = true;
+    }
+    // An agent that is about to end takes nobody any more; the next one will.
+    const bool is_ending = link->is_lost() || (!greeted && greeted.error().kind() == ErrorKind::not_found);
+    const Error why = greeted ? Error(ErrorKind::io, "the agent has gone") : std::move(greeted).error();
+    if (!is_ending) return tl::unexpected(why);
+    BITSNAP_TRY(await_next_agent(deadline, why));
+  }
+}
+
+Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
+  BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
+                 link->call(MessageKind::hello, to_json(hello()), MessageKind::welcome, milliseconds_until(deadline),
+                            {}, options_.interrupted));
+  BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_welcome(answer.packet.body));
+  // Where there is an arena already it is the agent who is new.
+  if (arena_ != nullptr || welcome.slots.size() != options_.slots || answer.descriptors.size() != 1) return {};
+  // What the last life of this rank left is warm. If it cannot be used, a new one is made when it is needed.
+  const std::uint64_t size = engine::kSlotUnit + welcome.slots.size() * welcome.slot_bytes;
+  if (options_.budget_bytes != 0 && size > options_.budget_bytes) return {};
+  auto memory = os::SharedMemory::adopt(std::move(answer.descriptors.front()), size);
+  if (!memory || memory->size_bytes() != size) return {};
+  auto mapping = memory->map(os::MemoryAccess::read_write);
+  if (!mapping) return {};
+  const std::lock_guard lock(mutex_);
+  arena_ = std::make_shared<Arena>(Arena{std::move(*memory), std::move(*mapping),
+                                         static_cast<std::uint32_t>(welcome.slots.size()), welcome.slot_bytes});
+  arena_link_ = link_number_;
+  slots_.assign(welcome.slots.size(), {});
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (welcome.slots[i].step) slots_[i].state = SlotState::given;
+  }
+  for (const std::uint32_t slot : std::exchange(early_frees_, {})) {
+    if (slot < slots_.size()) slots_[slot] = {};
+  }
+  return {};
+}
+
+// To an agent that knows of nothing: the arena, and the saves that are not over and still lie in it.
+Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline) {
+  std::vector<engine::Staged> again;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [ticket, save] : saves_) {
+      if (save.state.is_over() || !save.slot) continue;
+      // Perhaps they die of it.
+      if (save.was_told && ++save.agents_died == kMostAgentsOfASave) {
+        slots_[*save.slot] = {};
+        save.slot.reset();
+        end_with(save, Error(ErrorKind::io, fmt::format("step {}: {} agents have died while they had it",
+                                                        save.state.step, kMostAgentsOfASave)));
+        continue;
+      }
+      again.push_back({.ticket = ticket,
+                       .slot = *save.slot,
+                       .step = save.state.step,
+                       .bytes = save.bytes,
+                       .persist = save.state.persist,
+                       .again = save.was_told && is_new_step(save.state.step)});
+      save.was_told = true;
+    }
+  }
+  if (again.empty()) return {};
+  BITSNAP_TRY(offer_arena(link, arena_, deadline));
+  for (const engine::Staged& staged : again) {
+    BITSNAP_TRY(link->call(MessageKind::staged, to_json(staged), MessageKind::ok,
+                           std::max(milliseconds_until(deadline), kLeastAnswerMs)));
+    const std::lock_guard lock(mutex_);
+    if (const auto found = saves_.find(staged.ticket); found != saves_.end()) found->second.link = number;
+  }
+  return {};
+}
+
+Result<void> Engine::Impl::offer_arena(const Link& link, const std::shared_ptr<Arena>& arena,
+                                       Clock::time_point deadline) {
+  const int descriptor = arena->memory.descriptor();
+  const engine::ArenaOffer offer{arena->slots, arena->slot_bytes};
+  auto answer = link->call(MessageKind::arena, to_json(offer), MessageKind::ok,
+                           std::max(milliseconds_until(deadline), kLeastAnswerMs), std::span(&descriptor, 1),
+                           options_.interrupted);
+  const std::lock_guard lock(mutex_);
+  // Without an answer it is not known which one it has.
+  arena_link_ = answer ? link_number_ : 0;
+  if (!answer) return tl::unexpected(std::move(answer).error());
+  return {};
+}
+
+Result<std::unique_lock<std::mutex>> Engine::Impl::lock_saving(Clock::time_point deadline) {
+  std::unique_lock lock(save_mutex_, std::try_to_lock);
+  while (!lock.owns_lock()) {
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    if (Clock::now() >= deadline) {
+      return fail(ErrorKind::busy,
+                  fmt::format("another call of this handle has not ended within {} ms", options_.wait_ms));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    static_cast<void>(lock.try_lock());
+  }
+  return lock;
+}
+
+void Engine::Impl::on_progress(std::uint64_t link, const engine::ProgressEvent& event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (link != link_number_) return;
+    const auto found = saves_.find(event.ticket);
+    if (found != saves_.end() && event.stage && !found->second.state.is_over()) {
+      SaveState& state = found->second.state;
+      if (event.raw_bytes != 0) state.raw_bytes = event.raw_bytes;
+      if (event.stored_bytes != 0) state.stored_bytes = event.stored_bytes;
+      if (event.base) state.base = event.base;
+      if (event.encode_us != 0) state.encode_seconds = static_cast<double>(event.encode_us) * 1e-6;
+      if (event.write_us != 0) state.write_seconds = static_cast<double>(event.write_us) * 1e-6;
+      switch (*event.stage) {
+        case engine::Stage::memory:
+          state.stage = SaveStage::memory;
+          state.has_reached_memory = true;
+          break;
+        case engine::Stage::persisted: state.stage = SaveStage::persisted; break;
+        case engine::Stage::failed:
+          end_with(found->second, event.error.value_or(Error(ErrorKind::internal, "failed")));
+          break;
+      }
+    }
+    if (event.free && slots_.empty() && early_frees_.size() < engine::kMaxSlots) early_frees_.push_back(*event.free);
+    if (event.free && *event.free < slots_.size()) {
+      Slot& slot = slots_[*event.free];
+      if (slot.ticket) {
+        if (const auto save = saves_.find(*slot.ticket); save != saves_.end()) save->second.slot.reset();
+      }
+      slot.state = SlotState::free;  // who reads from it does so until it is written
+      slot.ticket.reset();
+    }
+  }
+  changed_.notify_all();
+}
+
+void Engine::Impl::on_lost(std::uint64_t link, const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (link != link_number_) return;
+    is_lost_ = true;
+    // What lies in no slot any more cannot be handed over again.
+    for (auto& [ticket, save] : saves_) {
+      if (save.state.is_over() || save.slot || save.lost) continue;
+      save.lost = Error(error.kind(), fmt::format("step {} was compressed, and not persisted yet: {}", save.state.step,
+                                                  error.message()));
+    }
+    for (Slot& slot : slots_) {
+      const bool is_needed = slot.ticket && saves_.contains(*slot.ticket) && !saves_.at(*slot.ticket).state.is_over();
+      if (slot.state != SlotState::given || is_needed) continue;
+      slot.state = SlotState::free;
+      slot.ticket.reset();
+    }
+  }
+  changed_.notify_all();
+}
+
+void Engine::Impl::settle_lost() {
+  const auto is_lost = [](const auto& save) { return save.second.lost && !save.second.state.is_over(); };
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::none_of(saves_, is_lost)) return;
+  }
+  // The agent may have come further than it could tell.
+  std::vector<std::uint64_t> steps;
+  if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
+    steps = (*store)->steps().value_or(std::vector<std::uint64_t>());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [ticket, save] : saves_) {
+      if (!save.lost || save.state.is_over()) continue;
+      if (is_new_step(save.state.step) && std::ranges::binary_search(steps, save.state.step)) {
+        save.state.stage = SaveStage::persisted;
+      } else {
+        end_with(save, *save.lost);
+      }
+    }
+  }
+  changed_.notify_all();
+}
+
+void Engine::Impl::end_with(Save& save, Error error) {
+  save.state.stage = SaveStage::failed;
+  save.state.error = std::move(error);
+  failures_.push_back(save.state);
+  constexpr std::size_t kMaxFailures = 256;
+  if (failures_.size() > kMaxFailures) failures_.erase(failures_.begin());
+}
+
+void Engine::Impl::forget_old() {
+  for (auto each = saves_.begin(); saves_.size() > kMaxRemembered && each != saves_.end();) {
+    each = each->second.state.is_over() && !each->second.slot ? saves_.erase(each) : std::next(each);
+  }
+}
+
+Result<SaveState> Engine::Impl::look(std::uint64_t ticket) const {
+  BITSNAP_TRY(check_process());
+  const std::lock_guard lock(mutex_);
+  const auto found = saves_.find(ticket);
+  if (found == saves_.end()) return fail(ErrorKind::not_found, fmt::format("no save has the ticket {}", ticket));
+  return found->second.state;
+}
+
+Result<SaveState> Engine::Impl::wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) {
+  const Clock::time_point deadline = engine::deadline_in(timeout_ms);
+  for (;;) {
+    BITSNAP_ASSIGN(SaveState state, look(ticket));
+    if (state.is_over() || state.stage >= stage) return state;
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    if (Clock::now() >= deadline) {
+      return fail(ErrorKind::busy, fmt::format("step {} is {} after {} ms, not {}", state.step,
+                                               save_stage_name(state.stage), timeout_ms, save_stage_name(stage)));
+    }
+    BITSNAP_TRY(wait_for_change(deadline));
+  }
+}
+
+Result<void> Engine::Impl::wait_all(std::uint64_t timeout_ms) {
+  BITSNAP_TRY(check_process());
+  const Clock::time_point deadline = engine::deadline_in(timeout_ms);
+  for (;;) {
+    std::size_t left = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      left = static_cast<std::size_t>(
+          std::ranges::count_if(saves_, [](const auto& save) { return !save.second.state.is_over(); }));
+    }
+    if (left == 0) return {};
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    if (Clock::now() >= deadline) {
+      return fail(ErrorKind::busy, fmt::format("{} saves are not over after {} ms", left, timeout_ms));
+    }
+    BITSNAP_TRY(wait_for_change(deadline));
+  }
+}
+
+// Until something was told, or some time has passed; looks after an agent that has gone in the meantime.
+Result<void> Engine::Impl::wait_for_change(Clock::time_point deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    if (!is_lost_) {
+      changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(200)));
+    }
+    if (!is_lost_) return {};
+  }
+  const std::unique_lock saving(save_mutex_, std::try_to_lock);
+  if (!saving) {  // whoever saves does it
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return {};
+  }
+  auto link = connected(deadline);
+  if (link) return {};
+  // Time may have been too short, or the agent not have ended yet.
+  if (link.error().kind() == ErrorKind::busy || link.error().kind() == ErrorKind::cancelled) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return {};
+  }
+  // Without an agent nothing is going to happen to what waits for it.
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [ticket, save] : saves_) {
+      if (save.state.is_over()) continue;
+      end_with(save, link.error());
+    }
+  }
+  return {};
+}
+
+std::vector<SaveState> Engine::Impl::take_failures() {
+  if (is_forked()) return {};
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failures_, {});
+}
+
+std::int64_t Engine::Impl::agent_process() const {
+  if (is_forked()) return 0;
+  const Link link = this->link();
+  return link == nullptr ? 0 : link->agent_process();
+}
+
+std::uint64_t Engine::Impl::arena_bytes() const {
+  if (is_forked()) return 0;
+  const std::lock_guard lock(mutex_);
+  return arena_ == nullptr ? 0 : arena_->memory.size_bytes();
+}
+
+}  // namespace bitsnap

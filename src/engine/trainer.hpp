@@ -1,0 +1,183 @@
+// What is behind an Engine: the link to the agent, the arena's slots as the trainer sees them, and what became of each
+// save.
+//
+// Parts: trainer.cpp (attaching, and what the agent tells), trainer_save.cpp, trainer_restore.cpp. `mutex_` guards what
+// the receiving thread changes; `save_mutex_` is held by the one call that stages, and taken first. The link is called
+// without `mutex_`, which its receiving thread takes.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <bitsnap/engine.hpp>
+
+#include "engine/agent_link.hpp"
+#include "engine/fetched_snapshots.hpp"
+#include "engine/messages.hpp"
+#include "engine/slot_chunks.hpp"
+#include "engine/slot_layout.hpp"
+#include "exec/executor.hpp"
+#include "os/shared_memory.hpp"
+
+namespace bitsnap {
+
+namespace engine {
+
+[[nodiscard]] inline std::chrono::steady_clock::time_point deadline_in(std::uint64_t milliseconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_of(milliseconds));
+}
+
+// 0 where the deadline has passed.
+[[nodiscard]] inline std::int64_t milliseconds_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 0);
+}
+
+}  // namespace engine
+
+class Engine::Impl {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> attach(const EngineOptions& options);
+  ~Impl();
+
+  [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist);
+  [[nodiscard]] Result<void> reserve(const State& state);
+  [[nodiscard]] Result<SaveState> look(std::uint64_t ticket) const;
+  [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms);
+  [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms);
+  [[nodiscard]] std::vector<SaveState> take_failures();
+
+  [[nodiscard]] Result<std::vector<RestorableStep>> steps();
+  [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step();
+  [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt);
+
+  [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::int64_t agent_process() const;
+  [[nodiscard]] std::uint64_t arena_bytes() const;
+  // Whether this is a child of the process that made it: its threads are not there, and its locks may be held for ever.
+  [[nodiscard]] bool is_forked() const noexcept;
+
+ private:
+  using Link = std::shared_ptr<engine::AgentLink>;
+  using Clock = std::chrono::steady_clock;
+
+  enum class SlotState : std::uint8_t { free, filling, given };
+  struct Slot {
+    SlotState state = SlotState::free;
+    std::optional<std::uint64_t> ticket = {};  // of a given one, unless it is of an earlier life
+    // Of who still reads from it.
+    std::weak_ptr<engine::SlotChunks> chunks = {};
+    std::weak_ptr<const engine::FetchedSnapshots> files = {};
+  };
+  // Kept by whoever reads from it, too.
+  struct Arena {
+    os::SharedMemory memory;
+    os::MappedMemory mapping;
+    std::uint32_t slots = 0;
+    std::uint64_t slot_bytes = 0;
+
+    [[nodiscard]] ByteSpan slot(std::uint32_t number) const noexcept;
+  };
+  struct Save {
+    SaveState state;
+    std::optional<std::uint32_t> slot;  // that still holds it
+    std::uint64_t bytes = 0;            // of the slot
+    std::uint64_t link = 0;             // by which it was handed over last
+    bool was_told = false;              // to an agent that may have taken it
+    int agents_died = 0;                // that had it
+    std::optional<Error> lost = {};     // its agent has gone, and it is in no slot: persisted, or nowhere
+  };
+
+  // What outlives this object and may still ask for it.
+  struct Life {
+    std::mutex mutex;
+    Impl* impl = nullptr;  // nullptr: it has ended
+  };
+
+  explicit Impl(const EngineOptions& options);
+
+  // invalid_argument in a forked child.
+  [[nodiscard]] Result<void> check_process() const;
+  [[nodiscard]] os::DetachedProgram agent_command() const;
+  [[nodiscard]] engine::Hello hello() const;
+  // The link as it is, or a new one to an agent that is told all that the last one did not bring to its end. Holds
+  // `save_mutex_`, or nobody else knows of this object.
+  [[nodiscard]] Result<Link> connected(Clock::time_point deadline);
+  [[nodiscard]] Result<void> greet(const Link& link, Clock::time_point deadline);
+  [[nodiscard]] Result<void> hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline);
+  [[nodiscard]] Result<void> offer_arena(const Link& link, const std::shared_ptr<Arena>& arena,
+                                         Clock::time_point deadline);
+  [[nodiscard]] Result<std::unique_lock<std::mutex>> lock_saving(Clock::time_point deadline);
+  // Of the link of that number: what an earlier one says late is not about the present one.
+  void on_progress(std::uint64_t link, const engine::ProgressEvent& event);
+  void on_lost(std::uint64_t link, const Error& error);
+  [[nodiscard]] Result<void> wait_for_change(Clock::time_point deadline);
+  // Whether the step, if it is in the store, is of a save of this one.
+  [[nodiscard]] bool is_new_step(std::uint64_t step) const { return !newest_before_ || step > *newest_before_; }
+  // Looks into the store for saves that are lost.
+  void settle_lost();
+  // Precondition: `mutex_` is held.
+  void end_with(Save& save, Error error);
+  void forget_old();
+  [[nodiscard]] Link link() const;
+
+  // trainer_save.cpp
+  [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline);
+  [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline);
+  [[nodiscard]] Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan);
+  // nullopt: all are in use, and this is not to wait.
+  [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
+  [[nodiscard]] Result<SaveState> stage(std::uint64_t step, const State& state, bool persist);
+  [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
+
+  // trainer_restore.cpp
+  // Asks the agent; where that goes meanwhile, the next one.
+  [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const engine::Json& body,
+                                                      engine::MessageKind expected, std::int64_t timeout_ms);
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
+  struct FetchedFiles {
+    std::shared_ptr<const engine::FetchedSnapshots> files;
+    std::optional<std::uint32_t> slot;
+  };
+  [[nodiscard]] Result<FetchedFiles> accept_files(engine::AgentLink::Answer answer, std::uint64_t step);
+  // By which a step is in the store; nullopt where it is not.
+  [[nodiscard]] Result<std::optional<std::string>> stored_attempt(std::uint64_t step) const;
+  // Which state of a step, of those that ranks may have of it in memory, is the one of all of them. `agreed`: what they
+  // found out among themselves. Empty for one rank.
+  [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
+  [[nodiscard]] Result<engine::StepList> list();
+  // Before a slot is written: who still reads from it gets what lies there elsewhere.
+  void send_readers_away(const Slot& slot);
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;
+
+  const EngineOptions options_;
+  const std::shared_ptr<Life> life_ = std::make_shared<Life>();
+  const std::int64_t process_;
+  const std::unique_ptr<exec::Executor> executor_;
+
+  std::mutex save_mutex_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Link link_;
+  std::shared_ptr<Arena> arena_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> early_frees_;  // told right behind `welcome`, before its slots were known here
+  std::uint64_t last_ticket_ = 0;
+  // Of the store when this began: what is there up to it is not of this one's saves.
+  std::optional<std::uint64_t> newest_before_;
+  std::map<std::uint64_t, Save> saves_;
+  std::vector<SaveState> failures_;
+  bool is_lost_ = true;  // `link_` is of no use
+  std::uint64_t link_number_ = 0;
+  std::uint64_t arena_link_ = 0;  // by which the agent was given the arena
+};
+
+}  // namespace bitsnap

@@ -1,0 +1,205 @@
+// Giving states back: from the agent's memory, or from the store.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "engine/fetched_snapshots.hpp"
+#include "engine/shared_text.hpp"
+#include "engine/trainer.hpp"
+#include "os/file_system.hpp"
+#include "restore/open_snapshot.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
+
+namespace bitsnap {
+namespace {
+
+using engine::MessageKind;
+
+// How much longer than the agent waits for what is being encoded its answer is waited for.
+constexpr std::int64_t kAnswerMs = 1'000;
+// That may die of the same question.
+constexpr int kMostAgents = 4;
+
+}  // namespace
+
+Result<engine::StepList> Engine::Impl::list() {
+  BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
+                 ask(MessageKind::list, to_json(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
+                     engine::wait_of(options_.wait_ms) + kAnswerMs));
+  BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_text_size(answer.packet.body));
+  BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(std::move(answer.descriptors), size.bytes));
+  BITSNAP_ASSIGN(const engine::Json body, engine::parse_object(text));
+  return engine::parse_steps(body);
+}
+
+Result<std::vector<RestorableStep>> Engine::Impl::steps() {
+  return no_throw("steps", [&]() -> Result<std::vector<RestorableStep>> {
+    BITSNAP_TRY(check_process());
+    std::map<std::uint64_t, RestorableStep> found;
+    {
+      const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+      BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+      BITSNAP_ASSIGN(const engine::StepList list, this->list());
+      for (const engine::MemoryStep& step : list.steps) {
+        found[step.step] = {
+            .step = step.step, .in_memory = step.memory, .everywhere = step.everywhere, .attempt = step.attempt};
+      }
+    }
+    if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
+      if (const auto committed = (*store)->steps()) {
+        for (const std::uint64_t step : *committed) {
+          RestorableStep& known = found[step];
+          // What this rank has in memory may be of a life of which nothing was committed.
+          if (!known.attempt.empty() && stored_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
+          known.step = step;
+          known.in_store = true;
+        }
+      }
+    }
+    std::vector<RestorableStep> steps;
+    steps.reserve(found.size());
+    for (const auto& [number, step] : found) steps.push_back(step);
+    return steps;
+  });
+}
+
+Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
+  BITSNAP_ASSIGN(const std::vector<RestorableStep> all, steps());
+  const auto found = std::find_if(all.rbegin(), all.rend(),
+                                  [](const RestorableStep& step) { return step.everywhere || step.in_store; });
+  if (found == all.rend()) return std::optional<std::uint64_t>();
+  return std::optional(found->step);
+}
+
+Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt) {
+  return no_throw("restore", [&]() -> Result<Restored> {
+    BITSNAP_TRY(check_process());
+    auto from_memory = fetch(step, attempt);
+    if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
+    auto from_store = load(step);
+    if (!from_store) {
+      // Where memory has nothing either, the store's word is the one that helps.
+      if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
+      return tl::unexpected(
+          std::move(from_store).error().within(fmt::format("not from memory ({})", from_memory.error().message())));
+    }
+    Restored restored{.snapshot = std::move(*from_store)};
+    if (from_memory.error().kind() != ErrorKind::not_found) restored.memory_error = std::move(from_memory).error();
+    return restored;
+  });
+}
+
+Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const engine::Json& body, MessageKind expected,
+                                                    std::int64_t timeout_ms) {
+  const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
+  for (int left = kMostAgents;; --left) {
+    BITSNAP_ASSIGN(const Link link, connected(deadline));
+    auto answer = link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
+    if (answer || left == 1 || !link->is_lost()) return answer;
+  }
+}
+
+Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink::Answer answer, std::uint64_t step) {
+  BITSNAP_ASSIGN(engine::Fetched fetched, engine::parse_fetched(answer.packet.body));
+  if (answer.descriptors.size() != 1) return fail(ErrorKind::corrupt, "the agent handed over no memory");
+  BITSNAP_ASSIGN(const os::SharedMemory memory, os::SharedMemory::adopt(std::move(answer.descriptors.front()),
+                                                                        std::numeric_limits<std::int64_t>::max()));
+  if (!memory.is_frozen()) return fail(ErrorKind::corrupt, "the agent handed over memory that may change");
+  BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
+  const std::optional<std::uint32_t> slot = fetched.slot;
+  auto complete = [life = life_, step]() -> Result<std::shared_ptr<const engine::FetchedSnapshots>> {
+    const std::lock_guard lock(life->mutex);
+    Impl* const impl = life->impl;
+    const Link link = impl == nullptr ? nullptr : impl->link();
+    if (link == nullptr) {
+      return fail(ErrorKind::not_found,
+                  fmt::format("the rest of step {}: its agent is not to be asked any more", step));
+    }
+    BITSNAP_ASSIGN(engine::AgentLink::Answer rest,
+                   link->call(MessageKind::fetch, to_json(engine::FetchRequest{step, true}), MessageKind::fetched,
+                              engine::wait_of(impl->options_.wait_ms), {}, impl->options_.interrupted));
+    BITSNAP_ASSIGN(FetchedFiles found, impl->accept_files(std::move(rest), step));
+    return std::move(found.files);
+  };
+  BITSNAP_ASSIGN(std::shared_ptr<const engine::FetchedSnapshots> files,
+                 engine::FetchedSnapshots::make(std::move(fetched), std::move(mapping),
+                                                fmt::format("step {} in the memory of agent {}", step, agent_process()),
+                                                options_.limits, std::move(complete)));
+  return FetchedFiles{std::move(files), slot};
+}
+
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt) {
+  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+  BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+  BITSNAP_TRY(connected(deadline));
+  BITSNAP_ASSIGN(const std::string wanted, wanted_attempt(step, attempt));
+  std::shared_ptr<Arena> arena;
+  {
+    const std::lock_guard lock(mutex_);
+    arena = arena_;
+  }
+  BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
+                 ask(MessageKind::fetch, to_json(engine::FetchRequest{step, arena == nullptr, wanted}),
+                     MessageKind::fetched, engine::wait_of(options_.wait_ms)));
+  BITSNAP_ASSIGN(const FetchedFiles found, accept_files(std::move(answer), step));
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, found.files->open_wanted());
+  if (!found.slot || arena == nullptr || *found.slot >= arena->slots) return snapshot;
+
+  // The agent says that a slot still holds the state: what is read there is held against the snapshot's hashes.
+  const auto state = engine::read_slot(arena->slot(*found.slot), arena->slot_bytes, options_.limits);
+  if (!state) return snapshot;
+  auto chunks = std::make_shared<engine::SlotChunks>(*snapshot, engine::tensor_bytes(*state), arena);
+  restore::offer_warm_chunks(*snapshot, chunks);
+  const std::lock_guard lock(mutex_);
+  slots_[*found.slot].chunks = chunks;
+  slots_[*found.slot].files = found.files;
+  return snapshot;
+}
+
+Result<std::optional<std::string>> Engine::Impl::stored_attempt(std::uint64_t step) const {
+  const store::RunLayout layout(options_.path);
+  auto record = store::read_commit_record(os::real_file_system(), layout, step);
+  if (record) return std::optional(std::move(record->attempt));
+  if (record.error().kind() == ErrorKind::not_found) return std::optional<std::string>();
+  return tl::unexpected(std::move(record).error());
+}
+
+Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed) {
+  if (options_.world_size == 1) return std::string();
+  BITSNAP_ASSIGN(std::optional<std::string> stored, stored_attempt(step));
+  if (stored) return *std::move(stored);
+  if (!agreed.empty()) return agreed;
+  BITSNAP_ASSIGN(const engine::StepList known, list());
+  const auto found = std::ranges::find(known.steps, step, &engine::MemoryStep::step);
+  if (found != known.steps.end() && found->everywhere) return found->attempt;
+  return fail(ErrorKind::not_found,
+              fmt::format("step {} is not in the agent's memory as one state of all ranks", step));
+}
+
+void Engine::Impl::send_readers_away(const Slot& slot) {
+  const auto readers = slot.chunks.lock();
+  const auto files = slot.files.lock();
+  // Should the rest not be there any more, they find out when they read.
+  if (readers != nullptr && files != nullptr) static_cast<void>(files->complete());
+  if (readers != nullptr) readers->release();
+}
+
+Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) const {
+  BITSNAP_ASSIGN(const std::unique_ptr<Store> store, Store::open(options_.path, {.limits = options_.limits}));
+  BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
+  if (info.shards != 1 && info.shards != options_.world_size) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step {} was saved by {} ranks, and there are {} now: this rank's state is no single "
+                            "shard of it",
+                            options_.path, step, info.shards, options_.world_size));
+  }
+  return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
+}
+
+}  // namespace bitsnap

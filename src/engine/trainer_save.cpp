@@ -1,0 +1,289 @@
+// Staging: the arena, a free slot, the copy, and the word to the agent.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/checked.hpp"
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "engine/trainer.hpp"
+#include "os/clock.hpp"
+#include "os/memory_limit.hpp"
+
+namespace bitsnap {
+namespace {
+
+using engine::MessageKind;
+using engine::milliseconds_until;
+
+// What a state may grow by, as lists of numbers in it do, before the arena has to be made anew.
+constexpr std::uint64_t kSpareShare = 256;
+constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
+// What one thread takes of an arena at a time when its pages are made.
+constexpr std::uint64_t kPopulatePiece = std::uint64_t{64} << 20;
+constexpr auto kBetweenAgents = std::chrono::milliseconds(20);
+constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
+// The agent answers at once. Without its answer it may read from the slot, whatever the caller's time.
+constexpr std::int64_t kLeastAnswerMs = 10'000;
+// That may go while the arena is made ready for them.
+constexpr int kMostAgents = 4;
+
+std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
+
+}  // namespace
+
+Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, bool persist) {
+  return no_throw("save", [&] { return stage(step, state, persist); });
+}
+
+Result<void> Engine::Impl::reserve(const State& state) {
+  return no_throw("save", [&]() -> Result<void> {
+    BITSNAP_TRY(check_process());
+    const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+    BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+    BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
+    return fit_arena(plan, deadline);
+  });
+}
+
+Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bool persist) {
+  BITSNAP_TRY(check_process());
+  const os::Stopwatch whole;
+  const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
+  BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
+  BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
+  BITSNAP_TRY(fit_arena(plan, deadline));
+
+  const os::Stopwatch waiting;
+  BITSNAP_ASSIGN(const std::optional<std::uint32_t> slot, take_slot(deadline));
+  Save save;
+  save.state.step = step;
+  save.state.persist = persist;
+  save.state.raw_bytes = plan.raw_bytes;
+  save.state.wait_seconds = waiting.elapsed_seconds();
+  save.state.ticket = ++last_ticket_;
+  const auto remember = [&] {
+    save.state.stall_seconds = whole.elapsed_seconds();
+    const std::lock_guard lock(mutex_);
+    forget_old();
+    const SaveState known = save.state;
+    saves_[known.ticket] = std::move(save);
+    return known;
+  };
+  if (!slot) {
+    save.state.stage = SaveStage::skipped;
+    return remember();
+  }
+  const auto give_back = [&](Error error) -> Result<SaveState> {
+    {
+      const std::lock_guard lock(mutex_);
+      slots_[*slot] = {};
+    }
+    changed_.notify_all();
+    return tl::unexpected(std::move(error).within(fmt::format("staging step {}", step)));
+  };
+  if (auto filled = engine::fill_slot(state, plan, arena_->slot(*slot), *executor_); !filled) {
+    return give_back(std::move(filled).error());
+  }
+
+  // From here on it is known: should the agent go now, the next one is told of it.
+  save.slot = slot;
+  save.bytes = plan.bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    slots_[*slot] = Slot{.state = SlotState::given, .ticket = save.state.ticket};
+  }
+  const engine::Staged staged{.ticket = save.state.ticket,
+                              .slot = *slot,
+                              .step = step,
+                              .bytes = plan.bytes,
+                              .persist = persist,
+                              .again = false};
+  SaveState known = remember();
+  if (auto told = hand_over(known.ticket, staged, deadline); !told) {
+    const std::lock_guard lock(mutex_);
+    saves_.erase(known.ticket);
+    slots_[*slot] = {};
+    if (told.error().kind() == ErrorKind::not_found && options_.when_busy == WhenBusy::skip) {
+      known.stage = SaveStage::skipped;
+      known.stall_seconds = whole.elapsed_seconds();
+      saves_[known.ticket].state = known;
+      return known;
+    }
+    return tl::unexpected(std::move(told).error().within(fmt::format("staging step {}", step)));
+  }
+  known.stall_seconds = whole.elapsed_seconds();
+  const std::lock_guard lock(mutex_);
+  if (const auto found = saves_.find(known.ticket); found != saves_.end()) {
+    found->second.state.stall_seconds = known.stall_seconds;
+  }
+  return known;
+}
+
+// Tells the agent; where that has gone meanwhile, the next one.
+Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline) {
+  for (;;) {
+    BITSNAP_ASSIGN(const Link link, connected(deadline));
+    bool has_arena = false;
+    std::uint64_t number = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      const Save& save = saves_.at(ticket);
+      // By whoever connected, and it may be over by now.
+      if (save.link == link_number_ || save.state.is_over()) return {};
+      number = link_number_;
+      has_arena = arena_link_ == link_number_;
+    }
+    Result<void> told;
+    if (!has_arena) told = offer_arena(link, arena_, deadline);
+    if (told) {
+      {
+        const std::lock_guard lock(mutex_);
+        saves_.at(ticket).was_told = true;
+      }
+      auto answer = link->call(MessageKind::staged, to_json(staged), MessageKind::ok,
+                               std::max(milliseconds_until(deadline), kLeastAnswerMs), {}, options_.interrupted);
+      // One that has heard and does not answer is going to read from the slot: this is not to be undone, also where
+      // the caller does not wait for the answer.
+      const bool may_have_heard =
+          !answer && (answer.error().kind() == ErrorKind::busy || answer.error().kind() == ErrorKind::cancelled);
+      if (!answer && !may_have_heard) told = tl::unexpected(std::move(answer).error());
+    }
+    if (told) {
+      const std::lock_guard lock(mutex_);
+      saves_.at(ticket).link = number;
+      return {};
+    }
+    if (link->is_lost()) continue;
+    // One that is about to end takes nothing any more, and tells of what it has until it goes.
+    if (told.error().kind() != ErrorKind::not_found || Clock::now() >= deadline) return told;
+    if (options_.when_busy == WhenBusy::skip) return told;
+    {
+      const std::lock_guard lock(mutex_);
+      saves_.at(ticket).was_told = false;
+    }
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    std::this_thread::sleep_for(kBetweenAgents);
+  }
+}
+
+Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point deadline) {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto find_free = [&] { return std::ranges::find(slots_, SlotState::free, &Slot::state); };
+      const auto is_ready = [&] { return find_free() != slots_.end() || is_lost_; };
+      if (options_.when_busy == WhenBusy::wait) {
+        changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_ready);
+      }
+      if (const auto free = find_free(); free != slots_.end()) {
+        const Slot before = std::exchange(*free, Slot{.state = SlotState::filling});
+        lock.unlock();
+        send_readers_away(before);
+        return std::optional(static_cast<std::uint32_t>(free - slots_.begin()));
+      }
+      if (options_.when_busy == WhenBusy::skip && !is_lost_) return std::optional<std::uint32_t>();
+    }
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    if (Clock::now() >= deadline) {
+      return fail(ErrorKind::busy, fmt::format("no slot of the arena became free within {} ms: the agent, process {}, "
+                                               "still works on earlier saves",
+                                               options_.wait_ms, agent_process()));
+    }
+    // The agent has gone: the next one works on what is in the slots.
+    BITSNAP_TRY(connected(deadline));
+  }
+}
+
+Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline) {
+  for (int left = kMostAgents;; --left) {
+    BITSNAP_ASSIGN(const Link link, connected(deadline));
+    auto fitted = fit_arena_of(link, plan, deadline);
+    // Where the agent has gone meanwhile, the next one is asked.
+    if (fitted || left == 1 || !link->is_lost()) return fitted;
+  }
+}
+
+Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline) {
+  std::shared_ptr<Arena> arena = arena_;
+  const bool fits = arena != nullptr && arena->slot_bytes >= plan.bytes && arena->slots == options_.slots;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fits && arena_link_ == link_number_) return {};
+  }
+  if (!fits) {
+    // What is in the slots of a smaller one has to be encoded first: the agent would refuse another.
+    std::unique_lock lock(mutex_);
+    const auto is_quiet = [&] {
+      return is_lost_ || std::ranges::none_of(slots_, [&](const Slot& slot) {
+               const auto save = slot.ticket ? saves_.find(*slot.ticket) : saves_.end();
+               return save != saves_.end() && save->second.state.stage == SaveStage::staged;
+             });
+    };
+    while (!changed_.wait_until(lock, std::min(deadline, Clock::now() + kBetweenChecks), is_quiet)) {
+      lock.unlock();
+      BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+      lock.lock();
+      if (Clock::now() < deadline) continue;
+      return fail(ErrorKind::busy, fmt::format("the state has grown, and the arena for {} is still in use after {} ms",
+                                               megabytes(arena_->slot_bytes), options_.wait_ms));
+    }
+    lock.unlock();
+    BITSNAP_ASSIGN(arena, make_arena(plan));
+  }
+  for (;;) {
+    auto offered = offer_arena(link, arena, deadline);
+    if (offered) break;
+    // What the last life left in the slots of its arena is encoded first.
+    if (offered.error().kind() != ErrorKind::busy || Clock::now() >= deadline) return offered;
+    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
+    std::this_thread::sleep_for(kBetweenAgents);
+  }
+  std::vector<Slot> before;
+  if (arena != arena_) before = slots_;
+  for (const Slot& slot : before) send_readers_away(slot);
+  const std::lock_guard lock(mutex_);
+  for (Slot& slot : slots_) {
+    if (slot.ticket && saves_.contains(*slot.ticket)) saves_.at(*slot.ticket).slot.reset();
+  }
+  arena_ = std::move(arena);
+  slots_.assign(arena_->slots, {});
+  return {};
+}
+
+Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engine::SlotPlan& plan) {
+  const std::uint64_t wanted = plan.bytes + plan.bytes / kSpareShare + kSpareBytes;
+  const std::uint64_t slot_bytes = (wanted + engine::kSlotUnit - 1) / engine::kSlotUnit * engine::kSlotUnit;
+  const auto slots_total = checked_multiply(slot_bytes, std::uint64_t{options_.slots});
+  const auto size = slots_total ? checked_add(*slots_total, engine::kSlotUnit) : std::nullopt;
+  if (!size) return fail(ErrorKind::resource_exhausted, "the arena would have more than 2^64 bytes");
+  if (options_.budget_bytes != 0 && *size > options_.budget_bytes) {
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("a state of {} takes an arena of {} ({} slots), and the budget is {}{}",
+                            megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
+                            megabytes(options_.budget_bytes), options_.slots > 1 ? "; one slot takes half" : ""));
+  }
+  // What the present arena has goes back when the new one is there.
+  const std::uint64_t present = arena_bytes();
+  if (const auto available = os::available_memory(); available && available->available_bytes + present < *size) {
+    return fail(
+        ErrorKind::resource_exhausted,
+        fmt::format("a state of {} takes an arena of {} ({} slots), and {} are left ({}){}", megabytes(plan.raw_bytes),
+                    megabytes(*size), options_.slots, megabytes(available->available_bytes), available->limit,
+                    options_.slots > 1 ? "; one slot takes half" : ""));
+  }
+  BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
+  BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
+  // Pages are taken now and by all threads: at the first touch they cost several times what a copy does.
+  const auto pieces = static_cast<std::size_t>((*size + kPopulatePiece - 1) / kPopulatePiece);
+  BITSNAP_TRY(executor_->run(pieces, executor_->default_slots(), [&](std::size_t piece, std::size_t) -> Result<void> {
+    const std::uint64_t begin = piece * kPopulatePiece;
+    return mapping.populate(begin, std::min(kPopulatePiece, *size - begin));
+  }));
+  return std::make_shared<Arena>(Arena{std::move(memory), std::move(mapping), options_.slots, slot_bytes});
+}
+
+}  // namespace bitsnap
