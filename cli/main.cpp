@@ -39,6 +39,7 @@ Runs, the checkpoints of a training in one directory:
   bitsnap rollback run --to 10                           remove all steps after 10
   bitsnap repair run                                     mend what can be mended after damage
   bitsnap du run                                         bytes by role and step
+  bitsnap agent status run                               what the process beside the training has in memory
   bitsnap report run -o report.html                      plots of all that, in one page for the browser
 
 Files, one snapshot each:
@@ -120,8 +121,8 @@ class Program {
     app_.get_formatter()->column_width(34);
     app_.add_flag("--version", show_version_, "Print the version and the CPU level");
     add_common_options(app_, common_);
-    for (const auto& add : {add_add, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_compress,
-                            add_decompress, add_inspect, add_verify, add_diff, add_analyze, add_bench}) {
+    for (const auto& add : {add_add, add_log, add_extract, add_prune, add_rollback, add_repair, add_du, add_agent,
+                            add_compress, add_decompress, add_inspect, add_verify, add_diff, add_analyze, add_bench}) {
       commands_.push_back(add(app_, common_));
       add_common_options(*commands_.back().app, common_);
     }
@@ -235,7 +236,11 @@ class Program {
   // Of a command, or of the program.
   void print_help(const CLI::App* command) const {
     const CLI::App* app = command == nullptr ? &app_ : command;
-    const std::string name = command == nullptr ? "bitsnap" : "bitsnap " + command->get_name();
+    std::string name = command == nullptr ? "bitsnap" : "bitsnap " + command->get_name();
+    for (std::vector<CLI::App*> used; command != nullptr && !(used = app->get_subcommands()).empty();) {
+      app = used.front();
+      name += " " + app->get_name();
+    }
     print_result(app_.get_formatter()->make_help(app, name, CLI::AppFormatMode::Normal));
   }
 

@@ -1,0 +1,278 @@
+// `bitsnap agent`: the process beside a training that compresses and keeps what trainers stage; how it is, and its end.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <bitsnap/engine.hpp>
+
+#include "cli/common_options.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/file_paths.hpp"
+#include "cli/number_option.hpp"
+#include "cli/output.hpp"
+#include "cli/table.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr std::uint64_t kStatusMs = 10'000;
+
+struct AgentCommandOptions {
+  std::string job;
+  std::string store;
+  bool prometheus = false;
+  bool abandon = false;
+  bool full_speed = false;
+  std::chrono::milliseconds hello{60'000};
+  std::chrono::milliseconds wait{600'000};
+};
+
+Result<std::string> job_of(const AgentCommandOptions& options) {
+  if (!options.job.empty()) {
+    return options.job;
+  }
+  if (!options.store.empty()) {
+    return default_job(options.store);
+  }
+  return fail(ErrorKind::invalid_argument, "which agent: give the store that the trainers save to, or --job");
+}
+
+Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
+  const auto job = job_of(options);
+  if (!job) {
+    return tl::unexpected(job.error());
+  }
+  AgentOptions agent;
+  agent.job = *job;
+  agent.hello_ms = static_cast<std::uint64_t>(options.hello.count());
+  agent.lower_priority = !options.full_speed;
+  const auto ended = run_agent(agent);
+  if (!ended) {
+    return tl::unexpected(ended.error());
+  }
+  if (*ended == AgentEnd::not_needed && !common.quiet) {
+    print_note(fmt::format("bitsnap: job '{}' has an agent already\n", *job));
+  }
+  return kExitOk;
+}
+
+Result<int> stop(const AgentCommandOptions& options, const CommonOptions& common) {
+  const auto job = job_of(options);
+  if (!job) {
+    return tl::unexpected(job.error());
+  }
+  if (const auto stopped = stop_agent(*job, options.abandon, static_cast<std::uint64_t>(options.wait.count()));
+      !stopped) {
+    return tl::unexpected(stopped.error());
+  }
+  if (common.json) {
+    print_json({{"job", *job}, {"stopped", true}});
+  } else if (!common.quiet) {
+    print_result(fmt::format("the agent of job '{}' has ended\n", *job));
+  }
+  return kExitOk;
+}
+
+std::uint64_t number(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+double real(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string text_or_dash(const Json& value) {
+  if (value.is_string()) {
+    return value.get<std::string>();
+  }
+  return value.is_null() ? "-" : value.dump();
+}
+
+std::string steps_of(const Json& row) {
+  std::string steps;
+  for (const Json& step : row.value("memory_steps", Json::array())) {
+    steps += fmt::format("{}{}", steps.empty() ? "" : " ", step.dump());
+  }
+  return steps.empty() ? "-" : steps;
+}
+
+std::string doing(const Json& row) {
+  std::string what;
+  const auto add = [&](std::string_view word) { what += fmt::format("{}{}", what.empty() ? "" : ", ", word); };
+  if (row.value("encoding", false)) {
+    add("encoding");
+  }
+  if (row.value("writing", false)) {
+    add("writing");
+  }
+  if (number(row, "queued") != 0) {
+    add(fmt::format("{} queued", number(row, "queued")));
+  }
+  if (number(row, "uncommitted") != 0) {
+    add(fmt::format("{} wait for other ranks", number(row, "uncommitted")));
+  }
+  return what.empty() ? "idle" : what;
+}
+
+std::string render(const Json& report, std::optional<std::size_t> width) {
+  std::string out = fmt::format("job {}, agent process {}, up {:.0f} s, {} resident{}\n", text_or_dash(report["job"]),
+                                text_or_dash(report["process"]), real(report, "up_seconds"),
+                                format_size(number(report, "resident_bytes")),
+                                report.value("stopping", false) ? ", about to end" : "");
+  out += fmt::format("store {}\n\n", text_or_dash(report["store"]));
+  Table table({{"rank", Align::right},
+               {"trainer", Align::right},
+               {"arena", Align::right, Narrow::never, 2},
+               {"in memory", Align::right},
+               {"steps", Align::left, Narrow::end},
+               {"saves", Align::right},
+               {"persisted", Align::right},
+               {"failed", Align::right},
+               {"ratio", Align::right},
+               {"newest", Align::right},
+               {"now", Align::left, Narrow::end}});
+  for (const Json& row : report["ranks"]) {
+    const std::uint64_t stored = number(row, "stored_bytes");
+    table.add_row(
+        {text_or_dash(row["rank"]), text_or_dash(row["trainer_process"]), format_size(number(row, "arena_bytes")),
+         format_size(number(row, "memory_bytes")), steps_of(row), std::to_string(number(row, "saves")),
+         std::to_string(number(row, "persisted")), std::to_string(number(row, "failed")),
+         stored == 0
+             ? "-"
+             : fmt::format("{:.2f}", static_cast<double>(number(row, "raw_bytes")) / static_cast<double>(stored)),
+         text_or_dash(row["last_persisted_step"]), doing(row)});
+  }
+  if (table.empty()) {
+    return out + "no trainer has said hello yet\n";
+  }
+  out += table.render(width);
+  for (const Json& row : report["ranks"]) {
+    if (!row["last_error"].is_null()) {
+      out += fmt::format("rank {}, last error: {}\n", text_or_dash(row["rank"]), text_or_dash(row["last_error"]));
+    }
+  }
+  return out;
+}
+
+// The exposition format of Prometheus, version 0.0.4.
+struct Metric {
+  const char* name;
+  const char* type;
+  const char* help;
+  const char* key;  // of a rank's row
+};
+
+constexpr std::array kMetrics = {
+    Metric{"bitsnap_saves_total", "counter", "States that came to the agent's memory.", "saves"},
+    Metric{"bitsnap_persisted_total", "counter", "States that were committed in the store.", "persisted"},
+    Metric{"bitsnap_failed_total", "counter", "Saves that failed.", "failed"},
+    Metric{"bitsnap_raw_bytes_total", "counter", "Bytes of the states that were compressed, in memory or not.",
+           "raw_bytes"},
+    Metric{"bitsnap_stored_bytes_total", "counter", "Bytes of the same, compressed.", "stored_bytes"},
+    Metric{"bitsnap_encode_seconds_total", "counter", "Time that compressing took.", "encode_seconds"},
+    Metric{"bitsnap_write_seconds_total", "counter", "Time that writing to the store took.", "write_seconds"},
+    Metric{"bitsnap_arena_bytes", "gauge", "Memory shared with the trainer.", "arena_bytes"},
+    Metric{"bitsnap_memory_bytes", "gauge", "Compressed snapshots in memory.", "memory_bytes"},
+    Metric{"bitsnap_queued", "gauge", "Saves that wait to be compressed.", "queued"},
+    Metric{"bitsnap_uncommitted", "gauge", "Shards that wait for those of other ranks.", "uncommitted"},
+    Metric{"bitsnap_last_persisted_step", "gauge", "The newest step that was committed.", "last_persisted_step"},
+};
+
+std::string render_prometheus(const Json& report) {
+  const std::string job = report.value("job", std::string());
+  std::string out;
+  for (const Metric& metric : kMetrics) {
+    std::string values;
+    for (const Json& row : report["ranks"]) {
+      const auto found = row.find(metric.key);
+      if (found == row.end() || !found->is_number()) {
+        continue;
+      }
+      values += fmt::format("{}{{job=\"{}\",rank=\"{}\"}} {}\n", metric.name, job, row["rank"].dump(), found->dump());
+    }
+    if (!values.empty()) {
+      out += fmt::format("# HELP {} {}\n# TYPE {} {}\n{}", metric.name, metric.help, metric.name, metric.type, values);
+    }
+  }
+  out += fmt::format(
+      "# HELP bitsnap_agent_resident_bytes Memory of the agent.\n# TYPE bitsnap_agent_resident_bytes gauge\n"
+      "bitsnap_agent_resident_bytes{{job=\"{}\"}} {}\n",
+      job, number(report, "resident_bytes"));
+  return out;
+}
+
+Result<int> status(const AgentCommandOptions& options, const CommonOptions& common) {
+  const auto job = job_of(options);
+  if (!job) {
+    return tl::unexpected(job.error());
+  }
+  const auto text = agent_report(*job, kStatusMs);
+  if (!text) {
+    return tl::unexpected(text.error());
+  }
+  const Json report = Json::parse(*text, nullptr, false);
+  if (!report.is_object() || !report.contains("ranks")) {
+    return fail(ErrorKind::corrupt, "the agent's report is not one that this version knows");
+  }
+  if (options.prometheus) {
+    print_result(render_prometheus(report));
+  } else if (common.json) {
+    print_json(report);
+  } else {
+    print_result(render(report, common.table_width()));
+  }
+  return kExitOk;
+}
+
+void add_job_options(CLI::App& app, AgentCommandOptions& options) {
+  app.add_option("RUN", options.store, "The store that the trainers save to")->type_name("");
+  app.add_option("--job", options.job, "The job, where the trainers name one")->type_name("NAME");
+}
+
+}  // namespace
+
+Command add_agent(CLI::App& program, const CommonOptions& common) {
+  auto options = std::make_shared<AgentCommandOptions>();
+  CLI::App* app = program.add_subcommand("agent", "The process that compresses and keeps what trainers stage");
+  app->group(kRunsGroup);
+  app->require_subcommand(1);
+  constexpr const char* kCommands = "Commands";
+  CLI::App* show = app->add_subcommand("status", "What the agent of a job has and does");
+  add_job_options(*show, *options);
+  show->add_flag("--prometheus", options->prometheus, "As text for Prometheus");
+  CLI::App* end = app->add_subcommand("stop", "End the agent of a job, once all that was staged is persisted");
+  add_job_options(*end, *options);
+  end->add_flag("--abandon", options->abandon, "Give up what is not being written yet");
+  constexpr std::chrono::seconds kMostWait{86'400};
+  add_seconds_option(*end, "--wait", options->wait, kMostWait, "How long to wait for its end [600]");
+  CLI::App* serve = app->add_subcommand("run", "Be the agent of a job; trainers start one by themselves");
+  add_job_options(*serve, *options);
+  add_seconds_option(*serve, "--hello", options->hello, kMostWait, "End if no trainer comes in this time [60]");
+  serve->add_flag("--full-speed", options->full_speed, "Do not let trainings go first");
+  for (CLI::App* each : {show, end, serve}) {
+    each->group(kCommands);
+    each->fallthrough();  // to the options that all commands take
+    each->get_option("RUN")->excludes("--job");
+  }
+  app->footer("The first trainer of a job starts an agent, which ends by itself when nobody needs it any more.");
+  return {app, [options, &common, show, end]() -> Result<int> {
+            if (show->parsed()) {
+              return status(*options, common);
+            }
+            return end->parsed() ? stop(*options, common) : run(*options, common);
+          }};
+}
+
+}  // namespace bitsnap::cli
