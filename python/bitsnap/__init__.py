@@ -11,16 +11,17 @@ or within bounds where that was asked for.
     bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # what has changed since
     state = bitsnap.load("step-110.bsnap")
 
-A Store keeps the checkpoints of a run. save() and load() take whole states; save_file(), load_file() and safe_open()
-are named and used as in safetensors.
+A Store keeps the checkpoints of a run, and a Checkpointer saves them without holding up the training. save() and load()
+take whole states; save_file(), load_file() and safe_open() are named and used as in safetensors.
 """
 
 from __future__ import annotations
 
 import os
 
-from bitsnap import _bitsnap
+from bitsnap import _bitsnap, callbacks
 from bitsnap._bitsnap import SaveSummary
+from bitsnap._engine_saves import Save, SaveResult
 from bitsnap._loss_reports import AdamNumbers, ErrorTally, QuantizerRecord, UpdateErrors
 from bitsnap._store_reports import (
     Checkpoint,
@@ -31,7 +32,10 @@ from bitsnap._store_reports import (
     RollbackReport,
     StoreDamage,
 )
+from bitsnap.agents import agent_status, stop_agent
+from bitsnap.checkpointer import Checkpointer, Restored
 from bitsnap.errors import (
+    BackgroundSaveWarning,
     BitsnapError,
     BusyError,
     CancelledError,
@@ -42,6 +46,7 @@ from bitsnap.errors import (
     IoError,
     NotFoundError,
     ResourceExhaustedError,
+    RestoreWarning,
     TruncatedError,
     UnsupportedError,
 )
@@ -59,10 +64,12 @@ if hasattr(os, "register_at_fork"):
 
 __all__ = [
     "AdamNumbers",
+    "BackgroundSaveWarning",
     "BitsnapError",
     "BusyError",
     "CancelledError",
     "Checkpoint",
+    "Checkpointer",
     "CommitOutcome",
     "CorruptError",
     "DroppedCheckpoint",
@@ -78,7 +85,11 @@ __all__ = [
     "QuantizerRecord",
     "RepairReport",
     "ResourceExhaustedError",
+    "RestoreWarning",
+    "Restored",
     "RollbackReport",
+    "Save",
+    "SaveResult",
     "SaveSummary",
     "Snapshot",
     "Store",
@@ -88,7 +99,9 @@ __all__ = [
     "TruncatedError",
     "UnsupportedError",
     "UpdateErrors",
+    "agent_status",
     "bounded",
+    "callbacks",
     "compress",
     "decompress",
     "inspect",
@@ -98,5 +111,6 @@ __all__ = [
     "save",
     "save_file",
     "snapshot_id",
+    "stop_agent",
     "verify",
 ]

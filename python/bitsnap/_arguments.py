@@ -20,7 +20,9 @@ def number_of(value: SupportsIndex, name: str, largest: int = LARGEST) -> int:
     except TypeError:
         raise TypeError(f"{name} is an integer, not {value!r}") from None
     if not 0 <= number <= largest:
-        raise InvalidArgumentError(f"{name} is an integer from 0 to {largest}, not {number}")
+        # Python prints no numbers of thousands of digits, and people read none of hundreds.
+        shown = str(number) if number.bit_length() < 100 else f"a number of {number.bit_length()} bits"
+        raise InvalidArgumentError(f"{name} is an integer from 0 to {largest}, not {shown}")
     return number
 
 

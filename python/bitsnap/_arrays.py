@@ -15,6 +15,7 @@ import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._bitsnap import TensorInfo
+from bitsnap._device_copies import copier, is_on_gpu
 from bitsnap.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -117,13 +118,18 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
     # The memory itself is kept alive: a parameter may be given other memory while its values are being read.
     owner = tensor.untyped_storage()
 
+    def plain() -> Tensor:
+        return _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous()
+
+    on_gpu = copier(tensor, plain) if is_on_gpu(tensor) else None
+
     def make() -> tuple[object, int]:
-        on_cpu = _bits(tensor.detach().resolve_conj().resolve_neg()).contiguous().cpu()
+        on_cpu = plain().cpu() if on_gpu is None else on_gpu()
         return on_cpu, on_cpu.data_ptr()
 
     flags = (tensor.is_conj(), tensor.is_neg())
     identity = ("torch", tensor.data_ptr(), str(tensor.device), name, shape, tensor.stride(), flags)
-    memory = _memory(tensor)
+    memory = _memory(tensor) if on_gpu is None else None
     data: Data = make if memory is None else memory
     return Source(name, _dtypes.stored_shape(name, shape), size_bytes, data, identity, owner)
 

@@ -11,12 +11,16 @@ def detected_cpu_level() -> str: ...
 def force_cpu_level(level: str) -> bool: ...
 def guess_role(name: str, dtype: str) -> str: ...
 def note_fork() -> None: ...
+def warn_of_leaks(warn: bool) -> None: ...
 def peek_snapshot_id(path: bytes) -> str: ...
 def is_safetensors(path: bytes) -> bool: ...
 def is_store(path: bytes) -> bool: ...
 def check_policy(name: str) -> None: ...
 def loss_rule(text: str) -> str:
     """A rule in the words that a file has for it."""
+
+def idle_rules(rules: Sequence[str], tensors: Sequence[tuple[str, str, str | None]]) -> list[str]:
+    """Which of the rules fit none of the tensors: of name, dtype, and role, where it is not to be guessed."""
 
 class TensorRef:
     """Stands in a tree of values where a tensor of the state belongs."""
@@ -256,6 +260,79 @@ class Store:
     ) -> list[tuple[int, bytes, str, str, str]]:
         """The damage: step, file, where, kind of error, message."""
 
+class Engine:
+    """The trainer's side of an agent."""
+
+    @staticmethod
+    def attach(
+        path: bytes,
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        session: str,
+        policy: str | None,
+        loss: Sequence[str] | None,
+        objective: str | None,
+        store_speed: int | None,
+        codec: str,
+        base_rule: str | None,
+        max_depth: int | None,
+        keep_last: int | None,
+        keep_every: int | None,
+        budget_bytes: int,
+        slots: int,
+        memory_snapshots: int,
+        when_busy: str,
+        wait_ms: int,
+        linger_ms: int,
+        threads: int,
+        agent_threads: int,
+        agent_program: bytes,
+        agent_log: bytes,
+    ) -> Engine: ...
+    def close(self) -> None:
+        """Waits for nothing; calls of other threads end soon."""
+
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def agent_process(self) -> int: ...
+    @property
+    def arena_bytes(self) -> int: ...
+    def save(
+        self,
+        step: int,
+        tensors: Sequence[tuple[Any, ...]],
+        tree: tuple[Any] | None,
+        metadata: Sequence[tuple[str, str]],
+        persist: bool,
+    ) -> dict[str, Any]:
+        """A save, by the names of its fields; its error is kind and message."""
+
+    def reserve(
+        self, tensors: Sequence[tuple[Any, ...]], tree: tuple[Any] | None, metadata: Sequence[tuple[str, str]]
+    ) -> None: ...
+    def look(self, ticket: int) -> dict[str, Any]: ...
+    def wait(
+        self, ticket: int, stage: Literal["staged", "memory", "persisted"] | str, timeout_ms: int
+    ) -> dict[str, Any]: ...
+    def wait_all(self, timeout_ms: int) -> None: ...
+    def take_failures(self) -> list[dict[str, Any]]: ...
+    def steps(self) -> list[tuple[int, bool, bool, bool, str]]:
+        """Step, whether in memory, whether every rank's is, whether in the store; ascending."""
+
+    def newest_common_step(self) -> int | None: ...
+    def restore(self, step: int, attempt: str) -> tuple[Snapshot, bool, tuple[str, str] | None]:
+        """The snapshot, whether it is from memory, and the kind and message of why it is not although it should be."""
+
+def agent_report(job: str, timeout_ms: int) -> str: ...
+def stop_agent(job: str, abandon: bool, timeout_ms: int) -> None: ...
+def default_job(path: bytes) -> str: ...
 def scatter(address: int, size_bytes: int, target: tuple[int, tuple[int, ...], tuple[int, ...], int]) -> None:
     """Copies packed bytes to strided memory: (address, shape, strides in bytes, bytes of an element)."""
 

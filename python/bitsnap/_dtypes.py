@@ -60,8 +60,12 @@ _NUMPY_NAMES = {
 
 
 def loaded_torch() -> ModuleType | None:
-    """torch, if the program has imported it: only then can an object be a tensor of it."""
-    return sys.modules.get("torch")
+    """torch, if the program has imported it: only then can an object be a tensor of it.
+
+    None while another thread is still importing it: hardly anything of it is there, and no tensor.
+    """
+    torch = sys.modules.get("torch")
+    return None if getattr(getattr(torch, "__spec__", None), "_initializing", False) else torch
 
 
 @functools.cache

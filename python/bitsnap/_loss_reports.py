@@ -59,7 +59,7 @@ class QuantizerRecord:
 
     name: str  # "mantissa_bits", "master_bits", "update_step" or "clusters"
     amount: float  # bits, part of an update, or the number of clusters
-    bound: float  # most that an element is off; those past nearest may be off by twice that
+    bound: float | None  # most that an element is off (past nearest, twice that); None where nothing bounds it
     bound_of: str  # what `bound` is in: "relative" to the element, "absolute", or "of the update" that it makes
     # Of update_step: most that the next update is off, and all later ones together; None where that is not known.
     next_update_bound: float | None

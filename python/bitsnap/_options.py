@@ -28,6 +28,14 @@ def native_path(path: PathLike) -> bytes:
     return native
 
 
+def absolute_path(path: PathLike, what: str) -> Path:
+    """Absolute now, whatever the process changes its working directory to later."""
+    text = os.fsdecode(path)
+    if not text:
+        raise InvalidArgumentError(f"the path of {what} is empty")
+    return Path(text).absolute()
+
+
 def native_target(path: PathLike, overwrite: bool) -> bytes:
     """A path to write to. Refuses early what would be refused when the file is made, as the error that Python has."""
     native = native_path(path)

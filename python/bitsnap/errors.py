@@ -8,6 +8,7 @@ was being read or written, where, what was expected and what was found.
 from __future__ import annotations
 
 __all__ = [
+    "BackgroundSaveWarning",
     "BitsnapError",
     "BusyError",
     "CancelledError",
@@ -18,6 +19,7 @@ __all__ = [
     "IoError",
     "NotFoundError",
     "ResourceExhaustedError",
+    "RestoreWarning",
     "TruncatedError",
     "UnsupportedError",
 ]
@@ -73,6 +75,14 @@ class CancelledError(BitsnapError):
 
 class InternalError(BitsnapError, RuntimeError):
     """bitsnap's fault: a bug. Please report it."""
+
+
+class BackgroundSaveWarning(UserWarning):
+    """A save failed that a training does not wait for, or a function that was to be told of it."""
+
+
+class RestoreWarning(UserWarning):
+    """A state could not be had from where it was looked for first."""
 
 
 _CLASSES: dict[str, type[BitsnapError]] = {

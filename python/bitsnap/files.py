@@ -16,7 +16,7 @@ from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap._tree import Entries, check_text
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.policy import Policy, policy_of
+from bitsnap.policy import Policy, policy_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, find_tensor, native_base, native_snapshot
 
 
@@ -108,6 +108,7 @@ def save_file(
         entries.add(name, source_of(tensor, f"tensors[{name!r}]"))
     adam = AdamOfState(chosen)
     adam.tell(entries)
+    warn_of_idle_rules(chosen, entries)
     with adam.explained():
         return _bitsnap.save(
             native_target(path, overwrite),

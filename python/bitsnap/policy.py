@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
 from bitsnap._arguments import number_of, text_of
 from bitsnap._options import PolicyName
 from bitsnap.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from bitsnap._tree import Entries
 
 # Steps that were taken, or a function that is asked at each save.
 AdamStep: TypeAlias = SupportsIndex | Callable[[], SupportsIndex]
@@ -133,8 +137,8 @@ def bounded(
     if isinstance(rules, str) or not isinstance(rules, Iterable):
         raise TypeError(f"rules is a list of str, not {rules!r}")
     own = [
-        "master=exact" if master_bits is None else f"master=master_bits:{number_of(master_bits, 'master_bits')}",
-        "exp_avg_sq=exact" if v_bits is None else f"exp_avg_sq=mantissa_bits:{number_of(v_bits, 'v_bits')}",
+        "master=exact" if master_bits is None else f"master=master_bits:{_count_of(master_bits, 'master_bits')}",
+        "exp_avg_sq=exact" if v_bits is None else f"exp_avg_sq=mantissa_bits:{_count_of(v_bits, 'v_bits')}",
         "exp_avg=exact" if update_step is None else f"exp_avg=update_step:{_float_of(update_step, 'update_step')!r}",
     ]
     return Policy("bounded", [*rules, *own], betas=betas, eps=eps, step=step, optimizer=optimizer)
@@ -144,18 +148,48 @@ def policy_of(policy: PolicyName | Policy) -> Policy:
     return policy if isinstance(policy, Policy) else Policy(policy)
 
 
+def warn_of_idle_rules(policy: Policy, entries: Entries) -> None:
+    """Says of each rule that fits no tensor that it does not; but for those that bounded() has for whole roles."""
+    rules = [rule for rule in policy.rules if policy.name != "bounded" or ":" in rule.partition("=")[0]]
+    if not rules:
+        return
+    for rule in _bitsnap.idle_rules(rules, [(entry.name, entry.dtype, entry.role) for entry in entries.items]):
+        warnings.warn(f"the rule {rule!r} fits no tensor of the state", stacklevel=3)
+
+
+def policy_for_many(policy: PolicyName | Policy, who: str) -> Policy:
+    """The same for somebody who saves many states, and must not take the step of one for that of all."""
+    chosen = policy_of(policy)
+    if chosen.step is not None and not callable(chosen.step):
+        raise InvalidArgumentError(
+            f"step={chosen.step} is of one state, and {who} saves many: give a function, such as "
+            "step=lambda: steps, or none where the state or optimizer= says it"
+        )
+    return chosen
+
+
 def count_of(step: SupportsIndex) -> int:
-    count = number_of(step, "step")
+    count = _count_of(step, "step")
     if count == 0:
         raise InvalidArgumentError("step is the number of steps that the optimizer has taken, from 1 on, not 0")
     return count
+
+
+def _count_of(value: SupportsIndex, name: str) -> int:
+    # Integers to Python; whoever gives one means something else.
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is an integer, not {value!r}")
+    return number_of(value, name)
 
 
 def _float_of(value: SupportsFloat, name: str) -> float:
     # float() would read strings.
     if isinstance(value, str | bytes | bytearray | bool) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} is a number, not {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidArgumentError(f"{name} is a number that a float can tell, not one as large as this") from None
 
 
 def _below(number: float, end: float, name: str) -> float:

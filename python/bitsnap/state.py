@@ -16,7 +16,7 @@ from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import flatten, place_of, prune, rebuild, references
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
-from bitsnap.policy import Policy, policy_of
+from bitsnap.policy import Policy, policy_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, native_base, native_snapshot
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def save(
     entries, tree = flatten(state, roles, masters)
     adam = AdamOfState(chosen)
     adam.tell(entries, state, tree)
+    warn_of_idle_rules(chosen, entries)
     with adam.explained():
         return _bitsnap.save(
             native_target(path, overwrite),

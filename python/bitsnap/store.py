@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, cast
 from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import Masters, Objective, PathLike, PolicyName, Progress, Role, native_path
+from bitsnap._options import Masters, Objective, PathLike, PolicyName, Progress, Role, absolute_path, native_path
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
@@ -29,7 +29,7 @@ from bitsnap._store_reports import (
 from bitsnap._tree import Entry, flatten
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
-from bitsnap.policy import Policy, policy_of
+from bitsnap.policy import Policy, policy_for_many, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load_native
 
@@ -118,19 +118,14 @@ class Store:
         self._keep_every = positive_of(keep_every, "keep_every")
         self._access = "read" if read_only else "shared" if shared else "write"
         self._threads = number_of(threads, "threads", _LARGEST_COUNT)
-        self._policy = None if policy is None else policy_of(policy)
-        if self._policy is not None and self._policy.step is not None and not callable(self._policy.step):
-            raise InvalidArgumentError(
-                f"step={self._policy.step} is of one state, and a store saves many: give a function, such as "
-                "step=lambda: steps, or none where the state or optimizer= says it"
-            )
+        self._policy = None if policy is None else policy_for_many(policy, "a store")
         self._native = _bitsnap.Store.open(
-            native_path(_absolute(path)),
+            native_path(absolute_path(path, "a store")),
             access=self._access,
             create=bool(create),
             policy=None if self._policy is None else self._policy.name,
-            # Those of the store go with its policy: another one has none but its own.
-            loss=None if self._policy is None else self._policy.rules,
+            # A name says nothing of rules: those of the store hold where it has that policy.
+            loss=policy.rules if isinstance(policy, Policy) else None,
             objective=None if objective is None else text_of(objective, "objective"),
             store_speed=None if store_speed is None else number_of(store_speed, "store_speed"),
             codec=text_of(codec, "codec"),
@@ -308,7 +303,7 @@ class Store:
             Of errors in removing older checkpoints, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        adam, entries, tree, strings = self._packed(state, roles, masters, metadata)
+        adam, entries, tree, strings = self._packed(state, roles, masters, metadata, True)
         with adam.explained():
             native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
         saved = checkpoint_of(native)
@@ -348,7 +343,7 @@ class Store:
         Raises:
             as save() does.
         """
-        adam, entries, tree, strings = self._packed(state, roles, masters, metadata)
+        adam, entries, tree, strings = self._packed(state, roles, masters, metadata, False)
         with adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
@@ -488,7 +483,7 @@ class Store:
             BusyError: somebody writes to it.
         """
         found = _bitsnap.Store.repair(
-            native_path(_absolute(path)),
+            native_path(absolute_path(path, "a store")),
             dry_run=bool(dry_run),
             threads=number_of(threads, "threads", _LARGEST_COUNT),
             progress=progress,
@@ -501,11 +496,14 @@ class Store:
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
+        whole: bool,
     ) -> tuple[AdamOfState, list[Entry], tuple[Any], list[tuple[str, str]]]:
         entries, tree = flatten(state, roles, masters)
         # What a store remembers has no numbers of Adam: the state says them.
         adam = AdamOfState(self._policy or Policy(cast("PolicyName", self.policy), self.rules))
         adam.tell(entries, state, tree)
+        if self._policy is not None and whole:
+            warn_of_idle_rules(self._policy, entries)
         return adam, entries.finish(), (tree,), native_metadata(metadata)
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
@@ -538,10 +536,3 @@ class Store:
             raise type(error)(
                 f"the checkpoint of step {saved.step} is saved, but removing older ones failed: {error}"
             ) from error
-
-
-def _absolute(path: PathLike) -> Path:
-    text = os.fsdecode(path)
-    if not text:
-        raise InvalidArgumentError("the path of a store is empty")
-    return Path(text).absolute()

@@ -54,14 +54,6 @@ StoreAccess to_access(std::string_view name) {
   throw nb::value_error("the access is 'read', 'write' or 'shared'");
 }
 
-BaseRule to_base_rule(const std::string& name) {
-  const std::optional<BaseRule> rule = base_rule_from_name(name);
-  if (!rule) {
-    raise(Error(ErrorKind::invalid_argument, "unknown base '" + name + "', expected 'previous' or 'keyframe'"));
-  }
-  return *rule;
-}
-
 Reencode to_reencode(const std::string& name) {
   if (name == "auto") return Reencode::when_it_pays;
   if (name == "never") return Reencode::never;
@@ -243,6 +235,14 @@ void bind_checkpoint_info(nb::module_& module) {
 }
 
 }  // namespace
+
+BaseRule to_base_rule(const std::string& name) {
+  const std::optional<BaseRule> rule = base_rule_from_name(name);
+  if (!rule) {
+    raise(Error(ErrorKind::invalid_argument, "unknown base '" + name + "', expected 'previous' or 'keyframe'"));
+  }
+  return *rule;
+}
 
 void bind_store(nb::module_& module) {
   bind_checkpoint_info(module);

@@ -1,4 +1,5 @@
 // Saving states, and safetensors files in and out; what may be lost on the way.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -135,6 +136,23 @@ void bind_writing(nb::module_& module) {
   module.def(
       "loss_rule", [](const std::string& text) { return format_loss_rule(value_or_raise(parse_loss_rule(text))); },
       nb::arg("text"));
+  // Which of the rules fit none of the tensors: of name, dtype, and role, where it is not to be guessed.
+  module.def(
+      "idle_rules",
+      [](const std::vector<std::string>& texts,
+         const std::vector<std::tuple<std::string, std::string, std::optional<std::string>>>& tensors) {
+        std::vector<std::string> idle;
+        for (const LossRule& rule : to_loss_rules(texts)) {
+          const auto is_for = [&](const auto& tensor) {
+            const auto& [name, dtype, said] = tensor;
+            const auto role = said ? role_from_name(*said) : guess_role(name, dtype_from_name(dtype));
+            return role && fits(rule, *role, name);
+          };
+          if (std::ranges::none_of(tensors, is_for)) idle.push_back(format_loss_rule(rule));
+        }
+        return idle;
+      },
+      nb::arg("rules"), nb::arg("tensors"));
   module.def(
       "is_safetensors",
       [](nb::bytes path) {

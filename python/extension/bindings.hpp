@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
 
 namespace bitsnap::python {
@@ -24,9 +25,12 @@ struct PySnapshot {
 [[nodiscard]] Policy to_policy(const std::string& name);
 // The same for an objective.
 [[nodiscard]] Objective to_objective(const std::string& name);
+// The same for a rule of bases.
+[[nodiscard]] BaseRule to_base_rule(const std::string& name);
 // The same for a text that is no rule of loss.
 [[nodiscard]] std::vector<LossRule> to_loss_rules(const std::vector<std::string>& texts);
 
+void bind_engine(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);
 void bind_store(nanobind::module_& module);
 void bind_writing(nanobind::module_& module);

@@ -37,9 +37,11 @@ NB_MODULE(_bitsnap, module) {
       [](std::string_view name, std::string_view dtype) { return role_name(guess_role(name, dtype_from_name(dtype))); },
       nb::arg("name"), nb::arg("dtype"));
   module.def("note_fork", &python::note_fork);
+  module.def("warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"));
 
   python::bind_values(module);
   python::bind_reading(module);
   python::bind_writing(module);
   python::bind_store(module);
+  python::bind_engine(module);
 }

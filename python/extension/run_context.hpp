@@ -37,6 +37,9 @@ class RunContext {
     return [this](std::uint64_t done, std::uint64_t total) { return on_progress(done, total); };
   }
 
+  // False once a signal handler raised, or something else ended the call. For callers that wait, now and then.
+  [[nodiscard]] bool go_on() { return on_progress(0, 1); }
+
   // Keeps the first exception that a callback raised, to be raised by call(), and makes the operation end soon.
   // Needs the GIL.
   void keep(nanobind::python_error exception);

@@ -219,7 +219,7 @@ def test_numbers_that_cannot_be_are_named(tmp_path: Path) -> None:
         (lambda state: state["param_groups"][0].update(betas=(-0.1, 0.95)), "beta1 has to be from 0 on and below 1"),
         (lambda state: state["param_groups"][0].update(betas=(0.9, 1.5)), "beta2 has to be from 0 on and below 1"),
     ):
-        with pytest.raises(bitsnap.InvalidArgumentError, match=f"tensor 'state.0.exp_avg': update_step: {message}"):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=f"tensor 'state.0.exp_avg': Adam's {message}"):
             bitsnap.save(tmp_path / "a.bsnap", changed(change), policy="bounded")
     with pytest.raises(bitsnap.InvalidArgumentError, match="step is the number of steps that"):
         bitsnap.save(tmp_path / "a.bsnap", changed(id), policy=bitsnap.bounded(step=lambda: 0))
@@ -263,6 +263,8 @@ def test_optimizers_without_betas_have_nothing_to_say(tmp_path: Path) -> None:
         (lambda: bitsnap.bounded(betas=(0.9, 1)), "a beta is a number from 0 on and below 1, not 1.0"),
         (lambda: bitsnap.bounded(eps=-1), "eps is a number from 0 on and finite, not -1.0"),
         (lambda: bitsnap.bounded(eps=float("inf")), "eps is a number from 0 on and finite, not inf"),
+        (lambda: bitsnap.bounded(eps=10**400), "eps is a number that a float can tell"),
+        (lambda: bitsnap.bounded(v_bits=10**5000), "v_bits is an integer .* not a number of 16610 bits"),
         (lambda: bitsnap.bounded(step=0), "step is the number of steps .* from 1 on, not 0"),
         (lambda: bitsnap.bounded(step=-1), "step is an integer from 0"),
     ],
@@ -285,6 +287,10 @@ def test_a_wrong_value_of_a_policy_is_named(make: Callable[[], object], message:
         (lambda: bitsnap.bounded(betas=("a", 0.9)), "a beta is a number, not 'a'"),  # type: ignore[arg-type]
         (lambda: bitsnap.bounded(eps="x"), "eps is a number, not 'x'"),  # type: ignore[arg-type]
         (lambda: bitsnap.bounded(step="x"), "step is an integer, not 'x'"),  # type: ignore[arg-type]
+        (lambda: bitsnap.bounded(v_bits=False), "v_bits is an integer, not False"),
+        (lambda: bitsnap.bounded(master_bits=True), "master_bits is an integer, not True"),
+        (lambda: bitsnap.bounded(step=True), "step is an integer, not True"),
+        (lambda: bitsnap.bounded(update_step=False), "update_step is a number, not False"),
         (lambda: bitsnap.bounded(optimizer=5), "optimizer has param_groups and state, as"),  # type: ignore[arg-type]
         (lambda: bitsnap.save("a.bsnap", {}, policy=5), "policy is a str, not 5"),  # type: ignore[arg-type]
     ],

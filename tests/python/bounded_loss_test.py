@@ -92,6 +92,7 @@ def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(t
         relative = error[double(square) > 0] / double(square)[double(square) > 0]
         record = found[f"optimizer.state.{i}.exp_avg_sq"]
         assert rule_of(record) == ("mantissa_bits", 3)
+        assert record.bound is not None
         assert 0 < relative.max() == record.reached.max_relative <= record.bound == 2.0**-4
         assert record.reached.mean_square == pytest.approx(np.mean(error**2))
         assert record.reached.mean_relative == pytest.approx(relative.mean())
@@ -103,6 +104,7 @@ def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(t
         assert rule_of(record) == ("update_step", STEP)
         assert record.bound_of == "of the update"
         assert record.adam == bitsnap.AdamNumbers(BETAS, EPS, 7)
+        assert record.bound is not None
         assert record.all_updates_bound is not None
         assert record.updates is not None
         moved = np.abs(after - updates_of(slots["exp_avg"], square, 7)).ravel()
@@ -197,10 +199,20 @@ def test_what_clusters_take_from_moments_is_measured_by_updates(tmp_path: Path) 
     record = quantizers_of(tmp_path / "a.bsnap")["optimizer.state.0.exp_avg"]
     assert rule_of(record) == ("clusters", 16)
     assert record.bound_of == "absolute"
+    assert record.bound is not None
     assert 0 < record.reached.max_absolute <= record.bound
     assert record.updates is not None
     assert record.updates.largest > STEP
     assert record.next_update_bound is None
+
+
+@pytest.mark.parametrize("order", [("master", "model"), ("model", "master")])
+def test_a_master_that_is_tied_to_a_weight_keeps_every_bit(tmp_path: Path, order: tuple[str, str]) -> None:
+    weight = torch.randn(100, 100)
+    state = {role: {"w": weight} for role in order}
+    bitsnap.save(tmp_path / "a.bsnap", state, policy="bounded")
+    assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
+    assert quantizers_of(tmp_path / "a.bsnap") == {}
 
 
 def test_a_tied_tensor_says_what_it_lost(tmp_path: Path) -> None:
@@ -208,6 +220,21 @@ def test_a_tied_tensor_says_what_it_lost(tmp_path: Path) -> None:
     bitsnap.save(tmp_path / "a.bsnap", {"master": {"a": master, "b": master}}, policy="bounded")
     found = quantizers_of(tmp_path / "a.bsnap")
     assert found["master.a"] == found["master.b"]
+
+
+def test_a_rule_that_fits_no_tensor_is_warned_of(tmp_path: Path) -> None:
+    state = {"exp_avg_sq": {"w": torch.rand(100, 100)}}
+    policy = bitsnap.bounded(rules=["exp_avg_sq:*.embde=exact", "exp_avg_sq:*.w=exact"])
+    said = r"the rule 'exp_avg_sq:\*\.embde=exact' fits no tensor"
+    with pytest.warns(UserWarning, match=said) as caught:
+        bitsnap.save(tmp_path / "a.bsnap", state, policy=policy)
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match=said):
+        bitsnap.save_file({"exp_avg_sq.w": state["exp_avg_sq"]["w"]}, tmp_path / "b.bsnap", policy=policy)
+    with bitsnap.Store(tmp_path / "run", policy=policy) as store, pytest.warns(UserWarning, match=said):
+        store.save(1, state)
+    with pytest.warns(UserWarning, match="'master=mantissa_bits:5' fits no tensor"):
+        bitsnap.save(tmp_path / "c.bsnap", state, policy=bitsnap.Policy("lossless", ["master=mantissa_bits:5"]))
 
 
 def test_a_store_keeps_the_rules_with_its_policy(tmp_path: Path) -> None:
@@ -224,7 +251,11 @@ def test_a_store_keeps_the_rules_with_its_policy(tmp_path: Path) -> None:
         assert rule_of(found["optimizer.state.0.exp_avg_sq"]) == ("mantissa_bits", 5)
         assert found["optimizer.state.0.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 2)
         store.verify()
-    # A policy that is given anew comes with its own rules, and for as long as it is open.
+    # The name alone says nothing of rules; another policy, and one with rules, comes with its own while it is open.
+    with bitsnap.Store(tmp_path / "run", policy="bounded") as store:
+        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+    with bitsnap.Store(tmp_path / "run", policy=bitsnap.Policy("bounded")) as store:
+        assert (store.policy, store.rules) == ("bounded", [])
     with bitsnap.Store(tmp_path / "run", policy="lossless") as store:
         assert (store.policy, store.rules) == ("lossless", [])
         state = training.advance().state()

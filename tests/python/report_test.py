@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bitsnap
 from bitsnap.errors import InvalidArgumentError, NotFoundError
@@ -267,8 +270,28 @@ def test_a_page_that_exists_is_replaced_only_with_force(some_run: Path, tmp_path
     assert output.read_text() == "mine"
     assert main([str(some_run), "-qfo", str(output), "--steps", "1"]) == 0
     assert output.read_text(encoding="utf-8").startswith("<!doctype html>")
-    with pytest.raises(NotFoundError, match="no file in a folder"):
+    with pytest.raises(NotFoundError, match=r"page\.html: there is no folder"):
         write_report(some_run, tmp_path / "nowhere" / "page.html")
+
+
+def test_what_is_no_file_is_left_alone_before_any_work(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing"  # whoever asked for it would be told so
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, said in (("pipe", "pipe: it is not a regular file"), ("folder", "folder: it is a directory")):
+        assert main([str(missing), "-fo", str(tmp_path / name)]) == INVALID_ARGUMENT
+        assert said in capfd.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> tuple[int, str]:
+        raise PermissionError(13, "Permission denied", "/somewhere/.else")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(PermissionError, match=r"page\.html") as failed:
+        report_page.write_whole(tmp_path / "page.html", "text")
+    assert failed.value.filename == str(tmp_path / "page.html")
 
 
 def test_the_command_runs_it(some_run: Path, tmp_path: Path) -> None:
@@ -314,7 +337,8 @@ def lossy(data: RunData) -> RunData:
             update = {"elements": ELEMENTS, "largest": 0.009, "mean": 0.0025, "mean_of_updates": 0.5}
             tensor["quantizer"] = {**common, **rule, "max_relative": 2.0, "mean_relative": 0.05, "update": update}
     snapshot["policy"] = "bounded"
-    return RunData(data.run, data.sizes, data.log, data.states, {**data.snapshots, 30: snapshot}, data.version)
+    snapshots = {**data.snapshots, 30: snapshot}
+    return dataclasses.replace(data, snapshots=snapshots, lossy=(30, snapshot))
 
 
 def test_loss_is_said_with_its_bound_and_what_was_reached(data: RunData) -> None:
@@ -345,6 +369,112 @@ def test_what_a_run_loses_stands_among_what_could_be_lost(data: RunData) -> None
     (updates,) = traces(figure, choice, 3)
     assert updates["y"] == [0.005]
     assert traces(figure, 0, 3) == []
+
+
+ADAM = ("--betas", "0.9,0.95", "--eps", "1e-8")
+
+
+@pytest.fixture(scope="module")
+def bounded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints of a matrix and its moments, stored within bounds."""
+    path = tmp_path_factory.mktemp("bounded") / "run"
+    random = np.random.default_rng(5)
+    scales = np.exp(random.normal(-9, 1, ELEMENTS))
+    for step in (10, 20):
+        master = random.normal(0, 0.02, ELEMENTS).astype(np.float32)
+        moment = (random.normal(0, 0.4, ELEMENTS) * scales).astype(np.float32)
+        half = ((master.view(np.uint32).astype(np.uint64) + 0x8000) >> 16).astype(np.uint16)
+        tensors = [Tensor("model.w", "BF16", (64, 64), half.tobytes())]
+        for role, values in (("master", master), ("exp_avg", moment), ("exp_avg_sq", (scales**2).astype(np.float32))):
+            tensors.append(Tensor(f"{role}.w", "F32", (64, 64), values.tobytes()))
+        state = write(path.with_name("state.safetensors"), tensors)
+        run("add", path, "--step", step, "--policy", "bounded", *ADAM, "--adam-step", step, state)
+    return path
+
+
+def test_a_bounded_run_is_shown_with_its_bounds_and_what_it_reached(bounded_run: Path) -> None:
+    page = page_of(bounded_run)
+    assert "lossy, within bounds" in page.texts["span"]
+    assert "policy bounded, for balanced" in page.texts["span"]
+    assert page.texts["code"] == ["master_bits 8", "update_step 0.02", "mantissa_bits 3"]
+    cells = page.texts["td"]
+    rows = {cells[i]: cells[i : i + 8] for i in range(0, 24, 8)}
+    assert list(rows) == ["masters", "first moments", "second moments"]
+    quantizers = {
+        tensor["role"]: tensor["quantizer"]
+        for tensor in run_json("inspect", f"{bounded_run}@20")["tensors"]
+        if tensor.get("quantizer")
+    }
+    for role, name in (("master", "masters"), ("exp_avg", "first moments"), ("exp_avg_sq", "second moments")):
+        quantizer = quantizers[role]
+        of_updates = quantizer["bound_of"] == "of the update"
+        reached = quantizer["update"]["largest"] if of_updates else quantizer["max_relative"]
+        assert 0 < reached <= quantizer["bound"] * (2 if quantizer["past_nearest"] else 1)
+        bound, largest, relative, square = rows[name][3:7]
+        assert bound == f"{error_text(quantizer['bound'])} {quantizer['bound_of']}"
+        assert largest == error_text(reached)
+        assert relative == error_text(quantizer["mean_relative"])
+        assert square == error_text(quantizer["mean_square"])
+
+    # The numbers of Adam are the file's own: all quantizers are held against what they do to updates.
+    figure = page.document["figures"]["rate"]
+    choice = figure["controls"][0]["options"].index("first moments")
+    by_update = figure["controls"][1]["options"].index("update error")
+    names = [trace["name"] for trace in traces(figure, choice, by_update)]
+    for name in ("rounded mantissas", "clusters (BitSnap)", "steps of the update", "this run, each step"):
+        assert name in names
+    (stars,) = [trace for trace in traces(figure, choice, by_update) if trace["name"] == "this run, each step"]
+    update = quantizers["exp_avg"]["update"]
+    assert math.isclose(stars["y"][-1], update["mean"] / update["mean_of_updates"])
+
+
+def test_steps_of_the_update_are_drawn_where_adams_numbers_are_said(some_run: Path) -> None:
+    data = gather(some_run, steps=1, adam=("0.9,0.95", "1e-8"))
+    figure = report_figures.rate_figure(data)
+    assert figure is not None
+    choice = figure.controls[0]["options"].index("first moments")
+    points = next(role for role in data.states[0]["roles"] if role["role"] == "exp_avg")["quantizers"]
+    steps = [point for point in points if point["name"] == "update_step"]
+    (line,) = [trace for trace in traces(figure, choice, 0) if trace["name"] == "steps of the update"]
+    assert line["y"] == [point["mean_relative_error"] for point in steps]
+    assert line["text"] == ["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]
+    by_update = figure.controls[1]["options"].index("update error")
+    (line,) = [trace for trace in traces(figure, choice, by_update) if trace["name"] == "steps of the update"]
+    assert line["y"] == [point["update"]["mean"] / point["update"]["mean_of_updates"] for point in steps]
+    assert traces(figure, 0, by_update) == []
+    with pytest.raises(InvalidArgumentError, match="belong together"):
+        write_report(some_run, some_run.with_name("other.html"), eps=1e-8)
+
+
+def badges_of(page: Page) -> list[str]:
+    return [text for text in page.texts["span"] if re.match("lossless, every|lossy, |nothing lost", text)]
+
+
+def test_one_step_of_many_that_is_lossy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(tmp_path / "run", [10])
+    state = path.with_name("state.safetensors")
+    run("add", path, "--step", 20, state, "--v-bits", 3)
+    make_run(path, [30])
+    monkeypatch.setattr("bitsnap.report.report_data.MOST_INSPECTED", 2)
+    page = page_of(path, steps=1)
+    assert badges_of(page) == ["lossy, within bounds"]
+    assert page.texts["code"] == ["mantissa_bits 3"]
+    # What was not looked at is not said to be lossless.
+    monkeypatch.setattr("bitsnap.report.report_data.MOST_SEARCHED", 2)
+    assert badges_of(page_of(path, steps=1)) == ["nothing lost in the 2 of 3 files that were looked at"]
+
+
+def test_a_shard_that_is_lossy_is_found_beside_another(tmp_path: Path) -> None:
+    values = torch.arange(1.0, 4097.0).reshape(64, 64) / 3
+    for step, policy in ((1, bitsnap.Policy("lossless")), (2, bitsnap.bounded())):
+        for rank in (0, 1):
+            rule = policy if rank == 1 else bitsnap.Policy("lossless")
+            with bitsnap.Store(tmp_path / "run", shared=True, policy=rule) as store:
+                store.save_shard(step, {"exp_avg_sq": {"w": values}}, shard=rank, shards=2, attempt=f"a{step}")
+        with bitsnap.Store(tmp_path / "run", shared=True) as store:
+            store.commit(step, 2, f"a{step}")
+        expected = ["lossless, every bit"] if step == 1 else ["lossy, within bounds"]
+        assert badges_of(page_of(tmp_path / "run", shard=0)) == expected
 
 
 def test_losses_are_means_over_elements() -> None:
@@ -388,6 +518,26 @@ def test_times_that_cannot_be_read_name_their_line(tmp_path: Path, line: str) ->
     file = tmp_path / "timings.jsonl"
     file.write_text('{"step": 1, "stall_seconds": 1}\n' + line)
     with pytest.raises(InvalidArgumentError, match=r"timings\.jsonl, line 2"):
+        read_timings(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"step": 1, "stall_seconds": NaN}',
+        b'{"step": 1, "save_seconds": 1e400}',
+        b'{"step": 1, "save_seconds": -1}',
+        b'{"step": 1e400}',
+        b'{"step": NaN}',
+        b'{"step": 1, "stall_seconds": 1' + b"0" * 400 + b"}",
+        b"[" * 100_000,
+        b'{"step": "\xff"}',
+    ],
+)
+def test_timings_that_are_no_times_are_no_crash(tmp_path: Path, line: bytes) -> None:
+    file = tmp_path / "timings.jsonl"
+    file.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(InvalidArgumentError, match=r"timings\.jsonl.*(line 2|byte 22 is no UTF-8)"):
         read_timings(file)
 
 

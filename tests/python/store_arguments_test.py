@@ -118,6 +118,7 @@ def test_a_wrong_argument_of_a_call_is_named(tmp_path: Path) -> None:
         calls: dict[str, Callable[[], Any]] = {
             "step is an integer from 0 to .*, not -1": lambda: store.save(-1, {}),
             "not 18446744073709551616": lambda: store.save(1 << 64, {}),
+            "not a number of 100001 bits": lambda: store.save(1 << 100_000, {}),
             "say what to keep": lambda: store.prune(),
             "keep_last": lambda: store.prune(keep_last=0),
             "sometimes": lambda: store.prune(keep_last=1, reencode="sometimes"),  # type: ignore[arg-type]

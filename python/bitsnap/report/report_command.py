@@ -10,7 +10,7 @@ from pathlib import Path
 from bitsnap import errors
 from bitsnap._options import PathLike
 from bitsnap.report.report_data import CommandFailed, gather
-from bitsnap.report.report_page import check_packages, render, write_whole
+from bitsnap.report.report_page import check_packages, check_target, render, write_whole
 
 _USAGE = 2
 _KIND_OFFSET = 10  # of the command's exit statuses
@@ -37,6 +37,8 @@ def write_report(
     title: str | None = None,
     timings: PathLike | None = None,
     shard: int | None = None,
+    betas: tuple[float, float] | None = None,
+    eps: float | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes a page about the run. It appears whole or not at all.
@@ -48,18 +50,22 @@ def write_report(
         title: of the page; the run's name if it is not given.
         timings: a file of what saving took, one JSON object a line: `step`, and `stall_seconds` or `save_seconds`.
         shard: which shard to study where a checkpoint has several, counted from 0.
+        betas, eps: of Adam, for what quantizers would do to its updates. Runs that quantized first moments know them.
 
     Raises:
-        NotFoundError: plotly or Jinja2 is not installed, or the run has no checkpoint.
+        InvalidArgumentError: the output exists, and `overwrite` is not given; or it is no regular file.
+        NotFoundError: plotly or Jinja2 is not installed, the run has no checkpoint, or the output has no folder.
+        OSError: the page could not be written.
         CommandFailed: the command bitsnap could not read the run; it has said why.
     """
     check_packages()
     target = Path(output)
-    if target.exists() and not overwrite:
-        raise errors.InvalidArgumentError(f"{target}: exists; -f replaces it")
-    if target.is_dir() or not target.absolute().parent.is_dir():
-        raise errors.NotFoundError(f"{target}: no file in a folder that is there")
-    data = gather(Path(run), steps=steps, shard=shard, timings=None if timings is None else Path(timings))
+    check_target(target, overwrite)
+    if (betas is None) != (eps is None):
+        raise errors.InvalidArgumentError("betas and eps belong together, and one of them is missing")
+    adam = None if betas is None or eps is None else (f"{betas[0]},{betas[1]}", str(eps))
+    times = None if timings is None else Path(timings)
+    data = gather(Path(run), steps=steps, shard=shard, timings=times, adam=adam)
     write_whole(target, render(data, title))
 
 
@@ -68,6 +74,11 @@ def _count(text: str) -> int:
     if not 1 <= number <= _MOST_STEPS:
         raise argparse.ArgumentTypeError(f"{text}: a number from 1 to {_MOST_STEPS}")
     return number
+
+
+def _betas(text: str) -> tuple[float, float]:
+    first, _, second = text.partition(",")
+    return float(first), float(second)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
         "--timings", metavar="FILE", help="what saving took: a JSON object a line, step and stall_seconds, save_seconds"
     )
     parser.add_argument("--shard", type=int, metavar="K", help="the shard to study of those that a checkpoint has")
+    parser.add_argument(
+        "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study what quantizers would do to updates"
+    )
+    parser.add_argument("--eps", type=float, metavar="E", help="epsilon of Adam")
     parser.add_argument("-f", "--force", action="store_true", help="replace the page if it exists")
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing but errors")
     return parser
@@ -102,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             title=options.title,
             timings=options.timings,
             shard=options.shard,
+            betas=options.betas,
+            eps=options.eps,
             overwrite=options.force,
         )
     except CommandFailed as failed:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from bitsnap._command import find_program
 from bitsnap.errors import BitsnapError, InvalidArgumentError, NotFoundError
+
+_T = TypeVar("_T")
 
 # Checkpoints whose index is read, for the choices over the run.
 MOST_INSPECTED = 48
+# Files whose index is read to see whether anything was lost. One that is lossy says so; none says it of the others.
+MOST_SEARCHED = 512
 
 
 class CommandFailed(BitsnapError):  # noqa: N818
@@ -46,6 +50,14 @@ class RunData:
     snapshots: dict[int, dict[str, Any]]  # inspect, by step
     version: str = ""
     timings: list[Timing] = field(default_factory=list)
+    lossy: tuple[int, dict[str, Any]] | None = None  # the newest step of which a shard lost anything, and its inspect
+    files: int = 0  # one for each shard of each checkpoint
+    searched: int = 0  # of them, for what was lost
+
+    @property
+    def is_lossless(self) -> bool:
+        """Nothing was lost, and everything was looked at."""
+        return self.lossy is None and self.searched == self.files
 
     @property
     def checkpoints(self) -> list[dict[str, Any]]:
@@ -58,14 +70,7 @@ def find_command() -> str:
     name = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
     if name:
         return name
-    package = Path(__file__).resolve().parents[2]
-    for folder in (Path(sys.argv[0]).parent, package / "bin", Path(sysconfig.get_path("scripts"))):
-        if os.access(folder / "bitsnap", os.X_OK):
-            return str(folder / "bitsnap")
-    found = shutil.which("bitsnap")
-    if found is None:
-        raise NotFoundError("bitsnap: the command is neither beside this Python nor on PATH")
-    return found
+    return str(find_program(Path(sys.argv[0]).parent))
 
 
 def ask(command: str, *arguments: str) -> Any:
@@ -76,7 +81,7 @@ def ask(command: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def spread(steps: list[int], count: int) -> list[int]:
+def spread(steps: list[_T], count: int) -> list[_T]:
     """So many of them at even distances, the first and the last among them."""
     if len(steps) <= count:
         return steps
@@ -87,23 +92,37 @@ def spread(steps: list[int], count: int) -> list[int]:
 
 def read_timings(path: Path) -> list[Timing]:
     timings = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{path}: byte {error.start} is no UTF-8") from None
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
             values = [entry.get(key) for key in ("stall_seconds", "save_seconds")]
             stall, save = (None if value is None else float(value) for value in values)
+            if not all(value is None or 0 <= value < math.inf for value in (stall, save)):
+                raise ValueError("seconds")
             timings.append(Timing(int(entry["step"]), stall, save))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise InvalidArgumentError(
-                f"{path}, line {number}: not a JSON object with step and stall_seconds or save_seconds"
+                f"{path}, line {number}: not a JSON object with step and stall_seconds or save_seconds, which are "
+                "numbers from 0 on"
             ) from None
     return sorted(timings, key=lambda timing: timing.step)
 
 
-def gather(run: Path, *, steps: int, shard: int | None = None, timings: Path | None = None) -> RunData:
-    """Asks for everything. Studying decodes; the rest reads indices only."""
+def gather(
+    run: Path,
+    *,
+    steps: int,
+    shard: int | None = None,
+    timings: Path | None = None,
+    adam: tuple[str, str] | None = None,
+) -> RunData:
+    """Asks for everything. Studying decodes; the rest reads indices only. `adam` is what --betas and --eps say."""
     times = [] if timings is None else read_timings(timings)
     command = find_command()
     path = str(run)
@@ -113,8 +132,28 @@ def gather(run: Path, *, steps: int, shard: int | None = None, timings: Path | N
     readable = [entry["step"] for entry in sizes["steps"] if "damage" not in entry]
     if not readable:
         raise NotFoundError(f"{path}: no checkpoint that could be reported on")
-    analysis = ask(command, "analyze", "--json", "--quiet", "--steps", str(steps), *which, "--", path)
+    numbers = [] if adam is None else ["--betas", adam[0], "--eps", adam[1]]
+    analysis = ask(command, "analyze", "--json", "--quiet", "--steps", str(steps), *which, *numbers, "--", path)
     states = [state for state in analysis["states"] if state["step"] is not None]
     wanted = sorted({*spread(readable, MOST_INSPECTED), *(state["step"] for state in states)})
     snapshots = {step: ask(command, "inspect", "--json", *which, "--", f"{path}@{step}") for step in wanted}
-    return RunData(path, sizes, log, states, snapshots, analysis["version"], times)
+    found = RunData(path, sizes, log, states, snapshots, analysis["version"], times)
+    return _search_for_loss(found, command, shard, readable)
+
+
+def _search_for_loss(data: RunData, command: str, shard: int | None, readable: list[int]) -> RunData:
+    """From the newest on; what was not inspected yet is, as far as there are not too many files."""
+    shards = {entry["step"]: entry["shards"] for entry in data.log if "damage" not in entry}
+    files = [(step, number) for step in readable for number in range(shards.get(step, 1))]
+    lossy = None
+    searched = 0
+    chosen = set(spread(sorted(files), MOST_SEARCHED)) | {(step, shard or 0) for step in data.snapshots}
+    for step, number in sorted(chosen, reverse=True):
+        snapshot = data.snapshots.get(step) if number == (shard or 0) else None
+        if snapshot is None:
+            snapshot = ask(command, "inspect", "--json", "--shard", str(number), "--", f"{data.run}@{step}")
+        searched += 1
+        if any(tensor.get("quantizer") for tensor in snapshot["tensors"]):
+            lossy = step, snapshot
+            break
+    return replace(data, lossy=lossy, files=len(files), searched=searched)

@@ -7,8 +7,9 @@ that light and dark are one page. Names out of files go through plot_text() befo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from bitsnap.report.report_data import RunData, Timing
@@ -325,6 +326,7 @@ def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
     for (role, name, amount), tensors in groups.items():
         found = [tensor["quantizer"] for tensor in tensors]
         updates = [quantizer["update"] for quantizer in found if quantizer.get("update")]
+        bounds = [quantizer["bound"] for quantizer in found]
         reached = {"of the update": [update["largest"] for update in updates]}.get(
             found[0]["bound_of"],
             [quantizer["max_absolute" if name == "clusters" else "max_relative"] for quantizer in found],
@@ -338,7 +340,7 @@ def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
                 "tensors": len(tensors),
                 "elements": sum(quantizer["elements"] for quantizer in found),
                 "stored_bytes": sum(tensor["stored_bytes"] for tensor in tensors),
-                "bound": max(quantizer["bound"] for quantizer in found),
+                "bound": None if None in bounds else max(bounds),
                 "unit": found[0]["bound_of"],
                 "reached": max(reached, default=None),
                 "mre": _mean((quantizer["mean_relative"], quantizer["elements"]) for quantizer in found),
@@ -349,7 +351,11 @@ def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: ROLE_ORDER.index(line["role"]) if line["role"] in ROLE_ORDER else 9)
 
 
-_FAMILIES = {"round_mantissa": ("rounded mantissas", "@weight"), "clusters": ("clusters (BitSnap)", "@exp_avg_sq")}
+_FAMILIES = {
+    "round_mantissa": ("rounded mantissas", "@weight"),
+    "clusters": ("clusters (BitSnap)", "@exp_avg_sq"),
+    "update_step": ("steps of the update", "@exp_avg"),
+}
 _ERRORS = [
     ("mean_relative_error", "mean relative error", "mre"),
     ("max_relative_error", "largest relative error", None),
@@ -365,20 +371,21 @@ def rate_figure(data: RunData) -> Figure | None:
     roles = [role for role in state["roles"] if role["quantizers"]]
     used = losses(data.snapshots[state["step"]]) if state["step"] in data.snapshots else []
     of_updates = _update_errors(data)
+    sweeps = {role["role"]: traces for role in roles if (traces := _traces(role["quantizers"], _update_error))}
     figure = Figure(
         "rate",
         "Bits against error",
         f"What quantizers would make of step {state['step']}: left and down is better. Numbers are bits of mantissa, "
-        "or clusters."
-        + (" Stars are what this run stores." if used else " This run is lossless: it stores none of them."),
+        "clusters, or parts of an update."
+        + (" Stars are what this run stores." if used else " It stores none of them: at this step nothing is lost."),
         [
             control("Of", [role_text(role["role"]) for role in roles], min(1, len(roles) - 1)),
-            control("Error", [name for _, name, _ in _ERRORS] + (["update error"] if of_updates else [])),
+            control("Error", [name for _, name, _ in _ERRORS] + (["update error"] if of_updates or sweeps else [])),
         ],
     )
     for i, role in enumerate(roles):
         for j, (key, name, used_key) in enumerate(_ERRORS):
-            traces = [trace for form in (False, True) for trace in _rate_traces(role["quantizers"], key, form)]
+            traces = _traces(role["quantizers"], itemgetter(key))
             for line in used:
                 if line["role"] != role["role"] or not used_key or not line["elements"]:
                     continue
@@ -408,13 +415,29 @@ def rate_figure(data: RunData) -> Figure | None:
                 "yaxis": {"title": {"text": name}, "type": "log", "exponentformat": "power", "dtick": 1},
             }
             figure.add(traces, layout, i, j)
-        if of_updates:
+        if of_updates or sweeps:
             layout = {
                 "xaxis": {"title": {"text": "bits per element"}, "rangemode": "tozero"},
-                "yaxis": {"title": {"text": "mean error of the update"}, "tickformat": ".1%", "rangemode": "tozero"},
+                "yaxis": {
+                    "title": {"text": "mean error of the update"},
+                    "type": "log",
+                    "exponentformat": "power",
+                    "dtick": 1,
+                },
             }
-            figure.add(of_updates.get(role["role"], []), layout, i, len(_ERRORS))
+            traces = [*sweeps.get(role["role"], []), *of_updates.get(role["role"], [])]
+            figure.add(traces, layout, i, len(_ERRORS))
     return figure
+
+
+def _update_error(point: dict[str, Any]) -> float:
+    """Of the mean update; 0 where it is not known."""
+    update = point["update"]
+    return float(update["mean"] / update["mean_of_updates"]) if update and update["mean_of_updates"] else 0.0
+
+
+def _traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float]) -> list[Trace]:
+    return [trace for on_base in (False, True) for trace in _rate_traces(points, error, on_base)]
 
 
 def _update_errors(data: RunData) -> dict[str, list[Trace]]:
@@ -443,13 +466,14 @@ def _update_errors(data: RunData) -> dict[str, list[Trace]]:
     }
 
 
-def _rate_traces(points: list[dict[str, Any]], key: str, on_base: bool) -> list[Trace]:
+def _rate_traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float], on_base: bool) -> list[Trace]:
+    """A line for each family; on a logarithmic axis there is no place for an error of 0."""
     traces: list[Trace] = []
     for family, (label, colour) in _FAMILIES.items():
         chosen = [
             (point["bits_on_base"] if on_base else point["nominal_bits"] or point["bits"], point)
             for point in points
-            if point["name"] == family and (not on_base or point["bits_on_base"] is not None) and point[key] > 0
+            if point["name"] == family and (not on_base or point["bits_on_base"] is not None) and error(point) > 0
         ]
         if not chosen:
             continue
@@ -459,12 +483,12 @@ def _rate_traces(points: list[dict[str, Any]], key: str, on_base: bool) -> list[
                 "mode": "lines+markers" + ("" if on_base else "+text"),
                 "name": f"{label}, against the base" if on_base else label,
                 "x": [bits for bits, _ in chosen],
-                "y": [point[key] for _, point in chosen],
+                "y": [error(point) for _, point in chosen],
                 "text": [str(point["parameter"]) for _, point in chosen],
                 "textposition": "top right",
                 "textfont": {"size": 10},
                 "customdata": [
-                    f"{label}, {point['parameter']}<br>{bits:.2f} bits per element, {error_text(point[key])}"
+                    f"{label}, {point['parameter']}<br>{bits:.2f} bits per element, {error_text(error(point))}"
                     for bits, point in chosen
                 ],
                 "line": {"color": colour, "width": 2, "dash": "solid" if on_base else "dot"},

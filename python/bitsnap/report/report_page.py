@@ -7,6 +7,7 @@ leave, so that what a name out of a file says cannot become more than text, even
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import importlib.util
 import json
@@ -16,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bitsnap.errors import NotFoundError
+from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.report import report_changes, report_figures
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import Figure
@@ -96,11 +97,8 @@ def summary(data: RunData) -> dict[str, Any]:
     newest = checkpoints[-1]
     snapshots = [data.snapshots[step] for step in sorted(data.snapshots)]
     policies = list(dict.fromkeys(_policy(snapshot) for snapshot in snapshots))
-    lossy_step = next(
-        (step for step in sorted(data.snapshots, reverse=True) if report_figures.lossy_tensors(data.snapshots[step])),
-        None,
-    )
-    losses = [] if lossy_step is None else report_figures.losses(data.snapshots[lossy_step])
+    lossy_step, lossy = data.lossy or (None, None)
+    losses = [] if lossy is None else report_figures.losses(lossy)
     damaged = len(data.sizes["steps"]) - len(checkpoints)
     needed = sum(each["bytes"] for each in data.sizes["needed"])
     steps = f"{count_text(checkpoints[0]['step'])} to {count_text(newest['step'])}"
@@ -123,13 +121,15 @@ def summary(data: RunData) -> dict[str, Any]:
         "tiles": tiles,
         "policies": [printable(policy) for policy in policies],
         "lossy": bool(losses),
+        "lossless": data.is_lossless,
+        "searched": f"{count_text(data.searched)} of {count_text(data.files)}",
         "lossy_step": lossy_step,
         "losses": [
             {
                 "role": role_text(line["role"]),
                 "rule": printable(line["rule"]),
                 "tensors": count_text(line["tensors"]),
-                "bound": f"{error_text(line['bound'])} {line['unit']}",
+                "bound": "–" if line["bound"] is None else f"{error_text(line['bound'])} {line['unit']}",
                 "reached": "–" if line["reached"] is None else error_text(line["reached"]),
                 "mre": error_text(line["mre"]),
                 "mse": error_text(line["mse"]),
@@ -137,7 +137,7 @@ def summary(data: RunData) -> dict[str, Any]:
             }
             for line in losses
         ],
-        "lossy_share": share_text(_lossy_share(data.snapshots[lossy_step])) if lossy_step is not None else "",
+        "lossy_share": share_text(_lossy_share(lossy)) if lossy is not None else "",
         "studied": [state["step"] for state in data.states],
         "notes": notes,
     }
@@ -204,9 +204,31 @@ def _text(name: str) -> str:
     return (_FILES / name).read_text(encoding="utf-8")
 
 
+def check_target(path: Path, overwrite: bool) -> None:
+    """Refuses early what no page can be written to: renaming one over a pipe or a device would end it."""
+    if path.is_dir():
+        raise InvalidArgumentError(f"{path}: it is a directory")
+    if path.exists() and not path.is_file():
+        raise InvalidArgumentError(f"{path}: it is not a regular file")
+    if path.exists() and not overwrite:
+        raise InvalidArgumentError(f"{path}: exists; -f replaces it")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise NotFoundError(f"{path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def write_whole(path: Path, text: str) -> None:
     """Under a temporary name beside it, synced, then renamed: a page is there whole or not at all."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.absolute().parent)
+    try:
+        _write_and_rename(path, text)
+    except OSError as error:  # of a name that nobody has asked for
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+
+
+def _write_and_rename(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".tmp", dir=path.absolute().parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)

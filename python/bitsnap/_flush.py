@@ -1,0 +1,43 @@
+"""SIGTERM of a training that waits for what is staged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import weakref
+from types import FrameType
+
+from bitsnap._engine_saves import Saves
+from bitsnap.errors import InvalidArgumentError
+
+# How long SIGTERM waits for what is staged, in seconds.
+_FLUSH_SECONDS = 10.0
+
+
+class Flush:
+    """A handler of SIGTERM that waits for what is staged, and then does what the one before it does."""
+
+    def __init__(self, saves: Saves) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise InvalidArgumentError("flush_on_sigterm is for a checkpointer that the main thread makes")
+        # Whoever sets the handler keeps it, until the process has ended.
+        self._saves = weakref.ref(saves)
+        self._before = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def uninstall(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) == self._handle and self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # Children inherit the handler, not the saves.
+        saves = self._saves()
+        if saves is not None and not saves.is_forked:
+            saves.wait_in_memory(_FLUSH_SECONDS)
+        if callable(self._before):
+            self._before(number, frame)
+        elif self._before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

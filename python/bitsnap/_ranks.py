@@ -1,0 +1,98 @@
+"""Which rank this process is, and what the ranks of a training agree upon, by torch.distributed where that is there."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
+
+from bitsnap import _dtypes, errors
+from bitsnap._arguments import number_of, positive_of
+from bitsnap.errors import BitsnapError, InvalidArgumentError
+
+T = TypeVar("T")
+
+_LARGEST_COUNT = (1 << 32) - 1
+
+
+class Failure(NamedTuple):
+    """Why not all ranks could do something; all of them are told."""
+
+    error: Exception
+    is_hopeless: bool
+    """Trying something else would not help one of them."""
+
+
+class Ranks:
+    """This rank among all. `agree` is false where they cannot ask each other, or are one alone."""
+
+    def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None) -> None:
+        group = _distributed()
+        own = (0, 1) if group is None else (int(group.get_rank()), int(group.get_world_size()))
+        self.world_size = own[1] if world_size is None else number_of(world_size, "world_size", _LARGEST_COUNT)
+        positive_of(self.world_size, "world_size")
+        self.rank = own[0] if rank is None else number_of(rank, "rank", _LARGEST_COUNT)
+        if self.rank >= self.world_size:
+            raise InvalidArgumentError(f"rank {self.rank} of {self.world_size}: ranks count from 0")
+        self._group = group if self.world_size > 1 and own == (self.rank, self.world_size) else None
+
+    @property
+    def agree(self) -> bool:
+        return self._group is not None
+
+    def session(self) -> str:
+        """A word that no other life of the job has, the same on all ranks; empty where they cannot agree."""
+        if self._group is None:
+            return ""
+        words = [secrets.token_hex(8)]
+        self._group.broadcast_object_list(words, src=0)
+        return words[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What all ranks have, by rank; to be called by all of them."""
+        if self._group is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        self._group.all_gather_object(values, value)
+        return values
+
+    def common(self, steps: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+        """The steps that every rank has, of the same attempt."""
+        lists = self.gather(list(steps))
+        return set(lists[0]).intersection(*lists[1:])
+
+    def together(
+        self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
+    ) -> tuple[T | None, Failure | None]:
+        """Does something on all ranks, to be called by all: none of them goes on alone while another has failed."""
+        done: T | None = None
+        error: Exception | None = None
+        try:
+            done = work()
+        except Exception as failed:
+            error = failed
+        words = self.gather(None if error is None else (not may_retry(error), type(error).__name__, str(error)))
+        failures = sorted(
+            ((is_hopeless, rank, name, message) for rank, (is_hopeless, name, message) in _given(words)),
+            key=lambda failure: (not failure[0], failure[1]),
+        )
+        if not failures:
+            return done, None
+        is_hopeless, rank, name, message = failures[0]
+        if error is None or (is_hopeless and may_retry(error)):
+            kind = getattr(errors, name, BitsnapError)
+            if not (isinstance(kind, type) and issubclass(kind, BitsnapError)):
+                kind = BitsnapError
+            error = kind(f"rank {rank}: {message}")
+        return None, Failure(error, is_hopeless)
+
+
+def _given(words: list[Any]) -> list[tuple[int, Any]]:
+    return [(rank, word) for rank, word in enumerate(words) if word is not None]
+
+
+def _distributed() -> Any:
+    torch = _dtypes.loaded_torch()
+    if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    return torch.distributed

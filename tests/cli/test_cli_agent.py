@@ -1,0 +1,52 @@
+"""`bitsnap agent`: one is served, asked, shown to Prometheus and ended; and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from cli.command_line import INVALID_ARGUMENT, NOT_FOUND, executable, run, run_json
+
+
+def is_served(job: str) -> bool:
+    command = [executable(), "agent", "status", "--job", job]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def test_an_agent_is_asked_and_ended() -> None:
+    job = f"cli-{uuid.uuid4().hex}"
+    with subprocess.Popen([executable(), "agent", "run", "--job", job, "--hello", "30"]) as served:
+        deadline = time.monotonic() + 20
+        while not is_served(job):
+            assert time.monotonic() < deadline
+        report = run_json("agent", "status", "--job", job)
+        assert (report["job"], report["process"], report["ranks"]) == (job, served.pid, [])
+        assert b"no trainer has said hello yet" in run("agent", "status", "--job", job).stdout
+        metrics = run("agent", "status", "--job", job, "--prometheus").stdout.decode()
+        assert f'bitsnap_agent_resident_bytes{{job="{job}"}} ' in metrics
+        assert b"has an agent already" in run("agent", "run", "--job", job).stderr
+        run("agent", "stop", "--job", job)
+        assert served.wait(20) == 0
+    run("agent", "status", "--job", job, status=NOT_FOUND)
+
+
+def test_a_store_has_one_agent_however_its_path_is_written(tmp_path: Path) -> None:
+    store = tmp_path / "run"
+    (tmp_path / "link").symlink_to(tmp_path)
+    with subprocess.Popen([executable(), "agent", "run", store, "--hello", "30"]) as served:
+        deadline = time.monotonic() + 20
+        while subprocess.run([executable(), "agent", "status", store], capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline
+        relative = os.path.relpath(store)
+        for path in (f"{store}/", f"{tmp_path}//run", f"{tmp_path}/./run", f"{tmp_path}/link/run", relative):
+            assert run_json("agent", "status", path)["process"] == served.pid
+        run("agent", "stop", f"{tmp_path}/none/../run/")
+        assert served.wait(20) == 0
+
+
+def test_which_agent_has_to_be_said() -> None:
+    run("agent", "status", status=INVALID_ARGUMENT)
+    run("agent", "stop", "--job", "no/name", status=INVALID_ARGUMENT)
