@@ -1,12 +1,16 @@
 """Where the example's checkpoints are stored: the only module here that calls a storage library.
 
-`BitsnapFolder` is a bitsnap.Store, which codes each checkpoint against the one before. `TorchFolder` offers the same on
-torch.save, one file per step, for comparison. One writer at a time; whoever only reads opens with `read_only`.
+A `Saver` is what a training saves with: `EngineSaver`, a bitsnap.Checkpointer, which copies each step's state into the
+memory of an agent and stores every so many of them; or `FolderSaver`, which stores them itself. A `CheckpointFolder` is
+what is stored then, for whoever looks at it: `BitsnapFolder` is a bitsnap.Store, which codes each checkpoint against
+the one before; `TorchFolder` offers the same on torch.save, one file per step, for comparison.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -141,6 +145,122 @@ class TorchFolder(CheckpointFolder):
 
     def keyframe_steps(self) -> list[int]:
         return self.steps()
+
+
+class Saver(ABC):
+    """A context manager: at the end of the block all that was saved is stored."""
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def wants(self, step: int) -> bool: ...
+
+    @abstractmethod
+    def newest(self) -> tuple[int, Any, str] | None:
+        """The newest state there is, its step, and where it comes from."""
+
+    @abstractmethod
+    def save(self, step: int, state: Any) -> float:
+        """Seconds for which the training was held up."""
+
+    def finished(self) -> list[dict[str, Any]]:
+        """Of saves that came to their end since this was asked last, what they took."""
+        return []
+
+
+class EngineSaver(Saver):
+    """Every step into memory, and every so many of them to the disk, while the training goes on."""
+
+    # An agent whose training was killed waits so long for the next one.
+    _LINGER_SECONDS = 60
+
+    def __init__(self, folder: Path, every: int) -> None:
+        import bitsnap
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._checkpointer = bitsnap.Checkpointer(
+            folder,
+            every=every,
+            every_memory=1,
+            linger=self._LINGER_SECONDS,
+            on_progress=bitsnap.callbacks.JsonLines(folder.with_name(f"{folder.name}-saves.jsonl")),
+        )
+        self._saves: list[bitsnap.Save] = []
+
+    def close(self) -> None:
+        self._checkpointer.close()
+
+    def wants(self, step: int) -> bool:
+        return True
+
+    def newest(self) -> tuple[int, Any, str] | None:
+        restored = self._checkpointer.restore()
+        return None if restored is None else (restored.step, restored.state, restored.source)
+
+    def save(self, step: int, state: Any) -> float:
+        start = time.monotonic()
+        save = self._checkpointer.save(step, state)
+        seconds = time.monotonic() - start
+        assert save is not None
+        self._saves.append(save)
+        return seconds
+
+    def finished(self) -> list[dict[str, Any]]:
+        done = [save for save in self._saves if save.done()]
+        self._saves = [save for save in self._saves if not save.done()]
+        results = [save.result() for save in done]
+        return [
+            {
+                "step": result.step,
+                "raw_bytes": result.raw_bytes,
+                "stored_bytes": result.stored_bytes,
+                "stall_seconds": result.stall_seconds,
+                "encode_seconds": result.encode_seconds,
+                "on_disk": save.persist,
+            }
+            for save, result in zip(done, results, strict=True)
+        ]
+
+
+class FolderSaver(Saver):
+    def __init__(self, folder: CheckpointFolder, every: int) -> None:
+        self._folder, self._every = folder, every
+
+    def close(self) -> None:
+        self._folder.close()
+
+    def wants(self, step: int) -> bool:
+        return step % self._every == 0
+
+    def newest(self) -> tuple[int, Any, str] | None:
+        steps = self._folder.steps()
+        return (steps[-1], self._folder.load(steps[-1]), "store") if steps else None
+
+    def save(self, step: int, state: Any) -> float:
+        start = time.monotonic()
+        self._folder.save(step, state)
+        return time.monotonic() - start
+
+
+def open_saver(storage: str, folder: Path, every: int) -> Saver:
+    return FolderSaver(TorchFolder(folder), every) if storage == "torch" else EngineSaver(folder, every)
+
+
+def end_agent(folder: Path) -> None:
+    """So that nothing of the demonstration stays behind; an agent ends by itself a while after its last training."""
+    import bitsnap
+
+    with suppress(bitsnap.NotFoundError):
+        bitsnap.stop_agent(folder)
 
 
 def open_folder(

@@ -68,6 +68,9 @@ class Child:
     def steps(self) -> dict[int, Event]:
         return {event["step"]: event for event in self.seen if event["event"] == "step"}
 
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.seen if event["event"] == name]
+
     def kill(self) -> None:
         """SIGKILL: the child gets no chance to finish anything."""
         self._process.send_signal(signal.SIGKILL)

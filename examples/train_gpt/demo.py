@@ -1,8 +1,9 @@
 """The demonstration that `make demo` runs: train, kill, restore, continue, compare, and what it cost.
 
-A small GPT is trained twice in child processes: once undisturbed, once killed hard while it saves a checkpoint and
-resumed from the newest one. Every tensor of the restored state, and every loss up to the last step, must be equal
-bit for bit. Exit status 0 only if all of it held; 1 and the reason if not.
+A small GPT is trained twice in child processes: once undisturbed, once killed hard while it saves and resumed from the
+newest state. It saves every step into the memory of an agent, which stores every few of them. Every tensor of the
+restored state, and every loss up to the last step, must be equal bit for bit. Exit status 0 only if all of it held; 1
+and the reason if not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from checkpoints import STORAGES, CheckpointFolder, TorchFolder, open_folder
+from checkpoints import STORAGES, CheckpointFolder, TorchFolder, end_agent, open_folder
 from child import Child, ChildError
 from records import ROLES, Record, differences, raw_bytes_by_role, read_record, record_of, tensor_count
 from screen import Screen, megabytes, print_table
@@ -54,8 +55,11 @@ class Demo:
         self.size: str = arguments.size
         self.storage: str = arguments.storage
         self.screen = screen
-        # A little past the middle, at a checkpoint that has others before and after it.
-        self.kill_step = max(3, (self.steps * 6 // 10) // self.every) * self.every
+        # A little past the middle, at a checkpoint that has others before and after it; or, where every step is saved
+        # in memory, halfway to the next.
+        self.last_stored = max(3, (self.steps * 6 // 10) // self.every) * self.every
+        self.kill_step = self.last_stored if self.storage == "torch" else self.last_stored + max(1, self.every // 2)
+        self.saves: list[dict[str, Any]] = []  # that came to their end
         self.run = self.out / "run"
         self.reference = self.out / "reference"
 
@@ -83,6 +87,7 @@ class Demo:
                     child.kill()
                     seconds = time.monotonic() - start
                     self.screen.line(f"  SIGKILL while it saved step {self.kill_step}, {seconds:.0f} s in")
+                    self.saves += child.named("finished")
                     return child.steps()
                 self.show_progress("training", child, reference)
             child.finish()
@@ -95,17 +100,19 @@ class Demo:
             f"  a GPT of {shape.layers} layers and {parameters:.1f} M parameters; bf16 weights, fp32 masters, AdamW"
         )
         self.screen.line(f"  text: {text:.1f} MB of Python's own library, {start['tokens']:,} tokens")
-        self.screen.line(f"  a checkpoint every {self.every} of {self.steps} steps, coded against the one before")
+        where = "" if self.storage == "torch" else ": every step into memory, and to the disk"
+        self.screen.line(f"  {self.steps} steps{where or ', a checkpoint'} every {self.every} steps")
 
     def check_newest(self, folder: CheckpointFolder) -> int:
-        self.screen.heading("2  Load the newest checkpoint")
+        self.screen.heading("2  Load the newest checkpoint from the disk")
         steps = folder.steps()
-        allowed = (self.kill_step - self.every, self.kill_step)
+        allowed = (self.last_stored - self.every, self.last_stored)
         if not steps or steps[-1] not in allowed:
             raise FailedError(f"{folder.folder}: holds checkpoints {steps}; the newest should be one of {allowed}")
         newest = steps[-1]
-        fate = "was just complete" if newest == self.kill_step else "was cut short: there is no such checkpoint"
-        self.screen.line(f"  step {self.kill_step} {fate}")
+        if self.storage == "torch":
+            fate = "was just complete" if newest == self.kill_step else "was cut short: there is no such checkpoint"
+            self.screen.line(f"  step {self.kill_step} {fate}")
         state, expected = self.load_checked(folder, newest)
         size = megabytes(sum(raw_bytes_by_role(state).values()))
         tensors = tensor_count(expected)
@@ -123,20 +130,51 @@ class Demo:
             )
         return state, expected
 
-    def resume(self, newest: int, reference: Child) -> dict[int, dict[str, Any]]:
+    def resume(self, newest: int, reference: Child) -> tuple[int, dict[int, dict[str, Any]]]:
+        """From which step it went on, and what it reports of those after it."""
         self.screen.heading("3  Continue to the end")
+        # Memory has what was staged when the training died: the step that it was saving, or the one before.
+        allowed = {newest} if self.storage == "torch" else {self.kill_step - 1, self.kill_step}
+        begin = newest
         with self.child(self.run, "resumed", "--every", str(self.every), "--resume") as child:
             for event in child.events():
-                if event["event"] == "restored" and event["step"] != newest:
-                    raise FailedError(f"the training resumed from step {event['step']} instead of {newest}")
+                if event["event"] == "restored":
+                    begin = event["step"]
+                    if begin not in allowed:
+                        raise FailedError(f"the training resumed from step {begin}, not from one of {sorted(allowed)}")
+                    if self.storage != "torch" and event["source"] != "memory":
+                        raise FailedError(f"the training resumed from the {event['source']}, not from memory")
+                    where = "the newest checkpoint" if self.storage == "torch" else "the agent's memory, not the disk"
+                    tensors = event["tensors"]
+                    self.screen.line(f"  step {begin} restored from {where}: {tensors} tensors, every bit")
                 self.show_progress("training", child, reference)
             child.finish()
             steps = child.steps()
-        if sorted(steps) != list(range(newest + 1, self.steps + 1)):
+            self.saves += child.named("finished")
+        if sorted(steps) != list(range(begin + 1, self.steps + 1)):
             raise FailedError(f"the resumed training reported steps {sorted(steps)}")
         loss = float.fromhex(steps[self.steps]["loss"])
-        self.screen.line(f"  steps {newest + 1} to {self.steps}, the last loss {loss:.4f}")
-        return steps
+        self.screen.line(f"  steps {begin + 1} to {self.steps}, the last loss {loss:.4f}")
+        return begin, steps
+
+    def tell_of_saving(self) -> None:
+        """What saving took of the training, and what the agent made of the states."""
+        if not self.saves:
+            return
+        stalls = sorted(save["stall_seconds"] for save in self.saves)
+        raw = sum(save["raw_bytes"] for save in self.saves)
+        stored = sum(save["stored_bytes"] for save in self.saves)
+        busy = sum(save["encode_seconds"] for save in self.saves)
+        on_disk = sum(save["on_disk"] for save in self.saves)
+        one = self.saves[0]["raw_bytes"]
+        stall = stalls[len(stalls) // 2]
+        self.screen.line(
+            f"  {len(self.saves)} steps saved, {on_disk} of them on disk: each held the training up for "
+            f"{1000 * stall:.1f} ms, {megabytes(one)} copied at {one / stall / 1e9:.1f} GB/s"
+        )
+        self.screen.line(
+            f"  the agent compressed them {raw / stored:.2f} times beside it, at {raw / busy / 1e6:.0f} MB/s"
+        )
 
     def compare(self, newest: int, killed: dict[int, Any], resumed: dict[int, Any], reference: Child) -> None:
         self.screen.heading("4  Compare with the run that was never stopped")
@@ -221,6 +259,7 @@ class Demo:
             self.screen.line(f"  {tool} inspect {run}@{newest}")
             self.screen.line(f"  {tool} verify {run}")
             self.screen.line(f"  {tool} diff {run}@{before} {run}@{newest}")
+            self.screen.line(f"  {tool} report {run} --timings {run}-saves.jsonl -o {shown(self.out)}/report.html")
 
     def play(self) -> None:
         start = time.monotonic()
@@ -230,8 +269,11 @@ class Demo:
             killed = self.train_and_kill(reference)
             folder = open_folder(self.storage, self.run / "store", read_only=True)
             newest = self.check_newest(folder)
-            resumed = self.resume(newest, reference)
-            self.compare(newest, killed, resumed, reference)
+            begin, resumed = self.resume(newest, reference)
+            self.tell_of_saving()
+            self.compare(begin, killed, resumed, reference)
+        if self.storage == "bitsnap":
+            end_agent(self.run / "store")
         self.measure(folder)
         self.hints(folder)
         self.screen.line()

@@ -1,7 +1,7 @@
-"""Trains the small GPT, saving a checkpoint every few steps; can be killed at any moment and resumed.
+"""Trains the small GPT, saving every step in memory and every few steps on disk; can be killed at any moment.
 
     python train.py --out RUN --every 10          checkpoints in RUN/store, records in RUN/records
-    python train.py --out RUN --every 10 --resume continue from the newest one
+    python train.py --out RUN --every 10 --resume continue from the newest state, in memory or in RUN/store
 
 With `--events` each thing that happens is one line of JSON on stdout, for programs; numbers that must be
 compared are in hexadecimal, so that no digit is lost.
@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from checkpoints import STORAGES, CheckpointFolder, open_folder
+from checkpoints import STORAGES, Saver, open_saver
 from model import ModelConfig, fast_compute_dtype
 from records import differences, read_record, record_of, tensor_count, write_record
 from trainer import TrainConfig, Trainer
@@ -50,9 +49,12 @@ def emit_text(event: str, **values: Any) -> None:
         loss, rate = float.fromhex(values["loss"]), values["lr"]
         print(f"step {values['step']:5d}   loss {loss:.4f}   lr {rate:.2e}", flush=True)
     elif event == "saved":
-        print(f"step {values['step']:5d}   saved {values['bytes']:,} bytes in {values['seconds']:.2f} s", flush=True)
+        print(f"step {values['step']:5d}   saved, in {values['seconds']:.3f} s", flush=True)
+    elif event == "finished" and values["on_disk"]:
+        print(f"step {values['step']:5d}   stored in {values['stored_bytes']:,} bytes", flush=True)
     elif event == "restored":
-        print(f"step {values['step']:5d}   restored, {values['tensors']} tensors equal to their record", flush=True)
+        found = f"restored from {values['source']}, {values['tensors']} tensors equal to their record"
+        print(f"step {values['step']:5d}   {found}", flush=True)
 
 
 def restore(trainer: Trainer, state: Any, record: Path) -> int:
@@ -65,44 +67,44 @@ def restore(trainer: Trainer, state: Any, record: Path) -> int:
     return tensor_count(expected)
 
 
-def pick_up(trainer: Trainer, folder: CheckpointFolder, run: Path, resume: bool, emit: Emit) -> None:
-    """Restores the newest checkpoint, if there is one and that is wanted."""
-    steps = folder.steps()
-    if resume and not steps:
-        raise FileNotFoundError(f"{folder.folder}: no checkpoint to resume from")
-    if steps and not resume:
-        raise FileExistsError(f"{folder.folder}: holds checkpoints up to step {steps[-1]}; continue with --resume")
-    if steps:
-        tensors = restore(trainer, folder.load(steps[-1]), record_path(run, steps[-1]))
-        emit("restored", step=steps[-1], tensors=tensors)
+def pick_up(trainer: Trainer, saver: Saver, run: Path, resume: bool, emit: Emit) -> None:
+    """Restores the newest state, if there is one and that is wanted."""
+    newest = saver.newest()
+    if resume and newest is None:
+        raise FileNotFoundError(f"{run}: no checkpoint to resume from")
+    if newest is None:
+        return
+    step, state, source = newest
+    if not resume:
+        raise FileExistsError(f"{run}: holds checkpoints up to step {step}; continue with --resume")
+    emit("restored", step=step, source=source, tensors=restore(trainer, state, record_path(run, step)))
 
 
-def run_steps(trainer: Trainer, folder: CheckpointFolder | None, run: Path, every: int, emit: Emit) -> None:
+def run_steps(trainer: Trainer, saver: Saver | None, run: Path, emit: Emit) -> None:
     while trainer.step < trainer.config.steps:
         result = trainer.train_step()
         emit("step", step=result.step, loss=result.loss.hex(), grad_norm=result.grad_norm.hex(), lr=result.lr)
-        last = result.step == trainer.config.steps
-        if last or (every and result.step % every == 0):
+        is_wanted = saver is not None and saver.wants(result.step)
+        if is_wanted or result.step == trainer.config.steps:
             state = trainer.state()
-            # The record comes first, so that whatever checkpoint is found whole has one to be judged by.
+            # The record comes first, so that whatever state is found whole has one to be judged by.
             write_record(record_of(state), record_path(run, result.step))
-            if folder is not None:
-                emit("saving", step=result.step)
-                start = time.monotonic()
-                folder.save(result.step, state)
-                seconds = time.monotonic() - start
-                emit("saved", step=result.step, seconds=seconds, bytes=folder.stored_bytes(result.step))
+        if saver is not None and is_wanted:
+            emit("saving", step=result.step)
+            emit("saved", step=result.step, seconds=saver.save(result.step, state))
+            for each in saver.finished():
+                emit("finished", **each)
 
 
 def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, emit: Emit) -> None:
     trainer = Trainer(config)
     emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
     if every:
-        with open_folder(storage, run / "store") as folder:
-            pick_up(trainer, folder, run, resume, emit)
-            run_steps(trainer, folder, run, every, emit)
+        with open_saver(storage, run / "store", every) as saver:
+            pick_up(trainer, saver, run, resume, emit)
+            run_steps(trainer, saver, run, emit)
     else:
-        run_steps(trainer, None, run, every, emit)
+        run_steps(trainer, None, run, emit)
     emit("done", step=trainer.step)
 
 
