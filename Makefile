@@ -15,7 +15,7 @@ package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup system-packages build demo test quick lint format bench clean
+.PHONY: help setup system-packages build demo test quick soak lint format bench bench-engine clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: build ## Everything that a change has to pass
 quick: setup ## The C++ unit tests alone, for the time between two edits
 	@scripts/run_tests.sh quick
 
+soak: build ## Kill trainers and agents hundreds of times, and save thousands of times; SOAK="--kills 300 --seed 1"
+	@PYTHONPATH=tests $(venv_python) -m soak $(SOAK)
+
 lint: build ## Formatting, clang-tidy, ruff, mypy
 	@scripts/lint.sh
 
@@ -44,6 +47,10 @@ format: setup ## Format all sources
 
 bench: setup ## Measure bitsnap and its peers on real training states; BENCH=--quick for a first look
 	@scripts/run_bench.sh $(BENCH)
+
+bench-engine: build ## Measure what a save holds a training up, beside torch's ways; BENCH="--gigabytes 1"
+	@$(venv_python) -m bench.engine_stall $(BENCH)
+	@$(venv_python) -m bench.engine_training
 
 clean: ## Remove what was built; .venv and the benchmark's trained states stay
 	[ ! -d build ] || find build -mindepth 1 -maxdepth 1 ! -name corpus -exec rm -rf {} +

@@ -1,0 +1,147 @@
+"""What a training loses while the engine's agent compresses and persists, with a processor to spare and without.
+
+    .venv/bin/python -m bench.engine_training [--megabytes 300] [--rounds 9]
+
+A small network is trained by torch on all processors but one, and on all of them. Windows in which nothing is saved and
+windows in which the agent works on a save take turns; steps for a second are compared, in pairs. The call of save()
+itself is not counted: bench.engine_stall measures it. Where a processor is spared, the same is measured beside programs
+that compute and copy on it, as niced as the agent: what the machine itself takes. Prints Markdown for
+docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+import bitsnap
+from bench.engine_stall import Training
+from bench.machine_description import describe
+from bench.results_tables import align
+
+WIDTH = 512
+BATCH = 128
+MIN_WINDOW_S = 2.0
+# What may stand in the agent's place. They take no part in the training.
+NEIGHBOURS = {
+    "a loop that touches no memory": "while True: pass",
+    "a loop that copies 64 MB": "import numpy\na, b = numpy.ones((2, 1 << 23))\nwhile True: numpy.copyto(a, b)",
+}
+
+
+class Work:
+    """Steps of a training whose matrices fit in a processor's cache, so that they are bound by arithmetic."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self._model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+        self._optimizer = torch.optim.AdamW(self._model.parameters())
+        self._batch = torch.randn(BATCH, WIDTH)
+
+    def step(self) -> None:
+        self._optimizer.zero_grad()
+        self._model(self._batch).square().mean().backward()
+        self._optimizer.step()
+
+    def rate(self, seconds: float, save: bitsnap.Save | None) -> tuple[float, float]:
+        """Steps a second for so long, or as long as the save is under way; and how long that was."""
+        count, start = 0, time.perf_counter()
+        while True:
+            self.step()
+            count += 1
+            passed = time.perf_counter() - start
+            if save.done() if save is not None else passed >= seconds:
+                return count / passed, passed
+
+
+def lost(threads: int, megabytes: float, rounds: int, folder: Path) -> list[str]:
+    torch.set_num_threads(threads)
+    work, training = Work(), Training(megabytes / 1000)
+    losses, windows = [], []
+    with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=2, agent_threads=1, linger=1) as checkpointer:
+        checkpointer.reserve(training.state)
+        work.rate(MIN_WINDOW_S, None)
+        for step in range(rounds):
+            training.step()
+            before, _ = work.rate(MIN_WINDOW_S, None)
+            save = checkpointer.save(step, training.state)
+            assert save is not None
+            during, seconds = work.rate(0, save)
+            save.result()
+            after, _ = work.rate(MIN_WINDOW_S, None)
+            if step > 0:  # the first one is a keyframe
+                losses.append(1 - during / statistics.mean([before, after]))
+                windows.append(seconds)
+    return row(threads, "the agent", losses, f"{statistics.median(windows):.2f}")
+
+
+@contextlib.contextmanager
+def stopped(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda: os.nice(10)) as process:
+        try:
+            time.sleep(1)  # what it begins with is not to be measured
+            process.send_signal(signal.SIGSTOP)
+            yield process
+        finally:
+            process.kill()
+
+
+def lost_beside(threads: int, name: str, rounds: int) -> list[str]:
+    torch.set_num_threads(threads)
+    work, losses = Work(), []
+    work.rate(MIN_WINDOW_S, None)
+    with stopped(NEIGHBOURS[name]) as neighbour:
+        for _ in range(rounds):
+            before, _ = work.rate(MIN_WINDOW_S, None)
+            neighbour.send_signal(signal.SIGCONT)
+            during, _ = work.rate(MIN_WINDOW_S, None)
+            neighbour.send_signal(signal.SIGSTOP)
+            after, _ = work.rate(MIN_WINDOW_S, None)
+            losses.append(1 - during / statistics.mean([before, after]))
+    return row(threads, name, losses, "")
+
+
+def row(threads: int, beside: str, losses: list[float], worked: str) -> list[str]:
+    spread = statistics.quantiles(losses, n=4)
+    return [
+        f"{threads} of {len(os.sched_getaffinity(0))}",
+        beside,
+        f"{100 * statistics.median(losses):.1f} %",
+        f"{100 * spread[0]:.1f} to {100 * spread[2]:.1f} %",
+        worked,
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--megabytes", type=float, default=300, help="size of the state")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    processors = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [
+            lost(threads, arguments.megabytes, arguments.rounds, Path(folder))
+            for threads in sorted({max(1, processors - 1), processors})
+        ]
+    if processors > 1:
+        rows[1:1] = [lost_beside(processors - 1, name, arguments.rounds) for name in NEIGHBOURS]
+    print(", ".join(describe("as detected").values()))
+    print()
+    header = ["processors that train", "beside", "throughput lost", "middle half", "the agent worked (s)"]
+    print("\n".join(align(header, rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

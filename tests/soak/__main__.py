@@ -1,0 +1,184 @@
+"""`make soak`: trainers and agents that are killed hundreds of times, what they leave, and thousands of saves.
+
+    PYTHONPATH=tests .venv/bin/python -m soak [--kills 600] [--saves 3000] [--seed N] [--folder FOLDER] [--json FILE]
+
+Kills are shared among jobs of 2, 4 and 8 ranks; then each job ends in order or is left to its linger time, and nothing
+may be left of it. Exit status 1 where a promise was broken: the message says which, and the folder with the journals
+stays. With the same seed the same kills are chosen; what they meet is up to the machine. Prints Markdown for
+docs/measurements.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.machine_description import describe
+from bench.results_tables import align
+from soak import memory_run
+from soak.killed_job import BrokenPromiseError, KilledJob, Tally
+from soak.soak_trainer import without_torch
+
+RANKS = (2, 4, 8)
+LINGER = 1.5
+LINGERING_KILLS = 4
+
+
+def kill_and_end(folder: Path, ranks: int, seed: int, kills: int) -> Tally:
+    """A job that is killed so many times, ends in order, and whose agent is told to stop."""
+    job = KilledJob(folder, ranks, seed, say=_say)
+    try:
+        job.run(kills)
+        job.finish()
+        job.check_store()
+        job.stop_agent()
+        job.check_nothing_left(is_settled=True)
+        return job.tally
+    finally:
+        job.abandon()
+
+
+def kill_and_linger(folder: Path, ranks: int, seed: int, kills: int = LINGERING_KILLS) -> Tally:
+    """One whose trainers are killed in the end, and whose agent goes by itself; then again, after an end in order."""
+    job = KilledJob(folder, ranks, seed, linger=LINGER, say=_say)
+    try:
+        job.run(kills)
+        job.kill_all_trainers()
+        job.await_lingering()
+        job.check_store()
+        job.check_nothing_left(is_settled=False)
+        job.start_again()
+        job.finish()
+        job.await_lingering()
+        job.check_store()
+        job.check_nothing_left(is_settled=True)
+        return job.tally
+    finally:
+        job.abandon()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def kill_table(tallies: list[Tally]) -> list[str]:
+    rows = [
+        [
+            f"{tally.ranks}",
+            f"{tally.kills}",
+            f"{tally.killed_trainers}",
+            f"{tally.killed_agents}",
+            f"{tally.from_memory}",
+            f"{tally.from_store}",
+            f"{tally.events.get('begin', 0)}",
+            f"{tally.events.get('persisted', 0)}",
+            f"{tally.excused}",
+            f"{tally.verified}",
+            f"{tally.longest_recovery:.2f}",
+            f"{tally.descriptors}",
+            f"{tally.seconds:.0f}",
+        ]
+        for tally in tallies
+    ]
+    head = [
+        "ranks",
+        "kills",
+        "trainers",
+        "agents",
+        "from memory",
+        "from the store",
+        "saves",
+        "persisted",
+        "lost and told",
+    ]
+    return align([*head, "checkpoints read", "longest recovery (s)", "descriptors", "s"], rows)
+
+
+def memory_table(result: memory_run.MemoryResult) -> list[str]:
+    rows = []
+    for name, held, bound in (
+        ("trainer", result.trainer, result.trainer.own + result.arena_bytes + memory_run.TRAINER_MARGIN),
+        ("agent", result.agent, result.budget + memory_run.AGENT_MARGIN),
+    ):
+        amounts = [held.own, held.anonymous, held.shared, held.peak, held.proportional, bound]
+        rows.append([name, *(f"{amount / 1e6:.1f}" for amount in amounts), f"{100 * (held.growth - 1):+.1f} %"])
+    head = ["MB", "before", "anonymous", "shared", "both", "proportional", "bound", "second half"]
+    return align(head, rows)
+
+
+def memory_lines(result: memory_run.MemoryResult) -> list[str]:
+    return [
+        *memory_table(result),
+        "",
+        f"{result.saves} saves of {result.state_bytes / 1e6:.1f} MB in {result.seconds:.0f} s; "
+        f"arena {result.arena_bytes / 1e6:.1f} MB, snapshots at most {result.kept_bytes / 1e6:.1f} MB, "
+        f"budget {result.budget / 1e6:.1f} MB.",
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="soak", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=600, help="in all")
+    parser.add_argument("--saves", type=int, default=3000, help="of the trainer whose memory is measured; 0: none")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
+    parser.add_argument("--ranks", type=int, nargs="*", default=list(RANKS), help="of the jobs")
+    parser.add_argument("--folder", type=Path, help="where to write; a temporary one otherwise")
+    parser.add_argument("--json", type=Path, help="a file for the results")
+    arguments = parser.parse_args()
+    without_torch()
+    folder = Path(tempfile.mkdtemp(prefix="bitsnap-soak-", dir=arguments.folder))
+    print(f"seed {arguments.seed}, in {folder}", file=sys.stderr)
+    began = time.monotonic()
+    broken: list[str] = []
+    tallies: list[Tally] = []
+    lingering: list[Tally] = []
+    memory: memory_run.MemoryResult | None = None
+    try:
+        for ranks in arguments.ranks:
+            kills = arguments.kills // len(arguments.ranks)
+            tallies.append(kill_and_end(folder / f"kills-{ranks}", ranks, arguments.seed + ranks, kills))
+            lingering.append(kill_and_linger(folder / f"linger-{ranks}", ranks, arguments.seed + ranks))
+        if arguments.saves:
+            memory = memory_run.run(folder / "memory", arguments.saves)
+            broken += memory.broken()
+    except BrokenPromiseError as error:
+        broken.append(str(error))
+    results: dict[str, Any] = {
+        "seed": arguments.seed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": describe("as detected"),
+        "seconds": time.monotonic() - began,
+        "kills": [dataclasses.asdict(tally) for tally in tallies],
+        "lingering": [dataclasses.asdict(tally) for tally in lingering],
+        "memory": None if memory is None else dataclasses.asdict(memory),
+        "broken": broken,
+    }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(", ".join(results["machine"].values()))
+    print(f"seed {arguments.seed}, {results['seconds']:.0f} s\n")
+    if tallies:
+        print("\n".join(kill_table(tallies)) + "\n")
+    if memory is not None:
+        print("\n".join(memory_lines(memory)) + "\n")
+    for line in broken:
+        print(f"broken promise: {line}")
+    if broken:
+        print(f"seed {arguments.seed}; journals, store and the agent's log are in {folder}")
+        return 1
+    shutil.rmtree(folder)
+    print("nothing was left of any job, and no promise broken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

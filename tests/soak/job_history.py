@@ -1,0 +1,208 @@
+"""What the trainers of a soak test were told, and what follows from it: docs/guide/engine.md, "What `save` promises".
+
+A History reads the journals as they grow. It knows no processes: who was killed when, it is told.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Saves of a rank that may still say something about its memory: more than it keeps there.
+_REMEMBERED = 64
+# Of a save that may be lost.
+_REASONS = ("was compressed, and not persisted yet", "committing step")
+_STAGES = {"begin": 0, "staged": 1, "memory": 2, "persisted": 3}
+
+
+@dataclass(frozen=True)
+class Event:
+    time: float
+    rank: int
+    life: int
+    kind: str
+    step: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.time:.6f} rank {self.rank} life {self.life} {self.kind} {self.step} {self.text}".rstrip()
+
+
+@dataclass(frozen=True)
+class MemoryRule:
+    """What an agent keeps in memory of each rank."""
+
+    snapshots: int
+    max_depth: int
+    """How many checkpoints of the store may follow one that is coded against nothing."""
+
+
+@dataclass
+class Told:
+    """One save, and how far the trainer was told that it had come."""
+
+    step: int
+    life: int
+    agent: int
+    began: float
+    is_again: bool = False
+    """Of a rank that came back alone: the others did not save the step again, and may have it from the time before."""
+    stage: int = 0
+    has_failed: bool = False
+
+
+@dataclass
+class RankHistory:
+    saves: deque[Told] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    under_way: list[Told] = field(default_factory=list)
+    """Of the process that lives."""
+    agent: int = 0
+    started: float = -1.0
+    restored: Event | None = None
+    """Since it started."""
+    persisted_since_start: list[tuple[float, int]] = field(default_factory=list)
+    """When the saves began that were persisted, and their steps."""
+    ended: Event | None = None
+
+    def find(self, event: Event) -> Told | None:
+        newest_first = itertools.chain(reversed(self.under_way), reversed(self.saves))
+        return next((save for save in newest_first if (save.step, save.life) == (event.step, event.life)), None)
+
+    def is_settled(self, before: float, every: int) -> bool:
+        """Whether this process was told the end of all that it had begun by then."""
+        self.under_way = [
+            save
+            for save in self.under_way
+            if not save.has_failed
+            and save.stage != _STAGES["persisted"]
+            and not (save.stage == _STAGES["memory"] and save.step % every != 0)
+        ]
+        return all(save.began >= before for save in self.under_way)
+
+    def kept(self, agent: int, rule: MemoryRule, stage: int, until: float) -> set[tuple[int, int]]:
+        """Steps and lives that have to be in this agent's memory, of what was begun until then.
+
+        What was begun and never told may have been handed over or not: it counts where it takes another's place. All
+        but the newest can only be had with what they are coded against, which an agent that came later lacks until the
+        store has begun another chain.
+        """
+        records: list[Told] = []
+        chains: set[int] = set()  # steps that are coded against nothing that this agent has not had
+        has_chain, persisted = False, 0
+        for save in self.saves:
+            if save.agent != agent or save.began > until:
+                continue
+            while records and records[-1].step >= save.step:
+                records.pop()
+            records.append(save)
+            persisted += save.stage == _STAGES["persisted"]
+            has_chain |= save.step == 1 or persisted > rule.max_depth + 1
+            if has_chain:
+                chains.add(save.step)
+        return {
+            (save.step, save.life)
+            for save in records[-rule.snapshots :]
+            if save.stage >= stage
+            and not save.has_failed
+            and not save.is_again
+            and (save is records[-1] or save.step in chains)
+        }
+
+
+class History:
+    def __init__(self, journals: list[Path], rule: MemoryRule) -> None:
+        self._journals = journals
+        self._offsets = [0] * len(journals)
+        self._rule = rule
+        self.ranks = [RankHistory() for _ in journals]
+        self.newest_persisted = 0
+        self.counts: dict[str, int] = {}
+        self.agent_deaths: list[tuple[float, float]] = []  # between these two
+        self.returns_alone: list[float] = []
+        self._full_start = 0.0
+        self.largest_descriptors = 0
+
+    def read(self) -> list[Event]:
+        """What was written since the last time; of each rank in its order."""
+        events = []
+        for rank in range(len(self.ranks)):
+            for event in self._lines_of(rank):
+                self._note(event)
+                events.append(event)
+        return events
+
+    def kept_everywhere(self, agent: int, stage: str, until: list[float]) -> set[int]:
+        """Steps that have to be in this agent's memory for all ranks, of one life, of what each began until then."""
+        sets = [
+            rank.kept(agent, self._rule, _STAGES[stage], when) for rank, when in zip(self.ranks, until, strict=True)
+        ]
+        return {step for step, _ in set.intersection(*sets)}
+
+    def is_excused(self, failure: Event) -> bool:
+        """Whether what failed may have.
+
+        So may what had left its slot when the agent was killed, what the others had saved when a rank came back alone,
+        and what is looked for in an agent that is killed meanwhile.
+        """
+        if failure.kind == "failed" and not any(reason in failure.text for reason in _REASONS):
+            return False
+        # What one rank lost the others cannot have committed.
+        saves = [rank.find(failure) for rank in self.ranks]
+        began = min((save.began for save in saves if save is not None), default=self.ranks[failure.rank].started)
+        return any(began <= after and before <= failure.time for before, after in self.agent_deaths) or any(
+            when <= failure.time and when >= self._full_start for when in self.returns_alone
+        )
+
+    def note_full_start(self, when: float) -> None:
+        self._full_start = when
+
+    def _lines_of(self, rank: int) -> Iterator[Event]:
+        path = self._journals[rank]
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._offsets[rank])
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._offsets[rank] += end
+        for line in data[:end].decode().splitlines():
+            time, life, kind, step, *text = line.split(" ", 4)
+            yield Event(float(time), rank, int(life), kind, int(step), text[0] if text else "")
+
+    def _note(self, event: Event) -> None:
+        rank = self.ranks[event.rank]
+        self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+        match event.kind:
+            case "start":
+                rank.started, rank.restored, rank.persisted_since_start, rank.ended = event.time, None, [], None
+                rank.agent, rank.under_way = 0, []
+            case "agent":
+                rank.agent = event.step
+            case "restored":
+                rank.restored = event
+            case "begin":
+                is_again = rank.find(event) is not None
+                rank.saves.append(Told(event.step, event.life, rank.agent, event.time, is_again))
+                rank.under_way.append(rank.saves[-1])
+            case "staged" | "memory" | "persisted" | "failed":
+                self._note_progress(rank, event)
+            case "descriptors":
+                self.largest_descriptors = max(self.largest_descriptors, int(event.text))
+            case "closed" | "error":
+                rank.ended = event
+
+    def _note_progress(self, rank: RankHistory, event: Event) -> None:
+        save = rank.find(event)
+        if event.kind == "failed":
+            if save is not None:
+                save.has_failed = True
+            return
+        if save is not None:
+            save.stage = max(save.stage, _STAGES[event.kind])
+        if event.kind == "persisted":
+            self.newest_persisted = max(self.newest_persisted, event.step)
+            if save is not None and save.began >= rank.started:
+                rank.persisted_since_start.append((save.began, event.step))

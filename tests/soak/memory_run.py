@@ -1,0 +1,231 @@
+"""What trainer and agent hold while one trainer saves thousands of times: measured from outside, all the time.
+
+The bound is what docs/guide/engine.md says: the arena and the compressed snapshots together are at most the budget, and
+besides them there is a constant for each process, which does not grow with the number of saves.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import bitsnap
+from soak.leftovers import agents_of, is_alive
+from soak.soak_trainer import Journal, context, without_torch
+
+MIB = 1 << 20
+# What an agent has besides what is kept, and a trainer of the engine besides the arena: threads, their allocators, a
+# restored state. Measured, with room; docs/measurements.md.
+AGENT_MARGIN = 48 * MIB
+TRAINER_MARGIN = 24 * MIB
+# How much more the second half of a run may have at most.
+LARGEST_GROWTH = 1.05
+# Of a run, before it counts: what is taken once has been taken.
+WARM_UP = 0.1
+_SAMPLE_SECONDS = 0.005
+_ROLLUP_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Saving:
+    folder: Path
+    job: str
+    saves: int
+    elements: int
+    budget: int
+    every: int = 10
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "memory.log"
+
+
+@dataclass
+class Held:
+    """The memory of a process over a run: the most at any time, and the most in each half."""
+
+    own: int = 0  # what it had before there was an engine
+    anonymous: int = 0
+    shared: int = 0
+    peak: int = 0  # of both together
+    proportional: int = 0  # with shared pages divided among those who share them
+    halves: list[int] = field(default_factory=lambda: [0, 0])
+
+    def note(self, anonymous: int, shared: int, half: int | None) -> None:
+        self.anonymous = max(self.anonymous, anonymous)
+        self.shared = max(self.shared, shared)
+        self.peak = max(self.peak, anonymous + shared)
+        if half is not None:
+            self.halves[half] = max(self.halves[half], anonymous + shared)
+
+    @property
+    def growth(self) -> float:
+        return self.halves[1] / self.halves[0] if self.halves[0] else 1.0
+
+
+@dataclass
+class MemoryResult:
+    saves: int
+    state_bytes: int
+    budget: int
+    arena_bytes: int
+    kept_bytes: int
+    """Compressed, the most that the agent reported."""
+    seconds: float
+    trainer: Held
+    agent: Held
+
+    def broken(self) -> list[str]:
+        """What is more than it may be, in words."""
+        found = []
+        if self.arena_bytes + self.kept_bytes > self.budget:
+            found.append(f"arena {self.arena_bytes} and snapshots {self.kept_bytes} exceed the budget {self.budget}")
+        bounds = {
+            "agent": (self.agent, self.budget + AGENT_MARGIN),
+            "trainer": (self.trainer, self.trainer.own + self.arena_bytes + TRAINER_MARGIN),
+        }
+        for name, (held, bound) in bounds.items():
+            if held.peak > bound:
+                found.append(f"the {name} had {held.peak} bytes, at most {bound} were expected")
+            if held.growth > LARGEST_GROWTH:
+                found.append(f"the {name} had {held.halves[1]} bytes in the second half, {held.halves[0]} in the first")
+        return found
+
+
+def resident(process: int) -> tuple[int, int]:
+    """Anonymous and shared bytes."""
+    found = {}
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("RssAnon", "RssShmem"):
+            found[name] = int(value.split()[0]) << 10
+    return found["RssAnon"], found["RssShmem"]
+
+
+def proportional(process: int) -> int:
+    for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def save_many(saving: Saving) -> None:
+    """The life of the trainer."""
+    without_torch()
+    journal = Journal(saving.journal, 1)
+    rng = np.random.default_rng(1)
+    state = {name: rng.standard_normal(saving.elements, dtype=np.float32) for name in ("weights", "moment", "square")}
+    journal.write("start", os.getpid(), sum(resident(os.getpid())))
+    with bitsnap.Checkpointer(
+        saving.store,
+        job=saving.job,
+        keep_last=3,
+        every=saving.every,
+        every_memory=1,
+        budget=saving.budget,
+        linger=20,
+        wait=60,
+        threads=1,
+        agent_threads=1,
+    ) as checkpointer:
+        journal.write("agent", checkpointer.agent_process or 0)
+        for step in range(1, saving.saves + 1):
+            state["weights"][step % 5 :: 5] += np.float32(1e-3)
+            state["moment"] *= np.float32(0.9)
+            state["moment"] += np.float32(step)
+            checkpointer.save(step, state)
+            journal.write("begin", step, checkpointer.arena_bytes)
+        checkpointer.wait()
+        restored = checkpointer.restore()
+        assert restored is not None
+        assert restored.step == saving.saves
+        assert all(restored.state[name].tobytes() == value.tobytes() for name, value in state.items())
+        journal.write("closed")
+
+
+class _Watch:
+    """What the journal has said so far."""
+
+    def __init__(self, saving: Saving) -> None:
+        self._saving = saving
+        self._offset = 0
+        self.own = self.agent = self.step = self.arena_bytes = 0
+        self.is_over = False
+
+    def read(self) -> None:
+        if not self._saving.journal.exists():
+            return
+        with self._saving.journal.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._offset += end
+        for line in data[:end].decode().splitlines():
+            _, _, kind, number, *text = line.split(" ", 4)
+            if kind == "start":
+                self.own = int(text[0])
+            elif kind == "agent":
+                self.agent = int(number)
+            elif kind == "begin":
+                self.step, self.arena_bytes = int(number), int(text[0])
+            elif kind == "closed":
+                self.is_over = True
+
+    @property
+    def half(self) -> int | None:
+        done = self.step / self._saving.saves
+        # At the end it restores, which takes a state more.
+        return int(done > (1 + WARM_UP) / 2) if WARM_UP <= done < 1 else None
+
+
+def run(folder: Path, saves: int, *, elements: int = 350_000) -> MemoryResult:
+    """Lets a process save so many times, and watches it and its agent."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state_bytes = 3 * 4 * elements
+    # Arena, and compressed a little less than what the chains of two snapshots would take: what is too much has to go.
+    budget = 2 * (state_bytes + 2 * MIB) + 4 * state_bytes
+    saving = Saving(folder, f"soak-{os.getpid()}-memory", saves, elements, budget)
+    process = context().Process(target=save_many, args=(saving,), daemon=True)
+    watch, trainer, agent = _Watch(saving), Held(), Held()
+    kept = 0
+    began = time.monotonic()
+    process.start()
+    assert process.pid is not None
+    try:
+        for sample in range(1 << 40):
+            if process.exitcode is not None or watch.is_over:
+                break
+            watch.read()
+            for number, held in ((process.pid, trainer), (watch.agent, agent)):
+                if number == 0:
+                    continue
+                with suppress(OSError, KeyError):
+                    held.note(*resident(number), watch.half)
+                    if sample % _ROLLUP_EVERY == 0:
+                        held.proportional = max(held.proportional, proportional(number))
+            if watch.agent != 0 and sample % _ROLLUP_EVERY == 0:
+                with suppress(bitsnap.BitsnapError):
+                    ranks = bitsnap.agent_status(job=saving.job)["ranks"]
+                    kept = max([kept, *(rank["memory_bytes"] for rank in ranks)])
+            time.sleep(_SAMPLE_SECONDS)
+        process.join(60)
+        watch.read()
+        if process.exitcode != 0 or not watch.is_over:
+            raise RuntimeError(f"the trainer ended with {process.exitcode} after step {watch.step}")
+    finally:
+        process.kill()
+        with suppress(bitsnap.NotFoundError):
+            bitsnap.stop_agent(job=saving.job, wait=60)
+        assert not any(is_alive(left) for left in agents_of(saving.job))
+    trainer.own = watch.own
+    seconds = time.monotonic() - began
+    return MemoryResult(saves, state_bytes, budget, watch.arena_bytes, kept, seconds, trainer, agent)

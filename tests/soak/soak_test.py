@@ -1,0 +1,123 @@
+"""The soak test in small: some kills, what is left of a job, and a few hundred saves; `make soak` takes minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from soak import memory_run
+from soak.__main__ import kill_and_end, kill_and_linger
+from soak.job_history import History, MemoryRule
+from soak.leftovers import stray_files
+from soak.soak_trainer import Journal, state_of, wrong_in
+
+SEED = 8
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_again_and_again_keeps_its_promises(tmp_path: Path) -> None:
+    tally = kill_and_end(tmp_path, 4, SEED, kills=15)
+    assert tally.kills == 15
+    assert tally.killed_trainers > 0
+    assert tally.killed_agents > 0
+    assert tally.from_memory + tally.from_store > 0
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_job_that_nobody_ends(tmp_path: Path) -> None:
+    kill_and_linger(tmp_path, 2, SEED, kills=2)
+
+
+@pytest.mark.slow
+def test_two_hundred_saves_take_the_memory_of_a_few(tmp_path: Path) -> None:
+    result = memory_run.run(tmp_path, 200)
+    assert result.kept_bytes > 0
+    assert result.agent.peak > result.arena_bytes // 2
+    # What is taken once makes more of so few: that is for the long run to tell.
+    assert [line for line in result.broken() if "second half" not in line] == []
+
+
+def told(folder: Path, *lines: tuple[int, int, str, int, str]) -> History:
+    """A history of two ranks: for each line the rank, its life, and what its journal says."""
+    paths = [folder / f"rank-{rank}.log" for rank in (0, 1)]
+    for rank, life, kind, step, text in lines:
+        Journal(paths[rank], life).write(kind, step, text)
+    history = History(paths, MemoryRule(snapshots=2, max_depth=1))
+    history.read()
+    return history
+
+
+def saved(rank: int, life: int, step: int, *stages: str) -> list[tuple[int, int, str, int, str]]:
+    return [(rank, life, kind, step, "") for kind in ("begin", *stages)]
+
+
+AGENT = 77
+FOREVER = [1e18, 1e18]
+
+
+def test_what_all_ranks_were_told_has_to_be_in_memory(tmp_path: Path) -> None:
+    agents = [(rank, 1, "agent", AGENT, "") for rank in (0, 1)]
+    both = [line for rank in (0, 1) for step in (1, 2) for line in saved(rank, 1, step, "staged", "memory")]
+    history = told(tmp_path, *agents, *both, *saved(0, 1, 3, "staged"))
+    assert history.kept_everywhere(AGENT, "memory", FOREVER) == {2}
+    assert history.kept_everywhere(AGENT + 1, "memory", FOREVER) == set()
+    assert history.newest_persisted == 0
+
+
+def test_of_two_lives_nothing_is_expected_in_common(tmp_path: Path) -> None:
+    lines = [(rank, life, "agent", AGENT, "") for life in (1, 2) for rank in (0, 1)]
+    lines += saved(0, 1, 1, "staged", "memory") + saved(1, 2, 1, "staged", "memory")
+    assert told(tmp_path, *lines).kept_everywhere(AGENT, "memory", FOREVER) == set()
+
+
+def test_what_memory_does_not_keep_is_not_expected(tmp_path: Path) -> None:
+    agents = [(rank, 1, "agent", AGENT, "") for rank in (0, 1)]
+    first = [line for step in (1, 2, 3) for line in saved(0, 1, step, "staged", "memory")]
+    history = told(tmp_path, *agents, *first, *saved(1, 1, 1, "staged", "memory"))
+    assert history.kept_everywhere(AGENT, "memory", FOREVER) == set()
+
+
+def test_only_what_was_under_way_when_its_agent_was_killed_may_fail(tmp_path: Path) -> None:
+    lost = "IoError: step 1 was compressed, and not persisted yet: the agent has died"
+    history = told(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, "failed", 1, lost))
+    history_again = History([tmp_path / "rank-0.log", tmp_path / "rank-1.log"], MemoryRule(2, 1))
+    failure = history_again.read()[-1]
+    assert failure.kind == "failed"
+    assert not history.is_excused(failure)
+    history.agent_deaths.append((failure.time, failure.time))
+    assert history.is_excused(failure)
+    history.agent_deaths[:] = [(failure.time + 1, failure.time + 2)]
+    assert not history.is_excused(failure)
+
+
+def test_what_never_comes_to_an_end_is_seen(tmp_path: Path) -> None:
+    start = (0, 1, "start", -1, "")
+    history = told(tmp_path, start, *saved(0, 1, 1, "staged", "memory"), *saved(0, 1, 2, "staged", "memory"))
+    assert not history.ranks[0].is_settled(1e18, every=2)
+    assert history.ranks[0].is_settled(0.0, every=2)
+    assert history.ranks[0].is_settled(1e18, every=3)
+
+
+def test_a_state_with_a_wrong_bit_is_seen() -> None:
+    state = state_of(5, 1, 2, 1000)
+    assert wrong_in(state, 5, 1) == ""
+    assert "step" in wrong_in(state, 6, 1)
+    state["moment"].view("uint8")[17] ^= 4
+    assert "moment" in wrong_in(state, 5, 1)
+
+
+def test_files_that_no_record_names_are_seen(tmp_path: Path) -> None:
+    step = tmp_path / "checkpoints" / "0000000005"
+    step.mkdir(parents=True)
+    (step / "commit.json").write_text('{"commit":{"shards":[{"file":"a.bsnap"}]},"hash":""}')
+    (step / "a.bsnap").touch()
+    assert stray_files(tmp_path) == []
+    (step / "b.bsnap").touch()
+    (tmp_path / ".bitsnap.json.0123456789abcdef.tmp").touch()
+    (tmp_path / "checkpoints" / "0000000006").mkdir()
+    assert sorted(stray_files(tmp_path)) == [
+        ".bitsnap.json.0123456789abcdef.tmp",
+        "0000000005/b.bsnap",
+        "0000000006/",
+    ]

@@ -1,0 +1,294 @@
+"""What a trainer of the soak test does: it restores, saves as fast as it goes, and writes down what it was told.
+
+A state is a function of its step, its rank and the life of the job, so that whoever finds one knows what it has to be.
+The ranks of a life go from step to step together, as the collective operations of a training make them. Each line of
+the journal is one write: a process that is killed leaves whole lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import bitsnap
+
+Floats = npt.NDArray[np.float32]
+
+# How long a call of the engine may wait before it is an error, in seconds.
+WAIT = 60.0
+# When the descriptors of a trainer are counted.
+COUNT_AT = 3
+# In place of a step, of one that was there and is not any more.
+LOST = -1
+
+
+@dataclass(frozen=True)
+class TrainerPlan:
+    """One trainer: which one of which job, and how it saves."""
+
+    folder: Path
+    job: str
+    rank: int
+    ranks: int
+    life: int
+    every: int
+    keep_last: int
+    memory_snapshots: int
+    max_depth: int
+    budget: int
+    linger: float
+    elements: int
+    pause: float
+    """Seconds that a step takes besides its save."""
+    is_watched: bool
+    """Whether it has an on_progress, which is called on a thread of its own."""
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / f"rank-{self.rank}.log"
+
+    @property
+    def meeting(self) -> Path:
+        return self.folder / f"meeting-{self.life}"
+
+
+class Meeting:
+    """Where the ranks of a life see how far the others are: a file of numbers that all of them map."""
+
+    def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
+        self._numbers = np.memmap(path, dtype=np.uint64, mode="w+" if create else "r+", shape=(ranks + 1,))
+
+    def arrive(self, rank: int, step: int) -> None:
+        self._numbers[rank] = step
+
+    def is_complete(self, step: int) -> bool:
+        return bool(np.all(self._numbers[:-1] >= step))
+
+    @property
+    def farthest(self) -> int:
+        return int(np.max(self._numbers[:-1]))
+
+    @property
+    def last_step(self) -> int:
+        """After which all of them close and end; 0 as long as it is not known."""
+        return int(self._numbers[-1])
+
+    @last_step.setter
+    def last_step(self, step: int) -> None:
+        self._numbers[-1] = step
+
+
+class Journal:
+    """Lines of a time, a life, what happened, its step and a text."""
+
+    def __init__(self, path: Path, life: int) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._life = life
+
+    def write(self, kind: str, step: int = -1, text: object = "") -> None:
+        line = f"{time.monotonic():.6f} {self._life} {kind} {step} {' '.join(str(text).split())}\n"
+        os.write(self._file, line.encode())
+
+
+@cache
+def _base(rank: int, elements: int) -> Floats:
+    return np.random.default_rng(rank).standard_normal(elements, dtype=np.float32)
+
+
+def state_of(step: int, rank: int, life: int, elements: int) -> dict[str, Any]:
+    """Weights of which a part changes with each step, a moment of which all does, and who they are."""
+    base = _base(rank, elements)
+    weights = base.copy()
+    weights[step % 7 :: 7] += np.float32(step)
+    weights[: min(life, elements)] = np.float32(life)
+    return {
+        "step": step,
+        "rank": rank,
+        "life": life,
+        "weights": weights,
+        "moment": base * np.float32(1 + step % 1000),
+        "counts": np.full(17, step * 1000 + life, np.int64),
+    }
+
+
+def wrong_in(state: Any, step: int, rank: int) -> str:
+    """What is not as it was saved; empty where all is."""
+    life = state.get("life") if isinstance(state, dict) else None
+    if not isinstance(life, int):
+        return f"no state of a trainer: {state!r:.200}"
+    expected = state_of(step, rank, life, len(state["weights"]))
+    for key, value in expected.items():
+        found = state.get(key)
+        if isinstance(value, np.ndarray):
+            if not isinstance(found, np.ndarray) or found.tobytes() != value.tobytes():
+                return f"{key} of step {step} of rank {rank} has other bits, life {life}"
+        elif found != value:
+            return f"{key} is {found!r}, expected {value!r}"
+    return "" if len(state) == len(expected) else f"keys {sorted(state)}"
+
+
+def descriptor_count() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+class _Saves:
+    """The saves that may still come further, and how far the journal says they have."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._pending: list[tuple[bitsnap.Save, str]] = []
+
+    def add(self, save: bitsnap.Save) -> None:
+        if save.error is None:
+            self._journal.write("staged", save.step)
+        self._pending.append((save, "staged"))
+
+    def look(self) -> None:
+        still: list[tuple[bitsnap.Save, str]] = []
+        for save, told in self._pending:
+            # In this order: what is over is then told as what it came to be.
+            is_over = save.done()
+            stage = save.stage
+            if stage != told:
+                error = save.error
+                self._journal.write(stage, save.step, "" if error is None else f"{type(error).__name__}: {error}")
+            if not is_over:
+                still.append((save, stage))
+        self._pending = still
+
+
+class Trainer:
+    def __init__(self, plan: TrainerPlan) -> None:
+        self._plan = plan
+        self._journal = Journal(plan.journal, plan.life)
+        self._saves = _Saves(self._journal)
+        self._agent = -1
+        self._meeting = Meeting(plan.meeting, plan.ranks)
+
+    def run(self) -> None:
+        plan, journal = self._plan, self._journal
+        journal.write("start", text=os.getpid())
+        descriptors = descriptor_count()
+        checkpointer = bitsnap.Checkpointer(
+            plan.store,
+            job=plan.job,
+            rank=plan.rank,
+            world_size=plan.ranks,
+            keep_last=plan.keep_last,
+            every=plan.every,
+            every_memory=1,
+            memory_snapshots=plan.memory_snapshots,
+            max_depth=plan.max_depth,
+            budget=plan.budget,
+            wait=WAIT,
+            linger=plan.linger,
+            threads=1,
+            agent_threads=1,
+            agent_log=plan.folder / "agent.log",
+            on_progress=(lambda save: None) if plan.is_watched else None,
+        )
+        self._note_agent(checkpointer)
+        begin = self._restore(checkpointer) + 1
+        for step in itertools.count(begin):
+            if not self._meet(step):
+                break
+            self._note_agent(checkpointer)
+            journal.write("begin", step)
+            save = checkpointer.save(step, state_of(step, plan.rank, plan.life, plan.elements))
+            assert save is not None
+            self._saves.add(save)
+            self._saves.look()
+            if step - begin == COUNT_AT:
+                journal.write("descriptors", text=descriptor_count() - descriptors)
+            time.sleep(plan.pause)
+        journal.write("closing")
+        try:
+            checkpointer.close(WAIT)
+        except bitsnap.BusyError:
+            raise
+        except bitsnap.BitsnapError as error:  # of a save that failed: the journal has it
+            journal.write("raised", text=error)
+        self._saves.look()
+        journal.write("closed")
+
+    def _note_agent(self, checkpointer: bitsnap.Checkpointer) -> None:
+        agent = checkpointer.agent_process or 0
+        if agent != self._agent:
+            self._agent = agent
+            self._journal.write("agent", agent)
+
+    def _restore(self, checkpointer: bitsnap.Checkpointer) -> int:
+        self._journal.write("restoring")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                restored = checkpointer.restore()
+            except bitsnap.NotFoundError as error:
+                # What the agent had, and was killed with. Without torch.distributed no other step is tried.
+                self._journal.write("restored", LOST, f"0 {error}")
+                signal.pause()
+                raise
+        for warning in caught:
+            self._journal.write("warned", text=warning.message)
+        if restored is None:
+            self._journal.write("restored", 0, "0 nothing")
+            return 0
+        wrong = wrong_in(restored.state, restored.step, self._plan.rank)
+        if wrong:
+            self._journal.write("wrong", restored.step, f"{restored.source}: {wrong}")
+        self._journal.write("restored", restored.step, f"{restored.state['life']} {restored.source}")
+        return restored.step
+
+    def _meet(self, step: int) -> bool:
+        """Waits for the others; False where all have come to the end."""
+        self._meeting.arrive(self._plan.rank, step)
+        while True:
+            if 0 < self._meeting.last_step < step:
+                return False
+            if self._meeting.is_complete(step):
+                return True
+            self._saves.look()
+            time.sleep(0.0005)
+
+
+def context() -> ForkServerContext:
+    """Where processes come from that have what they need imported, and neither threads nor descriptors of this one."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(["numpy", "bitsnap", __name__])
+    return made
+
+
+def without_torch() -> None:
+    """So that no process takes two seconds to import what none of them needs."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+
+
+def train(plan: TrainerPlan) -> None:
+    """The life of a process."""
+    without_torch()
+    try:
+        # What a save says is in the journal.
+        warnings.simplefilter("ignore", bitsnap.BackgroundSaveWarning)
+        Trainer(plan).run()
+    except BaseException:
+        Journal(plan.journal, plan.life).write("error", text=traceback.format_exc())
+        os._exit(3)
