@@ -24,6 +24,7 @@ from train import SIZES, record_path
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _MARKER = ".bitsnap-demo"
+_MOST_WAITED_S = 120.0
 
 
 class FailedError(Exception):
@@ -105,10 +106,14 @@ class Demo:
 
     def check_newest(self, folder: CheckpointFolder) -> int:
         self.screen.heading("2  Load the newest checkpoint from the disk")
-        steps = folder.steps()
-        allowed = (self.last_stored - self.every, self.last_stored)
+        if self.storage == "torch":
+            steps, allowed = folder.steps(), (self.last_stored - self.every, self.last_stored)
+        else:
+            # The agent outlives the trainer, and writes what was handed over to it.
+            steps, allowed = self.wait_for_checkpoint(folder, self.last_stored), (self.last_stored,)
         if not steps or steps[-1] not in allowed:
-            raise FailedError(f"{folder.folder}: holds checkpoints {steps}; the newest should be one of {allowed}")
+            expected_steps = " or ".join(map(str, allowed))
+            raise FailedError(f"{folder.folder}: holds checkpoints {steps}; the newest should be {expected_steps}")
         newest = steps[-1]
         if self.storage == "torch":
             fate = "was just complete" if newest == self.kill_step else "was cut short: there is no such checkpoint"
@@ -119,6 +124,14 @@ class Demo:
         self.screen.line(f"  step {newest}: {tensors} tensors, {size}, and {len(expected) - tensors} other values")
         self.screen.line(f"  every bit as it was in the trainer's memory  {self.screen.good('ok')}")
         return newest
+
+    def wait_for_checkpoint(self, folder: CheckpointFolder, step: int) -> list[int]:
+        """The steps on the disk once that one is among them, or when it does not come."""
+        end = time.monotonic() + _MOST_WAITED_S
+        while step not in (steps := folder.steps()) and time.monotonic() < end:
+            self.screen.progress(f"the agent writes step {step}")
+            time.sleep(0.05)
+        return steps
 
     def load_checked(self, folder: CheckpointFolder, step: int) -> tuple[Any, Record]:
         state = folder.load(step)
