@@ -74,16 +74,23 @@ if(BITSNAP_SANITIZE)
   add_link_options(-fsanitize=${BITSNAP_SANITIZE})
 endif()
 
-# What nearly all tests include, compiled once. Only where another preset, without it, sees to it that each test includes
-# what it uses.
-if(BITSNAP_TESTS AND BITSNAP_TEST_PCH)
+# What nearly all sources of a target include, compiled once for it: a quarter less time for each with sanitizers. Only where
+# another preset, without it, sees to it that each source includes what it uses.
+function(bitsnap_precompile target)
+  if(BITSNAP_PCH)
+    target_precompile_headers(${target} PRIVATE
+      <algorithm> <array> <atomic> <bit> <cmath> <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view>
+      <vector> <tl/expected.hpp> ${ARGN})
+    # With times in it, ccache would not find it again.
+    target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endfunction()
+
+# One for all tests.
+if(BITSNAP_TESTS AND BITSNAP_PCH)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_pch.cpp CONTENT "int main() {}\n")
   add_executable(bitsnap_test_pch ${CMAKE_BINARY_DIR}/test_pch.cpp)
   target_link_libraries(bitsnap_test_pch PRIVATE bitsnap_internal_options bitsnap_test_options bitsnap_test_libraries)
   target_compile_definitions(bitsnap_test_pch PRIVATE BITSNAP_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
-  target_precompile_headers(bitsnap_test_pch PRIVATE
-    <gmock/gmock.h> <gtest/gtest.h>
-    <algorithm> <atomic> <bit> <chrono> <cmath> <functional> <map> <memory> <optional> <random> <set> <string> <thread> <vector>)
-  # With times in it, ccache would not find it again.
-  target_compile_options(bitsnap_test_pch PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  bitsnap_precompile(bitsnap_test_pch <gmock/gmock.h> <gtest/gtest.h> <chrono> <random> <set> <thread>)
 endif()
