@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,16 @@ def saved(checkpointer: bitsnap.Checkpointer, step: int, state: Any, **options: 
     save = checkpointer.save(step, state, **options)
     assert save is not None
     return save
+
+
+@contextlib.contextmanager
+def paused(process: int) -> Iterator[None]:
+    """An agent that gets nothing done meanwhile."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def failed(checkpointer: bitsnap.Checkpointer) -> bitsnap.Save:

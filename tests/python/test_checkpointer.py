@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ import torch
 
 import bitsnap
 from bitsnap.state import load_native
-from python.checkpointer_jobs import Jobs, failed, processes, saved
+from python.checkpointer_jobs import Jobs, failed, paused, processes, saved
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same
 
@@ -349,10 +348,11 @@ def test_a_store_that_cannot_be_made_fails_in_the_background(jobs: Jobs) -> None
 def test_a_step_is_skipped_or_waited_for_where_nothing_is_free(jobs: Jobs) -> None:
     state = {"w": torch.randn(1 << 21)}
     with jobs(slots=1, when_busy="skip") as checkpointer:
-        saves = [saved(checkpointer, step, state) for step in range(1, 5)]
+        checkpointer.reserve(state)
+        with paused(jobs.agent()):
+            saves = [saved(checkpointer, step, state) for step in range(1, 5)]
         skipped = [save for save in saves if save.stage == "skipped"]
-        assert skipped
-        assert saves[0] not in skipped
+        assert skipped == saves[1:]
         for save in skipped:
             assert (save.staged(), save.done(), save.error) == (False, True, None)
             assert not save.in_memory()
@@ -360,20 +360,25 @@ def test_a_step_is_skipped_or_waited_for_where_nothing_is_free(jobs: Jobs) -> No
             with pytest.raises(bitsnap.BusyError, match="skipped"):
                 save.result()
     with jobs(slots=1) as checkpointer:
-        saves = [saved(checkpointer, step, state) for step in range(11, 14)]
+        checkpointer.reserve(state)
+        with ThreadPoolExecutor(1) as trainer:
+            with paused(jobs.agent()):
+                trained = trainer.submit(lambda: [saved(checkpointer, step, state) for step in (11, 12)])
+                with pytest.raises(TimeoutError):
+                    trained.result(timeout=0.3)
+            saves = trained.result(timeout=30)
         assert all(save.persisted() for save in saves)
-        assert saves[2].result().wait_seconds > 0
+        assert saves[1].result().wait_seconds > 0
 
 
 def test_a_wait_that_is_too_short_ends_no_training(jobs: Jobs) -> None:
     states = [{"w": torch.randn(1 << 22)} for _ in range(3)]
     with jobs(slots=1) as first:
         saved(first, 1, states[0]).result()
-    checkpointer = jobs(slots=1, wait=0.3)
-    agent = jobs.agent()
-    early = saved(checkpointer, 2, states[1])
-    os.kill(agent, signal.SIGSTOP)
-    try:
+    checkpointer = jobs(slots=1, wait=2)
+    checkpointer.reserve(states[1])
+    with paused(jobs.agent()):
+        early = saved(checkpointer, 2, states[1])
         with pytest.warns(bitsnap.BackgroundSaveWarning, match=r"step 3 was not saved: .*slot"):
             late = saved(checkpointer, 3, states[2])
         assert isinstance(late.error, bitsnap.BusyError)
@@ -382,8 +387,6 @@ def test_a_wait_that_is_too_short_ends_no_training(jobs: Jobs) -> None:
             early.result(timeout=0.001)
         with pytest.raises(bitsnap.BusyError, match="not over"):
             checkpointer.wait(timeout=0)
-    finally:
-        os.kill(agent, signal.SIGCONT)
     assert early.persisted(timeout=30)
     with pytest.raises(bitsnap.BusyError, match="slot"):
         checkpointer.close()
@@ -534,12 +537,8 @@ def test_the_agent_says_what_it_does(jobs: Jobs) -> None:
         jobs.path.with_name("link").symlink_to(jobs.path)
         for path in (jobs.path, f"{jobs.path}//", jobs.path.parent / "none/../run", jobs.path.with_name("link")):
             assert bitsnap.agent_status(path)["job"] == unnamed.job
-        agent = jobs.agent()
-        os.kill(agent, signal.SIGSTOP)
-        try:
+        with paused(jobs.agent()):
             for call in (lambda: bitsnap.stop_agent(job=jobs.job, wait=0.1), lambda: jobs.agent(wait=0.1)):
                 with pytest.raises(bitsnap.BusyError):
                     call()
-        finally:
-            os.kill(agent, signal.SIGCONT)
         bitsnap.stop_agent(jobs.path, wait=20)
