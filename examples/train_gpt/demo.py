@@ -107,10 +107,10 @@ class Demo:
     def check_newest(self, folder: CheckpointFolder) -> int:
         self.screen.heading("2  Load the newest checkpoint from the disk")
         if self.storage == "torch":
-            steps, allowed = folder.steps(), (self.last_stored - self.every, self.last_stored)
+            steps, allowed = folder.steps(), [self.last_stored - self.every, self.last_stored]
         else:
             # The agent outlives the trainer, and writes what was handed over to it.
-            steps, allowed = self.wait_for_checkpoint(folder, self.last_stored), (self.last_stored,)
+            steps, allowed = self.wait_for_checkpoint(folder, self.last_stored), [self.last_stored]
         if not steps or steps[-1] not in allowed:
             expected_steps = " or ".join(map(str, allowed))
             raise FailedError(f"{folder.folder}: holds checkpoints {steps}; the newest should be {expected_steps}")
