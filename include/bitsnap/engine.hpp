@@ -124,10 +124,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Copies the state and returns; the state may change from then on. With `persist` it is going to be a checkpoint of
-  // the store, otherwise it is for memory only. The answer's stage is `staged` or `skipped`. An error means that
-  // nothing was taken over: resource_exhausted for the budget or memory, busy where no slot became free in time, io
-  // where no agent can be reached or started, invalid_argument for what no snapshot can hold and in a forked child.
+  // Copies the state and returns; the state may change from then on. Waits for a free slot and, where the arena has to
+  // be handed over, for the agent's answer. With `persist` it is going to be a checkpoint of the store, otherwise it is
+  // for memory only. The result's stage is `staged` or `skipped`. An error means that nothing was taken over:
+  // resource_exhausted for the budget or memory, busy where no slot became free in time, io where no agent can be
+  // reached or started, invalid_argument for what no snapshot can hold and in a forked child.
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist = true);
 
   // What is known of a save; not_found for a ticket that never was, or is over and long past.

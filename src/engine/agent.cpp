@@ -27,6 +27,8 @@ constexpr std::size_t kMaxPeers = 1024;
 constexpr std::size_t kMaxStrangers = 64;
 // What a peer has not taken in yet; one that lets more come together does not read.
 constexpr std::size_t kMaxOutgoing = 4096;
+// Messages of a trainer that are received at a time, where all of them count.
+constexpr std::size_t kMaxWaiting = 4096;
 // Messages of one peer in one turn, and new peers, so that one who goes on without end keeps nobody waiting.
 constexpr std::size_t kAtOnce = 32;
 constexpr std::int64_t kTickMs = 50;
@@ -90,14 +92,15 @@ Result<void> Agent::run() {
         case kWoken: woken_.clear(); break;
         case kSignals:
           // It stays readable: from here on they are counted in each turn.
-          stop();
           waiting_.forget(signals.descriptor());
+          is_told_to_stop_ = true;
           break;
         default: serve(event.token, event);
       }
     }
     // The first signal ends it in order, the second one as soon as may be.
-    if (signals.count() > 1 && !is_abandoning_) abandon();
+    is_told_to_abandon_ |= signals.count() > 1;
+    stop_as_told();
     take_inbox();
     answer_lists();
   }
@@ -128,8 +131,12 @@ std::optional<std::int64_t> Agent::time_left() {
   return std::min(left, kLongMs);
 }
 
-void Agent::stop() {
-  if (!stopping_since_ns_) stopping_since_ns_ = os::monotonic_ns();
+void Agent::stop_as_told() {
+  if (is_told_to_stop_ && !stopping_since_ns_) {
+    receive_from_trainers();
+    stopping_since_ns_ = os::monotonic_ns();
+  }
+  if (is_told_to_abandon_ && !is_abandoning_) abandon();
 }
 
 void Agent::abandon() {
@@ -187,11 +194,11 @@ void Agent::serve(std::uint64_t token, const os::PollEvent& event) {
   const bool is_death = token % 2 == 1;
   const std::uint64_t number = is_death ? token - 1 : token;
   // What it said before it died still counts: messages that are there are received before it is given up.
-  if (is_death || event.readable) receive_from(number, is_death ? kMaxOutgoing : kAtOnce);
+  if (is_death || event.readable) receive_from(number, is_death ? kMaxWaiting : kAtOnce);
   if (!peers_.contains(number)) return;
   if (is_death) return close(number);
   Peer& peer = *peers_.at(number);
-  if (event.writable && !flush(peer)) return close(number);
+  if (event.writable) flush(peer);
   watch_peer(number, peer);
 }
 
@@ -212,6 +219,14 @@ void Agent::receive_from(std::uint64_t token, std::size_t most) {
     if ((*message)->descriptors.size() > most_descriptors(packet->kind)) return close(token);
     handle(token, *packet, std::move((*message)->descriptors));
   }
+}
+
+void Agent::receive_from_trainers(std::uint64_t but) {
+  std::vector<std::uint64_t> trainers;
+  for (const auto& [token, peer] : peers_) {
+    if (token != but && peer->rank) trainers.push_back(token);
+  }
+  for (const std::uint64_t token : trainers) receive_from(token, kMaxWaiting);
 }
 
 void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors) {
@@ -282,10 +297,28 @@ bool Agent::is_ready(const WaitingList& list) const {
   return all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_settled(saves); });
 }
 
+// Ranks that ask one after another find the same: what any of them had said before counts, also where it was not
+// received yet.
+void Agent::count_staged() {
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
+  for (const WaitingList& list : lists_) {
+    if (!list.is_counted) asked.emplace_back(list.peer, list.number);
+  }
+  if (asked.empty()) return;
+  receive_from_trainers();
+  for (WaitingList& list : lists_) {
+    // One that has just come is counted in the next turn.
+    if (std::ranges::find(asked, std::pair(list.peer, list.number)) == asked.end()) continue;
+    for (const auto& [rank, other] : ranks_) list.taken[rank] = other->taken();
+    list.is_counted = true;
+  }
+}
+
 void Agent::answer_lists() {
+  count_staged();
   const std::uint64_t now = os::monotonic_ns();
   for (auto list = lists_.begin(); list != lists_.end();) {
-    if (now < list->deadline_ns && !is_ready(*list)) {
+    if (!list->is_counted || (now < list->deadline_ns && !is_ready(*list))) {
       ++list;
       continue;
     }
@@ -306,7 +339,7 @@ void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, J
   if (!bytes) bytes = serialize_packet({MessageKind::refused, number, to_json(bytes.error())});
   if (!bytes || peer.outgoing.size() >= kMaxOutgoing) return close(token);
   peer.outgoing.push_back({std::move(*bytes), std::move(descriptor)});
-  if (!flush(peer)) return close(token);
+  flush(peer);
   watch_peer(token, peer);
 }
 
@@ -316,16 +349,21 @@ void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t numb
   reply(token, kind, number, to_json(TextSize{text.size()}), std::move(*memory));
 }
 
-bool Agent::flush(Peer& peer) {
-  while (!peer.outgoing.empty()) {
+void Agent::flush(Peer& peer) {
+  while (!peer.outgoing.empty() && !peer.is_deaf) {
     const Outgoing& next = peer.outgoing.front();
     const int descriptor = next.descriptor ? next.descriptor->get() : -1;
     const auto descriptors = next.descriptor ? std::span(&descriptor, 1) : std::span<const int>();
     const auto sent = peer.connection.send(next.bytes, descriptors, 0);
-    if (!sent) return sent.error().kind() == ErrorKind::busy;
+    if (!sent && sent.error().kind() == ErrorKind::busy) return;
     peer.outgoing.pop_front();
+    if (sent) continue;
+    // A trainer that has died may have said more than was received: it is closed at the end of that. One that lives
+    // hears that nothing comes any more, and connects again.
+    peer.is_deaf = true;
+    peer.connection.end_sending();
   }
-  return true;
+  if (peer.is_deaf) peer.outgoing.clear();
 }
 
 }  // namespace bitsnap::engine

@@ -58,6 +58,7 @@ class Agent final : public ProgressSink {
     WriteSettings settings = {};
     std::deque<Outgoing> outgoing = {};
     std::size_t fetching = 0;  // what it asked for and is not ready
+    bool is_deaf = false;      // nothing reaches it any more; what it said before still counts
   };
   // A list that waits for what was staged before it.
   struct WaitingList {
@@ -65,7 +66,8 @@ class Agent final : public ProgressSink {
     std::uint32_t number = 0;
     std::uint32_t rank = 0;
     std::uint64_t deadline_ns = 0;
-    std::map<std::uint32_t, std::uint64_t> taken = {};  // by each rank
+    bool is_counted = false;
+    std::map<std::uint32_t, std::uint64_t> taken = {};  // by each rank, once counted
   };
   struct WaitingStop {
     std::uint64_t peer = 0;
@@ -94,12 +96,16 @@ class Agent final : public ProgressSink {
   bool close_oldest_stranger();
   void serve(std::uint64_t token, const os::PollEvent& event);
   void receive_from(std::uint64_t token, std::size_t most);
-  void stop();
+  // All that trainers have said so far, of all but one.
+  void receive_from_trainers(std::uint64_t but = 0);
+  // Ends it in order, or soon, if that was asked for. What was staged before still counts.
+  void stop_as_told();
   void abandon();
   void handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors);
   void close(std::uint64_t token);
   void take_inbox();
   void answer_lists();
+  void count_staged();
   // Whether what was staged before, by any rank, changes nothing any more of what all ranks can have.
   [[nodiscard]] bool is_ready(const WaitingList& list) const;
   // agent_requests.cpp
@@ -119,8 +125,8 @@ class Agent final : public ProgressSink {
              std::optional<os::Descriptor> descriptor = std::nullopt);
   // With the text in memory of its own, however long it is.
   void reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text);
-  // As much as goes without waiting; false where the peer is lost.
-  [[nodiscard]] bool flush(Peer& peer);
+  // As much as goes without waiting. A peer that nothing reaches any more becomes deaf, and hears that it is.
+  static void flush(Peer& peer);
   void watch_peer(std::uint64_t token, const Peer& peer);
   [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
   [[nodiscard]] bool has_trainers() const;
@@ -139,6 +145,8 @@ class Agent final : public ProgressSink {
   std::vector<WaitingList> lists_;
   std::vector<WaitingStop> stops_;
   std::optional<std::uint64_t> stopping_since_ns_;
+  bool is_told_to_stop_ = false;
+  bool is_told_to_abandon_ = false;
   bool is_abandoning_ = false;     // what waits for others' shards, too
   std::uint64_t last_trainer_ns_;  // when one was connected, or there was something to do
   std::uint64_t linger_ms_;

@@ -117,10 +117,7 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKi
   {
     const std::lock_guard lock(mutex_);
     if (is_told_) return tl::unexpected(*lost_);
-    // 0 is the number of events.
-    do {
-      number = ++last_number_;
-    } while (number == 0 || answers_.contains(number));
+    number = next_number();
     answers_[number];
   }
   const auto give_up = [&](Error error) -> Result<Answer> {
@@ -128,17 +125,8 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKi
     answers_.erase(number);
     return tl::unexpected(std::move(error));
   };
-  auto bytes = serialize_packet({kind, number, std::move(body)});
-  if (!bytes) return give_up(std::move(bytes).error());
-  if (auto sent = connection_.send(*bytes, descriptors, std::min(timeout_ms, kSendMs)); !sent) {
-    if (sent.error().kind() != ErrorKind::busy) {
-      // The other end is gone. What it sent before is received first, and then that it is lost.
-      std::unique_lock lock(mutex_);
-      answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
-    }
-    // Not `busy`, which is about an answer: the agent has not heard of this.
-    return give_up({ErrorKind::io, fmt::format("telling the agent, process {}, '{}': {}", watch_.process(),
-                                               message_kind_name(kind), sent.error().message())});
+  if (auto sent = send(kind, number, std::move(body), descriptors, timeout_ms); !sent) {
+    return give_up(std::move(sent).error());
   }
   std::unique_lock lock(mutex_);
   const auto is_ready = [&] { return answers_[number].has_value() || is_told_; };
@@ -157,12 +145,54 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKi
     return fail(ErrorKind::busy, fmt::format("the agent, process {}, did not answer '{}' within {} ms",
                                              watch_.process(), message_kind_name(kind), in_time ? 0 : timeout_ms));
   }
-  if (answer->packet.kind == MessageKind::refused) return tl::unexpected(parse_error(answer->packet.body));
-  if (answer->packet.kind != expected) {
-    return fail(ErrorKind::corrupt, fmt::format("the agent, process {}, answered '{}' with '{}'", watch_.process(),
-                                                message_kind_name(kind), message_kind_name(answer->packet.kind)));
+  return checked(std::move(*answer), kind, expected);
+}
+
+Result<void> AgentLink::request(MessageKind kind, Json body, MessageKind expected, OnAnswer on_answer) {
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_told_) return tl::unexpected(*lost_);
+    number = next_number();
+    handlers_[number] = [this, kind, expected, then = std::move(on_answer)](Answer answer) {
+      then(checked(std::move(answer), kind, expected));
+    };
   }
-  return std::move(*answer);
+  auto sent = send(kind, number, std::move(body), {}, kSendMs);
+  if (sent) return {};
+  const std::lock_guard lock(mutex_);
+  handlers_.erase(number);
+  return sent;
+}
+
+std::uint32_t AgentLink::next_number() {
+  // 0 is the number of events.
+  do {
+    ++last_number_;
+  } while (last_number_ == 0 || answers_.contains(last_number_) || handlers_.contains(last_number_));
+  return last_number_;
+}
+
+Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, Json body, std::span<const int> descriptors,
+                             std::int64_t timeout_ms) {
+  BITSNAP_ASSIGN(const std::vector<std::byte> bytes, serialize_packet({kind, number, std::move(body)}));
+  auto sent = connection_.send(bytes, descriptors, std::min(timeout_ms, kSendMs));
+  if (sent) return {};
+  if (sent.error().kind() != ErrorKind::busy) {
+    // The other end is gone. What it sent before is received first, and then that it is lost.
+    std::unique_lock lock(mutex_);
+    answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
+  }
+  // Not `busy`, which is about an answer: the agent has not heard of this.
+  return fail(ErrorKind::io, fmt::format("telling the agent, process {}, '{}': {}", watch_.process(),
+                                         message_kind_name(kind), sent.error().message()));
+}
+
+Result<AgentLink::Answer> AgentLink::checked(Answer answer, MessageKind asked, MessageKind expected) const {
+  if (answer.packet.kind == MessageKind::refused) return tl::unexpected(parse_error(answer.packet.body));
+  if (answer.packet.kind == expected) return answer;
+  return fail(ErrorKind::corrupt, fmt::format("the agent, process {}, answered '{}' with '{}'", watch_.process(),
+                                              message_kind_name(asked), message_kind_name(answer.packet.kind)));
 }
 
 void AgentLink::post(MessageKind kind) {
@@ -242,12 +272,18 @@ bool AgentLink::receive_one() {
     on_progress_(*progress);
     return true;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    const auto asked = answers_.find(packet->number);
-    if (asked == answers_.end()) return true;  // nobody waits for it any more
-    asked->second = Answer{std::move(*packet), std::move((*message)->descriptors)};
+  Answer answer{std::move(*packet), std::move((*message)->descriptors)};
+  const std::uint32_t number = answer.packet.number;
+  std::unique_lock lock(mutex_);
+  if (auto handled = handlers_.extract(number)) {
+    lock.unlock();
+    handled.mapped()(std::move(answer));
+    return true;
   }
+  const auto asked = answers_.find(number);
+  if (asked == answers_.end()) return true;  // nobody waits for it any more
+  asked->second = std::move(answer);
+  lock.unlock();
   answered_.notify_all();
   return true;
 }

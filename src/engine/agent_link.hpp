@@ -42,7 +42,7 @@ using Interrupted = std::function<bool()>;
 
 class AgentLink {
  public:
-  // Both are called on the receiving thread, and must not make requests.
+  // All are called on the receiving thread, and must not make requests.
   using OnProgress = std::function<void(const ProgressEvent& event)>;
   using OnLost = std::function<void(const Error& error)>;
 
@@ -50,6 +50,7 @@ class AgentLink {
     Packet packet;
     std::vector<os::Descriptor> descriptors;
   };
+  using OnAnswer = std::function<void(const Result<Answer>& answer)>;
 
   [[nodiscard]] static Result<std::unique_ptr<AgentLink>> open(os::LocalConnection connection, OnProgress on_progress,
                                                                OnLost on_lost);
@@ -62,6 +63,9 @@ class AgentLink {
   // the answer is dropped when it comes.
   [[nodiscard]] Result<Answer> call(MessageKind kind, Json body, MessageKind expected, std::int64_t timeout_ms,
                                     std::span<const int> descriptors = {}, const Interrupted& interrupted = {});
+  // Sends a request and does not wait: `on_answer` is called with its answer, or with why that is none; never, where
+  // the link is lost first. An error means that nothing was sent.
+  [[nodiscard]] Result<void> request(MessageKind kind, Json body, MessageKind expected, OnAnswer on_answer);
   // Sends what has no answer, if it can.
   void post(MessageKind kind);
 
@@ -74,6 +78,12 @@ class AgentLink {
   void receive_all();
   // False once nothing more is to come.
   bool receive_one();
+  // Sends a request under this number; io where it could not be.
+  [[nodiscard]] Result<void> send(MessageKind kind, std::uint32_t number, Json body, std::span<const int> descriptors,
+                                  std::int64_t timeout_ms);
+  // One that no answer is expected under. Precondition: `mutex_` is held.
+  [[nodiscard]] std::uint32_t next_number();
+  [[nodiscard]] Result<Answer> checked(Answer answer, MessageKind asked, MessageKind expected) const;
   void lose(const Error& error);
   [[nodiscard]] Error lost_error() const;
 
@@ -88,6 +98,8 @@ class AgentLink {
   std::uint32_t last_number_ = 0;
   // nullopt: asked for; requests that are not in it are not waited for any more.
   std::map<std::uint32_t, std::optional<Answer>> answers_;
+  // Of requests that nobody waits for the answers of.
+  std::map<std::uint32_t, std::function<void(Answer answer)>> handlers_;
   std::optional<Error> lost_;
   // Whoever waits for an answer hears that the link is lost after `on_lost_` has: it may open the next one at once.
   bool is_told_ = false;

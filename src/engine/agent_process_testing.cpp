@@ -52,4 +52,8 @@ void kill_agent(const Engine& engine) {
 
 void signal_agent(const Engine& engine, int signal) { ::kill(static_cast<pid_t>(engine.agent_process()), signal); }
 
+StoppedAgent::StoppedAgent(std::int64_t process) : process_(process) { ::kill(static_cast<pid_t>(process_), SIGSTOP); }
+
+StoppedAgent::~StoppedAgent() { ::kill(static_cast<pid_t>(process_), SIGCONT); }
+
 }  // namespace bitsnap::engine

@@ -20,8 +20,6 @@
 namespace bitsnap::engine {
 namespace {
 
-// Messages of a trainer that has gone, and that count all the same.
-constexpr std::size_t kMaxWaiting = 4096;
 // Answers that take memory or a descriptor, or wait for something, and that a peer has not taken in.
 constexpr std::size_t kMaxOwed = 16;
 
@@ -80,17 +78,15 @@ Result<void> Agent::check_job(const Hello& hello) const {
   return {};
 }
 
-// Trainers that have died, or hung up, and have not been served yet.
+// Trainers that have died, or hung up, or hear nothing any more, and have not been served yet.
 void Agent::close_ended(std::uint64_t but) {
-  std::vector<std::uint64_t> trainers;
+  // What they said before they died is there from then on.
+  std::vector<std::uint64_t> dead;
   for (const auto& [token, peer] : peers_) {
-    if (token != but && peer->rank) trainers.push_back(token);
+    if (token != but && peer->rank && (peer->is_deaf || !peer->watch.is_alive())) dead.push_back(token);
   }
-  for (const std::uint64_t token : trainers) {
-    receive_from(token, kMaxWaiting);
-    const auto found = peers_.find(token);
-    if (found != peers_.end() && !found->second->watch.is_alive()) close(token);
-  }
+  receive_from_trainers(but);
+  for (const std::uint64_t token : dead) close(token);
 }
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
@@ -159,8 +155,8 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   if (packet.kind == MessageKind::status) return on_report(token, packet.number);
   if (packet.kind == MessageKind::stop) {
     BITSNAP_ASSIGN(const StopRequest request, parse_stop(packet.body));
-    stop();
-    if (request.abandon) abandon();
+    is_told_to_stop_ = true;
+    is_told_to_abandon_ |= request.abandon;
     stops_.push_back({token, packet.number});
     return {};
   }
@@ -198,7 +194,6 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
                         .number = packet.number,
                         .rank = *number,
                         .deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000});
-      for (const auto& [each, other] : ranks_) lists_.back().taken[each] = other->taken();
       return {};
     }
     case MessageKind::fetch: {

@@ -1,4 +1,4 @@
-// Agents that go while a training goes on: ended, killed, and stopped for a while.
+// Agents that go while a training goes on, killed or by themselves.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -8,14 +8,15 @@
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/agent_peer_testing.hpp"
 #include "engine/agent_process_testing.hpp"
 #include "engine/agent_thread_testing.hpp"
+#include "engine/engine_fixture_testing.hpp"
 #include "engine/engine_testing.hpp"
 #include "engine/messages.hpp"
 #include "engine/packet.hpp"
@@ -23,45 +24,11 @@
 #include "os/file_system_faulty.hpp"
 #include "os/local_socket.hpp"
 #include "os/process.hpp"
-#include "os/temporary_directory_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
 
-constexpr std::uint64_t kWaitMs = 30'000;
-
-class EngineDeathsTest : public ::testing::Test {
- protected:
-  EngineOptions options(const std::string& program = "") const {
-    EngineOptions options;
-    options.path = directory_.path() + "/run";
-    options.job = job_;
-    options.wait_ms = kWaitMs;
-    options.agent_threads = 2;
-    options.linger_ms = 300;
-    options.agent_program = program;
-    return options;
-  }
-
-  static std::unique_ptr<Engine> attach(const EngineOptions& options) {
-    auto engine = Engine::attach(options);
-    EXPECT_TRUE(engine.has_value()) << engine.error().message();
-    return engine ? std::move(*engine) : nullptr;
-  }
-
-  void expect_sound(const std::vector<std::uint64_t>& steps) {
-    const auto store = Store::open(directory_.path() + "/run");
-    ASSERT_TRUE(store.has_value()) << store.error().message();
-    EXPECT_EQ((*store)->steps().value(), steps);
-    const auto report = (*store)->verify({});
-    ASSERT_TRUE(report.has_value()) << report.error().message();
-    EXPECT_TRUE(report->damages.empty());
-  }
-
-  os::TemporaryDirectory directory_;
-  const std::string job_ = unique_job();
-  Training trained_;
-};
+class EngineDeathsTest : public EngineFixture {};
 
 TEST_F(EngineDeathsTest, WhatTheLastAgentDidNotBringToItsEndTheNextOneDoes) {
   os::FaultyFileSystem slow(os::real_file_system());
@@ -232,26 +199,6 @@ TEST_F(EngineDeathsTest, AProgramThatEndsAtOnceIsNotWaitedFor) {
   EXPECT_NE(engine.error().message().find(wanted.agent_log), std::string::npos) << engine.error().message();
 }
 
-TEST_F(EngineDeathsTest, WhoeverComesWhileAnAgentEndsWaitsForTheNextOne) {
-  os::FaultyFileSystem slow(os::real_file_system());
-  slow.watch([](const os::FaultyFileSystem::Step& step) {
-    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(500'000);
-  });
-  auto agent = std::make_unique<AgentThread>(job_, slow);
-  auto engine = attach(options());
-  ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
-  RawPeer other(job_);
-  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
-  engine.reset();
-  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
-  EXPECT_FALSE(agent->has_ended());
-  const auto next = attach(options(agent_program_in(directory_.path())));
-  ASSERT_NE(next, nullptr);
-  EXPECT_NE(next->agent_process(), ::getpid());
-  EXPECT_TRUE(agent->has_ended());
-  expect_sound({1});
-}
-
 TEST_F(EngineDeathsTest, AnAgentThatTakesNobodyIsNotWaitedForWithoutEnd) {
   AgentOptions silent;
   silent.job = job_;
@@ -351,69 +298,16 @@ TEST_F(EngineDeathsTest, WhatALostAgentStoredIsPersistedFromStepZeroOn) {
   expect_sound({0});
 }
 
-TEST_F(EngineDeathsTest, AnAgentThatEndsTakesTheShardsThatItWaitsFor) {
-  const AgentThread agent(job_);
-  std::vector<std::unique_ptr<Engine>> engines;
-  for (std::uint32_t rank = 0; rank < 2; ++rank) {
-    EngineOptions wanted = options();
-    wanted.rank = rank;
-    wanted.world_size = 2;
-    wanted.slots = 1;
-    engines.push_back(attach(wanted));
-  }
-  ASSERT_TRUE(engines[0]->save(1, trained_.state()).has_value());
-  RawPeer other(job_);
-  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
-  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
-  const auto save = engines[1]->save(1, trained_.state());
-  ASSERT_TRUE(save.has_value()) << save.error().message();
-  for (const auto& engine : engines) {
-    EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
-    EXPECT_TRUE(engine->take_failures().empty());
-  }
-  EXPECT_EQ((*Store::open(engines[0]->path()))->steps().value(), std::vector<std::uint64_t>{1});
-}
-
-TEST_F(EngineDeathsTest, WhoDoesNotWaitSkipsWhileAnAgentEnds) {
-  os::FaultyFileSystem slow(os::real_file_system());
-  slow.watch([](const os::FaultyFileSystem::Step& step) {
-    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(1'000'000);
-  });
-  const AgentThread agent(job_, slow);
-  EngineOptions wanted = options();
-  wanted.when_busy = WhenBusy::skip;
-  const auto engine = attach(wanted);
-  ASSERT_TRUE(engine->save(1, trained_.state()).has_value());
-  RawPeer other(job_);
-  ASSERT_TRUE(other.send(MessageKind::stop, to_json(StopRequest{false})));
-  while (agent_report(job_, kWaitMs).value_or("").find("\"stopping\":true") == std::string::npos) ::usleep(1000);
-  const os::Stopwatch stopwatch;
-  const auto save = engine->save(2, trained_.state());
-  ASSERT_TRUE(save.has_value()) << save.error().message();
-  EXPECT_EQ(save->stage, SaveStage::skipped);
-  EXPECT_LT(stopwatch.elapsed_seconds(), 0.5);
-  EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::skipped);
-}
-
 TEST_F(EngineDeathsTest, ASaveThatAgentsDieOfIsGivenUp) {
   const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
   int deaths = 0;
   std::thread dying([&] {
-    for (;;) {
-      auto connection = listener.accept(3000);
-      if (!connection) return;
-      for (bool is_alive = true; is_alive;) {
-        const auto message = connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs));
-        const auto packet = message && *message ? parse_packet((**message).bytes) : fail(ErrorKind::io, "closed");
-        if (!packet) return;
-        const bool is_hello = packet->kind == MessageKind::hello;
-        is_alive = packet->kind != MessageKind::staged;
-        deaths += is_alive ? 0 : 1;
-        const auto body = is_hello ? to_json(Welcome{os::process_id(), "0", 0, {}}) : Json::object();
-        const auto answer =
-            serialize_packet({is_hello ? MessageKind::welcome : MessageKind::ok, packet->number, body}).value();
-        if (is_alive) static_cast<void>(connection->send(answer, {}, 1000));
-      }
+    while (const auto connection = listener.accept(3000)) {
+      play_agent(*connection, [&](const Packet& packet) -> std::optional<Packet> {
+        if (packet.kind != MessageKind::staged) return Packet{MessageKind::ok, packet.number, Json::object()};
+        ++deaths;
+        return std::nullopt;
+      });
     }
   });
   auto engine = attach(options());
@@ -441,74 +335,6 @@ TEST_F(EngineDeathsTest, AnAgentStaysWithItsTrainersHoweverShortItLingers) {
     EXPECT_EQ(engine->agent_process(), process);
     trained_.step();
   }
-}
-
-TEST_F(EngineDeathsTest, AnAgentEndsUnderATrainerThatSavesWithoutAPause) {
-  const auto engine = attach(options(agent_program_in(directory_.path())));
-  const std::int64_t process = engine->agent_process();
-  std::atomic<bool> is_over = false;
-  std::uint64_t saves = 0;
-  std::thread training([&] {
-    while (!is_over) {
-      trained_.step();
-      const auto save = engine->save(++saves, trained_.state());
-      EXPECT_TRUE(save.has_value()) << save.error().message();
-    }
-  });
-  ::usleep(100'000);
-  const auto stopped = stop_agent(job_, false, 10'000);
-  EXPECT_TRUE(stopped.has_value()) << stopped.error().message();
-  ::usleep(100'000);
-  is_over = true;
-  training.join();
-  ASSERT_TRUE(engine->wait_all(kWaitMs).has_value());
-  EXPECT_NE(engine->agent_process(), process);
-  EXPECT_TRUE(engine->take_failures().empty());
-  const auto store = Store::open(engine->path());
-  EXPECT_EQ((*store)->steps()->size(), saves);
-}
-
-TEST_F(EngineDeathsTest, AStoppedAgentHoldsNobodyBeyondHisLimit) {
-  const std::string program = agent_program_in(directory_.path());
-  EngineOptions wanted = options(program);
-  wanted.wait_ms = 1000;
-  const auto engine = attach(wanted);
-  ASSERT_NE(engine, nullptr);
-  const auto first = engine->save(1, trained_.state());
-  ASSERT_TRUE(engine->wait(first->ticket, SaveStage::persisted, kWaitMs).has_value());
-  signal_agent(*engine, SIGSTOP);
-  const os::Stopwatch stopwatch;
-  EXPECT_EQ(engine->steps().error().kind(), ErrorKind::busy);
-  const auto restored = engine->restore(1);
-  ASSERT_TRUE(restored.has_value()) << restored.error().message();
-  EXPECT_FALSE(restored->from_memory);
-  EXPECT_TRUE(restored->memory_error.has_value());
-  EXPECT_EQ(agent_report(job_, 200).error().kind(), ErrorKind::busy);
-  EXPECT_LT(stopwatch.elapsed_seconds(), 6);
-  signal_agent(*engine, SIGCONT);
-  trained_.step();
-  const auto second = engine->save(2, trained_.state());
-  ASSERT_TRUE(second.has_value()) << second.error().message();
-  const auto done = engine->wait(second->ticket, SaveStage::persisted, kWaitMs);
-  ASSERT_TRUE(done.has_value());
-  EXPECT_EQ(done->stage, SaveStage::persisted) << (done->error ? done->error->message() : "");
-  expect_sound({1, 2});
-}
-
-TEST_F(EngineDeathsTest, ASignalLetsAnAgentEndItsWork) {
-  const std::string program = agent_program_in(directory_.path());
-  const auto engine = attach(options(program));
-  ASSERT_NE(engine, nullptr);
-  const auto first = engine->save(1, trained_.state());
-  signal_agent(*engine, SIGTERM);
-  const auto done = engine->wait(first->ticket, SaveStage::persisted, kWaitMs);
-  ASSERT_TRUE(done.has_value());
-  EXPECT_EQ(done->stage, SaveStage::persisted);
-  trained_.step();
-  const auto second = engine->save(2, trained_.state());
-  ASSERT_TRUE(second.has_value()) << second.error().message();
-  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
-  expect_sound({1, 2});
 }
 
 }  // namespace

@@ -119,6 +119,8 @@ class Engine::Impl {
   // Of the link of that number: what an earlier one says late is not about the present one.
   void on_progress(std::uint64_t link, const engine::ProgressEvent& event);
   void on_lost(std::uint64_t link, const Error& error);
+  // What the agent answered to the word that a save is staged.
+  void on_taken(std::uint64_t link, std::uint64_t ticket, const Result<engine::AgentLink::Answer>& answer);
   [[nodiscard]] Result<void> wait_for_change(Clock::time_point deadline);
   // Whether the step, if it is in the store, is of a save of this one.
   [[nodiscard]] bool is_new_step(std::uint64_t step) const { return !newest_before_ || step > *newest_before_; }

@@ -26,8 +26,6 @@ constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPopulatePiece = std::uint64_t{64} << 20;
 constexpr auto kBetweenAgents = std::chrono::milliseconds(20);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
-// The agent answers at once. Without its answer it may read from the slot, whatever the caller's time.
-constexpr std::int64_t kLeastAnswerMs = 10'000;
 // That may go while the arena is made ready for them.
 constexpr int kMostAgents = 4;
 
@@ -107,12 +105,6 @@ Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bo
     const std::lock_guard lock(mutex_);
     saves_.erase(known.ticket);
     slots_[*slot] = {};
-    if (told.error().kind() == ErrorKind::not_found && options_.when_busy == WhenBusy::skip) {
-      known.stage = SaveStage::skipped;
-      known.stall_seconds = whole.elapsed_seconds();
-      saves_[known.ticket].state = known;
-      return known;
-    }
     return tl::unexpected(std::move(told).error().within(fmt::format("staging step {}", step)));
   }
   known.stall_seconds = whole.elapsed_seconds();
@@ -123,7 +115,8 @@ Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bo
   return known;
 }
 
-// Tells the agent; where that has gone meanwhile, the next one.
+// Tells the agent; where that has gone meanwhile, the next one. Its answer is not waited for: an agent whose priority
+// is low may take a while for it.
 Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline) {
   for (;;) {
     BITSNAP_ASSIGN(const Link link, connected(deadline));
@@ -142,32 +135,35 @@ Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged&
     if (told) {
       {
         const std::lock_guard lock(mutex_);
-        saves_.at(ticket).was_told = true;
+        Save& save = saves_.at(ticket);
+        save.link = number;
+        save.was_told = true;
       }
-      auto answer = link->call(MessageKind::staged, to_json(staged), MessageKind::ok,
-                               std::max(milliseconds_until(deadline), kLeastAnswerMs), {}, options_.interrupted);
-      // One that has heard and does not answer is going to read from the slot: this is not to be undone, also where
-      // the caller does not wait for the answer.
-      const bool may_have_heard =
-          !answer && (answer.error().kind() == ErrorKind::busy || answer.error().kind() == ErrorKind::cancelled);
-      if (!answer && !may_have_heard) told = tl::unexpected(std::move(answer).error());
+      told = link->request(MessageKind::staged, to_json(staged), MessageKind::ok,
+                           [this, number, ticket](const auto& answer) { on_taken(number, ticket, answer); });
     }
-    if (told) {
-      const std::lock_guard lock(mutex_);
-      saves_.at(ticket).link = number;
-      return {};
-    }
-    if (link->is_lost()) continue;
-    // One that is about to end takes nothing any more, and tells of what it has until it goes.
-    if (told.error().kind() != ErrorKind::not_found || Clock::now() >= deadline) return told;
-    if (options_.when_busy == WhenBusy::skip) return told;
-    {
-      const std::lock_guard lock(mutex_);
-      saves_.at(ticket).was_told = false;
-    }
-    BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
-    std::this_thread::sleep_for(kBetweenAgents);
+    if (told || !link->is_lost()) return told;
   }
+}
+
+void Engine::Impl::on_taken(std::uint64_t link, std::uint64_t ticket, const Result<engine::AgentLink::Answer>& answer) {
+  if (answer) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = saves_.find(ticket);
+    if (link != link_number_ || found == saves_.end() || found->second.state.is_over()) return;
+    Save& save = found->second;
+    if (answer.error().kind() == ErrorKind::not_found) {
+      // One that is about to end takes nothing any more, and tells of what it has until it goes. Then the next one is
+      // told of what is still in its slot.
+      save.was_told = false;
+      return;
+    }
+    if (save.slot) slots_[*save.slot] = {};
+    save.slot.reset();
+    end_with(save, Error(answer.error()).within(fmt::format("staging step {}", save.state.step)));
+  }
+  changed_.notify_all();
 }
 
 Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point deadline) {

@@ -61,6 +61,9 @@ class LocalConnection {
   [[nodiscard]] Result<std::optional<LocalMessage>> receive(std::size_t max_bytes, std::size_t max_descriptors,
                                                             std::int64_t timeout_ms) const;
 
+  // The other end finds the end of the stream behind what was sent. What it sends is received as before.
+  void end_sending() const noexcept;
+
   [[nodiscard]] const PeerIdentity& peer() const noexcept { return peer_; }
   // Readable when there is a message, or the end.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }

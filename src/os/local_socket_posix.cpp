@@ -168,6 +168,10 @@ Result<void> LocalConnection::send(ConstByteSpan message, std::span<const int> d
   }
 }
 
+void LocalConnection::end_sending() const noexcept {
+  if (process_id() == process_) ::shutdown(descriptor_.get(), SHUT_WR);
+}
+
 Result<std::optional<LocalMessage>> LocalConnection::receive(std::size_t max_bytes, std::size_t max_descriptors,
                                                              std::int64_t timeout_ms) const {
   constexpr std::string_view kOperation = "receive from";

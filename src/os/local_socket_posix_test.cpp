@@ -150,6 +150,17 @@ TEST(LocalSocket, EndsAStreamBehindItsLastMessage) {
   }
 }
 
+TEST(LocalSocket, HearsWhoIsToldThatNothingComesAnyMore) {
+  const Ends both = ends();
+  ASSERT_TRUE(both.far.send(as_byte_span("last"), {}, kSoon));
+  both.far.end_sending();
+  EXPECT_EQ(text_from(both.near), "last");
+  EXPECT_EQ(text_from(both.near), "(end)");
+  ASSERT_TRUE(both.near.send(as_byte_span("heard"), {}, kSoon));
+  EXPECT_EQ(text_from(both.far), "heard");
+  EXPECT_EQ(kind_of(both.far.send(as_byte_span("x"), {}, kSoon)), ErrorKind::io);
+}
+
 TEST(LocalSocket, EndsAStreamWhenTheOtherProcessIsKilled) {
   const std::string name = unique_name();
   const auto listener = LocalListener::listen(name);

@@ -1,0 +1,63 @@
+// For tests of a training and its agents: a job of a store in a directory of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <bitsnap/engine.hpp>
+#include <bitsnap/store.hpp>
+
+#include "engine/agent_thread_testing.hpp"
+#include "engine/engine_testing.hpp"
+#include "engine/packet.hpp"
+#include "os/local_socket.hpp"
+#include "os/temporary_directory_testing.hpp"
+
+namespace bitsnap::engine {
+
+constexpr std::uint64_t kWaitMs = 30'000;
+
+class EngineFixture : public ::testing::Test {
+ protected:
+  EngineOptions options(const std::string& program = "") const {
+    EngineOptions options;
+    options.path = directory_.path() + "/run";
+    options.job = job_;
+    options.wait_ms = kWaitMs;
+    options.agent_threads = 2;
+    options.linger_ms = 300;
+    options.agent_program = program;
+    return options;
+  }
+
+  static std::unique_ptr<Engine> attach(const EngineOptions& options) {
+    auto engine = Engine::attach(options);
+    EXPECT_TRUE(engine.has_value()) << engine.error().message();
+    return engine ? std::move(*engine) : nullptr;
+  }
+
+  void expect_sound(const std::vector<std::uint64_t>& steps) {
+    const auto store = Store::open(directory_.path() + "/run");
+    ASSERT_TRUE(store.has_value()) << store.error().message();
+    EXPECT_EQ((*store)->steps().value(), steps);
+    const auto report = (*store)->verify({});
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_TRUE(report->damages.empty());
+  }
+
+  os::TemporaryDirectory directory_;
+  const std::string job_ = unique_job();
+  Training trained_;
+};
+
+// Plays an agent on a connection, until that is closed or `answer` has none.
+void play_agent(const os::LocalConnection& connection,
+                const std::function<std::optional<Packet>(const Packet& packet)>& answer);
+
+}  // namespace bitsnap::engine
