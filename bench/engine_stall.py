@@ -1,25 +1,27 @@
 """How long a training is held up by a save: bitsnap's engine beside copying, torch's async_save and torch.save.
 
-    .venv/bin/python -m bench.engine_stall [--gigabytes 1.0] [--rounds 7] [--folder FOLDER]
+    .venv/bin/python -m bench.engine_stall [--gigabytes 1.0] [--rounds 7] [--busy 0] [--folder FOLDER]
 
 A state of weights, masters and moments, a little different at every save, is saved by each way in turn, round after
 round; what counts is how long the call takes, and everything that goes on behind it is waited for before the next one
 begins. Beside it stands a plain parallel copy of the same bytes into memory that was used before, in the same round.
-torch's ways write to the same disk. At the end the state is restored from the agent's memory, with the store removed.
-Prints Markdown for docs/measurements.md.
+torch's ways write to the same disk. With --busy so many processes do nothing but compute meanwhile. At the end the
+state is restored from the agent's memory, with the store removed. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,18 @@ class ParallelCopy:
                 np.copyto(into, source)
 
         list(self._pool.map(copy, range(self._threads)))
+
+
+@contextlib.contextmanager
+def kept_busy(processes: int) -> Iterator[None]:
+    """So many processes that take all the time they get, as the workers of a training do."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 class Way:
@@ -219,12 +233,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the state")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
     parser.add_argument("--folder", type=Path, help="where to write; a temporary one otherwise")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
-        lines = measure(arguments.gigabytes, arguments.rounds, Path(folder))
+        with kept_busy(arguments.busy):
+            lines = measure(arguments.gigabytes, arguments.rounds, Path(folder))
         dist.destroy_process_group()
     print(", ".join(describe("as detected").values()))
     print()
