@@ -23,9 +23,8 @@ from soak.job_history import Event, History, MemoryRule
 from soak.leftovers import NO_TRACES, Traces, agents_of, is_alive, left_of, stray_files, traces_of
 from soak.soak_trainer import LOST, Meeting, TrainerPlan, context, train, wrong_in
 
-# Without a sign of life for so long a promise is broken, in seconds. An agent whose priority is low gets a
-# hundredth of a processor where others keep it busy, and takes two minutes for what is done in two seconds.
-PATIENCE = 200.0
+# Without a sign of life for so long a promise is broken, in seconds.
+PATIENCE = 60.0
 # What a process may still do that was killed, in seconds.
 DEATH_SECONDS = 0.05
 # Descriptors of a trainer that are the engine's.
