@@ -45,7 +45,7 @@ lint: build ## Formatting, clang-tidy, ruff, mypy
 format: setup ## Format all sources
 	@scripts/format.sh
 
-bench: setup ## Measure bitsnap and its peers on real training states; BENCH=--quick for a first look
+bench: setup ## Measure bitsnap and its baselines on real training states; BENCH=--quick for a first look
 	@scripts/run_bench.sh $(BENCH)
 
 bench-engine: build ## Measure what a save holds a training up, beside torch's ways; BENCH="--gigabytes 1"

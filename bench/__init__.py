@@ -1,1 +1,1 @@
-"""The benchmark: `python -m bench` measures bitsnap and its peers on states of real trainings."""
+"""The benchmark: `python -m bench` compares bitsnap with baselines on states of real trainings."""

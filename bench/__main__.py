@@ -1,7 +1,7 @@
-"""Measures bitsnap and its peers on states of real trainings: python -m bench, or `make bench`.
+"""Compares bitsnap with baselines on states of real trainings: `python -m bench`, or `make bench`.
 
-The corpus is trained first where it is missing (about a quarter of an hour, once). Prints tables, and writes all
-results as JSON and as Markdown: a full run as docs/benchmarks.md, others beside the JSON.
+Trains the corpus first if it is missing, which takes about 15 minutes, once. Prints tables, and writes all results as
+JSON and Markdown: a full run as docs/benchmarks.md, a partial one next to the JSON file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.baselines import find_methods
+from bench.baselines.method import Method
 from bench.benchmark_results import STATE_ROLES, BoundMeasurement, Measurement, Results, read_json
 from bench.corpus_runs import DEFAULT_FOLDER, DISTANCES, PROJECT, RUNS, Pair, all_pairs
 from bench.delta_bounds import delta_bounds
 from bench.interleaved_runs import measure
 from bench.machine_description import describe, usable_cpus
 from bench.native_library import DEFAULT_LIBRARY, NativeLibrary
-from bench.peers import find_methods
-from bench.peers.peer import Method
 from bench.results_markdown import PRE_TRAINING, render
 from bench.results_tables import speed_table
 from bench.state_samples import RoleSample, Sizes, role_samples
@@ -38,18 +38,27 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small samples, and of two pairs unless --pairs says others: two minutes"
+        "--quick",
+        action="store_true",
+        help="two pairs (unless --pairs selects others) and small samples: two minutes",
     )
-    parser.add_argument("--only", metavar="REGEX", default="", help="methods whose names it finds; memcpy always")
-    parser.add_argument("--pairs", metavar="REGEX", default="", help="pairs such as beta95/end/550-551 that it finds")
-    parser.add_argument("--roles", metavar="REGEX", default="", help="roles that it finds: weight, master, ...")
-    parser.add_argument("--rounds", type=int, default=0, help="in which every method runs; 3, or 2 with --quick")
-    parser.add_argument("--threads", metavar="N", type=int, nargs="+", help="default: 1 and all")
+    parser.add_argument("--only", metavar="REGEX", default="", help="only methods with matching names, and memcpy")
+    parser.add_argument("--pairs", metavar="REGEX", default="", help="only matching pairs, such as beta95/end/550-551")
+    parser.add_argument("--roles", metavar="REGEX", default="", help="only matching roles: weight, master, ...")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=0,
+        help="each runs every method; default: 3, or 2 with --quick",
+    )
+    parser.add_argument("--threads", metavar="N", type=int, nargs="+", help="numbers of threads; default: 1 and all")
     parser.add_argument("--corpus", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--json", type=Path, default=PROJECT / "build" / "benchmarks.json")
-    parser.add_argument("--markdown", type=Path, help="default: docs/benchmarks.md, or beside the JSON for a part")
-    parser.add_argument("--render", action="store_true", help="measure nothing: render what the JSON holds")
-    parser.add_argument("--list", action="store_true", help="print methods and pairs")
+    parser.add_argument(
+        "--markdown", type=Path, help="default: docs/benchmarks.md; partial runs: next to the JSON file"
+    )
+    parser.add_argument("--render", action="store_true", help="measure nothing; render the JSON file")
+    parser.add_argument("--list", action="store_true", help="print methods and pairs, and exit")
     options = parser.parse_args(arguments)
     options.is_part = bool(options.quick or options.only or options.pairs or options.roles)
     options.rounds = options.rounds or (2 if options.quick else 3)
@@ -70,7 +79,7 @@ def choose_pairs(pattern: str, quick: bool) -> list[Pair]:
 
 
 class Benchmark:
-    """One run: scene after scene, a scene being a state alone or a pair."""
+    """One run over all scenes; a scene is a state alone or a pair of states."""
 
     def __init__(self, options: argparse.Namespace, methods: list[Method], results: Results) -> None:
         self._options = options
@@ -84,7 +93,7 @@ class Benchmark:
         )
 
     def run(self, pairs: Sequence[Pair]) -> None:
-        # What is coded alone is each phase's state but once; the base of a pair makes no difference to it.
+        # Each phase's state is coded alone once, whatever its base is.
         scenes = [(pair, True) for pair in pairs if pair.distance == DISTANCES[0]] + [(pair, False) for pair in pairs]
         for number, (pair, alone) in enumerate(scenes):
             title = f"{pair.run} {pair.phase} {pair.step}" + (" alone" if alone else f" against {pair.base_step}")
@@ -163,9 +172,9 @@ def main(arguments: Sequence[str]) -> int:
             print("\n".join([method.name for method in methods] + [pair.name for pair in pairs]))
             return 0
         if not pairs:
-            print(f"--pairs {options.pairs}: finds none; --list prints them", file=sys.stderr)
+            print(f"--pairs {options.pairs}: matches no pair; --list prints all", file=sys.stderr)
             return 2
-        from bench.train_corpus import make_corpus  # it needs torch's trainer, which rendering does not
+        from bench.train_corpus import make_corpus  # needs torch, which rendering does not
 
         make_corpus(options.corpus, sorted({pair.run for pair in pairs}))
         results = Results(

@@ -1,4 +1,4 @@
-"""What one run of the benchmark found, as plain values: pooled here, rendered elsewhere, kept as JSON."""
+"""The results of one run of the benchmark: plain values that are pooled here and stored as JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# A state as it is checkpointed: 14 bytes for each parameter.
+# The roles of a checkpointed state: 14 bytes per parameter.
 STATE_ROLES = ("weight", "master", "exp_avg", "exp_avg_sq")
 CEILING = "memcpy-nt"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One method on one role of one state, alone or against the earlier state `distance` steps before."""
+    """One method on one role of one state, alone or against the state `distance` steps earlier."""
 
     run: str
     phase: str
@@ -26,11 +26,11 @@ class Measurement:
     is_slow: bool
     threads: int
     role_bytes: int  # of the whole role in the state
-    raw_bytes: int  # of what was measured
+    raw_bytes: int  # of the sample
     encoded_bytes: int
     encode_s: float
     decode_s: float
-    runs: int  # that the medians are over
+    runs: int  # number of runs behind the medians
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def read_json(path: Path) -> Results:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Measurements of one method on some threads, each weighed by the bytes of its role; speeds in GB/s."""
+    """Measurements of one method for one number of threads, weighted by the bytes of their roles; speeds in GB/s."""
 
     ratio: float
     encode_gbps: float
@@ -97,17 +97,17 @@ def pool(measurements: Iterable[Measurement]) -> Pooled:
         is_slow = is_slow or one.is_slow
         kind = one.kind
     if raw == 0:
-        raise ValueError("there is nothing to pool")
-    # A method can make nothing of what did not change.
+        raise ValueError("there are no measurements to pool")
+    # The encoded size can be 0 if nothing changed.
     return Pooled(raw / max(encoded, 1.0), raw / encode_s / 1e9, raw / decode_s / 1e9, is_slow, kind)
 
 
 def pool_methods(
     measurements: Iterable[Measurement], *, roles: tuple[str, ...], distance: int, runs: tuple[str, ...], threads: int
 ) -> dict[str, Pooled]:
-    """By method, those that measured every role of every state that any did: others would be pooled of other bytes.
+    """Pools the methods that measured every role of every state; the others would be pooled over fewer bytes.
 
-    Nothing where a role is not there at all: a whole state has all of them.
+    Returns nothing if no method measured one of the roles: a whole state has all of them.
     """
     by_method: dict[str, list[Measurement]] = {}
     places: set[tuple[str, int, str]] = set()

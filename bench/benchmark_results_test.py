@@ -1,4 +1,4 @@
-"""Pooling, the JSON, and that tables say what was measured."""
+"""Pooling, JSON and tables of results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE = Measurement(
     distance=0,
     role="weight",
     method="coder",
-    kind="peer",
+    kind="baseline",
     is_slow=False,
     threads=1,
     role_bytes=1000,
@@ -36,7 +36,7 @@ def whole_state(method: str, kind: str, ratio: float) -> list[Measurement]:
     ]
 
 
-def test_pooling_weighs_by_the_size_of_the_role_not_of_what_was_measured() -> None:
+def test_pooling_weights_by_the_size_of_the_role_not_of_the_sample() -> None:
     small = replace(ONE, role_bytes=1000, raw_bytes=4000, encoded_bytes=4000, encode_s=4e-6)
     large = replace(ONE, role_bytes=3000, raw_bytes=300, encoded_bytes=100, encode_s=3e-7)
     pooled = pool([small, large])
@@ -44,12 +44,12 @@ def test_pooling_weighs_by_the_size_of_the_role_not_of_what_was_measured() -> No
     assert pooled.encode_gbps == pytest.approx(4000 / (1e-6 + 3e-6) / 1e9)
 
 
-def test_a_payload_of_nothing_has_a_ratio() -> None:
+def test_an_empty_payload_has_a_ratio() -> None:
     assert pool([replace(ONE, encoded_bytes=0)]).ratio == 1000
 
 
 def test_methods_that_lack_a_role_are_not_pooled() -> None:
-    everything = whole_state("all", "peer", 2.0) + whole_state("some", "peer", 2.0)[:2]
+    everything = whole_state("all", "baseline", 2.0) + whole_state("some", "baseline", 2.0)[:2]
     found = pool_methods(everything, roles=STATE_ROLES, distance=0, runs=("beta95",), threads=1)
     assert set(found) == {"all"}
 
@@ -68,7 +68,7 @@ def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_the_table_gives_speeds_as_shares_of_memcpy_and_marks_slow_methods() -> None:
     measured = whole_state("memcpy-nt", "ceiling", 1.0)
-    measured += [replace(one, encode_s=4e-6, is_slow=True) for one in whole_state("coder", "peer", 2.0)]
+    measured += [replace(one, encode_s=4e-6, is_slow=True) for one in whole_state("coder", "baseline", 2.0)]
     measured += whole_state("own", "ours", 4.0)
     lines = speed_table(Results(measurements=measured), STATE_ROLES, 0, ("beta95",))
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -79,7 +79,7 @@ def test_the_table_gives_speeds_as_shares_of_memcpy_and_marks_slow_methods() -> 
 def test_a_run_s_table_shows_every_state_and_what_is_missing() -> None:
     later = [replace(one, step=552, distance=1) for one in whole_state("delta", "ours", 8.0)]
     farther = [replace(one, step=561, distance=10, method="other") for one in later]
-    results = Results(measurements=whole_state("coder", "peer", 2.0) + farther + later)
+    results = Results(measurements=whole_state("coder", "baseline", 2.0) + farther + later)
     assert ratio_table(results, STATE_ROLES, "beta95", alone=True)[0].split() == ["|", "method", "|", "end", "|"]
     header, _, *rows = ratio_table(results, STATE_ROLES, "beta95", alone=False)
     assert header.index("end, 1 earlier") < header.index("end, 10 earlier")
@@ -98,13 +98,13 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     ]
 
 
-def test_the_page_says_machine_date_command_and_what_was_left_out() -> None:
+def test_the_page_names_machine_date_command_and_left_out_methods() -> None:
     results = Results(
         machine={"processor": "some processor"},
         date="2026-01-01",
         command="python -m bench",
         left_out={"zipnn": "no such package"},
-        measurements=whole_state("coder", "peer", 2.0),
+        measurements=whole_state("coder", "baseline", 2.0),
     )
     page = render(results)
     for words in ("some processor", "2026-01-01", "python -m bench", "`zipnn`: no such package", "2.0000"):

@@ -1,13 +1,13 @@
-"""What the options choose, and where results go."""
+"""The options of `python -m bench`, and where results are written."""
 
 from __future__ import annotations
 
 import pytest
 
 from bench.__main__ import choose_methods, choose_pairs, parse
+from bench.baselines.safetensors_baseline import Safetensors
+from bench.baselines.xz_baseline import Xz
 from bench.corpus_runs import PROJECT, all_pairs
-from bench.peers.safetensors_peer import Safetensors
-from bench.peers.xz_peer import Xz
 
 
 def test_a_full_run_is_written_to_the_docs_and_a_part_is_not() -> None:
@@ -17,7 +17,7 @@ def test_a_full_run_is_written_to_the_docs_and_a_part_is_not() -> None:
     assert parse(["--quick", "--markdown", "here.md"]).markdown.name == "here.md"
 
 
-def test_quick_is_two_pairs_unless_others_are_asked_for() -> None:
+def test_quick_measures_two_pairs_unless_pairs_are_given() -> None:
     assert [pair.name for pair in choose_pairs("", quick=True)] == ["beta95/end/550-551", "finetune/finetune/50-51"]
     assert choose_pairs("", quick=False) == all_pairs()
     assert {pair.run for pair in choose_pairs("frozen", quick=True)} == {"frozen"}

@@ -1,6 +1,6 @@
-"""What the benchmark's corpus consists of: four runs of a GPT of 10.6 M parameters, and the pairs of states compared.
+"""The corpus of the benchmark: four runs of a GPT with 10.6 M parameters, and the pairs of states that are compared.
 
-Each phase of a run has a state and others 1, 10 and 50 steps later. No torch here: who only reads a corpus needs none.
+Each phase of a run has a first state and states 1, 10 and 50 steps later. Needs no torch.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Run:
     trained: tuple[str, ...] = ()
     seed: int = 1
     weight_decay: float = 0.1
-    halves: bool = field(default=False)  # whether the weights are written as fp16, too
+    halves: bool = field(default=False)  # whether fp16 weights are written, too
 
     def written_steps(self) -> list[int]:
-        """In order; without what only children need."""
+        """The steps that are written, in order."""
         steps = {first + more for first in self.phases.values() for more in (0, *DISTANCES)}
         return sorted(steps)
 
@@ -93,7 +93,7 @@ RUNS = (
 
 @dataclass(frozen=True)
 class Pair:
-    """A state and the earlier one that it is coded against."""
+    """A state and the earlier state that it is coded against."""
 
     run: str
     phase: str
@@ -122,7 +122,7 @@ def run_named(name: str) -> Run:
     for run in RUNS:
         if run.name == name:
             return run
-    raise ValueError(f"there is no run {name!r}, only {', '.join(run.name for run in RUNS)}")
+    raise ValueError(f"there is no run {name!r}; the runs are {', '.join(run.name for run in RUNS)}")
 
 
 def state_path(folder: Path, run: str, step: int) -> Path:

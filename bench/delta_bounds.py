@@ -1,8 +1,8 @@
-"""How small a delta can be: entropies of the ordinal difference, against which ratios are read.
+"""A bound for the size of a delta: the entropy of the ordinal difference, to compare ratios with.
 
-For 16-bit floats the symbol is the difference itself. For fp32 there would be more symbols than elements, so that
-counting them says nothing: there the symbol is its sign and bit length, and the bits below the leading one are raw.
-Counted over the whole sample, without the cost of tables; order 0, alone and given the exponent of the base.
+For 16-bit floats the symbol is the difference itself. For fp32 that would give more symbols than elements, so the
+symbol is the sign and the bit length of the difference, and the bits below the leading one count as raw. The
+entropy is of order 0, over the whole sample, without the cost of tables: alone, and given the exponent of the base.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.peers.peer import Sample
+from bench.baselines.method import Sample
 
 _MANTISSA_BITS = {"BF16": 7, "F16": 10, "F32": 23}
 
@@ -25,7 +25,7 @@ class Bounds:
 
 
 def ordinals(bits: NDArray[np.unsignedinteger]) -> NDArray[np.signedinteger]:
-    """Signed integers of the same width that order as the floats do; -0 lies just below +0."""
+    """Signed integers of the same width in the order of the floats; -0 lies just below +0."""
     signed_type: type[np.signedinteger] = np.int16 if bits.itemsize == 2 else np.int32
     width = bits.itemsize * 8
     signed = bits.view(signed_type)
@@ -34,7 +34,7 @@ def ordinals(bits: NDArray[np.unsignedinteger]) -> NDArray[np.signedinteger]:
 
 
 def entropy_bits(counts: NDArray[np.integer]) -> float:
-    """Of all elements together, in bits."""
+    """Entropy of all elements together, in bits."""
     present = counts[counts > 0].astype(np.float64)
     return float(present.sum() * np.log2(present.sum()) - (present * np.log2(present)).sum()) if present.size else 0.0
 
@@ -65,7 +65,7 @@ def delta_bounds(sample: Sample) -> Bounds:
         symbols, symbol_count = 2 * lengths + (difference < 0), 2 * 33 + 2
         raw_bits = float(np.maximum(lengths - 1, 0).sum())
     total = 8.0 * sample.data.size
-    # An empty entropy (nothing changed) is no ratio; a bit for all of it stands for it.
+    # An entropy of 0 (nothing changed) would give no ratio: at least one bit.
     alone = max(entropy_bits(np.bincount(symbols, minlength=symbol_count)) + raw_bits, 1.0)
     given = max(conditional_entropy_bits(symbols, exponents, symbol_count) + raw_bits, 1.0)
     return Bounds(float((new == old).mean()), total / alone, total / given)

@@ -1,4 +1,4 @@
-"""Entropies against what can be worked out by hand."""
+"""Entropies that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from bench.baselines.method import Sample
 from bench.delta_bounds import conditional_entropy_bits, delta_bounds, entropy_bits, ordinals
-from bench.peers.peer import Sample
 
 
 def bf16_bytes(values: torch.Tensor) -> np.ndarray:
@@ -15,7 +15,7 @@ def bf16_bytes(values: torch.Tensor) -> np.ndarray:
     return found
 
 
-def test_ordinals_order_as_the_floats_do_and_count_steps() -> None:
+def test_ordinals_have_the_order_of_the_floats_and_count_ulps() -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
     floats = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()
     finite = np.isfinite(floats)
@@ -32,7 +32,7 @@ def test_entropies_of_known_counts() -> None:
     assert entropy_bits(np.array([2, 1, 1])) == pytest.approx(6.0)
 
 
-def test_a_context_that_says_everything_leaves_nothing() -> None:
+def test_a_context_that_determines_the_symbol_leaves_no_entropy() -> None:
     symbols = np.array([0, 1, 0, 1])
     assert conditional_entropy_bits(symbols, symbols, 2) == 0.0
     assert conditional_entropy_bits(symbols, np.zeros(4, np.int64), 2) == pytest.approx(4.0)

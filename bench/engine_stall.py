@@ -1,12 +1,12 @@
-"""How long a training is held up by a save: bitsnap's engine beside copying, torch's async_save and torch.save.
+"""How long a save blocks a training: bitsnap's engine compared with a copy, torch's async_save and torch.save.
 
     .venv/bin/python -m bench.engine_stall [--gigabytes 1.0] [--rounds 7] [--busy 0] [--folder FOLDER]
 
-A state of weights, masters and moments, a little different at every save, is saved by each way in turn, round after
-round; what counts is how long the call takes, and everything that goes on behind it is waited for before the next one
-begins. Beside it stands a plain parallel copy of the same bytes into memory that was used before, in the same round.
-torch's ways write to the same disk. With --busy so many processes do nothing but compute meanwhile. At the end the
-state is restored from the agent's memory, with the store removed. Prints Markdown for docs/measurements.md.
+In each round, every method saves a state of weights, masters and moments that has changed a little since the last save.
+The duration of the call counts; the work in the background ends before the next method starts. For comparison, each
+round also copies the same bytes in parallel into memory that was touched before. torch's methods write to the same
+disk. --busy starts processes that only compute. At the end the state is restored from the agent's memory, with the
+store removed. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from bench.results_tables import align
 
 LAYERS = 24
 PIECE_BYTES = 4 << 20
-BUDGET_SHARE = 4  # of the state, for the arena and what is kept compressed
+BUDGET_SHARE = 4  # multiple of the state, for the arena and compressed snapshots
 
 State = dict[str, torch.Tensor]
 
 
 class Training:
-    """A state of so many bytes, whose steps change all of it a little."""
+    """A state of `gigabytes`; each step changes all of it a little."""
 
     def __init__(self, gigabytes: float) -> None:
         elements = int(gigabytes * 1e9 / 14 / LAYERS)
@@ -76,7 +76,7 @@ class Training:
 
 
 class ParallelCopy:
-    """All bytes of a state into memory that was used before, by as many threads as there are processors."""
+    """Copies all bytes of a state into memory that was touched before, with one thread per processor."""
 
     def __init__(self, state: State) -> None:
         self._pieces: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
@@ -90,7 +90,7 @@ class ParallelCopy:
         self._pool = ThreadPoolExecutor(self._threads)
 
     def run(self) -> None:
-        # One task for each thread: what a task costs in Python must not count.
+        # One task per thread: the cost of a Python task must not count.
         def copy(first: int) -> None:
             for into, source in self._pieces[first :: self._threads]:
                 np.copyto(into, source)
@@ -100,7 +100,7 @@ class ParallelCopy:
 
 @contextlib.contextmanager
 def kept_busy(processes: int) -> Iterator[None]:
-    """So many processes that take all the time they get, as the workers of a training do."""
+    """Runs processes that use all the processor time they get, like the workers of a training."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
     try:
         yield
@@ -111,7 +111,7 @@ def kept_busy(processes: int) -> Iterator[None]:
 
 
 class Way:
-    """One way to save: `begin` is what holds the training up, `finish` the rest."""
+    """One way to save: `begin` blocks the training, `finish` waits for the rest."""
 
     def __init__(self, name: str, begin: Callable[[int, State], Any], finish: Callable[[Any], None]) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class Way:
 
 
 def torch_ways(folder: Path) -> list[Way]:
-    """async_save by its settings, and torch.save with a sync."""
+    """async_save with several settings, and torch.save with fsync."""
 
     def asynchronous(name: str, **settings: Any) -> Way:
         path = folder / name.replace(" ", "-").replace(",", "")
@@ -190,7 +190,7 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> list[str]:
             copies[way.name].append(time.perf_counter() - start)
             way.run(step, training.state)
             print(f"{step} {way.name}: {way.stalls[-1]:.3f} s, behind {way.behind[-1]:.1f} s", file=sys.stderr)
-    # The first round takes memory and starts processes.
+    # The first round allocates memory and starts processes.
     copied = statistics.median(seconds for each in copies.values() for seconds in each[1:])
     rows = [["parallel copy into warm memory", f"{copied:.3f}", "1.00", "-"]]
     for way in ways:
@@ -199,7 +199,7 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> list[str]:
         )
         stall, behind = statistics.median(way.stalls[1:]), statistics.median(way.behind[1:])
         rows.append([way.name, f"{stall:.3f}", f"{beside:.2f}", f"{behind:.2f}"])
-    lines = [*align(["", "held up (s)", "times the copy", "behind it (s)"], rows), ""]
+    lines = [*align(["", "stall (s)", "times the copy", "background (s)"], rows), ""]
     ratio = statistics.median(result.raw_bytes / result.stored_bytes for result in results[2:])
     lines.append(f"{raw_bytes / 1e9:.2f} GB in {len(training.state)} tensors, {rounds} rounds; ratio {ratio:.2f}.")
     lines += restored(checkpointer, training, copied, run)
@@ -208,7 +208,7 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> list[str]:
 
 
 def restored(checkpointer: bitsnap.Checkpointer, training: Training, copied: float, run: Path) -> list[str]:
-    """What restoring from memory takes, without a store."""
+    """The time of a restore from memory, without a store."""
     shutil.rmtree(run)
     expected = {name: tensor.clone() for name, tensor in training.state.items()}
     seconds = []
@@ -233,8 +233,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the state")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--busy", type=int, default=0, help="processes that compute meanwhile")
-    parser.add_argument("--folder", type=Path, help="where to write; a temporary one otherwise")
+    parser.add_argument("--busy", type=int, default=0, help="number of processes that only compute")
+    parser.add_argument("--folder", type=Path, help="folder to write to; default: a temporary one")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:

@@ -1,11 +1,11 @@
-"""What a training loses while the engine's agent compresses and persists, with a processor to spare and without.
+"""How much a training slows down while the engine's agent compresses and persists.
 
     .venv/bin/python -m bench.engine_training [--megabytes 300] [--rounds 9]
 
-A small network is trained by torch on all processors but one, and on all of them. Windows in which nothing is saved and
-windows in which the agent works on a save take turns; steps for a second are compared, in pairs. The call of save()
-itself is not counted: bench.engine_stall measures it. Where a processor is spared, the same is measured beside programs
-that compute and copy on it, as niced as the agent: what the machine itself takes. Prints Markdown for
+torch trains a small network on all processors but one, and on all processors. Windows without a save alternate with
+windows in which the agent works on a save, and their steps per second are compared in pairs. The call of save() itself
+does not count; bench.engine_stall measures it. If a processor is left free, the same is measured with programs that
+compute or copy on it at the agent's priority, which shows the share of the machine. Prints Markdown for
 docs/measurements.md.
 """
 
@@ -33,7 +33,7 @@ from bench.results_tables import align
 WIDTH = 512
 BATCH = 128
 MIN_WINDOW_S = 2.0
-# What may stand in the agent's place. They take no part in the training.
+# Programs that run in place of the agent, for comparison.
 NEIGHBOURS = {
     "a loop that touches no memory": "while True: pass",
     "a loop that copies 64 MB": "import numpy\na, b = numpy.ones((2, 1 << 23))\nwhile True: numpy.copyto(a, b)",
@@ -41,7 +41,7 @@ NEIGHBOURS = {
 
 
 class Work:
-    """Steps of a training whose matrices fit in a processor's cache, so that they are bound by arithmetic."""
+    """Training steps bound by arithmetic: their matrices fit in a processor's cache."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -55,7 +55,7 @@ class Work:
         self._optimizer.step()
 
     def rate(self, seconds: float, save: bitsnap.Save | None) -> tuple[float, float]:
-        """Steps a second for so long, or as long as the save is under way; and how long that was."""
+        """Returns steps per second and the duration: `seconds`, or until the save is done."""
         count, start = 0, time.perf_counter()
         while True:
             self.step()
@@ -90,7 +90,7 @@ def lost(threads: int, megabytes: float, rounds: int, folder: Path) -> list[str]
 def stopped(program: str) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda: os.nice(10)) as process:
         try:
-            time.sleep(1)  # what it begins with is not to be measured
+            time.sleep(1)  # its start is not measured
             process.send_signal(signal.SIGSTOP)
             yield process
         finally:
@@ -138,7 +138,7 @@ def main() -> int:
         rows[1:1] = [lost_beside(processors - 1, name, arguments.rounds) for name in NEIGHBOURS]
     print(", ".join(describe("as detected").values()))
     print()
-    header = ["processors that train", "beside", "throughput lost", "middle half", "the agent worked (s)"]
+    header = ["training processors", "neighbour", "throughput lost", "middle half", "agent's work (s)"]
     print("\n".join(align(header, rows)))
     return 0
 

@@ -1,7 +1,7 @@
-"""Measures methods on one sample: in rounds, each of which runs every method, in random order; medians.
+"""Measures methods on one sample: in rounds, each of which runs every method in random order; reports medians.
 
-Whatever else the machine does meanwhile so meets all of them alike. Fast methods get several turns a round: a few
-milliseconds by themselves say little. Every decoding is compared with the sample.
+So other load on the machine slows all methods alike. Fast methods run several times per round, because a few
+milliseconds are too short to measure. Every decoded result is compared with the sample.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.peers.peer import Bytes, Method, Sample
+from bench.baselines.method import Bytes, Method, Sample
 
 _MOST_TURNS = 5
 
 
 class WrongBytesError(Exception):
-    """Decoding what was encoded gave other bytes."""
+    """Decoding gave other bytes than were encoded."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one method on some threads: sizes in bytes, medians in seconds over the rounds."""
+    """One method with one number of threads: sizes in bytes, medians over the rounds in seconds."""
 
     raw_bytes: int
     encoded_bytes: int
@@ -35,20 +35,20 @@ class Timing:
 
 
 def turns_in(share_s: float, once_s: float) -> int:
-    """How often a method of that speed runs in a round."""
+    """How often a method that takes `once_s` runs in a round."""
     return max(1, min(_MOST_TURNS, int(share_s / max(once_s, 1e-9))))
 
 
 def same_bytes(one: Bytes, other: Bytes) -> bool:
-    whole = one.size // 8 * 8  # eight at a time, as this is done after each decoding
+    whole = one.size // 8 * 8  # eight bytes at a time, because this runs after each decoding
     return np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64)) and np.array_equal(
         one[whole:], other[whole:]
     )
 
 
 def run_once(method: Method, sample: Sample, threads: int, out: Bytes) -> tuple[int, float, float]:
-    """The payload's size and the seconds of encoding and decoding; WrongBytesError unless `out` is the sample then."""
-    out[::64] = ~sample.data[::64]  # what was decoded before must not pass for this decoding's work
+    """Returns payload size, seconds of encoding and of decoding; WrongBytesError if `out` differs from the sample."""
+    out[::64] = ~sample.data[::64]  # earlier results must not pass for this one
     method.prepare(sample)
     start = time.perf_counter()
     payload = method.encode(sample, threads)
@@ -72,10 +72,11 @@ def measure(
     share_s: float = 0.05,
     failures: dict[str, str] | None = None,
 ) -> dict[tuple[str, int], Timing]:
-    """By method and threads. A first round, which warms memory and caches up, counts for slow methods only.
+    """Returns timings by method and number of threads.
 
-    In each further round a method gets as many turns as `share_s` has room for, at least one. What goes wrong in a
-    method of others is put down in `failures`, and the method left out; in bitsnap's own it is raised.
+    The first round warms up memory and caches, and counts for slow methods only. In each further round a method runs
+    as often as fits in `share_s`, at least once. An exception in a baseline is recorded in `failures` and leaves the
+    baseline out; an exception in one of bitsnap's methods is raised.
     """
     order = random.Random(seed)
     kept = [(method, count) for method in methods if method.accepts(fast) for count in threads]

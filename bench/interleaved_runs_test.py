@@ -1,12 +1,12 @@
-"""The measuring itself, on methods made for it: what must be noticed, and what is counted."""
+"""Interleaved measurements of fake methods: detected mistakes and counted runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from bench.baselines.method import Bytes, Method, Payload, Sample
 from bench.interleaved_runs import WrongBytesError, measure, run_once, turns_in
-from bench.peers.peer import Bytes, Method, Payload, Sample
 
 
 class Copying(Method):
@@ -60,25 +60,25 @@ def sample_of(size: int) -> Sample:
     return Sample("weight", "BF16", np.arange(size, dtype=np.uint32).astype(np.uint8))
 
 
-def test_a_decoding_that_leaves_the_last_one_in_place_is_noticed() -> None:
+def test_a_decoder_that_writes_nothing_is_detected() -> None:
     sample = sample_of(1000)
     out = sample.data.copy()
     with pytest.raises(WrongBytesError, match="doing nothing on weight"):
         run_once(DoingNothing(), sample, 1, out)
 
 
-def test_one_wrong_bit_is_noticed() -> None:
+def test_one_wrong_bit_is_detected() -> None:
     sample = sample_of(1000)
     with pytest.raises(WrongBytesError, match="first at 999"):
         run_once(LosingOneBit(), sample, 1, np.zeros_like(sample.data))
 
 
-def test_sizes_that_differ_from_round_to_round_are_noticed() -> None:
+def test_sizes_that_differ_between_rounds_are_detected() -> None:
     with pytest.raises(WrongBytesError, match="bytes, and"):
         measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=0)
 
 
-def test_a_peer_that_fails_is_left_out_with_the_reason_and_bitsnap_s_own_failure_ends_all() -> None:
+def test_a_baseline_that_fails_is_left_out_with_the_reason_and_bitsnap_s_own_failure_ends_all() -> None:
     failures: dict[str, str] = {}
     timings = measure(
         [LosingOneBit(), Copying()],
@@ -107,7 +107,7 @@ def test_fast_methods_run_once_a_round_and_once_before() -> None:
     assert timings["copying", 2].encoded_bytes == 50
 
 
-def test_the_faster_a_method_is_the_more_turns_it_gets_within_limits() -> None:
+def test_faster_methods_run_more_often_within_limits() -> None:
     assert [turns_in(0.05, once_s) for once_s in (1.0, 0.05, 0.02, 1e-9, 0.0)] == [1, 1, 2, 5, 5]
     method = Copying()
     timings = measure([method], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=10)
@@ -121,7 +121,7 @@ def test_slow_methods_run_once_on_their_smaller_sample() -> None:
     assert (timings["slow", 1].raw_bytes, timings["slow", 1].runs) == (10, 1)
 
 
-def test_what_needs_a_base_is_left_out_without_one() -> None:
+def test_methods_with_a_base_are_left_out_without_one() -> None:
     timings = measure(
         [NeedingABase(), Copying()], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1, share_s=0
     )

@@ -1,4 +1,4 @@
-"""What results depend on besides the code: the machine, and the versions of what was measured."""
+"""A description of the machine and of the measured packages' versions, for results."""
 
 from __future__ import annotations
 

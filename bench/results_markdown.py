@@ -12,27 +12,33 @@ _GROUPS = {"pre-training": PRE_TRAINING, "fine-tuning at 1e-6": ("finetune",), "
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench`; do not edit. Ratios are original over encoded bytes, speeds GB/s of original bytes, medians
-over rounds in which every method ran in random order; "of memcpy" is the share of `memcpy-nt`, copying with
-non-temporal stores, on as many threads in the same rounds. From memory to memory, every decoding compared with the
-original.
+`make bench` writes this page; do not edit it. All data stays in memory, and every decoded result is compared with the
+original. The columns are:
 
-- **Bold** is bitsnap's own. `lossless` is the policy that checkpoints are written with, for least bytes
-  (`--objective ratio`): it judges each chunk by a sample and picks a codec; the others are codecs by themselves. All
-  take chunks of 2^18 elements and include the two XXH3 hashes of each chunk that a file keeps. Peers compute no hashes.
-- What is C reuses its memory, touched before anything is timed; packages for Python return new memory, as their users
-  get it.
-- `byte_group` and `bitmask` are LMC's and BitSnap's lossless methods as reconstructed here; neither published its
-  code.
-- zstd, lz4, bzip2 and xz take the bytes as they are, byte planes, or byte planes of the XOR with the earlier state.
-  `huff0` is ZipNN's method in a tight loop over zstd's Huffman coder, `bitx` BitX's: the XOR's planes through zstd -3.
-  `trl-sparse` is 32 bits of index and the value of each changed element. zipnn, openzl, blosc2 and pcodec are those
-  packages.
-- \\* marks methods so slow that they were measured once, on a part of the role that changed as much as all of it.
-- Against an earlier state each method codes every role against it, also where it would be smaller alone; only
+- *ratio*: original bytes divided by encoded bytes.
+- *encode*, *decode*: speed in GB/s of original bytes, as the median over rounds in which every method ran in random
+  order.
+- *of memcpy*: the speed divided by the speed of `memcpy-nt`, a copy with non-temporal stores, with the same number of
+  threads in the same rounds.
+
+Notes on the methods:
+
+- **Bold** methods are bitsnap's. `lossless` is the policy for checkpoints with `--objective ratio`: it chooses a codec
+  for each chunk from a sample. The others are single codecs. All of them split data into chunks of 2^18 elements and
+  compute the two XXH3 hashes per chunk that a file contains. Baselines compute no hashes.
+- C code reuses memory that was touched before the measurement. Python packages return new memory, as they do for their
+  users.
+- `byte_group` and `bitmask` are reconstructions of the lossless methods of LMC and BitSnap, whose code is not public.
+- zstd, lz4, bzip2 and xz compress the plain bytes, byte planes, or byte planes of the XOR with the earlier state.
+  `huff0` is ZipNN's method in a tight loop over zstd's Huffman coder. `bitx` is BitX's method: planes of the XOR
+  through zstd -3. `trl-sparse` stores a 32-bit index and the value of each changed element. zipnn, openzl, blosc2 and
+  pcodec are the packages of these names.
+- \\* marks methods so slow that they were measured once, on a part of the role in which as large a share changed as in
+  the whole role.
+- Against an earlier state, each method codes every role against it, even if coding it alone would be smaller; only
   `lossless` chooses.
-- Pooled rows weigh each state alike. A whole state is bf16 weights, fp32 masters and both moments, 14 bytes for each
-  parameter.
+- Rows for several states give each state the same weight. A whole state is bf16 weights, fp32 masters and both moments,
+  14 bytes per parameter.
 """
 
 
@@ -68,27 +74,31 @@ def _ratios(results: Results) -> list[str]:
 
 
 def render(results: Results) -> str:
-    machine = "; ".join(f"{name} {value}" for name, value in results.machine.items())
     lines = [*_INTRODUCTION.splitlines(), "", "```", results.command, "```", ""]
-    lines += [f"{results.date}. {machine}. {results.sizes}"]
+    lines += [f"Measured on {results.date}:", ""]
+    lines += [f"- {name}: {value}" for name, value in results.machine.items()]
+    lines += [f"- {results.sizes}"]
     lines += _section(
         "Corpus",
         [
-            "A GPT of 10.6 M parameters, trained on the CPU in mixed precision with AdamW on Python's",
-            "own sources (`bench/corpus_runs.py`, `bench/train_corpus.py`).",
+            "The states are those of a GPT with 10.6 M parameters, trained on the CPU in mixed precision with",
+            "AdamW on the sources of Python's standard library (`bench/corpus_runs.py`, `bench/train_corpus.py`).",
+            "The runs are:",
             "",
         ],
         2,
     )
     lines += [f"- `{name}`: {about}." for name, about in results.corpus.items()]
     lines += ["", "## Ratio and speed", *_speeds(results)]
-    lines += _section("Ratios state by state", ["Sorted by the first state that a method was measured on."], 2)
+    about_order = "Methods are sorted by their ratio on the first state on which they were measured."
+    lines += _section("Ratios state by state", [about_order], 2)
     lines += _ratios(results)
     about_bounds = [
-        "The entropies of order 0 of the ordinal difference, as ratios: alone, and given the exponent of the earlier",
-        "element. Of 16-bit elements that of the difference itself; of fp32 that of its sign and bit length, the bits",
-        "below the leading one raw. Tables cost nothing in them, and a coder with other contexts may pass them. The",
-        "best of others is of the methods that were measured on all of the role.",
+        "*bound* is the order-0 entropy of the ULP distance to the earlier element, as a ratio. *given exponent* is",
+        "the same entropy given the exponent of the earlier element. For 16-bit elements, it is the entropy of the",
+        "distance itself; for fp32, it is that of its sign and bit length, plus the bits below the leading one.",
+        "Tables have size zero in these bounds, and a coder with other contexts may exceed them. *best of all",
+        "others* considers the methods that were measured on the whole role.",
         "",
     ]
     bounds = bounds_table(results)

@@ -1,4 +1,4 @@
-"""Tables of results, the same text for the terminal and for Markdown: cells in columns between bars."""
+"""Tables of results as Markdown, which is also printed to the terminal."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def shown_name(method: str, pooled: Pooled) -> str:
 
 
 def by_rank(pooled: dict[str, Pooled]) -> list[str]:
-    """What bounds all first, then by ratio."""
+    """Ceilings first, then by ratio."""
     return sorted(pooled, key=lambda method: (pooled[method].kind != "ceiling", -pooled[method].ratio, method))
 
 
 def speed_table(results: Results, roles: tuple[str, ...], distance: int, runs: tuple[str, ...]) -> list[str]:
-    """Ratio and speeds of all methods; nothing where nothing was measured."""
+    """Ratio and speeds of all methods; empty if nothing was measured."""
     threads = results.threads()
     pooled = {
         count: pool_methods(results.measurements, roles=roles, distance=distance, runs=runs, threads=count)
@@ -75,7 +75,7 @@ def speed_table(results: Results, roles: tuple[str, ...], distance: int, runs: t
 
 
 def ratio_table(results: Results, roles: tuple[str, ...], run: str, *, alone: bool) -> list[str]:
-    """Ratios of all methods for each state of a run: alone, or against each earlier one."""
+    """Ratios of all methods for each state of a run: alone, or against each earlier state."""
     threads = results.threads()
     places = {
         (one.phase, one.distance, one.step)

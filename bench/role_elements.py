@@ -1,8 +1,8 @@
-"""Writes the elements of each role and dtype of a state, repeated up to a size, as bare files for codec_benchmark.
+"""Writes the elements of each role and dtype of a state as raw files for codec_benchmark, repeated up to a size.
 
     .venv/bin/python bench/role_elements.py FILE.safetensors FOLDER [--mib 128]
 
-Makes FOLDER/<role>.<dtype>.raw of every tensor of at least 4 KiB, one behind the other.
+Writes FOLDER/<role>.<dtype>.raw with all tensors of at least 4 KiB, one after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-ROLES = ("exp_avg_sq", "exp_avg", "master")  # what names begin with; all others are weights
+ROLES = ("exp_avg_sq", "exp_avg", "master")  # prefixes of names; all other tensors are weights
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The bytes of each role of the corpus's states, as samples for the methods."""
+"""Samples for the methods: the bytes of each role of the corpus's states."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from bench.baselines.method import Bytes, Sample
 from bench.corpus_runs import Pair, halves_path, run_named, state_path
-from bench.peers.peer import Bytes, Sample
 
 CHUNK_ELEMENTS = 1 << 18
 _DTYPES = {"weight": "BF16", "weight_fp16": "F16", "master": "F32", "exp_avg": "F32", "exp_avg_sq": "F32"}
@@ -20,7 +20,7 @@ _PREFIXES = {"model": "weight", "master": "master", "exp_avg": "exp_avg", "exp_a
 
 
 def read_roles(path: Path) -> dict[str, Bytes]:
-    """All tensors of each prefix of names, one behind the other in the order of their names."""
+    """Concatenates the tensors of each role in the order of their names."""
     found: dict[str, list[Bytes]] = defaultdict(list)
     with safe_open(str(path), framework="pt") as file:
         for name in sorted(file.keys()):
@@ -37,7 +37,7 @@ def read_state(folder: Path, run: str, step: int) -> dict[str, Bytes]:
 
 
 def by_change(data: Bytes, base: Bytes, element_bytes: int) -> NDArray[np.intp]:
-    """The numbers of the whole chunks, those that changed least first."""
+    """The indices of the whole chunks, those with the fewest changes first."""
     chunk = CHUNK_ELEMENTS * element_bytes
     whole = data.size // chunk
     changed = (data[: whole * chunk] != base[: whole * chunk]).reshape(whole, chunk).sum(axis=1)
@@ -45,10 +45,10 @@ def by_change(data: Bytes, base: Bytes, element_bytes: int) -> NDArray[np.intp]:
 
 
 def spread(data: Bytes, element_bytes: int, size_bytes: int, order: NDArray[np.intp] | None = None) -> Bytes:
-    """So many bytes of it, rounded up to whole chunks; all of it if it has no more.
+    """At least `size_bytes` of the data in whole chunks, or all of it.
 
-    The chunks lie evenly over all of them in their own or the given order: by_change() makes the part change about as
-    much as the whole does, also where most of it does not.
+    The chunks are spread evenly over the data, in its own order or in `order`. With by_change(), about the same share
+    of the part changes as of the whole, even if most of the whole does not change.
     """
     chunk = CHUNK_ELEMENTS * element_bytes
     whole = data.size // chunk
@@ -61,12 +61,12 @@ def spread(data: Bytes, element_bytes: int, size_bytes: int, order: NDArray[np.i
 
 
 def repeat(data: Bytes, size_bytes: int) -> Bytes:
-    """The same, over and over, up to at least so many bytes: large enough that caches do not hold it."""
+    """Repeats the data up to at least `size_bytes`, so that it does not fit in a cache."""
     return np.tile(data, -(-size_bytes // data.size)) if data.size < size_bytes else data
 
 
 def part_of(whole: Sample, most_bytes: int, least_bytes: int) -> Sample:
-    """At most about so many bytes of a sample, repeated up to at least so many."""
+    """About `most_bytes` of a sample at most, repeated up to `least_bytes`."""
     width = whole.element_bytes
     if whole.base is None:
         return Sample(whole.role, whole.dtype, repeat(spread(whole.data, width, most_bytes), least_bytes))
@@ -77,10 +77,10 @@ def part_of(whole: Sample, most_bytes: int, least_bytes: int) -> Sample:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured of a role."""
+    """Sizes of the measured samples of a role."""
 
     least_bytes: int  # smaller roles are repeated
-    most_bytes: int  # of larger ones so much is taken, spread over them
+    most_bytes: int  # larger roles are sampled
     slow_bytes: int  # the same for slow methods
 
 
@@ -90,13 +90,13 @@ class RoleSample:
 
     pair: Pair
     role_bytes: int  # of the whole role in the state
-    whole: Sample  # what entropies are counted of
+    whole: Sample  # for entropies
     fast: Sample
     slow: Sample
 
 
 def role_samples(folder: Path, pair: Pair, sizes: Sizes, *, alone: bool) -> list[RoleSample]:
-    """For each role of the pair's later state; without a base where `alone`."""
+    """Samples of each role of the pair's later state; without a base if `alone`."""
     state = read_state(folder, pair.run, pair.step)
     base = {} if alone else read_state(folder, pair.run, pair.base_step)
     made = []

@@ -1,12 +1,12 @@
-"""What is taken of a role, and that the corpus has the pairs that it promises."""
+"""Samples of roles, and the pairs of the corpus."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from bench.baselines.method import Sample
 from bench.corpus_runs import DISTANCES, RUNS, all_pairs, run_named
-from bench.peers.peer import Sample
 from bench.state_samples import CHUNK_ELEMENTS, part_of, repeat, spread
 
 CHUNK = 2 * CHUNK_ELEMENTS
@@ -62,6 +62,6 @@ def test_the_phases_are_warm_up_middle_and_decayed_end() -> None:
     assert {run_named("beta95").beta2, run_named("beta999").beta2} == {0.95, 0.999}
 
 
-def test_a_run_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"no run 'other', only beta95"):
+def test_an_unknown_run_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no run 'other'; the runs are beta95"):
         run_named("other")

@@ -1,12 +1,12 @@
-"""How fast whole states are saved and loaded on one thread, beside copying the same bytes, in one run.
+"""How fast whole states are saved and loaded on one thread, compared with copying the same bytes in the same run.
 
     .venv/bin/python -m bench.state_speed [--corpus FOLDER] [--pairs REGEX] [--rounds 7] [--threads 1]
 
-Each state is saved to a file in memory (/dev/shm) and loaded from it into tensors that are there already: by a store
-that keeps its last state in memory and has saved before, as a keyframe and against the state 1, 10 or 50 steps before.
-Copying goes from and into memory that was used before. Rounds take turns, medians are shown. Planning, hashing, writing
-the file and checking every hash are part of it. A file in memory grows page by page, which takes the kernel as long as
-everything else: what the process itself takes is shown as well. Prints Markdown for docs/measurements.md.
+Each state is saved to a file in memory (/dev/shm) and loaded from it into existing tensors, by a store that keeps its
+last state in memory and has saved before: as a keyframe, and against the state 1, 10 or 50 steps earlier. Copies use
+memory that was touched before. Rounds are interleaved, and medians are shown. Times include planning, hashing, writing
+the file and checking every hash. Growing a file in memory page by page takes the kernel as long as all the rest, so the
+time of the process itself is shown as well. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def copied(state: State, into: State) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """Seconds of one run: by the clock, and of the processor in the process itself, without the kernel."""
+    """Seconds of one run: wall time, and processor time in user mode."""
 
     wall: float
     user: float
@@ -62,7 +62,7 @@ def medians(runs: Iterable[Taken]) -> Taken:
 
 
 class Measured:
-    """One state by one objective, alone or after the one before it."""
+    """One state with one objective, alone or against the state before it."""
 
     def __init__(self, before: State, state: State, alone: bool, objective: Objective, threads: int) -> None:
         self._before, self._state, self._alone = before, state, alone
@@ -76,7 +76,7 @@ class Measured:
         shutil.rmtree(path, ignore_errors=True)
         options: dict[str, Any] = {"objective": self._objective, "keep_base": True, "threads": self._threads}
         with bitsnap.Store(path, max_depth=0 if self._alone else None, **options) as store:
-            for step in (1, 2):  # the memory for two states is there then
+            for step in (1, 2):  # afterwards the memory for two states is allocated
                 store.save(step, self._before)
             self._saves.append(taken(lambda: store.save(3, self._state)))
             self._loads.append(taken(lambda: store.load(3, into=into)))
@@ -96,7 +96,7 @@ def measure(pair: Pair, corpus: Path, rounds: int, threads: int, folder: Path) -
     raw_bytes = sum(tensor.nbytes for tensor in state.values())
     into = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     names = {f"{pair.distance} earlier": False}
-    if pair.distance == 1:  # alone once in a phase
+    if pair.distance == 1:  # alone once per phase
         names = {"alone": True, **names}
     runs = {
         (name, goal): Measured(before, state, alone, goal, threads)
@@ -117,7 +117,7 @@ def measure(pair: Pair, corpus: Path, rounds: int, threads: int, folder: Path) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--corpus", type=Path, default=DEFAULT_FOLDER)
-    parser.add_argument("--pairs", default="beta95/middle", help="those whose names this regular expression finds")
+    parser.add_argument("--pairs", default="beta95/middle", help="regular expression for names of pairs")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

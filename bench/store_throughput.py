@@ -1,11 +1,11 @@
-"""Measures how fast a store is verified and extracted, against plainly reading the same bytes.
+"""Measures how fast a store is verified and extracted, compared with plainly reading the same bytes.
 
     .venv/bin/python bench/store_throughput.py build/corpus/state-0000{40,41,42,43,44,45,46,47,48}.safetensors
 
-Adds the files as steps of one run (in a folder in memory, /dev/shm, unless --folder says another), then in each round,
-one after another: reads all files of the run with as many threads as there are cores, from the page cache; verifies the
-stored bytes; verifies every chunk decoded; reads the last input file in the same way; extracts the last step, the end
-of the chain. Prints medians over the rounds, in GB/s of the bytes named, and as shares of the plain reading.
+Adds the files as steps of one run, in /dev/shm (memory) unless --folder names another folder. Each round reads all
+files of the run from the page cache with one thread per core, verifies the stored bytes, verifies every decoded chunk,
+reads the last input file, and extracts the last step, the end of the chain. Prints medians over the rounds in GB/s, and
+as shares of the plain reading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIECE = 1 << 20
 
 
 def read_plainly(paths: list[Path], threads: int) -> int:
-    """Reads all of the files into one buffer for each thread; returns the bytes."""
+    """Reads all files with one buffer per thread; returns the number of bytes."""
 
     def read_one(path: Path) -> int:
         buffer = bytearray(_PIECE)
@@ -41,7 +41,7 @@ def read_plainly(paths: list[Path], threads: int) -> int:
 
 
 def split_evenly(path: Path, folder: Path, parts: int) -> list[Path]:
-    """The file in so many parts, for as many threads to read."""
+    """Splits the file into `parts` files, one per thread."""
     data = path.read_bytes()
     size = -(-len(data) // parts)
     paths = []

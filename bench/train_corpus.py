@@ -1,8 +1,8 @@
 """Trains the runs of the benchmark's corpus and writes their states; run as `python -m bench.train_corpus`.
 
-Deterministic on one machine with one torch; one thread. States that are there already, from the same configuration, are
-kept, and a run that was stopped continues from where it last wrote. Ten to fifteen minutes and 6 GB on a core that
-multiplies bfloat16 in hardware, twice that elsewhere.
+Deterministic on one machine with one version of torch; uses one thread. Existing states of the same configuration are
+kept, and an interrupted run continues from its last written state. Takes 10 to 15 minutes on a core with bfloat16
+instructions, twice that on others, and 6 GB of disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def train_config(run: Run) -> TrainConfig:
 
 
 def key_of(run: Run) -> str:
-    """Changes with whatever the numbers of a run depend on, its parent's included."""
+    """A hash of everything that the numbers of a run depend on, including its parent."""
     described = {**asdict(train_config(run)), "torch": torch.__version__}
     if run.parent:
         described["parent"] = key_of(run_named(run.parent))
@@ -51,7 +51,7 @@ def key_of(run: Run) -> str:
 
 
 def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """All weights once; masters and moments of those that are trained."""
+    """All weights, and masters and moments of the trained ones."""
     state = trainer.state()
     tensors = {f"model.{name}": weight.detach() for name, weight in trainer.model.named_parameters()}
     for name, (exp_avg, exp_avg_sq) in trainer.moments().items():
@@ -109,7 +109,7 @@ def make_run(run: Run, folder: Path) -> None:
 
 
 def make_corpus(folder: Path, names: list[str]) -> None:
-    """Makes what is missing of the named runs, parents first."""
+    """Trains the missing states of the named runs, parents first."""
     wanted = set(names)
     wanted |= {run_named(name).parent for name in names} - {""}
     for run in RUNS:

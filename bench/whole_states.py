@@ -1,10 +1,10 @@
-"""What whole states take, each as the command stores it, beside the best peer of each role together.
+"""Sizes of whole states as the command stores them, compared with the best baseline for each role.
 
     .venv/bin/python -m bench.whole_states [--corpus FOLDER] [--pairs REGEX] [--results build/benchmarks.json]
 
 Every state of the corpus is stored alone and against the one 1, 10 or 50 steps before, for least bytes and by the
-default objective. The peers are those of a run of `python -m bench`, of which --results is what it wrote: for each role
-the one that codes it smallest, alone or against the same state. Prints Markdown for docs/measurements.md.
+default objective. --results names the JSON that `python -m bench` wrote; of its baselines, the one that codes a role
+smallest counts for that role, alone or against the same state. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.benchmark_results import Measurement, read_json
 from bench.corpus_runs import DEFAULT_FOLDER, Pair, all_pairs, state_path
 from bench.results_tables import align
 
-# Bytes of a parameter.
+# Bytes per parameter.
 _ROLE_BYTES = {"weight": 2, "master": 4, "exp_avg": 4, "exp_avg_sq": 4}
 
 
@@ -35,13 +35,13 @@ class StoredState:
     roles: dict[str, float]
 
 
-def best_peers(measurements: Iterable[Measurement]) -> dict[tuple[str, int, int], float]:
-    """By run, step and distance: the ratio of a state whose roles are each coded by the peer that is best at it."""
+def best_baselines(measurements: Iterable[Measurement]) -> dict[tuple[str, int, int], float]:
+    """By run, step and distance: the ratio of a state whose roles are each coded by the best baseline."""
     best: dict[tuple[str, int, int, str], float] = {}
     alone: dict[tuple[str, str, str], float] = {}
     phases = {}
     for one in measurements:
-        if one.kind != "peer" or not one.encoded_bytes:
+        if one.kind != "baseline" or not one.encoded_bytes:
             continue
         ratio = one.raw_bytes / one.encoded_bytes
         key = (one.run, one.step, one.distance, one.role)
@@ -52,7 +52,7 @@ def best_peers(measurements: Iterable[Measurement]) -> dict[tuple[str, int, int]
             alone[in_phase] = max(alone.get(in_phase, 1.0), ratio)
     together = {}
     for state, phase in phases.items():
-        # Where a difference makes a role larger, a peer would do without: alone, states of a phase hardly differ.
+        # A role whose difference is larger than the role counts alone: states of a phase hardly differ in that.
         ratios = {role: max(best.get((*state, role), 0), alone.get((state[0], phase, role), 0)) for role in _ROLE_BYTES}
         if all(ratios.values()):
             stored = sum(size / ratios[role] for role, size in _ROLE_BYTES.items())
@@ -86,7 +86,7 @@ def _number(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 100 else f"{ratio:.0f}"
 
 
-def _row(storing: Storing, corpus: Path, pair: Pair, distance: int, peers: float | None) -> list[str]:
+def _row(storing: Storing, corpus: Path, pair: Pair, distance: int, baselines: float | None) -> list[str]:
     base = state_path(corpus, pair.run, pair.base_step) if distance else None
     state = state_path(corpus, pair.run, pair.step)
     least, usual = (storing.store(state, base, objective) for objective in ("ratio", "balanced"))
@@ -96,7 +96,7 @@ def _row(storing: Storing, corpus: Path, pair: Pair, distance: int, peers: float
         *(_number(least.roles[role]) if role in least.roles else "" for role in ("master", "exp_avg", "exp_avg_sq")),
         _number(least.whole),
         _number(usual.whole),
-        "" if peers is None else f"{peers:.3f} ({least.whole / peers:.2f})",
+        "" if baselines is None else f"{baselines:.3f} ({least.whole / baselines:.2f})",
     ]
 
 
@@ -107,8 +107,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path("build/benchmarks.json"))
     parser.add_argument("--bitsnap", type=Path, default=Path(sys.executable).with_name("bitsnap"))
     options = parser.parse_args()
-    peers = best_peers(read_json(options.results).measurements) if options.results.exists() else {}
-    header = ["state", "base", "master", "exp_avg", "exp_avg_sq", "whole", "by `balanced`", "best peers (times)"]
+    baselines = best_baselines(read_json(options.results).measurements) if options.results.exists() else {}
+    header = ["state", "base", "master", "exp_avg", "exp_avg_sq", "whole", "by `balanced`", "best baselines (times)"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         storing = Storing(options.bitsnap, Path(folder))
@@ -118,7 +118,7 @@ def main() -> int:
             # Alone once in a phase.
             distances = (0, pair.distance) if pair.distance == 1 else (pair.distance,)
             rows += [
-                _row(storing, options.corpus, pair, distance, peers.get((pair.run, pair.step, distance)))
+                _row(storing, options.corpus, pair, distance, baselines.get((pair.run, pair.step, distance)))
                 for distance in distances
             ]
     print("\n".join(align(header, rows)))

@@ -1,14 +1,14 @@
-"""The peers that whole states are held against."""
+"""The best baselines of whole states."""
 
 from __future__ import annotations
 
 import pytest
 
 from bench.benchmark_results import Measurement
-from bench.whole_states import best_peers
+from bench.whole_states import best_baselines
 
 
-def measured(role: str, distance: int, ratio: float, method: str = "peer", kind: str = "peer") -> Measurement:
+def measured(role: str, distance: int, ratio: float, method: str = "baseline", kind: str = "baseline") -> Measurement:
     return Measurement(
         run="run",
         phase="middle",
@@ -31,17 +31,17 @@ def measured(role: str, distance: int, ratio: float, method: str = "peer", kind:
 ROLES = ("weight", "master", "exp_avg", "exp_avg_sq")
 
 
-def test_each_role_has_the_peer_that_is_best_at_it() -> None:
+def test_each_role_has_the_baseline_that_is_best_at_it() -> None:
     results = [measured(role, 0, 2.0) for role in ROLES]
     results += [measured("weight", 0, 4.0, "other"), measured("master", 0, 100.0, "ours", "ours")]
-    assert best_peers(results) == {("run", 10, 0): pytest.approx(14 / (2 / 4 + 12 / 2))}
+    assert best_baselines(results) == {("run", 10, 0): pytest.approx(14 / (2 / 4 + 12 / 2))}
 
 
 def test_a_role_that_a_difference_makes_larger_is_coded_alone() -> None:
     results = [measured(role, 0, 2.0) for role in ROLES] + [measured(role, 1, 4.0) for role in ROLES[:3]]
     results.append(measured("exp_avg_sq", 1, 1.25))
-    assert best_peers(results)["run", 11, 1] == pytest.approx(14 / (10 / 4 + 4 / 2))
+    assert best_baselines(results)["run", 11, 1] == pytest.approx(14 / (10 / 4 + 4 / 2))
 
 
-def test_a_state_with_a_role_that_no_peer_was_measured_on_is_left_out() -> None:
-    assert best_peers([measured(role, 0, 2.0) for role in ROLES[1:]]) == {}
+def test_a_state_with_a_role_that_no_baseline_was_measured_on_is_left_out() -> None:
+    assert best_baselines([measured(role, 0, 2.0) for role in ROLES[1:]]) == {}

@@ -1,7 +1,7 @@
 """Cuts the real samples of tests/pinned out of the corpus: python -m bench.write_pinned_samples.
 
-A few kilobytes of one matrix each, small enough to be committed. Written once: other samples mean other sizes
-(tests/pinned/README.md).
+Each sample has a few kilobytes of one matrix, small enough for the repository. The samples were written once: other
+samples would have other sizes (tests/pinned/README.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from safetensors import safe_open
 from bench.corpus_runs import DEFAULT_FOLDER, PROJECT, halves_path, state_path
 
 _MATRIX = "blocks.3.up.weight"
-_LIMIT_BYTES = 1_000_000  # of all together
+_LIMIT_BYTES = 1_000_000  # of all samples together
 
 
 @dataclass(frozen=True)
 class PinnedSample:
-    """The first elements of one tensor, at the step of a base and so many steps later."""
+    """The first elements of one tensor, at the step of a base and `later` steps after it."""
 
     name: str
     run: str

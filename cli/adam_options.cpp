@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/file_paths.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/number_option.hpp"
 
 namespace bitsnap::cli {

@@ -11,6 +11,7 @@
 
 #include "cli/coding_options.hpp"
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
@@ -85,17 +86,11 @@ void warn_of_base(const AddOptions& options, const CheckpointInfo& checkpoint) {
 
 // The roles are read back from the store, so that they are what it really holds.
 Result<void> print_details(const Store& store, const AddReport& report) {
-  auto written = store.snapshot(report.checkpoint.step);
-  if (!written) {
-    return tl::unexpected(std::move(written).error());
-  }
-  auto sizes = measure_sizes(**written);
-  if (!sizes) {
-    return tl::unexpected(std::move(sizes).error());
-  }
-  print_note(fmt::format("id {}, policy {}{}, depth {}\n", (*written)->id().to_hex(), report.policy,
+  BITSNAP_ASSIGN(auto written, store.snapshot(report.checkpoint.step));
+  BITSNAP_ASSIGN(auto sizes, measure_sizes(*written));
+  print_note(fmt::format("id {}, policy {}{}, depth {}\n", written->id().to_hex(), report.policy,
                          report.objective ? " for " + *report.objective : "", report.checkpoint.depth));
-  print_note(render_roles(**written, *sizes, std::nullopt));
+  print_note(render_roles(*written, sizes, std::nullopt));
   return {};
 }
 
@@ -147,77 +142,52 @@ Result<Pruning> prune_after(Store& store, const AddOptions& options, const Commo
 }
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
-  if (auto checked = check_no_run(options.input); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
-  auto kind = detect_file_kind(options.input);
-  if (!kind) {
-    return tl::unexpected(std::move(kind).error());
-  }
-  if (*kind != FileKind::safetensors) {
+  BITSNAP_TRY(check_no_run(options.input));
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(options.input));
+  if (kind != FileKind::safetensors) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: is {}, and `add` takes safetensors files", options.input,
-                            *kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
+                            kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
   }
-  if (auto checked = check_outside(options.run, options.input); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_outside(options.run, options.input));
   AddReport report;
-  auto input_bytes = file_size(options.input);
-  if (!input_bytes) {
-    return tl::unexpected(std::move(input_bytes).error());
-  }
-  report.input_bytes = *input_bytes;
-  auto state = open_safetensors(options.input);
-  if (!state) {
-    return tl::unexpected(std::move(state).error());
-  }
-  auto adam = adam_of(options.coding.adam);
-  if (!adam) {
-    return tl::unexpected(std::move(adam).error());
-  }
-  for (TensorSource& tensor : state->tensors) {
-    tensor.adam = *adam;
+  BITSNAP_ASSIGN(auto input_bytes, file_size(options.input));
+  report.input_bytes = input_bytes;
+  BITSNAP_ASSIGN(auto state, open_safetensors(options.input));
+  BITSNAP_ASSIGN(auto adam, adam_of(options.coding.adam));
+  for (TensorSource& tensor : state.tensors) {
+    tensor.adam = adam;
   }
   if (!common.quiet) {
-    warn_of_idle_rules(options.coding, *state);
+    warn_of_idle_rules(options.coding, state);
   }
-  auto store = open_run(options);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
-  report.policy = policy_name((*store)->policy());
-  if (chooses_by_objective((*store)->policy())) {
-    report.objective = objective_name((*store)->objective());
+  BITSNAP_ASSIGN(auto store, open_run(options));
+  report.policy = policy_name(store->policy());
+  if (chooses_by_objective(store->policy())) {
+    report.objective = objective_name(store->objective());
   }
 
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
-    auto saved = (*store)->save(*options.step, *state, {common.threads, bar.callback()});
+    auto saved = store->save(*options.step, state, {common.threads, bar.callback()});
     if (!saved) {
       return tl::unexpected(explain_adam(std::move(saved).error()));
     }
     report.checkpoint = std::move(*saved);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.durable = (*store)->is_durable();
+  report.durable = store->is_durable();
   if (report.checkpoint.damage && !common.quiet) {
     warn_of_base(options, report.checkpoint);
   }
   if (is_given(options.retention)) {
-    auto pruned = prune_after(**store, options, common);
-    if (!pruned) {
-      return tl::unexpected(std::move(pruned).error());
-    }
-    report.pruned = std::move(*pruned);
+    BITSNAP_ASSIGN(report.pruned, prune_after(*store, options, common));
   }
   if (common.json) {
     print_report_json(options, report);
   } else if (!common.quiet) {
-    if (auto printed = print_report(**store, options, report, common); !printed) {
-      return tl::unexpected(std::move(printed).error());
-    }
+    BITSNAP_TRY(print_report(*store, options, report, common));
   }
   return kExitOk;
 }

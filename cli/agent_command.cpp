@@ -1,4 +1,4 @@
-// `bitsnap agent`: the process beside a training that compresses and keeps what trainers stage; how it is, and its end.
+// `bitsnap agent`: runs, shows and stops the agent of a job, which compresses and keeps the states that trainers stage.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -14,8 +14,8 @@
 #include <bitsnap/engine.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
-#include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output.hpp"
 #include "cli/table.hpp"
@@ -44,7 +44,7 @@ Result<std::string> job_of(const AgentCommandOptions& options) {
   if (!options.store.empty()) {
     return default_job(options.store);
   }
-  return fail(ErrorKind::invalid_argument, "which agent: give the store that the trainers save to, or --job");
+  return fail(ErrorKind::invalid_argument, "name the agent by the store that the trainers save to, or by --job");
 }
 
 Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
@@ -61,7 +61,7 @@ Result<int> run(const AgentCommandOptions& options, const CommonOptions& common)
     return tl::unexpected(ended.error());
   }
   if (*ended == AgentEnd::not_needed && !common.quiet) {
-    print_note(fmt::format("bitsnap: job '{}' has an agent already\n", *job));
+    print_note(fmt::format("bitsnap: job '{}' already has an agent\n", *job));
   }
   return kExitOk;
 }
@@ -121,16 +121,16 @@ std::string doing(const Json& row) {
     add(fmt::format("{} queued", number(row, "queued")));
   }
   if (number(row, "uncommitted") != 0) {
-    add(fmt::format("{} wait for other ranks", number(row, "uncommitted")));
+    add(fmt::format("{} waiting for other ranks", number(row, "uncommitted")));
   }
   return what.empty() ? "idle" : what;
 }
 
 std::string render(const Json& report, std::optional<std::size_t> width) {
-  std::string out = fmt::format("job {}, agent process {}, up {:.0f} s, {} resident{}\n", text_or_dash(report["job"]),
-                                text_or_dash(report["process"]), real(report, "up_seconds"),
-                                format_size(number(report, "resident_bytes")),
-                                report.value("stopping", false) ? ", about to end" : "");
+  std::string out =
+      fmt::format("job {}, agent process {}, up {:.0f} s, {} resident{}\n", text_or_dash(report["job"]),
+                  text_or_dash(report["process"]), real(report, "up_seconds"),
+                  format_size(number(report, "resident_bytes")), report.value("stopping", false) ? ", stopping" : "");
   out += fmt::format("store {}\n\n", text_or_dash(report["store"]));
   Table table({{"rank", Align::right},
                {"trainer", Align::right},
@@ -155,7 +155,7 @@ std::string render(const Json& report, std::optional<std::size_t> width) {
          text_or_dash(row["last_persisted_step"]), doing(row)});
   }
   if (table.empty()) {
-    return out + "no trainer has said hello yet\n";
+    return out + "no trainer has connected yet\n";
   }
   out += table.render(width);
   for (const Json& row : report["ranks"]) {
@@ -175,19 +175,18 @@ struct Metric {
 };
 
 constexpr std::array kMetrics = {
-    Metric{"bitsnap_saves_total", "counter", "States that came to the agent's memory.", "saves"},
+    Metric{"bitsnap_saves_total", "counter", "States that the agent received.", "saves"},
     Metric{"bitsnap_persisted_total", "counter", "States that were committed in the store.", "persisted"},
     Metric{"bitsnap_failed_total", "counter", "Saves that failed.", "failed"},
-    Metric{"bitsnap_raw_bytes_total", "counter", "Bytes of the states that were compressed, in memory or not.",
-           "raw_bytes"},
-    Metric{"bitsnap_stored_bytes_total", "counter", "Bytes of the same, compressed.", "stored_bytes"},
-    Metric{"bitsnap_encode_seconds_total", "counter", "Time that compressing took.", "encode_seconds"},
-    Metric{"bitsnap_write_seconds_total", "counter", "Time that writing to the store took.", "write_seconds"},
+    Metric{"bitsnap_raw_bytes_total", "counter", "Raw bytes of the compressed states.", "raw_bytes"},
+    Metric{"bitsnap_stored_bytes_total", "counter", "Compressed bytes of these states.", "stored_bytes"},
+    Metric{"bitsnap_encode_seconds_total", "counter", "Seconds spent compressing.", "encode_seconds"},
+    Metric{"bitsnap_write_seconds_total", "counter", "Seconds spent writing to the store.", "write_seconds"},
     Metric{"bitsnap_arena_bytes", "gauge", "Memory shared with the trainer.", "arena_bytes"},
     Metric{"bitsnap_memory_bytes", "gauge", "Compressed snapshots in memory.", "memory_bytes"},
-    Metric{"bitsnap_queued", "gauge", "Saves that wait to be compressed.", "queued"},
-    Metric{"bitsnap_uncommitted", "gauge", "Shards that wait for those of other ranks.", "uncommitted"},
-    Metric{"bitsnap_last_persisted_step", "gauge", "The newest step that was committed.", "last_persisted_step"},
+    Metric{"bitsnap_queued", "gauge", "Saves that wait for compression.", "queued"},
+    Metric{"bitsnap_uncommitted", "gauge", "Shards that wait for shards of other ranks.", "uncommitted"},
+    Metric{"bitsnap_last_persisted_step", "gauge", "Newest committed step.", "last_persisted_step"},
 };
 
 std::string render_prometheus(const Json& report) {
@@ -224,7 +223,7 @@ Result<int> status(const AgentCommandOptions& options, const CommonOptions& comm
   }
   const Json report = Json::parse(*text, nullptr, false);
   if (!report.is_object() || !report.contains("ranks")) {
-    return fail(ErrorKind::corrupt, "the agent's report is not one that this version knows");
+    return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");
   }
   if (options.prometheus) {
     print_result(render_prometheus(report));
@@ -238,35 +237,37 @@ Result<int> status(const AgentCommandOptions& options, const CommonOptions& comm
 
 void add_job_options(CLI::App& app, AgentCommandOptions& options) {
   app.add_option("RUN", options.store, "The store that the trainers save to")->type_name("");
-  app.add_option("--job", options.job, "The job, where the trainers name one")->type_name("NAME");
+  app.add_option("--job", options.job, "The name of the job, if the trainers set one")->type_name("NAME");
 }
 
 }  // namespace
 
 Command add_agent(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<AgentCommandOptions>();
-  CLI::App* app = program.add_subcommand("agent", "The process that compresses and keeps what trainers stage");
+  CLI::App* app = program.add_subcommand(
+      "agent", "Run, show or stop the agent, which compresses and keeps the states of a training");
   app->group(kRunsGroup);
   app->require_subcommand(1);
   constexpr const char* kCommands = "Commands";
-  CLI::App* show = app->add_subcommand("status", "What the agent of a job has and does");
+  CLI::App* show = app->add_subcommand("status", "Show what the agent of a job keeps and does");
   add_job_options(*show, *options);
-  show->add_flag("--prometheus", options->prometheus, "As text for Prometheus");
-  CLI::App* end = app->add_subcommand("stop", "End the agent of a job, once all that was staged is persisted");
+  show->add_flag("--prometheus", options->prometheus, "Print metrics for Prometheus");
+  CLI::App* end = app->add_subcommand("stop", "Stop the agent of a job after it has persisted all staged states");
   add_job_options(*end, *options);
-  end->add_flag("--abandon", options->abandon, "Give up what is not being written yet");
+  end->add_flag("--abandon", options->abandon, "Discard the states that are not being written yet");
   constexpr std::chrono::seconds kMostWait{86'400};
-  add_seconds_option(*end, "--wait", options->wait, kMostWait, "How long to wait for its end [600]");
-  CLI::App* serve = app->add_subcommand("run", "Be the agent of a job; trainers start one by themselves");
+  add_seconds_option(*end, "--wait", options->wait, kMostWait, "How long to wait until the agent has ended [600]");
+  CLI::App* serve = app->add_subcommand("run", "Run as the agent of a job; trainers start an agent by themselves");
   add_job_options(*serve, *options);
-  add_seconds_option(*serve, "--hello", options->hello, kMostWait, "End if no trainer comes in this time [60]");
-  serve->add_flag("--full-speed", options->full_speed, "Do not let trainings go first");
+  add_seconds_option(*serve, "--hello", options->hello, kMostWait, "End if no trainer connects within this time [60]");
+  serve->add_flag("--full-speed", options->full_speed, "Do not lower the priority of the agent");
   for (CLI::App* each : {show, end, serve}) {
     each->group(kCommands);
-    each->fallthrough();  // to the options that all commands take
+    each->fallthrough();  // to the common options
     each->get_option("RUN")->excludes("--job");
   }
-  app->footer("The first trainer of a job starts an agent, which ends by itself when nobody needs it any more.");
+  app->footer(
+      "The first trainer of a job starts an agent. The agent ends by itself when no trainer needs it any more.");
   return {app, [options, &common, show, end]() -> Result<int> {
             if (show->parsed()) {
               return status(*options, common);

@@ -1,4 +1,4 @@
-// What coders and quantizers make of the groups of a state.
+// The tables of `analyze` about coders and quantizers, by role and dtype.
 #include "cli/analyze_tables.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::string coder_name(const CodedFindings& coded) {
 
 using CoderList = std::vector<CodedFindings> Findings::*;
 
-// A row for each coder that any group has, in the order in which they are found.
+// One row per coder that any group has, in the order of the groups.
 void add_coders(const StateReport& report, CoderList list, Table& table) {
   std::vector<std::string> names;
   for (const GroupAnalysis& group : report.analysis.groups) {
@@ -73,8 +73,8 @@ std::string render_coders(const StateReport& report, const GroupTitles& titles, 
     add_best("best with base", &Findings::best_on_base);
   }
   table.add_rule();
-  add_coders(report, &Findings::engines, table);
-  return titled("bits per element of what coders make of it, without the help of other tensors", table, width);
+  add_coders(report, &Findings::baselines, table);
+  return titled("bits per element by coder, without help from other tensors", table, width);
 }
 
 std::string render_quantizers(const StateReport& report, const GroupTitles& titles, Width width) {
@@ -129,19 +129,19 @@ std::string render_quantizers(const StateReport& report, const GroupTitles& titl
     table.add_row(std::move(row));
   }
   const bool any_updates = std::ranges::any_of(shown, has_updates);
-  std::string title = "bits per element and mean relative error of what quantizers leave";
+  std::string title = "bits per element and mean relative error (MRE) after quantizing";
   if (report.earlier) {
     title += ", with base";
   }
   if (any_updates) {
-    title += "; update: how far updates move";
+    title += "; update: mean error of updates";
   }
   std::string text = titled(title, table, width);
   const bool has_moments = std::ranges::any_of(report.analysis.groups, [](const GroupAnalysis& group) {
     return group.role == Role::exp_avg && group.dtype == DType::f32;
   });
   if (has_moments && !report.adam) {
-    text += fmt::format("update_step is left out: it needs Adam's numbers, as --betas 0.9,0.95 --eps 1e-8{}\n",
+    text += fmt::format("update_step is left out: it needs Adam's values, as --betas 0.9,0.95 --eps 1e-8{}\n",
                         report.state.run ? "" : " --adam-step 1000");
   }
   return text;

@@ -1,5 +1,5 @@
-// `bitsnap analyze`: what states are like, how they change from step to step, and what coders and quantizers make of
-// them, on the user's own tensors.
+// `bitsnap analyze`: studies the user's own states: their bits, how they change from step to step, and how small coders
+// and quantizers make them.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,10 +12,11 @@
 #include <bitsnap/analysis.hpp>
 
 #include "cli/adam_options.hpp"
-#include "cli/analyze_engines.hpp"
 #include "cli/analyze_inputs.hpp"
 #include "cli/analyze_report.hpp"
+#include "cli/baseline_coders.hpp"
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/name_glob.hpp"
@@ -39,23 +40,20 @@ struct AnalyzeOptions {
   AdamOptions adam;
 };
 
-bool is_wanted(const std::vector<std::string>& globs, const TensorInfo& tensor) {
+bool is_selected(const std::vector<std::string>& globs, const TensorInfo& tensor) {
   return globs.empty() ||
          std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(glob, tensor.name); });
 }
 
 Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
-  const auto sizes = measure_sizes(snapshot);
-  if (!sizes) {
-    return tl::unexpected(sizes.error());
-  }
+  BITSNAP_ASSIGN(const auto sizes, measure_sizes(snapshot));
   report.stored_bytes = snapshot.file_bytes();
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     if (report.tensors[i].alias_of) {
       continue;
     }
     if (const auto stream = snapshot.stream_of(i)) {
-      const StreamSizes& stored = sizes->streams[*stream];
+      const StreamSizes& stored = sizes.streams[*stream];
       report.stored[i] = {stored.raw_bytes, stored.stored_bytes, stored.codec()};
     }
   }
@@ -81,7 +79,7 @@ AnalysisState analysis_state(const TensorFile& file) {
           }};
 }
 
-// Of a first moment what the snapshot says, if it quantized it.
+// Adam's values in the snapshot, which has them for first moments that it quantized.
 std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t tensor) {
   if (snapshot == nullptr) {
     return std::nullopt;
@@ -93,35 +91,25 @@ std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t t
   return snapshot->quantizer(*stream)->adam;
 }
 
-// Of a state that others follow, what coders of the caller's and quantizers make of it is not asked for.
+// Baselines and quantizers are measured for the last state only.
 Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const AnalyzeOptions& options,
                                  const CommonOptions& common) {
-  auto file = open_state(pair.state, options.arguments.shard);
-  if (!file) {
-    return tl::unexpected(std::move(file).error());
-  }
+  BITSNAP_ASSIGN(auto file, open_state(pair.state, options.arguments.shard));
   std::optional<TensorFile> earlier;
   if (pair.earlier) {
-    auto opened = open_state(*pair.earlier, options.arguments.shard);
-    if (!opened) {
-      return tl::unexpected(std::move(opened).error());
-    }
-    earlier = std::move(*opened);
+    BITSNAP_ASSIGN(earlier, open_state(*pair.earlier, options.arguments.shard));
   }
-  StateReport report{pair.state, pair.earlier, file->tensors(), {}, std::nullopt, std::nullopt, {}, {}};
+  StateReport report{pair.state, pair.earlier, file.tensors(), {}, std::nullopt, std::nullopt, {}, {}};
   {
     ProgressBar bar(file_name(pair.state.path), !common.quiet, ProgressBar::Unit::share);
-    AnalysisOptions asked;
-    asked.sample_bytes = options.full ? 0 : options.limit_mb * kMega;
-    asked.quantizers = is_last;
+    AnalysisOptions analysis;
+    analysis.sample_bytes = options.full ? 0 : options.limit_mb * kMega;
+    analysis.quantizers = is_last;
     if (is_last) {
-      auto said = adam_of(options.adam, pair.state.run ? pair.state.run->step : std::nullopt);
-      if (!said) {
-        return tl::unexpected(std::move(said).error());
-      }
-      report.adam = *said;
-      asked.engines = analysis_engines();
-      asked.adam = [&report, said = *said, snapshot = file->snapshot()](std::size_t tensor) {
+      BITSNAP_ASSIGN(auto said, adam_of(options.adam, pair.state.run ? pair.state.run->step : std::nullopt));
+      report.adam = said;
+      analysis.baselines = baseline_coders();
+      analysis.adam = [&report, said, snapshot = file.snapshot()](std::size_t tensor) {
         const auto numbers = said ? said : recorded_adam(snapshot, tensor);
         if (!report.adam) {
           report.adam = numbers;
@@ -129,21 +117,15 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
         return numbers;
       };
     }
-    asked.wanted = [&](const TensorInfo& tensor) { return is_wanted(options.globs, tensor); };
-    asked.run.threads = common.threads;
-    asked.run.progress = bar.callback();
+    analysis.wanted = [&](const TensorInfo& tensor) { return is_selected(options.globs, tensor); };
+    analysis.run.threads = common.threads;
+    analysis.run.progress = bar.callback();
     const AnalysisState base = earlier ? analysis_state(*earlier) : AnalysisState{};
-    auto analysis = analyze_state(analysis_state(*file), earlier ? &base : nullptr, asked);
-    if (!analysis) {
-      return tl::unexpected(std::move(analysis).error());
-    }
-    report.analysis = std::move(*analysis);
+    BITSNAP_ASSIGN(report.analysis, analyze_state(analysis_state(file), earlier ? &base : nullptr, analysis));
   }
   report.groups.resize(report.analysis.groups.size());
-  if (file->snapshot() != nullptr) {
-    if (auto added = add_stored_sizes(*file->snapshot(), report); !added) {
-      return tl::unexpected(std::move(added).error());
-    }
+  if (file.snapshot() != nullptr) {
+    BITSNAP_TRY(add_stored_sizes(*file.snapshot(), report));
   }
   return report;
 }
@@ -159,20 +141,12 @@ Result<void> check_globs(const StateReport& report, const AnalyzeOptions& option
 }
 
 Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) {
-  auto pairs = find_states(options.arguments);
-  if (!pairs) {
-    return tl::unexpected(std::move(pairs).error());
-  }
+  BITSNAP_ASSIGN(auto pairs, find_states(options.arguments));
   std::vector<StateReport> reports;
-  for (const StatePair& pair : *pairs) {
-    auto report = analyze_pair(pair, &pair == &pairs->back(), options, common);
-    if (!report) {
-      return tl::unexpected(std::move(report).error());
-    }
-    if (auto checked = check_globs(*report, options); !checked) {
-      return tl::unexpected(std::move(checked).error());
-    }
-    reports.push_back(std::move(*report));
+  for (const StatePair& pair : pairs) {
+    BITSNAP_ASSIGN(auto report, analyze_pair(pair, &pair == &pairs.back(), options, common));
+    BITSNAP_TRY(check_globs(report, options));
+    reports.push_back(std::move(report));
   }
   if (common.json) {
     print_json(analysis_json(reports, options.full ? std::nullopt : std::optional(options.limit_mb * kMega),
@@ -187,29 +161,30 @@ Result<int> analyze(const AnalyzeOptions& options, const CommonOptions& common) 
 
 Command add_analyze(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<AnalyzeOptions>();
-  CLI::App* app = program.add_subcommand("analyze", "Study how states change, and what can be made of them");
+  CLI::App* app = program.add_subcommand("analyze", "Study how states change, bit by bit, and how small they can get");
   app->group(kBothGroup);
-  app->add_option("FILE|RUN", options->arguments.paths,
-                  "A run, or a checkpoint of it as RUN@STEP, against the one before; or files, each against the one "
-                  "named before it")
+  app->add_option(
+         "FILE|RUN", options->arguments.paths,
+         "A run or a checkpoint RUN@STEP, compared with the checkpoint before it; or files, each compared with "
+         "the one named before it")
       ->required()
       ->type_name("");
-  add_number_option(*app, "--steps", options->arguments.steps, 1, "So many checkpoints, spread over the run");
-  app->add_option("--tensor", options->globs, "Only tensors of such names, as in '*.mlp.*', and each of them")
+  add_number_option(*app, "--steps", options->arguments.steps, 1, "Analyze N checkpoints, spread over the run");
+  app->add_option("--tensor", options->globs, "Only tensors with matching names, such as '*.mlp.*'; shows each of them")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  auto* limit = app->add_option("--limit-mb", options->limit_mb, "Look at an even sample of about so many MB of each")
+  auto* limit = app->add_option("--limit-mb", options->limit_mb, "Size of the sample of each state, in MB")
                     ->type_name("MB")
                     ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
                     ->capture_default_str();
-  app->add_flag("--full", options->full, "Look at everything, however long it takes")->excludes(limit);
+  app->add_flag("--full", options->full, "Read everything instead of a sample")->excludes(limit);
   add_shard_option(*app, options->arguments.shard);
   add_adam_options(*app, options->adam, "Updates of Adam (a snapshot that quantized first moments knows them)",
                    "Of Adam, for the quantizer update_step and errors of updates, with --eps",
                    "Steps that Adam has taken at the last state; otherwise the checkpoint's step");
   app->footer(
-      "-v shows each tensor. --json has of each state and role the bits, entropies, distances and codecs, of\n"
-      "the last one engines and quantizers, too; with -v or --tensor all of that of each tensor.");
+      "-v shows each tensor. --json has the bits, entropies, distances and codecs of each state and role, and for\n"
+      "the last state baselines and quantizers; with -v or --tensor it has all of that for each tensor.");
   return {app, [options, &common] { return analyze(*options, common); }};
 }
 

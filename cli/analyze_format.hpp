@@ -1,4 +1,4 @@
-// How the tables of `analyze` write their numbers.
+// Numbers in the tables of `analyze`.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace bitsnap::cli {
 
-// In cells of what is not there.
+// In cells without a value.
 inline constexpr std::string_view kNone = "-";
 
-// Of the terminal.
+// Width of the terminal; nullopt: unlimited.
 using Width = std::optional<std::size_t>;
 
 // "2.56"
@@ -26,13 +26,13 @@ using Width = std::optional<std::size_t>;
 // "2.68 7.97"
 [[nodiscard]] std::string format_list(const std::vector<double>& bits);
 
-// As format_share has it: "37.4 %", "<0.1 %". Without the sign where the heading has it.
+// As format_share(): "37.4 %", "<0.1 %". `sign` is empty if the heading has it.
 [[nodiscard]] std::string format_percent(double share, std::string_view sign = " %");
 
-// Two digits that count, whatever the size: "3.1 %", "0.0024 %".
+// Two significant digits: "3.1 %", "0.0024 %".
 [[nodiscard]] std::string format_error(double error);
 
-// Nothing of a table without rows.
+// The table with its title, or an empty string if it has no rows.
 [[nodiscard]] std::string titled(std::string_view title, const Table& table, Width width);
 
 }  // namespace bitsnap::cli

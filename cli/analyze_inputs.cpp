@@ -1,4 +1,4 @@
-// States to be analyzed.
+// Finding the states that `analyze` reads.
 #include "cli/analyze_inputs.hpp"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/error_macros.hpp"
 #include "cli/file_paths.hpp"
 
 namespace bitsnap::cli {
@@ -16,7 +17,7 @@ StatePlace checkpoint_place(const std::string& run, std::uint64_t step) {
   return {checkpoint_name(run, step), RunPath{run, step}, {}};
 }
 
-// So many of them, the first and the last included; of one, the last.
+// Evenly spread indices with the first and the last one; for one, the last.
 std::vector<std::size_t> spread(std::size_t count, std::uint64_t wanted) {
   std::vector<std::size_t> chosen;
   if (wanted >= count) {
@@ -28,39 +29,30 @@ std::vector<std::size_t> spread(std::size_t count, std::uint64_t wanted) {
   return chosen;
 }
 
-// Steps of the run that can be read, ascending.
+// Steps without damage, ascending.
 Result<std::vector<std::uint64_t>> readable_steps(const std::string& run) {
-  auto store = open_to_read(run);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
-  auto checkpoints = (*store)->list();
-  if (!checkpoints) {
-    return tl::unexpected(std::move(checkpoints).error());
-  }
+  BITSNAP_ASSIGN(auto store, open_to_read(run));
+  BITSNAP_ASSIGN(auto checkpoints, store->list());
   std::vector<std::uint64_t> steps;
-  for (const CheckpointInfo& info : *checkpoints) {
+  for (const CheckpointInfo& info : checkpoints) {
     if (!info.damage) {
       steps.push_back(info.step);
     }
   }
   if (steps.empty()) {
     return fail(ErrorKind::not_found,
-                fmt::format("{}: has no checkpoint{}", run, checkpoints->empty() ? " yet" : " that can be read"));
+                fmt::format("{}: has no checkpoint{}", run, checkpoints.empty() ? " yet" : " that can be read"));
   }
   return steps;
 }
 
 Result<std::vector<StatePair>> find_in_run(const RunPath& path, std::uint64_t wanted) {
-  auto steps = readable_steps(path.run);
-  if (!steps) {
-    return tl::unexpected(std::move(steps).error());
-  }
+  BITSNAP_ASSIGN(auto steps, readable_steps(path.run));
   std::vector<StatePair> pairs;
   const auto add = [&](std::uint64_t step) {
     StatePair pair{checkpoint_place(path.run, step), std::nullopt};
-    const auto after = std::ranges::lower_bound(*steps, step);
-    if (after != steps->begin()) {
+    const auto after = std::ranges::lower_bound(steps, step);
+    if (after != steps.begin()) {
       pair.earlier = checkpoint_place(path.run, *(after - 1));
     }
     pairs.push_back(std::move(pair));
@@ -69,26 +61,22 @@ Result<std::vector<StatePair>> find_in_run(const RunPath& path, std::uint64_t wa
     add(*path.step);
     return pairs;
   }
-  for (const std::size_t i : spread(steps->size(), wanted)) {
-    add((*steps)[i]);
+  for (const std::size_t i : spread(steps.size(), wanted)) {
+    add(steps[i]);
   }
   return pairs;
 }
 
 Result<StatePlace> find_place(const std::string& path, const std::vector<std::string>& all) {
-  auto run = find_run(path);
+  BITSNAP_ASSIGN(auto run, find_run(path));
   if (!run) {
-    return tl::unexpected(std::move(run).error());
-  }
-  if (!*run) {
     return StatePlace{path, std::nullopt, all};
   }
-  if ((*run)->step) {
-    return checkpoint_place((*run)->run, *(*run)->step);
+  if (run->step) {
+    return checkpoint_place(run->run, *run->step);
   }
-  return readable_steps((*run)->run).map([&](const std::vector<std::uint64_t>& steps) {
-    return checkpoint_place((*run)->run, steps.back());
-  });
+  return readable_steps(run->run).map(
+      [&](const std::vector<std::uint64_t>& steps) { return checkpoint_place(run->run, steps.back()); });
 }
 
 }  // namespace
@@ -96,19 +84,17 @@ Result<StatePlace> find_place(const std::string& path, const std::vector<std::st
 std::string StatePlace::label() const { return run ? fmt::format("{}", *run->step) : file_name(path); }
 
 Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
-  auto run = find_run(arguments.paths.front());
-  if (!run) {
-    return tl::unexpected(std::move(run).error());
-  }
-  const bool is_run = arguments.paths.size() == 1 && *run && !(*run)->step;
+  BITSNAP_ASSIGN(auto run, find_run(arguments.paths.front()));
+  const bool is_run = arguments.paths.size() == 1 && run && !run->step;
   if (arguments.steps && !is_run) {
-    return fail(ErrorKind::invalid_argument, fmt::format("--steps: is for one run, and {} {}", arguments.paths.front(),
-                                                         arguments.paths.size() > 1 ? "is not alone"
-                                                         : *run                     ? "names one checkpoint"
-                                                                                    : "is none"));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("--steps needs exactly one run, but {} {}", arguments.paths.front(),
+                            arguments.paths.size() > 1 ? "is not the only path"
+                            : run                      ? "names one checkpoint"
+                                                       : "is not a run"));
   }
-  if (arguments.paths.size() == 1 && *run) {
-    return find_in_run(**run, arguments.steps.value_or(1));
+  if (arguments.paths.size() == 1 && run) {
+    return find_in_run(*run, arguments.steps.value_or(1));
   }
   std::vector<std::string> files;
   for (const std::string& path : arguments.paths) {
@@ -119,11 +105,8 @@ Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
   }
   std::vector<StatePair> pairs;
   for (const std::string& path : arguments.paths) {
-    auto place = find_place(path, files);
-    if (!place) {
-      return tl::unexpected(std::move(place).error());
-    }
-    StatePair pair{std::move(*place), std::nullopt};
+    BITSNAP_ASSIGN(auto place, find_place(path, files));
+    StatePair pair{std::move(place), std::nullopt};
     if (!pairs.empty()) {
       pair.earlier = pairs.back().state;
     }

@@ -1,4 +1,4 @@
-// What `analyze` looks at: states in their order, each with the one that it is compared with.
+// The states that `analyze` reads, in order, each with the state that it is compared with.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace bitsnap::cli {
 
 // A file, or a checkpoint of a run.
 struct StatePlace {
-  std::string path;                // as people name it: "run@20" for a checkpoint
-  std::optional<RunPath> run;      // of a checkpoint, its step included
-  std::vector<std::string> bases;  // where else bases of a snapshot may lie
+  std::string path;                // for display: "run@20" for a checkpoint
+  std::optional<RunPath> run;      // of a checkpoint, with its step
+  std::vector<std::string> bases;  // further files and folders with bases of a snapshot
 
-  // "20", or the file's name.
+  // "20" for a checkpoint, otherwise the name of the file.
   [[nodiscard]] std::string label() const;
 };
 
@@ -30,11 +30,11 @@ struct StatePair {
 
 struct AnalyzeArguments {
   std::vector<std::string> paths;
-  std::optional<std::uint64_t> steps;  // of a run; otherwise its newest one
+  std::optional<std::uint64_t> steps;  // number of checkpoints of a run; nullopt: the newest one
   std::optional<std::uint64_t> shard;
 };
 
-// Of one run or checkpoint: compared with the checkpoint before it. Of several paths: each with the one before it.
+// One run or checkpoint is compared with the checkpoint before it; of several paths, each with the one before it.
 [[nodiscard]] Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments);
 
 [[nodiscard]] Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard);

@@ -1,4 +1,4 @@
-// What `analyze` found, as JSON.
+// The findings of `analyze` as JSON.
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -18,7 +18,7 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-// The number that the first part of a name is that is one: "model.layers.12.mlp.weight" is of layer 12.
+// The first part of a name that is a number: 12 for "model.layers.12.mlp.weight".
 std::optional<std::uint64_t> layer_of(std::string_view name) {
   while (!name.empty()) {
     const std::size_t end = name.find_first_of("./");
@@ -65,7 +65,7 @@ Json best_json(const std::optional<BestCodec>& best) {
   return best ? Json{{"codec", best->codec}, {"bits", best->bits}, {"elements", best->elements}} : Json();
 }
 
-// What is whole as an integer: numbers of bits and clusters.
+// Whole numbers (bits, clusters) as integers.
 Json parameter_json(double parameter) {
   return parameter == std::floor(parameter) ? Json(static_cast<std::uint64_t>(parameter)) : Json(parameter);
 }
@@ -122,7 +122,7 @@ void add_findings(Json& object, const Findings& findings, bool with_details) {
                        {"delta", change == nullptr ? Json() : or_null(change->delta_entropy)},
                        {"delta_by_exponent", change == nullptr ? Json() : or_null(change->delta_entropy_by_exponent)}};
   object["codecs"] = coded_json(findings.codecs);
-  object["engines"] = coded_json(findings.engines);
+  object["baselines"] = coded_json(findings.baselines);
   object["quantizers"] = quantizers_json(findings.quantizers);
 }
 

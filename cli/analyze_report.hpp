@@ -1,4 +1,4 @@
-// What `analyze` found out of each state, and the two ways to say it.
+// The findings of `analyze` about each state, and their two forms: text and JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace bitsnap::cli {
 
-// What a tensor, a group of them or a file takes in the snapshot.
+// Bytes of a tensor or of a group of tensors in the snapshot.
 struct StoredPart {
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
@@ -27,19 +27,18 @@ struct StateReport {
   std::optional<StatePlace> earlier;
   std::vector<TensorInfo> tensors;
   Analysis analysis;
-  std::optional<AdamNumbers> adam;                // that were said, or those of the first tensor that has any
-  std::optional<std::uint64_t> stored_bytes;      // of the file, if it is a snapshot
-  std::map<std::size_t, StoredPart> stored;       // by tensor, of those with chunks of their own
-  std::vector<std::optional<StoredPart>> groups;  // as the groups of the analysis
+  std::optional<AdamNumbers> adam;                // from the options, or of the first tensor with recorded values
+  std::optional<std::uint64_t> stored_bytes;      // of the file; nullopt for safetensors files
+  std::map<std::size_t, StoredPart> stored;       // by tensor; only tensors with chunks of their own
+  std::vector<std::optional<StoredPart>> groups;  // parallel to analysis.groups
 };
 
-// analyze_tables.cpp. Of several states: how they develop, then the last one. `with_tensors`: each of its tensors, too.
-// `width` is that of the terminal.
+// analyze_tables.cpp. Several states: how they change, then the last one. `with_tensors` adds its tensors. `width` is
+// the width of the terminal.
 [[nodiscard]] std::string render_analysis(const std::vector<StateReport>& reports, bool with_tensors,
                                           std::optional<std::size_t> width);
 
-// analyze_json.cpp; docs/guide/cli.md names the keys.
-// `with_details`: all of each tensor, too.
+// analyze_json.cpp; docs/guide/cli.md describes the keys. `with_details` adds all findings of each tensor.
 [[nodiscard]] Json analysis_json(const std::vector<StateReport>& reports, std::optional<std::uint64_t> limit_bytes,
                                  bool with_details);
 

@@ -1,4 +1,4 @@
-// How the groups of a state develop from one state to the next.
+// The table of `analyze` that shows how each role changes from state to state.
 #include "cli/analyze_tables.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace bitsnap::cli {
 
 namespace {
 
-// Share of elements that moved by one step at most.
+// Share of elements with a ULP distance of at most 1.
 double near_share(const ChangeFindings& change) {
   double share = 0;
   for (std::size_t i = 0; i < std::min<std::size_t>(2, change.distances.size()); ++i) {
@@ -46,7 +46,7 @@ std::string render_steps(const std::vector<StateReport>& reports, Width width) {
     columns.push_back({"stored", Align::right});
   }
   Table table(std::move(columns));
-  // Groups in the order of the first state that has all of them, mostly the first.
+  // All groups, in the order in which the states have them.
   std::vector<std::pair<Role, std::string>> groups;
   for (const StateReport& report : reports) {
     for (const GroupAnalysis& group : report.analysis.groups) {
@@ -92,7 +92,7 @@ std::string render_steps(const std::vector<StateReport>& reports, Width width) {
       table.add_row(std::move(row));
     }
   }
-  return fmt::format("{}, each against the one before; exponent and on in bits per element\n{}\n",
+  return fmt::format("{}, each against the one before; from exponent on, bits per element\n{}\n",
                      format_plural(reports.size(), is_run ? "checkpoint" : "state"), table.render(width));
 }
 

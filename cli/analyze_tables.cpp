@@ -1,4 +1,4 @@
-// What `analyze` found of a state, as tables for people.
+// The tables of `analyze` about the elements of a state: sizes, bits, distances and entropies by role and dtype.
 #include "cli/analyze_tables.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto kWhole = Narrow::never;
 
-// "weight"; with the dtype where several groups have that role.
+// "weight", or "weight BF16" if several groups have that role.
 GroupTitles group_titles(const Analysis& analysis) {
   GroupTitles titles;
   for (const GroupAnalysis& group : analysis.groups) {
@@ -33,61 +33,79 @@ GroupTitles group_titles(const Analysis& analysis) {
   return titles;
 }
 
+// One row of a table: a group, the title of its row, and what it takes in the snapshot.
+struct GroupRow {
+  std::string title;
+  const GroupAnalysis* group;
+  const std::optional<StoredPart>* stored;
+
+  [[nodiscard]] const Findings& findings() const noexcept { return group->findings; }
+  // kNone if the group has no earlier state.
+  template <typename Format>
+  [[nodiscard]] std::string of_change(Format format) const {
+    return findings().change ? format(*findings().change) : std::string(kNone);
+  }
+};
+using GroupRows = std::vector<GroupRow>;
+
+GroupRows group_rows(const StateReport& report, const GroupTitles& titles) {
+  GroupRows rows;
+  for (std::size_t i = 0; i < titles.size(); ++i) {
+    rows.push_back({titles[i], &report.analysis.groups[i], &report.groups[i]});
+  }
+  return rows;
+}
+
 // ---- the state
 
 std::string render_header(const StateReport& report) {
   const Analysis& analysis = report.analysis;
   std::string out = printable(report.state.path);
   out += report.earlier ? fmt::format(", against {}\n", printable(report.earlier->path))
-                        : std::string(", with nothing before it\n");
+                        : std::string(", without an earlier state\n");
   out +=
-      fmt::format("looked at {} of {} ({}){}\n", format_size(analysis.looked_at_bytes),
+      fmt::format("sampled {} of {} ({}){}\n", format_size(analysis.looked_at_bytes),
                   format_size(analysis.analyzed_bytes), format_share(analysis.looked_at_bytes, analysis.analyzed_bytes),
-                  analysis.looked_at_bytes < analysis.analyzed_bytes ? "; --full looks at everything" : "");
+                  analysis.looked_at_bytes < analysis.analyzed_bytes ? "; --full reads everything" : "");
   return out;
 }
 
-std::string render_elements(const StateReport& report, Width width) {
-  const bool is_stored = report.stored_bytes.has_value();
-  std::vector<Column> columns = {{"role"},
-                                 {"dtype"},
-                                 {"tensors", Align::right, kWhole, 3},
-                                 {"elements", Align::right, kWhole, 1},
-                                 {"raw", Align::right, kWhole, 2}};
-  if (is_stored) {
-    columns.push_back({"stored", Align::right});
-    columns.push_back({"ratio", Align::right});
+using Fields = std::vector<Field<GroupRow>>;
+
+std::string render_elements(const StateReport& report, const GroupRows& rows, Width width) {
+  Fields fields = {
+      {{"role"}, [](const GroupRow& row) { return std::string(role_name(row.group->role)); }},
+      {{"dtype"}, [](const GroupRow& row) { return printable(row.group->dtype_name); }},
+      {{"tensors", Align::right, kWhole, 3}, [](const GroupRow& row) { return format_count(row.group->tensors); }},
+      {{"elements", Align::right, kWhole, 1},
+       [](const GroupRow& row) { return format_count(row.findings().elements); }},
+      {{"raw", Align::right, kWhole, 2}, [](const GroupRow& row) { return format_size(row.group->raw_bytes); }}};
+  if (report.stored_bytes) {
+    fields.push_back({{"stored", Align::right}, [](const GroupRow& row) {
+                        return *row.stored ? format_size((*row.stored)->stored_bytes) : std::string(kNone);
+                      }});
+    fields.push_back({{"ratio", Align::right}, [](const GroupRow& row) {
+                        return *row.stored ? format_ratio((*row.stored)->raw_bytes, (*row.stored)->stored_bytes)
+                                           : std::string(kNone);
+                      }});
   }
-  columns.push_back({"zeros", Align::right});
-  columns.push_back({"NaN, inf", Align::right, kWhole, 4});
+  fields.push_back({{"zeros", Align::right}, [](const GroupRow& row) { return format_percent(row.findings().zeros); }});
+  fields.push_back({{"NaN, inf", Align::right, kWhole, 4}, [](const GroupRow& row) {
+                      return is_float(row.group->dtype) ? format_count(row.findings().nans + row.findings().infinities)
+                                                        : std::string(kNone);
+                    }});
   if (report.earlier) {
-    columns.push_back({"changed", Align::right});
+    fields.push_back({{"changed", Align::right}, [](const GroupRow& row) {
+                        return row.of_change(
+                            [](const ChangeFindings& change) { return format_percent(change.changed); });
+                      }});
   }
-  Table table(std::move(columns));
-  for (std::size_t i = 0; i < report.analysis.groups.size(); ++i) {
-    const GroupAnalysis& group = report.analysis.groups[i];
-    const Findings& findings = group.findings;
-    std::vector<std::string> row = {std::string(role_name(group.role)), printable(group.dtype_name),
-                                    format_count(group.tensors), format_count(findings.elements),
-                                    format_size(group.raw_bytes)};
-    if (is_stored) {
-      const auto& stored = report.groups[i];
-      row.push_back(stored ? format_size(stored->stored_bytes) : std::string(kNone));
-      row.push_back(stored ? format_ratio(stored->raw_bytes, stored->stored_bytes) : std::string(kNone));
-    }
-    row.push_back(format_percent(findings.zeros));
-    row.push_back(is_float(group.dtype) ? format_count(findings.nans + findings.infinities) : std::string(kNone));
-    if (report.earlier) {
-      row.push_back(findings.change ? format_percent(findings.change->changed) : std::string(kNone));
-    }
-    table.add_row(std::move(row));
-  }
-  return table.empty() ? "\nno tensor of 4 KiB or more\n" : '\n' + table.render(width);
+  return rows.empty() ? "\nno tensor of 4 KiB or more\n" : '\n' + make_table(fields, rows).render(width);
 }
 
 // ---- bits
 
-// Where a space stands before bit number `bit`: between sign, exponent and mantissa; otherwise between bytes.
+// Whether a space precedes bit number `bit`: between sign, exponent and mantissa; for other dtypes between bytes.
 bool begins_field(DType dtype, std::size_t bit) {
   switch (dtype) {
     case DType::bf16:
@@ -112,40 +130,37 @@ std::string bit_string(DType dtype, std::size_t bits, Sign sign) {
   return text;
 }
 
-std::string render_bits(const StateReport& report, const GroupTitles& titles, Width width) {
-  std::vector<Column> columns = {{"role"}};
-  if (report.earlier) {
-    columns.push_back({"the same as before"});
-  }
-  columns.push_back({"constant in each tensor", Align::left, kWhole, 1});
-  Table table(std::move(columns));
-  for (std::size_t i = 0; i < titles.size(); ++i) {
-    const GroupAnalysis& group = report.analysis.groups[i];
-    const Findings& findings = group.findings;
-    std::vector<std::string> row = {titles[i]};
-    if (report.earlier) {
-      row.push_back(!findings.change ? std::string(kNone)
-                                     : bit_string(group.dtype, findings.ones.size(), [&](std::size_t bit) {
-                                         const double same = findings.change->same_bits[bit];
-                                         return same >= 1 ? '*' : static_cast<char>('0' + std::floor(10 * same));
-                                       }));
-    }
-    row.push_back(bit_string(group.dtype, findings.ones.size(), [&](std::size_t bit) {
+std::string render_bits(const StateReport& report, const GroupRows& rows, Width width) {
+  const auto same_bits = [](const GroupRow& row) {
+    return row.of_change([&](const ChangeFindings& change) {
+      return bit_string(row.group->dtype, change.same_bits.size(), [&](std::size_t bit) {
+        const double same = change.same_bits[bit];
+        return same >= 1 ? '*' : static_cast<char>('0' + std::floor(10 * same));
+      });
+    });
+  };
+  const auto constant_bits = [](const GroupRow& row) {
+    const Findings& findings = row.findings();
+    return bit_string(row.group->dtype, findings.ones.size(), [&](std::size_t bit) {
       return findings.constant_bits[bit] < 1 ? '.'
              : findings.ones[bit] == 0       ? '0'
              : findings.ones[bit] == 1       ? '1'
                                              : '=';
-    }));
-    table.add_row(std::move(row));
+    });
+  };
+  Fields fields = {{{"role"}, &GroupRow::title}};
+  if (report.earlier) {
+    fields.push_back({{"the same as before"}, same_bits});
   }
-  return titled(report.earlier ? "bits from the sign down: in how many tenths of elements it is the same, * in all"
+  fields.push_back({{"constant in each tensor", Align::left, kWhole, 1}, constant_bits});
+  return titled(report.earlier ? "bits from the sign down: tenths of elements in which a bit is the same, * all"
                                : "bits from the sign down",
-                table, width);
+                make_table(fields, rows), width);
 }
 
 // ---- distances
 
-std::string render_distances(const StateReport& report, const GroupTitles& titles, Width width) {
+std::string render_distances(const GroupRows& rows, Width width) {
   // Ends of the columns, as indices of ChangeFindings::distances.
   struct Range {
     std::string_view title;
@@ -159,12 +174,12 @@ std::string render_distances(const StateReport& report, const GroupTitles& title
   }
   columns.push_back({"sign", Align::right});
   Table table(std::move(columns));
-  for (std::size_t i = 0; i < titles.size(); ++i) {
-    const auto& change = report.analysis.groups[i].findings.change;
+  for (const GroupRow& group : rows) {
+    const auto& change = group.findings().change;
     if (!change || change->distances.empty()) {
       continue;
     }
-    std::vector<std::string> row = {titles[i]};
+    std::vector<std::string> row = {group.title};
     std::size_t at = 0;
     for (const Range& range : kRanges) {
       double share = 0;
@@ -176,33 +191,28 @@ std::string render_distances(const StateReport& report, const GroupTitles& title
     row.push_back(format_percent(change->sign_changed, ""));
     table.add_row(std::move(row));
   }
-  return titled("% of elements by distance in representable steps (ULP), and of changed sign", table, width);
+  return titled("% of elements by ULP distance (in representable values), and with changed sign", table, width);
 }
 
 // ---- entropies
 
-std::string render_entropies(const StateReport& report, const GroupTitles& titles, Width width) {
-  std::vector<Column> columns = {
-      {"role"}, {"sign", Align::right, kWhole, 2}, {"exponent", Align::right}, {"byte planes", Align::right}};
+std::string render_entropies(const StateReport& report, const GroupRows& rows, Width width) {
+  Fields fields = {
+      {{"role"}, &GroupRow::title},
+      {{"sign", Align::right, kWhole, 2}, [](const GroupRow& row) { return format_bits(row.findings().sign_entropy); }},
+      {{"exponent", Align::right}, [](const GroupRow& row) { return format_bits(row.findings().exponent_entropy); }},
+      {{"byte planes", Align::right}, [](const GroupRow& row) { return format_list(row.findings().plane_entropies); }}};
   if (report.earlier) {
-    columns.push_back({"planes of XOR", Align::right, kWhole, 1});
-    columns.push_back({"delta", Align::right});
-    columns.push_back({"by exp.", Align::right});
+    const auto add = [&](Column column, auto format) {
+      fields.push_back({std::move(column), [format](const GroupRow& row) { return row.of_change(format); }});
+    };
+    add({"planes of XOR", Align::right, kWhole, 1},
+        [](const ChangeFindings& change) { return format_list(change.xor_entropies); });
+    add({"delta", Align::right}, [](const ChangeFindings& change) { return format_bits(change.delta_entropy); });
+    add({"by exp.", Align::right},
+        [](const ChangeFindings& change) { return format_bits(change.delta_entropy_by_exponent); });
   }
-  Table table(std::move(columns));
-  for (std::size_t i = 0; i < titles.size(); ++i) {
-    const Findings& findings = report.analysis.groups[i].findings;
-    std::vector<std::string> row = {titles[i], format_bits(findings.sign_entropy),
-                                    format_bits(findings.exponent_entropy), format_list(findings.plane_entropies)};
-    if (report.earlier) {
-      const auto& change = findings.change;
-      row.push_back(change ? format_list(change->xor_entropies) : std::string(kNone));
-      row.push_back(change ? format_bits(change->delta_entropy) : std::string(kNone));
-      row.push_back(change ? format_bits(change->delta_entropy_by_exponent) : std::string(kNone));
-    }
-    table.add_row(std::move(row));
-  }
-  return titled("entropy in bits of order 0, planes from the most significant byte on", table, width);
+  return titled("order-0 entropy in bits, planes from the most significant byte on", make_table(fields, rows), width);
 }
 
 }  // namespace
@@ -211,14 +221,15 @@ std::string render_analysis(const std::vector<StateReport>& reports, bool with_t
                             std::optional<std::size_t> width) {
   const StateReport& last = reports.back();
   const GroupTitles titles = group_titles(last.analysis);
+  const GroupRows rows = group_rows(last, titles);
   std::string out = reports.size() > 1 ? render_steps(reports, width) : "";
-  out += render_header(last) + render_elements(last, width);
-  if (titles.empty()) {
+  out += render_header(last) + render_elements(last, rows, width);
+  if (rows.empty()) {
     return out;
   }
-  out += render_bits(last, titles, width);
-  out += render_distances(last, titles, width);
-  out += render_entropies(last, titles, width);
+  out += render_bits(last, rows, width);
+  out += render_distances(rows, width);
+  out += render_entropies(last, rows, width);
   out += render_coders(last, titles, width);
   out += render_quantizers(last, titles, width);
   return with_tensors ? out + render_tensors(last, width) : out;

@@ -1,4 +1,4 @@
-// The tables of `analyze`, each with a line above it that says what its numbers are.
+// The tables of `analyze`, each with a line above it that explains its numbers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace bitsnap::cli {
 
-// What the columns and rows of a state's groups are called, as the groups stand.
+// Titles of the rows or columns of a state's groups, in the order of the groups.
 using GroupTitles = std::vector<std::string>;
 
 // analyze_coder_tables.cpp
@@ -19,7 +19,7 @@ using GroupTitles = std::vector<std::string>;
 // analyze_tensor_table.cpp
 [[nodiscard]] std::string render_tensors(const StateReport& report, Width width);
 
-// analyze_steps_table.cpp. How states develop, role by role.
+// analyze_steps_table.cpp. How states change, role by role.
 [[nodiscard]] std::string render_steps(const std::vector<StateReport>& reports, Width width);
 
 }  // namespace bitsnap::cli

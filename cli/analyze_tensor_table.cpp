@@ -1,4 +1,4 @@
-// Each tensor of a state.
+// The table of `analyze` with one row per tensor.
 #include "cli/analyze_tables.hpp"
 
 #include <string>
@@ -20,52 +20,46 @@ constexpr std::size_t kWideTerminal = 120;
 }  // namespace
 
 std::string render_tensors(const StateReport& report, Width width) {
+  using Row = const TensorAnalysis*;
+  const auto info = [&](Row row) -> const TensorInfo& { return report.tensors[row->tensor]; };
+  std::vector<Field<Row>> fields = {
+      {{"tensor", Align::left, Narrow::middle}, [&](const Row& row) { return printable(info(row).name); }}};
   // On a narrow terminal names need the room most.
-  const bool is_wide = !width || *width >= kWideTerminal;
-  std::vector<Column> columns = {{"tensor", Align::left, Narrow::middle}};
-  if (is_wide) {
-    columns.push_back({"dtype"});
-    columns.push_back({"elements", Align::right});
-    columns.push_back({"zeros", Align::right});
-    columns.push_back({"exponent", Align::right});
+  if (!width || *width >= kWideTerminal) {
+    fields.push_back({{"dtype"}, [&](const Row& row) { return printable(info(row).dtype_name); }});
+    fields.push_back({{"elements", Align::right}, [](const Row& row) { return format_count(row->findings.elements); }});
+    fields.push_back({{"zeros", Align::right}, [](const Row& row) { return format_percent(row->findings.zeros); }});
+    fields.push_back(
+        {{"exponent", Align::right}, [](const Row& row) { return format_bits(row->findings.exponent_entropy); }});
   }
   if (report.earlier) {
-    columns.push_back({"changed", Align::right});
-    columns.push_back({"by exp.", Align::right, Narrow::never, 1});
+    fields.push_back({{"changed", Align::right}, [](const Row& row) {
+                        const auto& change = row->findings.change;
+                        return change ? format_percent(change->changed) : std::string(kNone);
+                      }});
+    fields.push_back({{"by exp.", Align::right, Narrow::never, 1}, [](const Row& row) {
+                        const auto& change = row->findings.change;
+                        return change ? format_bits(change->delta_entropy_by_exponent) : std::string(kNone);
+                      }});
   }
-  columns.push_back({"alone", Align::right});
+  fields.push_back({{"alone", Align::right}, [](const Row& row) { return format_bits(row->findings.best_alone); }});
   if (report.earlier) {
-    columns.push_back({"with base", Align::right});
+    fields.push_back(
+        {{"with base", Align::right}, [](const Row& row) { return format_bits(row->findings.best_on_base); }});
   }
-  columns.push_back({"codec", Align::left, Narrow::end, 2});
-  Table table(std::move(columns));
+  fields.push_back({{"codec", Align::left, Narrow::end, 2}, [](const Row& row) {
+                      const auto& best =
+                          row->findings.best_on_base ? row->findings.best_on_base : row->findings.best_alone;
+                      return best ? best->codec : std::string(kNone);
+                    }});
+  std::vector<Row> rows;
   for (const TensorAnalysis& tensor : report.analysis.tensors) {
-    if (tensor.kind != TensorAnalysis::Kind::analyzed) {
-      continue;
+    if (tensor.kind == TensorAnalysis::Kind::analyzed) {
+      rows.push_back(&tensor);
     }
-    const TensorInfo& info = report.tensors[tensor.tensor];
-    const Findings& findings = tensor.findings;
-    std::vector<std::string> row = {printable(info.name)};
-    if (is_wide) {
-      row.push_back(printable(info.dtype_name));
-      row.push_back(format_count(findings.elements));
-      row.push_back(format_percent(findings.zeros));
-      row.push_back(format_bits(findings.exponent_entropy));
-    }
-    if (report.earlier) {
-      const auto& change = findings.change;
-      row.push_back(change ? format_percent(change->changed) : std::string(kNone));
-      row.push_back(change ? format_bits(change->delta_entropy_by_exponent) : std::string(kNone));
-    }
-    row.push_back(format_bits(findings.best_alone));
-    if (report.earlier) {
-      row.push_back(format_bits(findings.best_on_base));
-    }
-    const auto& best = findings.best_on_base ? findings.best_on_base : findings.best_alone;
-    row.push_back(best ? best->codec : std::string(kNone));
-    table.add_row(std::move(row));
   }
-  return titled("tensors from 4 KiB on, bits per element, and the codec that makes least of each", table, width);
+  return titled("tensors of 4 KiB or more: bits per element, and the codec with the fewest", make_table(fields, rows),
+                width);
 }
 
 }  // namespace bitsnap::cli

@@ -1,4 +1,4 @@
-// `bitsnap bench`: bitsnap's codecs and general engines side by side, on the user's own tensors.
+// `bitsnap bench`: bitsnap's codecs and baselines side by side, on the user's own tensors.
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -10,13 +10,15 @@
 
 #include <fmt/format.h>
 
+#include <bitsnap/codec.hpp>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/version.hpp>
 
-#include "cli/bench_engine.hpp"
+#include "cli/baseline_coders.hpp"
 #include "cli/bench_runner.hpp"
 #include "cli/bench_sample.hpp"
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -48,7 +50,7 @@ struct BenchReport {
   unsigned threads = 0;
 };
 
-// As Linux names it; empty elsewhere.
+// From /proc/cpuinfo; empty on other systems.
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   constexpr std::string_view kKey = "model name";
@@ -106,14 +108,14 @@ std::string render_report(const BenchOptions& options, const BenchReport& report
                                 format_size(sample.total_bytes), format_plural(sample.chunks.size(), "chunk"));
   out += sample.bytes < sample.total_bytes ? " (a sample; --limit-mb sets its size)\n" : "\n";
   if (!options.bases.empty()) {
-    out += fmt::format("base {}: {} have a counterpart\n", printable(options.bases.front()),
+    out += fmt::format("base {}: {} have a counterpart in it\n", printable(options.bases.front()),
                        format_size(sample.based_bytes));
   }
-  out += fmt::format("{}, level {}; every round trip was compared on bits\n\n",
+  out += fmt::format("{}, level {}; every round trip was compared bit by bit\n\n",
                      report.processor.empty() ? "processor unknown" : printable(report.processor),
                      cpu_level_name(cpu_level()));
 
-  Table table({{"engine"},
+  Table table({{"coder"},
                {"threads", Align::right},
                {"ratio", Align::right},
                {"encode GB/s", Align::right},
@@ -135,43 +137,58 @@ std::string render_report(const BenchOptions& options, const BenchReport& report
                    format_share(result.covered_bytes, sample.bytes), fmt::format("{}", result.rounds)});
   }
   out += table.render(common.table_width());
-  out += fmt::format("\nsmallest codec of each chunk together: {}\n",
+  out += fmt::format("\neach chunk by its smallest codec: {}\n",
                      format_ratio(sample.bytes, report.outcome.smallest_encoded_bytes));
   if (common.verbose) {
     out +=
-        "ratio: over the whole sample, where what an engine cannot take or shrink counts as it is\n"
-        "takes: the share of the sample that the engine can encode; speeds are of these bytes, uncompressed\n"
-        "rounds: measurements, of which the median is shown\n";
+        "ratio: over the whole sample; chunks that a coder cannot encode or shrink count with their raw size\n"
+        "takes: share of the sample that the coder can encode; speeds count the raw size of these bytes\n"
+        "rounds: number of measurements; the table shows their medians\n";
   }
   return out;
+}
+
+Result<Coders> codec_coders(bool with_base) {
+  Coders coders;
+  for (const CodecInfo& codec : list_codecs()) {
+    for (const bool on_base : {false, true}) {
+      if (on_base && !with_base) {
+        continue;
+      }
+      BITSNAP_ASSIGN(auto coder, make_codec_coder(codec.name, on_base));
+      coders.push_back(std::move(coder));
+    }
+  }
+  return coders;
+}
+
+void add_baselines(Coders& coders, bool with_base) {
+  coders.push_back(make_memcpy_coder());
+  for (const auto& baseline : baseline_coders()) {
+    coders.push_back(baseline);
+    coders.push_back(make_plane_coder(baseline, BytePlanes::plain));
+    if (with_base) {
+      coders.push_back(make_plane_coder(baseline, BytePlanes::of_xor));
+    }
+  }
 }
 
 Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
   OpenOptions open;
   open.base_paths = options.bases;
-  auto file = TensorFile::open(options.file, open);
-  if (!file) {
-    return tl::unexpected(std::move(file).error());
-  }
+  BITSNAP_ASSIGN(auto file, TensorFile::open(options.file, open));
   std::optional<TensorFile> base;
   if (!options.bases.empty()) {
-    auto opened = TensorFile::open(options.bases.front(), open);
-    if (!opened) {
-      return tl::unexpected(std::move(opened).error());
-    }
-    base = std::move(*opened);
+    BITSNAP_ASSIGN(base, TensorFile::open(options.bases.front(), open));
   }
   constexpr std::uint64_t kMegabyte = 1'000'000;
-  auto sample = load_sample(*file, base ? &*base : nullptr, options.limit_mb * kMegabyte);
-  if (!sample) {
-    return tl::unexpected(std::move(sample).error());
-  }
-  if (sample->chunks.empty()) {
+  BITSNAP_ASSIGN(auto sample, load_sample(file, base ? &*base : nullptr, options.limit_mb * kMegabyte));
+  if (sample.chunks.empty()) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: has no bytes to measure on", options.file));
   }
 
   BenchReport report;
-  report.sample = std::move(*sample);
+  report.sample = std::move(sample);
   report.processor = processor_name();
   report.threads = common.threads == 0 ? std::max(1U, std::thread::hardware_concurrency()) : common.threads;
 
@@ -182,22 +199,17 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
   if (report.threads > 1) {
     limits.threads.push_back(report.threads);
   }
-  BenchEngines engines;
-  add_codec_engines(engines, base.has_value());
-  const std::size_t codec_engines = engines.size();
-  add_general_engines(engines, base.has_value());
+  BITSNAP_ASSIGN(auto coders, codec_coders(base.has_value()));
+  const std::size_t codecs = coders.size();
+  add_baselines(coders, base.has_value());
   {
     ProgressBar bar(file_name(options.file), !common.quiet, ProgressBar::Unit::share);
     constexpr std::uint64_t kSteps = 1000;
-    const BenchProgress progress = [&](std::string_view engine, double done) {
-      bar.set_label(engine);
+    const BenchProgress progress = [&](std::string_view coder, double done) {
+      bar.set_label(coder);
       return bar.update(static_cast<std::uint64_t>(done * static_cast<double>(kSteps)), kSteps);
     };
-    auto outcome = run_bench(report.sample, engines, codec_engines, limits, progress);
-    if (!outcome) {
-      return tl::unexpected(std::move(outcome).error());
-    }
-    report.outcome = std::move(*outcome);
+    BITSNAP_ASSIGN(report.outcome, run_bench(report.sample, coders, codecs, limits, progress));
   }
   if (common.json) {
     print_report_json(options, report);
@@ -211,27 +223,27 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
 
 Command add_bench(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* app = program.add_subcommand("bench", "Measure all codecs and zstd, lz4, bzip2 side by side");
+  CLI::App* app = program.add_subcommand("bench", "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
   app->group(kFilesGroup);
   app->add_option("FILE", options->file, "A snapshot or a safetensors file")->required()->type_name("");
   app->add_option("--base", options->bases,
-                  "Measure against this file as well; given again, files or folders with bases of either")
+                  "Also code against this earlier file; repeat to name files or folders with bases of either file")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  app->add_option("--limit-mb", options->limit_mb, "Measure on an even sample of about so many MB")
+  app->add_option("--limit-mb", options->limit_mb, "Size of the sample, which is spread evenly over the file, in MB")
       ->type_name("MB")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
       ->capture_default_str();
   app->add_option("--seconds", options->seconds,
-                  "Time for all rounds; slow engines get fewer, but every engine is measured once")
+                  "Time for all rounds; slow coders get fewer rounds, but at least one measurement")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->capture_default_str();
-  app->add_option("--rounds", options->rounds, "Measurements of each engine, at most")
+  app->add_option("--rounds", options->rounds, "Most measurements of each coder")
       ->type_name("N")
       ->check(CLI::Range(1U, 1000U).description(""))
       ->capture_default_str();
-  app->footer("Measures on one thread and on all (-T sets how many). -v explains the columns.");
+  app->footer("Runs on one thread and on all threads (-T sets their number). -v explains the columns.");
   return {app, [options, &common] { return bench(*options, common); }};
 }
 

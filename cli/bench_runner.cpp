@@ -1,6 +1,6 @@
-// Measures engines on a sample. A first pass on one thread finds which chunks each engine takes, how small it makes
-// them and about how long it needs; it also warms all memory up. It counts as a measurement only for engines so slow
-// that they get no other.
+// Measures coders on a sample. A first pass on one thread finds which chunks each coder encodes, to which size, and
+// about how long it takes; the pass also touches all memory. It counts as a measurement only for coders so slow that
+// they get no other one.
 #include "cli/bench_runner.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "cli/console.hpp"
-#include "cli/file_paths.hpp"
+#include "cli/error_macros.hpp"
 
 namespace bitsnap::cli {
 
@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// One chunk that an engine takes.
+// One chunk that a coder encodes.
 struct Slot {
   std::size_t chunk = 0;
   std::size_t arena_offset = 0;
@@ -41,7 +41,7 @@ struct Times {
 };
 
 struct Entry {
-  const BenchEngine* engine = nullptr;
+  const Coder* coder = nullptr;
   std::vector<Slot> slots;
   std::uint64_t covered_bytes = 0;
   std::uint64_t encoded_bytes = 0;  // of the whole sample, as BenchResult::ratio counts
@@ -53,7 +53,7 @@ struct Entry {
   [[nodiscard]] double first_pass() const noexcept { return first_encode + first_decode; }
 };
 
-// Slow engines are asked between chunks, not only between rounds.
+// Checked between chunks, not only between rounds: one round of a slow coder takes long.
 bool going(const Result<void>& outcome) noexcept { return outcome.has_value() && interrupt_signal() == 0; }
 
 double median(std::vector<double> values) {
@@ -64,8 +64,7 @@ double median(std::vector<double> values) {
 
 class Runner {
  public:
-  Runner(const BenchSample& sample, const BenchEngines& engines, const BenchLimits& limits,
-         const BenchProgress& progress)
+  Runner(const BenchSample& sample, const Coders& coders, const BenchLimits& limits, const BenchProgress& progress)
       : sample_(sample),
         limits_(limits),
         progress_(progress),
@@ -77,28 +76,22 @@ class Runner {
       decoded_offsets_.push_back(at);
       at += sample.chunks[i].data.size();
     }
-    for (const auto& engine : engines) {
-      entries_.emplace_back().engine = engine.get();
+    for (const auto& coder : coders) {
+      entries_.emplace_back().coder = coder.get();
     }
   }
 
-  Result<BenchOutcome> run(std::size_t codec_engines) {
-    if (auto reserved = reserve_arena(); !reserved) {
-      return tl::unexpected(std::move(reserved).error());
-    }
+  Result<BenchOutcome> run(std::size_t codecs) {
+    reserve_arena();
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (auto done = first_pass(entries_[i], i < codec_engines); !done) {
-        return tl::unexpected(std::move(done).error());
-      }
+      BITSNAP_TRY(first_pass(entries_[i], i < codecs));
     }
     std::erase_if(entries_, [](const Entry& entry) { return entry.slots.empty(); });
     share_out_rounds();
     for (unsigned round = 0; round < limits_.rounds; ++round) {
       for (Entry& entry : entries_) {
         if (round < entry.rounds) {
-          if (auto done = measure(entry); !done) {
-            return tl::unexpected(std::move(done).error());
-          }
+          BITSNAP_TRY(measure(entry));
         }
       }
     }
@@ -106,58 +99,53 @@ class Runner {
   }
 
  private:
-  // Room for what the engine of the largest bounds makes of all chunks, touched before anything is timed.
-  Result<void> reserve_arena() {
+  // Room for the payloads of the coder with the largest bounds, touched before anything is timed.
+  void reserve_arena() {
     std::size_t largest = 0;
     for (Entry& entry : entries_) {
       std::size_t at = 0;
       for (std::size_t i = 0; i < sample_.chunks.size(); ++i) {
-        if (!entry.engine->accepts(sample_.chunks[i])) {
+        const CoderChunk& chunk = sample_.chunks[i];
+        if (!entry.coder->accepts(chunk.dtype) || (entry.coder->uses_base() && chunk.base.empty())) {
           continue;
         }
-        auto bound = entry.engine->max_encoded_size(sample_.chunks[i]);
-        if (!bound) {
-          return tl::unexpected(std::move(bound).error());
-        }
-        entry.slots.push_back({i, at, *bound, 0});
-        at += *bound;
+        const std::size_t bound =
+            entry.coder->max_encoded_size(chunk.dtype, chunk.data.size() / element_size(chunk.dtype));
+        entry.slots.push_back({i, at, bound, 0});
+        at += bound;
       }
       largest = std::max(largest, at);
     }
     arena_ = std::make_unique<std::byte[]>(largest);
-    return {};
   }
 
-  Result<void> encode(const Entry& entry, Slot& slot, BenchWorker& worker) {
+  // false: the coder cannot express the chunk.
+  Result<bool> encode(const Entry& entry, Slot& slot, CoderWorker& worker) {
     auto size = worker.encode(sample_.chunks[slot.chunk], arena(slot).first(slot.arena_size));
     if (!size) {
-      return tl::unexpected(std::move(size).error().within(entry.engine->name()));
+      return tl::unexpected(std::move(size).error().within(entry.coder->name()));
     }
-    slot.encoded_size = *size;
-    return {};
+    slot.encoded_size = size->value_or(0);
+    return size->has_value();
   }
 
-  Result<void> decode(const Entry& entry, const Slot& slot, BenchWorker& worker) {
-    const BenchChunk& chunk = sample_.chunks[slot.chunk];
-    auto done = worker.decode(chunk, arena(slot).first(slot.encoded_size), decoded(slot));
-    if (!done) {
-      return tl::unexpected(std::move(done).error().within(entry.engine->name()));
-    }
-    return {};
+  Result<void> decode(const Entry& entry, const Slot& slot, CoderWorker& worker) {
+    return worker.decode(sample_.chunks[slot.chunk], arena(slot).first(slot.encoded_size), decoded(slot))
+        .map_error([&](const Error& error) { return Error(error).within(entry.coder->name()); });
   }
 
   Result<void> check(const Entry& entry) const {
     for (const Slot& slot : entry.slots) {
-      const BenchChunk& chunk = sample_.chunks[slot.chunk];
+      const CoderChunk& chunk = sample_.chunks[slot.chunk];
       if (std::memcmp(chunk.data.data(), decoded_.get() + decoded_offsets_[slot.chunk], chunk.data.size()) != 0) {
         return fail(ErrorKind::internal, fmt::format("{}: decoding chunk {} of the sample gives other bytes",
-                                                     entry.engine->name(), slot.chunk));
+                                                     entry.coder->name(), slot.chunk));
       }
     }
     return {};
   }
 
-  // What was decoded before must not pass for this decoding's work.
+  // Overwrites the output, so that bytes decoded earlier cannot pass for this coder's.
   void spoil(const Entry& entry) {
     for (const Slot& slot : entry.slots) {
       const std::span<std::byte> out = decoded(slot);
@@ -168,21 +156,18 @@ class Runner {
   }
 
   Result<void> first_pass(Entry& entry, bool is_codec) {
-    if (!progress_(entry.engine->name(), 0)) {
+    if (!progress_(entry.coder->name(), 0)) {
       return fail(ErrorKind::cancelled, "bench: cancelled");
     }
-    const auto worker = entry.engine->make_worker();
+    const auto worker = entry.coder->make_worker();
     spoil(entry);
     std::vector<Slot> taken;
     entry.encoded_bytes = sample_.bytes;
     for (Slot& slot : entry.slots) {
       const auto start = Clock::now();
-      auto encoded = encode(entry, slot, *worker);
-      if (!encoded && encoded.error().kind() == ErrorKind::invalid_argument) {
-        continue;  // this codec cannot express this chunk
-      }
+      BITSNAP_ASSIGN(auto encoded, encode(entry, slot, *worker));
       if (!encoded) {
-        return encoded;
+        continue;
       }
       entry.first_encode += seconds_since(start);
       const std::size_t raw = sample_.chunks[slot.chunk].data.size();
@@ -192,16 +177,14 @@ class Runner {
         smallest_[slot.chunk] = std::min(smallest_[slot.chunk], slot.encoded_size);
       }
       taken.push_back(slot);
-      if (!progress_(entry.engine->name(), 0)) {
+      if (!progress_(entry.coder->name(), 0)) {
         return fail(ErrorKind::cancelled, "bench: cancelled");
       }
     }
     entry.slots = std::move(taken);
     const auto start = Clock::now();
     for (const Slot& slot : entry.slots) {
-      if (auto done = decode(entry, slot, *worker); !done) {
-        return done;
-      }
+      BITSNAP_TRY(decode(entry, slot, *worker));
       if (interrupt_signal() != 0) {
         return fail(ErrorKind::cancelled, "bench: cancelled");
       }
@@ -211,24 +194,24 @@ class Runner {
     return check(entry);
   }
 
-  // Each engine gets the same share of the time; those that fit into it less than once are measured by the first pass.
+  // Each coder gets the same share of the time. If one round takes longer than that, the first pass is its measurement.
   void share_out_rounds() {
     double per_round = 0;
     for (const unsigned threads : limits_.threads) {
       per_round += 1.0 / threads;
     }
     double left = limits_.seconds;
-    std::size_t engines_left = entries_.size();
+    std::size_t coders_left = entries_.size();
     std::vector<Entry*> by_cost;
     for (Entry& entry : entries_) {
       by_cost.push_back(&entry);
     }
     std::sort(by_cost.begin(), by_cost.end(),
               [](const Entry* a, const Entry* b) { return a->first_pass() < b->first_pass(); });
-    // Cheapest first: what they leave of their share goes to the others.
+    // Cheapest first: the time that they leave unused goes to the others.
     for (Entry* entry : by_cost) {
       const double cost = std::max(entry->first_pass() * per_round, 1e-6);
-      const double share = std::max(0.0, left) / static_cast<double>(engines_left--);
+      const double share = std::max(0.0, left) / static_cast<double>(coders_left--);
       entry->rounds = static_cast<unsigned>(std::min<double>(limits_.rounds, share / cost));
       left -= entry->rounds * cost;
       total_cost_ += entry->rounds * cost;
@@ -238,7 +221,7 @@ class Runner {
     }
   }
 
-  // For one thread it is a measurement already; for more there has to be one.
+  // The first pass ran on one thread; other numbers of threads get one round.
   void use_first_pass(Entry& entry) {
     for (std::size_t i = 0; i < limits_.threads.size(); ++i) {
       if (limits_.threads[i] == 1) {
@@ -256,23 +239,19 @@ class Runner {
       if (measured) {
         continue;
       }
-      if (!progress_(entry.engine->name(), total_cost_ > 0 ? std::min(1.0, spent_ / total_cost_) : 1.0)) {
+      if (!progress_(entry.coder->name(), total_cost_ > 0 ? std::min(1.0, spent_ / total_cost_) : 1.0)) {
         return fail(ErrorKind::cancelled, "bench: cancelled");
       }
       spoil(entry);
-      if (auto done = measure_on(entry, limits_.threads[i], entry.times[i]); !done) {
-        return done;
-      }
-      if (auto checked = check(entry); !checked) {
-        return checked;
-      }
+      BITSNAP_TRY(measure_on(entry, limits_.threads[i], entry.times[i]));
+      BITSNAP_TRY(check(entry));
       spent_ += entry.first_pass() / limits_.threads[i];
     }
     return {};
   }
 
-  // Encodes all chunks, then decodes all. Threads take the next chunk each; the clock runs from when all have started
-  // until the last is done.
+  // Encodes all chunks, then decodes all. Each thread takes the next chunk that is left; the clock runs from the moment
+  // when all threads have started until the last one is done.
   Result<void> measure_on(Entry& entry, unsigned threads, Times& times) {
     std::atomic<std::size_t> next_encode{0};
     std::atomic<std::size_t> next_decode{0};
@@ -283,11 +262,11 @@ class Runner {
     const auto on_phase = [&]() noexcept { (phase++ == 0 ? started : encoded) = Clock::now(); };
     std::barrier barrier(static_cast<std::ptrdiff_t>(threads), on_phase);
     const auto work = [&](unsigned thread) {
-      const auto worker = entry.engine->make_worker();
+      const auto worker = entry.coder->make_worker();
       barrier.arrive_and_wait();
       Result<void>& outcome = outcomes[thread];
       for (std::size_t i = next_encode++; going(outcome) && i < entry.slots.size(); i = next_encode++) {
-        outcome = encode(entry, entry.slots[i], *worker);
+        outcome = encode(entry, entry.slots[i], *worker).map([](bool) {});
       }
       barrier.arrive_and_wait();
       for (std::size_t i = next_decode++; going(outcome) && i < entry.slots.size(); i = next_decode++) {
@@ -322,7 +301,7 @@ class Runner {
         const Times& times = entry.times[i];
         const auto bytes = static_cast<double>(entry.covered_bytes);
         BenchResult result;
-        result.name = entry.engine->name();
+        result.name = entry.coder->name();
         result.threads = limits_.threads[i];
         result.ratio =
             static_cast<double>(sample_.bytes) / static_cast<double>(std::max<std::uint64_t>(1, entry.encoded_bytes));
@@ -355,15 +334,15 @@ class Runner {
   std::vector<std::size_t> decoded_offsets_;  // by chunk
   std::vector<std::size_t> smallest_;         // by chunk
   std::vector<Entry> entries_;
-  double total_cost_ = 0;  // seconds, as the first pass lets expect
+  double total_cost_ = 0;  // seconds, estimated from the first pass
   double spent_ = 0;
 };
 
 }  // namespace
 
-Result<BenchOutcome> run_bench(const BenchSample& sample, const BenchEngines& engines, std::size_t codec_engines,
+Result<BenchOutcome> run_bench(const BenchSample& sample, const Coders& coders, std::size_t codecs,
                                const BenchLimits& limits, const BenchProgress& progress) {
-  return Runner(sample, engines, limits, progress).run(codec_engines);
+  return Runner(sample, coders, limits, progress).run(codecs);
 }
 
 }  // namespace bitsnap::cli

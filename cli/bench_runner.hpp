@@ -1,5 +1,5 @@
-// Measures engines on a sample: in rounds, each of which runs every engine once, so that whatever else the machine does
-// meets all of them alike; medians over the rounds; every round trip compared on bits.
+// Measures coders on a sample: in rounds, each of which runs every coder once, so that other load of the machine slows
+// all of them alike. Reports medians over the rounds, and compares every round trip bit by bit.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include <bitsnap/error.hpp>
 
-#include "cli/bench_engine.hpp"
+#include "cli/baseline_coders.hpp"
 #include "cli/bench_sample.hpp"
 
 namespace bitsnap::cli {
@@ -19,32 +19,30 @@ namespace bitsnap::cli {
 struct BenchLimits {
   std::vector<unsigned> threads;  // measured one after the other within each round
   unsigned rounds = 5;            // at most
-  double seconds = 30;            // for all rounds; each engine gets one measurement in any case
+  double seconds = 30;            // for all rounds; each coder gets one measurement in any case
 };
 
 struct BenchResult {
   std::string name;
   unsigned threads = 0;
-  double ratio = 0;  // over the whole sample; chunks that the engine cannot take or shrink count as they are
+  double ratio = 0;  // over the whole sample; chunks that the coder cannot encode or shrink count with their raw size
   std::uint64_t encoded_bytes = 0;
-  std::uint64_t covered_bytes = 0;  // of the chunks that the engine takes; the speeds are over these
+  std::uint64_t covered_bytes = 0;  // of the chunks that the coder encodes; speeds are over these bytes
   double encode_gbps = 0;
   double decode_gbps = 0;
   unsigned rounds = 0;
 };
 
 struct BenchOutcome {
-  std::vector<BenchResult> results;  // engine by engine, fewest threads first; without engines that take nothing
-  std::uint64_t smallest_encoded_bytes = 0;  // each chunk by whichever of the first `codec_engines` codes it smallest
+  std::vector<BenchResult> results;  // coder by coder, fewest threads first; without coders that encode no chunk
+  std::uint64_t smallest_encoded_bytes = 0;  // each chunk by whichever of the first `codecs` coders codes it smallest
 };
 
-// Told what is measured next and how much of the work is done, from 0 to 1; false cancels.
-using BenchProgress = std::function<bool(std::string_view engine, double done)>;
+// Called with the coder that is measured next and the share of the work that is done, 0 to 1; false cancels.
+using BenchProgress = std::function<bool(std::string_view coder, double done)>;
 
-// internal if a round trip gives other bits. `codec_engines`: how many of the engines, from the first on, are bitsnap's
-// own codecs.
-[[nodiscard]] Result<BenchOutcome> run_bench(const BenchSample& sample, const BenchEngines& engines,
-                                             std::size_t codec_engines, const BenchLimits& limits,
-                                             const BenchProgress& progress);
+// Fails with ErrorKind::internal if a round trip gives other bits. The first `codecs` of the coders are bitsnap's own.
+[[nodiscard]] Result<BenchOutcome> run_bench(const BenchSample& sample, const Coders& coders, std::size_t codecs,
+                                             const BenchLimits& limits, const BenchProgress& progress);
 
 }  // namespace bitsnap::cli

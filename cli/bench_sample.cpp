@@ -1,5 +1,6 @@
 // The chunks that `bench` measures on.
 #include "cli/bench_sample.hpp"
+#include "cli/error_macros.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -17,7 +18,8 @@ struct Piece {
   std::size_t size = 0;
 };
 
-// Every so-many-th byte's chunk: a chunk is taken where what was taken lags behind the share of what was passed.
+// Spreads the sample evenly: a chunk is taken if the bytes taken so far lag behind the sample's share of the bytes
+// passed.
 std::vector<Piece> choose_pieces(const std::vector<TensorInfo>& tensors, std::uint64_t total_bytes,
                                  std::uint64_t limit_bytes) {
   const double share =
@@ -42,7 +44,7 @@ std::vector<Piece> choose_pieces(const std::vector<TensorInfo>& tensors, std::ui
   return pieces;
 }
 
-// The base's tensor for each of the file's.
+// For each tensor of the file, the base's tensor of the same name, dtype and size.
 std::vector<std::optional<std::size_t>> match_tensors(const TensorFile& file, const TensorFile* base) {
   std::vector<std::optional<std::size_t>> matches(file.tensors().size());
   if (base == nullptr) {
@@ -82,19 +84,16 @@ Result<BenchSample> load_sample(const TensorFile& file, const TensorFile* base, 
   std::byte* data = sample.data.get();
   std::byte* base_data = sample.base.get();
   for (const Piece& piece : pieces) {
-    BenchChunk chunk;
+    CoderChunk chunk;
     chunk.dtype = file.tensors()[piece.tensor].dtype;
+    chunk.role = file.tensors()[piece.tensor].role;
     const std::span<std::byte> out(data, piece.size);
-    if (auto read = file.read(piece.tensor, piece.offset, out); !read) {
-      return tl::unexpected(std::move(read).error());
-    }
+    BITSNAP_TRY(file.read(piece.tensor, piece.offset, out));
     chunk.data = out;
     data += piece.size;
     if (const auto match = matches[piece.tensor]) {
       const std::span<std::byte> base_out(base_data, piece.size);
-      if (auto read = base->read(*match, piece.offset, base_out); !read) {
-        return tl::unexpected(std::move(read).error());
-      }
+      BITSNAP_TRY(base->read(*match, piece.offset, base_out));
       chunk.base = base_out;
       base_data += piece.size;
     }

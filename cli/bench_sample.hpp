@@ -6,15 +6,15 @@
 #include <memory>
 #include <vector>
 
+#include <bitsnap/coder.hpp>
 #include <bitsnap/error.hpp>
 
-#include "cli/bench_engine.hpp"
 #include "cli/tensor_file.hpp"
 
 namespace bitsnap::cli {
 
 struct BenchSample {
-  std::vector<BenchChunk> chunks;  // in memory of this sample
+  std::vector<CoderChunk> chunks;  // in memory of this sample
   std::uint64_t bytes = 0;         // of the chunks
   std::uint64_t total_bytes = 0;   // of all tensors of the file, tied ones once
   std::uint64_t based_bytes = 0;   // of chunks that have a base

@@ -1,4 +1,4 @@
-// The options that every sub-command takes, and what a sub-command is to main.
+// The options that all sub-commands share, and how main() finds and runs a sub-command.
 #pragma once
 
 #include <chrono>
@@ -19,28 +19,28 @@ struct CommonOptions {
   bool quiet = false;
   bool verbose = false;
   bool json = false;
-  std::string cpu_level;  // empty: the detected one
+  std::string cpu_level;  // empty: the detected level
 
-  // Width to which tables on standard output are narrowed; nothing where nobody reads them on a terminal.
+  // Width to which tables on standard output are narrowed; nullopt if standard output is not a terminal.
   [[nodiscard]] std::optional<std::size_t> table_width() const;
 };
 
-// The headings under which the help lists the sub-commands.
+// Headings of the sub-commands in --help.
 inline constexpr const char* kRunsGroup = "Runs: the checkpoints of a training in one directory";
 inline constexpr const char* kFilesGroup = "Files: one snapshot each";
 inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@STEP";
 
-// Adds them to the program or to a sub-command; all write to the same CommonOptions.
+// Adds the options to the program or to a sub-command; all of them write to the same CommonOptions.
 void add_common_options(CLI::App& app, CommonOptions& options);
 
-// --wait: how long to wait for another writer of a run. The value has to outlive the parsing.
+// --wait: how long to wait for another writer of a run. `wait` has to outlive the parsing.
 void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
 
-// --shard: for commands that read one shard of a checkpoint. The value has to outlive the parsing.
+// --shard: for commands that read one shard of a checkpoint. `shard` has to outlive the parsing.
 void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard);
 
-// A registered sub-command. `run` is called when the command line has been parsed and names it; it returns the exit
-// status, or an error that main reports.
+// A registered sub-command. If the command line names it, main() calls `run`, which returns the exit status or an error
+// that main() reports.
 struct Command {
   CLI::App* app = nullptr;
   std::function<Result<int>()> run;

@@ -12,6 +12,7 @@
 
 #include "cli/coding_options.hpp"
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -70,15 +71,9 @@ Result<void> print_details(const CompressReport& report, const OpenOptions& open
   if (report.base) {
     print_note(fmt::format("base {} ({})\n", report.base->id().to_hex(), printable(report.base->name())));
   }
-  auto written = Snapshot::open(report.output, open);
-  if (!written) {
-    return tl::unexpected(std::move(written).error());
-  }
-  auto sizes = measure_sizes(**written);
-  if (!sizes) {
-    return tl::unexpected(std::move(sizes).error());
-  }
-  print_note(render_roles(**written, *sizes, std::nullopt));
+  BITSNAP_ASSIGN(auto written, Snapshot::open(report.output, open));
+  BITSNAP_ASSIGN(auto sizes, measure_sizes(*written));
+  print_note(render_roles(*written, sizes, std::nullopt));
   return {};
 }
 
@@ -96,56 +91,35 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     report.objective = objective_name(objective);
   }
 
-  if (auto checked = check_no_run(options.input); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
-  auto kind = detect_file_kind(options.input);
-  if (!kind) {
-    return tl::unexpected(std::move(kind).error());
-  }
-  if (*kind != FileKind::safetensors) {
+  BITSNAP_TRY(check_no_run(options.input));
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(options.input));
+  if (kind != FileKind::safetensors) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: is {}, and `compress` takes safetensors files", options.input,
-                            *kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
+                            kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
   }
   std::vector<std::string> inputs = options.bases;
   inputs.push_back(options.input);
-  if (auto checked = check_output(report.output, inputs, options.force); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_output(report.output, inputs, options.force));
 
   SaveOptions save;
-  auto adam = adam_of(options.coding.adam);
-  if (!adam) {
-    return tl::unexpected(std::move(adam).error());
-  }
+  BITSNAP_ASSIGN(auto adam, adam_of(options.coding.adam));
   save.loss = options.coding.loss;
-  save.adam = *adam;
+  save.adam = adam;
   OpenOptions open;
   open.base_paths = options.bases;
   if (!options.bases.empty()) {
-    if (auto checked = check_no_run(options.bases.front()); !checked) {
-      return tl::unexpected(std::move(checked).error());
-    }
-    auto base = Snapshot::open(options.bases.front(), open);
-    if (!base) {
-      return tl::unexpected(std::move(base).error());
-    }
-    report.base = *base;
+    BITSNAP_TRY(check_no_run(options.bases.front()));
+    BITSNAP_ASSIGN(auto base, Snapshot::open(options.bases.front(), open));
+    report.base = base;
   }
-  auto input_bytes = file_size(options.input);
-  if (!input_bytes) {
-    return tl::unexpected(std::move(input_bytes).error());
-  }
-  report.input_bytes = *input_bytes;
+  BITSNAP_ASSIGN(auto input_bytes, file_size(options.input));
+  report.input_bytes = input_bytes;
 
   const auto start = std::chrono::steady_clock::now();
-  auto state = open_safetensors(options.input);
-  if (!state) {
-    return tl::unexpected(std::move(state).error());
-  }
+  BITSNAP_ASSIGN(auto state, open_safetensors(options.input));
   if (!common.quiet) {
-    warn_of_idle_rules(options.coding, *state);
+    warn_of_idle_rules(options.coding, state);
   }
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
@@ -158,7 +132,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
     save.overwrite = options.force;
     save.threads = common.threads;
     save.progress = bar.callback();
-    auto summary = save_snapshot(report.output, *state, save);
+    auto summary = save_snapshot(report.output, state, save);
     if (!summary) {
       return tl::unexpected(explain_adam(std::move(summary).error()));
     }
@@ -174,9 +148,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
                            format_ratio(report.input_bytes, report.summary.stored_bytes),
                            format_speed(report.input_bytes, report.seconds), printable(report.output)));
     if (common.verbose) {
-      if (auto printed = print_details(report, open); !printed) {
-        return tl::unexpected(std::move(printed).error());
-      }
+      BITSNAP_TRY(print_details(report, open));
     }
   }
   return 0;

@@ -1,4 +1,4 @@
-// `bitsnap decompress`: a snapshot back into the safetensors file it was made from, byte for byte.
+// `bitsnap decompress`: restores the safetensors file that a snapshot was made from, byte for byte.
 #include <memory>
 #include <string>
 #include <vector>
@@ -6,6 +6,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
@@ -25,44 +26,32 @@ struct DecompressOptions {
 };
 
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
-  if (auto checked = check_no_run(options.input); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_no_run(options.input));
   SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
   if (output.path.empty()) {
     output.path = replace_extension(options.input, ".bsnap", ".safetensors");
   }
-  if (auto checked = check_stdout(output, common); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_stdout(output, common));
   if (!output.to_stdout()) {
     std::vector<std::string> inputs = options.bases;
     inputs.push_back(options.input);
-    if (auto checked = check_output(output.path, inputs, options.force); !checked) {
-      return tl::unexpected(std::move(checked).error());
-    }
+    BITSNAP_TRY(check_output(output.path, inputs, options.force));
   }
   OpenOptions open;
   open.base_paths = options.bases;
-  auto snapshot = Snapshot::open(options.input, open);
-  if (!snapshot) {
-    return tl::unexpected(std::move(snapshot).error());
-  }
-  auto written = write_safetensors(**snapshot, output, file_name(options.input), common);
-  if (!written) {
-    return tl::unexpected(std::move(written).error());
-  }
+  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.input, open));
+  BITSNAP_ASSIGN(auto written, write_safetensors(*snapshot, output, file_name(options.input), common));
   if (common.json) {
     print_json({{"input", options.input},
                 {"output", output.path},
-                {"id", (*snapshot)->id().to_hex()},
-                {"input_bytes", (*snapshot)->file_bytes()},
-                {"output_bytes", written->bytes},
-                {"original_header", written->exact},
-                {"seconds", written->seconds},
-                {"gbps", written->gbps()}});
+                {"id", snapshot->id().to_hex()},
+                {"input_bytes", snapshot->file_bytes()},
+                {"output_bytes", written.bytes},
+                {"original_header", written.exact},
+                {"seconds", written.seconds},
+                {"gbps", written.gbps()}});
   } else if (!common.quiet) {
-    print_written(options.input, **snapshot, output, *written, common);
+    print_written(options.input, *snapshot, output, written, common);
   }
   return kExitOk;
 }
@@ -71,7 +60,7 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
 
 Command add_decompress(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DecompressOptions>();
-  CLI::App* app = program.add_subcommand("decompress", "Give back the safetensors file of a snapshot");
+  CLI::App* app = program.add_subcommand("decompress", "Restore the safetensors file of a snapshot");
   app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
   add_output_options(*app, options->output, options->to_stdout, options->force, "IN with the extension .safetensors");

@@ -1,4 +1,4 @@
-// `bitsnap diff`: how the tensors of two snapshots differ, on bits.
+// `bitsnap diff`: compares the tensors of two snapshots bit by bit.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,6 +12,7 @@
 #include <bitsnap/value.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
@@ -66,24 +67,19 @@ std::string describe(const TensorDifference& difference) {
 }
 
 Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const DiffOptions& options) {
-  auto run = find_run(path);
-  if (!run) {
-    return tl::unexpected(std::move(run).error());
-  }
-  if (*run) {
-    return open_checkpoint(**run, options.shard).map([](const OpenCheckpoint& checkpoint) {
+  BITSNAP_ASSIGN(auto run, find_run(path));
+  if (run) {
+    return open_checkpoint(*run, options.shard).map([](const OpenCheckpoint& checkpoint) {
       return checkpoint.snapshot;
     });
   }
-  auto kind = detect_file_kind(path);
-  if (!kind) {
-    return tl::unexpected(std::move(kind).error());
-  }
-  if (*kind == FileKind::safetensors) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is a safetensors file, and `diff` compares snapshots; `bitsnap compress --policy raw` "
-                            "makes one of it",
-                            path));
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
+  if (kind == FileKind::safetensors) {
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("{}: is a safetensors file, but `diff` compares snapshots; convert it with `bitsnap compress "
+                    "--policy raw`",
+                    path));
   }
   OpenOptions open;
   open.base_paths = options.bases;
@@ -159,34 +155,24 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
                        format_plural(report.elements, "element"), format_share(report.changed, report.elements),
                        format_count(report.largest_ulp));
     out += report.metadata_equal ? "" : "the metadata differs\n";
-    out += report.tree_equal ? "" : "the values that travel with the tensors differ\n";
+    out += report.tree_equal ? "" : "the values that are stored with the tensors differ\n";
   }
   print_result(out);
 }
 
 Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
-  auto a = open_side(options.a, options);
-  if (!a) {
-    return tl::unexpected(std::move(a).error());
-  }
-  auto b = open_side(options.b, options);
-  if (!b) {
-    return tl::unexpected(std::move(b).error());
-  }
+  BITSNAP_ASSIGN(auto a, open_side(options.a, options));
+  BITSNAP_ASSIGN(auto b, open_side(options.b, options));
   DiffReport report;
   {
     ProgressBar bar(file_name(options.a) + " " + file_name(options.b), !common.quiet);
     RunOptions run;
     run.threads = common.threads;
     run.progress = bar.callback();
-    auto differences = compare(**a, **b, run);
-    if (!differences) {
-      return tl::unexpected(std::move(differences).error());
-    }
-    report.tensors = std::move(*differences);
+    BITSNAP_ASSIGN(report.tensors, compare(*a, *b, run));
   }
-  report.metadata_equal = metadata_equal(**a, **b);
-  report.tree_equal = trees_equal((*a)->tree(), (*b)->tree());
+  report.metadata_equal = metadata_equal(*a, *b);
+  report.tree_equal = trees_equal(a->tree(), b->tree());
   for (const TensorDifference& difference : report.tensors) {
     report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
     if (difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed) {
@@ -196,7 +182,7 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
     }
   }
   if (common.json) {
-    print_report_json(**a, **b, report);
+    print_report_json(*a, *b, report);
   } else if (!common.quiet) {
     print_report(report, common);
   }
@@ -207,7 +193,7 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
 
 Command add_diff(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DiffOptions>();
-  CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, on bits");
+  CLI::App* app = program.add_subcommand("diff", "Compare two snapshots tensor by tensor, bit by bit");
   app->group(kBothGroup);
   app->add_option("A", options->a, "A snapshot, or a checkpoint as RUN@STEP")->required()->type_name("");
   app->add_option("B", options->b, "Another one")->required()->type_name("");
@@ -217,8 +203,8 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
       ->allow_extra_args(false);
   add_shard_option(*app, options->shard);
   app->footer(
-      "The exit status is 0 where they are equal and 1 where they differ; -q prints nothing.\n"
-      "ULP: the distance in representable values between the two elements that lie farthest apart.");
+      "The exit status is 0 if they are equal and 1 if they differ; -q prints nothing.\n"
+      "largest ULP: the largest distance between two elements, counted in representable values.");
   return {app, [options, &common] { return diff(*options, common); }};
 }
 

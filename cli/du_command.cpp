@@ -1,4 +1,4 @@
-// `bitsnap du`: what a run costs by role and by step, and what pruning would free.
+// `bitsnap du`: bytes of a run by role and by step, and the bytes that pruning would free.
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +9,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -23,7 +24,7 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::size_t kMostSteps = 50;  // that are shown unasked
+constexpr std::size_t kMostSteps = 50;  // shown without -v
 
 struct DuOptions {
   std::string run;
@@ -32,9 +33,9 @@ struct DuOptions {
 
 struct DuReport {
   std::vector<CheckpointSizes> checkpoints;
-  std::vector<PruneReport::Needed> needed;  // not listed any more, but kept for others
+  std::vector<PruneReport::Needed> needed;  // pruned, but kept because others need them
   StoredRole needed_sum;
-  CheckpointSizes total;  // with what is needed
+  CheckpointSizes total;  // including `needed`
   std::optional<Pruning> pruning;
 };
 
@@ -109,7 +110,7 @@ std::string render_roles(const DuReport& report, std::optional<std::size_t> widt
   return table.render(width);
 }
 
-// Only the roles that the run has. On a narrow terminal the last columns go: their sums are shown above.
+// Only the roles of the run. A narrow terminal loses the last columns, whose sums stand in the table above.
 std::string render_steps(const DuReport& report, std::optional<std::size_t> width) {
   std::vector<Column> columns = {{"step", Align::right}, {"stored", Align::right}};
   std::vector<Role> roles;
@@ -181,7 +182,7 @@ Result<Pruning> foresee_pruning(Store& store, const Retention& retention) {
 }
 
 void find_needed(Store& store, DuReport& report) {
-  if (auto pruned = find_pruned(store)) {  // not where a damage, which is shown, hides who needs what
+  if (auto pruned = find_pruned(store)) {  // fails if a damage, which is shown, hides who needs what
     report.needed = std::move(*pruned);
   }
   for (const PruneReport::Needed& needed : report.needed) {
@@ -191,29 +192,18 @@ void find_needed(Store& store, DuReport& report) {
 }
 
 Result<int> du(const DuOptions& options, const CommonOptions& common) {
-  auto store = open_to_read(options.run);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
+  BITSNAP_ASSIGN(auto store, open_to_read(options.run));
   DuReport report;
   {
     ProgressBar bar(run_name(options.run), !common.quiet, ProgressBar::Unit::share);
-    auto checkpoints = measure_run(**store, bar);
-    if (!checkpoints) {
-      return tl::unexpected(std::move(checkpoints).error());
-    }
-    report.checkpoints = std::move(*checkpoints);
+    BITSNAP_ASSIGN(report.checkpoints, measure_run(*store, bar));
   }
   for (const CheckpointSizes& checkpoint : report.checkpoints) {
     report.total += checkpoint;
   }
-  find_needed(**store, report);
+  find_needed(*store, report);
   if (is_given(options.retention)) {
-    auto pruning = foresee_pruning(**store, options.retention);
-    if (!pruning) {
-      return tl::unexpected(std::move(pruning).error());
-    }
-    report.pruning = std::move(*pruning);
+    BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));
   }
   if (common.json) {
     print_report_json(options, report);
@@ -227,14 +217,14 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
 
 Command add_du(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<DuOptions>();
-  CLI::App* app = program.add_subcommand("du", "Show what a run costs by role and by step");
+  CLI::App* app = program.add_subcommand("du", "Show the bytes of a run by role and by step");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
   app->footer(
-      fmt::format("With a --keep option it also says what `prune` would free by it.\n"
-                  "Of more than {} checkpoints only the sums are shown; -v and --json show each.",
+      fmt::format("With a --keep option, also prints what `prune` would free with it.\n"
+                  "For more than {} checkpoints only sums are shown; -v and --json show each.",
                   kMostSteps));
   return {app, [options, &common] { return du(*options, common); }};
 }

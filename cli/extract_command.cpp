@@ -1,4 +1,4 @@
-// `bitsnap extract`: one checkpoint of a run back into the safetensors file it was made from, byte for byte.
+// `bitsnap extract`: restores the safetensors file of a checkpoint, byte for byte.
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +8,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
@@ -26,7 +27,7 @@ struct ExtractOptions {
   bool force = false;
 };
 
-// Beside the run, as `decompress` writes beside its input: a run keeps nothing but its checkpoints.
+// Next to the run, not in it: a run contains only its checkpoints.
 std::string default_output(const OpenCheckpoint& checkpoint) {
   std::string path = fmt::format("{}-{}", run_folder(checkpoint.run).string(), checkpoint.info.step);
   if (checkpoint.info.shards > 1) {
@@ -37,47 +38,36 @@ std::string default_output(const OpenCheckpoint& checkpoint) {
 
 Result<int> extract(const ExtractOptions& options, const CommonOptions& common) {
   SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
-  if (auto checked = check_stdout(output, common); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
-  auto path = parse_run_path(options.path);
-  if (!path) {
-    return tl::unexpected(std::move(path).error());
-  }
-  auto checkpoint = open_checkpoint(*path, options.shard);
-  if (!checkpoint) {
-    return tl::unexpected(std::move(checkpoint).error());
-  }
+  BITSNAP_TRY(check_stdout(output, common));
+  BITSNAP_ASSIGN(auto path, parse_run_path(options.path));
+  BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard));
   if (output.path.empty()) {
-    output.path = default_output(*checkpoint);
+    output.path = default_output(checkpoint);
   }
   if (!output.to_stdout()) {
-    auto checked = check_outside(checkpoint->run, output.path).and_then([&] {
+    auto checked = check_outside(checkpoint.run, output.path).and_then([&] {
       return check_output(output.path, {}, options.force);
     });
     if (!checked) {
       return tl::unexpected(std::move(checked).error());
     }
   }
-  const std::string name = checkpoint_name(checkpoint->run, checkpoint->info.step);
-  auto written = write_safetensors(*checkpoint->snapshot, output, file_name(name), common);
-  if (!written) {
-    return tl::unexpected(std::move(written).error());
-  }
+  const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
+  BITSNAP_ASSIGN(auto written, write_safetensors(*checkpoint.snapshot, output, file_name(name), common));
   if (common.json) {
-    print_json({{"run", checkpoint->run},
-                {"step", checkpoint->info.step},
-                {"shard", checkpoint->shard},
-                {"shards", checkpoint->info.shards},
+    print_json({{"run", checkpoint.run},
+                {"step", checkpoint.info.step},
+                {"shard", checkpoint.shard},
+                {"shards", checkpoint.info.shards},
                 {"output", output.path},
-                {"id", checkpoint->snapshot->id().to_hex()},
-                {"input_bytes", checkpoint->snapshot->file_bytes()},
-                {"output_bytes", written->bytes},
-                {"original_header", written->exact},
-                {"seconds", written->seconds},
-                {"gbps", written->gbps()}});
+                {"id", checkpoint.snapshot->id().to_hex()},
+                {"input_bytes", checkpoint.snapshot->file_bytes()},
+                {"output_bytes", written.bytes},
+                {"original_header", written.exact},
+                {"seconds", written.seconds},
+                {"gbps", written.gbps()}});
   } else if (!common.quiet) {
-    print_written(name, *checkpoint->snapshot, output, *written, common);
+    print_written(name, *checkpoint.snapshot, output, written, common);
   }
   return kExitOk;
 }
@@ -86,12 +76,12 @@ Result<int> extract(const ExtractOptions& options, const CommonOptions& common) 
 
 Command add_extract(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<ExtractOptions>();
-  CLI::App* app = program.add_subcommand("extract", "Give back the safetensors file of a checkpoint");
+  CLI::App* app = program.add_subcommand("extract", "Restore the safetensors file of a checkpoint");
   app->group(kRunsGroup);
-  app->add_option("RUN[@STEP]", options->path, "The run, and the step; otherwise the newest")
+  app->add_option("RUN[@STEP]", options->path, "The run, or one of its checkpoints; default: the newest")
       ->required()
       ->type_name("");
-  add_output_options(*app, options->output, options->to_stdout, options->force, "RUN-STEP.safetensors beside the run");
+  add_output_options(*app, options->output, options->to_stdout, options->force, "RUN-STEP.safetensors next to the run");
   add_shard_option(*app, options->shard);
   return {app, [options, &common] { return extract(*options, common); }};
 }

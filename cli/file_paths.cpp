@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/error_macros.hpp"
+
 namespace bitsnap::cli {
 
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-// Names of output files, and the rule that no output replaces something that it is made from.
+// Names of output files, and the check that no output overwrites one of its inputs.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,6 @@
 
 namespace bitsnap::cli {
 
-[[nodiscard]] inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
-  return tl::unexpected<Error>(Error(kind, std::move(message)));
-}
-
 // `path` with the extension `from` replaced by `to`; without that extension, `to` is added.
 [[nodiscard]] std::string replace_extension(const std::string& path, std::string_view from, std::string_view to);
 
@@ -26,7 +22,7 @@ namespace bitsnap::cli {
 
 [[nodiscard]] Result<std::uint64_t> file_size(const std::string& path);
 
-// Held before anything is written: an existing output needs `overwrite`, and must be none of the files in `inputs`.
+// Called before anything is written: fails if the output exists without `overwrite`, or is one of `inputs`.
 [[nodiscard]] Result<void> check_output(const std::string& output, const std::vector<std::string>& inputs,
                                         bool overwrite);
 

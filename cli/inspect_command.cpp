@@ -1,4 +1,4 @@
-// `bitsnap inspect`: what a snapshot, a checkpoint of a run or a safetensors file holds, and what each tensor costs.
+// `bitsnap inspect`: shows the content of a snapshot, a checkpoint or a safetensors file, and the size of each tensor.
 // Decodes nothing.
 #include <map>
 #include <memory>
@@ -14,6 +14,7 @@
 #include <bitsnap/version.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/losses.hpp"
@@ -62,7 +63,7 @@ Json chunks_json(const Snapshot& snapshot, std::size_t stream) {
   for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
     const auto info = snapshot.chunk_info(stream, i);
     if (!info) {
-      continue;  // measure_sizes() has asked for each of them before
+      continue;  // cannot happen: measure_sizes() has read each of them before
     }
     chunks.push_back({{"codec", info->codec},
                       {"codec_id", info->codec_id},
@@ -195,7 +196,7 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
   }
   add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
   if (snapshot.tree()) {
-    add_line(out, "tree", "values that travel with the tensors; --json shows them");
+    add_line(out, "tree", "values that are stored with the tensors; --json shows them");
   }
   add_metadata(out, snapshot.metadata(), verbose);
   return out;
@@ -223,7 +224,7 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
     std::string why;
     if (tensor.alias_of) {
       codec = "alias";
-      why = fmt::format("the same bytes as {}", printable(tensors[*tensor.alias_of].name));
+      why = fmt::format("same bytes as {}", printable(tensors[*tensor.alias_of].name));
     } else if (const auto stream = snapshot.stream_of(i)) {
       const StreamSizes& stream_sizes = sizes.streams[*stream];
       codec = codec_of(stream_sizes);
@@ -232,7 +233,7 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
       why = printable(snapshot.reason(*stream));
     } else if (tensor.size_bytes > 0) {
       codec = "(pool)";
-      why = "small: stored together with others";
+      why = "small: stored together with other tensors";
     } else {
       why = "empty";
     }
@@ -250,20 +251,14 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
 }
 
 Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* checkpoint, const CommonOptions& common) {
-  auto sizes = measure_sizes(snapshot);
-  if (!sizes) {
-    return tl::unexpected(std::move(sizes).error());
-  }
+  BITSNAP_ASSIGN(auto sizes, measure_sizes(snapshot));
   if (common.json) {
     Json tree;
     if (snapshot.tree()) {
-      auto text = serialize_value(*snapshot.tree());
-      if (!text) {
-        return tl::unexpected(std::move(text).error());
-      }
-      tree = Json::parse(*text);
+      BITSNAP_ASSIGN(auto text, serialize_value(*snapshot.tree()));
+      tree = Json::parse(text);
     }
-    Json document = snapshot_json(snapshot, *sizes, tree, common.verbose);
+    Json document = snapshot_json(snapshot, sizes, tree, common.verbose);
     if (checkpoint != nullptr) {
       document["checkpoint"] = checkpoint_json(*checkpoint);
     }
@@ -274,11 +269,11 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
   if (checkpoint != nullptr) {
     add_checkpoint(out, *checkpoint);
   }
-  out += render_header(snapshot, *sizes, common.verbose) + '\n';
+  out += render_header(snapshot, sizes, common.verbose) + '\n';
   if (!snapshot.tensors().empty()) {
-    out += render_tensors(snapshot, *sizes, common) + '\n';
+    out += render_tensors(snapshot, sizes, common) + '\n';
   }
-  out += render_roles(snapshot, *sizes, common.table_width());
+  out += render_roles(snapshot, sizes, common.table_width());
   const std::string losses = render_losses(snapshot, common);
   print_result(losses.empty() ? out : out + '\n' + losses);
   return kExitOk;
@@ -316,29 +311,23 @@ std::string render_state(const std::string& path, std::uint64_t file_bytes, cons
 }
 
 Result<int> inspect_safetensors(const std::string& path, const CommonOptions& common) {
-  auto state = open_safetensors(path);
-  if (!state) {
-    return tl::unexpected(std::move(state).error());
-  }
-  auto file_bytes = file_size(path);
-  if (!file_bytes) {
-    return tl::unexpected(std::move(file_bytes).error());
-  }
+  BITSNAP_ASSIGN(auto state, open_safetensors(path));
+  BITSNAP_ASSIGN(auto file_bytes, file_size(path));
   std::map<Role, RoleSizes> roles;
-  for (const TensorSource& source : state->tensors) {
+  for (const TensorSource& source : state.tensors) {
     RoleSizes& role = roles[source.info.role];
     ++role.tensors;
     role.elements += source.info.element_count();
     role.raw_bytes += source.info.size_bytes;
   }
   if (!common.json) {
-    print_result(render_state(path, *file_bytes, *state, roles, common));
+    print_result(render_state(path, file_bytes, state, roles, common));
     return kExitOk;
   }
-  Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", *file_bytes}};
-  document["metadata"] = metadata_json(state->metadata);
+  Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", file_bytes}};
+  document["metadata"] = metadata_json(state.metadata);
   document["tensors"] = Json::array();
-  for (const TensorSource& source : state->tensors) {
+  for (const TensorSource& source : state.tensors) {
     document["tensors"].push_back(to_json(source.info));
   }
   document["roles"] = Json::object();
@@ -351,30 +340,18 @@ Result<int> inspect_safetensors(const std::string& path, const CommonOptions& co
 }
 
 Result<int> inspect(const InspectOptions& options, const CommonOptions& common) {
-  auto run = find_run(options.path);
-  if (!run) {
-    return tl::unexpected(std::move(run).error());
+  BITSNAP_ASSIGN(auto run, find_run(options.path));
+  if (run) {
+    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*run, options.shard));
+    return inspect_snapshot(*checkpoint.snapshot, &checkpoint, common);
   }
-  if (*run) {
-    auto checkpoint = open_checkpoint(**run, options.shard);
-    if (!checkpoint) {
-      return tl::unexpected(std::move(checkpoint).error());
-    }
-    return inspect_snapshot(*checkpoint->snapshot, &*checkpoint, common);
-  }
-  auto kind = detect_file_kind(options.path);
-  if (!kind) {
-    return tl::unexpected(std::move(kind).error());
-  }
-  if (*kind == FileKind::safetensors) {
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(options.path));
+  if (kind == FileKind::safetensors) {
     return inspect_safetensors(options.path, common);
   }
-  // What is neither is opened as a snapshot: its error says what is wrong with it as one.
-  auto snapshot = Snapshot::open(options.path);
-  if (!snapshot) {
-    return tl::unexpected(std::move(snapshot).error());
-  }
-  return inspect_snapshot(**snapshot, nullptr, common);
+  // A file of neither kind is opened as a snapshot, whose error explains what is wrong with it.
+  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(options.path));
+  return inspect_snapshot(*snapshot, nullptr, common);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `bitsnap log`: the checkpoints of a run as their commit records have them. Opens no snapshot.
+// `bitsnap log`: lists the checkpoints of a run from their commit records. Opens no snapshot.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -11,6 +11,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
 #include "cli/retention_options.hpp"
@@ -73,7 +74,7 @@ Row total_row(const std::vector<CheckpointInfo>& checkpoints) {
           ""};
 }
 
-// Checkpoints up to which the log looks for pruned ones that are still on the disk.
+// Runs with more checkpoints are listed without pruned ones that are still on disk: finding those reads every record.
 constexpr std::size_t kPrunedShownUpTo = 500;
 
 std::string render(const RunPath& path, const std::vector<CheckpointInfo>& checkpoints, std::size_t pruned,
@@ -115,13 +116,13 @@ std::string render(const RunPath& path, const std::vector<CheckpointInfo>& check
   }
   std::string out = table.render(width);
   if (pruned > 0) {
-    out += fmt::format("and {} pruned {} others need\n", format_count(pruned),
-                       pruned == 1 ? "one whose files" : "ones whose files");
+    out += fmt::format("and {} pruned {} needed by others\n", format_count(pruned),
+                       pruned == 1 ? "checkpoint that is" : "checkpoints that are");
   }
   return out + damages;
 }
 
-// All of them, or the one that is named.
+// All checkpoints, or the one that the path names.
 Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const RunPath& path) {
   if (!path.step) {
     return store.list();
@@ -130,33 +131,23 @@ Result<std::vector<CheckpointInfo>> find_checkpoints(const Store& store, const R
 }
 
 Result<int> log(const std::string& text, const CommonOptions& common) {
-  auto path = find_run(text);
-  if (!path) {
-    return tl::unexpected(std::move(path).error());
-  }
-  const RunPath run = path->value_or(RunPath{text, std::nullopt});
-  auto store = open_to_read(run.run);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
-  auto checkpoints = find_checkpoints(**store, run);
-  if (!checkpoints) {
-    return tl::unexpected(std::move(checkpoints).error());
-  }
+  BITSNAP_ASSIGN(auto path, find_run(text));
+  const RunPath run = path.value_or(RunPath{text, std::nullopt});
+  BITSNAP_ASSIGN(auto store, open_to_read(run.run));
+  BITSNAP_ASSIGN(auto checkpoints, find_checkpoints(*store, run));
   if (common.json) {
     Json document = Json::array();
-    for (const CheckpointInfo& checkpoint : *checkpoints) {
+    for (const CheckpointInfo& checkpoint : checkpoints) {
       document.push_back(checkpoint_json(checkpoint));
     }
     print_json(document);
   } else {
-    // Reads every record, which would take longer than all the rest where there are many. A damage may keep it from
-    // finding them; the log shows that one.
+    // A damaged record may hide pruned checkpoints; the log shows that damage instead.
     std::size_t pruned = 0;
-    if (!run.step && checkpoints->size() <= kPrunedShownUpTo) {
-      if (const auto found = find_pruned(**store)) pruned = found->size();
+    if (!run.step && checkpoints.size() <= kPrunedShownUpTo) {
+      if (const auto found = find_pruned(*store)) pruned = found->size();
     }
-    print_result(render(run, *checkpoints, pruned, common.table_width()));
+    print_result(render(run, checkpoints, pruned, common.table_width()));
   }
   return kExitOk;
 }
@@ -165,12 +156,12 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
 
 Command add_log(CLI::App& program, const CommonOptions& common) {
   auto run = std::make_shared<std::string>();
-  CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, the newest last");
+  CLI::App* app = program.add_subcommand("log", "List the checkpoints of a run, newest last");
   app->group(kRunsGroup);
-  app->add_option("RUN[@STEP]", *run, "The run, or one checkpoint of it")->required()->type_name("");
+  app->add_option("RUN[@STEP]", *run, "The run, or one of its checkpoints")->required()->type_name("");
   app->footer(
-      "base: the step that it is coded against; none for a keyframe.\n"
-      "depth: how many chunks have to be decoded, one after another, before its deepest one can be.");
+      "base: the step that the checkpoint is coded against; none for a keyframe.\n"
+      "depth: the most links that decoding any of its chunks follows.");
   return {app, [run, &common] { return log(*run, common); }};
 }
 

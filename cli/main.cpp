@@ -1,4 +1,4 @@
-// The command `bitsnap`: reads the command line, runs one sub-command, turns its outcome into an exit status.
+// The command `bitsnap`: parses the command line, runs one sub-command, and turns its result into an exit status.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -18,9 +18,9 @@
 
 #include "cli/common_options.hpp"
 #include "cli/console.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/external_command.hpp"
-#include "cli/file_paths.hpp"
 #include "cli/output.hpp"
 #include "cli/suggestion.hpp"
 #include "cli/text_format.hpp"
@@ -29,46 +29,46 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints losslessly, many times smaller.
+constexpr std::string_view kShortHelp = R"(bitsnap stores training checkpoints losslessly and many times smaller.
 
-Runs, the checkpoints of a training in one directory:
-  bitsnap add run --step 10 model.safetensors            the next checkpoint, against the one before
-  bitsnap log run                                        step, time, size, ratio, base of each
-  bitsnap extract run@10                                 -> run-10.safetensors, byte for byte
-  bitsnap prune run --keep-last 5 --keep-every 1000      remove what is not to stay
+Runs: the checkpoints of a training in one directory
+  bitsnap add run --step 10 model.safetensors            save the next checkpoint, coded against the last one
+  bitsnap log run                                        list steps, times, sizes, ratios and bases
+  bitsnap extract run@10                                 write run-10.safetensors, byte for byte
+  bitsnap prune run --keep-last 5 --keep-every 1000      remove all other checkpoints
   bitsnap rollback run --to 10                           remove all steps after 10
-  bitsnap repair run                                     mend what can be mended after damage
-  bitsnap du run                                         bytes by role and step
-  bitsnap agent status run                               what the process beside the training has in memory
-  bitsnap report run -o report.html                      plots of all that, in one page for the browser
+  bitsnap repair run                                     make a damaged run usable again
+  bitsnap du run                                         show bytes by role and by step
+  bitsnap agent status run                               show what the agent of a training keeps in memory
+  bitsnap report run -o report.html                      plot all of that in one HTML page
 
-Files, one snapshot each:
-  bitsnap compress model.safetensors                     -> model.bsnap
-  bitsnap compress step2.safetensors --base step1.bsnap  only what changed since step1
-  bitsnap decompress model.bsnap                         -> model.safetensors, byte for byte
-  bitsnap bench model.safetensors                        all codecs and zstd, lz4, bzip2 side by side
+Files: one snapshot each
+  bitsnap compress model.safetensors                     write model.bsnap
+  bitsnap compress step2.safetensors --base step1.bsnap  store only what changed since step1
+  bitsnap decompress model.bsnap                         write model.safetensors, byte for byte
+  bitsnap bench model.safetensors                        compare all codecs with zstd, lz4 and bzip2
 
-Both, files and checkpoints; RUN alone is its newest one, for `verify` all of them:
-  bitsnap inspect model.bsnap                            each tensor: codec, size, ratio, why
-  bitsnap verify *.bsnap run                             read every byte, name each damage
-  bitsnap diff run@10 run@20                             which tensors changed, and how far
-  bitsnap analyze run --steps 5                          what changes, bit by bit, and what codecs make of it
+Both: files and checkpoints; RUN alone means its newest checkpoint, for `verify` all checkpoints
+  bitsnap inspect model.bsnap                            show codec, size, ratio and reason for each tensor
+  bitsnap verify *.bsnap run                             read every byte and report each damage
+  bitsnap diff run@10 run@20                             show which tensors changed, and how far
+  bitsnap analyze run --steps 5                          show what changes, bit by bit, and how small it can get
 
-`bitsnap --help` and `bitsnap COMMAND --help` say more.
+`bitsnap --help` and `bitsnap COMMAND --help` show more.
 )";
 
-constexpr std::string_view kUsageKind = "usage";  // beside the kinds of the library
+constexpr std::string_view kUsageKind = "usage";  // in addition to the error kinds of the library
 
-constexpr const char* kDescription = "bitsnap stores training checkpoints losslessly, many times smaller.";
+constexpr const char* kDescription = "bitsnap stores training checkpoints losslessly and many times smaller.";
 
 constexpr const char* kExitCodes = R"(Exit status:
-  0   success              13  unsupported: made by a newer version
-  1   diff: they differ    14  truncated data
+  0   success              13  unsupported: written by a newer version
+  1   diff found changes   14  truncated data
   2   wrong command line   15  corrupt data
-  11  invalid argument     16  the system failed to read or write
+  11  invalid argument     16  input/output error of the system
   12  not found            17  out of memory, or over a limit
   18  busy                 19  cancelled
-  20  internal error       128 + the signal's number: interrupted)";
+  20  internal error       128 + signal number: interrupted by a signal)";
 
 std::string version_text() {
   return fmt::format("bitsnap {} (snapshot format {})\ncpu level: {} (detected: {})\n", version(), kFormatVersion,
@@ -82,10 +82,10 @@ Result<void> apply_cpu_level(const std::string& name) {
   const auto level = cpu_level_from_name(name);
   if (!level) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("--cpu-level {}: not a level; expected scalar, avx2, avx512 or neon", name));
+                fmt::format("--cpu-level must be scalar, avx2, avx512 or neon, got '{}'", name));
   }
   if (!force_cpu_level(*level)) {
-    return fail(ErrorKind::unsupported, fmt::format("--cpu-level {}: this machine does not have it; it has {}", name,
+    return fail(ErrorKind::unsupported, fmt::format("--cpu-level {}: this machine supports only {}", name,
                                                     cpu_level_name(detected_cpu_level())));
   }
   return {};
@@ -103,7 +103,7 @@ int report(const Error& error, const CommonOptions& common) {
   return exit_code(error.kind());
 }
 
-// Whether --json was asked for, as far as can be told of a command line that cannot be parsed.
+// Whether --json is given, for command lines that cannot be parsed.
 bool asks_for_json(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -128,7 +128,7 @@ class Program {
     }
     help_ = app_.add_subcommand("help", "Show the help of a command");
     help_->add_option("COMMAND", help_topic_, "The command")->type_name("");
-    app_.footer(external_help() + kExitCodes);  // after the sub-commands, which would inherit it
+    app_.footer(external_help() + kExitCodes);  // set after the sub-commands are added, because they would inherit it
   }
 
   int run(int argc, const char* const* argv) {
@@ -187,8 +187,8 @@ class Program {
            std::ranges::any_of(commands_, [&](const Command& command) { return command.app->get_name() == name; });
   }
 
-  // The status if it could not be run after all; nothing where the first argument names no program beside this one.
-  // Whatever follows is that program's own business, so it is not parsed here.
+  // Becomes the program bitsnap-NAME, whose options are not parsed here. Returns nullopt if the first argument names no
+  // such program, and an exit status if the program cannot be started.
   std::optional<int> run_external_command(const char* const* argv) {
     const std::string_view name = argv[1];
     if (name.starts_with('-') || is_built_in(name)) {
@@ -219,12 +219,13 @@ class Program {
   int unknown_command(const std::string& name) {
     common_.json = json_;
     if (find_external(name)) {
-      return usage_error(fmt::format("'{}' is a program of its own", name),
-                         fmt::format("its options stand behind its name: `bitsnap {} ...`", name));
+      return usage_error(fmt::format("'{}' is an external program", name),
+                         fmt::format("write its options after its name: `bitsnap {} ...`", name));
     }
     if (const KnownExternal* known = known_external(name)) {
-      return report(Error(ErrorKind::not_found, fmt::format("bitsnap-{}: neither beside this program nor on PATH; {}",
-                                                            name, known->how_to_get)),
+      return report(Error(ErrorKind::not_found,
+                          fmt::format("bitsnap-{}: found neither in the folder of this program nor on PATH; {}", name,
+                                      known->how_to_get)),
                     common_);
     }
     const auto suggestion = closest(name, names());
@@ -233,7 +234,7 @@ class Program {
                                   : std::string("`bitsnap --help` lists the commands"));
   }
 
-  // Of a command, or of the program.
+  // nullptr: the help of the program itself.
   void print_help(const CLI::App* command) const {
     const CLI::App* app = command == nullptr ? &app_ : command;
     std::string name = command == nullptr ? "bitsnap" : "bitsnap " + command->get_name();
@@ -277,7 +278,7 @@ class Program {
 
   CommonOptions common_;
   CLI::App app_;
-  bool json_ = false;  // also where common_ could not be filled
+  bool json_ = false;  // known even if the command line cannot be parsed into common_
   bool show_version_ = false;
   std::vector<Command> commands_;
   CLI::App* help_ = nullptr;
@@ -296,7 +297,7 @@ int run_program(int argc, const char* const* argv) {
   } catch (const std::exception& error) {
     status = report(Error(ErrorKind::internal, error.what()), program.common());
   }
-  // A result that did not reach its reader (a full disk) is a failure, whatever came before.
+  // Output that could not be written, for example to a full disk, is a failure even if the command succeeded.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     print_error("standard output: cannot be written", error_kind_name(ErrorKind::io));
     status = status == kExitOk ? exit_code(ErrorKind::io) : status;

@@ -1,4 +1,4 @@
-// What the command says.
+// Output of the command.
 #include "cli/output.hpp"
 
 #include <cstdio>

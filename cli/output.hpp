@@ -1,5 +1,5 @@
-// What the command says: results on standard output, all else on standard error. A failure to write a result is kept by
-// the stream and reported at the end by main; a failure to write a note is nobody's business.
+// Output of the command: results on standard output, everything else on standard error. A failure to write a result
+// stays in the stream until main() reports it; a failure to write a note is ignored.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace bitsnap::cli {
 
-using Json = nlohmann::ordered_json;  // keys stand in the order in which they are set
+using Json = nlohmann::ordered_json;  // keeps the order in which keys are set
 
 void print_result(std::string_view text);
 void print_note(std::string_view text);
@@ -21,13 +21,13 @@ void print_error(std::string_view message, std::string_view kind);
 // "bitsnap: warning: <message> [<kind>]"
 void print_warning(std::string_view message, std::string_view kind);
 
-// One document for each run. Two spaces of indentation and a line end; text that is not UTF-8 (paths may be anything)
-// has U+FFFD in its place.
+// A command prints one document. Indented by two spaces, with a line end; bytes that are not UTF-8, which paths may
+// contain, become U+FFFD.
 void print_json(const Json& document);
 
 [[nodiscard]] Json to_json(const Error& error);
 
-// raw / stored; null where nothing is stored.
+// raw / stored; null if nothing is stored.
 [[nodiscard]] Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes);
 
 // name, dtype, shape, role and bytes.

@@ -1,4 +1,4 @@
-// `bitsnap prune`: removes the checkpoints of a run that are not to stay, and says why others do.
+// `bitsnap prune`: removes the checkpoints of a run that no --keep option keeps.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -8,6 +8,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -36,17 +37,15 @@ Reencode reencode_from_name(const std::string& name) noexcept {
 Result<int> prune(const PruneCommandOptions& options, const CommonOptions& common) {
   StoreOptions write;
   write.create = false;
-  auto store = options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
+  BITSNAP_ASSIGN(auto store,
+                 options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait));
   PruneOptions prune;
   prune.reencode = reencode_from_name(options.reencode);
   prune.dry_run = options.dry_run;
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto pruning = prune_run(**store, options.retention, prune);
+  auto pruning = prune_run(*store, options.retention, prune);
   bar.clear();
   if (!pruning) {
     return tl::unexpected(std::move(pruning).error());
@@ -65,20 +64,20 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
 
 Command add_prune(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<PruneCommandOptions>();
-  CLI::App* app = program.add_subcommand("prune", "Remove the checkpoints of a run that are not to stay");
+  CLI::App* app = program.add_subcommand("prune", "Remove the checkpoints of a run that no --keep option keeps");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
   add_keep_options(*app, options->retention);
   add_keep_steps_option(*app, options->retention);
   app->add_option("--reencode", options->reencode,
-                  "Rewrite what depends on a checkpoint that is not to stay; auto: where that frees more than it "
-                  "writes; never; always")
+                  "Rewrite checkpoints that depend on a removed one; auto: if that frees more bytes than it writes; "
+                  "never; always")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "never", "always"}).description(""))
       ->capture_default_str();
-  app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
+  app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   add_wait_option(*app, options->wait);
-  app->footer("A checkpoint stays if any of the --keep options asks for it; the newest always stays.");
+  app->footer("A checkpoint stays if any --keep option keeps it. The newest one always stays.");
   app->callback([options] {
     if (!is_given(options->retention)) {
       throw CLI::RequiredError("--keep-last, --keep-every or --keep");

@@ -1,4 +1,4 @@
-// `bitsnap repair`: makes what is whole of a damaged run restorable again, and says what is lost.
+// `bitsnap repair`: makes the undamaged checkpoints of a run usable again, and reports which are lost.
 #include <memory>
 #include <string>
 
@@ -7,6 +7,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -61,9 +62,7 @@ std::string render(const RepairCommandOptions& options, const RepairReport& repo
 }
 
 Result<int> repair(const RepairCommandOptions& options, const CommonOptions& common) {
-  if (auto checked = check_whole_run(options.run); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_whole_run(options.run));
   ProgressBar bar(run_name(options.run), !common.quiet);
   RepairOptions repair;
   repair.dry_run = options.dry_run;
@@ -72,7 +71,7 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
   auto report = Store::repair(options.run, repair);
   bar.clear();
   if (!report) {
-    return tl::unexpected(explain_busy(options.run, std::move(report).error(), "repair the run when it is done"));
+    return tl::unexpected(explain_busy(options.run, std::move(report).error(), "repair the run after it has finished"));
   }
   if (common.json) {
     print_report_json(options, *report);
@@ -86,13 +85,13 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
 
 Command add_repair(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<RepairCommandOptions>();
-  CLI::App* app = program.add_subcommand("repair", "Mend a damaged run, and move aside what cannot be restored");
+  CLI::App* app = program.add_subcommand("repair", "Repair a damaged run, and move lost checkpoints aside");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
-  app->add_flag("-n,--dry-run", options->dry_run, "Say what would be done, and do nothing");
+  app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   app->footer(
-      "The exit status is 0 if no checkpoint was lost, and 15 otherwise. Nothing of a lost one is removed.\n"
-      "Files that belong to no checkpoint are removed: they are what writers left that were killed.");
+      "The exit status is 0 if no checkpoint is lost, and 15 otherwise. Files of lost checkpoints are kept.\n"
+      "Files that belong to no checkpoint are removed: killed writers left them.");
   return {app, [options, &common] { return repair(*options, common); }};
 }
 

@@ -1,4 +1,4 @@
-// Which checkpoints are to stay, and what pruning did.
+// The --keep options, and reports of pruning.
 #include "cli/retention_options.hpp"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/error_macros.hpp"
 #include "cli/number_option.hpp"
 #include "cli/text_format.hpp"
 
@@ -14,7 +15,7 @@ namespace bitsnap::cli {
 
 namespace {
 
-// What pruning gave back: what rewriting took is counted against it. Not known before rewriting is done.
+// Bytes that pruning freed, less those that rewriting added; nullopt before rewriting is done.
 std::optional<std::int64_t> freed_bytes(const Pruning& pruning) {
   const PruneReport& report = pruning.report;
   if (pruning.dry_run && !report.rewritten.empty()) {
@@ -53,8 +54,8 @@ std::string describe_needed(const Pruning& pruning, const PruneReport::Needed& n
 }  // namespace
 
 void add_keep_options(CLI::App& app, Retention& retention) {
-  add_number_option(app, "--keep-last", retention.keep_last, 1, "Keep the newest so many");
-  add_number_option(app, "--keep-every", retention.keep_every, 1, "Keep the steps that are multiples of this");
+  add_number_option(app, "--keep-last", retention.keep_last, 1, "Keep the N newest checkpoints");
+  add_number_option(app, "--keep-every", retention.keep_every, 1, "Keep steps that are multiples of N");
 }
 
 void add_keep_steps_option(CLI::App& app, Retention& retention) {
@@ -66,29 +67,20 @@ bool is_given(const Retention& retention) noexcept {
 }
 
 Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options) {
-  auto listed = store.steps();
-  if (!listed) {
-    return tl::unexpected(std::move(listed).error());
-  }
-  auto report = store.prune(retention, options);
-  if (!report) {
-    return tl::unexpected(std::move(report).error());
-  }
-  return Pruning{std::move(*report), std::move(*listed), options.dry_run};
+  BITSNAP_ASSIGN(auto listed, store.steps());
+  BITSNAP_ASSIGN(auto report, store.prune(retention, options));
+  return Pruning{std::move(report), std::move(listed), options.dry_run};
 }
 
-// A pruning that keeps all that is listed, and rewrites nothing, names what stays besides.
+// A dry run that keeps all listed checkpoints reports the pruned ones that stay.
 Result<std::vector<PruneReport::Needed>> find_pruned(Store& store) {
   Retention all;
   all.keep_every = 1;
   PruneOptions options;
   options.reencode = Reencode::never;
   options.dry_run = true;
-  auto report = store.prune(all, options);
-  if (!report) {
-    return tl::unexpected(std::move(report).error());
-  }
-  return std::move(report->needed);
+  BITSNAP_ASSIGN(auto report, store.prune(all, options));
+  return std::move(report.needed);
 }
 
 std::string render_pruning(const Pruning& pruning) {

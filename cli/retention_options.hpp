@@ -1,4 +1,4 @@
-// Which checkpoints are to stay, as options of several commands, and what pruning by them did.
+// The --keep options of several commands, pruning by them, and its report as text and JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 
 namespace bitsnap::cli {
 
-// --keep-last and --keep-every. The retention has to outlive the parsing.
+// --keep-last and --keep-every. `retention` has to outlive the parsing.
 void add_keep_options(CLI::App& app, Retention& retention);
 
 // --keep, which names steps.
 void add_keep_steps_option(CLI::App& app, Retention& retention);
 
-// Whether any of them was given: pruning by none of them would remove all but the newest.
+// Whether any --keep option is given. Pruning without one would remove all checkpoints but the newest.
 [[nodiscard]] bool is_given(const Retention& retention) noexcept;
 
-// A report does not tell what this pruning took off the log from what an earlier one did: the steps before it do.
+// `listed` tells checkpoints that this pruning removed from the log from those that an earlier one removed.
 struct Pruning {
   PruneReport report;
-  std::vector<std::uint64_t> listed;  // before it, ascending
+  std::vector<std::uint64_t> listed;  // steps before the pruning, ascending
   bool dry_run = false;
 };
 
 [[nodiscard]] Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options);
 
-// What is pruned already, and stays as files for others. A checkpoint whose record is damaged may hide some of it.
+// Pruned checkpoints whose files stay because others need them. Damaged records may hide some of them.
 [[nodiscard]] Result<std::vector<PruneReport::Needed>> find_pruned(Store& store);
 
-// One line for each checkpoint that does not simply stay, and one with the sum.
+// One line per checkpoint that is removed, rewritten or needed, and one with the sum.
 [[nodiscard]] std::string render_pruning(const Pruning& pruning);
 // The last of these lines alone.
 [[nodiscard]] std::string render_pruning_sum(const Pruning& pruning);

@@ -10,6 +10,7 @@
 #include <bitsnap/store.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/number_option.hpp"
 #include "cli/output.hpp"
@@ -27,17 +28,14 @@ struct RollbackOptions {
   std::chrono::milliseconds wait{0};
 };
 
-// What Store::rollback() would report.
+// The report that Store::rollback() would return.
 Result<RollbackReport> foresee(const Store& store, std::uint64_t step) {
   if (auto info = store.info(step); !info && info.error().kind() == ErrorKind::not_found) {
     return tl::unexpected(std::move(info).error());
   }
-  auto checkpoints = store.list();
-  if (!checkpoints) {
-    return tl::unexpected(std::move(checkpoints).error());
-  }
+  BITSNAP_ASSIGN(auto checkpoints, store.list());
   RollbackReport report;
-  for (auto info = checkpoints->rbegin(); info != checkpoints->rend() && info->step > step; ++info) {
+  for (auto info = checkpoints.rbegin(); info != checkpoints.rend() && info->step > step; ++info) {
     report.removed.push_back(info->step);
     report.removed_bytes += info->stored_bytes;
   }
@@ -69,18 +67,15 @@ std::string render(const RollbackOptions& options, const RollbackReport& report)
 }
 
 Result<int> rollback(const RollbackOptions& options, const CommonOptions& common) {
-  auto report = roll_back(options);
-  if (!report) {
-    return tl::unexpected(std::move(report).error());
-  }
+  BITSNAP_ASSIGN(auto report, roll_back(options));
   if (common.json) {
     print_json({{"run", options.run},
                 {"dry_run", options.dry_run},
                 {"newest", *options.step},
-                {"removed", report->removed},
-                {"removed_bytes", report->removed_bytes}});
+                {"removed", report.removed},
+                {"removed_bytes", report.removed_bytes}});
   } else if (!common.quiet) {
-    print_result(render(options, *report));
+    print_result(render(options, report));
   }
   return kExitOk;
 }
@@ -92,10 +87,11 @@ Command add_rollback(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("rollback", "Remove all checkpoints of a run after one of them");
   app->group(kRunsGroup);
   app->add_option("RUN", options->run, "The directory of the run")->required()->type_name("");
-  add_number_option(*app, "--to", options->step, 0, "The step that is to be the newest")->required();
-  app->add_flag("-n,--dry-run", options->dry_run, "Say what would be removed, and do nothing");
+  add_number_option(*app, "--to", options->step, 0, "The step that becomes the newest")->required();
+  app->add_flag("-n,--dry-run", options->dry_run, "Print what would be removed, and change nothing");
   add_wait_option(*app, options->wait);
-  app->footer("Steps are only ever added above the newest; after a rollback they can be saved again.");
+  app->footer(
+      "A store only accepts steps above its newest one. After a rollback the removed steps can be saved again.");
   return {app, [options, &common] { return rollback(*options, common); }};
 }
 

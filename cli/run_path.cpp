@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cli/console.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 
@@ -51,12 +52,9 @@ Result<std::optional<RunPath>> find_run(const std::string& text) {
 }
 
 Result<RunPath> parse_run_path(const std::string& text) {
-  auto found = find_run(text);
-  if (!found) {
-    return tl::unexpected(std::move(found).error());
-  }
-  if (*found) {
-    return **found;
+  BITSNAP_ASSIGN(auto found, find_run(text));
+  if (found) {
+    return *found;
   }
   if (is_there_but_no_directory(text)) {
     return fail(ErrorKind::invalid_argument,
@@ -75,10 +73,10 @@ Result<RunPath> parse_run_path(const std::string& text) {
 Result<void> check_no_run(const std::string& text) {
   const auto run = find_run(text);
   if (!run || !*run) {
-    return {};  // whoever opens it says what else is wrong
+    return {};  // opening it explains what else is wrong
   }
   return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: is {}, not a file; `bitsnap extract {}` makes a safetensors file of {}", text,
+              fmt::format("{}: is {}, not a file; `bitsnap extract {}` writes {} as a safetensors file", text,
                           (*run)->step ? "a checkpoint of a run" : "a run", text,
                           (*run)->step ? "it" : "its newest checkpoint"));
 }
@@ -89,7 +87,7 @@ Result<void> check_whole_run(const std::string& text) {
     return {};
   }
   return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: names one checkpoint, and this command takes the run: {}", text, (*run)->run));
+              fmt::format("{}: names one checkpoint, but this command needs the run: {}", text, (*run)->run));
 }
 
 std::string checkpoint_name(const std::string& run, std::uint64_t step) { return fmt::format("{}@{}", run, step); }
@@ -105,50 +103,35 @@ fs::path run_folder(const std::string& run) {
 std::string run_name(const std::string& run) { return run_folder(run).filename().string(); }
 
 Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard) {
-  auto store = open_to_read(path.run);
-  if (!store) {
-    return tl::unexpected(std::move(store).error());
-  }
+  BITSNAP_ASSIGN(auto store, open_to_read(path.run));
   std::optional<std::uint64_t> step = path.step;
   if (!step) {
-    auto steps = (*store)->steps();
-    if (!steps) {
-      return tl::unexpected(std::move(steps).error());
-    }
-    if (steps->empty()) {
+    BITSNAP_ASSIGN(auto steps, store->steps());
+    if (steps.empty()) {
       return fail(ErrorKind::not_found, fmt::format("{}: has no checkpoint yet", path.run));
     }
-    step = steps->back();
+    step = steps.back();
   }
-  auto info = (*store)->info(*step);
-  if (!info) {
-    return tl::unexpected(std::move(info).error());
-  }
-  if (info->damage) {
-    return tl::unexpected(*info->damage);
+  BITSNAP_ASSIGN(auto info, store->info(*step));
+  if (info.damage) {
+    return tl::unexpected(*info.damage);
   }
   const std::string name = checkpoint_name(path.run, *step);
-  if (!shard && info->shards > 1) {
+  if (!shard && info.shards > 1) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: has {} shards; choose one with --shard 0 to --shard {}",
-                                                         name, info->shards, info->shards - 1));
+                                                         name, info.shards, info.shards - 1));
   }
-  if (shard && *shard >= info->shards) {
+  if (shard && *shard >= info.shards) {
     return fail(ErrorKind::not_found,
-                fmt::format("{}: there is no shard {}; it has {}, counted from 0", name, *shard, info->shards));
+                fmt::format("{}: has no shard {}; it has {} shards, counted from 0", name, *shard, info.shards));
   }
-  OpenCheckpoint checkpoint{path.run, std::move(*info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
-  auto snapshot = (*store)->snapshot(step, checkpoint.shard);
-  if (!snapshot) {
-    return tl::unexpected(std::move(snapshot).error());
-  }
-  checkpoint.snapshot = std::move(*snapshot);
+  OpenCheckpoint checkpoint{path.run, std::move(info), static_cast<std::uint32_t>(shard.value_or(0)), nullptr};
+  BITSNAP_ASSIGN(checkpoint.snapshot, store->snapshot(step, checkpoint.shard));
   return checkpoint;
 }
 
 Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
-  if (auto checked = check_whole_run(run); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_whole_run(run));
   StoreOptions options;
   options.access = StoreAccess::read;
   options.create = false;
@@ -157,9 +140,7 @@ Result<std::unique_ptr<Store>> open_to_read(const std::string& run) {
 
 Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
                                              std::chrono::milliseconds wait) {
-  if (auto checked = check_whole_run(run); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
+  BITSNAP_TRY(check_whole_run(run));
   // The library's own waiting cannot be interrupted.
   const auto until = Clock::now() + wait;
   options.access = StoreAccess::write;
@@ -200,7 +181,7 @@ Result<void> check_outside(const std::string& run, const std::string& path) {
   const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
   if (end == folder.end()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: lies in the run {}, which keeps nothing but its checkpoints", path, run));
+                fmt::format("{}: lies in the run {}, which may contain only checkpoints", path, run));
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// RUN and RUN@STEP on the command line, and opening what they name. RUN is the directory of a store; without a step its
-// newest checkpoint is meant.
+// RUN and RUN@STEP on the command line, and opening them. RUN is the directory of a store; without a step it means the
+// newest checkpoint.
 #pragma once
 
 #include <chrono>
@@ -21,26 +21,26 @@ struct RunPath {
   std::optional<std::uint64_t> step;
 };
 
-// For arguments that may be files as well: nothing where `text` names no run. What exists under the whole name wins
-// over reading it as RUN@STEP.
+// For arguments that may also be files: returns nullopt if `text` names no run. A path that exists under the whole name
+// wins over RUN@STEP.
 [[nodiscard]] Result<std::optional<RunPath>> find_run(const std::string& text);
 
-// For arguments that can only be meant as RUN or RUN@STEP, whether they are there or not.
+// For arguments that can only mean RUN or RUN@STEP, whether it exists or not.
 [[nodiscard]] Result<RunPath> parse_run_path(const std::string& text);
 
-// Held before a file is opened that can be no run: invalid_argument where `text` names one, or a checkpoint of it, with
-// the command that makes a file of that.
+// For arguments that must be files: fails with invalid_argument if `text` names a run or a checkpoint, and names the
+// command that converts it to a file.
 [[nodiscard]] Result<void> check_no_run(const std::string& text);
 
-// For arguments that can only be meant as RUN: invalid_argument where one checkpoint of a run is named.
+// For arguments that must be RUN: fails with invalid_argument if `text` names one checkpoint.
 [[nodiscard]] Result<void> check_whole_run(const std::string& text);
 
 // "run@20"
 [[nodiscard]] std::string checkpoint_name(const std::string& run, std::uint64_t step);
 
-// The same directory with a name for its last part, which "." and "run/" lack.
+// The same directory as a path whose last part is a name, unlike "." and "run/".
 [[nodiscard]] std::filesystem::path run_folder(const std::string& run);
-// That last part.
+// The last part of run_folder().
 [[nodiscard]] std::string run_name(const std::string& run);
 
 // One shard of a checkpoint, open.
@@ -51,21 +51,22 @@ struct OpenCheckpoint {
   std::shared_ptr<const Snapshot> snapshot;
 };
 
-// invalid_argument where the checkpoint has several shards and none was chosen: none of them is the checkpoint.
+// Fails with invalid_argument if the checkpoint has several shards and `shard` is nullopt.
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const RunPath& path, std::optional<std::uint64_t> shard);
 
-// To read; never makes a store. Here and below `run` is no checkpoint: check_whole_run().
+// Opens a store for reading; never creates one. Fails if `run` names a checkpoint, as does open_to_write().
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_read(const std::string& run);
 
-// To write. Waits for another writer as long as stated, and stops waiting at an interrupt.
+// Opens a store for writing. Waits up to `wait` for another writer; an interrupt ends the wait.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_to_write(const std::string& run, StoreOptions options,
                                                            std::chrono::milliseconds wait);
 
-// Of an error that says who holds the lock of a run: who writes, and what is to be done. Others stay as they are.
+// Turns an error about the lock of a run into a message with the writer's process and an advice. Other errors stay as
+// they are.
 [[nodiscard]] Error explain_busy(const std::string& run, Error error, std::string_view advice);
 
-// Held before a file is read or written on behalf of a run: invalid_argument if `path` lies in its directory, where
-// what belongs to no checkpoint may be removed by whoever writes to it.
+// Fails with invalid_argument if the file `path` lies in the directory of the run, where writers remove files that
+// belong to no checkpoint.
 [[nodiscard]] Result<void> check_outside(const std::string& run, const std::string& path);
 
 }  // namespace bitsnap::cli

@@ -1,7 +1,7 @@
-// What the checkpoints of a run cost, by role.
+// Bytes of the checkpoints of a run, by role.
 #include "cli/run_sizes.hpp"
 
-#include "cli/file_paths.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/stored_sizes.hpp"
 
 namespace bitsnap::cli {
@@ -12,23 +12,17 @@ Result<CheckpointSizes> measure_checkpoint(const Store& store, const CheckpointI
   CheckpointSizes sizes;
   std::uint64_t chunk_bytes = 0;
   for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
-    auto snapshot = store.snapshot(info.step, shard);
-    if (!snapshot) {
-      return tl::unexpected(std::move(snapshot).error());
-    }
-    auto measured = measure_sizes(**snapshot);
-    if (!measured) {
-      return tl::unexpected(std::move(measured).error());
-    }
-    for (const auto& [role, role_sizes] : measured->roles) {
+    BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard));
+    BITSNAP_ASSIGN(auto measured, measure_sizes(*snapshot));
+    for (const auto& [role, role_sizes] : measured.roles) {
       sizes.roles[role] += {role_sizes.raw_bytes, role_sizes.stored_bytes};
     }
-    if (measured->pool) {
-      const StreamSizes& pool = measured->streams[*measured->pool];
+    if (measured.pool) {
+      const StreamSizes& pool = measured.streams[*measured.pool];
       sizes.pool += {pool.raw_bytes, pool.stored_bytes};
     }
-    chunk_bytes += measured->total.stored_bytes;
-    sizes.total.raw_bytes += measured->total.raw_bytes;
+    chunk_bytes += measured.total.stored_bytes;
+    sizes.total.raw_bytes += measured.total.raw_bytes;
   }
   sizes.total.stored_bytes = info.stored_bytes;
   sizes.overhead_bytes = info.stored_bytes > chunk_bytes ? info.stored_bytes - chunk_bytes : 0;
@@ -54,13 +48,10 @@ CheckpointSizes& CheckpointSizes::operator+=(const CheckpointSizes& other) {
 }
 
 Result<std::vector<CheckpointSizes>> measure_run(const Store& store, ProgressBar& bar) {
-  auto checkpoints = store.list();
-  if (!checkpoints) {
-    return tl::unexpected(std::move(checkpoints).error());
-  }
+  BITSNAP_ASSIGN(auto checkpoints, store.list());
   std::vector<CheckpointSizes> sizes;
-  for (const CheckpointInfo& info : *checkpoints) {
-    if (!bar.update(sizes.size(), checkpoints->size())) {
+  for (const CheckpointInfo& info : checkpoints) {
+    if (!bar.update(sizes.size(), checkpoints.size())) {
       return fail(ErrorKind::cancelled, "interrupted");
     }
     auto measured =

@@ -1,4 +1,4 @@
-// What the checkpoints of a run cost, by role. Opens each snapshot, and decodes nothing.
+// Bytes of the checkpoints of a run, by role. Opens each snapshot and decodes nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct CheckpointSizes {
   StoredRole pool;
   std::uint64_t overhead_bytes = 0;  // headers, indices and the commit record
   StoredRole total;                  // the roles, the pool and the overhead
-  std::optional<Error> damage;       // it could not be opened; all else is 0 then
+  std::optional<Error> damage;       // set if the checkpoint cannot be opened; all sizes are 0 then
 
-  // Adds up everything but step and damage.
+  // Adds all sizes; `step` and `damage` stay.
   CheckpointSizes& operator+=(const CheckpointSizes& other);
 };
 
-// One for each checkpoint, by step. An error only for what is no damage of a checkpoint: an interrupt.
+// One entry per checkpoint, by step. Damaged checkpoints are entries, too; fails only at an interrupt.
 [[nodiscard]] Result<std::vector<CheckpointSizes>> measure_run(const Store& store, ProgressBar& bar);
 
 }  // namespace bitsnap::cli

@@ -1,4 +1,4 @@
-// A snapshot as a safetensors file.
+// Writing a snapshot as a safetensors file.
 #include "cli/safetensors_output.hpp"
 
 #include <cerrno>
@@ -13,7 +13,7 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "cli/console.hpp"
-#include "cli/file_paths.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/text_format.hpp"
@@ -34,7 +34,7 @@ Result<void> write_to_stdout(std::span<const std::byte> piece) {
 
 void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise) {
   CLI::Option* output =
-      app.add_option("-o,--output", path, fmt::format("Where to write; - is standard output; otherwise {}", otherwise))
+      app.add_option("-o,--output", path, fmt::format("Output file; -: standard output; default: {}", otherwise))
           ->type_name("OUT.safetensors");
   app.add_flag("-c,--stdout", to_stdout, "Write to standard output")->excludes(output);
   app.add_flag("-f,--force", force, "Overwrite the output");
@@ -42,7 +42,7 @@ void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool&
 
 Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common) {
   if (output.to_stdout() && common.json) {
-    return fail(ErrorKind::invalid_argument, "--json and the file itself cannot both go to standard output");
+    return fail(ErrorKind::invalid_argument, "--json and the file cannot both be written to standard output");
   }
   if (output.to_stdout() && is_terminal(stdout) && !output.force) {
     return fail(ErrorKind::invalid_argument, "standard output is a terminal; -f writes a safetensors file to it");
@@ -57,12 +57,9 @@ Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const Saf
   RunOptions run;
   run.threads = common.threads;
   run.progress = bar.callback();
-  auto summary = output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
-                                    : export_safetensors(snapshot, output.path, output.force, run);
-  if (!summary) {
-    return tl::unexpected(std::move(summary).error());
-  }
-  return WrittenSafetensors{summary->bytes, snapshot.safetensors_header().has_value(),
+  BITSNAP_ASSIGN(auto summary, output.to_stdout() ? stream_safetensors(snapshot, write_to_stdout, run)
+                                                  : export_safetensors(snapshot, output.path, output.force, run));
+  return WrittenSafetensors{summary.bytes, snapshot.safetensors_header().has_value(),
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
 }
 
@@ -74,7 +71,7 @@ void print_written(const std::string& input, const Snapshot& snapshot, const Saf
   if (common.verbose) {
     print_note(fmt::format("id {}, {}, {}\n", snapshot.id().to_hex(),
                            format_plural(snapshot.tensors().size(), "tensor"),
-                           written.exact ? "the file it was made from, byte for byte" : "with a header of its own"));
+                           written.exact ? "the original file, byte for byte" : "with a new header"));
   }
 }
 

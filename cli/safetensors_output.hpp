@@ -1,4 +1,4 @@
-// A snapshot as a safetensors file, on standard output or under a name: what `decompress` and `extract` share.
+// Writing a snapshot as a safetensors file, to a file or to standard output: shared by `decompress` and `extract`.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,17 @@ struct SafetensorsOutput {
   [[nodiscard]] bool to_stdout() const noexcept { return path == kStdoutName; }
 };
 
-// -o, -c and -f. `otherwise`: where to, if neither -o nor -c is given. The values have to outlive the parsing.
+// -o, -c and -f. `otherwise` describes the output if neither -o nor -c is given. The values have to outlive the
+// parsing.
 void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise);
 
-// Held before anything is opened: JSON and the file cannot share standard output, and no terminal is flooded unasked.
+// Called before anything is opened: rejects JSON and the file on the same standard output, and binary data on a
+// terminal without --force.
 [[nodiscard]] Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common);
 
 struct WrittenSafetensors {
   std::uint64_t bytes = 0;
-  bool exact = false;  // the very file that the snapshot was made from
+  bool exact = false;  // byte for byte the file that the snapshot was made from
   double seconds = 0;
 
   [[nodiscard]] double gbps() const noexcept { return static_cast<double>(bytes) / seconds / 1e9; }
@@ -40,7 +42,7 @@ struct WrittenSafetensors {
 [[nodiscard]] Result<WrittenSafetensors> write_safetensors(const Snapshot& snapshot, const SafetensorsOutput& output,
                                                            const std::string& label, const CommonOptions& common);
 
-// "IN : 99.5 MB -> 148 MB  (81.2 MB/s)  OUT", and with -v what it is.
+// "IN : 99.5 MB -> 148 MB  (81.2 MB/s)  OUT", and with -v its id and tensors.
 void print_written(const std::string& input, const Snapshot& snapshot, const SafetensorsOutput& output,
                    const WrittenSafetensors& written, const CommonOptions& common);
 

@@ -1,4 +1,4 @@
-// What a verification of a store found.
+// Damages of a store as text and as JSON.
 #include "cli/store_damage.hpp"
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace bitsnap::cli {
 
 namespace {
 
-// The message without the file and place that its line begins with.
+// The message without the file and the place, which the line has before it.
 std::string_view what_is_wrong(const StoreDamage& damage) {
   std::string_view message = damage.error.message();
   const std::size_t at = damage.file.empty() ? std::string_view::npos : message.find(damage.file);

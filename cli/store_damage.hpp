@@ -1,4 +1,4 @@
-// What a verification of a store found, as lines and as JSON.
+// Damages of a store as text and as JSON.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace bitsnap::cli {
 
-// One indented line for each: file, tensor and chunk, kind, message.
+// One indented line per damage: file, tensor and chunk, error kind, message.
 [[nodiscard]] std::string render_damages(std::span<const StoreDamage> damages);
 [[nodiscard]] Json to_json(std::span<const StoreDamage> damages);
 

@@ -1,10 +1,11 @@
-// What tensors and roles cost in a snapshot.
+// Stored bytes and codecs of tensors and roles.
 #include "cli/stored_sizes.hpp"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "cli/error_macros.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
@@ -12,21 +13,18 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::string_view kSameCodec = "same";  // it is its use of the base
+constexpr std::string_view kSameCodec = "same";  // implies the base
 
 Result<StreamSizes> measure_stream(const Snapshot& snapshot, std::size_t stream) {
   StreamSizes sizes;
   sizes.chunks = snapshot.streams()[stream].chunk_count();
   for (std::uint64_t chunk = 0; chunk < sizes.chunks; ++chunk) {
-    auto info = snapshot.chunk_info(stream, chunk);
-    if (!info) {
-      return tl::unexpected(std::move(info).error());
-    }
-    sizes.raw_bytes += info->raw_bytes;
-    sizes.stored_bytes += info->stored_bytes;
-    sizes.depth = std::max(sizes.depth, info->depth);
-    std::string label(info->codec);
-    if (info->uses_base && info->codec != kSameCodec) {
+    BITSNAP_ASSIGN(auto info, snapshot.chunk_info(stream, chunk));
+    sizes.raw_bytes += info.raw_bytes;
+    sizes.stored_bytes += info.stored_bytes;
+    sizes.depth = std::max(sizes.depth, info.depth);
+    std::string label(info.codec);
+    if (info.uses_base && info.codec != kSameCodec) {
       label += "+base";
     }
     ++sizes.codecs[label];
@@ -62,17 +60,14 @@ Result<SnapshotSizes> measure_sizes(const Snapshot& snapshot) {
   const auto streams = snapshot.streams();
   sizes.streams.reserve(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    auto measured = measure_stream(snapshot, i);
-    if (!measured) {
-      return tl::unexpected(std::move(measured).error());
-    }
-    sizes.total.raw_bytes += measured->raw_bytes;
-    sizes.total.stored_bytes += measured->stored_bytes;
-    sizes.depth = std::max(sizes.depth, measured->depth);
+    BITSNAP_ASSIGN(auto measured, measure_stream(snapshot, i));
+    sizes.total.raw_bytes += measured.raw_bytes;
+    sizes.total.stored_bytes += measured.stored_bytes;
+    sizes.depth = std::max(sizes.depth, measured.depth);
     if (!streams[i].tensor) {
       sizes.pool = i;
     }
-    sizes.streams.push_back(std::move(*measured));
+    sizes.streams.push_back(std::move(measured));
   }
   const auto tensors = snapshot.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -1,4 +1,4 @@
-// What each tensor of a snapshot, each role and the whole cost in the file, and by which codecs. Nothing is decoded.
+// Stored bytes and codecs of each tensor of a snapshot, of each role and of the file. Nothing is decoded.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct StreamSizes {
   std::uint64_t stored_bytes = 0;
   std::uint64_t chunks = 0;
   std::uint32_t depth = 0;                      // of its deepest chunk
-  std::map<std::string, std::uint64_t> codecs;  // chunks by codec; "+base" where it used one
+  std::map<std::string, std::uint64_t> codecs;  // chunks by codec; "+base" if it used the base
 
   // The codec's name, or "mix".
   [[nodiscard]] std::string codec() const;
@@ -39,16 +39,16 @@ struct SnapshotSizes {
   std::vector<StreamSizes> streams;  // as in Snapshot::streams()
   std::optional<std::size_t> pool;   // index of the pool's stream
   std::uint64_t pooled_tensors = 0;
-  std::map<Role, RoleSizes>
-      roles;        // of tensors with a stream of their own, and empty ones; aliases count as tensors only
-  RoleSizes total;  // all streams; `stored_bytes` without header and index
+  // Of tensors with a stream of their own and of empty ones; aliases count as tensors only.
+  std::map<Role, RoleSizes> roles;
+  RoleSizes total;                   // all streams; `stored_bytes` without header and index
   std::uint64_t overhead_bytes = 0;  // header, index, footer
   std::uint32_t depth = 0;
 };
 
 [[nodiscard]] Result<SnapshotSizes> measure_sizes(const Snapshot& snapshot);
 
-// The order in which roles are shown.
+// Roles are shown in this order.
 inline constexpr std::array<Role, 5> kRoleOrder = {Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq,
                                                    Role::other};
 

@@ -6,25 +6,18 @@
 
 #include <bitsnap/safetensors.hpp>
 
+#include "cli/error_macros.hpp"
 #include "cli/run_path.hpp"
 
 namespace bitsnap::cli {
 
 Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& options) {
-  if (auto checked = check_no_run(path); !checked) {
-    return tl::unexpected(std::move(checked).error());
-  }
-  auto kind = detect_file_kind(path);
-  if (!kind) {
-    return tl::unexpected(std::move(kind).error());
-  }
-  if (*kind == FileKind::safetensors) {
+  BITSNAP_TRY(check_no_run(path));
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
+  if (kind == FileKind::safetensors) {
     TensorFile file;
-    auto opened = open_safetensors(path, options.limits);
-    if (!opened) {
-      return tl::unexpected(std::move(opened).error());
-    }
-    auto state = std::make_shared<const State>(std::move(*opened));
+    BITSNAP_ASSIGN(auto opened, open_safetensors(path, options.limits));
+    auto state = std::make_shared<const State>(std::move(opened));
     for (const TensorSource& source : state->tensors) {
       file.tensors_.push_back(source.info);
     }
@@ -33,11 +26,8 @@ Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& 
     };
     return file;
   }
-  auto snapshot = Snapshot::open(path, options);
-  if (!snapshot) {
-    return tl::unexpected(std::move(snapshot).error());
-  }
-  return of(std::move(*snapshot));
+  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, options));
+  return of(std::move(snapshot));
 }
 
 TensorFile TensorFile::of(std::shared_ptr<const Snapshot> snapshot) {

@@ -1,4 +1,4 @@
-// Numbers and names as people read them. Sizes are decimal everywhere (1 MB = 10^6 bytes), as speeds in GB/s are.
+// Numbers and names for people. Sizes and speeds are decimal: 1 MB = 10^6 bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace bitsnap::cli {
 // "0 B", "999 B", "66.4 MB", "4.29 GB": three significant digits.
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
 
-// "1.506x", "13.81x", "1024x"; "-" where nothing is stored.
+// "1.506x", "13.81x", "1024x"; "-" if nothing is stored.
 [[nodiscard]] std::string format_ratio(std::uint64_t raw_bytes, std::uint64_t stored_bytes);
 [[nodiscard]] std::string format_ratio(double ratio);
 
@@ -25,21 +25,21 @@ namespace bitsnap::cli {
 // "[512, 128]"; "[]" for a scalar.
 [[nodiscard]] std::string format_shape(const std::vector<std::uint64_t>& shape);
 
-// "37.4 %", but neither "0.0 %" for something nor "100.0 %" for less than everything.
+// "37.4 %"; never "0.0 %" for a part above 0, nor "100.0 %" for less than the whole.
 [[nodiscard]] std::string format_share(std::uint64_t part, std::uint64_t whole);
 
 // "2026-07-14 20:29:56", in the time zone of the user, and "2026-07-14T20:29:56.123Z". Times outside the years 1 to
-// 9999 are no times: "-".
+// 9999 give "-".
 [[nodiscard]] std::string format_local_time(std::int64_t unix_ms);
 [[nodiscard]] std::string format_utc_time(std::int64_t unix_ms);
 
 // "1 tensor", "2 tensors".
 [[nodiscard]] std::string format_plural(std::uint64_t count, std::string_view noun);
 
-// The same text with control characters and malformed UTF-8 as \xNN: what a file says must not drive the terminal.
+// Replaces control characters and malformed UTF-8 by \xNN: text from a file must not control the terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Columns that a text takes: its code points.
+// Width on a terminal: the number of code points.
 [[nodiscard]] std::size_t display_width(std::string_view text) noexcept;
 
 // At most `width` columns, with "..." in place of the middle or of the end.

@@ -1,4 +1,4 @@
-// `bitsnap verify`: reads every byte of snapshots and of runs, and names each damage.
+// `bitsnap verify`: reads every byte of snapshots and runs, and reports each damage.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -11,6 +11,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "cli/common_options.hpp"
+#include "cli/error_macros.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/output.hpp"
@@ -52,7 +53,7 @@ FileReport verify_file(const std::string& path, const VerifyOptions& options, co
   open.base_paths = options.bases;
   if (const auto kind = detect_file_kind(path); kind && *kind == FileKind::safetensors) {
     report.error = Error(ErrorKind::invalid_argument,
-                         fmt::format("{}: is a safetensors file; those carry no hashes to verify", path));
+                         fmt::format("{}: is a safetensors file, which has no hashes to verify", path));
     return report;
   }
   auto snapshot = Snapshot::open(path, open);
@@ -89,7 +90,7 @@ void print_report(const FileReport& report, const VerifyOptions& options, const 
     }
     std::string line = path + ": OK";
     if (common.verbose) {
-      // Without decoding, only what lies in the file has been read.
+      // Without decoding, only the bytes of the file were read.
       const std::uint64_t bytes = options.no_decode ? report.file_bytes : report.tensor_bytes;
       line += fmt::format("  ({}, {}, {}, {}; id {})", format_plural(report.tensors, "tensor"),
                           format_plural(report.chunks, "chunk"), format_size(bytes),
@@ -135,7 +136,7 @@ class Verification {
  public:
   Verification(const VerifyOptions& options, const CommonOptions& common) : options_(options), common_(common) {}
 
-  // An error only where the user wants no more.
+  // Fails only if the user interrupts; other errors are part of the report.
   Result<void> add(const std::string& path) {
     auto run = find_run(path);
     if (!run) {
@@ -150,7 +151,7 @@ class Verification {
     return add(verify_file(path, options_, common_), files_);
   }
 
-  // The exit status.
+  // Returns the exit status.
   int finish() {
     if (common_.json) {
       print_json({{"ok", failed_ == 0},
@@ -198,9 +199,7 @@ class Verification {
 Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
   Verification verification(options, common);
   for (const std::string& path : options.files) {
-    if (auto added = verification.add(path); !added) {
-      return tl::unexpected(std::move(added).error());
-    }
+    BITSNAP_TRY(verification.add(path));
   }
   return verification.finish();
 }
@@ -209,7 +208,7 @@ Result<int> verify(const VerifyOptions& options, const CommonOptions& common) {
 
 Command add_verify(CLI::App& program, const CommonOptions& common) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and runs, and name each damage");
+  CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and runs, and report each damage");
   app->group(kBothGroup);
   app->add_option("FILE", options->files, "Snapshots, runs, or checkpoints as RUN@STEP")->required()->type_name("");
   app->add_option("--base", options->bases,

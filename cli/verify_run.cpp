@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/error_macros.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/store_damage.hpp"
 #include "cli/text_format.hpp"
@@ -15,30 +16,21 @@ namespace bitsnap::cli {
 
 namespace {
 
-// What the store verified is not told by its report: the steps that were there before and are there still.
+// The store's report does not list the verified steps: they are the steps that exist before and after it.
 Result<void> verify_store(const Store& store, const StoreVerifyOptions& options, RunReport& report) {
-  auto steps = options.steps.empty() ? store.steps() : options.steps;
-  if (!steps) {
-    return tl::unexpected(std::move(steps).error());
-  }
-  auto verification = store.verify(options);
-  if (!verification) {
-    return tl::unexpected(std::move(verification).error());
-  }
-  auto still = store.steps();
-  if (!still) {
-    return tl::unexpected(std::move(still).error());
-  }
-  for (const std::uint64_t step : *steps) {
-    if (std::binary_search(still->begin(), still->end(), step)) {
+  BITSNAP_ASSIGN(auto steps, options.steps.empty() ? store.steps() : options.steps);
+  BITSNAP_ASSIGN(auto verification, store.verify(options));
+  BITSNAP_ASSIGN(auto still, store.steps());
+  for (const std::uint64_t step : steps) {
+    if (std::binary_search(still.begin(), still.end(), step)) {
       report.checkpoints[step];
     }
   }
-  for (StoreDamage& damage : verification->damages) {
+  for (StoreDamage& damage : verification.damages) {
     report.checkpoints[damage.step].push_back(std::move(damage));
   }
-  report.bytes = verification->bytes;
-  report.strays = std::move(verification->strays);
+  report.bytes = verification.bytes;
+  report.strays = std::move(verification.strays);
   return {};
 }
 
@@ -72,7 +64,7 @@ RunReport verify_run(const std::string& path, const RunPath& run, bool decode, c
     return report;
   }
   if (run.step) {
-    // Named and not there is the user's mistake, not a damage.
+    // A step that does not exist is a mistake of the user, not a damage.
     if (auto info = (*store)->info(*run.step); !info && info.error().kind() == ErrorKind::not_found) {
       report.error = std::move(info).error();
       return report;
@@ -113,15 +105,15 @@ void print_report(const RunReport& report, const CommonOptions& common) {
   }
   print_result(out);
   if (report.damaged() > 0 && report.checkpoints.size() > 1) {
-    print_note(fmt::format("bitsnap: {} of {} of {} damaged; `bitsnap repair` mends what can be mended\n",
+    print_note(fmt::format("bitsnap: {} of {} of {} damaged; `bitsnap repair` repairs what it can\n",
                            format_count(report.damaged()), format_plural(report.checkpoints.size(), "checkpoint"),
                            printable(report.run)));
   }
   if (!report.strays.empty() && !common.quiet) {
     const std::size_t strays = report.strays.size();
     print_note(fmt::format(
-        "{}: {} to no checkpoint: a writer is at work, or one was killed; `bitsnap repair` brings back a checkpoint "
-        "that has lost its record, and removes the rest as `bitsnap prune` does\n",
+        "{}: {} to no checkpoint: a writer is running, or was killed; `bitsnap repair` recovers checkpoints "
+        "without a record and removes the other files, as `bitsnap prune` does\n",
         printable(report.run),
         strays == 1 ? "1 file or folder belongs" : fmt::format("{} files or folders belong", format_count(strays))));
   }

@@ -51,7 +51,7 @@ foreach(option SCALAR_ONLY PLAIN_THREADS)
   endif()
 endforeach()
 
-# For what may see more than the public headers: the floors and their tests.
+# For what may see more than the public headers: the layers and their tests.
 add_library(bitsnap_internal_options INTERFACE)
 target_link_libraries(bitsnap_internal_options INTERFACE bitsnap_options)
 target_include_directories(bitsnap_internal_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})

@@ -1,4 +1,4 @@
-// safetensors files as states, and snapshots as safetensors files.
+// Opens safetensors files as states, and writes snapshots as safetensors files. Thread-safe.
 #include <bitsnap/safetensors.hpp>
 
 #include <algorithm>
@@ -25,7 +25,10 @@ using interop::kMaxHeaderBytes;
 constexpr std::array<std::byte, 8> kSnapshotMagic{std::byte{0x89}, std::byte{'B'}, std::byte{'S'},  std::byte{'N'},
                                                   std::byte{'A'},  std::byte{'P'}, std::byte{'\r'}, std::byte{'\n'}};
 
-// What an outside caller gets: no exception, and the file's name before the message.
+// The key of the metadata that holds the typed tree as JSON.
+constexpr const char* kTreeKey = "bitsnap.tree";
+
+// For public functions: no exceptions, and errors that begin with the file's name.
 template <typename Body>
 std::invoke_result_t<Body> guarded(const std::string& file, Body&& body) {
   auto result = no_throw("safetensors", std::forward<Body>(body));
@@ -38,19 +41,19 @@ Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
                  os::real_file_system().open(path, os::AccessPattern::sequential));
   const std::uint64_t file_bytes = file->size_bytes();
   if (file_bytes < kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
+    return fail(ErrorKind::truncated, fmt::format("{} bytes, but a safetensors file has at least 8", file_bytes));
   }
   std::array<std::byte, kLengthBytes> length{};
   BITSNAP_TRY(file->read_at(0, length));
   const auto header_bytes = load_le<std::uint64_t>(length.data());
   if (header_bytes > kMaxHeaderBytes) {
     return fail(ErrorKind::corrupt,
-                fmt::format("not a safetensors file, or a broken one: its header would have {} bytes, "
+                fmt::format("not a safetensors file, or a damaged one: its header would have {} bytes, "
                             "at most {} are allowed",
                             header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > file_bytes - kLengthBytes) {
-    return fail(ErrorKind::truncated, fmt::format("the header has {} bytes, the file ends after {} of them",
+    return fail(ErrorKind::truncated, fmt::format("the header has {} bytes, but the file ends after {} of them",
                                                   header_bytes, file_bytes - kLengthBytes));
   }
   std::string header(static_cast<std::size_t>(header_bytes), '\0');
@@ -74,7 +77,7 @@ Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
   return state;
 }
 
-// The header that a snapshot keeps must describe its tensors, or the file would give them other names or places.
+// A header that a snapshot keeps must describe its tensors; otherwise the file would name or place them differently.
 Result<void> check_header(const Snapshot& snapshot, const std::string& header) {
   const std::span<const TensorInfo> tensors = snapshot.tensors();
   std::uint64_t data_bytes = 0;
@@ -84,7 +87,7 @@ Result<void> check_header(const Snapshot& snapshot, const std::string& header) {
   const bool agree = std::ranges::equal(parsed.tensors, tensors, [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.dtype_name == b.dtype_name && a.shape == b.shape && a.size_bytes == b.size_bytes;
   });
-  if (!agree) return fail(ErrorKind::corrupt, "its safetensors header does not describe its tensors");
+  if (!agree) return fail(ErrorKind::corrupt, "the safetensors header does not match the tensors");
   return {};
 }
 
@@ -98,7 +101,8 @@ Result<std::string> header_of(const Snapshot& snapshot) {
   header.metadata = snapshot.metadata();
   if (snapshot.tree()) {
     BITSNAP_ASSIGN(std::string tree, serialize_value(*snapshot.tree()));
-    header.metadata.emplace_back("bitsnap.tree", std::move(tree));
+    const auto found = std::ranges::find(header.metadata, kTreeKey, &std::pair<std::string, std::string>::first);
+    (found != header.metadata.end() ? *found : header.metadata.emplace_back(kTreeKey, "")).second = std::move(tree);
   }
   return interop::make_safetensors_header(header);
 }

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# run_bench.sh [arguments of python -m bench]: installs the peers that can be had, builds the shared library of the
-# benchmark and runs it. A peer that cannot be installed is left out, and the results say so.
+# run_bench.sh [arguments of python -m bench]: installs the baselines that can be had, builds the shared library of the
+# benchmark and runs it. A baseline that cannot be installed is left out, and the results say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Versions that are there already stay as they are: the constraints pin torch and numpy, too.
 install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check
   --constraint scripts/constraints.txt --constraint scripts/requirements-test.txt)
-stamp=.venv/.peers-installed
+stamp=.venv/.baselines-installed
 if [ ! -e "$stamp" ] || [ scripts/requirements-bench.txt -nt "$stamp" ] || [ scripts/constraints.txt -nt "$stamp" ]; then
-  echo "installing the peers of the benchmark into .venv"
-  grep -v '^#' scripts/requirements-bench.txt | while read -r peer; do
-    "${install[@]}" "$peer" || echo "run_bench: cannot install $peer; it will be left out" >&2
+  echo "installing the baselines of the benchmark into .venv"
+  grep -v '^#' scripts/requirements-bench.txt | while read -r baseline; do
+    "${install[@]}" "$baseline" || echo "run_bench: cannot install $baseline; it will be left out" >&2
   done
   touch "$stamp"
 fi

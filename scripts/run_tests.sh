@@ -22,7 +22,7 @@ run_ctest() {  # PRESET [ctest arguments]
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$jobs" "$@"
 }
 
-# Optimised; with the include law and the installed library used from outside.
+# Optimised; with the layering check and the installed library used from outside.
 stage_dev() {
   configure_and_build dev
   run_ctest dev
@@ -63,7 +63,7 @@ stage_tsan() {
   run_ctest tsan --label-regex parallel
 }
 
-# The kernels of another machine: the floors up to entropy for aarch64, under emulation. On such a machine `dev` has them.
+# The kernels of another machine: the layers up to entropy for aarch64, under emulation. On such a machine `dev` has them.
 stage_aarch64() {
   if [ "$(uname -m)" != x86_64 ]; then
     echo "left out: cross-compiled from x86-64 only"
@@ -73,8 +73,9 @@ stage_aarch64() {
   run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
 }
 
+# One worker per core; the tests of one file run in one worker, because they share what the file's fixtures make.
 stage_pytest() {
-  .venv/bin/python -m pytest --quiet "$@"
+  .venv/bin/python -m pytest --quiet --numprocesses "$jobs" --dist loadfile "$@"
 }
 
 case "${1:-all}" in

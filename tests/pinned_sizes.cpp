@@ -67,23 +67,21 @@ class Sizes {
   }
 
   [[nodiscard]] Result<std::size_t> of_codec(const codec::Encoder& encoder, bool against_base) {
-    const codec::ChunkContext context{.dtype = pinned_.dtype,
-                                      .elements = data_.size() / element_size(pinned_.dtype),
-                                      .inputs = inputs(against_base),
-                                      .parameters = {},
-                                      .rows = kRows};
+    const codec::EncodeContext context{{.dtype = pinned_.dtype,
+                                        .elements = data_.size() / element_size(pinned_.dtype),
+                                        .inputs = inputs(against_base)},
+                                       kRows};
     std::vector<std::byte> out(encoder.max_encoded_size(pinned_.dtype, context.elements));
     BITSNAP_ASSIGN(const auto size, encoder.encode(data_, context, out, scratch_));
     return std::min(size.value_or(data_.size()), data_.size());
   }
 
   [[nodiscard]] Result<std::size_t> of_policy() {
-    const plan::StreamPlanner planner(Policy::lossless, pinned_.dtype, pinned_.role, false, with_base(), {}, {},
-                                      {.objective = Objective::ratio});
-    BITSNAP_ASSIGN(const plan::Choice choice,
-                   planner.choose(data_, {.base = input_.bytes, .peer = {}, .rows = kRows}, scratch_));
+    const plan::StreamPlanner planner({.objective = Objective::ratio},
+                                      {.dtype = pinned_.dtype, .role = pinned_.role, .has_base = with_base()});
+    BITSNAP_ASSIGN(const plan::Choice choice, planner.choose(data_, {.base = input_, .rows = kRows}, scratch_));
     if (choice.candidate.encoder == nullptr) return data_.size();
-    return of_codec(*choice.candidate.encoder, choice.candidate.input.has_value());
+    return of_codec(*choice.candidate.encoder, choice.candidate.uses_base());
   }
 
   [[nodiscard]] std::string line(std::string_view codec, std::size_t size) const {

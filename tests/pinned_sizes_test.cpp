@@ -15,7 +15,7 @@ namespace {
 
 const std::string kFolder = std::string(BITSNAP_TESTS_DIR) + "/pinned";
 
-TEST(PinnedSizes, AreWhatEveryCodecStillMakesOfTheSamples) {
+TEST(PinnedSizes, AreUnchangedForEveryCodec) {
   std::vector<std::string> pinned;
   std::ifstream file(kFolder + "/sizes.csv");
   for (std::string line; std::getline(file, line);) pinned.push_back(line);
@@ -31,7 +31,7 @@ TEST(PinnedSizes, AreWhatEveryCodecStillMakesOfTheSamples) {
   EXPECT_THAT(changes, testing::IsEmpty()) << "if that is meant: run write_pinned_sizes, and say what it is worth";
 }
 
-TEST(PinnedSizes, AreOfLessThanAMegabyteOfSamples) {
+TEST(PinnedSizes, AreMeasuredOnLessThanAMegabyte) {
   std::uintmax_t total = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
     if (entry.path().extension() == ".raw") total += entry.file_size();

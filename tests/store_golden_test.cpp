@@ -20,7 +20,7 @@ class StoreGolden : public testing::TestWithParam<std::string> {
   [[nodiscard]] static std::string path() { return (kGolden / GetParam()).string(); }
 };
 
-TEST_P(StoreGolden, HoldsWhatWasStored) {
+TEST_P(StoreGolden, HoldsTheExpectedCheckpoints) {
   const auto expected = nlohmann::ordered_json::parse(std::ifstream(path() + ".json"));
   const auto store = Store::open(path());
   ASSERT_TRUE(store) << store.error().message();
@@ -35,7 +35,7 @@ TEST_P(StoreGolden, HoldsWhatWasStored) {
   EXPECT_EQ(checkpoints, expected.at("checkpoints"));
 }
 
-TEST_P(StoreGolden, IsFoundWholeByAVerification) {
+TEST_P(StoreGolden, PassesVerification) {
   const auto store = Store::open(path());
   ASSERT_TRUE(store) << store.error().message();
   for (const bool decode : {true, false}) {

@@ -123,7 +123,7 @@ std::optional<Error> fault_of(const std::string& path, const Json& rule) {
   return std::nullopt;
 }
 
-TEST(StoreRules, AreKeptByTheLibraryAsTheDocumentSays) {
+TEST(StoreRules, AreEnforced) {
   const Json kinds = Json::parse(std::ifstream(kTests / "store_rules.json"));
   for (const auto& [kind, rules] : kinds.items()) {
     for (const Json& rule : rules) {

@@ -1,5 +1,5 @@
-// The two hashes that bitsnap keeps of each chunk, for engines that are bitsnap's own: of what decoding returns, which
-// a writer takes once and every read checks, and of what is stored, the same. They stand before the payload and count.
+// The two hashes that bitsnap keeps of each chunk: of the decoded bytes and of the stored bytes. A writer computes each
+// once, every read checks both. They stand before the payload and count in its size.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace bitsnap::bench {
 
 inline constexpr std::size_t kHashBytes = 16;
 
-// Once the payload stands behind the hashes.
+// Precondition: the payload stands behind the hashes.
 inline std::size_t seal_chunk(ByteSpan out, std::uint64_t decoded_hash, std::size_t payload_bytes) noexcept {
   store_le<std::uint64_t>(out.data(), decoded_hash);
   store_le<std::uint64_t>(out.data() + 8, hash64(out.subspan(kHashBytes, payload_bytes)));
@@ -23,14 +23,14 @@ inline std::size_t seal_chunk(ByteSpan out, std::uint64_t decoded_hash, std::siz
 [[nodiscard]] inline Result<ConstByteSpan> open_chunk(ConstByteSpan sealed) {
   const ConstByteSpan payload = sealed.subspan(kHashBytes);
   if (hash64(payload) != load_le<std::uint64_t>(sealed.data() + 8)) {
-    return fail(ErrorKind::internal, "the stored bytes have another hash");
+    return fail(ErrorKind::internal, "the hash of the stored bytes differs");
   }
   return payload;
 }
 
 [[nodiscard]] inline Result<void> check_decoded(ConstByteSpan sealed, ConstByteSpan decoded) {
   if (hash64(decoded) != load_le<std::uint64_t>(sealed.data())) {
-    return fail(ErrorKind::internal, "the decoded bytes have another hash");
+    return fail(ErrorKind::internal, "the hash of the decoded bytes differs");
   }
   return {};
 }

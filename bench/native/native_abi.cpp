@@ -1,7 +1,6 @@
-// The C interface that bench/native_library.py loads: engines by name, sessions, and the last error as text.
+// The C interface that bench/native_library.py loads: coders by name, sessions, and the last error as text.
 //
-// Not thread-safe, but for what a session does inside. Pointers that Python hands over are numpy's and of the sizes
-// said.
+// Not thread-safe; a session uses threads of its own. Pointers come from numpy arrays of the given sizes.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -30,10 +29,10 @@ ByteSpan writable(void* data, std::uint64_t size) noexcept {
   return {static_cast<std::byte*>(data), static_cast<std::size_t>(size)};
 }
 
-const bitsnap::bench::Engine* engine_named(const std::string& name) {
-  const auto& engines = bitsnap::bench::all_engines();
-  const auto found = std::ranges::find_if(engines, [&](const auto& engine) { return engine->name() == name; });
-  return found == engines.end() ? nullptr : found->get();
+const bitsnap::Coder* coder_named(const std::string& name) {
+  const auto coders = bitsnap::bench::all_coders();
+  const auto found = std::ranges::find_if(coders, [&](const auto& coder) { return coder->name() == name; });
+  return found == coders.end() ? nullptr : found->get();
 }
 
 }  // namespace
@@ -41,10 +40,10 @@ const bitsnap::bench::Engine* engine_named(const std::string& name) {
 extern "C" {
 
 // A line each: name, a tab, "base" or nothing.
-const char* bitsnap_bench_engines() {
+const char* bitsnap_bench_coders() {
   last_text().clear();
-  for (const auto& engine : bitsnap::bench::all_engines()) {
-    last_text() += engine->name() + "\t" + (engine->uses_base() ? "base" : "") + "\n";
+  for (const auto& coder : bitsnap::bench::all_coders()) {
+    last_text() += coder->name() + "\t" + (coder->uses_base() ? "base" : "") + "\n";
   }
   return last_text().c_str();
 }
@@ -53,14 +52,14 @@ const char* bitsnap_bench_cpu_level() { return bitsnap::cpu_level_name(bitsnap::
 
 const char* bitsnap_bench_error() { return last_text().c_str(); }
 
-int bitsnap_bench_accepts(const char* engine, const char* dtype) {
-  const auto* found = engine_named(engine);
+int bitsnap_bench_accepts(const char* coder, const char* dtype) {
+  const auto* found = coder_named(coder);
   return found != nullptr && found->accepts(bitsnap::dtype_from_name(dtype)) ? 1 : 0;
 }
 
-// nullptr for a name that is not known.
-void* bitsnap_bench_open(const char* engine, const char* dtype, const char* role, unsigned threads) {
-  const auto* found = engine_named(engine);
+// nullptr for an unknown name.
+void* bitsnap_bench_open(const char* coder, const char* dtype, const char* role, unsigned threads) {
+  const auto* found = coder_named(coder);
   if (found == nullptr) return nullptr;
   return new Session(*found, bitsnap::dtype_from_name(dtype),
                      bitsnap::role_from_name(role).value_or(bitsnap::Role::other), threads);

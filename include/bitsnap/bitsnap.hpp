@@ -3,6 +3,7 @@
 
 #include <bitsnap/analysis.hpp>
 #include <bitsnap/codec.hpp>
+#include <bitsnap/coder.hpp>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,10 +28,12 @@ struct CodecInfo {
 // Largest size that encode_chunk can need for so many elements (at most kChunkElements).
 [[nodiscard]] Result<std::size_t> max_encoded_size(std::string_view codec, DType dtype, std::size_t elements);
 
-// Encodes one chunk; `base` is empty or as long as `data`. Returns the size used of `out`, which has max_encoded_size
-// bytes. invalid_argument where the codec cannot express this chunk (constant data only, unchanged data only).
-[[nodiscard]] Result<std::size_t> encode_chunk(std::string_view codec, DType dtype, std::span<const std::byte> data,
-                                               std::span<const std::byte> base, std::span<std::byte> out);
+// Encodes one chunk; `base` is empty or as long as `data`. Returns the number of bytes written to `out`, which has
+// max_encoded_size() bytes; nullopt if the codec cannot express this chunk (`constant` stores equal elements only).
+[[nodiscard]] Result<std::optional<std::size_t>> encode_chunk(std::string_view codec, DType dtype,
+                                                              std::span<const std::byte> data,
+                                                              std::span<const std::byte> base,
+                                                              std::span<std::byte> out);
 
 // Decodes one chunk into `out`, whose size is the chunk's. corrupt or truncated for a payload that is not one.
 [[nodiscard]] Result<void> decode_chunk(std::string_view codec, DType dtype, std::span<const std::byte> payload,

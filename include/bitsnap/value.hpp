@@ -22,7 +22,8 @@ struct ValueTuple {
   ValueList items;
 };
 
-// Entries in order. Keys are none, boolean, string, integer, double, bytes, or tuples of those; none stands twice.
+// Entries in order. A key is none, a boolean, string, integer, double, bytes, a tuple of keys, or a typed value made of
+// a key; no key stands twice.
 struct ValueDict {
   std::vector<std::pair<Value, Value>> entries;
 };
@@ -44,10 +45,17 @@ struct ValueTensor {
   Kind kind = Kind::tensor;
 };
 
+// A value of a type of its own, such as a torch.dtype: the name of the type, 1 to 64 of A-Z a-z 0-9 _ and '.', and the
+// one value that it is made of. The library stores any name; what the names stand for is the caller's business.
+struct ValueTyped {
+  std::string type;
+  ValueList content;  // exactly one
+};
+
 class Value {
  public:
   using Variant = std::variant<std::monostate, bool, std::int64_t, ValueBigInt, double, std::complex<double>,
-                               std::string, ValueBytes, ValueList, ValueTuple, ValueDict, ValueTensor>;
+                               std::string, ValueBytes, ValueList, ValueTuple, ValueDict, ValueTensor, ValueTyped>;
 
   Value() = default;  // none
   explicit Value(Variant variant) : variant_(std::move(variant)) {}
@@ -59,11 +67,13 @@ class Value {
   Variant variant_;
 };
 
-// The JSON of docs/spec/typed_tree.md. Doubles keep their bits. invalid_argument for strings that are not UTF-8, keys
-// that are not allowed or stand twice, malformed integers, and trees nested deeper or larger than the limits.
+// The JSON of docs/spec/typed_tree.md. Doubles keep their bits. Fails with invalid_argument for strings that are not
+// UTF-8, keys that are not allowed or stand twice, malformed integers and names of types, and trees that are nested
+// deeper or hold more values than the limits.
 [[nodiscard]] Result<std::string> serialize_value(const Value& value, const DecodeLimits& limits = {});
 
-// corrupt, naming the place, for anything that the document does not allow; `tensor_count` bounds the references.
+// Fails with corrupt, naming the place, for anything that docs/spec/typed_tree.md does not allow. References must be
+// below `tensor_count`.
 [[nodiscard]] Result<Value> parse_value(std::string_view json, std::size_t tensor_count,
                                         const DecodeLimits& limits = {});
 

@@ -1,8 +1,8 @@
-"""Which numbers of Adam the first moments of a state go with, by who says them. Nothing is guessed.
+"""The hyperparameters of Adam for the first moments of a state. bitsnap never guesses them.
 
-Each of betas, eps and step comes from the first that says it: the caller; the optimizer that he gave, for moments that
-are its own memory; a dict in the state that is shaped as ``Optimizer.state_dict()`` makes it; and that optimizer, for
-all, where none of its moments is in the state and all that it has agree.
+Each of betas, eps and step comes from the first source that has it: the caller; the caller's optimizer, for moments
+that are its own memory; a dict in the state with the structure of ``Optimizer.state_dict()``; and the optimizer, for
+all moments, if none of its own is in the state and all of its groups and steps agree.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from bitsnap._arguments import LARGEST
 from bitsnap._arrays import is_tensor, source_of
-from bitsnap._bitsnap import TensorRef
-from bitsnap._tree import Entries
+from bitsnap._tree import Entries, Path
+from bitsnap._typed_values import items_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.policy import OptimizerLike, Policy, count_of
 
@@ -30,7 +30,7 @@ _HOW_TO_SAY = (
 
 
 class _Numbers(NamedTuple):
-    """What is known of Adam's numbers."""
+    """The known ones among Adam's numbers."""
 
     betas: tuple[float, float] | None = None
     eps: float | None = None
@@ -44,7 +44,7 @@ class _Numbers(NamedTuple):
         )
 
     def native(self) -> tuple[float, float, float, int] | None:
-        """As the extension takes them; None unless all are known."""
+        """In the form of the extension; None unless all are known."""
         if self.betas is None or self.eps is None or self.step is None:
             return None
         return *self.betas, self.eps, self.step
@@ -54,24 +54,24 @@ _UNKNOWN = _Numbers()
 
 
 class AdamOfState:
-    """The numbers of one save. To be made and used by the thread that saves."""
+    """The numbers of one save. For the thread that saves."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._said = _UNKNOWN
         self._for_all = _UNKNOWN
-        self._differing: list[str] = []  # what the optimizer does not agree on
+        self._differing: list[str] = []  # numbers that differ between groups of the optimizer
         self._known: dict[str, _Numbers] = {}  # by the names of tensors
 
-    def tell(self, entries: Entries, state: Any = None, tree: Any = None) -> None:
-        """Adds to each tensor the numbers that it goes with, if it is a first moment. `tree` is flatten()'s."""
+    def tell(self, entries: Entries, state: Any = None) -> None:
+        """Adds to each first moment among the tensors the numbers of Adam that it goes with."""
         if not _may_lose(self._policy):
             return
         self._ask_caller()
         own = self._ask_optimizer(entries)
         in_tree: dict[int, _Numbers] = {}
-        for index, numbers in _moments(state, tree):
-            in_tree.setdefault(entries.canonical(index), numbers)
+        for index, numbers in _moments(entries, state):
+            in_tree.setdefault(index, numbers)
         for index, entry in enumerate(entries.items):
             numbers = self._said.or_else(own.get(index, _UNKNOWN)).or_else(in_tree.get(index, _UNKNOWN))
             if not own:
@@ -82,7 +82,7 @@ class AdamOfState:
                 entries.items[index] = entry._replace(adam=native)
 
     def for_all(self) -> tuple[float, float, float, int] | None:
-        """Of a state that is not in memory."""
+        """The numbers for every moment of a state that is not in memory."""
         if not _may_lose(self._policy):
             return None
         self._ask_caller()
@@ -118,7 +118,7 @@ class AdamOfState:
         self._said = _Numbers(self._policy.betas, self._policy.eps, count)
 
     def _ask_optimizer(self, entries: Entries) -> dict[int, _Numbers]:
-        """The numbers of moments that are the optimizer's own, by tensor; keeps those that it says of all."""
+        """The numbers of moments that are the optimizer's own, by tensor; keeps those that are the same for all."""
         if self._policy.optimizer is None:
             return {}
         own: dict[int, _Numbers] = {}
@@ -162,26 +162,22 @@ def _index_of(moment: Any, entries: Entries) -> int | None:
         return None
     try:
         identity = source_of(moment, "exp_avg").identity
-    except InvalidArgumentError:  # of a kind that no state can hold
+    except InvalidArgumentError:  # a tensor that no state can hold
         return None
     return None if identity is None else entries.index_of(identity)
 
 
-def _moments(state: Any, tree: Any) -> Iterator[tuple[int, _Numbers]]:
-    """The first moments in state dicts of optimizers, wherever they stand: the index of the tensor, and its numbers."""
-    if isinstance(tree, dict):
-        if "state" in tree and "param_groups" in tree:
-            yield from _moments_in(state, tree)
-        for item, stored in zip(state.values(), tree.values(), strict=True):
-            yield from _moments(item, stored)
-    elif isinstance(tree, list | tuple):
-        for item, stored in zip(state, tree, strict=True):
-            yield from _moments(item, stored)
+def _moments(entries: Entries, value: Any, path: Path = ()) -> Iterator[tuple[int, _Numbers]]:
+    """The first moments in state dicts of optimizers anywhere in a state: the index of the tensor, and its numbers."""
+    if isinstance(value, Mapping) and "state" in value and "param_groups" in value:
+        yield from _moments_in(entries, value, path)
+    for key, item in items_of(value):
+        yield from _moments(entries, item, (*path, key))
 
 
-def _moments_in(state: Any, tree: dict[Any, Any]) -> Iterator[tuple[int, _Numbers]]:
-    groups, slots_of = state["param_groups"], tree["state"]
-    if not isinstance(groups, list | tuple) or not isinstance(slots_of, dict):
+def _moments_in(entries: Entries, optimizer: Mapping[Any, Any], path: Path) -> Iterator[tuple[int, _Numbers]]:
+    groups, slots_of = optimizer["param_groups"], optimizer["state"]
+    if not isinstance(groups, list | tuple) or not isinstance(slots_of, Mapping):
         return
     by_parameter: dict[Hashable, _Numbers] = {}
     for group in groups:
@@ -190,32 +186,31 @@ def _moments_in(state: Any, tree: dict[Any, Any]) -> Iterator[tuple[int, _Number
             numbers = _of_group(group)
             by_parameter.update((key, numbers) for key in parameters if isinstance(key, Hashable))
     for key, slots in slots_of.items():
-        moment = slots.get("exp_avg") if isinstance(slots, dict) else None
-        if isinstance(moment, TensorRef):
-            step = _count(state["state"][key].get("step"))
-            yield moment.index, _Numbers(step=step).or_else(by_parameter.get(key, _UNKNOWN))
+        index = entries.index_at((*path, "state", key, "exp_avg"))
+        if isinstance(slots, Mapping) and index is not None:
+            yield index, _Numbers(step=_count(slots.get("step"))).or_else(by_parameter.get(key, _UNKNOWN))
 
 
 def _of_group(group: Mapping[str, Any]) -> _Numbers:
     betas = group.get("betas")
-    # Three betas are of other optimizers than Adam, which mean other things by them.
+    # Optimizers with three betas are not Adam and use them in other ways.
     pair = [_number(beta) for beta in betas] if isinstance(betas, list | tuple) and len(betas) == 2 else []
     first, second = pair or (None, None)
     return _Numbers(
         None if first is None or second is None else (first, second),
         _number(group.get("eps")),
-        _count(group.get("step")),  # where an optimizer counts for a whole group
+        _count(group.get("step")),  # some optimizers count steps by group
     )
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, as a tensor or not; None for anything else."""
+    """A finite number, which may be a tensor or an array; None for anything else."""
     is_number = isinstance(value, int | float | np.generic | np.ndarray) and not isinstance(value, bool | np.bool_)
     if not is_number and not is_tensor(value):
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # of several elements, or without memory
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # several elements, or no memory
         return None
     return number if math.isfinite(number) else None
 

@@ -1,8 +1,8 @@
-"""Tensors and arrays as memory: what the library reads states from and decodes them into.
+"""Tensors and arrays as memory that the library reads from and decodes into.
 
-A :class:`Source` is one tensor to store, a :class:`Place` memory that one tensor is decoded into. A tensor on the CPU
-is passed by its address and strides, so that it is never copied as a whole. One of another device is brought to the CPU
-by a thread of the library when its turn comes, and let go after its last byte has been read.
+A :class:`Source` is one tensor to store, a :class:`Place` is memory for one decoded tensor. A tensor on the CPU is
+passed by its address and strides, so it is never copied as a whole. A tensor on another device is copied to the CPU by
+a thread of the library when it is needed, and the copy is freed after its last byte has been read.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _refuse(where: str, what: str, instead: str) -> InvalidArgumentError:
 
 
 def _check_tensor(tensor: Tensor, where: str) -> str:
-    """The dtype's name, for a tensor that has plain memory; raises InvalidArgumentError for any other."""
+    """The name of the dtype. Raises InvalidArgumentError for a tensor that has no plain memory."""
     torch = _dtypes.import_torch()
     kind = type(tensor)
     if torch.nn.parameter.is_lazy(tensor):
@@ -90,7 +90,7 @@ def _check_tensor(tensor: Tensor, where: str) -> str:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The same memory as integers, so that copies are of bits and exist for every dtype."""
+    """The same memory as integers, which torch copies bit for bit for every dtype."""
     torch = _dtypes.import_torch()
     dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
     plain: Tensor = tensor.detach()
@@ -100,7 +100,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _memory(tensor: Tensor) -> int | Strided | None:
-    """Where the bits of a tensor are, if they are on the CPU as they stand."""
+    """The address of a tensor, with shape and strides if it is not contiguous; None if it is not plain CPU memory."""
     if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
         return None
     if tensor.is_contiguous():
@@ -115,7 +115,7 @@ def _tensor_source(tensor: Tensor, where: str) -> Source:
     size_bytes = tensor.numel() * tensor.element_size()
     if size_bytes == 0:
         return Source(name, _dtypes.stored_shape(name, shape), 0, 0, None, tensor)
-    # The memory itself is kept alive: a parameter may be given other memory while its values are being read.
+    # Keeps the storage alive, not the tensor: a parameter may be assigned other memory while it is being read.
     owner = tensor.untyped_storage()
 
     def plain() -> Tensor:
@@ -172,7 +172,7 @@ def _array_source(array: np.ndarray[Any, Any], where: str) -> Source:
 
 
 def source_of(value: Any, where: str) -> Source:
-    """Describes a tensor of torch, or an array or scalar of numpy; raises InvalidArgumentError for what has no bytes.
+    """Describes a torch tensor, or a numpy array or scalar. Raises InvalidArgumentError if it has no plain bytes.
 
     `where` names the value in errors, such as ``state['model']['weight']``.
     """
@@ -184,14 +184,14 @@ def source_of(value: Any, where: str) -> Source:
 
 
 def new_tensor(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
-    """An uninitialized tensor on the CPU, as a file describes it."""
+    """An uninitialized tensor on the CPU with the dtype and shape that the file has."""
     return _new(info.name, info.dtype, info.shape, info.size_bytes, framework)
 
 
 def new_part(
     info: TensorInfo, shape: tuple[int, ...], item_bytes: int, framework: _dtypes.Framework
 ) -> tuple[Any, Place]:
-    """The same of another shape: for a part of a tensor."""
+    """The same with another shape, for a part of a tensor."""
     size_bytes = item_bytes
     for n in shape:
         size_bytes *= n
@@ -225,7 +225,7 @@ def bytes_at(place: Place) -> np.ndarray[Any, Any]:
 
 
 class Target(NamedTuple):
-    """A tensor of the caller to be filled: `place` where it can be decoded into, otherwise None and it is copied to."""
+    """A tensor of the caller to fill. `place` is memory to decode into; None means that a copy fills the tensor."""
 
     value: Any
     place: Place | None
@@ -234,7 +234,7 @@ class Target(NamedTuple):
 
 
 def target_of(value: Any, info: TensorInfo, where: str) -> Target:
-    """Checks that a tensor of the caller can take what the file holds; raises InvalidArgumentError where it cannot."""
+    """Checks that dtype, shape and memory of the caller's tensor fit. Raises InvalidArgumentError if not."""
     source = source_of(value, where)
     if (source.dtype, source.shape) != (info.dtype, info.shape):
         raise InvalidArgumentError(

@@ -31,6 +31,18 @@ class TensorRef:
     @property
     def kind(self) -> str: ...
 
+class TypedValue:
+    """A value of a type that the tree itself does not have: its name, and what it is made of."""
+
+    def __init__(self, type: str, content: Any) -> None: ...  # noqa: A002
+    @property
+    def type(self) -> str: ...
+    @property
+    def content(self) -> Any: ...
+
+def value_text(value: Any) -> str:
+    """The JSON of a value of the typed tree."""
+
 class TensorInfo:
     """A tensor of a snapshot. Sizes are in bytes."""
 
@@ -95,7 +107,9 @@ class Snapshot:
     def tensors(self) -> list[TensorInfo]: ...
     @property
     def has_tree(self) -> bool: ...
-    def tree(self) -> Any: ...
+    def tree(self, decode: Callable[[str, Any], Any]) -> Any:
+        """The tree of values, with decode(name, content) for each value of a type of its own."""
+
     def find(self, name: str) -> int | None: ...
     def read(
         self,

@@ -1,4 +1,4 @@
-"""Where the command bitsnap is that came with this package."""
+"""Finds the command bitsnap that came with this package."""
 
 from __future__ import annotations
 

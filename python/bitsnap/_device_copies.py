@@ -1,8 +1,8 @@
-"""Tensors of a GPU on their way to memory: behind what their device was told before, beside what it is told later.
+"""Copies of GPU tensors to the CPU, which run after earlier work of the device and concurrently with later work.
 
-The copy of each goes through pinned memory of torch's own cache, which keeps it for the next one, on a stream beside
-that of the caller, so that several are under way. That stream waits for the one that the caller computes on, and not
-the other way round. What a device computes for another stream than the caller's current one has to be over before.
+Each copy goes through pinned memory of torch's own cache, on a stream of its own, so that several run at a time. That
+stream waits for the caller's current stream; the caller's stream never waits for it. Work on any other stream must
+have finished before.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ def is_on_gpu(tensor: Tensor) -> bool:
 
 
 def copier(tensor: Tensor, plain: Callable[[], Tensor], cuda: Any = None) -> Callable[[], Tensor]:
-    """To be called by the thread that computed the tensor; what it returns, by any thread while that one waits.
+    """A function that copies the tensor to the CPU. Call this on the thread that computed the tensor, and the function
+    on any thread.
 
-    `plain` makes the contiguous tensor on its device whose bits are to be copied. `cuda` is torch.cuda.
+    `plain` makes the contiguous tensor on the device whose bits are copied. `cuda` is torch.cuda.
     """
     cuda = _dtypes.import_torch().cuda if cuda is None else cuda
     computing = cuda.current_stream(tensor.device)
 
     def copy() -> Tensor:
-        stream = cuda.Stream(tensor.device)  # one of a few that torch has
+        stream = cuda.Stream(tensor.device)  # torch has a small pool of them
         with cuda.stream(stream):
             stream.wait_stream(computing)
             source = plain()
             on_cpu = pinned_like(source)
             on_cpu.copy_(source, non_blocking=True)
-        # Before `source` goes, which may be a copy: its memory is the stream's.
+        # Before `source` is freed: it may be a copy whose memory belongs to the stream.
         stream.synchronize()
         return on_cpu
 
@@ -43,7 +44,7 @@ def copier(tensor: Tensor, plain: Callable[[], Tensor], cuda: Any = None) -> Cal
 
 
 def pinned_like(source: Tensor) -> Tensor:
-    """Memory that a device copies to by itself; plain memory, which is slower, where there is no more of it."""
+    """Pinned memory, to which a device copies directly; plain memory, which is slower, if there is none left."""
     torch = _dtypes.import_torch()
     try:
         pinned: Tensor = torch.empty(source.shape, dtype=source.dtype, device="cpu", pin_memory=True)

@@ -1,6 +1,6 @@
-"""The dtypes of torch, numpy and ml_dtypes under the names that stand in files, which are those of safetensors.
+"""The dtypes of torch, numpy and ml_dtypes by their names in files, which are those of safetensors.
 
-Nothing here imports torch or ml_dtypes before an object or a file asks for them.
+Nothing here imports torch or ml_dtypes before an object or a file needs them.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _NUMPY_NAMES = {
 
 
 def loaded_torch() -> ModuleType | None:
-    """torch, if the program has imported it: only then can an object be a tensor of it.
+    """torch if the program has imported it, which is a condition for any object to be a tensor.
 
-    None while another thread is still importing it: hardly anything of it is there, and no tensor.
+    None while another thread is still importing it: it is incomplete, and no tensor exists yet.
     """
     torch = sys.modules.get("torch")
     return None if getattr(getattr(torch, "__spec__", None), "_initializing", False) else torch

@@ -1,4 +1,4 @@
-"""SIGTERM of a training that waits for what is staged."""
+"""A handler of SIGTERM that waits for staged states."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from types import FrameType
 from bitsnap._engine_saves import Saves
 from bitsnap.errors import InvalidArgumentError
 
-# How long SIGTERM waits for what is staged, in seconds.
+# How long SIGTERM waits for staged states, in seconds.
 _FLUSH_SECONDS = 10.0
 
 
 class Flush:
-    """A handler of SIGTERM that waits for what is staged, and then does what the one before it does."""
+    """Waits on SIGTERM until the agent has compressed all staged states, then calls the previous handler."""
 
     def __init__(self, saves: Saves) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise InvalidArgumentError("flush_on_sigterm is for a checkpointer that the main thread makes")
-        # Whoever sets the handler keeps it, until the process has ended.
+            raise InvalidArgumentError("flush_on_sigterm requires that the main thread makes the checkpointer")
+        # A weak reference: the signal module keeps this handler until the process ends.
         self._saves = weakref.ref(saves)
         self._before = signal.getsignal(signal.SIGTERM)
         signal.signal(signal.SIGTERM, self._handle)
@@ -32,7 +32,7 @@ class Flush:
             signal.signal(signal.SIGTERM, self._before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # Children inherit the handler, not the saves.
+        # A forked child inherits the handler, but its parent owns the saves.
         saves = self._saves()
         if saves is not None and not saves.is_forked:
             saves.wait_in_memory(_FLUSH_SECONDS)

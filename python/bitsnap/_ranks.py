@@ -1,4 +1,5 @@
-"""Which rank this process is, and what the ranks of a training agree upon, by torch.distributed where that is there."""
+"""The rank of this process, and agreement between the ranks of a training through torch.distributed, if it is
+initialized."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ _LARGEST_COUNT = (1 << 32) - 1
 
 
 class Failure(NamedTuple):
-    """Why not all ranks could do something; all of them are told."""
+    """Why the ranks could not all do something. All ranks get the same failure."""
 
     error: Exception
     is_hopeless: bool
-    """Trying something else would not help one of them."""
+    """Another attempt would not help one of the ranks."""
 
 
 class Ranks:
-    """This rank among all. `agree` is false where they cannot ask each other, or are one alone."""
+    """This rank among all. `agree` is False if there is one rank only, or if ranks cannot communicate."""
 
     def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None) -> None:
         group = _distributed()
@@ -33,7 +34,7 @@ class Ranks:
         positive_of(self.world_size, "world_size")
         self.rank = own[0] if rank is None else number_of(rank, "rank", _LARGEST_COUNT)
         if self.rank >= self.world_size:
-            raise InvalidArgumentError(f"rank {self.rank} of {self.world_size}: ranks count from 0")
+            raise InvalidArgumentError(f"rank must be below world_size, got rank {self.rank} of {self.world_size}")
         self._group = group if self.world_size > 1 and own == (self.rank, self.world_size) else None
 
     @property
@@ -41,7 +42,7 @@ class Ranks:
         return self._group is not None
 
     def session(self) -> str:
-        """A word that no other life of the job has, the same on all ranks; empty where they cannot agree."""
+        """A word that differs at each start of the job and is the same on all ranks; empty if they cannot agree."""
         if self._group is None:
             return ""
         words = [secrets.token_hex(8)]
@@ -49,7 +50,7 @@ class Ranks:
         return words[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """What all ranks have, by rank; to be called by all of them."""
+        """The values of all ranks, by rank. All ranks must call it."""
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -57,14 +58,14 @@ class Ranks:
         return values
 
     def common(self, steps: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-        """The steps that every rank has, of the same attempt."""
+        """The steps that every rank has from the same attempt."""
         lists = self.gather(list(steps))
         return set(lists[0]).intersection(*lists[1:])
 
     def together(
         self, work: Callable[[], T], may_retry: Callable[[BaseException], bool] = lambda _: False
     ) -> tuple[T | None, Failure | None]:
-        """Does something on all ranks, to be called by all: none of them goes on alone while another has failed."""
+        """Runs `work` on all ranks, which must all call it, and fails on all ranks if it fails on any."""
         done: T | None = None
         error: Exception | None = None
         try:

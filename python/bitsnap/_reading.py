@@ -1,4 +1,4 @@
-"""Decoding tensors: straight into memory of the CPU in one parallel call, and by way of it onto other devices."""
+"""Decoding tensors in parallel: directly into memory on the CPU, and from there to other devices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 else:
     Device = Any
 
-# Tensors that are on their way to somewhere else take at most this much memory at a time, or the largest of them.
+# Tensors for other devices use at most this much memory on the CPU at a time, or the size of the largest one.
 _STAGED_BYTES = 256 << 20
 
 
 class Job(NamedTuple):
-    """One tensor to read: into `place`, or into a new tensor on the CPU, which `deliver` gets."""
+    """One tensor to read into `place`; or, if that is None, into a new tensor on the CPU that is given to `deliver`."""
 
     tensor: int
     info: TensorInfo
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 def run(native: _bitsnap.Snapshot, jobs: Sequence[Job], threads: int, progress: Progress | None) -> None:
-    """Reads all tensors; those with a place of their own first, all at once."""
+    """Reads all tensors, first those with a place, in one call."""
     check_callable(progress, "progress")
     total = sum(job.info.size_bytes for job in jobs)
     done = 0
@@ -71,7 +71,7 @@ def _batches(jobs: list[Job]) -> list[list[Job]]:
 
 
 def device_of(device: Device | None, framework: _dtypes.Framework) -> pt.device | None:
-    """The device to bring tensors to; None stands for the CPU."""
+    """The device for tensors; None stands for the CPU."""
     if device is None or (isinstance(device, str) and device == "cpu"):
         return None
     if framework == "np":
@@ -85,7 +85,7 @@ def device_of(device: Device | None, framework: _dtypes.Framework) -> pt.device 
 
 
 def canonical(infos: Sequence[TensorInfo], index: int) -> int:
-    """The tensor whose memory a tensor shares when both are loaded: tied tensors come back tied."""
+    """The tensor whose memory this one shares after loading: tied tensors come back tied."""
     info = infos[index]
     if info.alias_of is None or info.size_bytes == 0:
         return index
@@ -94,7 +94,7 @@ def canonical(infos: Sequence[TensorInfo], index: int) -> int:
 
 
 class Loader:
-    """Collects the tensors to load, each once, and reads them all together."""
+    """Collects the tensors to load, each once, and reads them together."""
 
     def __init__(self, native: _bitsnap.Snapshot, infos: Sequence[TensorInfo]) -> None:
         self._native = native
@@ -103,7 +103,7 @@ class Loader:
         self._loaded: dict[tuple[int, str], Any] = {}
 
     def want(self, index: int, framework: _dtypes.Framework, device: pt.device | None) -> tuple[int, str]:
-        """Asks for a tensor; what is returned fetches it with `get` after `run`."""
+        """Adds a tensor, and returns a ticket for `get`, which returns the tensor after `run`."""
         index = canonical(self._infos, index)
         ticket = (index, framework)
         if ticket in self._loaded:

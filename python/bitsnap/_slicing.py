@@ -1,4 +1,4 @@
-"""Parts of tensors: which bytes an index needs, read in pieces of bounded size and put in place bit for bit."""
+"""Reading parts of tensors: the bytes that an index selects, read in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bitsnap._arrays import Place, bytes_at, new_part
 from bitsnap._bitsnap import TensorInfo
 from bitsnap.errors import UnsupportedError
 
-# What is read to pick elements from, at most, or one row of the first dimension that is cut.
+# The largest piece that is read to pick elements from; at least one row of the first dimension that is cut.
 _PIECE_BYTES = 32 << 20
 
 
 def normalize(index: Any, shape: Sequence[int]) -> tuple[list[range], list[int]]:
-    """The positions taken in each dimension, and the dimensions that go away because an integer picked from them.
+    """The positions taken in each dimension, and the dimensions that an integer index removes.
 
     Raises IndexError as numpy does, and TypeError for anything but integers, slices and an ellipsis.
     """
@@ -51,7 +51,7 @@ def normalize(index: Any, shape: Sequence[int]) -> tuple[list[range], list[int]]
 def read_part(
     native: _bitsnap.Snapshot, index: int, info: TensorInfo, key: Any, framework: _dtypes.Framework, threads: int
 ) -> Any:
-    """The part of a tensor that `key` picks, as a contiguous tensor of its own. Decodes only the chunks it touches."""
+    """The part of a tensor that `key` selects, as a new contiguous tensor. Decodes only the chunks that it touches."""
     ranges, dropped = normalize(key, info.shape)
     elements = math.prod(info.shape)
     if elements > 0 and info.size_bytes % elements != 0:

@@ -1,15 +1,16 @@
-"""States taken apart and put together: any nesting of containers into named tensors and a tree of plain values.
+"""Takes states apart into named tensors and a tree of other values, and puts them together again.
 
-What goes in comes back with the same type, with these exceptions, which are stored as what they are made of:
-OrderedDict, defaultdict and Counter as dict, torch.Size as tuple, torch's version string as str. Other subclasses are
-refused, because they would come back as something else.
+Every value comes back with the type that it had; only torch's version string comes back as a str. What would come back
+as something else, such as an instance of another subclass, is refused. bitsnap/_typed_values.py knows the types that
+are neither containers nor plain values.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,7 +19,20 @@ from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, Source, is_tensor, source_of
 from bitsnap._bitsnap import TensorRef
 from bitsnap._options import Masters
+from bitsnap._typed_values import (
+    NotStorableError,
+    encode_container,
+    encode_leaf,
+    encode_set,
+    is_mapping,
+    items_of,
+    like,
+    metadata_of,
+)
 from bitsnap.errors import InvalidArgumentError
+
+# The keys that lead from the state to a value.
+Path: TypeAlias = tuple[object, ...]
 
 # As deep as the format allows values to nest, one level left for the value itself.
 MAX_DEPTH = 127
@@ -27,11 +41,11 @@ _SHOWN_PATH = 400
 
 _PLAIN = (type(None), bool, int, float, complex, bytes)
 _KEY_TYPES = (type(None), bool, int, float, bytes)
-_DICTS = (dict, OrderedDict, defaultdict, Counter)
+_CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, Counter, argparse.Namespace)
 
 
 class Entry(NamedTuple):
-    """One tensor as the extension takes it."""
+    """One tensor in the form of the extension."""
 
     name: str
     dtype: str
@@ -39,14 +53,14 @@ class Entry(NamedTuple):
     size_bytes: int
     role: str | None
     master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
-    adam: tuple[float, float, float, int] | None  # both betas, eps and step, where a first moment has its own
+    adam: tuple[float, float, float, int] | None  # both betas, eps and step of a first moment
     alias_of: int | None
     data: Data
     owner: object  # keeps the data alive
 
 
 class Entries:
-    """The tensors of a state in the order in which they were met. Tensors that are the same memory are stored once."""
+    """The tensors of a state in their order. Tensors that are the same memory are stored once."""
 
     def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
         self.items: list[Entry] = []
@@ -58,15 +72,17 @@ class Entries:
         self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()
         self._by_identity: dict[Hashable, int] = {}
+        self._by_path: dict[Path, int] = {}
 
-    def add(self, name: str, source: Source) -> int:
-        """The index of the tensor. A name that is taken gets "#2", "#3" and so on."""
+    def add(self, name: str, source: Source, path: Path = ()) -> int:
+        """Adds the tensor at a path of the state; returns its index. A name that is taken gets "#2", "#3" and so on."""
         unique, count = name, 1
         while unique in self._used:
             count += 1
             unique = f"{name}#{count}"
         self._used.add(unique)
         index = len(self.items)
+        self._by_path[path] = index
         alias = None
         if source.identity is not None:
             first = self._by_identity.setdefault(source.identity, index)
@@ -93,10 +109,10 @@ class Entries:
         """The tensor of that memory, if there is one."""
         return self._by_identity.get(identity)
 
-    def canonical(self, index: int) -> int:
-        """The tensor itself where `index` is another name of it."""
-        alias = self.items[index].alias_of
-        return index if alias is None else alias
+    def index_at(self, path: Path) -> int | None:
+        """The tensor at a path of the state, or the one that it is an alias of; None if there is none."""
+        index = self._by_path.get(path)
+        return index if index is None or self.items[index].alias_of is None else self.items[index].alias_of
 
     def finish(self) -> list[Entry]:
         if self._roles:
@@ -114,12 +130,12 @@ def _master_of(master: object, where: str) -> tuple[str, int]:
 
 
 def component(key: object) -> str:
-    """How a key stands in the name of a tensor: ``optimizer.state.0.exp_avg``."""
+    """A key as part of the name of a tensor: ``optimizer.state.0.exp_avg``."""
     return key if isinstance(key, str) else str(key) if isinstance(key, int | None) else repr(key)
 
 
-def place_of(path: tuple[object, ...], root: str) -> str:
-    """How a place stands in messages: ``state['optimizer']['state'][0]``."""
+def place_of(path: Path, root: str) -> str:
+    """A place as messages name it: ``state['optimizer']['state'][0]``."""
     text = root + "".join(f"[{key!r}]" for key in path)
     return text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}..."
 
@@ -138,8 +154,10 @@ def _advice(value: object) -> str:
         return "pass tuple(...) of it"
     if isinstance(value, Mapping):
         return "pass dict(...) of it"
-    if isinstance(value, list | set | frozenset):
+    if isinstance(value, list):
         return "pass list(...) of it"
+    if isinstance(value, set | frozenset):
+        return "pass set(...) of it"
     if isinstance(value, bytearray | memoryview):
         return "pass bytes(...) of it"
     if isinstance(value, np.random.Generator):
@@ -152,7 +170,7 @@ def _advice(value: object) -> str:
         return "pass its state_dict()"
     if hasattr(value, "get_state"):
         return "pass its get_state()"
-    return "a state holds dict, list, tuple, tensors, arrays, numbers, str, bytes and None"
+    return "bitsnap.save() lists the types that a state may hold"
 
 
 class _Flattener:
@@ -160,64 +178,99 @@ class _Flattener:
         self._entries = entries
         self._open: set[int] = set()  # containers around the current place, by id
 
-    def value(self, value: Any, path: tuple[object, ...]) -> Any:
+    def value(self, value: Any, path: Path) -> Any:
         kind = type(value)
         if kind in _PLAIN:
             return value
         if kind is str:
             return check_text(value, place_of(path, "state"))
-        if kind is list or kind is tuple or kind in _DICTS:
+        if kind in _CONTAINERS:
             return self._container(value, path)
+        if kind is set or kind is frozenset:
+            return encode_set(kind, (self._key(item, path, "the item") for item in value))
         return self._leaf(value, path)
 
-    def _container(self, value: Any, path: tuple[object, ...]) -> Any:
+    def _container(self, value: Any, path: Path) -> Any:
         if id(value) in self._open:
             raise InvalidArgumentError(f"{place_of(path, 'state')} contains itself")
         if len(path) >= MAX_DEPTH:
             raise InvalidArgumentError(f"{place_of(path, 'state')} is nested deeper than {MAX_DEPTH} levels")
         self._open.add(id(value))
         try:
-            if isinstance(value, dict):
-                return {self._key(key, path): self.value(item, (*path, key)) for key, item in value.items()}
-            items = [self.value(item, (*path, i)) for i, item in enumerate(value)]
-            return items if isinstance(value, list) else tuple(items)
+            items = items_of(value)
+            if not is_mapping(value):
+                return type(value)([self.value(item, (*path, i)) for i, item in items])
+            encoded = {self._key(key, path, "the key"): self.value(item, (*path, key)) for key, item in items}
+            return encode_container(value, encoded, self._metadata(value, path))
+        except NotStorableError as error:
+            raise self._refusal(value, path, str(error)) from None
         finally:
             self._open.discard(id(value))
 
-    def _key(self, key: Any, path: tuple[object, ...]) -> Any:
+    def _metadata(self, value: Any, path: Path) -> Any:
+        metadata = metadata_of(value)
+        if metadata is None:
+            return None
+        tensors = len(self._entries.items)
+        encoded = self.value(metadata, (*path, "_metadata"))
+        if len(self._entries.items) > tensors:
+            raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
+        return encoded
+
+    def _key(self, key: Any, path: Path, what: str) -> Any:
         kind = type(key)
         if kind in _KEY_TYPES:
             return key
         if kind is str:
             return check_text(key, f"a key of {place_of(path, 'state')}")
         if kind is tuple:
-            return tuple(self._key(part, path) for part in key)
+            return tuple(self._key(part, path, what) for part in key)
+        if kind is frozenset:
+            return encode_set(kind, (self._key(item, path, what) for item in key))
+        encoded = self._typed(key, path)
+        if encoded is not None:
+            return encoded
         raise InvalidArgumentError(
-            f"{place_of(path, 'state')} has the key {key!r} of type {_type_name(kind)}; "
-            "keys are str, int, float, bool, bytes, None, or tuples of those"
+            f"{place_of(path, 'state')} has {what} {key!r} of type {_type_name(kind)}; keys and the items of sets are "
+            "str, int, float, bool, bytes, None, tuples and frozensets of those, enum members, dtypes, devices, paths "
+            "and times"
         )
 
-    def _leaf(self, value: Any, path: tuple[object, ...]) -> Any:
-        where = place_of(path, "state")
+    def _typed(self, value: Any, path: Path) -> Any:
+        try:
+            encoded = encode_leaf(value)
+        except NotStorableError as error:
+            raise self._refusal(value, path, str(error)) from None
+        if encoded is not None:
+            texts = encoded.content if isinstance(encoded.content, tuple) else (encoded.content,)
+            for text in texts:
+                if isinstance(text, str):
+                    check_text(text, place_of(path, "state"))
+        return encoded
+
+    def _leaf(self, value: Any, path: Path) -> Any:
         if is_tensor(value):
-            return self._tensor(value, path, where, "tensor")
+            return self._tensor(value, path, "tensor")
         if isinstance(value, np.generic):
-            return self._tensor(value, path, where, "scalar")
+            return self._tensor(value, path, "scalar")
         if isinstance(value, np.ndarray):
-            return self._tensor(value, path, where, "array")
+            return self._tensor(value, path, "array")
+        encoded = self._typed(value, path)
+        if encoded is not None:
+            return encoded
         torch = _dtypes.loaded_torch()
-        if torch is not None:
-            if type(value) is torch.Size:
-                return tuple(int(n) for n in value)
-            if isinstance(value, torch.torch_version.TorchVersion):
-                return str(value)
-        raise InvalidArgumentError(
-            f"{where} is of type {_type_name(type(value))} and cannot be stored: {_advice(value)}"
-        )
+        if torch is not None and isinstance(value, torch.torch_version.TorchVersion):
+            return str(value)
+        raise self._refusal(value, path, _advice(value))
 
-    def _tensor(self, value: Any, path: tuple[object, ...], where: str, kind: str) -> TensorRef:
+    def _tensor(self, value: Any, path: Path, kind: str) -> TensorRef:
         name = ".".join(component(key) for key in path) or "tensor"
-        return TensorRef(self._entries.add(name, source_of(value, where)), kind)
+        return TensorRef(self._entries.add(name, source_of(value, place_of(path, "state")), path), kind)
+
+    @staticmethod
+    def _refusal(value: object, path: Path, why: str) -> InvalidArgumentError:
+        where = place_of(path, "state")
+        return InvalidArgumentError(f"{where} is of type {_type_name(type(value))} and cannot be stored: {why}")
 
 
 def _type_name(kind: type) -> str:
@@ -225,58 +278,44 @@ def _type_name(kind: type) -> str:
 
 
 def flatten(state: Any, roles: Mapping[str, str] | None, masters: Masters | None) -> tuple[Entries, Any]:
-    """The tensors of a state, and its tree with a TensorRef in the place of each."""
+    """The tensors of a state, and its tree as the extension takes it, with a TensorRef in the place of each tensor."""
     entries = Entries(roles, masters)
     tree = _Flattener(entries).value(state, ())
     return entries, tree
 
 
-def references(tree: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[tuple[object, ...], TensorRef]]:
-    """All TensorRefs of a tree with their paths, in order."""
+def references(tree: Any, path: Path = ()) -> Iterator[tuple[Path, TensorRef]]:
+    """All TensorRefs of a loaded tree with their paths, in order."""
     if isinstance(tree, TensorRef):
         yield path, tree
-    elif isinstance(tree, dict):
-        for key, item in tree.items():
-            yield from references(item, (*path, key))
-    elif isinstance(tree, list | tuple):
-        for i, item in enumerate(tree):
-            yield from references(item, (*path, i))
+    for key, item in items_of(tree):
+        yield from references(item, (*path, key))
 
 
-def rebuild(tree: Any, give: Callable[[TensorRef, tuple[object, ...]], Any], path: tuple[object, ...] = ()) -> Any:
-    """The tree with what `give` returns in the place of each TensorRef."""
+def rebuild(tree: Any, give: Callable[[TensorRef, Path], Any], path: Path = ()) -> Any:
+    """The loaded tree with what `give` returns in the place of each TensorRef."""
     if isinstance(tree, TensorRef):
         return give(tree, path)
-    if isinstance(tree, dict):
-        return {key: rebuild(item, give, (*path, key)) for key, item in tree.items()}
-    if isinstance(tree, list):
-        return [rebuild(item, give, (*path, i)) for i, item in enumerate(tree)]
-    if isinstance(tree, tuple):
-        return tuple(rebuild(item, give, (*path, i)) for i, item in enumerate(tree))
-    return tree
+    if type(tree) not in _CONTAINERS:
+        return tree
+    return like(tree, [(key, rebuild(item, give, (*path, key))) for key, item in items_of(tree)])
 
 
 def prune(tree: Any, selected: Callable[[str], bool]) -> Any:
-    """The tree without the dict entries in which nothing is selected; Ellipsis where that is everything.
+    """The loaded tree without the dict entries in which nothing is selected; Ellipsis if nothing remains.
 
-    `selected` is asked with dotted paths; where it says yes, all that lies below is selected. Lists and tuples of which
-    any part is selected stay whole, so that positions keep their meaning.
+    `selected` is called with dotted paths; if it returns True, all that lies below is selected. Lists and tuples of
+    which any part is selected stay whole, so that positions keep their meaning.
     """
 
     def any_selected(value: Any, path: str) -> bool:
-        if selected(path):
-            return True
-        if isinstance(value, list | tuple):
-            return any(any_selected(item, f"{path}.{i}" if path else str(i)) for i, item in enumerate(value))
-        if isinstance(value, dict):
-            return any(any_selected(item, _join(path, key)) for key, item in value.items())
-        return False
+        return selected(path) or any(any_selected(item, _join(path, key)) for key, item in items_of(value))
 
     def visit(value: Any, path: str) -> Any:
-        if isinstance(value, dict) and not (path and selected(path)):
-            kept = {key: visit(item, _join(path, key)) for key, item in value.items()}
-            kept = {key: item for key, item in kept.items() if item is not ...}
-            return kept or ...
+        if is_mapping(value) and not (path and selected(path)):
+            pruned = ((key, visit(item, _join(path, key))) for key, item in items_of(value))
+            kept = [(key, item) for key, item in pruned if item is not ...]
+            return like(value, kept) if kept else ...
         return value if any_selected(value, path) else ...
 
     return visit(tree, "")

@@ -1,6 +1,6 @@
-"""What becomes of saves, for the tools that trainings are watched with: to be given as a Checkpointer's `on_progress`.
+"""Functions for a Checkpointer's `on_progress` that log finished saves to monitoring tools.
 
-Nothing of these tools is imported: what is given only has to have the one method that is called.
+They import none of these tools: the object they get needs only the one method that they call.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from bitsnap._options import PathLike, absolute_path
 
 
 class ScalarWriter(Protocol):
-    """As torch.utils.tensorboard.SummaryWriter."""
+    """The part of torch.utils.tensorboard.SummaryWriter that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object: ...
 
 
 class LoggingRun(Protocol):
-    """As the run that wandb.init() returns."""
+    """The part of the run of wandb.init() that is used."""
 
     def log(self, data: dict[str, Any], *, commit: bool) -> object: ...
 
 
 class TensorBoard:
-    """Writes what each save cost to TensorBoard once it is over, at its step: how long the training stalled and waited
-    for a slot, encoding, writing, bytes stored, the ratio, and whether it failed.
+    """Writes the costs of each finished save to TensorBoard, at its step: the seconds of the stall, of waiting for a
+    slot, of encoding and of writing, the stored bytes, the ratio, and whether it failed.
 
     Args:
-        writer: has ``add_scalar(tag, value, step)``, as a SummaryWriter.
-        prefix: what the tags begin with.
+        writer: has ``add_scalar(tag, value, step)``, such as a SummaryWriter.
+        prefix: the beginning of each tag.
     """
 
     def __init__(self, writer: ScalarWriter, prefix: str = "bitsnap/") -> None:
@@ -43,13 +43,13 @@ class TensorBoard:
 
 
 class WandB:
-    """Logs the same to a run of Weights & Biases, with the step of the save as ``bitsnap/step``.
+    """Logs the same values to a run of Weights & Biases, with the step of the save as ``bitsnap/step``.
 
-    It goes with the next line that the training itself logs, whose steps it does not touch.
+    They are committed with the next values that the training logs, so its steps do not change.
 
     Args:
-        run: has ``log(data, commit=...)``, as what wandb.init() returns.
-        prefix: what the names begin with.
+        run: has ``log(data, commit=...)``, such as the run of wandb.init().
+        prefix: the beginning of each name.
     """
 
     def __init__(self, run: LoggingRun, prefix: str = "bitsnap/") -> None:
@@ -68,14 +68,14 @@ class WandB:
 
 
 class JsonLines:
-    """Appends what each save cost to a file once it is over, one JSON object a line, for `bitsnap report --timings`.
+    """Appends the costs of each finished save to a file, one JSON object a line, for `bitsnap report --timings`.
 
-    A line has ``step``, what `TensorBoard` writes, and for what was persisted ``save_seconds``, from the copy to the
-    end of writing without the time in between in which the save waited. It is appended in one piece, so that lines of
-    several ranks, and of several lives of a training, may be in one file.
+    A line has ``step``, the values of `TensorBoard`, and for a persisted save ``save_seconds``: the time of copying,
+    encoding and writing, without the time that the save waited. Each line is appended in one write, so several ranks
+    and restarts may share a file.
 
     Args:
-        path: the file; made with the first line. Its folder has to be there.
+        path: the file; made with the first line. Its folder must exist.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -93,7 +93,7 @@ class JsonLines:
 
 
 def _numbers_of(save: Save) -> dict[str, float]:
-    """Of a save that is over."""
+    """The costs of a finished save by name; nothing for another save."""
     if not save.done():
         return {}
     measured = save._measured()

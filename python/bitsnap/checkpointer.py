@@ -425,7 +425,7 @@ class Checkpointer:
             self._policy = self._policy_of_store()
         # Until there is a store, its policy is the one that new ones have.
         adam = AdamOfState(self._policy or Policy("lossless"))
-        adam.tell(entries, state, tree)
+        adam.tell(entries, state)
         return adam, entries.finish(), (tree,), native_metadata(metadata)
 
     def _policy_of_store(self) -> Policy | None:

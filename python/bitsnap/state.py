@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
 from bitsnap._options import Bases, Masters, Objective, PathLike, PolicyName, Progress, Role, native_target
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
-from bitsnap._tree import flatten, place_of, prune, rebuild, references
+from bitsnap._tree import Path, flatten, place_of, prune, rebuild, references
+from bitsnap._typed_values import decode, items_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.files import native_metadata
 from bitsnap.policy import Policy, policy_of, warn_of_idle_rules
@@ -50,13 +51,16 @@ def save(
     """Saves a state as one snapshot: any nesting of dict, list and tuple around tensors and values.
 
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
-    and None. The keys of dicts may be str, int, float, bool, bytes, None, or tuples of those. ``state_dict()`` of
-    modules, optimizers and schedulers, ``torch.get_rng_state()``, ``numpy`` generators' ``bit_generator.state`` and
-    ``random.getstate()`` go in whole. Everything comes back with the type and, unless `policy` lets go of some, the
-    bits that it had; only OrderedDict, defaultdict and Counter come back as dict, and torch.Size as tuple. Whether a
-    tensor is a parameter, requires a gradient, or on which device it was, is not kept.
+    and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
+    torch.Size, torch.dtype, torch.device, pathlib paths, date, time, datetime, timedelta, time zones with a fixed
+    offset, and members of enum classes. Keys of dicts and items of sets may be str, int, float, bool, bytes, None,
+    tuples and frozensets of those, enum members, dtypes, devices, paths and times. ``state_dict()`` of modules,
+    optimizers and schedulers, ``torch.get_rng_state()``, numpy generators' ``bit_generator.state`` and
+    ``random.getstate()`` can be saved as they are. Every value comes back with its type and, without loss, its bits;
+    only torch's version string comes back as a str. The file does not store devices of tensors, nor whether a tensor
+    is a parameter or requires a gradient.
 
-    Tensors are named by where they stand, as in ``optimizer.state.0.exp_avg``; a base is compared by these names.
+    The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
 
     Args:
         path: the file to write. It appears whole or not at all.
@@ -79,7 +83,7 @@ def save(
     chosen = policy_of(policy)
     entries, tree = flatten(state, roles, masters)
     adam = AdamOfState(chosen)
-    adam.tell(entries, state, tree)
+    adam.tell(entries, state)
     warn_of_idle_rules(chosen, entries)
     with adam.explained():
         return _bitsnap.save(
@@ -162,67 +166,36 @@ def load_native(
 ) -> Any:
     """What load() does with an open snapshot."""
     infos = native.tensors
-    tree = native.tree() if native.has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
+    has_tree = native.has_tree
+    tree = native.tree(decode) if has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
     if keys is not None:
         tree = _select(tree, keys)
 
     tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
     loader = Loader(native, infos)
-    filler = _Filler(infos, into, strict) if into is not None else None
-    if filler is not None:
-        filler.match(tree, loader)
+    filled: dict[Path, Any] = {}
+    if into is not None:
+        filled = _Filler(infos, into, strict).match(tree, loader)
 
-    def ask(reference: TensorRef, path: tuple[object, ...]) -> _Promise:
-        if filler is not None and path in filler.filled:
-            return _Given(filler.filled[path])
+    def want(reference: TensorRef) -> tuple[int, str]:
         if reference.kind == "tensor":
-            return _Loaded(loader, loader.want(reference.index, tensors, device))
-        return _Loaded(loader, loader.want(reference.index, "np", None), reference.kind == "scalar")
+            return loader.want(reference.index, tensors, device)
+        return loader.want(reference.index, "np", None)
 
-    promises = rebuild(tree, ask)
+    def give(reference: TensorRef, path: Path) -> Any:
+        if path in filled:
+            return filled[path]
+        value = loader.get(want(reference))
+        return value[()] if reference.kind == "scalar" else value
+
+    for path, reference in references(tree):
+        if path not in filled:
+            want(reference)
     loader.run(threads, progress)
-    if filler is not None:
-        for value in filler.filled.values():
-            note_filled(value)
-    return _keep_promises(promises)
-
-
-class _Promise(Protocol):
-    """Stands in a tree for a tensor that is yet to be read."""
-
-    def keep(self) -> Any: ...
-
-
-class _Given:
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def keep(self) -> Any:
-        return self._value
-
-
-class _Loaded:
-    def __init__(self, loader: Loader, ticket: tuple[int, str], scalar: bool = False) -> None:
-        self._loader = loader
-        self._ticket = ticket
-        self._scalar = scalar
-
-    def keep(self) -> Any:
-        value = self._loader.get(self._ticket)
-        return value[()] if self._scalar else value
-
-
-def _keep_promises(tree: Any) -> Any:
-    if isinstance(tree, _Given | _Loaded):
-        return tree.keep()
-    if isinstance(tree, dict):
-        return {key: _keep_promises(item) for key, item in tree.items()}
-    if isinstance(tree, list):
-        return [_keep_promises(item) for item in tree]
-    if isinstance(tree, tuple):
-        return tuple(_keep_promises(item) for item in tree)
-    return tree
+    for value in filled.values():
+        note_filled(value)
+    return rebuild(tree, give)
 
 
 def _select(tree: Any, keys: Keys) -> Any:
@@ -259,23 +232,23 @@ class _Filler:
         self._infos = infos
         self._strict = strict
         self._targets = dict(_tensors_of(into, ()))
-        self.filled: dict[tuple[object, ...], Any] = {}
 
-    def match(self, tree: Any, loader: Loader) -> None:
-        """Checks everything, then asks the loader for what is to be filled."""
+    def match(self, tree: Any, loader: Loader) -> dict[Path, Any]:
+        """Checks every dtype and shape, then adds the tensors to fill to the loader; returns them by path."""
+        filled: dict[Path, Any] = {}
         found = {path: reference for path, reference in references(tree) if reference.kind != "scalar"}
         missing = [path for path in self._targets if path not in found]
         unexpected = [path for path in found if path not in self._targets]
         if self._strict and (missing or unexpected):
             raise InvalidArgumentError(_describe(missing, unexpected))
 
-        matched: list[tuple[tuple[object, ...], int, Target]] = []
-        taken: dict[Hashable, tuple[int, tuple[object, ...]]] = {}
+        matched: list[tuple[Path, int, Target]] = []
+        taken: dict[Hashable, tuple[int, Path]] = {}
         for path, reference in found.items():
             if path not in self._targets:
                 continue
             target = target_of(self._targets[path], self._infos[reference.index], place_of(path, "into"))
-            self.filled[path] = target.value
+            filled[path] = target.value
             index = canonical(self._infos, reference.index)
             if target.identity is not None:
                 first, other = taken.setdefault(target.identity, (index, path))
@@ -289,8 +262,9 @@ class _Filler:
             matched.append((path, index, target))
         for path, index, target in matched:
             loader.add(self._job(path, index, target))
+        return filled
 
-    def _job(self, path: tuple[object, ...], index: int, target: Target) -> Job:
+    def _job(self, path: Path, index: int, target: Target) -> Job:
         framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
         where = place_of(path, "into")
         return Job(
@@ -302,18 +276,14 @@ class _Filler:
         )
 
 
-def _tensors_of(value: Any, path: tuple[object, ...]) -> Iterable[tuple[tuple[object, ...], torch.Tensor | Any]]:
+def _tensors_of(value: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor | Any]]:
     if is_tensor(value) or isinstance(value, np.ndarray):
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _tensors_of(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from _tensors_of(item, (*path, i))
+    for key, item in items_of(value):
+        yield from _tensors_of(item, (*path, key))
 
 
-def _describe(missing: list[tuple[object, ...]], unexpected: list[tuple[object, ...]]) -> str:
+def _describe(missing: list[Path], unexpected: list[Path]) -> str:
     lines = ["the tensors of `into` and of the snapshot differ (strict=False takes what fits; keys= selects)"]
     for what, paths in (("not in the snapshot", missing), ("not in `into`", unexpected)):
         if paths:

@@ -501,7 +501,7 @@ class Store:
         entries, tree = flatten(state, roles, masters)
         # What a store remembers has no numbers of Adam: the state says them.
         adam = AdamOfState(self._policy or Policy(cast("PolicyName", self.policy), self.rules))
-        adam.tell(entries, state, tree)
+        adam.tell(entries, state)
         if self._policy is not None and whole:
             warn_of_idle_rules(self._policy, entries)
         return adam, entries.finish(), (tree,), native_metadata(metadata)

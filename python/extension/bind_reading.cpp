@@ -280,11 +280,13 @@ void bind_reading(nb::module_& module) {
           "find", [](const PySnapshot& self, std::string_view name) { return self.snapshot->find(name); },
           nb::arg("name"))
       .def_prop_ro("has_tree", [](const PySnapshot& self) { return self.snapshot->tree().has_value(); })
-      .def("tree",
-           [](const PySnapshot& self) -> nb::object {
-             const std::optional<Value>& tree = self.snapshot->tree();
-             return tree ? value_to_python(*tree) : nb::none();
-           })
+      .def(
+          "tree",
+          [](const PySnapshot& self, const nb::callable& decode) -> nb::object {
+            const std::optional<Value>& tree = self.snapshot->tree();
+            return tree ? value_to_python(*tree, decode) : nb::none();
+          },
+          nb::arg("decode"), "The tree of values, with decode(name, content) for each value of a type of its own.")
       .def("read", &read, nb::arg("requests"), nb::arg("threads"), nb::arg("progress").none())
       .def("read_bytes", &read_bytes, nb::arg("tensor"), nb::arg("offset"), nb::arg("address"), nb::arg("size_bytes"),
            nb::arg("threads"))

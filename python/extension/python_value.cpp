@@ -88,31 +88,9 @@ ValueList list_from_python(nb::handle sequence) {
   return items;
 }
 
-nb::object dict_to_python(const ValueDict& dict) {
-  nb::dict result;
-  for (const auto& [key, value] : dict.entries) {
-    const nb::object python_key = value_to_python(key);
-    const int present = PyDict_Contains(result.ptr(), python_key.ptr());
-    if (present < 0) throw nb::python_error();
-    if (present == 1) {
-      raise(Error(ErrorKind::unsupported, "the tree holds a dict with two keys that are the same in Python: " +
-                                              nb::cast<std::string>(nb::repr(python_key))));
-    }
-    if (PyDict_SetItem(result.ptr(), python_key.ptr(), value_to_python(value).ptr()) != 0) throw nb::python_error();
-  }
-  return result;
-}
-
-template <typename Items>
-nb::object tuple_to_python(const Items& items) {
-  const nb::object result = checked(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    PyTuple_SetItem(result.ptr(), static_cast<Py_ssize_t>(i), value_to_python(items[i]).release().ptr());
-  }
-  return result;
-}
-
 struct ToPython {
+  nb::handle decode;
+
   nb::object operator()(std::monostate) const { return nb::none(); }
   nb::object operator()(bool value) const { return nb::bool_(value); }
   nb::object operator()(std::int64_t value) const { return checked(PyLong_FromLongLong(value)); }
@@ -133,12 +111,35 @@ struct ToPython {
   }
   nb::object operator()(const ValueList& value) const {
     nb::list result;
-    for (const Value& item : value) result.append(value_to_python(item));
+    for (const Value& item : value) result.append(convert(item));
     return result;
   }
-  nb::object operator()(const ValueTuple& value) const { return tuple_to_python(value.items); }
-  nb::object operator()(const ValueDict& value) const { return dict_to_python(value); }
+  nb::object operator()(const ValueTuple& value) const {
+    const nb::object result = checked(PyTuple_New(static_cast<Py_ssize_t>(value.items.size())));
+    for (std::size_t i = 0; i < value.items.size(); ++i) {
+      PyTuple_SetItem(result.ptr(), static_cast<Py_ssize_t>(i), convert(value.items[i]).release().ptr());
+    }
+    return result;
+  }
+  nb::object operator()(const ValueDict& value) const {
+    nb::dict result;
+    for (const auto& [key, item] : value.entries) {
+      const nb::object python_key = convert(key);
+      const int present = PyDict_Contains(result.ptr(), python_key.ptr());
+      if (present < 0) throw nb::python_error();
+      if (present == 1) {
+        raise(Error(ErrorKind::unsupported, "the tree holds a dict with two keys that are the same in Python: " +
+                                                nb::cast<std::string>(nb::repr(python_key))));
+      }
+      if (PyDict_SetItem(result.ptr(), python_key.ptr(), convert(item).ptr()) != 0) throw nb::python_error();
+    }
+    return result;
+  }
   nb::object operator()(const ValueTensor& value) const { return nb::cast(TensorRef{value.index, value.kind}); }
+  nb::object operator()(const ValueTyped& value) const { return decode(value.type, convert(value.content.front())); }
+
+ private:
+  [[nodiscard]] nb::object convert(const Value& value) const { return std::visit(*this, value.get()); }
 };
 
 std::string_view kind_name(ValueTensor::Kind kind) {
@@ -185,10 +186,14 @@ Value value_from_python(nb::handle object) {
     const auto& reference = nb::cast<const TensorRef&>(object);
     return Value(ValueTensor{reference.index, reference.kind});
   }
+  if (nb::isinstance<TypedValue>(object)) {
+    const auto& typed = nb::cast<const TypedValue&>(object);
+    return Value(ValueTyped{typed.type, {value_from_python(typed.content)}});
+  }
   throw nb::type_error(("not a value of the typed tree: " + nb::cast<std::string>(nb::repr(object.type()))).c_str());
 }
 
-nb::object value_to_python(const Value& value) { return std::visit(ToPython{}, value.get()); }
+nb::object value_to_python(const Value& value, nb::handle decode) { return std::visit(ToPython{decode}, value.get()); }
 
 void bind_values(nb::module_& module) {
   nb::class_<TensorRef>(module, "TensorRef")
@@ -200,6 +205,16 @@ void bind_values(nb::module_& module) {
           nb::arg("index"), nb::arg("kind"))
       .def_ro("index", &TensorRef::index)
       .def_prop_ro("kind", [](const TensorRef& self) { return kind_name(self.kind); });
+
+  nb::class_<TypedValue>(module, "TypedValue",
+                         "A value of a type that the tree itself does not have: its name, and what it is made of.")
+      .def(nb::init<std::string, nb::object>(), nb::arg("type"), nb::arg("content").none())
+      .def_ro("type", &TypedValue::type)
+      .def_ro("content", &TypedValue::content);
+
+  module.def(
+      "value_text", [](nb::handle value) { return value_or_raise(serialize_value(value_from_python(value))); },
+      nb::arg("value").none(), "The JSON of a value of the typed tree.");
 }
 
 }  // namespace bitsnap::python

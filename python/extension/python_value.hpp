@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include <nanobind/nanobind.h>
 
@@ -18,11 +19,18 @@ struct TensorRef {
   ValueTensor::Kind kind = ValueTensor::Kind::tensor;
 };
 
+// A value of a type that bitsnap/_typed_values.py knows: its name, and the value that it is made of.
+struct TypedValue {
+  std::string type;
+  nanobind::object content;
+};
+
 // Throws nanobind::type_error for a type that the tree does not know.
 [[nodiscard]] Value value_from_python(nanobind::handle object);
 
-// Raises UnsupportedError for a dict whose keys Python cannot tell apart (1 and true).
-[[nodiscard]] nanobind::object value_to_python(const Value& value);
+// Calls `decode`, with the name and the content, for each typed value. Raises UnsupportedError for a dict with keys
+// that are equal in Python (1 and true), and what `decode` raises.
+[[nodiscard]] nanobind::object value_to_python(const Value& value, nanobind::handle decode);
 
 void bind_values(nanobind::module_& module);
 

@@ -1,10 +1,11 @@
-// analyze_state(): goes through the runs of a sample in parallel, and tells each tensor's tally as findings.
+// analyze_state(): measures the runs of a sample in parallel, and turns the tally of each tensor into findings.
 //
-// Three passes: one that counts, codes and rounds, and two for clusters, which are fitted to a tensor before anything
-// can be quantized by them. Each reads what it needs again, so that memory is bounded by the runs in flight.
+// Three passes: one counts, codes and rounds; two are for clusters, which have to be fitted to a tensor before they can
+// quantize it. Each pass reads its input again, so that memory is bounded by the runs in flight.
 #include <bitsnap/analysis.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -34,58 +35,65 @@ using quantize::ClusterLabels;
 constexpr Role kRoleOrder[] = {Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq, Role::other};
 
 constexpr ClusterLabels kClusterLabels[] = {ClusterLabels::four_bits, ClusterLabels::eight_bits};
-constexpr double kCodeBits = 8;  // of an element besides its label
+constexpr double kCodeBits = 8;  // of an element, in addition to its label
 
-// What the first pass costs, for the sake of progress, where one for clusters costs 1.
+// Cost of the first pass per byte, for the progress bar; a pass for clusters costs 1.
 constexpr std::uint64_t kFirstPassCost = 12;
 
-// What one run, or all runs of a tensor, came to.
+// Measurements of one run, or of all runs of a tensor.
 struct Tally {
   ElementCounts elements;
   ChangeCounts changes;
-  std::vector<CodedBytes> codecs;   // by coding
-  std::vector<CodedBytes> engines;  // by form
+  std::vector<CodedBytes> codecs;     // by coding
+  std::vector<CodedBytes> baselines;  // by form
   std::vector<QuantizerTally> rounded;
 
   void add(const Tally& next) {
     elements.add(next.elements);
     changes.add(next.changes);
     if (codecs.empty()) codecs.resize(next.codecs.size());
-    if (engines.empty()) engines.resize(next.engines.size());
+    if (baselines.empty()) baselines.resize(next.baselines.size());
     if (rounded.empty()) rounded.resize(next.rounded.size());
     for (std::size_t i = 0; i < codecs.size(); ++i) codecs[i].add(next.codecs[i]);
-    for (std::size_t i = 0; i < engines.size(); ++i) engines[i].add(next.engines[i]);
+    for (std::size_t i = 0; i < baselines.size(); ++i) baselines[i].add(next.baselines[i]);
     for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i].add(next.rounded[i]);
   }
 };
 
-// What is asked of elements of one dtype.
-struct Questions {
+// What is measured on elements of one dtype.
+struct Measurements {
   std::vector<Coding> codings;
-  std::vector<EngineForm> forms;
+  std::vector<const BaselineForm*> forms;
   std::vector<QuantizerSetting> sweep;
 };
 
-// Of one tensor, and one of ClusterLabels.
+// The clusters of one tensor.
 struct ClusterTally {
-  std::vector<quantize::ClusterMoments> moments;  // of its runs
-  std::vector<quantize::ClusterFit> fits;         // one for each of kClusterLabels, once the moments are there
-  std::vector<QuantizerSetting> settings;         // the same, once they have been fitted
-  std::vector<QuantizerTally> tallies;
+  std::vector<quantize::ClusterMoments> moments;  // by run, from the first pass
+  std::vector<quantize::ClusterFit> fits;         // by kClusterLabels, from the second pass
+  std::vector<QuantizerSetting> settings;         // by kClusterLabels
+  std::vector<QuantizerTally> tallies;            // by kClusterLabels, from the third pass
 };
 
-// Of first moments whose update is known.
-struct UpdateQuestions {
+// What is measured on first moments whose update is known.
+struct UpdateMeasurements {
   AdamNumbers adam;
-  std::size_t squares = 0;                          // their second moments
-  std::optional<std::size_t> earlier_squares = {};  // those of the earlier state
+  std::size_t squares = 0;                          // the tensor of second moments
+  std::optional<std::size_t> earlier_squares = {};  // the same in the earlier state
   std::vector<QuantizerSetting> sweep = {};
 };
+
+// The workers of one slot, made when a form first codes a run.
+using Workers = std::unordered_map<const BaselineForm*, std::unique_ptr<CoderWorker>>;
 
 class StateAnalysis {
  public:
   StateAnalysis(const AnalysisState& state, const AnalysisState* earlier, const AnalysisOptions& options)
-      : state_(state), earlier_(earlier), options_(options), bases_(state.tensors.size()) {
+      : state_(state),
+        earlier_(earlier),
+        options_(options),
+        bases_(state.tensors.size()),
+        forms_(baseline_forms(options.baselines)) {
     choose_tensors();
     match_bases();
     runs_ = sample_runs(state.tensors, analysis_.tensors, options.sample_bytes);
@@ -151,15 +159,21 @@ class StateAnalysis {
   }
 
   Result<void> prepare(DType dtype) {
-    if (questions_.contains(dtype)) return {};
+    if (measurements_.contains(dtype)) return {};
     std::vector<QuantizerSetting> sweep;
     if (options_.quantizers) {
       BITSNAP_ASSIGN(sweep, sweep_of(dtype));
     }
-    questions_.emplace(dtype, Questions{codings_of(dtype), engine_forms(options_.engines, dtype), std::move(sweep)});
+    std::vector<const BaselineForm*> forms;
+    for (const BaselineForm& form : forms_) {
+      if (form.coder->accepts(dtype)) forms.push_back(&form);
+    }
+    measurements_.emplace(dtype, Measurements{codings_of(dtype), std::move(forms), std::move(sweep)});
     return {};
   }
-  [[nodiscard]] const Questions& questions(const SampleRun& run) const { return questions_.at(info(run).dtype); }
+  [[nodiscard]] const Measurements& measurements(const SampleRun& run) const {
+    return measurements_.at(info(run).dtype);
+  }
 
   Result<void> prepare_updates() {
     if (!options_.quantizers || !options_.adam) return {};
@@ -172,21 +186,22 @@ class StateAnalysis {
       if (!sweep)
         return tl::unexpected(
             std::move(sweep).error().within("tensor " + container::quote_name(state_.tensors[i].name)));
-      if (!sweep->empty()) updates_.emplace(i, UpdateQuestions{*adam, *pairs[i], bases_[*pairs[i]], std::move(*sweep)});
+      if (!sweep->empty())
+        updates_.emplace(i, UpdateMeasurements{*adam, *pairs[i], bases_[*pairs[i]], std::move(*sweep)});
     }
     return {};
   }
-  // nullptr: they are not known.
-  [[nodiscard]] const UpdateQuestions* updates(const SampleRun& run) const {
+  // nullptr if Adam's values are unknown.
+  [[nodiscard]] const UpdateMeasurements* updates(const SampleRun& run) const {
     const auto found = updates_.find(run.tensor);
     return found == updates_.end() ? nullptr : &found->second;
   }
 
-  // Those that need no fitting, in the order of a tally.
+  // Settings that need no fitting, in the order of a tally.
   [[nodiscard]] std::vector<const QuantizerSetting*> settings(const SampleRun& run) const {
     std::vector<const QuantizerSetting*> all;
-    for (const QuantizerSetting& setting : questions(run).sweep) all.push_back(&setting);
-    if (const UpdateQuestions* const of_updates = updates(run)) {
+    for (const QuantizerSetting& setting : measurements(run).sweep) all.push_back(&setting);
+    if (const UpdateMeasurements* const of_updates = updates(run)) {
       for (const QuantizerSetting& setting : of_updates->sweep) all.push_back(&setting);
     }
     return all;
@@ -194,9 +209,9 @@ class StateAnalysis {
 
   Result<QuantizerTally> measure(const QuantizerSetting& setting, const SampleRun& run, const RunBytes& bytes,
                                  Scratch& scratch) const {
-    const UpdateQuestions* const of_updates = updates(run);
+    const UpdateMeasurements* const of_updates = updates(run);
     return measure_quantizer(setting, bytes, of_updates == nullptr ? nullptr : &of_updates->adam,
-                             questions(run).codings, scratch);
+                             measurements(run).codings, scratch);
   }
 
   Result<RunBytes> read(const SampleRun& run, bool with_base, Scratch& scratch) const {
@@ -216,7 +231,7 @@ class StateAnalysis {
     if (with_base && bases_[run.tensor]) {
       BITSNAP_ASSIGN(bytes.base, read_of(*earlier_, *bases_[run.tensor]));
     }
-    if (const UpdateQuestions* const of_updates = updates(run)) {
+    if (const UpdateMeasurements* const of_updates = updates(run)) {
       BITSNAP_ASSIGN(bytes.squares, read_of(state_, of_updates->squares));
       if (!bytes.base.empty() && of_updates->earlier_squares) {
         BITSNAP_ASSIGN(bytes.base_squares, read_of(*earlier_, *of_updates->earlier_squares));
@@ -225,22 +240,24 @@ class StateAnalysis {
     return bytes;
   }
 
-  Result<Tally> measure(const SampleRun& run, const RunBytes& bytes, restore::RunControl& control,
+  Result<Tally> measure(const SampleRun& run, const RunBytes& bytes, restore::RunControl& control, Workers& workers,
                         Scratch& scratch) const {
-    const Questions& asked = questions(run);
+    const Measurements& measured = measurements(run);
     Tally tally;
     BITSNAP_ASSIGN(tally.elements, count_elements(bytes.dtype, bytes.data, scratch));
     if (!bytes.base.empty()) {
       BITSNAP_ASSIGN(tally.changes, count_changes(bytes.dtype, bytes.data, bytes.base, scratch));
     }
-    for (const Coding& coding : asked.codings) {
+    for (const Coding& coding : measured.codings) {
       BITSNAP_ASSIGN(const CodedBytes coded, measure_codec(coding, bytes, scratch));
       tally.codecs.push_back(coded);
     }
-    for (const EngineForm& form : asked.forms) {
+    for (const BaselineForm* const form : measured.forms) {
       BITSNAP_TRY(control.check_cancelled());
-      BITSNAP_ASSIGN(const CodedBytes coded, measure_engine(form, bytes, scratch));
-      tally.engines.push_back(coded);
+      std::unique_ptr<CoderWorker>& worker = workers[form];
+      if (worker == nullptr) worker = form->coder->make_worker();
+      BITSNAP_ASSIGN(const CodedBytes coded, measure_baseline(*form, *worker, bytes, scratch));
+      tally.baselines.push_back(coded);
     }
     for (const QuantizerSetting* const setting : settings(run)) {
       BITSNAP_TRY(control.check_cancelled());
@@ -252,13 +269,14 @@ class StateAnalysis {
 
   Result<void> first_pass(restore::RunControl& control) {
     std::vector<Tally> tallies(control.slots());
+    std::vector<Workers> workers(control.slots());
     std::vector<quantize::ClusterMoments> moments(control.slots());
     Tally of_tensor;
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {
       Scratch& scratch = control.context(slot).scratch();
       const SampleRun& run = runs_[item];
       BITSNAP_ASSIGN(const RunBytes bytes, read(run, true, scratch));
-      BITSNAP_ASSIGN(tallies[slot], measure(run, bytes, control, scratch));
+      BITSNAP_ASSIGN(tallies[slot], measure(run, bytes, control, workers[slot], scratch));
       if (is_clustered(run.tensor)) moments[slot] = quantize::cluster_moments(bytes.data);
       return {};
     };
@@ -267,7 +285,7 @@ class StateAnalysis {
       of_tensor.add(tallies[slot]);
       if (is_clustered(run.tensor)) clusters_[run.tensor].moments.push_back(moments[slot]);
       if (item + 1 == runs_.size() || runs_[item + 1].tensor != run.tensor) {
-        tell(run, of_tensor);
+        set_tensor_findings(run, of_tensor);
         of_tensor = {};
       }
       control.add(kFirstPassCost * bytes_of(run));
@@ -276,10 +294,10 @@ class StateAnalysis {
     return control.executor().run_ordered(runs_.size(), control.slots(), work, commit, &control.cancel());
   }
 
-  // All runs of a tensor are in the tally.
-  void tell(const SampleRun& run, const Tally& tally) {
+  // Precondition: the tally has all runs of the tensor.
+  void set_tensor_findings(const SampleRun& run, const Tally& tally) {
     const TensorInfo& tensor = info(run);
-    const Questions& asked = questions(run);
+    const Measurements& measured = measurements(run);
     const std::uint64_t elements = tensor.element_count();
     const std::size_t element_bytes = element_size(tensor.dtype);
     Findings& findings = analysis_.tensors[run.tensor].findings;
@@ -291,19 +309,20 @@ class StateAnalysis {
       list.push_back({std::string(name), form, elements, coded.bits(),
                       static_cast<double>(coded.expressed) / static_cast<double>(coded.elements)});
     };
-    for (std::size_t i = 0; i < asked.codings.size(); ++i) {
-      const Coding& coding = asked.codings[i];
+    for (std::size_t i = 0; i < measured.codings.size(); ++i) {
+      const Coding& coding = measured.codings[i];
       add(findings.codecs, coding.encoder->decoder().name(),
           coding.on_base ? CodedFindings::Form::on_base : CodedFindings::Form::alone, tally.codecs[i]);
     }
-    for (std::size_t i = 0; i < asked.forms.size(); ++i) {
-      add(findings.engines, asked.forms[i].engine->name, asked.forms[i].form, tally.engines[i]);
+    for (std::size_t i = 0; i < measured.forms.size(); ++i) {
+      add(findings.baselines, measured.forms[i]->name, measured.forms[i]->form, tally.baselines[i]);
     }
-    findings.best_alone = best_of(tally.codecs, asked.codings, false, element_bytes, elements);
-    findings.best_on_base = best_of(tally.codecs, asked.codings, true, element_bytes, elements);
+    findings.best_alone = best_of(tally.codecs, measured.codings, false, element_bytes, elements);
+    findings.best_on_base = best_of(tally.codecs, measured.codings, true, element_bytes, elements);
     const std::vector<const QuantizerSetting*> swept = settings(run);
     for (std::size_t i = 0; i < swept.size(); ++i) {
-      findings.quantizers.push_back(make_findings(*swept[i], tally.rounded[i], asked.codings, element_bytes, elements));
+      findings.quantizers.push_back(
+          make_findings(*swept[i], tally.rounded[i], measured.codings, element_bytes, elements));
     }
   }
 
@@ -328,7 +347,7 @@ class StateAnalysis {
     return control.executor().run_ordered(clustered_.size(), control.slots(), work, commit, &control.cancel());
   }
 
-  // Alone only: the base of a delta would have clusters of its own.
+  // Without a base: it would have clusters of its own.
   Result<void> measure_clusters(restore::RunControl& control) {
     for (auto& [tensor, clusters] : clusters_) {
       for (std::size_t i = 0; i < clusters.fits.size(); ++i) {
@@ -361,7 +380,7 @@ class StateAnalysis {
       const TensorInfo& tensor = state_.tensors[number];
       for (std::size_t i = 0; i < clusters.settings.size(); ++i) {
         analysis_.tensors[number].findings.quantizers.push_back(
-            make_findings(clusters.settings[i], clusters.tallies[i], questions_.at(tensor.dtype).codings,
+            make_findings(clusters.settings[i], clusters.tallies[i], measurements_.at(tensor.dtype).codings,
                           element_size(tensor.dtype), tensor.element_count()));
       }
     }
@@ -390,12 +409,13 @@ class StateAnalysis {
   const AnalysisState& state_;
   const AnalysisState* earlier_;
   const AnalysisOptions& options_;
-  std::vector<std::optional<std::size_t>> bases_;  // of each tensor the one of the earlier state
+  std::vector<std::optional<std::size_t>> bases_;  // by tensor, the earlier state's tensor
+  std::vector<BaselineForm> forms_;                // all forms of all baselines
   std::vector<SampleRun> runs_;
-  std::vector<SampleRun> clustered_;  // of them, those that clusters can be made of
-  std::unordered_map<DType, Questions> questions_;
-  std::unordered_map<std::size_t, UpdateQuestions> updates_;  // by first moments
-  std::unordered_map<std::size_t, ClusterTally> clusters_;    // by tensor
+  std::vector<SampleRun> clustered_;  // the runs that can be clustered
+  std::unordered_map<DType, Measurements> measurements_;
+  std::unordered_map<std::size_t, UpdateMeasurements> updates_;  // by tensor of first moments
+  std::unordered_map<std::size_t, ClusterTally> clusters_;       // by tensor
   Analysis analysis_;
 };
 

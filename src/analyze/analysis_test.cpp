@@ -1,4 +1,4 @@
-// Whole states: what is looked at, what groups say, and what coders and quantizers make of elements.
+// Analyses of whole states: the sample, groups, coders and quantizers.
 #include <bitsnap/analysis.hpp>
 
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +20,38 @@ namespace {
 
 using Form = CodedFindings::Form;
 using Kind = TensorAnalysis::Kind;
+
+// Writes nothing: `encoded_size` of the bytes is all that an analysis looks at.
+class SizeOnlyCoder final : public Coder {
+ public:
+  using EncodedSize = std::function<std::size_t(std::span<const std::byte> bytes)>;
+
+  SizeOnlyCoder(std::string name, EncodedSize encoded_size)
+      : name_(std::move(name)), encoded_size_(std::move(encoded_size)) {}
+
+  std::string name() const override { return name_; }
+  bool accepts(DType) const noexcept override { return true; }
+  std::size_t max_encoded_size(DType, std::size_t) const noexcept override { return 0; }
+  std::unique_ptr<CoderWorker> make_worker() const override { return std::make_unique<Worker>(encoded_size_); }
+
+ private:
+  class Worker final : public CoderWorker {
+   public:
+    explicit Worker(EncodedSize encoded_size) : encoded_size_(std::move(encoded_size)) {}
+    Result<std::optional<std::size_t>> encode(const CoderChunk& chunk, std::span<std::byte>) override {
+      return encoded_size_(chunk.data);
+    }
+    Result<void> decode(const CoderChunk&, std::span<const std::byte>, std::span<std::byte>) override {
+      return fail(ErrorKind::unsupported, "an analysis decodes nothing");
+    }
+
+   private:
+    EncodedSize encoded_size_;
+  };
+
+  std::string name_;
+  EncodedSize encoded_size_;
+};
 
 // A state in memory.
 struct MemoryState {
@@ -67,7 +101,7 @@ const CodedFindings* find(const std::vector<CodedFindings>& list, std::string_vi
   return found == list.end() ? nullptr : &*found;
 }
 
-TEST(SampleRuns, CoverAWholeTensorOnceWhereAllOfItIsWanted) {
+TEST(SampleRuns, CoverAWholeTensorExactlyOnceIfAllOfItIsWanted) {
   const std::uint64_t elements = 2 * kChunkElements + 5;
   const auto runs = spread_runs(3, elements, elements);
   ASSERT_EQ(runs.size(), 3U);
@@ -76,7 +110,7 @@ TEST(SampleRuns, CoverAWholeTensorOnceWhereAllOfItIsWanted) {
   EXPECT_EQ(runs[2].elements, 5U);
 }
 
-TEST(SampleRuns, LieEachWithinAChunkOfItsOwnAndComeToWhatIsWanted) {
+TEST(SampleRuns, LieInDifferentChunksAndSumToTheWantedElements) {
   for (const std::uint64_t elements :
        {std::uint64_t{70'000}, 9 * kChunkElements, 9 * kChunkElements + 100'000, std::uint64_t{1} << 33}) {
     for (const std::uint64_t wanted : {std::uint64_t{16'384}, elements / 50 + 1, elements / 3, elements - 1}) {
@@ -97,7 +131,7 @@ TEST(SampleRuns, LieEachWithinAChunkOfItsOwnAndComeToWhatIsWanted) {
   }
 }
 
-TEST(SampleRuns, BeginAnywhereInTheirChunks) {
+TEST(SampleRuns, BeginAtDifferentOffsetsInTheirChunks) {
   std::uint64_t latest = 0;
   for (const SampleRun& run : spread_runs(0, 64 * kChunkElements, 8 * kRunElements - 64)) {
     EXPECT_LE(run.elements, kRunElements);
@@ -106,7 +140,7 @@ TEST(SampleRuns, BeginAnywhereInTheirChunks) {
   EXPECT_GT(latest, kChunkElements / 4);
 }
 
-TEST(Analysis, SmallTensorsAliasesAndUnwantedOnesAreNotLookedAt) {
+TEST(Analysis, SkipsSmallTensorsAliasesAndUnwantedTensors) {
   MemoryState state;
   state.add("w", DType::f32, Role::weight, weights(2000, 1));
   state.add("tied", DType::f32, Role::weight, weights(2000, 1));
@@ -128,7 +162,7 @@ TEST(Analysis, SmallTensorsAliasesAndUnwantedOnesAreNotLookedAt) {
   EXPECT_EQ(analysis.looked_at_bytes, 8'000U);
 }
 
-TEST(Analysis, ATensorCountsInItsGroupByItsElements) {
+TEST(Analysis, WeightsTensorsOfAGroupByTheirElements) {
   MemoryState state;
   state.add("a", DType::u16, Role::other, std::vector<std::uint16_t>(3000, 0));
   state.add("b", DType::u16, Role::other, std::vector<std::uint16_t>(9000, 0xFFFF));
@@ -144,24 +178,23 @@ TEST(Analysis, ATensorCountsInItsGroupByItsElements) {
   EXPECT_EQ(analysis.groups[1].dtype, DType::i16);
 }
 
-TEST(Analysis, CodersOfAGroupCountByTheElementsOfItsTensors) {
+TEST(Analysis, WeightsCodersOfAGroupByTheElementsOfItsTensors) {
   MemoryState state;
   state.add("a", DType::u16, Role::other, std::vector<std::uint16_t>(4000, 0));
   state.add("b", DType::u16, Role::other, std::vector<std::uint16_t>(4000, 1));
   state.add("c", DType::u16, Role::other, std::vector<std::uint16_t>(8000, 1));
   AnalysisOptions options;
-  options.engines.push_back({"zeros", [](std::span<const std::byte> bytes) -> Result<std::uint64_t> {
-                               return bytes[0] == std::byte{0} ? 0 : bytes.size();
-                             }});
+  options.baselines.push_back(std::make_shared<SizeOnlyCoder>(
+      "zeros", [](std::span<const std::byte> bytes) { return bytes[0] == std::byte{0} ? 0 : bytes.size(); }));
   const Analysis analysis = analyzed(state, nullptr, options);
   ASSERT_EQ(analysis.groups.size(), 1U);
-  const CodedFindings* coded = find(analysis.groups[0].findings.engines, "zeros", Form::alone);
+  const CodedFindings* coded = find(analysis.groups[0].findings.baselines, "zeros", Form::alone);
   ASSERT_NE(coded, nullptr);
   EXPECT_EQ(coded->elements, 16'000U);
   EXPECT_DOUBLE_EQ(coded->bits, 12.0);
 }
 
-TEST(Analysis, WhatDidNotChangeCostsNothingAgainstTheEarlierState) {
+TEST(Analysis, UnchangedTensorsTakeNoBitsWithABase) {
   MemoryState state;
   MemoryState earlier;
   state.add("w", DType::f32, Role::weight, weights(5000, 1));
@@ -188,7 +221,7 @@ TEST(Analysis, WhatDidNotChangeCostsNothingAgainstTheEarlierState) {
   EXPECT_EQ(group.best_on_base->elements, 5'000U);
 }
 
-TEST(Analysis, ATensorOfAnotherSizeOrDtypeIsNoBase) {
+TEST(Analysis, ATensorOfAnotherSizeOrDtypeIsNotABase) {
   MemoryState state;
   MemoryState earlier;
   state.add("a", DType::f32, Role::weight, weights(5000, 1));
@@ -200,27 +233,27 @@ TEST(Analysis, ATensorOfAnotherSizeOrDtypeIsNoBase) {
   EXPECT_FALSE(analysis.tensors[1].findings.change);
 }
 
-TEST(Analysis, EnginesGetBytesPlanesAndPlanesOfTheXor) {
+TEST(Analysis, BaselinesCodeBytesPlanesAndPlanesOfTheXor) {
   MemoryState state;
   MemoryState earlier;
   state.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0201));
   earlier.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0101));
   AnalysisOptions options;
   // Where bytes differ from the one before; as bytes of 1, 2, 1, 2 do always and planes once.
-  const auto differing = [](std::span<const std::byte> bytes) -> Result<std::uint64_t> {
-    std::uint64_t count = 1;
+  const auto differing = [](std::span<const std::byte> bytes) {
+    std::size_t count = 1;
     for (std::size_t i = 1; i < bytes.size(); ++i) count += bytes[i] != bytes[i - 1] ? 1U : 0U;
     return count + (bytes[0] == std::byte{0} ? 100U : 0U);
   };
-  options.engines.push_back({"steps", differing});
+  options.baselines.push_back(std::make_shared<SizeOnlyCoder>("differing", differing));
   const Findings findings = analyzed(state, &earlier, options).tensors[0].findings;
-  ASSERT_EQ(findings.engines.size(), 3U);
-  EXPECT_EQ(find(findings.engines, "steps", Form::alone)->bits, 16.0);
-  EXPECT_EQ(find(findings.engines, "steps", Form::planes)->bits, 8.0 * 2 / 4096);
-  EXPECT_EQ(find(findings.engines, "steps", Form::xor_planes)->bits, 8.0 * 102 / 4096);
+  ASSERT_EQ(findings.baselines.size(), 3U);
+  EXPECT_EQ(find(findings.baselines, "differing", Form::alone)->bits, 16.0);
+  EXPECT_EQ(find(findings.baselines, "differing", Form::planes)->bits, 8.0 * 2 / 4096);
+  EXPECT_EQ(find(findings.baselines, "differing", Form::xor_planes)->bits, 8.0 * 102 / 4096);
 }
 
-TEST(Analysis, QuantizersKeepTheirBoundsAndTakeFewerBitsTheFewerAreKept) {
+TEST(Analysis, QuantizersKeepTheirBoundsAndFewerKeptBitsTakeLessSpace) {
   MemoryState state;
   MemoryState earlier;
   const std::vector<float> values = weights(50'000, 1);
@@ -280,7 +313,7 @@ AnalysisOptions with_adam(const std::optional<AdamNumbers>& adam = kAdam) {
   return options;
 }
 
-TEST(Analysis, StepsOfTheUpdateKeepTheirBoundsBesideSecondMoments) {
+TEST(Analysis, UpdateStepKeepsItsBoundsWithSecondMoments) {
   const codec::TrainedState trained = codec::trained_state(50'000, 1);
   codec::TrainedState before = trained;
   for (float& moment : before.m) moment *= 1.05F;
@@ -318,7 +351,7 @@ TEST(Analysis, StepsOfTheUpdateKeepTheirBoundsBesideSecondMoments) {
   EXPECT_FALSE(analysis.tensors[1].findings.quantizers.front().update);
 }
 
-TEST(Analysis, StepsOfTheUpdateNeedSecondMomentsOfTheBase) {
+TEST(Analysis, UpdateStepWithABaseNeedsSecondMomentsOfTheBase) {
   const codec::TrainedState trained = codec::trained_state(8'000, 1);
   MemoryState state;
   MemoryState earlier;
@@ -329,7 +362,7 @@ TEST(Analysis, StepsOfTheUpdateNeedSecondMomentsOfTheBase) {
   EXPECT_TRUE(points_of(findings, "round_mantissa").at(0).bits_on_base);
 }
 
-TEST(Analysis, UpdatesOfAGroupAreMeansOverTheTensorsThatHaveThem) {
+TEST(Analysis, UpdateErrorsOfAGroupAreMeansOverTensorsWithUpdates) {
   const codec::TrainedState trained = codec::trained_state(8'000, 1);
   MemoryState state;
   add_moments(state, trained);
@@ -344,7 +377,7 @@ TEST(Analysis, UpdatesOfAGroupAreMeansOverTheTensorsThatHaveThem) {
   EXPECT_EQ(of_group.update.value().mean, of_tensor.update.value().mean);
 }
 
-TEST(Analysis, WithoutNumbersOfAdamThereAreNoUpdates) {
+TEST(Analysis, HasNoUpdateFindingsWithoutAdamNumbers) {
   MemoryState state;
   add_moments(state, codec::trained_state(8'000, 1));
   AdamNumbers unmoved = kAdam;
@@ -362,7 +395,7 @@ TEST(Analysis, WithoutNumbersOfAdamThereAreNoUpdates) {
   EXPECT_NE(refused.error().message().find("'exp_avg.w'"), std::string::npos) << refused.error().message();
 }
 
-TEST(Analysis, QuantizersAreLeftOutWhereTheyAreNotAskedFor) {
+TEST(Analysis, LeavesOutQuantizersIfTheOptionIsOff) {
   MemoryState state;
   add_moments(state, codec::trained_state(8'000, 1));
   AnalysisOptions options = with_adam();
@@ -373,7 +406,7 @@ TEST(Analysis, QuantizersAreLeftOutWhereTheyAreNotAskedFor) {
   EXPECT_EQ(findings.best_alone->bits, all.best_alone->bits);
 }
 
-TEST(Analysis, QuantizersAreThoseThatTakeTheDtype) {
+TEST(Analysis, MeasuresOnlyQuantizersThatAcceptTheDtype) {
   MemoryState state;
   state.add("w", DType::bf16, Role::weight, std::vector<std::uint16_t>(4096, 0x3F81));
   state.add("n", DType::i32, Role::other, std::vector<std::uint32_t>(4096, 5));
@@ -396,7 +429,7 @@ bool same(const Findings& a, const Findings& b) {
   return bits(a) == bits(b);
 }
 
-TEST(Analysis, TheNumberOfThreadsChangesNothing) {
+TEST(Analysis, GivesTheSameFindingsForAnyNumberOfThreads) {
   MemoryState state;
   MemoryState earlier;
   for (const char* name : {"a", "b", "c"}) {
@@ -415,7 +448,7 @@ TEST(Analysis, TheNumberOfThreadsChangesNothing) {
   EXPECT_FALSE(same(one.groups[0].findings, analyzed(state, &earlier).groups[0].findings));
 }
 
-TEST(Analysis, ErrorsOfReadingAndCancellingComeThrough) {
+TEST(Analysis, ReturnsReadErrorsAndCancellation) {
   MemoryState state;
   state.add("w", DType::f32, Role::weight, weights(5000, 1));
   AnalysisState broken = state.get();

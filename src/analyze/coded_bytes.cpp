@@ -1,12 +1,10 @@
-// Sizes of what coders write.
+// Sizes of runs by codec and baseline.
 #include "analyze/coded_bytes.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/registry_encode.hpp"
-#include "entropy/planes.hpp"
 
 namespace bitsnap {
 
@@ -25,22 +23,9 @@ namespace {
 
 using Form = CodedFindings::Form;
 
-// One plane behind the other.
-Result<ConstByteSpan> planes_of(const RunBytes& run, ConstByteSpan base, Scratch& scratch) {
-  const std::size_t element_bytes = element_size(run.dtype);
-  BITSNAP_ASSIGN(const ByteSpan out, scratch.take(run.data.size()));
-  std::array<std::byte*, entropy::kMaxElementSize> planes{};
-  for (std::size_t i = 0; i < element_bytes; ++i) planes[i] = out.data() + i * run.elements();
-  if (base.empty()) {
-    entropy::split_planes(run.data.data(), run.elements(), element_bytes, planes.data());
-  } else {
-    entropy::xor_split_planes(run.data.data(), base.data(), run.elements(), element_bytes, planes.data());
-  }
-  return ConstByteSpan(out);
-}
-
-CodedBytes coded(const RunBytes& run, std::uint64_t bytes) noexcept {
-  return {run.elements(), run.elements(), std::min<std::uint64_t>(bytes, run.data.size())};
+CodedBytes coded(const RunBytes& run, std::optional<std::size_t> size) noexcept {
+  if (!size) return {run.elements(), 0, run.data.size()};
+  return {run.elements(), run.elements(), std::min(*size, run.data.size())};
 }
 
 }  // namespace
@@ -60,12 +45,12 @@ std::vector<Coding> codings_of(DType dtype) {
   return codings;
 }
 
-std::vector<EngineForm> engine_forms(std::span<const AnalysisEngine> engines, DType dtype) {
-  std::vector<EngineForm> forms;
-  for (const AnalysisEngine& engine : engines) {
-    forms.push_back({&engine, Form::alone});
-    if (element_size(dtype) > 1) forms.push_back({&engine, Form::planes});
-    forms.push_back({&engine, Form::xor_planes});
+std::vector<BaselineForm> baseline_forms(std::span<const std::shared_ptr<const Coder>> baselines) {
+  std::vector<BaselineForm> forms;
+  for (const std::shared_ptr<const Coder>& coder : baselines) {
+    forms.push_back({coder->name(), Form::alone, coder});
+    forms.push_back({coder->name(), Form::planes, make_plane_coder(coder, BytePlanes::plain)});
+    forms.push_back({coder->name(), Form::xor_planes, make_plane_coder(coder, BytePlanes::of_xor)});
   }
   return forms;
 }
@@ -77,25 +62,22 @@ Result<CodedBytes> measure_codec(const Coding& coding, const RunBytes& run, Scra
                                      {.kind = codec::InputKind::peer, .dtype = run.dtype, .bytes = run.squares}};
   const std::size_t first = coding.on_base ? 0 : 1;
   const std::size_t end = coding.beside_squares ? 2 : 1;
-  const codec::ChunkContext context{.dtype = run.dtype,
-                                    .elements = run.elements(),
-                                    .inputs = std::span(all_inputs).subspan(first, end - first),
-                                    .parameters = {},
-                                    .rows = run.rows,
-                                    .lattice = run.lattice};
+  const codec::EncodeContext context{
+      {.dtype = run.dtype, .elements = run.elements(), .inputs = std::span(all_inputs).subspan(first, end - first)},
+      run.rows,
+      run.lattice};
   BITSNAP_ASSIGN(const ByteSpan out, scratch.take(coding.encoder->max_encoded_size(run.dtype, run.elements())));
   BITSNAP_ASSIGN(const std::optional<std::size_t> size, coding.encoder->encode(run.data, context, out, scratch));
-  return size ? coded(run, *size) : CodedBytes{run.elements(), 0, run.data.size()};
+  return coded(run, size);
 }
 
-Result<CodedBytes> measure_engine(const EngineForm& form, const RunBytes& run, Scratch& scratch) {
-  if (form.form == Form::xor_planes && run.base.empty()) return CodedBytes{};
+Result<CodedBytes> measure_baseline(const BaselineForm& form, CoderWorker& worker, const RunBytes& run,
+                                    Scratch& scratch) {
+  if (form.coder->uses_base() && run.base.empty()) return CodedBytes{};
   const Scratch::Frame frame(scratch);
-  ConstByteSpan bytes = run.data;
-  if (form.form != Form::alone) {
-    BITSNAP_ASSIGN(bytes, planes_of(run, form.form == Form::xor_planes ? run.base : ConstByteSpan{}, scratch));
-  }
-  BITSNAP_ASSIGN(const std::uint64_t size, form.engine->encoded_size(bytes));
+  BITSNAP_ASSIGN(const ByteSpan out, scratch.take(form.coder->max_encoded_size(run.dtype, run.elements())));
+  BITSNAP_ASSIGN(const std::optional<std::size_t> size,
+                 worker.encode({.dtype = run.dtype, .data = run.data, .base = run.base}, out));
   return coded(run, size);
 }
 

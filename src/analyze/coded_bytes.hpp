@@ -1,9 +1,11 @@
-// What codecs and general engines make of a run of elements. Nothing is kept of what they write but its size.
+// Sizes that codecs and baselines reach on a run of elements. What they write is discarded.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string_view>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <bitsnap/analysis.hpp>
@@ -14,30 +16,31 @@
 
 namespace bitsnap::analyze {
 
-// A codec with or without a base, and with or without the second moments of the same elements.
+// A codec, with or without a base, and with or without the second moments of the same elements.
 struct Coding {
   const codec::Encoder* encoder = nullptr;
   bool on_base = false;
   bool beside_squares = false;
 };
 
-// All that take elements of this dtype, but for `raw`: by id, without a base first. Of codecs that take other tensors
-// of the same state there is `scaled_by` alone, last, for first moments that are multiples of a step.
+// All codings of this dtype except `raw`: by id, without a base first. The last ones are of `scaled_by` with second
+// moments, for first moments that are multiples of an update step; other codecs with peers are left out.
 [[nodiscard]] std::vector<Coding> codings_of(DType dtype);
 
-// An engine on the bytes as they are, on their planes, or on planes of the XOR with the base.
-struct EngineForm {
-  const AnalysisEngine* engine = nullptr;
+// A baseline on the bytes as they are, on their byte planes, or on byte planes of the XOR with the base.
+struct BaselineForm {
+  std::string name;  // of the baseline
   CodedFindings::Form form = CodedFindings::Form::alone;
+  std::shared_ptr<const Coder> coder;
 };
 
-// In the order of the engines. Elements of one byte have no planes.
-[[nodiscard]] std::vector<EngineForm> engine_forms(std::span<const AnalysisEngine> engines, DType dtype);
+// Three forms of each baseline, in the order of the baselines.
+[[nodiscard]] std::vector<BaselineForm> baseline_forms(std::span<const std::shared_ptr<const Coder>> baselines);
 
 struct CodedBytes {
-  std::uint64_t elements = 0;   // that were there to be coded
-  std::uint64_t expressed = 0;  // of them, those of runs that the coder could take
-  std::uint64_t bytes = 0;      // of all; as they are where the coder could not make them smaller
+  std::uint64_t elements = 0;   // to be coded
+  std::uint64_t expressed = 0;  // in runs that the coder can express
+  std::uint64_t bytes = 0;      // of all elements; raw size where the coder does not shrink them
 
   void add(const CodedBytes& other) noexcept {
     elements += other.elements;
@@ -55,17 +58,19 @@ struct RunBytes {
   ConstByteSpan data;
   ConstByteSpan base;
   codec::RowPlace rows;
-  // Of first moments whose update is known: their second moments, as long as `data` and `base`. Otherwise empty.
+  // For first moments whose update is known, their second moments, as long as `data`; otherwise empty.
   ConstByteSpan squares = {};
-  ConstByteSpan base_squares = {};  // may be empty where `base` is not
-  // Of those that are multiples of a step, beside these squares.
+  ConstByteSpan base_squares = {};  // may be empty even if `base` is not
+  // For first moments that are multiples of an update step, with these squares.
   std::optional<codec::Lattice> lattice = {};
 
   [[nodiscard]] std::size_t elements() const noexcept { return data.size() / element_size(dtype); }
 };
 
-// Nothing, that is no elements, where a base is needed and there is none, and likewise of a lattice.
+// Both return zero elements if the coding needs a base or a lattice that the run lacks.
 [[nodiscard]] Result<CodedBytes> measure_codec(const Coding& coding, const RunBytes& run, Scratch& scratch);
-[[nodiscard]] Result<CodedBytes> measure_engine(const EngineForm& form, const RunBytes& run, Scratch& scratch);
+// `worker` was made by the form's coder.
+[[nodiscard]] Result<CodedBytes> measure_baseline(const BaselineForm& form, CoderWorker& worker, const RunBytes& run,
+                                                  Scratch& scratch);
 
 }  // namespace bitsnap::analyze

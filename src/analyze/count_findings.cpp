@@ -1,4 +1,4 @@
-// From counts to findings, and from those of tensors to those of groups.
+// Findings of tensors from their counts, and of groups from their tensors.
 #include "analyze/count_findings.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ double share(std::uint64_t part, std::uint64_t whole) noexcept {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// How often each bit has that value, the most significant first, from the bytes of the planes.
+// Share of elements in which each bit has the value `bit_value`, the most significant bit first.
 std::vector<double> share_of_bits(const std::vector<ByteCounts>& planes, std::uint64_t elements,
                                   std::size_t bit_value) {
   std::vector<double> shares;
@@ -36,7 +36,7 @@ std::vector<double> plane_entropies(const std::vector<ByteCounts>& planes) {
   return entropies;
 }
 
-// A mean of numbers that stand for so many elements each.
+// Weights of two means by the numbers of elements that they stand for.
 struct Weights {
   double before = 0;
   double added = 1;
@@ -51,7 +51,7 @@ struct Weights {
   void merge(double& mean, double other) const noexcept {
     if (mean != other) mean = before * mean + added * other;
   }
-  // The shorter one has zeros at its end.
+  // The shorter list is extended with zeros.
   void merge(std::vector<double>& means, const std::vector<double>& others) const {
     means.resize(std::max(means.size(), others.size()));
     for (std::size_t i = 0; i < means.size(); ++i) merge(means[i], i < others.size() ? others[i] : 0.0);
@@ -224,7 +224,7 @@ void merge_findings(Findings& group, const Findings& tensor) {
   group.infinities += tensor.infinities;
   merge_changes(group.change, tensor.change);
   merge_coded(group.codecs, tensor.codecs);
-  merge_coded(group.engines, tensor.engines);
+  merge_coded(group.baselines, tensor.baselines);
   merge_best(group.best_alone, tensor.best_alone);
   merge_best(group.best_on_base, tensor.best_on_base);
   merge_quantizers(group.quantizers, tensor.quantizers);

@@ -1,4 +1,4 @@
-// What counts say: shares and entropies of order 0, in bits per element. Any thread may call these.
+// Findings from counts: shares and order-0 entropies in bits per element. Any thread may call these functions.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace bitsnap::analyze {
 
-// In bits for each that was counted; 0 where nothing was.
+// In bits per counted symbol; 0 if nothing was counted.
 [[nodiscard]] double entropy_of(std::span<const std::uint64_t> counts) noexcept;
 
-// All of `findings` that elements alone say; `elements` is what the counted ones stand for.
+// Sets the findings that depend on the elements alone; `elements` is the number that the counted ones stand for.
 void set_findings(const ElementCounts& counts, DType dtype, std::uint64_t elements, Findings& findings);
 
 [[nodiscard]] ChangeFindings make_findings(const ChangeCounts& counts, DType dtype, std::uint64_t elements);
 
-// Adds those of a tensor to those of its group, of the same dtype: means by the elements that each stands for.
+// Merges the findings of a tensor into those of its group of the same dtype: means are weighted by elements.
 void merge_findings(Findings& group, const Findings& tensor);
 
 }  // namespace bitsnap::analyze

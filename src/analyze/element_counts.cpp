@@ -1,4 +1,4 @@
-// Counting elements and differences, one after another, and the bytes of their planes.
+// Counting elements, differences and the bytes of their planes.
 #include "analyze/element_counts.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 template <typename T>
 constexpr unsigned kWidth = std::numeric_limits<T>::digits;
 
-// Calls with a value of the unsigned integer of that many bytes.
+// Calls `body` with a zero of the unsigned integer type of `bytes` bytes.
 template <typename Body>
 void with_integer(std::size_t bytes, Body&& body) {
   switch (bytes) {
@@ -74,7 +74,7 @@ void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, 
   const bool ordered = has_order(dtype);
   const bool has_sign = ordered && kind != tensor::OrdinalKind::unsigned_integer;
   const FloatFields fields = float_fields(dtype);
-  // The exponents of F64 by their upper bits.
+  // Of F64, the upper 8 bits of the exponent are the context.
   const unsigned dropped = fields.exponent_bits > 8 ? fields.exponent_bits - 8 : 0;
   for (std::size_t at = 0; at < elements.size(); at += sizeof(T)) {
     const T bits = load_le<T>(elements.data() + at);
@@ -83,8 +83,8 @@ void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, 
     if (has_sign) counts.sign_changed += (bits ^ other) >> (kWidth<T> - 1);
     if (!ordered) continue;
     ++counts.distances[static_cast<std::size_t>(std::bit_width(tensor::ordinal_distance(bits, other, kind)))];
-    const auto step = static_cast<T>(tensor::to_ordinal(bits, kind) - tensor::to_ordinal(other, kind));
-    const Difference difference = symbol_of(step);
+    const auto delta = static_cast<T>(tensor::to_ordinal(bits, kind) - tensor::to_ordinal(other, kind));
+    const Difference difference = symbol_of(delta);
     const std::size_t context =
         fields.exponent_bits > 0 ? static_cast<std::size_t>(exponent_of(other, fields)) >> dropped : 0;
     ++counts.differences[context * kDifferenceSymbols + difference.symbol];
@@ -92,7 +92,7 @@ void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, 
   }
 }
 
-// Of the elements, or of their XOR with the base.
+// Bytes by plane: of the elements, or of their XOR with the base if it is not empty.
 Result<std::vector<ByteCounts>> count_planes(std::size_t element_bytes, ConstByteSpan elements, ConstByteSpan base,
                                              Scratch& scratch) {
   const Scratch::Frame frame(scratch);

@@ -31,7 +31,7 @@ ChangeFindings changed(DType dtype, const std::vector<Bits>& elements, const std
   return make_findings(*counts, dtype, elements.size());
 }
 
-TEST(Entropy, IsThatOfTheDistribution) {
+TEST(Entropy, MatchesKnownDistributions) {
   EXPECT_DOUBLE_EQ(entropy_of(std::vector<std::uint64_t>{5, 5, 5, 5}), 2.0);
   EXPECT_DOUBLE_EQ(entropy_of(std::vector<std::uint64_t>{2, 1, 0, 1}), 1.5);
   EXPECT_DOUBLE_EQ(entropy_of(std::vector<std::uint64_t>{1, 3}), 2.0 - 0.75 * std::log2(3.0));
@@ -39,7 +39,7 @@ TEST(Entropy, IsThatOfTheDistribution) {
   EXPECT_EQ(entropy_of(std::vector<std::uint64_t>{}), 0.0);
 }
 
-TEST(ElementCounts, TellPlanesSignAndExponentFromTheMostSignificantOn) {
+TEST(ElementCounts, GivePlanesSignAndExponentFromTheMostSignificantOn) {
   // Signs are even; exponents 127, 127, 128, 129; of the mantissas only the lowest bit is ever set.
   const Findings findings = found<std::uint16_t>(DType::bf16, {0x3F80, 0xBF81, 0x4000, 0xC081});
   EXPECT_DOUBLE_EQ(*findings.sign_entropy, 1.0);
@@ -55,7 +55,7 @@ TEST(ElementCounts, TellPlanesSignAndExponentFromTheMostSignificantOn) {
   EXPECT_EQ(findings.constant_bits, (std::vector<double>{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0}));
 }
 
-TEST(ElementCounts, IntegersHaveNeitherSignNorExponent) {
+TEST(ElementCounts, IntegersHaveNeitherSignNorExponentEntropy) {
   const Findings findings = found<std::uint32_t>(DType::i32, {0, 1, 0, 0xFFFFFFFF});
   EXPECT_FALSE(findings.sign_entropy);
   EXPECT_FALSE(findings.exponent_entropy);
@@ -63,7 +63,7 @@ TEST(ElementCounts, IntegersHaveNeitherSignNorExponent) {
   EXPECT_EQ(findings.plane_entropies.size(), 4U);
 }
 
-TEST(ElementCounts, ZerosNansAndInfinitiesAreThoseOfTheDtype) {
+TEST(ElementCounts, CountZerosNansAndInfinitiesByTheRulesOfTheDtype) {
   const auto expect = [](const Findings& findings, double zeros, std::uint64_t nans, std::uint64_t infinities) {
     EXPECT_EQ(findings.zeros, zeros);
     EXPECT_EQ(findings.nans, nans);
@@ -79,7 +79,7 @@ TEST(ElementCounts, ZerosNansAndInfinitiesAreThoseOfTheDtype) {
   expect(found<std::uint8_t>(DType::f8_e4m3, {0x00, 0x7E, 0x7F, 0xFF}), 0.25, 2, 0);
 }
 
-TEST(ChangeCounts, DistancesAreInRepresentableStepsByPowersOfTwo) {
+TEST(ChangeCounts, GroupUlpDistancesByPowersOfTwo) {
   const std::vector<std::uint16_t> base = {0x3F80, 0x3F80, 0x3F7F, 0x8000, 0x3F80, 0x3F80, 0x3F80, 0x3F80};
   // None twice; 1 over a carry of the exponent; 1 from -0 to +0; 2; 3; 4; 256.
   const std::vector<std::uint16_t> next = {0x3F80, 0x3F80, 0x3F80, 0x0000, 0x3F7E, 0x3F83, 0x3F84, 0x4080};
@@ -89,7 +89,7 @@ TEST(ChangeCounts, DistancesAreInRepresentableStepsByPowersOfTwo) {
   EXPECT_EQ(findings.sign_changed, 0.125);
 }
 
-TEST(ChangeCounts, ABitIsStableWhereItIsTheSame) {
+TEST(ChangeCounts, CountUnchangedBits) {
   const std::vector<std::uint32_t> base = {0x3F800000, 0x3F800000, 0x3F800000, 0x3F800000};
   const std::vector<std::uint32_t> next = {0x3F800000, 0xBF800000, 0x3F800001, 0x3F800003};
   const ChangeFindings findings = changed(DType::f32, next, base);
@@ -102,7 +102,7 @@ TEST(ChangeCounts, ABitIsStableWhereItIsTheSame) {
   EXPECT_DOUBLE_EQ(findings.xor_entropies[3], 1.5);  // 00 00 01 03
 }
 
-TEST(ChangeCounts, SmallDifferencesAreToldEachAndLargeOnesByTheirLeadingBits) {
+TEST(ChangeCounts, SmallDifferencesAreSymbolsAndLargeOnesAreGroupedByLeadingBits) {
   std::vector<std::uint32_t> base(1024, 1'000'000);
   std::vector<std::uint32_t> next(1024);
   for (std::uint32_t i = 0; i < 1024; ++i) next[i] = base[i] + i % 4;
@@ -126,7 +126,7 @@ TEST(ChangeCounts, DifferencesOfTheLargestIntegersWrapAround) {
   EXPECT_EQ(findings.distances[64], 1.0);
 }
 
-TEST(ChangeCounts, TheExponentOfTheBaseTellsHowFarElementsMove) {
+TEST(ChangeCounts, TheExponentOfTheBaseLowersTheEntropyOfDeltas) {
   std::vector<std::uint32_t> base(1024);
   std::vector<std::uint32_t> next(1024);
   for (std::size_t i = 0; i < base.size(); ++i) {
@@ -138,7 +138,7 @@ TEST(ChangeCounts, TheExponentOfTheBaseTellsHowFarElementsMove) {
   EXPECT_EQ(*findings.delta_entropy_by_exponent, 0.0);
 }
 
-TEST(ChangeCounts, TheExponentThatTellsIsThatOfTheBase) {
+TEST(ChangeCounts, TheContextIsTheExponentOfTheBase) {
   // The half that moves gets an exponent of its own: whoever has read it knows everything.
   const std::vector<std::uint32_t> base(1024, 0x3FFFFFFF);
   std::vector<std::uint32_t> next = base;
@@ -146,7 +146,7 @@ TEST(ChangeCounts, TheExponentThatTellsIsThatOfTheBase) {
   EXPECT_DOUBLE_EQ(*changed(DType::f32, next, base).delta_entropy_by_exponent, 1.0);
 }
 
-TEST(ChangeCounts, WhatHasNoOrderHasNoDistances) {
+TEST(ChangeCounts, DtypesWithoutOrderHaveNoDistances) {
   const std::vector<std::uint64_t> base = {1, 2};
   const ChangeFindings findings = changed(DType::c64, std::vector<std::uint64_t>{1, 3}, base);
   EXPECT_EQ(findings.changed, 0.5);
@@ -154,7 +154,7 @@ TEST(ChangeCounts, WhatHasNoOrderHasNoDistances) {
   EXPECT_FALSE(findings.delta_entropy);
 }
 
-TEST(ElementCounts, PartsAddUpToTheWhole) {
+TEST(ElementCounts, CountsOfPartsAddUpToThoseOfTheWhole) {
   std::vector<std::uint32_t> all(3000);
   std::vector<std::uint32_t> base(3000);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -1,4 +1,4 @@
-// Settings of quantizers, and what comes of them.
+// Parameters of quantizers, and measurements with them.
 #include "analyze/quantizer_points.hpp"
 
 #include <algorithm>
@@ -70,14 +70,14 @@ Result<QuantizerTally> measure_quantizer(const QuantizerSetting& setting, const 
   BITSNAP_ASSIGN(rounded.data, quantized(setting, run.dtype, run.data, run.squares, tally.errors, scratch));
   if (setting.lattice && run.base_squares.empty()) rounded.base = {};
   if (!rounded.base.empty()) {
-    ErrorTally of_base;  // nobody asks for it
-    BITSNAP_ASSIGN(rounded.base, quantized(setting, run.dtype, run.base, run.base_squares, of_base, scratch));
+    ErrorTally ignored;
+    BITSNAP_ASSIGN(rounded.base, quantized(setting, run.dtype, run.base, run.base_squares, ignored, scratch));
   }
   if (adam != nullptr) {
     tally.updates = quantize::update_errors(*adam, {run.data, run.squares}, {rounded.data, run.squares});
   }
   for (const Coding& coding : codings) {
-    // Multiples of a step have mantissas like any others: no codec makes less of them than the one that is for them.
+    // Only `scaled_by` stores multiples of an update step smaller than other floats, so that other codecs are skipped.
     if (setting.lattice && !coding.beside_squares) {
       tally.coded.push_back({});
       continue;

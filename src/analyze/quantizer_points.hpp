@@ -1,7 +1,7 @@
-// Quantizers at their settings: the bits that codecs make of what they leave, against the errors that they make.
+// Quantizers with several parameters each: the bits after the smallest codec, and the errors.
 //
-// Those that look at elements alone are in sweep_of(), and update_step, which stands beside second moments, in
-// sweep_of_updates(). `clusters` has to be fitted to a tensor first.
+// sweep_of() has the quantizers that need the elements alone, sweep_of_updates() has update_step, which needs second
+// moments. `clusters` has to be fitted to a tensor first.
 #pragma once
 
 #include <memory>
@@ -18,46 +18,46 @@
 
 namespace bitsnap::analyze {
 
-// A quantizer as it is set, and how findings name it.
+// A quantizer with its parameter, as findings name it.
 struct QuantizerSetting {
   std::shared_ptr<const quantize::Quantizer> quantizer;
   double parameter = 0;
   std::optional<double> nominal_bits = {};
-  std::optional<codec::Lattice> lattice = {};  // of update_step: what elements become multiples of
+  std::optional<codec::Lattice> lattice = {};  // of update_step: the lattice of the quantized elements
 };
 
-// Most bits of a mantissa that round_mantissa is asked to keep.
+// The most mantissa bits that the sweep of round_mantissa keeps.
 inline constexpr unsigned kMostKeptBits = 12;
 
-// Those that need nothing but the elements of this dtype: round_mantissa, keeping from one bit on.
+// round_mantissa with 1 to kMostKeptBits bits, for this dtype.
 [[nodiscard]] Result<std::vector<QuantizerSetting>> sweep_of(DType dtype);
 
-// update_step, from the finest step to the coarsest, for first moments of F32 with these numbers. invalid_argument for
-// numbers that no Adam has; nothing where no step was taken.
+// update_step for F32 first moments, from the finest step to the coarsest. Fails with invalid_argument if `adam` is not
+// valid; empty if no training step was taken.
 [[nodiscard]] Result<std::vector<QuantizerSetting>> sweep_of_updates(const AdamNumbers& adam);
 
-// Of some runs of a tensor, quantized.
+// Measurements of some quantized runs of a tensor.
 struct QuantizerTally {
   ErrorTally errors;
   UpdateErrors updates;
   std::vector<CodedBytes> coded;  // by coding
 
-  // Adds those of the run that follows.
+  // Adds the next run.
   void add(const QuantizerTally& next);
 };
 
-// Base, if there is one, and elements are quantized alike: the base of a delta is what was stored. `adam` may be
-// nullptr where the run has no second moments.
+// Quantizes the base, if any, like the elements, because a delta is coded against stored elements. `adam` may be
+// nullptr if the run has no second moments.
 [[nodiscard]] Result<QuantizerTally> measure_quantizer(const QuantizerSetting& setting, const RunBytes& run,
                                                        const AdamNumbers* adam, std::span<const Coding> codings,
                                                        Scratch& scratch);
 
-// The coding that makes least of a tensor of `element_bytes`: of those alone, or of all. `raw` where none makes it
-// smaller. Nothing where no element has been coded with a base and `on_base` is asked for.
+// The smallest coding of elements of `element_bytes`, among all or, without `on_base`, among those without a base;
+// `raw` if none shrinks them. nullopt if `on_base` is set but nothing was coded with a base.
 [[nodiscard]] std::optional<BestCodec> best_of(std::span<const CodedBytes> coded, std::span<const Coding> codings,
                                                bool on_base, std::size_t element_bytes, std::uint64_t elements);
 
-// `elements` is what the tally stands for.
+// `elements` is the number that the tally stands for.
 [[nodiscard]] QuantizerFindings make_findings(const QuantizerSetting& setting, const QuantizerTally& tally,
                                               std::span<const Coding> codings, std::size_t element_bytes,
                                               std::uint64_t elements);

@@ -1,4 +1,4 @@
-// Runs of elements, one in each of as many chunks as are needed.
+// Choosing the runs of a sample, one per chunk.
 #include "analyze/sample_runs.hpp"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 namespace bitsnap::analyze {
 namespace {
 
-// Runs begin at multiples of it: what is looked at does not depend on how well it lies in memory.
+// Runs begin at multiples of this many elements.
 constexpr std::uint64_t kAlignment = 64;
 
-// Multiples of it modulo one come nowhere near each other for as long as they can: where in its chunk a run begins
-// differs from run to run, as chunks often are as long as some rows of a matrix.
+// Multiples of the golden ratio modulo 1 are spread evenly. Runs begin at different offsets in their chunks because a
+// chunk often holds whole rows of a matrix: equal offsets would sample the same columns.
 constexpr std::uint32_t kGoldenRatio = 0x9E3779B9;
 
 }  // namespace

@@ -17,16 +17,16 @@ struct SampleRun {
   std::size_t elements = 0;
 };
 
-// Elements of a tensor that are looked at however small the sample is, if it has as many.
+// Elements that are sampled of every tensor that has them, however small the sample is.
 inline constexpr std::uint64_t kLeastElements = std::uint64_t{1} << 14;
 
-// Elements of a run that is not a whole chunk, at most: long enough for codecs, whose tables have to pay.
+// The most elements of a run that is not a whole chunk: long enough that the tables of codecs pay off.
 inline constexpr std::uint64_t kRunElements = std::uint64_t{1} << 17;
 
-// For a tensor of so many elements, of which about `wanted` are to be looked at: runs spread evenly over it.
+// Runs with about `wanted` of the `elements` of a tensor, spread evenly.
 [[nodiscard]] std::vector<SampleRun> spread_runs(std::size_t tensor, std::uint64_t elements, std::uint64_t wanted);
 
-// For all tensors of kind `analyzed`, in their order; each gives the same share of its bytes.
+// For all tensors of kind `analyzed`, in order; the sample has the same share of each.
 [[nodiscard]] std::vector<SampleRun> sample_runs(std::span<const TensorInfo> tensors,
                                                  std::span<const TensorAnalysis> kinds, std::uint64_t sample_bytes);
 

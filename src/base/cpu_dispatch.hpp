@@ -1,41 +1,34 @@
-// Which of the kernels that one operation has is called: one per CPU level, chosen at run time.
+// The kernels of an operation: a struct of function pointers, with one constant of that type for each CPU level.
 //
-//   constexpr KernelTable<Split> kSplit{split_scalar, BITSNAP_X86(split_avx2, split_avx512)};
-//   kSplit.pick()(bytes, size);
+//   struct SplitKernels {
+//     void (*split)(const std::uint8_t* bytes, std::size_t size) noexcept;
+//     static const SplitKernels kScalar, kAvx2;
+//   };
+//   kernels<SplitKernels>().split(bytes, size);
 //
-// A level without a kernel of its own is served by the next lower one of its machine. Kernels for NEON follow those for
-// x86-64: `BITSNAP_NEON(split_neon)`.
+// split_levels.cpp is compiled once for each level and defines `SplitKernels::BITSNAP_KERNEL_LEVEL`; a file written for
+// one level, split_avx2.cpp, defines `SplitKernels::kAvx2`. A level without a constant uses the next lower one.
 #pragma once
 
 #include <bitsnap/cpu.hpp>
 
-#if defined(__x86_64__) && !defined(BITSNAP_SCALAR_ONLY)
-#define BITSNAP_X86(avx2, avx512) avx2, avx512
-#else
-#define BITSNAP_X86(avx2, avx512) nullptr, nullptr
-#endif
-
-#if defined(__aarch64__) && !defined(BITSNAP_SCALAR_ONLY)
-#define BITSNAP_NEON(neon) neon
-#else
-#define BITSNAP_NEON(neon) nullptr
-#endif
-
 namespace bitsnap {
 
-template <typename Function>
-struct KernelTable {
-  Function* scalar;
-  Function* avx2;    // or nullptr
-  Function* avx512;  // or nullptr
-  Function* neon = nullptr;
-
-  [[nodiscard]] Function* pick(CpuLevel level = cpu_level()) const noexcept {
-    if (level == CpuLevel::neon) return neon != nullptr ? neon : scalar;
-    if (level >= CpuLevel::avx512 && avx512 != nullptr) return avx512;
-    if (level >= CpuLevel::avx2 && avx2 != nullptr) return avx2;
-    return scalar;
+template <typename Kernels>
+[[nodiscard]] const Kernels& kernels([[maybe_unused]] CpuLevel level = cpu_level()) noexcept {
+#if defined(__x86_64__) && !defined(BITSNAP_SCALAR_ONLY)
+  if constexpr (requires { Kernels::kAvx512; }) {
+    if (level == CpuLevel::avx512) return Kernels::kAvx512;
   }
-};
+  if constexpr (requires { Kernels::kAvx2; }) {
+    if (level == CpuLevel::avx2 || level == CpuLevel::avx512) return Kernels::kAvx2;
+  }
+#elif defined(__aarch64__) && !defined(BITSNAP_SCALAR_ONLY)
+  if constexpr (requires { Kernels::kNeon; }) {
+    if (level == CpuLevel::neon) return Kernels::kNeon;
+  }
+#endif
+  return Kernels::kScalar;
+}
 
 }  // namespace bitsnap

@@ -13,13 +13,7 @@ namespace bitsnap {
 
 static_assert(sizeof(XXH3_state_t) <= 640 && alignof(XXH3_state_t) <= 64);
 
-std::uint64_t hash64_scalar(const void* bytes, std::size_t size) noexcept { return XXH3_64bits(bytes, size); }
-
-std::uint64_t hash64(ConstByteSpan bytes) noexcept {
-  static constexpr KernelTable<std::uint64_t(const void*, std::size_t) noexcept> kHash{
-      hash64_scalar, BITSNAP_X86(hash64_avx2, hash64_avx512)};
-  return kHash.pick()(bytes.data(), bytes.size());
-}
+std::uint64_t hash64(ConstByteSpan bytes) noexcept { return kernels<HashKernels>().hash64(bytes.data(), bytes.size()); }
 
 Hasher128::Hasher128() { XXH3_128bits_reset(::new (state_.data()) XXH3_state_t); }
 

@@ -1,4 +1,4 @@
-// XXH3-64 compiled once for each instruction set; all give the same hash.
+// XXH3-64 for one CPU level; every level gives the same hash.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,10 @@
 
 namespace bitsnap {
 
-std::uint64_t hash64_scalar(const void* bytes, std::size_t size) noexcept;
-std::uint64_t hash64_avx2(const void* bytes, std::size_t size) noexcept;
-std::uint64_t hash64_avx512(const void* bytes, std::size_t size) noexcept;
+struct HashKernels {
+  std::uint64_t (*hash64)(const void* bytes, std::size_t size) noexcept;
+
+  static const HashKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap

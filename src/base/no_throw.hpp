@@ -1,4 +1,4 @@
-// Turns the exceptions that the standard library and callbacks may throw into errors, where a floor or the library
+// Turns the exceptions that the standard library and callbacks may throw into errors, where a layer or the library
 // ends.
 #pragma once
 

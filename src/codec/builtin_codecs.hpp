@@ -1,4 +1,4 @@
-// The codecs of this floor, each defined in the folder of its name. For the registries, and for each encoder to name
+// The codecs of this layer, each defined in the folder of its name. For the registries, and for each encoder to name
 // its decoder; everybody else asks registry.hpp or registry_encode.hpp. All are immutable and live as long as the
 // process.
 #pragma once

@@ -1,20 +1,19 @@
-// Speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, beside memcpy in the same run.
+// Measures speed and ratio of every codec on one thread, from memory to memory, chunk by chunk, with memcpy in the same
+// run. The baseline huff0 is measured by `make bench`.
 //
 //   codec_benchmark [--level=LEVEL] [--lattice=A,B] [--clusters=FILE] [--corpus=FILE,DTYPE[,BASE_FILE[,PEER_FILE]]]...
 //                   [google-benchmark options]
 //
-// The level is that of the kernels: scalar, avx2 or avx512. The lattice is what codecs are told of elements that are
-// multiples of a scale, and the clusters of elements that are numbers of these: a file of the least and the greatest of
-// each, as F32.
-// Each corpus is a file of bare elements ("weights.raw,BF16"), whose base, if there is one, is another of the same
-// size, and whose peer has as many f32. Without any, bf16 and f32 numbers shaped like trained weights stand in for
-// them, and a base that differs in one element of 64. The master that bf16 and f16 elements are coded beside
-// ("_of_peer") is the same numbers in f32. Bytes per second are those of the decoded chunks; `ratio` is decoded size
-// over payload size, where a chunk that the codec cannot express counts as raw; a codec that expresses none is left
-// out.
+// LEVEL selects the kernels: scalar, avx2 or avx512. --lattice and --clusters are EncodeContext::lattice and
+// EncodeContext::clusters; the file holds the least and the greatest element of each cluster as F32.
+//
+// A corpus is a file of bare elements ("weights.raw,BF16"). A base has the same size; a peer has as many F32 elements.
+// Without a corpus, BF16 and F32 numbers shaped like trained weights are used, with a base that differs in one element
+// of 64. Corpora of BF16 and F16 get the same numbers in F32 as their peer ("_of_peer").
+//
+// Bytes per second are those of the decoded chunks. `ratio` is decoded size over payload size; a chunk that the codec
+// cannot express counts as raw. Codecs that express no chunk are left out.
 #include <benchmark/benchmark.h>
-#define ZSTD_STATIC_LINKING_ONLY  // for the compression of literals
-#include <zstd.h>
 
 #include <algorithm>
 #include <array>
@@ -35,7 +34,6 @@
 
 #include "codec/registry_encode.hpp"
 #include "codec/trained_like_testing.hpp"
-#include "entropy/planes.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -56,7 +54,7 @@ struct Corpus {
   [[nodiscard]] ConstByteSpan chunk(std::size_t i) const noexcept {
     return part(data, i * chunk_bytes(), chunk_bytes());
   }
-  // What is beside that chunk; nothing where the corpus has no such input.
+  // An input of chunk i; without bytes if the corpus has no such input.
   [[nodiscard]] Input input(InputKind kind, std::size_t i) const noexcept {
     if (kind == InputKind::base) return {kind, dtype, part(base, i * chunk_bytes(), chunk_bytes())};
     return {kind, DType::f32, part(peer, i * kChunkElements * 4, kChunkElements * 4)};
@@ -73,7 +71,7 @@ struct Corpus {
   }
 };
 
-// All chunks of a corpus as one codec encodes them, in memory that is touched before anything is measured.
+// All chunks of a corpus, encoded with one codec. Its memory is touched before anything is measured.
 class Coding {
  public:
   Coding(const Corpus& corpus, const Encoder& encoder, InputKinds kinds)
@@ -85,7 +83,7 @@ class Coding {
         sizes_(corpus.chunks()),
         out_(corpus.data.size()) {}
 
-  // Whether any chunk could be expressed; exits on an error, which would make the numbers meaningless.
+  // Returns whether the codec can express any chunk. Exits on errors, which would make the numbers meaningless.
   bool encode() {
     bool any = false;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
@@ -124,15 +122,15 @@ class Coding {
   struct Surroundings {
     Surroundings(const Coding& coding, std::size_t i) {
       inputs = coding.corpus_.inputs(coding.kinds_, i);
-      context = {.dtype = coding.corpus_.dtype,
-                 .elements = coding.corpus_.chunk(i).size() / element_size(coding.corpus_.dtype),
-                 .inputs = inputs,
-                 .parameters = {},
-                 .lattice = coding.corpus_.lattice,
-                 .clusters = coding.corpus_.clusters};
+      context = {{.dtype = coding.corpus_.dtype,
+                  .elements = coding.corpus_.chunk(i).size() / element_size(coding.corpus_.dtype),
+                  .inputs = inputs},
+                 {},
+                 coding.corpus_.lattice,
+                 coding.corpus_.clusters};
     }
     std::vector<Input> inputs;
-    ChunkContext context;
+    EncodeContext context;
   };
 
   [[noreturn]] static void give_up(const Error& error) {
@@ -169,7 +167,7 @@ void register_memcpy(const Corpus& corpus) {
   });
 }
 
-// What chunks are coded beside, as it is called.
+// Inputs of chunks, and the suffix of benchmark names that stands for them.
 struct Beside {
   std::string_view name;
   std::vector<InputKind> kinds;
@@ -197,102 +195,7 @@ void register_codec(const Corpus& corpus, const Encoder& encoder, const Beside& 
   });
 }
 
-// ZipNN's method in a tight loop: the elements rotated by a bit, the planes but the top one raw, and that one Huffman
-// coded by zstd in blocks of 128 KiB, without a search for matches.
-class Huff0 {
- public:
-  explicit Huff0(const Corpus& corpus)
-      : corpus_(corpus),
-        width_(element_size(corpus.dtype)),
-        plane_(kBlock),
-        payloads_(corpus.data.size() + ZSTD_compressBound(kBlock)),
-        out_(corpus.data.size()) {
-    ZSTD_CCtx_setParameter(encoder_.get(), ZSTD_c_compressionLevel, ZSTD_minCLevel());
-    ZSTD_CCtx_setParameter(encoder_.get(), ZSTD_c_literalCompressionMode, ZSTD_lcm_huffman);
-  }
-
-  void encode() {
-    sizes_.clear();
-    std::byte* to = payloads_.data();
-    for_blocks([&](std::size_t begin, std::size_t elements) {
-      auto planes = rest_planes(to, elements);
-      planes[width_ - 1] = plane_.data();
-      entropy::rotated_split_planes(corpus_.data.data() + begin, elements, width_, planes.data());
-      to += (width_ - 1) * elements;
-      sizes_.push_back(ZSTD_compress2(encoder_.get(), to, ZSTD_compressBound(kBlock), plane_.data(), elements));
-      to += sizes_.back();
-    });
-    size_ = static_cast<std::size_t>(to - payloads_.data());
-  }
-
-  void decode() {
-    std::byte* from = payloads_.data();
-    std::size_t block = 0;
-    for_blocks([&](std::size_t begin, std::size_t elements) {
-      auto planes = rest_planes(from, elements);
-      planes[width_ - 1] = plane_.data();
-      from += (width_ - 1) * elements;
-      ZSTD_decompressDCtx(decoder_.get(), plane_.data(), elements, from, sizes_[block]);
-      from += sizes_[block++];
-      entropy::rotated_merge_planes(planes.data(), elements, width_, out_.data() + begin);
-    });
-  }
-
-  [[nodiscard]] const Corpus& corpus() const noexcept { return corpus_; }
-  [[nodiscard]] double ratio() const noexcept {
-    return static_cast<double>(corpus_.data.size()) / static_cast<double>(size_);
-  }
-
- private:
-  static constexpr std::size_t kBlock = std::size_t{128} << 10;
-  using Planes = std::array<std::byte*, entropy::kMaxElementSize>;
-
-  struct Free {
-    void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
-    void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
-  };
-
-  template <typename Body>
-  void for_blocks(Body&& body) {
-    const std::size_t bytes = kBlock * width_;
-    for (std::size_t begin = 0; begin < corpus_.data.size(); begin += bytes) {
-      body(begin, std::min(bytes, corpus_.data.size() - begin) / width_);
-    }
-  }
-
-  [[nodiscard]] Planes rest_planes(std::byte* at, std::size_t elements) const noexcept {
-    Planes planes{};
-    for (std::size_t k = 0; k + 1 < width_; ++k) planes[k] = at + k * elements;
-    return planes;
-  }
-
-  const Corpus& corpus_;
-  std::size_t width_;
-  std::unique_ptr<ZSTD_CCtx, Free> encoder_{ZSTD_createCCtx()};
-  std::unique_ptr<ZSTD_DCtx, Free> decoder_{ZSTD_createDCtx()};
-  std::vector<std::byte> plane_;
-  std::vector<std::byte> payloads_;
-  std::vector<std::byte> out_;
-  std::vector<std::size_t> sizes_;
-  std::size_t size_ = 0;
-};
-
-void register_huff0(const Corpus& corpus) {
-  if (corpus.dtype != DType::bf16 && corpus.dtype != DType::f32) return;
-  const auto coding = std::make_shared<Huff0>(corpus);
-  coding->encode();
-  benchmark::RegisterBenchmark((corpus.name + "/huff0/encode").c_str(), [coding](benchmark::State& state) {
-    for ([[maybe_unused]] auto _ : state) coding->encode();
-    report(state, coding->corpus());
-    state.counters["ratio"] = coding->ratio();
-  });
-  benchmark::RegisterBenchmark((corpus.name + "/huff0/decode").c_str(), [coding](benchmark::State& state) {
-    for ([[maybe_unused]] auto _ : state) coding->decode();
-    report(state, coding->corpus());
-  });
-}
-
-// The elements as f32: what each is the rounding of.
+// Sets the peer to the elements as F32, which round to them.
 void fill_peer(Corpus& corpus) {
   if (corpus.dtype != DType::bf16 && corpus.dtype != DType::f16) return;
   corpus.peer.resize(2 * corpus.data.size());
@@ -300,7 +203,7 @@ void fill_peer(Corpus& corpus) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, corpus.data.data() + 2 * i, 2);
     std::uint32_t wide = std::uint32_t{bits} << 16;
-    if (corpus.dtype == DType::f16) {  // of normal numbers
+    if (corpus.dtype == DType::f16) {  // subnormal numbers become zeros
       wide = (std::uint32_t{bits} & 0x8000U) << 16;
       if ((bits & 0x7c00U) != 0) wide |= ((std::uint32_t{bits} & 0x7fffU) << 13) + (112U << 23);
     }
@@ -309,13 +212,9 @@ void fill_peer(Corpus& corpus) {
 }
 
 Corpus synthetic(DType dtype) {
-  Corpus corpus{.name = std::string(dtype_name(dtype)),
-                .dtype = dtype,
-                .data = {},
-                .base = {},
-                .peer = {},
-                .lattice = {},
-                .clusters = {}};
+  Corpus corpus;
+  corpus.name = dtype_name(dtype);
+  corpus.dtype = dtype;
   corpus.data.resize(std::size_t{32} << 20);
   fill_trained_like(dtype, corpus.data, 1);
   corpus.base = corpus.data;
@@ -331,7 +230,7 @@ bool read_file(const std::string& path, std::vector<std::byte>& bytes) {
   return !bytes.empty();
 }
 
-// "FILE,DTYPE[,BASE_FILE[,PEER_FILE]]"; a base without a name is none.
+// "FILE,DTYPE[,BASE_FILE[,PEER_FILE]]"; BASE_FILE may be empty.
 bool read_corpus(const std::string& argument, Corpus& corpus) {
   std::array<std::string, 4> fields;
   std::istringstream stream(argument);
@@ -348,14 +247,12 @@ bool read_corpus(const std::string& argument, Corpus& corpus) {
   return base.empty() || (read_file(base, corpus.base) && corpus.base.size() == corpus.data.size());
 }
 
-// "A,B"
 std::optional<Lattice> read_lattice(const std::string& argument) {
   Lattice lattice;
   if (std::sscanf(argument.c_str(), "%f,%f", &lattice.a, &lattice.b) != 2) return std::nullopt;
   return lattice;
 }
 
-// A file of the least and the greatest number of each cluster, as F32.
 std::vector<ClusterExtent> read_clusters(const std::string& path) {
   std::vector<std::byte> bytes;
   std::vector<ClusterExtent> clusters;
@@ -367,45 +264,50 @@ std::vector<ClusterExtent> read_clusters(const std::string& path) {
   return clusters;
 }
 
-int run(int argc, char** argv) {
+struct Arguments {
   std::vector<std::unique_ptr<Corpus>> corpora;
-  std::vector<char*> others;
   std::optional<Lattice> lattice;
   std::vector<ClusterExtent> clusters;
+  std::vector<char*> others;  // of google-benchmark
+};
+
+// nullopt, after a message, if an argument is wrong.
+std::optional<Arguments> read_arguments(int argc, char** argv) {
+  Arguments arguments;
+  const auto reject = [](const char* argument, const char* expected) {
+    std::fprintf(stderr, "codec_benchmark: cannot use %s: expected %s\n", argument, expected);
+    return std::nullopt;
+  };
   for (int i = 0; i < argc; ++i) {
-    constexpr std::string_view kFlag = "--corpus=";
-    constexpr std::string_view kLevelFlag = "--level=";
-    constexpr std::string_view kLatticeFlag = "--lattice=";
-    constexpr std::string_view kClustersFlag = "--clusters=";
     const std::string_view argument = argv[i];
-    if (argument.starts_with(kLevelFlag)) {
-      const auto level = cpu_level_from_name(argument.substr(kLevelFlag.size()));
-      if (level && force_cpu_level(*level)) continue;
-      std::fprintf(stderr, "codec_benchmark: this machine has no level of that name: %s\n", argv[i]);
-      return 1;
-    }
-    if (argument.starts_with(kLatticeFlag)) {
-      lattice = read_lattice(argv[i] + kLatticeFlag.size());
-      if (lattice) continue;
-      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected A,B\n", argv[i]);
-      return 1;
-    }
-    if (argument.starts_with(kClustersFlag)) {
-      clusters = read_clusters(argv[i] + kClustersFlag.size());
-      if (!clusters.empty()) continue;
-      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected a file of two F32 for each cluster\n", argv[i]);
-      return 1;
-    }
-    if (!argument.starts_with(kFlag)) {
-      others.push_back(argv[i]);
-      continue;
-    }
-    corpora.push_back(std::make_unique<Corpus>());
-    if (!read_corpus(argv[i] + kFlag.size(), *corpora.back())) {
-      std::fprintf(stderr, "codec_benchmark: cannot use %s: expected FILE,DTYPE[,BASE_FILE[,PEER_FILE]]\n", argv[i]);
-      return 1;
+    const std::size_t equals = argument.find('=');
+    const std::string_view name = argument.substr(0, equals);
+    const std::string value(equals == std::string_view::npos ? "" : argument.substr(equals + 1));
+    if (name == "--level") {
+      const auto level = cpu_level_from_name(value);
+      if (!level || !force_cpu_level(*level)) return reject(argv[i], "a CPU level of this machine");
+    } else if (name == "--lattice") {
+      arguments.lattice = read_lattice(value);
+      if (!arguments.lattice) return reject(argv[i], "A,B");
+    } else if (name == "--clusters") {
+      arguments.clusters = read_clusters(value);
+      if (arguments.clusters.empty()) return reject(argv[i], "a file of two F32 for each cluster");
+    } else if (name == "--corpus") {
+      arguments.corpora.push_back(std::make_unique<Corpus>());
+      if (!read_corpus(value, *arguments.corpora.back())) {
+        return reject(argv[i], "FILE,DTYPE[,BASE_FILE[,PEER_FILE]] with files of matching sizes");
+      }
+    } else {
+      arguments.others.push_back(argv[i]);
     }
   }
+  return arguments;
+}
+
+int run(int argc, char** argv) {
+  std::optional<Arguments> arguments = read_arguments(argc, argv);
+  if (!arguments) return 1;
+  auto& [corpora, lattice, clusters, others] = *arguments;
   int other_count = static_cast<int>(others.size());
   benchmark::Initialize(&other_count, others.data());
   if (benchmark::ReportUnrecognizedArguments(other_count, others.data())) return 1;
@@ -417,7 +319,6 @@ int run(int argc, char** argv) {
     corpus->lattice = lattice;
     corpus->clusters = clusters;
     register_memcpy(*corpus);
-    register_huff0(*corpus);
     for (const Encoder* encoder : all_encoders()) {
       for (const Beside& beside : kBeside) register_codec(*corpus, *encoder, beside);
     }

@@ -1,7 +1,7 @@
-// <bitsnap/codec.hpp>, the half that reads.
+// The functions of <bitsnap/codec.hpp> that reading needs.
 #include <bitsnap/codec.hpp>
 
-#include <string>
+#include <fmt/format.h>
 
 #include <bitsnap/tensor.hpp>
 
@@ -14,27 +14,26 @@ namespace codec {
 
 Result<const Decoder*> named_decoder(std::string_view codec) {
   const Decoder* decoder = find_decoder(codec);
-  if (decoder == nullptr) return fail(ErrorKind::invalid_argument, "there is no codec '" + std::string(codec) + "'");
+  if (decoder == nullptr) return fail(ErrorKind::invalid_argument, fmt::format("unknown codec '{}'", codec));
   return decoder;
 }
 
 Result<std::size_t> check_chunk(const Decoder& decoder, DType dtype, std::size_t chunk_bytes, const BaseInput& base) {
-  const std::string name(decoder.name());
+  const std::string_view name = decoder.name();
   const std::size_t elements = chunk_bytes / element_size(dtype);
   if (elements == 0 || elements > kChunkElements || chunk_bytes % element_size(dtype) != 0) {
-    return fail(ErrorKind::invalid_argument, "codec " + name + ": a chunk of " + std::to_string(chunk_bytes) +
-                                                 " bytes is not 1 to " + std::to_string(kChunkElements) +
-                                                 " elements of " + std::string(dtype_name(dtype)));
+    return fail(ErrorKind::invalid_argument, fmt::format("codec {}: a chunk of {} bytes is not 1 to {} elements of {}",
+                                                         name, chunk_bytes, kChunkElements, dtype_name(dtype)));
   }
   for (const Input& input : base.inputs()) {
     if (input.bytes.size() != chunk_bytes) {
-      return fail(ErrorKind::invalid_argument, "codec " + name + ": a base of " + std::to_string(input.bytes.size()) +
-                                                   " bytes for a chunk of " + std::to_string(chunk_bytes));
+      return fail(ErrorKind::invalid_argument, fmt::format("codec {}: a base of {} bytes for a chunk of {} bytes", name,
+                                                           input.bytes.size(), chunk_bytes));
     }
   }
   if (!decoder.accepts(dtype, base.inputs())) {
-    return fail(ErrorKind::invalid_argument, "codec " + name + " does not take " + std::string(dtype_name(dtype)) +
-                                                 (base.inputs().empty() ? " without a base" : " with a base"));
+    return fail(ErrorKind::invalid_argument, fmt::format("codec {} does not take {} {} a base", name, dtype_name(dtype),
+                                                         base.inputs().empty() ? "without" : "with"));
   }
   return elements;
 }
@@ -61,8 +60,7 @@ Result<void> decode_chunk(std::string_view codec, DType dtype, std::span<const s
   BITSNAP_ASSIGN(const codec::Decoder* decoder, codec::named_decoder(codec));
   const codec::BaseInput base_input(dtype, base);
   BITSNAP_ASSIGN(const std::size_t elements, codec::check_chunk(*decoder, dtype, out.size(), base_input));
-  const codec::ChunkContext context{
-      .dtype = dtype, .elements = elements, .inputs = base_input.inputs(), .parameters = {}};
+  const codec::ChunkContext context{.dtype = dtype, .elements = elements, .inputs = base_input.inputs()};
   return decoder->decode(payload, context, out, codec::thread_scratch());
 }
 

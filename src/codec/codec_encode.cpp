@@ -1,7 +1,7 @@
-// <bitsnap/codec.hpp>, the half that writes.
+// The functions of <bitsnap/codec.hpp> that writing needs.
 #include <bitsnap/codec.hpp>
 
-#include <string>
+#include <fmt/format.h>
 
 #include <bitsnap/tensor.hpp>
 
@@ -14,33 +14,24 @@ namespace bitsnap {
 Result<std::size_t> max_encoded_size(std::string_view codec, DType dtype, std::size_t elements) {
   BITSNAP_ASSIGN(const codec::Decoder* decoder, codec::named_decoder(codec));
   if (elements == 0 || elements > kChunkElements) {
-    return fail(ErrorKind::invalid_argument, "codec " + std::string(codec) + ": a chunk has 1 to " +
-                                                 std::to_string(kChunkElements) + " elements, not " +
-                                                 std::to_string(elements));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("codec {}: a chunk must have 1 to {} elements, got {}", codec, kChunkElements, elements));
   }
   return codec::find_encoder(decoder->id())->max_encoded_size(dtype, elements);
 }
 
-Result<std::size_t> encode_chunk(std::string_view codec, DType dtype, std::span<const std::byte> data,
-                                 std::span<const std::byte> base, std::span<std::byte> out) {
+Result<std::optional<std::size_t>> encode_chunk(std::string_view codec, DType dtype, std::span<const std::byte> data,
+                                                std::span<const std::byte> base, std::span<std::byte> out) {
   BITSNAP_ASSIGN(const codec::Decoder* decoder, codec::named_decoder(codec));
   const codec::BaseInput base_input(dtype, base);
   BITSNAP_ASSIGN(const std::size_t elements, codec::check_chunk(*decoder, dtype, data.size(), base_input));
   const codec::Encoder& encoder = *codec::find_encoder(decoder->id());
   if (const std::size_t needed = encoder.max_encoded_size(dtype, elements); out.size() < needed) {
-    return fail(ErrorKind::invalid_argument, "codec " + std::string(codec) + ": needs room for " +
-                                                 std::to_string(needed) + " bytes, was given " +
-                                                 std::to_string(out.size()));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("codec {}: needs room for {} bytes, got {}", codec, needed, out.size()));
   }
-  const codec::ChunkContext context{
-      .dtype = dtype, .elements = elements, .inputs = base_input.inputs(), .parameters = {}};
-  BITSNAP_ASSIGN(const std::optional<std::size_t> size, encoder.encode(data, context, out, codec::thread_scratch()));
-  if (!size) {
-    return fail(ErrorKind::invalid_argument, "codec " + std::string(codec) +
-                                                 " cannot express this chunk in less than " +
-                                                 std::to_string(data.size()) + " bytes");
-  }
-  return *size;
+  const codec::EncodeContext context{{.dtype = dtype, .elements = elements, .inputs = base_input.inputs()}};
+  return encoder.encode(data, context, out, codec::thread_scratch());
 }
 
 }  // namespace bitsnap

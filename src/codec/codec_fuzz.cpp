@@ -44,7 +44,7 @@ class ExactBuffer {
   std::size_t size_;
 };
 
-void round_trip(const Encoder& encoder, ConstByteSpan data, const ChunkContext& context, Scratch& scratch) {
+void round_trip(const Encoder& encoder, ConstByteSpan data, const EncodeContext& context, Scratch& scratch) {
   const ExactBuffer room(encoder.max_encoded_size(context.dtype, context.elements));
   const auto size = encoder.encode(data, context, room.span(), scratch);
   if (!size) broken("encoding failed");
@@ -98,14 +98,11 @@ void run(ConstByteSpan bytes) {
                         .greatest = std::bit_cast<float>(load_le<std::uint32_t>(at + 4))});
   }
   const std::size_t row_elements = kRowElements[flags >> 4 & 7];
-  const ChunkContext context{
-      .dtype = dtype,
-      .elements = elements,
-      .inputs = inputs,
-      .parameters = {},
-      .rows = {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0},
-      .lattice = lattice,
-      .clusters = clusters};
+  const EncodeContext context{
+      {.dtype = dtype, .elements = elements, .inputs = inputs},
+      {.row_elements = row_elements, .first_column = row_elements > 0 ? elements % row_elements : 0},
+      lattice,
+      clusters};
   if (!encoder.decoder().accepts(dtype, context.inputs)) return;
 
   const ExactBuffer chunk(context.size_bytes());

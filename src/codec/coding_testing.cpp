@@ -32,13 +32,10 @@ TestSurroundings::TestSurroundings(const TestChunk& chunk) {
     add(chunk.kind, chunk.base_dtype.value_or(chunk.dtype), chunk.base);
     for (const TestChunk::More& more : chunk.more) add(more.kind, chunk.dtype, more.bytes);
   }
-  context_ = {.dtype = chunk.dtype,
-              .elements = chunk.elements(),
-              .inputs = inputs_,
-              .parameters = {},
-              .rows = chunk.rows,
-              .lattice = chunk.lattice,
-              .clusters = chunk.clusters};
+  context_ = {{.dtype = chunk.dtype, .elements = chunk.elements(), .inputs = inputs_},
+              chunk.rows,
+              chunk.lattice,
+              chunk.clusters};
 }
 
 bool accepts(const Decoder& decoder, const TestChunk& chunk) {

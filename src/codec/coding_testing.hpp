@@ -45,7 +45,7 @@ class TestSurroundings {
   TestSurroundings(const TestSurroundings&) = delete;
   TestSurroundings& operator=(const TestSurroundings&) = delete;
 
-  [[nodiscard]] const ChunkContext& context() const noexcept { return context_; }
+  [[nodiscard]] const EncodeContext& context() const noexcept { return context_; }
   [[nodiscard]] bool intact() const noexcept {
     return std::ranges::all_of(bytes_, [](const GuardedBuffer& bytes) { return bytes.intact(); });
   }
@@ -53,7 +53,7 @@ class TestSurroundings {
  private:
   std::deque<GuardedBuffer> bytes_;
   std::vector<Input> inputs_;
-  ChunkContext context_;
+  EncodeContext context_;
 };
 
 // Whether the codec takes this chunk at all.

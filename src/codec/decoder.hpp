@@ -1,8 +1,8 @@
-// What every codec is on the reading side.
+// The reading side of a codec.
 //
 // A codec turns one chunk into a payload and back, always without loss: decode(encode(x, inputs), inputs) == x for all
-// bit patterns. It sees bytes and geometry only: no names, no files, no other chunks than the inputs it is handed.
-// Decoders are stateless, immutable and shared by all threads; working memory comes from the caller.
+// bit patterns. A codec sees bytes and geometry: no names, no files, no chunks other than the inputs that it is given.
+// Decoders are stateless, immutable and shared by all threads; the caller provides the working memory.
 #pragma once
 
 #include <cstddef>
@@ -20,55 +20,28 @@
 
 namespace bitsnap::codec {
 
-class Analysis;  // encoder.hpp
-
-// Most inputs that one chunk can have.
+// The largest number of inputs of one chunk.
 inline constexpr std::size_t kMaxInputs = 4;
 
 enum class InputKind : std::uint8_t {
   base,  // the same elements in an earlier snapshot
-  peer,  // the elements beside these in another tensor of this snapshot
+  peer,  // the elements at the same places in another tensor of this snapshot
 };
 
-// A decoded chunk that covers the same elements; `bytes` holds as many elements of `dtype` as the chunk has of its own.
+// The decoded elements that correspond to those of a chunk: `bytes` holds as many elements of `dtype` as the chunk has.
 struct Input {
   InputKind kind = InputKind::base;
   DType dtype = DType::opaque;
   ConstByteSpan bytes;
 };
 
-// Where a chunk stands in its tensor taken as a matrix. For the writing side: what a decoder needs of it stands in the
-// payload.
-struct RowPlace {
-  std::size_t row_elements = 0;  // 0: not known, or of no use
-  std::size_t first_column = 0;  // of the chunk's first element
-};
-
-// What the elements of a chunk were made multiples of: a * sqrt(v) + b, with the v beside each in the chunk's last
-// input.
-struct Lattice {
-  float a = 0;
-  float b = 0;
-};
-
-// The least and the greatest number of a cluster that elements were quantized by. Of several, each is above the one
-// before, -0 being below 0.
-struct ClusterExtent {
-  float least = 0;
-  float greatest = 0;
-};
-
-// Geometry and surroundings of one chunk, the same for encoding and decoding.
+// The geometry of one chunk and its inputs, the same for encoding and decoding. What only encoders use belongs in
+// EncodeContext (encoder.hpp).
 struct ChunkContext {
   DType dtype = DType::opaque;
   std::size_t elements = 0;  // 1 to kChunkElements
-  std::span<const Input> inputs;
-  ConstByteSpan parameters;  // empty, or a parameter set that check_parameters accepted
-  // For encoders; decoders do not look at them.
-  RowPlace rows = {};
-  std::optional<Lattice> lattice = {};
-  std::span<const ClusterExtent> clusters = {};  // those of the tensor; empty: nobody said them
-  const Analysis* analysis = nullptr;            // what the same encoder's analyze() found out of this chunk
+  std::span<const Input> inputs = {};
+  ConstByteSpan parameters = {};  // a parameter set that check_parameters() accepted; today all codecs' are empty
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return elements * element_size(dtype); }
 };
@@ -84,16 +57,17 @@ class Decoder {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;     // "float_split"
   [[nodiscard]] virtual std::string_view summary() const noexcept = 0;  // one line for people
 
-  // Whether chunks of this dtype with these inputs can be coded at all. Looks at kinds, dtypes and the number of
-  // inputs.
+  // Whether the codec takes chunks of this dtype with inputs of these kinds, dtypes and number.
   [[nodiscard]] virtual bool accepts(DType dtype, std::span<const Input> inputs) const noexcept = 0;
 
-  // corrupt unless the bytes are a parameter set of this codec. Codecs without parameters accept the empty one alone.
+  // Fails with corrupt if the bytes are not a parameter set of this codec. Codecs without parameters accept only the
+  // empty set.
   [[nodiscard]] virtual Result<void> check_parameters(ConstByteSpan parameters) const;
 
-  // Preconditions, held by the caller: accepts(context.dtype, context.inputs), parameters checked, inputs of the right
-  // size, out.size() == context.size_bytes(), nothing overlaps. Any payload at all gives an error (corrupt or
-  // truncated) or fills `out` entirely; never reads or writes outside the spans; time is bounded by the output's size.
+  // The caller guarantees: accepts(context.dtype, context.inputs), checked parameters, inputs of the right size,
+  // out.size() == context.size_bytes(), and that nothing overlaps. Given any payload at all, decode() either fails with
+  // corrupt or truncated, or fills `out` entirely. It reads and writes only inside the spans, and its time is bounded
+  // by the size of `out`.
   [[nodiscard]] virtual Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const = 0;
 };

@@ -1,21 +1,35 @@
-// What every codec is on the writing side. See decoder.hpp for the law that both sides keep.
+// The writing side of a codec. decoder.hpp states what both sides guarantee.
 //
-// Encoders are stateless, immutable and shared by all threads. The bytes they write depend on data, inputs, parameters
-// and the place in the tensor alone: not on the CPU level, the number of threads or what the scratch held before.
+// Encoders are stateless, immutable and shared by all threads. The bytes that they write depend only on data, inputs
+// and EncodeContext, not on the CPU level, the number of threads or what the scratch held before.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <span>
 
+#include "codec/clustered/cluster_extent.hpp"
 #include "codec/decoder.hpp"
 
 namespace bitsnap::codec {
 
-// What analyze() found out of a whole chunk, for encode() of the same chunk with the same inputs to go on from. Only
-// the encoder that made it knows what it is.
+// Where a chunk stands in its tensor, taken as a matrix.
+struct RowPlace {
+  std::size_t row_elements = 0;  // 0: unknown, or the tensor has no rows
+  std::size_t first_column = 0;  // of the chunk's first element
+};
+
+// The elements of a chunk are multiples of a * sqrt(v) + b, where v is the element at the same place in the chunk's
+// last input.
+struct Lattice {
+  float a = 0;
+  float b = 0;
+};
+
+// What Encoder::analyze() found in a whole chunk, so that encode() of the same chunk with the same inputs need not
+// search again. Only the encoder that made an Analysis knows its type.
 class Analysis {
  public:
   Analysis() = default;
@@ -24,11 +38,17 @@ class Analysis {
   virtual ~Analysis() = default;
 };
 
-// What coding a chunk is expected to cost.
+// A chunk's context, and what the writer knows beyond it. Decoders find in the payload what they need of that.
+struct EncodeContext : ChunkContext {
+  RowPlace rows = {};
+  std::optional<Lattice> lattice = {};           // nullopt: the elements are not known to be multiples
+  std::span<const ClusterExtent> clusters = {};  // of the tensor, if it was quantized to clusters
+  const Analysis* analysis = nullptr;            // by the same encoder; nullptr: encode() analyzes the chunk itself
+};
+
 struct Estimate {
   std::uint64_t payload_bytes = 0;
-  std::vector<std::byte> parameters = {};              // to be shared by the tensor's chunks; empty for codecs without
-  std::shared_ptr<const Analysis> analysis = nullptr;  // nullptr: there is nothing to go on from
+  std::shared_ptr<const Analysis> analysis = nullptr;  // nullptr: encode() would gain nothing from it
 };
 
 class Encoder {
@@ -38,31 +58,31 @@ class Encoder {
   Encoder& operator=(const Encoder&) = delete;
   virtual ~Encoder() = default;
 
-  // The other side of the same codec: its id, name and accepts() hold for this one as well.
+  // The other side of the same codec: its id, name and accepts() hold for this side, too.
   [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
 
-  // Whether analyze() takes the whole chunk of this dtype for its sample and looks at parts of it of its own choice:
-  // what it estimates shows in certain places only, or at a glance.
+  // Whether analyze() wants whole chunks of this dtype and samples them itself. True for codecs that look for something
+  // that a sample of a few runs does not show.
   [[nodiscard]] virtual bool analyzes_whole_chunks(DType dtype) const noexcept {
     static_cast<void>(dtype);
     return false;
   }
 
-  // Estimates the payload of a chunk from a sample of it: `sample` holds sample_context.elements elements drawn as a
-  // few runs from the chunk, the inputs of sample_context the same elements of the inputs; `elements` is the whole
-  // chunk's count. nullopt: this codec cannot express the chunk. By default the sample is encoded and scaled.
+  // Estimates the payload of a chunk of `elements` elements. `sample` holds sample_context.elements of them, drawn as a
+  // few runs; the inputs of sample_context hold the same elements of the inputs. Returns nullopt if the codec cannot
+  // express the chunk. The default encodes the sample and scales its size.
   [[nodiscard]] virtual Result<std::optional<Estimate>> analyze(ConstByteSpan sample,
-                                                                const ChunkContext& sample_context,
+                                                                const EncodeContext& sample_context,
                                                                 std::size_t elements, Scratch& scratch) const;
 
-  // Size of `out` that encode() needs for any chunk of this geometry.
+  // The size of `out` that encode() needs for any chunk of this geometry.
   [[nodiscard]] virtual std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept = 0;
 
-  // Encodes a chunk and returns the payload's size, or nullopt where this codec cannot express it (constant: elements
-  // differ) or sees that it would not be smaller than raw. Preconditions, held by the caller: accepted dtype
-  // and inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), nothing overlaps. `data` is
-  // private to the call: it does not change meanwhile.
-  [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context,
+  // Encodes a chunk and returns the payload's size. Returns nullopt if the codec cannot express the chunk (`constant`:
+  // elements differ) or if the payload would not be smaller than the chunk. The caller guarantees: accepted dtype and
+  // inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), that nothing overlaps, and that
+  // no other thread writes to `data` during the call.
+  [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context,
                                                                   ByteSpan out, Scratch& scratch) const = 0;
 };
 

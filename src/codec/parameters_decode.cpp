@@ -1,15 +1,14 @@
 // What codecs without parameters have in common.
-#include <string>
 
 #include "base/try.hpp"
 #include "codec/decoder.hpp"
+#include "codec/payload_checks.hpp"
 
 namespace bitsnap::codec {
 
 Result<void> Decoder::check_parameters(ConstByteSpan parameters) const {
   if (parameters.empty()) return {};
-  return fail(ErrorKind::corrupt, "parameters of codec " + std::string(name()) + ": expected none, found " +
-                                      std::to_string(parameters.size()) + " bytes");
+  return corrupt("parameters of codec {}: expected none, found {} bytes", name(), parameters.size());
 }
 
 }  // namespace bitsnap::codec

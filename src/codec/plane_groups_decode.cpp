@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/try.hpp"
+#include "codec/payload_checks.hpp"
 #include "codec/seven_bits.hpp"
 
 namespace bitsnap::codec {
@@ -31,7 +32,7 @@ Result<std::size_t> decode_group_plane(ConstByteSpan payload, ByteSpan plane, bo
   BITSNAP_ASSIGN(const ByteSpan sevens, scratch.take(packed_bytes(plane.size())));
   BITSNAP_ASSIGN(const std::size_t used, entropy::decode_plane(payload, sevens, scratch));
   if (padding_is_set(sevens.data(), plane.size())) {
-    return fail(ErrorKind::corrupt, "bits behind the last of " + std::to_string(plane.size()) + " elements are set");
+    return corrupt("bits after the last of {} elements are set", plane.size());
   }
   unpack_plane(sevens.data(), plane.size(), plane.data());
   return used;
@@ -60,8 +61,7 @@ Result<void> decode_plane_groups(ConstByteSpan payload, const PlaneGeometry& geo
     merge_group(planes, geometry, first, count, out.data());
   }
   if (offset != payload.size()) {
-    return fail(ErrorKind::corrupt, "byte planes end at offset " + std::to_string(offset) + " of a payload of " +
-                                        std::to_string(payload.size()) + " bytes");
+    return corrupt("byte planes end at offset {} of a payload of {} bytes", offset, payload.size());
   }
   return {};
 }

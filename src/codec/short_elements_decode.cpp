@@ -3,18 +3,13 @@
 #include "codec/short_elements.hpp"
 
 #include <cstring>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
+#include "codec/payload_checks.hpp"
 #include "codec/short_elements_kernel.hpp"
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<std::uint32_t(const std::uint8_t*, std::size_t, const ShortGeometry&, std::uint8_t*) noexcept>
-    kShorten{shorten_scalar, BITSNAP_X86(shorten_avx2, shorten_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const ShortGeometry&, std::uint8_t*) noexcept> kLengthen{
-    lengthen_scalar, BITSNAP_X86(lengthen_avx2, lengthen_avx512)};
 
 ShortGeometry geometry_of(const ShortFloats& floats) noexcept {
   return {.element_bytes = element_size(floats.dtype),
@@ -29,13 +24,12 @@ Result<void> check_exceptions(ConstByteSpan exceptions, const ShortFloats& float
     const std::size_t place = load_le<std::uint32_t>(exceptions.data() + at);
     const auto bits = load_le<std::uint32_t>(exceptions.data() + at + sizeof(std::uint32_t));
     if (place < least || place >= elements) {
-      return fail(ErrorKind::corrupt, "shortened elements: an exception is at " + std::to_string(place) +
-                                          ", expected a place from " + std::to_string(least) + " on and below " +
-                                          std::to_string(elements));
+      return corrupt("shortened elements: exception at index {}, expected at least {} and below {}", place, least,
+                     elements);
     }
     if (bits == 0 || bits >> floats.zero_bits != 0) {
-      return fail(ErrorKind::corrupt, "shortened elements: the bits of an exception are " + std::to_string(bits) +
-                                          ", expected some of the lowest " + std::to_string(floats.zero_bits));
+      return corrupt("shortened elements: an exception has the bits {}, expected some of the lowest {} bits", bits,
+                     floats.zero_bits);
     }
     least = place + 1;
   }
@@ -45,14 +39,15 @@ Result<void> check_exceptions(ConstByteSpan exceptions, const ShortFloats& float
 }  // namespace
 
 std::uint32_t shorten_elements(ConstByteSpan elements, const ShortFloats& floats, std::byte* shortened) noexcept {
-  return kShorten.pick()(reinterpret_cast<const std::uint8_t*>(elements.data()),
-                         elements.size() / element_size(floats.dtype), geometry_of(floats),
-                         reinterpret_cast<std::uint8_t*>(shortened));
+  return kernels<ShortElementKernels>().shorten(reinterpret_cast<const std::uint8_t*>(elements.data()),
+                                                elements.size() / element_size(floats.dtype), geometry_of(floats),
+                                                reinterpret_cast<std::uint8_t*>(shortened));
 }
 
 void lengthen_elements(const std::byte* shortened, const ShortFloats& floats, ByteSpan elements) noexcept {
-  kLengthen.pick()(reinterpret_cast<const std::uint8_t*>(shortened), elements.size() / element_size(floats.dtype),
-                   geometry_of(floats), reinterpret_cast<std::uint8_t*>(elements.data()));
+  kernels<ShortElementKernels>().lengthen(reinterpret_cast<const std::uint8_t*>(shortened),
+                                          elements.size() / element_size(floats.dtype), geometry_of(floats),
+                                          reinterpret_cast<std::uint8_t*>(elements.data()));
 }
 
 Result<ShortHead> read_short_head(ByteCursor& cursor, const ChunkContext& context) {
@@ -61,16 +56,14 @@ Result<ShortHead> read_short_head(ByteCursor& cursor, const ChunkContext& contex
   const bool has_exceptions = (first & kShortExceptions) != 0;
   const unsigned most = can_be_shortened(context.dtype) ? mantissa_bits_of(context.dtype) : 0;
   if ((first & ~(kShortFlag | kShortExceptions | kShortZeroBits)) != 0 || zero_bits == 0 || zero_bits > most) {
-    return fail(ErrorKind::corrupt, "shortened elements: the first byte is " + std::to_string(first) +
-                                        ", expected 1 to " + std::to_string(most) + " bits left out for " +
-                                        std::string(dtype_name(context.dtype)));
+    return corrupt("shortened elements: the first byte is {}, expected 1 to {} bits left out for {}", first, most,
+                   dtype_name(context.dtype));
   }
   ShortHead head{.floats = {.dtype = context.dtype, .zero_bits = zero_bits}, .exceptions = {}};
   if (!has_exceptions) return head;
   BITSNAP_ASSIGN(const std::uint32_t count, cursor.read<std::uint32_t>("shortened elements: number of exceptions"));
   if (count == 0 || count > max_exceptions(context.elements)) {
-    return fail(ErrorKind::corrupt, "shortened elements: " + std::to_string(count) + " exceptions, expected 1 to " +
-                                        std::to_string(max_exceptions(context.elements)));
+    return corrupt("shortened elements: {} exceptions, expected 1 to {}", count, max_exceptions(context.elements));
   }
   BITSNAP_ASSIGN(head.exceptions,
                  cursor.take(std::uint64_t{count} * kExceptionBytes, "shortened elements: exceptions"));

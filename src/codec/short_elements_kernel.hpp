@@ -15,20 +15,16 @@ struct ShortGeometry {
   unsigned zero_bits = 0;         // that are left out; 16 or more where 2 bytes of 4 are
 };
 
-// Returns the bits that were left out, of all elements joined by OR.
-std::uint32_t shorten_scalar(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
-                             std::uint8_t* shortened) noexcept;
-std::uint32_t shorten_avx2(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
+struct ShortElementKernels {
+  // Returns the bits that were left out, of all elements joined by OR.
+  std::uint32_t (*shorten)(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
                            std::uint8_t* shortened) noexcept;
-std::uint32_t shorten_avx512(const std::uint8_t* elements, std::size_t count, const ShortGeometry& geometry,
-                             std::uint8_t* shortened) noexcept;
 
-// The elements again, with zeros for what was left out. What does not fit an element is cut off.
-void lengthen_scalar(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
-                     std::uint8_t* elements) noexcept;
-void lengthen_avx2(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
+  // The elements again, with zeros for what was left out. What does not fit an element is cut off.
+  void (*lengthen)(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
                    std::uint8_t* elements) noexcept;
-void lengthen_avx512(const std::uint8_t* shortened, std::size_t count, const ShortGeometry& geometry,
-                     std::uint8_t* elements) noexcept;
+
+  static const ShortElementKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -121,7 +121,7 @@ TEST_F(ShortElements, ComeBackWithTheirExceptions) {
       EXPECT_LE(head.size(), max_short_head_bytes(2305));
       EXPECT_EQ(shortener.write_head(head.data()), head.data() + head.size());
       ByteCursor cursor(head);
-      const auto read = read_short_head(cursor, {.dtype = dtype, .elements = 2305, .inputs = {}, .parameters = {}});
+      const auto read = read_short_head(cursor, {.dtype = dtype, .elements = 2305, .inputs = {}});
       ASSERT_TRUE(read) << read.error().message();
       EXPECT_EQ(cursor.remaining(), 0U);
       std::vector<std::byte> again(data.size());
@@ -150,13 +150,14 @@ TEST_F(ShortElements, RejectHeadsThatAreNone) {
         Case{"8B", DType::f16, "expected 1 to 10"}, Case{"81", DType::f64, "expected 1 to 0"},
         Case{"C4 00 00 00 00", DType::f32, "0 exceptions, expected 1 to 2"},
         Case{"C4 03 00 00 00", DType::f32, "3 exceptions"},
-        Case{"C4 01 00 00 00  2C 01 00 00 01 00 00 00", DType::f32, "at 300, expected a place from 0 on and below 300"},
-        Case{"C4 02 00 00 00  07 00 00 00 01 00 00 00  07 00 00 00 01 00 00 00", DType::f32, "from 8 on"},
-        Case{"C4 01 00 00 00  07 00 00 00 00 00 00 00", DType::f32, "bits of an exception are 0"},
-        Case{"C4 01 00 00 00  07 00 00 00 10 00 00 00", DType::f32, "bits of an exception are 16"}}) {
+        Case{"C4 01 00 00 00  2C 01 00 00 01 00 00 00", DType::f32, "at index 300, expected at least 0 and below 300"},
+        Case{"C4 02 00 00 00  07 00 00 00 01 00 00 00  07 00 00 00 01 00 00 00", DType::f32,
+             "at least 8 and below 300"},
+        Case{"C4 01 00 00 00  07 00 00 00 00 00 00 00", DType::f32, "an exception has the bits 0"},
+        Case{"C4 01 00 00 00  07 00 00 00 10 00 00 00", DType::f32, "an exception has the bits 16"}}) {
     const auto bytes = hex_bytes(head);
     ByteCursor cursor(bytes);
-    const auto read = read_short_head(cursor, {.dtype = dtype, .elements = 300, .inputs = {}, .parameters = {}});
+    const auto read = read_short_head(cursor, {.dtype = dtype, .elements = 300, .inputs = {}});
     ASSERT_FALSE(read) << head;
     EXPECT_EQ(read.error().kind(), ErrorKind::corrupt);
     EXPECT_NE(read.error().message().find(complaint), std::string::npos) << read.error().message();
@@ -164,7 +165,7 @@ TEST_F(ShortElements, RejectHeadsThatAreNone) {
   const auto whole = hex_bytes("C4 02 00 00 00  07 00 00 00 01 00 00 00  09 00 00 00 0F 00 00 00");
   for (std::size_t size = 0; size < whole.size(); ++size) {
     ByteCursor cursor(ConstByteSpan(whole).first(size));
-    const auto read = read_short_head(cursor, {.dtype = DType::f32, .elements = 300, .inputs = {}, .parameters = {}});
+    const auto read = read_short_head(cursor, {.dtype = DType::f32, .elements = 300, .inputs = {}});
     ASSERT_FALSE(read);
     EXPECT_EQ(read.error().kind(), ErrorKind::truncated);
   }

@@ -13,13 +13,13 @@
 namespace bitsnap::container {
 namespace {
 
-// The smallest depth that the inputs allow, and whether it is the only one: what lies in bases is not known.
+// The smallest depth that the inputs allow, and whether it is exact: chunks in bases are unknown here.
 struct DepthBound {
   std::uint32_t least = 0;
   bool exact = true;
 };
 
-// Checks one chunk's inputs, by what the chunks that they touch say of themselves.
+// Checks one chunk's inputs against the entries of the chunks that they cover.
 Result<DepthBound> check_inputs(const Index& index, std::size_t stream, std::uint64_t chunk, const ChunkEntry& entry) {
   const std::vector<StreamInput>& inputs = index.encoding.streams[stream].inputs;
   const std::uint64_t first = chunk * kChunkElements;
@@ -42,7 +42,7 @@ Result<DepthBound> check_inputs(const Index& index, std::size_t stream, std::uin
     const auto source = static_cast<std::size_t>(input.stream);
     const std::uint64_t elements = index.streams.streams[source].elements;
     if (*end > elements) {
-      return fail(ErrorKind::corrupt, fmt::format("input {}: elements {} to {} leave stream {}, which has {}", number,
+      return fail(ErrorKind::corrupt, fmt::format("input {}: elements {} to {} exceed stream {}, which has {}", number,
                                                   *begin, *end, source, elements));
     }
     const std::uint64_t base_chunk = index.streams.first_chunk[source];
@@ -87,7 +87,7 @@ Result<void> check_extents(const Index& index, std::uint64_t index_offset) {
     const auto end = checked_add(at, std::uint64_t{size});
     if (!end || *end > index_offset) {
       return fail(ErrorKind::corrupt,
-                  fmt::format("chunk table: a payload of {} bytes at {} leaves the payloads' part of "
+                  fmt::format("chunk table: a payload of {} bytes at {} exceeds the payload area of "
                               "the file, which ends at {}",
                               size, offset, index_offset));
     }

@@ -1,4 +1,4 @@
-// What the chunk entries of one file have to obey together: docs/spec/snapshot.md, "Chunk table".
+// The chunk table: its entries, and the rules between them. docs/spec/snapshot.md, "Chunk table". Pure functions.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace bitsnap::container {
 
-// Bytes of chunk `chunk` of a stream, decoded, and its elements.
+// The number of elements of a chunk of a stream.
 [[nodiscard]] std::uint64_t chunk_elements(const StreamInfo& stream, std::uint64_t chunk) noexcept;
 
-// The chunks that the input of a chunk touches, of the stream that the input names.
+// The chunks of the input's stream that the input of one chunk covers.
 struct ChunkRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -24,11 +24,11 @@ struct ChunkRange {
 // "tensor 'x', chunk 3", "pool, chunk 0".
 [[nodiscard]] std::string chunk_place(const Content& content, const StreamInfo& stream, std::uint64_t chunk);
 
-// The entries from the raw section, as many as the streams have chunks.
+// Parses the raw section; corrupt unless it has one entry for each chunk of the streams.
 [[nodiscard]] Result<std::vector<ChunkEntry>> parse_chunk_table(ConstByteSpan section, const StreamTable& streams);
 
-// Sizes, parameters, inputs and depths of all chunks, and that the payloads fill the bytes from the header to
-// `index_offset`. What an input takes from a base is not known here.
+// Checks sizes, parameters, inputs and depths of all chunks, and that the payloads fill the bytes from the header to
+// `index_offset`. Inputs from bases cannot be checked here.
 [[nodiscard]] Result<void> check_chunks(const Index& index, std::uint64_t index_offset);
 
 }  // namespace bitsnap::container

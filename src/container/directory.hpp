@@ -1,6 +1,6 @@
-// What the two JSON sections of the index say, as plain data: docs/spec/snapshot.md, "Content" and "Encoding".
+// The two JSON sections of the index as plain data: docs/spec/snapshot.md, "Content" and "Encoding".
 //
-// parse_* accept only what the document allows, within the limits, and name tensor and key where they do not.
+// parse_* accept only what the document allows, within the limits; errors name tensor and key. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ struct Content {
 // The streams that the content implies, in order, and for each tensor its stream.
 struct StreamTable {
   std::vector<StreamInfo> streams;
-  std::vector<std::optional<std::size_t>> stream_of;  // per tensor; nullopt: empty, pooled or an alias (ask alias_of)
+  std::vector<std::optional<std::size_t>> stream_of;  // per tensor; nullopt: empty, pooled or an alias
   std::vector<std::uint64_t> first_chunk;             // per stream, and the total at the end
   std::optional<std::size_t> pool;
 };
 
-// One source of inputs of a stream.
+// A stream, in this file or a base, that chunks of another stream are coded against.
 struct StreamInput {
   std::optional<std::uint32_t> base;  // index into the table of bases; nullopt: this file
   std::uint64_t stream = 0;           // number in that snapshot
-  std::uint64_t element = 0;          // what stands beside element 0 of the stream that has this input
+  std::uint64_t element = 0;          // the element that corresponds to element 0 of the stream that has this input
 
   friend bool operator==(const StreamInput&, const StreamInput&) = default;
 };
@@ -48,15 +48,15 @@ struct StreamEncoding {
   std::vector<StreamInput> inputs;
   std::vector<std::uint32_t> parameters;  // into the parameter sets
   std::string reason;
-  // Inputs of this file are streams that come before this one: of a lower rank, or of the same and a lower number.
+  // Inputs in this file are streams that come before this one: of a lower rank, or of the same rank and a lower number.
   std::uint8_t rank = 0;
-  std::optional<QuantizerRecord> quantizer = {};  // what it lost before it was stored
+  std::optional<QuantizerRecord> quantizer = {};  // the loss before it was stored
 };
 
 struct Encoding {
   std::string writer;
   std::string policy;
-  std::string objective;  // empty: not said
+  std::string objective;  // empty: unknown
   std::vector<BaseReference> bases;
   std::vector<std::uint32_t> parameter_bytes;  // size of each parameter set
   std::vector<StreamEncoding> streams;

@@ -80,7 +80,7 @@ TEST(Content, ReadsTheExampleOfTheSpecification) {
   EXPECT_EQ(streams->first_chunk, (std::vector<std::uint64_t>{0, 1, 2, 3}));
 }
 
-TEST(Content, TakesKeysInAnyOrderAndTheTreeBeforeTheTensors) {
+TEST(Content, AcceptsKeysInAnyOrder) {
   const auto content = parse_content(
       R"({"tree":{"scalar":0},"pool":9,"tensors":[{"pool":1,"shape":[],"role":"exp_avg","name":"s","dtype":"F64"}]})",
       {});
@@ -107,7 +107,7 @@ TEST(Content, KeepsNumbersExactAndStringsWhole) {
   EXPECT_EQ(*parse_content(*serialize_content(*large), limits)->tensors[0].shard, *large->tensors[0].shard);
 }
 
-TEST(Content, RejectsWhatIsNotJson) {
+TEST(Content, RejectsMalformedJson) {
   const std::string good = one("");
   ASSERT_TRUE(parse_content(good, {}).has_value());
   for (std::size_t size = 0; size < good.size(); ++size) {
@@ -141,12 +141,12 @@ TEST(Content, RejectsWhatIsNotJson) {
 
 TEST(Content, RejectsRepeatedAndUnknownAndMissingKeys) {
   expect_bad_content({
-      {R"({"tensors":[],"tensors":[]})", ErrorKind::corrupt, "'tensors' stands twice"},
-      {one(R"(,"dtype":"F32")"), ErrorKind::corrupt, "'dtype' stands twice"},
-      {one(R"(,"dtyp\u0065":"F32")"), ErrorKind::corrupt, "'dtype' stands twice"},
-      {R"({"tensors":[],"metadata":{"a":"","a":""}})", ErrorKind::corrupt, "'a' stands twice"},
+      {R"({"tensors":[],"tensors":[]})", ErrorKind::corrupt, "'tensors' appears twice"},
+      {one(R"(,"dtype":"F32")"), ErrorKind::corrupt, "'dtype' appears twice"},
+      {one(R"(,"dtyp\u0065":"F32")"), ErrorKind::corrupt, "'dtype' appears twice"},
+      {R"({"tensors":[],"metadata":{"a":"","a":""}})", ErrorKind::corrupt, "'a' appears twice"},
       {R"({"tensors":[],"more":1})", ErrorKind::unsupported, "'more'"},
-      {one(R"(,"sparse":true)"), ErrorKind::unsupported, "tensor 0 'x': key 'sparse'"},
+      {one(R"(,"sparse":true)"), ErrorKind::unsupported, "tensor 0 'x': unknown key 'sparse'"},
       {"{}", ErrorKind::corrupt, "'tensors' is missing"},
       {R"({"tensors":[{"name":"a","dtype":"U8","shape":[1]}]})", ErrorKind::corrupt,
        "tensor 0 'a': key 'role' is missing"},
@@ -156,7 +156,7 @@ TEST(Content, RejectsRepeatedAndUnknownAndMissingKeys) {
   });
 }
 
-TEST(Content, RejectsValuesOfTheWrongKind) {
+TEST(Content, RejectsValuesOfTheWrongType) {
   expect_bad_content({
       {"[]", ErrorKind::corrupt, "expected an object, found an array"},
       {"3", ErrorKind::corrupt, "expected an object"},
@@ -167,15 +167,16 @@ TEST(Content, RejectsValuesOfTheWrongKind) {
       {R"({"tensors":[],"pool":"1"})", ErrorKind::corrupt, "a string"},
       {R"({"tensors":[],"pool":0})", ErrorKind::corrupt, "at least 1"},
       {R"({"tensors":[],"metadata":[]})", ErrorKind::corrupt, "expected an object"},
-      {R"({"tensors":[],"metadata":{"a":1}})", ErrorKind::corrupt, "metadata 'a'"},
+      {R"({"tensors":[],"metadata":{"a":1}})", ErrorKind::corrupt, "key 'metadata': key 'a': expected a string"},
       {one("", "F32", "[1.0]"), ErrorKind::corrupt, "a number with a fraction"},
       {one("", "F32", "[1e2]"), ErrorKind::corrupt, "a number with a fraction or an exponent"},
       {one("", "F32", "[-1]"), ErrorKind::corrupt, "a negative integer"},
       {one("", "F32", "[18446744073709551616]"), ErrorKind::corrupt, "an integer beyond 64 bits"},
-      {one("", "F32", "[[1]]"), ErrorKind::corrupt, "tensor 0 'x': expected an unsigned integer in 'shape'"},
+      {one("", "F32", "[[1]]"), ErrorKind::corrupt,
+       "tensor 0 'x': key 'shape': dimension 0: expected an unsigned integer"},
       {one("", "F32", "2"), ErrorKind::corrupt, "expected an array"},
       {one(R"(,"alias":"0")"), ErrorKind::corrupt, "'alias'"},
-      {R"({"tensors":[{"name":3}]})", ErrorKind::corrupt, "expected a string as 'name'"},
+      {R"({"tensors":[{"name":3}]})", ErrorKind::corrupt, "key 'name': expected a string"},
       {R"({"tensors":[{"name":"a","dtype":"U8","shape":[1],"role":"wight"}]})", ErrorKind::corrupt, "role 'wight'"},
   });
 }
@@ -197,14 +198,14 @@ TEST(Content, RejectsSizesThatOverflowOrPassTheLimit) {
                      limits);
 }
 
-TEST(Content, HoldsBytesAgainstTheDtype) {
+TEST(Content, ChecksBytesAgainstTheDtype) {
   expect_bad_content({{one("", "F4"), ErrorKind::corrupt, "without 'bytes'"},
-                      {one(R"(,"bytes":8)"), ErrorKind::corrupt, "beside a known dtype"}});
+                      {one(R"(,"bytes":8)"), ErrorKind::corrupt, "with a known dtype"}});
 }
 
 TEST(Content, RejectsTwoTensorsOfOneName) {
-  expect_bad_content(
-      {{second("").replace(second("").find("\"x\""), 3, "\"t\""), ErrorKind::corrupt, "two tensors are called 't'"}});
+  expect_bad_content({{second("").replace(second("").find("\"x\""), 3, "\"t\""), ErrorKind::corrupt,
+                       "two tensors have the name 't'"}});
 }
 
 TEST(Content, RejectsBadAliases) {
@@ -215,7 +216,7 @@ TEST(Content, RejectsBadAliases) {
       {second(R"(,"alias":1)"), ErrorKind::corrupt, "is an alias itself"},
       {second(R"(,"alias":2)"), ErrorKind::corrupt, "8 bytes, but the tensor that 'alias' names has 0"},
       {one(R"(,"alias":0)", "F32", "[0]"), ErrorKind::corrupt, "an empty tensor"},
-      {second(R"(,"alias":0,"pool":0)", R"(,"pool":8)"), ErrorKind::corrupt, "stand together"},
+      {second(R"(,"alias":0,"pool":0)", R"(,"pool":8)"), ErrorKind::corrupt, "exclude each other"},
   });
 }
 
@@ -232,8 +233,8 @@ TEST(Content, RejectsTensorsThatLeaveThePool) {
 TEST(Content, RejectsShardsThatLeaveTheirTensor) {
   ASSERT_TRUE(parse_content(one(R"(,"global_shape":[4],"offset":[2])"), {}).has_value());
   expect_bad_content({
-      {one(R"(,"global_shape":[4])"), ErrorKind::corrupt, "only together"},
-      {one(R"(,"offset":[4])"), ErrorKind::corrupt, "only together"},
+      {one(R"(,"global_shape":[4])"), ErrorKind::corrupt, "need each other"},
+      {one(R"(,"offset":[4])"), ErrorKind::corrupt, "need each other"},
       {one(R"(,"global_shape":[4],"offset":[3])"), ErrorKind::corrupt, "dimension 0"},
       {one(R"(,"global_shape":[4],"offset":[18446744073709551615])"), ErrorKind::corrupt, "dimension 0"},
       {one(R"(,"global_shape":[4,1],"offset":[2])"), ErrorKind::corrupt, "have 1, 2 and 1 numbers"},
@@ -241,17 +242,17 @@ TEST(Content, RejectsShardsThatLeaveTheirTensor) {
   });
 }
 
-TEST(Content, HoldsReferencesOfTheTreeAgainstTheTensors) {
+TEST(Content, ChecksReferencesOfTheTree) {
   expect_bad_content({
       {one("", "F32", "[2]", R"(,"tree":[{"tensor":1}])"), ErrorKind::corrupt, "refers to tensor 1 of 1"},
       {R"({"tree":{"array":0},"tensors":[]})", ErrorKind::corrupt, "refers to tensor 0 of 0"},
       {one("", "F32", "[2]", R"(,"tree":{"scalar":0})"), ErrorKind::corrupt,
        "tensor 'x' is a scalar with 1 dimensions"},
-      {one("", "F32", "[2]", R"(,"tree":{"what":0})"), ErrorKind::corrupt, "tree: no value is called 'what'"},
+      {one("", "F32", "[2]", R"(,"tree":{"what":0})"), ErrorKind::corrupt, "tree: unknown value type 'what'"},
   });
 }
 
-TEST(Content, RefusesToWriteWhatCannotBeRead) {
+TEST(Content, RejectsWritingWhatCannotBeRead) {
   Content content;
   content.tensors.push_back({"a\xFF", DType::u8, "U8", {1}, 1, Role::other, {}, {}});
   content.pool_offsets.resize(1);
@@ -265,7 +266,7 @@ TEST(Content, RefusesToWriteWhatCannotBeRead) {
   EXPECT_EQ(serialize_content(content).error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST(Streams, LeaveOutWhatIsEmptyPooledOrAnAlias) {
+TEST(Streams, OmitEmptyPooledAndAliasedTensors) {
   const auto content = parse_content(second(R"(,"pool":0)", R"(,"pool":8)"), {});
   ASSERT_TRUE(content.has_value()) << content.error().message();
   const auto table = derive_streams(*content);
@@ -308,7 +309,7 @@ TEST(Encoding, ReadsTheExampleOfTheSpecification) {
             R"("streams":[{"inputs":[{"base":0,"stream":3,"element":0}],"parameters":[1],"reason":"..."},{}]})");
 }
 
-TEST(Encoding, LetsAStreamComeBehindALaterOneByItsRank) {
+TEST(Encoding, OrdersStreamsByRank) {
   constexpr std::string_view json =
       R"({"writer":"w","policy":"p","streams":[{"rank":2,"inputs":[{"stream":1,"element":0}]},{"rank":1},{"rank":2,)"
       R"("inputs":[{"stream":0,"element":7},{"stream":1,"element":0}]}]})";
@@ -319,7 +320,7 @@ TEST(Encoding, LetsAStreamComeBehindALaterOneByItsRank) {
   EXPECT_EQ(serialize_encoding(*encoding), json);
 }
 
-TEST(Encoding, PassesOverWhatItDoesNotKnow) {
+TEST(Encoding, SkipsUnknownKeys) {
   const auto encoding = parse_encoding(
       R"({"new":[[{"a":{"b":[1,2,{}]}}],3],"streams":[{"more":{},"inputs":[{"stream":0,"element":5,"x":[]}],"reason":"r"}],)"
       R"("bases":[{"x":null,"id":"00112233445566778899aabbccddeeff"}],"y":1,"policy":"p"})",
@@ -334,7 +335,7 @@ TEST(Encoding, PassesOverWhatItDoesNotKnow) {
   EXPECT_EQ(good->streams[0].reason, "r");
 }
 
-TEST(Encoding, RejectsWhatDoesNotFit) {
+TEST(Encoding, RejectsInvalidValues) {
   const auto with = [](std::string_view streams, std::string_view more = "") {
     return "{" + std::string(kBases) + R"(,"parameters":[4],"streams":[)" + std::string(streams) + "]" +
            std::string(more) + "}";
@@ -343,7 +344,7 @@ TEST(Encoding, RejectsWhatDoesNotFit) {
   expect_bad_encoding({
       {"{}", ErrorKind::corrupt, "'streams' has 0 entries, the content has 2"},
       {with("{}"), ErrorKind::corrupt, "1 entries"},
-      {with("{},{},{}"), ErrorKind::corrupt, "more entries than the 2"},
+      {with("{},{},{}"), ErrorKind::corrupt, "more than 2 streams"},
       {with(R"({"inputs":[{"base":2,"stream":0,"element":0}]},{})"), ErrorKind::corrupt,
        "stream 0: an input names base 2 of 2"},
       {with(R"({},{"inputs":[{"stream":1,"element":0}]})"), ErrorKind::corrupt, "stream 1: an input names stream 1"},
@@ -352,22 +353,25 @@ TEST(Encoding, RejectsWhatDoesNotFit) {
        "expected one before it by rank and number"},
       {with(R"({},{"rank":1,"inputs":[{"stream":2,"element":0}]})"), ErrorKind::corrupt, "an input names stream 2"},
       {with(R"({"rank":256},{})"), ErrorKind::corrupt, "from 0 to 255"},
-      {with(R"({},{"inputs":[{"stream":0}]})"), ErrorKind::corrupt, "stream 1: key 'element' is missing"},
-      {with(R"({},{"inputs":[{"element":0}]})"), ErrorKind::corrupt, "stream 1: key 'stream' is missing"},
+      {with(R"({},{"inputs":[{"stream":0}]})"), ErrorKind::corrupt,
+       "stream 1: key 'inputs': input 0: key 'element' is missing"},
+      {with(R"({},{"inputs":[{"element":0}]})"), ErrorKind::corrupt,
+       "stream 1: key 'inputs': input 0: key 'stream' is missing"},
       {with(R"({"parameters":[1]},{})"), ErrorKind::corrupt, "stream 0: names parameter set 1 of 1"},
       {with(R"({"parameters":[4294967296]},{})"), ErrorKind::corrupt, "from 0 to 4294967295"},
-      {with(R"({"inputs":{}},{})"), ErrorKind::corrupt, "stream 0: expected an array"},
-      {with(R"({"inputs":[1]},{})"), ErrorKind::corrupt, "stream 0: expected an input's entry"},
-      {with(R"({"reason":1},{})"), ErrorKind::corrupt, "stream 0: expected a string"},
-      {with("1,2"), ErrorKind::corrupt, "expected a stream's entry"},
+      {with(R"({"inputs":{}},{})"), ErrorKind::corrupt, "stream 0: key 'inputs': expected an array"},
+      {with(R"({"inputs":[1]},{})"), ErrorKind::corrupt, "stream 0: key 'inputs': input 0: expected an object"},
+      {with(R"({"reason":1},{})"), ErrorKind::corrupt, "stream 0: key 'reason': expected a string"},
+      {with("1,2"), ErrorKind::corrupt, "stream 0: expected an object"},
       {with("{},{}", R"(,"policy":{})"), ErrorKind::corrupt, "'policy'"},
       {with("{},{}", R"(,"objective":1)"), ErrorKind::corrupt, "'objective'"},
       {R"({"parameters":[4294967296]})", ErrorKind::corrupt, "from 0 to 4294967295"},
-      {R"({"bases":[{"id":"00112233445566778899AABBCCDDEEFF"}]})", ErrorKind::corrupt, "base 0: id"},
+      {R"({"bases":[{"id":"00112233445566778899AABBCCDDEEFF"}]})", ErrorKind::corrupt,
+       "base 0: key 'id': '00112233445566778899AABBCCDDEEFF' is not 32"},
       {R"({"bases":[{"name":"x"}]})", ErrorKind::corrupt, "base 0: key 'id' is missing"},
       {R"({"streams":[{},{}],"bases":[{"id":"00112233445566778899aabbccddeeff"},{"id":"00112233445566778899aabbccddeeff"}]})",
-       ErrorKind::corrupt, "base 00112233445566778899aabbccddeeff stands twice"},
-      {R"({"x":{"y":1,"y":2}})", ErrorKind::corrupt, "'y' stands twice"},
+       ErrorKind::corrupt, "base 00112233445566778899aabbccddeeff appears twice"},
+      {R"({"x":{"y":1,"y":2}})", ErrorKind::corrupt, "'y' appears twice"},
   });
 }
 
@@ -382,7 +386,7 @@ TEST(Encoding, BoundsItsLists) {
   expect_bad_encoding({{R"({"parameters":[)" + zeros + "]}", ErrorKind::corrupt, "more than 65535 parameter sets"}}, 0);
 }
 
-TEST(Encoding, MakesRemarksReadableWhateverTheyHold) {
+TEST(Encoding, ReplacesInvalidUtf8InRemarks) {
   Encoding encoding;
   encoding.bases = {{SnapshotId{1, 2}, "caf\xE9.bsnap"}};
   const auto read = parse_encoding(serialize_encoding(encoding), 0, {});

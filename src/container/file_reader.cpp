@@ -1,4 +1,4 @@
-// Header, footer and index of a file, and its payloads. Order: size, header, footer, bounds, index.
+// Reading a file, in this order: size, header, footer, bounds, index; then payloads.
 #include "container/file_reader.hpp"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Opening a snapshot file as far as its index, and reading payloads. Knows codec ids as numbers only.
+// Opens a snapshot file, parses its index, and reads payloads. Does not decode: codec ids are just numbers here.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class FileReader {
                                                                 const DecodeLimits& limits);
 
   [[nodiscard]] const Index& index() const noexcept { return index_; }
-  // Tells this file from any other, even one with the same content.
+  // Distinguishes this file from all others, even those with the same content.
   [[nodiscard]] const Footer& footer() const noexcept { return footer_; }
   [[nodiscard]] std::uint64_t file_bytes() const noexcept { return file_bytes_; }
   [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
@@ -29,7 +29,7 @@ class FileReader {
   // Fills `out` (of the entry's stored size) with a chunk's payload and checks its stored hash.
   [[nodiscard]] Result<void> read_payload(const ChunkEntry& entry, ByteSpan out) const;
 
-  // The JSON of the content as it stands in the file, read again: for an index whose id is to be the same.
+  // Reads the JSON of the content from the file again, for writing an index with the same id.
   [[nodiscard]] Result<std::string> read_content_text(const DecodeLimits& limits) const;
 
  private:

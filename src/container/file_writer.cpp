@@ -1,4 +1,4 @@
-// A snapshot file as a stream of appends.
+// Appends, and a check that the written index can be read again.
 #include "container/file_writer.hpp"
 
 #include <limits>
@@ -12,7 +12,7 @@
 namespace bitsnap::container {
 
 Result<void> FileWriter::begin() {
-  if (offset_ != 0) return fail(ErrorKind::internal, "snapshot: the header was written before");
+  if (offset_ != 0) return fail(ErrorKind::internal, "snapshot: the header was already written");
   const auto header = serialize_header();
   BITSNAP_TRY(file_.append(header));
   offset_ = header.size();
@@ -41,8 +41,8 @@ Result<void> FileWriter::finish(Index& index) {
     footer.index_bytes = serialized.bytes.size();
     footer.index_hash = hash64(serialized.bytes);
     footer.id = serialized.id;
-    // What this version could not read again must not replace anything: a state beyond the limits, a tree that names a
-    // tensor that is not there.
+    // A file that this version cannot read must not replace anything: for example a state beyond the limits, or a tree
+    // with a reference to a missing tensor.
     if (auto readable = parse_index(serialized.bytes, footer, DecodeLimits()); !readable) {
       return fail(ErrorKind::invalid_argument, "the state cannot be stored: " + readable.error().message());
     }

@@ -1,6 +1,6 @@
-// Writing a snapshot file as a stream: header, payloads as they come, index, footer. One thread at a time.
+// Writes a snapshot file as a stream: header, payloads in the order of the calls, index, footer. One thread at a time.
 //
-// Owns no file: the caller creates it, makes it durable and gives it its name.
+// The caller owns the file, syncs it and names it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class FileWriter {
  public:
   explicit FileWriter(os::WritableFile& file) noexcept : file_(file) {}
 
-  // Writes the header; to be called once, first.
+  // Writes the header. Called once, first.
   [[nodiscard]] Result<void> begin();
 
   // Appends one payload and fills in the entry's offset, stored size and stored hash.
   [[nodiscard]] Result<void> append_payload(ConstByteSpan payload, ChunkEntry& entry);
 
-  // Writes index and footer; to be called once, last. Fills in index.id.
+  // Writes index and footer, and sets index.id. Called once, last.
   [[nodiscard]] Result<void> finish(Index& index);
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return offset_; }

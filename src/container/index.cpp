@@ -1,4 +1,4 @@
-// The index as a whole: sections to structures and back, and the snapshot's id. docs/spec/snapshot.md.
+// From sections to structures and back, and the snapshot's id. docs/spec/snapshot.md.
 #include "container/index.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ Result<Index> parse_checked(ConstByteSpan bytes, const Footer& footer, const Dec
   Index index;
   BITSNAP_ASSIGN(index.content, parse_content(as_text(content), limits));
   BITSNAP_ASSIGN(index.streams, derive_streams(index.content));
-  // Held against the file's own bytes before the other sections allocate by the number of streams and chunks.
+  // First, because it bounds the number of streams and chunks, by which the other sections allocate.
   BITSNAP_ASSIGN(index.chunks, parse_chunk_table(*sections.at(SectionKind::chunk_table), index.streams));
   BITSNAP_ASSIGN(index.encoding,
                  parse_encoding(as_text(*sections.at(SectionKind::encoding)), index.streams.streams.size(), limits));
@@ -79,7 +79,7 @@ Result<Index> parse_checked(ConstByteSpan bytes, const Footer& footer, const Dec
   index.id = compute_id(content, header, index.chunks);
   if (index.id != footer.id) {
     return fail(ErrorKind::corrupt,
-                fmt::format("the content's id is {}, the footer says {}", index.id.to_hex(), footer.id.to_hex()));
+                fmt::format("the content has id {}, the footer has {}", index.id.to_hex(), footer.id.to_hex()));
   }
   BITSNAP_TRY(check_chunks(index, footer.index_offset));
   return index;
@@ -92,7 +92,7 @@ Result<SerializedIndex> serialize_index(const Index& index) {
     if (index.streams.first_chunk.empty() || index.chunks.size() != index.streams.first_chunk.back() ||
         index.encoding.streams.size() != index.streams.streams.size() ||
         index.encoding.parameter_bytes.size() != index.parameters.size()) {
-      return fail(ErrorKind::internal, "index: chunks, streams or parameters do not fit the content");
+      return fail(ErrorKind::internal, "index: chunks, streams or parameters do not match the content");
     }
     Sections sections;
     std::string content = index.content_text.value_or("");

@@ -1,4 +1,4 @@
-// The whole index of a snapshot file: put together and taken apart, with the snapshot's id.
+// The whole index of a snapshot file, parsed and serialized, with the snapshot's id. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace bitsnap::container {
 
 struct Index {
   Content content;
-  // The JSON of the content where it has to stay, byte for byte, what another writer made it, as the id is over these
-  // bytes. Not filled in by parsing. nullopt: it is made from the content.
+  // The JSON of the content if another writer's bytes must be kept, because the id is a hash of them; nullopt: it is
+  // serialized from `content`. Not set by parsing.
   std::optional<std::string> content_text;
   Encoding encoding;
   StreamTable streams;  // derived from the content
@@ -29,18 +29,17 @@ struct Index {
   SnapshotId id;  // over content, safetensors header and decoded hashes
 };
 
-// The index bytes as they are stored, and the id that belongs into the footer.
+// The stored bytes of an index, and the id for the footer.
 struct SerializedIndex {
   std::vector<std::byte> bytes;
   SnapshotId id;
 };
 
-// Precondition: streams, chunks and encoding fit the content. Sections are compressed where that makes them smaller.
+// Precondition: streams, chunks and encoding match the content. Compresses sections if that makes them smaller.
 [[nodiscard]] Result<SerializedIndex> serialize_index(const Index& index);
 
-// Checks all that the format demands of an index by itself and against the size of the payload area: sections, JSON,
-// streams, chunk entries (sizes, inputs, parameters, extents that cover [64, index_offset) exactly), and the id against
-// the footer's.
+// Checks everything that the format requires of an index: sections, JSON, streams, chunk entries (sizes, inputs,
+// parameters, payloads that cover [64, index_offset) exactly), and that the id equals the footer's.
 [[nodiscard]] Result<Index> parse_index(ConstByteSpan bytes, const Footer& footer, const DecodeLimits& limits);
 
 }  // namespace bitsnap::container

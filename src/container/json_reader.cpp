@@ -1,15 +1,14 @@
-// JSON tokens from nlohmann-json's event parser, with what that parser leaves to its users: byte order marks, bytes of
-// zero (it takes one for the end), repeated keys, depth.
+// The lexer and the reader of JSON values.
 #include "container/json_reader.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/try.hpp"
 #include "container/json_text.hpp"
@@ -17,136 +16,324 @@
 namespace bitsnap::container {
 namespace {
 
-using Json = nlohmann::json;
+constexpr bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-class Events final : public nlohmann::json_sax<Json> {
- public:
-  explicit Events(JsonSink& sink) : sink_(sink) {}
-
-  bool null() override { return pass(JsonToken::Type::null); }
-
-  bool boolean(bool value) override {
-    token_.boolean = value;
-    return pass(JsonToken::Type::boolean);
-  }
-
-  bool number_integer(number_integer_t value) override {
-    token_.negative = value < 0;
-    token_.magnitude = value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
-    return pass(JsonToken::Type::integer);
-  }
-
-  bool number_unsigned(number_unsigned_t value) override {
-    token_.negative = false;
-    token_.magnitude = value;
-    return pass(JsonToken::Type::integer);
-  }
-
-  bool number_float(number_float_t value, const string_t& text) override {
-    // An integer that does not fit is reported as a float. The decimal point may be that of the locale.
-    if (text.find_first_not_of("-0123456789") == string_t::npos) return pass(JsonToken::Type::huge_integer);
-    token_.real = value;
-    return pass(JsonToken::Type::real);
-  }
-
-  bool string(string_t& value) override {
-    token_.text = std::move(value);
-    return pass(JsonToken::Type::string);
-  }
-
-  bool binary(binary_t&) override { return stop(Error(ErrorKind::internal, "JSON: binary value")); }
-
-  bool start_object(std::size_t) override {
-    if (!deepen()) return false;
-    keys_.emplace_back();
-    return pass(JsonToken::Type::begin_object);
-  }
-
-  bool key(string_t& value) override {
-    if (!keys_.back().insert(value).second) {
-      return stop(Error(ErrorKind::corrupt, fmt::format("JSON: key {} stands twice in an object", quote_name(value))));
+// The nearest double; infinite if none is near. `text` has the form of a JSON number.
+double parse_real(std::string_view text) noexcept {
+  double real = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), real);
+  if (parsed.ec == std::errc()) return real;
+  // Out of range: too large or too small. The power of ten of the first digit that is not zero tells which.
+  const std::size_t exponent_at = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, exponent_at);
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  const std::size_t first = digits.find_first_of("123456789");
+  std::int64_t exponent = 0;
+  if (exponent_at < text.size()) {
+    std::string_view power = text.substr(exponent_at + 1);
+    if (power.starts_with('+')) power.remove_prefix(1);
+    if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec != std::errc()) {
+      exponent = power.starts_with('-') ? std::numeric_limits<std::int64_t>::min() / 2
+                                        : std::numeric_limits<std::int64_t>::max() / 2;
     }
-    token_.text = std::move(value);
-    return pass(JsonToken::Type::key);
   }
+  exponent += static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
+  return exponent > 0 ? std::numeric_limits<double>::infinity() : text.starts_with('-') ? -0.0 : 0.0;
+}
 
-  bool end_object() override {
-    keys_.pop_back();
-    --depth_;
-    return pass(JsonToken::Type::end_object);
+void append_utf8(std::string& to, std::uint32_t code_point) {
+  const auto put = [&to](std::uint32_t byte) { to.push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) {
+    put(code_point);
+  } else if (code_point < 0x800) {
+    put(0xC0 | code_point >> 6);
+    put(0x80 | (code_point & 0x3F));
+  } else if (code_point < 0x10000) {
+    put(0xE0 | code_point >> 12);
+    put(0x80 | (code_point >> 6 & 0x3F));
+    put(0x80 | (code_point & 0x3F));
+  } else {
+    put(0xF0 | code_point >> 18);
+    put(0x80 | (code_point >> 12 & 0x3F));
+    put(0x80 | (code_point >> 6 & 0x3F));
+    put(0x80 | (code_point & 0x3F));
   }
+}
 
-  bool start_array(std::size_t) override { return deepen() && pass(JsonToken::Type::begin_array); }
-
-  bool end_array() override {
-    --depth_;
-    return pass(JsonToken::Type::end_array);
+std::string_view number_name(const JsonNumber& number) noexcept {
+  switch (number.kind) {
+    case JsonNumber::Kind::integer: return number.negative ? "a negative integer" : "an integer";
+    case JsonNumber::Kind::huge_integer: return "an integer beyond 64 bits";
+    case JsonNumber::Kind::real: return "a number with a fraction or an exponent";
   }
-
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return stop(Error(ErrorKind::corrupt, fmt::format("JSON: malformed at byte {}", position)));
-  }
-
-  [[nodiscard]] std::optional<Error> take_error() noexcept { return std::exchange(error_, std::nullopt); }
-
- private:
-  bool pass(JsonToken::Type type) {
-    token_.type = type;
-    Result<void> taken = sink_.take(token_);
-    return taken ? true : stop(std::move(taken).error());
-  }
-
-  bool stop(Error error) {
-    error_ = std::move(error);
-    return false;
-  }
-
-  bool deepen() {
-    if (++depth_ <= kMaxJsonDepth) return true;
-    return stop(Error(ErrorKind::corrupt, fmt::format("JSON: nested deeper than {}", kMaxJsonDepth)));
-  }
-
-  JsonSink& sink_;
-  JsonToken token_;
-  // The keys of the objects that are open. Ordered sets: no choice of keys makes them slow.
-  std::vector<std::set<std::string>> keys_;
-  std::size_t depth_ = 0;
-  std::optional<Error> error_;
-};
+  return "a number";
+}
 
 }  // namespace
 
-std::string_view json_token_name(const JsonToken& token) noexcept {
-  switch (token.type) {
-    case JsonToken::Type::null: return "null";
-    case JsonToken::Type::boolean: return "a boolean";
-    case JsonToken::Type::integer: return token.negative ? "a negative integer" : "an integer";
-    case JsonToken::Type::huge_integer: return "an integer beyond 64 bits";
-    case JsonToken::Type::real: return "a number with a fraction or an exponent";
-    case JsonToken::Type::string: return "a string";
-    case JsonToken::Type::key: return "a key";
-    case JsonToken::Type::begin_array: return "an array";
-    case JsonToken::Type::end_array: return "the end of an array";
-    case JsonToken::Type::begin_object: return "an object";
-    case JsonToken::Type::end_object: return "the end of an object";
+Result<JsonType> JsonReader::peek() {
+  skip_space();
+  if (at_ == text_.size()) return malformed();
+  switch (text_[at_]) {
+    case 'n': return JsonType::null;
+    case 't':
+    case 'f': return JsonType::boolean;
+    case '"': return JsonType::string;
+    case '[': return JsonType::array;
+    case '{': return JsonType::object;
+    default: break;
   }
-  return "nothing";
+  if (text_[at_] == '-' || is_digit(text_[at_])) return JsonType::number;
+  return malformed();
 }
 
-Error unexpected_token(std::string_view expected, const JsonToken& found) {
-  return Error(ErrorKind::corrupt, fmt::format("expected {}, found {}", expected, json_token_name(found)));
+Result<void> JsonReader::read_null() {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::null) return tl::unexpected(unexpected("null"));
+  return lex_word("null");
 }
 
-Result<void> read_json(std::string_view text, JsonSink& sink) {
-  if (text.starts_with("\xEF\xBB\xBF")) return fail(ErrorKind::corrupt, "JSON: begins with a byte order mark");
-  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return fail(ErrorKind::corrupt, fmt::format("JSON: malformed at byte {}", zero + 1));
+Result<bool> JsonReader::read_bool() {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::boolean) return tl::unexpected(unexpected("true or false"));
+  const bool value = text_[at_] == 't';
+  BITSNAP_TRY(lex_word(value ? "true" : "false"));
+  return value;
+}
+
+Result<std::string> JsonReader::read_string(std::string_view expected) {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::string) return tl::unexpected(unexpected(expected));
+  return lex_string();
+}
+
+Result<JsonNumber> JsonReader::read_number(std::string_view expected) {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::number) return tl::unexpected(unexpected(expected));
+  return lex_number();
+}
+
+Result<std::uint64_t> JsonReader::read_unsigned(std::uint64_t largest, std::string_view expected) {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  const std::size_t begin = at_;
+  if (type == JsonType::number) {
+    BITSNAP_ASSIGN(const JsonNumber number, lex_number());
+    if (number.kind == JsonNumber::Kind::integer && !number.negative && number.magnitude <= largest) {
+      return number.magnitude;
+    }
   }
-  Events events(sink);
-  const bool whole = Json::sax_parse(text.begin(), text.end(), &events);
-  if (std::optional<Error> error = events.take_error()) return tl::unexpected(std::move(*error));
-  if (!whole) return fail(ErrorKind::corrupt, "JSON: malformed");
+  at_ = begin;
+  if (!expected.empty()) return tl::unexpected(unexpected(expected));
+  const bool is_bounded = largest != std::numeric_limits<std::uint64_t>::max();
+  return tl::unexpected(
+      unexpected(is_bounded ? fmt::format("an integer from 0 to {}", largest) : "an unsigned integer"));
+}
+
+Result<std::int64_t> JsonReader::read_integer() {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  const std::size_t begin = at_;
+  if (type == JsonType::number) {
+    BITSNAP_ASSIGN(const JsonNumber number, lex_number());
+    const bool is_positive = !number.negative && number.magnitude <= std::uint64_t{INT64_MAX};
+    if (number.kind == JsonNumber::Kind::integer && (number.negative || is_positive)) {
+      return static_cast<std::int64_t>(number.negative ? 0 - number.magnitude : number.magnitude);
+    }
+  }
+  at_ = begin;
+  return tl::unexpected(unexpected("an integer that fits in 64 bits with its sign"));
+}
+
+Result<void> JsonReader::read_object(FunctionRef<Result<void>(std::string)> read_member, std::string_view expected) {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::object) return tl::unexpected(unexpected(expected));
+  BITSNAP_TRY(enter());
+  if (accept('}')) return {};
+  std::set<std::string> keys;  // ordered: no choice of keys makes it slow
+  do {
+    skip_space();
+    if (at_ == text_.size() || text_[at_] != '"') return malformed();
+    BITSNAP_ASSIGN(std::string key, lex_string());
+    if (!accept(':')) return malformed();
+    if (!keys.insert(key).second) {
+      return fail(ErrorKind::corrupt, fmt::format("JSON: key {} appears twice in an object", quote_name(key)));
+    }
+    BITSNAP_TRY(read_member(std::move(key)));
+  } while (accept(','));
+  if (!accept('}')) return malformed();
+  --depth_;
   return {};
+}
+
+Result<void> JsonReader::read_array(FunctionRef<Result<void>()> read_item, std::string_view expected) {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  if (type != JsonType::array) return tl::unexpected(unexpected(expected));
+  BITSNAP_TRY(enter());
+  if (!accept(']')) {
+    do {
+      BITSNAP_TRY(read_item());
+    } while (accept(','));
+    if (!accept(']')) return malformed();
+  }
+  --depth_;
+  return {};
+}
+
+Result<void> JsonReader::skip_value() {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  switch (type) {
+    case JsonType::null: return read_null();
+    case JsonType::boolean: BITSNAP_TRY(read_bool()); return {};
+    case JsonType::number: BITSNAP_TRY(lex_number()); return {};
+    case JsonType::string: BITSNAP_TRY(lex_string()); return {};
+    // As deep as max_depth_ at most.
+    case JsonType::array: return read_array([this] { return skip_value(); });
+    case JsonType::object: return read_object([this](const std::string&) { return skip_value(); });
+  }
+  return {};
+}
+
+Result<void> JsonReader::finish() {
+  skip_space();
+  return at_ == text_.size() ? Result<void>() : malformed();
+}
+
+Error JsonReader::unexpected(std::string_view expected) {
+  const auto type = peek();
+  if (!type) return type.error();
+  std::string_view found;
+  switch (*type) {
+    case JsonType::null: found = "null"; break;
+    case JsonType::boolean: found = "a boolean"; break;
+    case JsonType::string: found = "a string"; break;
+    case JsonType::array: found = "an array"; break;
+    case JsonType::object: found = "an object"; break;
+    case JsonType::number: {
+      const auto number = lex_number();
+      if (!number) return number.error();
+      found = number_name(*number);
+      break;
+    }
+  }
+  return Error(ErrorKind::corrupt, fmt::format("expected {}, found {}", expected, found));
+}
+
+Result<std::string> JsonReader::lex_string() {
+  std::string text;
+  for (++at_; at_ < text_.size();) {
+    const auto c = static_cast<unsigned char>(text_[at_]);
+    if (c == '"') {
+      ++at_;
+      return text;
+    }
+    if (c == '\\') {
+      ++at_;
+      BITSNAP_TRY(lex_escape(text));
+      continue;
+    }
+    const std::size_t size = c < 0x20 ? 0 : utf8_sequence(text_, at_);
+    if (size == 0) return malformed();
+    text.append(text_, at_, size);
+    at_ += size;
+  }
+  return malformed();
+}
+
+Result<void> JsonReader::lex_escape(std::string& to) {
+  if (at_ == text_.size()) return malformed();
+  constexpr std::string_view kShort = "\"\\/bfnrt";
+  constexpr std::string_view kMeaning = "\"\\/\b\f\n\r\t";
+  if (const std::size_t found = kShort.find(text_[at_]); found != std::string_view::npos) {
+    to.push_back(kMeaning[found]);
+    ++at_;
+    return {};
+  }
+  BITSNAP_ASSIGN(std::uint32_t code_point, lex_hex4());
+  if (code_point >= 0xD800 && code_point < 0xE000) {
+    if (code_point >= 0xDC00 || at_ == text_.size() || text_[at_] != '\\') return malformed();
+    ++at_;
+    BITSNAP_ASSIGN(const std::uint32_t low, lex_hex4());
+    if (low < 0xDC00 || low >= 0xE000) return malformed();
+    code_point = 0x10000 + ((code_point - 0xD800) << 10) + (low - 0xDC00);
+  }
+  append_utf8(to, code_point);
+  return {};
+}
+
+// The "u" and four digits behind a backslash.
+Result<std::uint32_t> JsonReader::lex_hex4() {
+  if (text_.size() - at_ < 5 || text_[at_] != 'u') return malformed();
+  ++at_;
+  std::uint32_t number = 0;
+  const char* const end = text_.data() + at_ + 4;
+  const auto parsed = std::from_chars(text_.data() + at_, end, number, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return malformed();
+  at_ += 4;
+  return number;
+}
+
+Result<JsonNumber> JsonReader::lex_number() {
+  const std::size_t begin = at_;
+  const bool negative = text_[at_] == '-';
+  if (negative) ++at_;
+  const std::size_t digits = at_;
+  if (!skip_digits() || (text_[digits] == '0' && at_ - digits > 1)) return malformed();
+  const std::size_t digits_end = at_;
+  if (at_ < text_.size() && text_[at_] == '.') {
+    ++at_;
+    if (!skip_digits()) return malformed();
+  }
+  if (at_ < text_.size() && (text_[at_] == 'e' || text_[at_] == 'E')) {
+    ++at_;
+    if (at_ < text_.size() && (text_[at_] == '+' || text_[at_] == '-')) ++at_;
+    if (!skip_digits()) return malformed();
+  }
+  JsonNumber number;
+  if (at_ == digits_end) {
+    const auto parsed = std::from_chars(text_.data() + digits, text_.data() + digits_end, number.magnitude);
+    number.negative = negative && number.magnitude != 0;
+    const bool fits = parsed.ec == std::errc() && (!negative || number.magnitude <= std::uint64_t{1} << 63);
+    if (fits) return number;
+    number.kind = JsonNumber::Kind::huge_integer;
+  } else {
+    number.kind = JsonNumber::Kind::real;
+  }
+  number.real = parse_real(text_.substr(begin, at_ - begin));
+  if (!std::isfinite(number.real)) return malformed();
+  return number;
+}
+
+Result<void> JsonReader::lex_word(std::string_view word) {
+  if (!text_.substr(at_).starts_with(word)) return malformed();
+  at_ += word.size();
+  return {};
+}
+
+// Whether there was at least one.
+bool JsonReader::skip_digits() noexcept {
+  const std::size_t begin = at_;
+  while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+  return at_ > begin;
+}
+
+void JsonReader::skip_space() noexcept { at_ = std::min(text_.find_first_not_of(" \t\n\r", at_), text_.size()); }
+
+// Skips white space and then `c`; false if something else comes.
+bool JsonReader::accept(char c) noexcept {
+  skip_space();
+  if (at_ == text_.size() || text_[at_] != c) return false;
+  ++at_;
+  return true;
+}
+
+Result<void> JsonReader::enter() {
+  ++at_;
+  if (++depth_ <= max_depth_) return {};
+  return fail(ErrorKind::corrupt, fmt::format("JSON: nested deeper than {}", max_depth_));
+}
+
+tl::unexpected<Error> JsonReader::malformed() const {
+  if (text_.starts_with("\xEF\xBB\xBF")) return fail(ErrorKind::corrupt, "JSON: begins with a byte order mark");
+  return fail(ErrorKind::corrupt, fmt::format("JSON: malformed at byte {}", at_ + 1));
 }
 
 }  // namespace bitsnap::container

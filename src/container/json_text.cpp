@@ -10,15 +10,31 @@ namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::size_t kLongestQuotedBytes = 120;
 
 constexpr std::uint8_t byte_of(char c) noexcept { return static_cast<std::uint8_t>(c); }
 
-// Length of the UTF-8 sequence that begins at `at`, 0 if there is none.
+void append_escaped_control(std::string& to, std::uint8_t c) {
+  to.append("\\u00");
+  to.push_back(kHexDigits[c >> 4]);
+  to.push_back(kHexDigits[c & 15]);
+}
+
+constexpr std::array<std::uint8_t, 256> base64_values() {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(0xFF);
+  for (std::size_t i = 0; i < kBase64Digits.size(); ++i)
+    values[byte_of(kBase64Digits[i])] = static_cast<std::uint8_t>(i);
+  return values;
+}
+
+}  // namespace
+
 std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept {
   const std::uint8_t lead = byte_of(text[at]);
   if (lead < 0x80) return 1;
-  // What the second byte may be is where overlong forms, surrogates and numbers too large are kept out.
+  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   std::size_t size = 0;
   std::uint8_t second_min = 0x80;
   std::uint8_t second_max = 0xBF;
@@ -43,22 +59,6 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept {
   return size;
 }
 
-void append_escaped_control(std::string& to, std::uint8_t c) {
-  to.append("\\u00");
-  to.push_back(kHexDigits[c >> 4]);
-  to.push_back(kHexDigits[c & 15]);
-}
-
-constexpr std::array<std::uint8_t, 256> base64_values() {
-  std::array<std::uint8_t, 256> values{};
-  values.fill(0xFF);
-  for (std::size_t i = 0; i < kBase64Digits.size(); ++i)
-    values[byte_of(kBase64Digits[i])] = static_cast<std::uint8_t>(i);
-  return values;
-}
-
-}  // namespace
-
 bool is_utf8(std::string_view text) noexcept {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t size = utf8_sequence(text, at);
@@ -68,21 +68,30 @@ bool is_utf8(std::string_view text) noexcept {
   return true;
 }
 
-void append_json_string(std::string& to, std::string_view text) {
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = utf8_sequence(text, at);
+    valid.append(size == 0 ? kReplacementCharacter : text.substr(at, size));
+    at += std::max<std::size_t>(size, 1);
+  }
+  return valid;
+}
+
+void append_json_string(std::string& to, std::string_view text, JsonEscapes escapes) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t\b\f";
+  constexpr std::string_view kLetters = "\"\\nrtbf";
+  const std::string_view escaped = kEscaped.substr(0, escapes == JsonEscapes::all_short ? 7 : 5);
   to.push_back('"');
   for (const char c : text) {
-    switch (c) {
-      case '"': to.append("\\\""); break;
-      case '\\': to.append("\\\\"); break;
-      case '\n': to.append("\\n"); break;
-      case '\r': to.append("\\r"); break;
-      case '\t': to.append("\\t"); break;
-      default:
-        if (byte_of(c) < 0x20) {
-          append_escaped_control(to, byte_of(c));
-        } else {
-          to.push_back(c);
-        }
+    if (const std::size_t found = escaped.find(c); found != std::string_view::npos) {
+      to.push_back('\\');
+      to.push_back(kLetters[found]);
+    } else if (byte_of(c) < 0x20) {
+      append_escaped_control(to, byte_of(c));
+    } else {
+      to.push_back(c);
     }
   }
   to.push_back('"');
@@ -163,7 +172,7 @@ std::string quote_name(std::string_view name) {
     }
     const std::size_t size = utf8_sequence(name, at);
     const std::uint8_t c = byte_of(name[at]);
-    // Control characters, among them those that UTF-8 writes as C2 80 to C2 9F, and bytes that are no UTF-8.
+    // Escaped: control characters, including U+0080 to U+009F (C2 80 to C2 9F), and bytes that are not UTF-8.
     const bool is_c1 = size == 2 && c == 0xC2 && byte_of(name[at + 1]) < 0xA0;
     if (size == 0 || c < 0x20 || c == 0x7F || is_c1) {
       append_escaped_control(text, is_c1 ? byte_of(name[at + 1]) : c);

@@ -1,6 +1,7 @@
-// Pieces of text that the JSON of an index is made of: strings, numbers, hexadecimal, base64. No state, no I/O.
+// JSON strings, numbers, hexadecimal and base64 as text. No state, no I/O; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,16 +9,28 @@
 
 namespace bitsnap::container {
 
+// Length of the UTF-8 sequence that begins at text[at]; 0 if there is none. Precondition: at < text.size().
+[[nodiscard]] std::size_t utf8_sequence(std::string_view text, std::size_t at) noexcept;
+
 // Whether the text is UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
-// Appends a JSON string with its quotes. Precondition: is_utf8(text). Escapes only what JSON demands.
-void append_json_string(std::string& to, std::string_view text);
+// The text with U+FFFD in place of each byte that is not UTF-8.
+[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+
+// Files differ in how they write backspace and form feed, and their bytes never change.
+enum class JsonEscapes : std::uint8_t {
+  without_b_and_f,  // \u0008 and \u000c: the index of a snapshot
+  all_short,        // \b and \f: records, messages, safetensors headers
+};
+
+// Appends a JSON string with its quotes; escapes only what JSON requires. Bytes that are not UTF-8 stay as they are.
+void append_json_string(std::string& to, std::string_view text, JsonEscapes escapes = JsonEscapes::without_b_and_f);
 
 void append_decimal(std::string& to, std::uint64_t number);
 void append_decimal(std::string& to, std::int64_t number);
 
-// Digits enough to give back the same double, always with a fraction or an exponent. Precondition: finite.
+// The shortest digits that parse to the same double, always with a fraction or an exponent. Precondition: finite.
 void append_double(std::string& to, double number);
 
 // 16 lower-case hexadecimal digits.
@@ -29,8 +42,8 @@ void append_base64(std::string& to, std::string_view bytes);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 
-// A name from a file for use in a message: in single quotes, what could disturb a terminal escaped, at most some 120
-// bytes long.
+// A name from a file, for messages: in single quotes, without characters that could disturb a terminal, cut after about
+// 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
 }  // namespace bitsnap::container

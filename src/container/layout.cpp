@@ -52,8 +52,7 @@ Result<void> parse_header(ConstByteSpan bytes) {
   }
   const auto features = load_le<std::uint64_t>(bytes.data() + 16);
   if (features != 0) {
-    return fail(ErrorKind::unsupported,
-                fmt::format("header: required features {:#x} are not known to this reader", features));
+    return fail(ErrorKind::unsupported, fmt::format("header: unknown required features {:#x}", features));
   }
   return {};
 }
@@ -71,7 +70,7 @@ std::array<std::byte, kFooterBytes> serialize_footer(const Footer& footer) noexc
 }
 
 Result<Footer> parse_footer(ConstByteSpan bytes, std::uint64_t file_bytes) {
-  // A file whose writing was interrupted ends in something else: that is the usual reason.
+  // Usually the file was cut short while it was written.
   if (!starts_with(bytes.subspan(56), kFooterMagic)) {
     return fail(ErrorKind::truncated,
                 fmt::format("footer: the last bytes of the file, whose size is {}, are no footer: it was cut short or "
@@ -92,7 +91,7 @@ Result<Footer> parse_footer(ConstByteSpan bytes, std::uint64_t file_bytes) {
   footer.id.high = load_le<std::uint64_t>(bytes.data() + 32);
   const auto end = checked_add(footer.index_offset, footer.index_bytes);
   if (footer.index_offset < kHeaderBytes || !end || *end != file_bytes - kFooterBytes) {
-    return fail(ErrorKind::corrupt, fmt::format("footer: index at {} with {} bytes does not lie between header and "
+    return fail(ErrorKind::corrupt, fmt::format("footer: index at {} with {} bytes is not between header and "
                                                 "footer of a file of {} bytes",
                                                 footer.index_offset, footer.index_bytes, file_bytes));
   }

@@ -1,6 +1,6 @@
 // The fixed-size parts of a snapshot file: docs/spec/snapshot.md, "Header", "Footer", "Index" and "Chunk table".
 //
-// Plain data and its parsing and serializing; no I/O. parse_* check everything that can be checked on the part alone.
+// Plain data, with functions to parse and serialize it; no I/O. parse_* check everything that the part alone shows.
 #pragma once
 
 #include <array>

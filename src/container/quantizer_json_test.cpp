@@ -1,4 +1,4 @@
-// Tests of what a stream lost, as JSON: it comes back, and what cannot be is refused.
+// Records of quantizers as JSON: round trips, unknown keys, values that are corrupt.
 #include "container/quantizer_json.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Result<Encoding> parse(const std::string& quantizer) {
                         {});
 }
 
-TEST(QuantizerJson, WhatWasLostComesBack) {
+TEST(QuantizerJson, ReadsWhatItWrote) {
   for (const QuantizerRecord& record : {full_record(), QuantizerRecord{.quantization = Quantization::mantissa_bits}}) {
     Encoding encoding;
     encoding.streams.resize(2);
@@ -50,15 +50,15 @@ TEST(QuantizerJson, WhatWasLostComesBack) {
   }
 }
 
-TEST(QuantizerJson, WhatJsonHasNoNumberForIsTheLargest) {
+TEST(QuantizerJson, WritesInfinityAsTheLargestDouble) {
   QuantizerRecord record;
   record.reached.sum_square = std::numeric_limits<double>::infinity();
-  std::string json;
-  append_quantizer(json, record);
-  EXPECT_EQ(parse(json)->streams[0].quantizer->reached.sum_square, std::numeric_limits<double>::max());
+  JsonWriter json;
+  write_quantizer(json, record);
+  EXPECT_EQ(parse(json.text())->streams[0].quantizer->reached.sum_square, std::numeric_limits<double>::max());
 }
 
-TEST(QuantizerJson, KeysThatAreNotKnownArePassedOver) {
+TEST(QuantizerJson, SkipsUnknownKeys) {
   const auto parsed = parse(
       R"({"new":[{"name":"x","deep":[1,[2]]}],"name":"clusters","reached":{"elements":3,"later":{"elements":9}},"amount":16,)"
       R"("updates":[1,{"sum":2}],"whole":{"amount":4},"bound":2})");
@@ -72,7 +72,7 @@ TEST(QuantizerJson, KeysThatAreNotKnownArePassedOver) {
   EXPECT_EQ(parsed->streams[0].reason, "r");
 }
 
-TEST(QuantizerJson, WhatCannotBeIsCorrupt) {
+TEST(QuantizerJson, RejectsInvalidValues) {
   for (const std::string quantizer : {"3",
                                       "[]",
                                       R"("x")",

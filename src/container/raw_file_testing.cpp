@@ -1,4 +1,4 @@
-// Snapshot files by hand, without the code that is under test where that is possible.
+// Builds snapshot files, as far as possible without the code under test.
 #include "container/raw_file_testing.hpp"
 
 #include <array>

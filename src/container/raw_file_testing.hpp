@@ -1,5 +1,5 @@
-// Snapshot files put together by hand, for tests: whatever they say, their hashes and their id are right, so that a
-// reader gets as far as the rule that is broken. And files in memory that count what is read of them.
+// Builds snapshot files by hand, for tests. Whatever they contain, their hashes and id are correct, so that a reader
+// gets as far as the rule that the test breaks. Also in-memory files that log what is read from them.
 #pragma once
 
 #include <atomic>
@@ -29,10 +29,10 @@ struct RawSection {
   std::uint64_t raw_bytes = 0;
 };
 
-// The index bytes of these sections, as they are.
+// The index bytes of these sections, unchecked.
 [[nodiscard]] Bytes join_sections(const std::vector<RawSection>& sections);
 
-// Header, payloads, index and a footer that fits them.
+// Header, payloads, index and a matching footer.
 [[nodiscard]] Bytes join_file(ConstByteSpan payloads, ConstByteSpan index, const SnapshotId& id);
 
 struct RawFile {
@@ -43,14 +43,14 @@ struct RawFile {
   std::optional<Bytes> parameters;
   std::optional<std::string> safetensors_header;
 
-  // Appends a payload and an entry for it. The reference is good until the next call.
+  // Appends a payload and an entry for it. The reference is valid until the next call.
   ChunkEntry& add_chunk(std::uint16_t codec, ConstByteSpan payload, ConstByteSpan decoded);
   [[nodiscard]] SnapshotId id() const;
   [[nodiscard]] std::vector<RawSection> sections() const;
   [[nodiscard]] Bytes seal() const { return join_file(payloads, join_sections(sections()), id()); }
 };
 
-// What was read of a MemoryFile; shared with it, thread-safe.
+// The reads from a MemoryFile, which shares it. Thread-safe.
 class ReadLog {
  public:
   void add(std::uint64_t offset, std::uint64_t size);

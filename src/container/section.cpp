@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLevel = 3;
 constexpr std::uint32_t kZstdMagic = 0xFD2FB528;
-// A zstd block holds at most 128 KiB and takes at least three bytes of header and one of content.
+// A zstd block unpacks to at most 128 KiB and has at least a header of three bytes and one byte of content.
 constexpr std::uint64_t kZstdBlockBytes = std::uint64_t{128} << 10;
 constexpr std::uint64_t kLeastZstdBlockBytes = 4;
 
@@ -39,14 +39,13 @@ Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind)
   BITSNAP_ASSIGN(entry.stored_bytes, cursor.read<std::uint64_t>("stored size of a section"));
   BITSNAP_ASSIGN(entry.raw_bytes, cursor.read<std::uint64_t>("raw size of a section"));
   if (kind > kSectionKinds) {
-    return fail(ErrorKind::unsupported, fmt::format("a section of kind {} is not known to this reader", kind));
+    return fail(ErrorKind::unsupported, fmt::format("unknown section kind {}", kind));
   }
   if (kind <= previous_kind) {
     return fail(ErrorKind::corrupt, fmt::format("a section of kind {} after one of kind {}", kind, previous_kind));
   }
   if (encoding > 1) {
-    return fail(ErrorKind::unsupported,
-                fmt::format("section {}: encoding {} is not known to this reader", kNames[kind - 1], encoding));
+    return fail(ErrorKind::unsupported, fmt::format("section {}: unknown encoding {}", kNames[kind - 1], encoding));
   }
   entry.kind = static_cast<SectionKind>(kind);
   entry.encoding = static_cast<SectionEncoding>(encoding);
@@ -56,12 +55,12 @@ Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind)
 Result<void> check_sizes(const SectionEntry& entry) {
   if (entry.encoding == SectionEncoding::stored) {
     if (entry.stored_bytes == entry.raw_bytes) return {};
-    return fail(ErrorKind::corrupt, fmt::format("section {}: stored as it is with {} bytes, but its raw size is {}",
+    return fail(ErrorKind::corrupt, fmt::format("section {}: stored uncompressed with {} bytes, but its raw size is {}",
                                                 entry.name(), entry.stored_bytes, entry.raw_bytes));
   }
   const std::uint64_t blocks = divide_up(entry.stored_bytes, kLeastZstdBlockBytes);
   if (divide_up(entry.raw_bytes, kZstdBlockBytes) > blocks) {
-    return fail(ErrorKind::corrupt, fmt::format("section {}: {} stored bytes cannot unfold to the raw size of {}",
+    return fail(ErrorKind::corrupt, fmt::format("section {}: {} stored bytes cannot unpack to the raw size of {}",
                                                 entry.name(), entry.stored_bytes, entry.raw_bytes));
   }
   return {};
@@ -69,7 +68,7 @@ Result<void> check_sizes(const SectionEntry& entry) {
 
 Result<std::vector<std::byte>> unpack(const SectionEntry& entry, ConstByteSpan stored) {
   if (entry.encoding == SectionEncoding::stored) return std::vector<std::byte>(stored.begin(), stored.end());
-  // One frame and nothing else: libzstd by itself takes several, skippable ones, and those of old formats.
+  // libzstd would also accept several frames, skippable ones, and those of old formats.
   if (stored.size() < sizeof(kZstdMagic) || load_le<std::uint32_t>(stored.data()) != kZstdMagic ||
       ZSTD_findFrameCompressedSize(stored.data(), stored.size()) != stored.size()) {
     return fail(ErrorKind::corrupt, fmt::format("section {}: not one zstd frame", entry.name()));
@@ -91,7 +90,7 @@ struct FreeContext {
   void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
 };
 
-// Empty where compression does not make it smaller.
+// Returns an empty vector if compression does not make the section smaller.
 Result<std::vector<std::byte>> compress(ConstByteSpan raw) {
   const std::unique_ptr<ZSTD_CCtx, FreeContext> context(ZSTD_createCCtx());
   if (!context) return fail(ErrorKind::resource_exhausted, "index: out of memory");
@@ -136,7 +135,7 @@ Result<Sections> unpack_sections(ConstByteSpan index, const DecodeLimits& limits
   BITSNAP_ASSIGN(const auto count, cursor.read<std::uint32_t>("number of sections"));
   BITSNAP_ASSIGN(const auto reserved, cursor.read<std::uint32_t>("reserved bytes"));
   if (reserved != 0) return fail(ErrorKind::corrupt, "reserved bytes are not zero");
-  // Kinds ascend and are few, so that this ends soon however large the count is.
+  // There are few kinds, and they ascend, so this ends early however large the count is.
   std::vector<SectionEntry> entries;
   std::uint64_t total = 0;
   for (std::uint32_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// The sections that an index is made of, packed and unpacked: docs/spec/snapshot.md, "Index". Knows sizes and
-// compression, not what is inside.
+// Packs and unpacks the sections of an index: docs/spec/snapshot.md, "Index". Handles sizes and compression, not the
+// contents. Pure functions.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace bitsnap::container {
 
 inline constexpr std::size_t kSectionKinds = 5;
 
-// Section of kind k at place k - 1.
+// The raw bytes of each section; nullopt: there is none of this kind.
 class Sections {
  public:
   [[nodiscard]] std::optional<std::vector<std::byte>>& at(SectionKind kind) { return slots_[slot(kind)]; }
@@ -28,11 +28,11 @@ class Sections {
   std::array<std::optional<std::vector<std::byte>>, kSectionKinds> slots_;
 };
 
-// Each section compressed where that makes it smaller.
+// Compresses each section if that makes it smaller.
 [[nodiscard]] Result<std::vector<std::byte>> pack_sections(const Sections& sections);
 
-// The raw bytes of every section. The required ones are there; none is larger than the bytes in hand can unfold to, and
-// all together keep to limits.index_bytes.
+// Fails unless all required sections exist, and unless their raw sizes are ones that the stored bytes can unpack to and
+// together at most limits.index_bytes.
 [[nodiscard]] Result<Sections> unpack_sections(ConstByteSpan index, const DecodeLimits& limits);
 
 }  // namespace bitsnap::container

@@ -1,9 +1,13 @@
-// The typed tree from JSON tokens, and parse_value(). docs/spec/typed_tree.md.
+// read_tree() and parse_value(). docs/spec/typed_tree.md.
 #include "container/value_reader.hpp"
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,13 +20,11 @@
 namespace bitsnap::container {
 namespace {
 
-using Type = JsonToken::Type;
-
 Result<Value> parse_int_text(std::string text) {
   if (!is_decimal(text)) return fail(ErrorKind::corrupt, fmt::format("{} is not a decimal integer", quote_name(text)));
   if (const std::optional<std::int64_t> small = to_int64(text)) {
     if (is_plain_integer(*small)) {
-      return fail(ErrorKind::corrupt, fmt::format("the integer {} is to be written as a number", *small));
+      return fail(ErrorKind::corrupt, fmt::format("the integer {} must be a JSON number, not a string", *small));
     }
     return Value(*small);
   }
@@ -31,266 +33,271 @@ Result<Value> parse_int_text(std::string text) {
 
 Result<Value> parse_f64_text(std::string_view text) {
   const std::optional<std::uint64_t> bits = parse_hex(text);
-  if (!bits)
+  if (!bits) {
     return fail(ErrorKind::corrupt, fmt::format("{} is not 16 lower-case hexadecimal digits", quote_name(text)));
+  }
   const double number = std::bit_cast<double>(*bits);
   if (std::isfinite(number)) {
-    return fail(ErrorKind::corrupt, fmt::format("the finite double {} is to be written as a number", text));
+    return fail(ErrorKind::corrupt, fmt::format("the finite double {} must be a JSON number, not a string", text));
   }
   return Value(number);
 }
 
+Result<Value> parse_bytes_text(std::string_view text) {
+  std::optional<std::string> bytes = parse_base64(text);
+  if (!bytes) return fail(ErrorKind::corrupt, "bytes are not padded base64");
+  return Value(ValueBytes{std::move(*bytes)});
+}
+
 bool may_be_key(const Value& value) noexcept {
-  struct Visitor {
-    bool operator()(const ValueTuple& tuple) const noexcept {
-      for (const Value& item : tuple.items) {
-        if (!may_be_key(item)) return false;
-      }
-      return true;
-    }
-    bool operator()(const std::complex<double>&) const noexcept { return false; }
-    bool operator()(const ValueList&) const noexcept { return false; }
-    bool operator()(const ValueDict&) const noexcept { return false; }
-    bool operator()(const ValueTensor&) const noexcept { return false; }
-    bool operator()(const std::monostate&) const noexcept { return true; }
-    bool operator()(const bool&) const noexcept { return true; }
-    bool operator()(const std::int64_t&) const noexcept { return true; }
-    bool operator()(const ValueBigInt&) const noexcept { return true; }
-    bool operator()(const double&) const noexcept { return true; }
-    bool operator()(const std::string&) const noexcept { return true; }
-    bool operator()(const ValueBytes&) const noexcept { return true; }
-  };
-  return std::visit(Visitor{}, value.get());
+  if (const auto* const tuple = std::get_if<ValueTuple>(&value.get())) {
+    return std::ranges::all_of(tuple->items, may_be_key);
+  }
+  if (const auto* const typed = std::get_if<ValueTyped>(&value.get())) return may_be_key(typed->content.front());
+  return !std::holds_alternative<std::complex<double>>(value.get()) &&
+         !std::holds_alternative<ValueList>(value.get()) && !std::holds_alternative<ValueDict>(value.get()) &&
+         !std::holds_alternative<ValueTensor>(value.get());
 }
 
-}  // namespace
+class TreeReader {
+ public:
+  TreeReader(JsonReader& in, const DecodeLimits& limits, std::vector<ValueTensor>& references)
+      : in_(in), limits_(limits), references_(references) {}
 
-Result<void> ValueReader::take(JsonToken& token) {
-  Result<void> taken = step(token);
-  if (taken) return taken;
-  return tl::unexpected(std::move(taken).error().within(place()));
-}
-
-Result<void> ValueReader::step(JsonToken& token) {
-  if (!frames_.empty()) {
-    const Frame::Kind kind = frames_.back().kind;
-    if (kind == Frame::Kind::object) return take_in_object(token);
-    if (token.is(Type::end_array)) return end_array();
-    if (kind == Frame::Kind::dict) {
-      if (!token.is(Type::begin_array)) return tl::unexpected(unexpected_token("a pair of key and value", token));
-      return open(Frame::Kind::pair);
-    }
-  }
-  switch (token.type) {
-    case Type::null: return complete(Value());
-    case Type::boolean: return complete(Value(token.boolean));
-    case Type::integer: {
-      const auto magnitude = static_cast<std::int64_t>(token.magnitude);
-      if (token.magnitude > kMaxPlainInteger) {
-        return fail(ErrorKind::corrupt, fmt::format("the integer {}{} is too large for a number",
-                                                    token.negative ? "-" : "", token.magnitude));
-      }
-      return complete(Value(token.negative ? -magnitude : magnitude));
-    }
-    case Type::real: return complete(Value(token.real));
-    case Type::string: return complete(Value(std::move(token.text)));
-    case Type::begin_array: return open(Frame::Kind::list);
-    case Type::begin_object: return open(Frame::Kind::object);
-    case Type::huge_integer:
-    case Type::key:
-    case Type::end_array:
-    case Type::end_object: break;
-  }
-  return tl::unexpected(unexpected_token("a value", token));
-}
-
-Result<void> ValueReader::take_in_object(JsonToken& token) {
-  Frame& frame = frames_.back();
-  if (token.is(Type::end_object)) {
-    if (!frame.value) return fail(ErrorKind::corrupt, "an object without a key");
-    Value value = std::move(*frame.value);
-    frames_.pop_back();
-    // The parts of a complex number are no values of their own.
-    if (frames_.empty() || frames_.back().kind != Frame::Kind::complex) --depth_;
-    return complete(std::move(value));
-  }
-  if (!token.is(Type::key)) return take_tagged(token);
-  if (!frame.tag.empty()) return fail(ErrorKind::corrupt, "an object has more than one key");
-  static constexpr std::array<std::string_view, 9> kTags = {"int",  "f64",    "complex", "bytes", "tuple",
-                                                            "dict", "tensor", "array",   "scalar"};
-  for (const std::string_view tag : kTags) {
-    if (token.text == tag) {
-      frame.tag = std::move(token.text);
-      return {};
-    }
-  }
-  return fail(ErrorKind::corrupt, fmt::format("no value is called {}", quote_name(token.text)));
-}
-
-// The value that stands beside the key of an object.
-Result<void> ValueReader::take_tagged(JsonToken& token) {
-  Frame& frame = frames_.back();
-  const std::string& tag = frame.tag;
-  if (tag == "int" || tag == "f64" || tag == "bytes") {
-    if (!token.is(Type::string)) return tl::unexpected(unexpected_token("a string", token));
-    if (tag == "int") {
-      BITSNAP_ASSIGN(frame.value, parse_int_text(std::move(token.text)));
-    } else if (tag == "f64") {
-      BITSNAP_ASSIGN(frame.value, parse_f64_text(token.text));
-    } else {
-      std::optional<std::string> bytes = parse_base64(token.text);
-      if (!bytes) return fail(ErrorKind::corrupt, "bytes are not padded base64");
-      frame.value = Value(ValueBytes{std::move(*bytes)});
-    }
-    return {};
-  }
-  if (tag == "tensor" || tag == "array" || tag == "scalar") {
-    if (!token.is_unsigned()) return tl::unexpected(unexpected_token("the index of a tensor", token));
-    const ValueTensor reference{static_cast<std::size_t>(token.magnitude), tag == "tensor" ? ValueTensor::Kind::tensor
-                                                                           : tag == "array"
-                                                                               ? ValueTensor::Kind::array
-                                                                               : ValueTensor::Kind::scalar};
-    references_.push_back(reference);
-    frame.value = Value(reference);
-    return {};
-  }
-  if (!token.is(Type::begin_array)) return tl::unexpected(unexpected_token("an array", token));
-  return open(tag == "tuple" ? Frame::Kind::tuple : tag == "dict" ? Frame::Kind::dict : Frame::Kind::complex);
-}
-
-Result<void> ValueReader::end_array() {
-  if (frames_.back().kind == Frame::Kind::pair) return end_pair();
-  Frame frame = std::move(frames_.back());
-  if (frame.kind == Frame::Kind::list) {
-    frames_.pop_back();
-    --depth_;
-    return complete(Value(std::move(frame.items)));
-  }
-  Value value;
-  if (frame.kind == Frame::Kind::tuple) {
-    value = Value(ValueTuple{std::move(frame.items)});
-  } else if (frame.kind == Frame::Kind::dict) {
-    value = Value(ValueDict{std::move(frame.entries)});
-  } else {
-    if (frame.items.size() != 2) return fail(ErrorKind::corrupt, "a complex number has two parts");
-    value = Value(std::complex<double>(std::get<double>(frame.items[0].get()), std::get<double>(frame.items[1].get())));
-  }
-  frames_.pop_back();
-  frames_.back().value = std::move(value);
-  return {};
-}
-
-Result<void> ValueReader::end_pair() {
-  if (frames_.back().items.size() != 2) return fail(ErrorKind::corrupt, "an entry of a dict has a key and a value");
-  ValueList items = std::move(frames_.back().items);
-  frames_.pop_back();
-  frames_.back().entries.emplace_back(std::move(items[0]), std::move(items[1]));
-  return {};
-}
-
-Result<void> ValueReader::complete(Value value) {
-  if (frames_.empty()) {
-    BITSNAP_TRY(count_value());
-    root_ = std::move(value);
-    return {};
-  }
-  Frame& frame = frames_.back();
-  if (frame.kind == Frame::Kind::complex) {
-    if (!std::holds_alternative<double>(value.get())) {
-      return fail(ErrorKind::corrupt, "a complex number has a part that is no double");
-    }
-    if (frame.items.size() == 2) return fail(ErrorKind::corrupt, "a complex number has two parts");
-    frame.items.push_back(std::move(value));
-    return {};
-  }
-  BITSNAP_TRY(count_value());
-  if (frame.kind == Frame::Kind::pair) {
-    if (frame.items.size() == 2) return fail(ErrorKind::corrupt, "an entry of a dict has a key and a value");
-    if (frame.items.empty()) {
-      if (!may_be_key(value)) return fail(ErrorKind::corrupt, "a key of a dict is of a kind that keys cannot be");
-      BITSNAP_ASSIGN(std::string key, serialize_value(value, limits_));
-      Frame& dict = frames_[frames_.size() - 2];
-      if (!dict.keys.insert(key).second) {
-        return fail(ErrorKind::corrupt, fmt::format("key {} stands twice in a dict", quote_name(key)));
-      }
-    }
-  }
-  frame.items.push_back(std::move(value));
-  return {};
-}
-
-Result<void> ValueReader::open(Frame::Kind kind) {
-  // Tuples, dicts and complex numbers were counted with the object that holds them.
-  const bool is_value = kind == Frame::Kind::list || kind == Frame::Kind::object;
-  const bool is_part = !frames_.empty() && frames_.back().kind == Frame::Kind::complex;
-  if (is_part && kind != Frame::Kind::object) {
-    return fail(ErrorKind::corrupt, "a complex number has a part that is no double");
-  }
-  if (is_value && !is_part) {
-    if (depth_ >= kMaxTreeDepth) {
-      return fail(ErrorKind::corrupt, fmt::format("nested deeper than {}", kMaxTreeDepth));
-    }
-    if (depth_ >= limits_.tree_depth) {
+  // `depth`: that of the value, from 1 on.
+  Result<Value> read(std::size_t depth) {
+    if (depth > kMaxTreeDepth) return fail(ErrorKind::corrupt, fmt::format("nested deeper than {}", kMaxTreeDepth));
+    if (depth > limits_.tree_depth) {
       return fail(ErrorKind::resource_exhausted, fmt::format("nested deeper than the limit of {}", limits_.tree_depth));
     }
-    ++depth_;
-  }
-  frames_.emplace_back().kind = kind;
-  return {};
-}
-
-Result<void> ValueReader::count_value() {
-  if (depth_ >= kMaxTreeDepth) return fail(ErrorKind::corrupt, fmt::format("nested deeper than {}", kMaxTreeDepth));
-  if (depth_ >= limits_.tree_depth) {
-    return fail(ErrorKind::resource_exhausted, fmt::format("nested deeper than the limit of {}", limits_.tree_depth));
-  }
-  if (++nodes_ > limits_.tree_nodes) {
-    return fail(ErrorKind::resource_exhausted, fmt::format("more values than the limit of {}", limits_.tree_nodes));
-  }
-  return {};
-}
-
-std::string ValueReader::place() const {
-  constexpr std::size_t kLongestPlace = 400;
-  std::string text = "tree";
-  for (const Frame& frame : frames_) {
-    if (text.size() > kLongestPlace) return text + "...";
-    if (frame.kind == Frame::Kind::list || frame.kind == Frame::Kind::tuple) {
-      text += fmt::format("[{}]", frame.items.size());
-    } else if (frame.kind == Frame::Kind::pair && !frame.items.empty()) {
-      const Result<std::string> key = serialize_value(frame.items.front(), limits_);
-      text += fmt::format("[{}]", key ? quote_name(*key) : "?");
+    if (++nodes_ > limits_.tree_nodes) {
+      return fail(ErrorKind::resource_exhausted, fmt::format("more values than the limit of {}", limits_.tree_nodes));
     }
+    BITSNAP_ASSIGN(const JsonType type, in_.peek());
+    switch (type) {
+      case JsonType::null: BITSNAP_TRY(in_.read_null()); return Value();
+      case JsonType::boolean: {
+        BITSNAP_ASSIGN(const bool value, in_.read_bool());
+        return Value(value);
+      }
+      case JsonType::string: {
+        BITSNAP_ASSIGN(std::string value, in_.read_string());
+        return Value(std::move(value));
+      }
+      case JsonType::number: return read_number();
+      case JsonType::array: {
+        BITSNAP_ASSIGN(ValueList items, read_items(depth));
+        return Value(std::move(items));
+      }
+      case JsonType::object: return read_tagged(depth);
+    }
+    return Value();
   }
-  return text;
-}
 
-namespace {
+  // "tree['\"key\"'][3]": where reading stopped.
+  [[nodiscard]] std::string place() const {
+    constexpr std::size_t kLongestPlace = 400;
+    std::string text = "tree";
+    for (const PathEntry& entry : path_) {
+      if (text.size() > kLongestPlace) return text + "...";
+      text += entry.key.empty() ? fmt::format("[{}]", entry.index) : fmt::format("[{}]", quote_name(entry.key));
+    }
+    return text;
+  }
 
-class ValueSink final : public JsonSink {
- public:
-  explicit ValueSink(const DecodeLimits& limits) : reader(limits) {}
+ private:
+  struct PathEntry {
+    std::size_t index = 0;  // in a list or tuple
+    std::string key = {};   // in a dict, as JSON; empty: the index counts
+  };
 
-  Result<void> take(JsonToken& token) override { return reader.take(token); }
+  Result<Value> read_number() {
+    BITSNAP_ASSIGN(const JsonNumber number, in_.read_number());
+    if (number.kind == JsonNumber::Kind::real) return Value(number.real);
+    if (number.kind == JsonNumber::Kind::huge_integer) {
+      return fail(ErrorKind::corrupt, "expected a value, found an integer beyond 64 bits");
+    }
+    if (number.magnitude > kMaxPlainInteger) {
+      return fail(ErrorKind::corrupt, fmt::format("the integer {}{} is too large for a number",
+                                                  number.negative ? "-" : "", number.magnitude));
+    }
+    const auto magnitude = static_cast<std::int64_t>(number.magnitude);
+    return Value(number.negative ? -magnitude : magnitude);
+  }
 
-  ValueReader reader;
+  Result<ValueList> read_items(std::size_t depth) {
+    ValueList items;
+    const auto read_item = [&]() -> Result<void> {
+      path_.push_back({.index = items.size()});
+      BITSNAP_ASSIGN(Value item, read(depth + 1));
+      path_.pop_back();
+      items.push_back(std::move(item));
+      return {};
+    };
+    BITSNAP_TRY(in_.read_array(read_item));
+    return items;
+  }
+
+  // An object with one key, which is the type of its value.
+  Result<Value> read_tagged(std::size_t depth) {
+    std::optional<Value> value;
+    const auto read_member = [&](const std::string& tag) -> Result<void> {
+      if (value) return fail(ErrorKind::corrupt, "an object has more than one key");
+      BITSNAP_ASSIGN(value, read_tagged_value(tag, depth));
+      return {};
+    };
+    BITSNAP_TRY(in_.read_object(read_member));
+    if (!value) return fail(ErrorKind::corrupt, "an object without a key");
+    return std::move(*value);
+  }
+
+  Result<Value> read_tagged_value(std::string_view tag, std::size_t depth) {
+    if (tag == "int" || tag == "f64" || tag == "bytes") {
+      BITSNAP_ASSIGN(std::string text, in_.read_string());
+      return tag == "int"   ? parse_int_text(std::move(text))
+             : tag == "f64" ? parse_f64_text(text)
+                            : parse_bytes_text(text);
+    }
+    if (tag == "tensor") return read_reference(ValueTensor::Kind::tensor);
+    if (tag == "array") return read_reference(ValueTensor::Kind::array);
+    if (tag == "scalar") return read_reference(ValueTensor::Kind::scalar);
+    if (tag == "complex") return read_complex();
+    if (tag == "dict") return read_dict(depth);
+    if (tag == "typed") return read_typed(depth);
+    if (tag == "tuple") {
+      BITSNAP_ASSIGN(ValueList items, read_items(depth));
+      return Value(ValueTuple{std::move(items)});
+    }
+    return fail(ErrorKind::corrupt, fmt::format("unknown value type {}", quote_name(tag)));
+  }
+
+  // The name is no value of its own: it counts for no limit.
+  Result<Value> read_typed(std::size_t depth) {
+    ValueTyped typed;
+    const auto read_part = [&]() -> Result<void> {
+      if (!typed.content.empty()) return wrong_typed();
+      if (typed.type.empty()) {
+        BITSNAP_ASSIGN(typed.type, in_.read_string());
+        if (is_type_name(typed.type)) return {};
+        return fail(ErrorKind::corrupt, fmt::format("{} is no name of a type", quote_name(typed.type)));
+      }
+      BITSNAP_ASSIGN(Value content, read(depth + 1));
+      typed.content.push_back(std::move(content));
+      return {};
+    };
+    BITSNAP_TRY(in_.read_array(read_part));
+    if (typed.content.empty()) return wrong_typed();
+    return Value(std::move(typed));
+  }
+
+  Result<Value> read_reference(ValueTensor::Kind kind) {
+    constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
+    BITSNAP_ASSIGN(const std::uint64_t index, in_.read_unsigned(kLargest, "the index of a tensor"));
+    references_.push_back({static_cast<std::size_t>(index), kind});
+    return Value(references_.back());
+  }
+
+  Result<Value> read_dict(std::size_t depth) {
+    ValueDict dict;
+    std::set<std::string> keys;  // as JSON
+    const auto read_entry = [&]() -> Result<void> {
+      ValueList pair;
+      const auto read_half = [&]() -> Result<void> {
+        if (pair.size() == 2) return wrong_pair();
+        BITSNAP_ASSIGN(Value half, read(depth + 1));
+        pair.push_back(std::move(half));
+        if (pair.size() == 2) return {};
+        if (!may_be_key(pair[0])) return fail(ErrorKind::corrupt, "a key of a dict has a type that keys cannot have");
+        BITSNAP_ASSIGN(std::string key, serialize_value(pair[0], limits_));
+        const auto [at, is_new] = keys.insert(std::move(key));
+        if (!is_new) return fail(ErrorKind::corrupt, fmt::format("key {} appears twice in a dict", quote_name(*at)));
+        path_.push_back({.key = *at});
+        return {};
+      };
+      BITSNAP_TRY(in_.read_array(read_half, "a pair of key and value"));
+      if (pair.size() != 2) return wrong_pair();
+      path_.pop_back();
+      dict.entries.emplace_back(std::move(pair[0]), std::move(pair[1]));
+      return {};
+    };
+    BITSNAP_TRY(in_.read_array(read_entry));
+    return Value(std::move(dict));
+  }
+
+  // The parts are no values of their own: they count for no limit.
+  Result<Value> read_complex() {
+    std::vector<double> parts;
+    const auto read_part = [&]() -> Result<void> {
+      if (parts.size() == 2) return fail(ErrorKind::corrupt, "a complex number must have two parts");
+      BITSNAP_ASSIGN(const double part, read_double());
+      parts.push_back(part);
+      return {};
+    };
+    BITSNAP_TRY(in_.read_array(read_part));
+    if (parts.size() != 2) return fail(ErrorKind::corrupt, "a complex number must have two parts");
+    return Value(std::complex<double>(parts[0], parts[1]));
+  }
+
+  // A JSON number with fraction or exponent, or {"f64": ...}.
+  Result<double> read_double() {
+    BITSNAP_ASSIGN(const JsonType type, in_.peek());
+    if (type == JsonType::object) {
+      std::optional<Value> value;
+      const auto read_member = [&](const std::string& tag) -> Result<void> {
+        if (value || tag != "f64") return tl::unexpected(no_double());
+        BITSNAP_ASSIGN(value, read_tagged_value(tag, 0));
+        return {};
+      };
+      BITSNAP_TRY(in_.read_object(read_member));
+      if (!value) return tl::unexpected(no_double());
+      return std::get<double>(value->get());
+    }
+    if (type != JsonType::number) return tl::unexpected(no_double());
+    BITSNAP_ASSIGN(const JsonNumber number, in_.read_number());
+    if (number.kind != JsonNumber::Kind::real) return tl::unexpected(no_double());
+    return number.real;
+  }
+
+  static Error no_double() { return Error(ErrorKind::corrupt, "a part of a complex number is no double"); }
+  static tl::unexpected<Error> wrong_typed() {
+    return fail(ErrorKind::corrupt, "a typed value must have a name and a content");
+  }
+  static tl::unexpected<Error> wrong_pair() {
+    return fail(ErrorKind::corrupt, "an entry of a dict must have a key and a value");
+  }
+
+  JsonReader& in_;
+  const DecodeLimits& limits_;
+  std::vector<ValueTensor>& references_;
+  std::vector<PathEntry> path_;
+  std::uint64_t nodes_ = 0;
 };
 
 }  // namespace
+
+Result<Value> read_tree(JsonReader& in, const DecodeLimits& limits, std::vector<ValueTensor>& references) {
+  TreeReader reader(in, limits, references);
+  Result<Value> value = reader.read(1);
+  if (value) return value;
+  return tl::unexpected(std::move(value).error().within(reader.place()));
+}
+
 }  // namespace bitsnap::container
 
 namespace bitsnap {
 
 Result<Value> parse_value(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits) {
   return no_throw("typed tree", [&]() -> Result<Value> {
-    container::ValueSink sink(limits);
-    BITSNAP_TRY(container::read_json(json, sink));
-    for (const ValueTensor& reference : sink.reader.references()) {
+    std::vector<ValueTensor> references;
+    BITSNAP_ASSIGN(Value value, container::read_whole_json(json, [&](container::JsonReader& in) {
+                     return container::read_tree(in, limits, references);
+                   }));
+    for (const ValueTensor& reference : references) {
       if (reference.index >= tensor_count) {
         return fail(ErrorKind::corrupt, fmt::format("tree: refers to tensor {} of {}", reference.index, tensor_count));
       }
     }
-    return sink.reader.take_value();
+    return value;
   });
 }
 

@@ -34,7 +34,7 @@ void expect_round_trip(const Value& value, const std::string& json) {
 Value text(std::string s) { return Value(std::move(s)); }
 Value integer(std::int64_t n) { return Value(n); }
 
-TEST(TypedTree, WritesEachKindAndReadsItBack) {
+TEST(TypedTree, RoundTripsEachType) {
   expect_round_trip(Value(), "null");
   expect_round_trip(Value(true), "true");
   expect_round_trip(Value(false), "false");
@@ -50,7 +50,7 @@ TEST(TypedTree, WritesEachKindAndReadsItBack) {
   expect_round_trip(Value(ValueTensor{0, ValueTensor::Kind::scalar}), R"({"scalar":0})");
 }
 
-TEST(TypedTree, KeepsTheKindOfKeysThatLookAlike) {
+TEST(TypedTree, KeepsTypesOfKeysThatLookAlike) {
   ValueDict dict;
   for (const Value& key : {Value(), Value(true), integer(1), Value(1.0), text("1"), Value(ValueBytes{"1"}),
                            Value(ValueTuple{{integer(1)}}), Value(0.0), Value(-0.0), Value(std::nan("")),
@@ -64,7 +64,22 @@ TEST(TypedTree, KeepsTheKindOfKeysThatLookAlike) {
       R"([{"tuple":[{"tuple":[]}]},11]]})");
 }
 
-TEST(TypedTree, WritesIntegersInOneWayOnly) {
+TEST(TypedTree, RoundTripsTypedValues) {
+  expect_round_trip(Value(ValueTyped{"torch.dtype", {text("bfloat16")}}), R"({"typed":["torch.dtype","bfloat16"]})");
+  expect_round_trip(Value(ValueTyped{"a", {Value(ValueTyped{"B_1", {Value()}})}}),
+                    R"({"typed":["a",{"typed":["B_1",null]}]})");
+  expect_round_trip(Value(ValueTyped{std::string(64, 'z'), {Value(ValueDict{})}}),
+                    R"({"typed":[")" + std::string(64, 'z') + R"(",{"dict":[]}]})");
+}
+
+TEST(TypedTree, AcceptsTypedValuesOfKeysAsKeys) {
+  const Value key(ValueTyped{"enum", {Value(ValueTuple{{text("m"), text("C")}})}});
+  expect_round_trip(Value(ValueDict{{{key, integer(1)}, {Value(ValueTuple{{key}}), integer(2)}}}),
+                    R"({"dict":[[{"typed":["enum",{"tuple":["m","C"]}]},1],)"
+                    R"([{"tuple":[{"typed":["enum",{"tuple":["m","C"]}]}]},2]]})");
+}
+
+TEST(TypedTree, WritesEachIntegerInOneWay) {
   expect_round_trip(integer(0), "0");
   expect_round_trip(integer(9007199254740991), "9007199254740991");
   expect_round_trip(integer(-9007199254740991), "-9007199254740991");
@@ -77,7 +92,7 @@ TEST(TypedTree, WritesIntegersInOneWayOnly) {
   EXPECT_EQ(text_of(Value(ValueBigInt{"9007199254740992"})), R"({"int":"9007199254740992"})");
 }
 
-TEST(TypedTree, WritesDoublesSoThatTheyComeBackAndAreNoIntegers) {
+TEST(TypedTree, WritesDoublesExactlyAndUnlikeIntegers) {
   expect_round_trip(Value(0.1), "0.1");
   expect_round_trip(Value(1.0), "1.0");
   expect_round_trip(Value(1e-08), "1e-08");
@@ -112,20 +127,20 @@ TEST(TypedTree, ReadsJsonWithSpacesAndEscapes) {
   EXPECT_EQ(text_of(*value), "{\"dict\":[[\"\xF0\x9F\x98\x80\",100.0]]}");
 }
 
-TEST(TypedTree, RejectsWhatTheDocumentDoesNotAllow) {
+TEST(TypedTree, RejectsInvalidTrees) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "malformed"},
       {"1 2", "malformed"},
       {"{}", "without a key"},
-      {R"({"a":1})", "no value is called 'a'"},
-      {R"({"":1})", "no value is called ''"},
+      {R"({"a":1})", "unknown value type 'a'"},
+      {R"({"":1})", "unknown value type ''"},
       {R"({"int":"99999999999999999999","f64":"7ff8000000000000"})", "more than one key"},
       {"9007199254740992", "too large for a number"},
       {"-9007199254740992", "too large for a number"},
       {"99999999999999999999", "an integer beyond 64 bits"},
       {R"({"int":5})", "expected a string"},
-      {R"({"int":"5"})", "is to be written as a number"},
-      {R"({"int":"-9007199254740991"})", "is to be written as a number"},
+      {R"({"int":"5"})", "must be a JSON number"},
+      {R"({"int":"-9007199254740991"})", "must be a JSON number"},
       {R"({"int":"099999999999999999999"})", "not a decimal integer"},
       {R"({"int":"+99999999999999999999"})", "not a decimal integer"},
       {R"({"int":"9999999999999999999x"})", "not a decimal integer"},
@@ -155,13 +170,24 @@ TEST(TypedTree, RejectsWhatTheDocumentDoesNotAllow) {
       {R"({"dict":[[1]]})", "a key and a value"},
       {R"({"dict":[[]]})", "a key and a value"},
       {R"({"dict":[[1,2,3]]})", "a key and a value"},
-      {R"({"dict":[[[],2]]})", "keys cannot be"},
-      {R"({"dict":[[{"dict":[]},2]]})", "keys cannot be"},
-      {R"({"dict":[[{"complex":[1.0,1.0]},2]]})", "keys cannot be"},
-      {R"({"dict":[[{"tensor":0},2]]})", "keys cannot be"},
-      {R"({"dict":[[{"tuple":[{"tuple":[[]]}]},2]]})", "keys cannot be"},
-      {R"({"dict":[["a",1],["b",2],["\u0061",3]]})", "stands twice"},
-      {R"({"dict":[[1.0,1],[1e0,2]]})", "stands twice"},
+      {R"({"dict":[[[],2]]})", "keys cannot have"},
+      {R"({"dict":[[{"dict":[]},2]]})", "keys cannot have"},
+      {R"({"dict":[[{"complex":[1.0,1.0]},2]]})", "keys cannot have"},
+      {R"({"dict":[[{"tensor":0},2]]})", "keys cannot have"},
+      {R"({"dict":[[{"tuple":[{"tuple":[[]]}]},2]]})", "keys cannot have"},
+      {R"({"dict":[["a",1],["b",2],["\u0061",3]]})", "appears twice"},
+      {R"({"dict":[[1.0,1],[1e0,2]]})", "appears twice"},
+      {R"({"dict":[[{"typed":["a",[]]},2]]})", "keys cannot have"},
+      {R"({"dict":[[{"typed":["a",1]},1],[{"typed":["\u0061",1]},2]]})", "appears twice"},
+      {R"({"typed":"a"})", "expected an array"},
+      {R"({"typed":[]})", "a name and a content"},
+      {R"({"typed":["a"]})", "a name and a content"},
+      {R"({"typed":["a",1,2]})", "a name and a content"},
+      {R"({"typed":["",1]})", "'' is no name of a type"},
+      {R"({"typed":["a b",1]})", "'a b' is no name of a type"},
+      {R"({"typed":[1,1]})", "expected a string"},
+      {R"({"typed":[{"typed":["a",1]},1]})", "expected a string"},
+      {R"({"typed":[")" + std::string(65, 'z') + R"(",1]})", "is no name of a type"},
       {R"({"tensor":10})", "tensor 10 of 10"},
       {R"({"tensor":-1})", "index of a tensor"},
       {R"({"scalar":"0"})", "index of a tensor"},
@@ -175,10 +201,10 @@ TEST(TypedTree, RejectsWhatTheDocumentDoesNotAllow) {
   }
 }
 
-TEST(TypedTree, NamesThePlaceOfAnError) {
+TEST(TypedTree, ReportsThePathOfAnError) {
   const auto value = parse_value(R"({"dict":[["a",1],["b",[0,{"tuple":[7,8,{"what":0}]}]]]})", 0);
   ASSERT_FALSE(value.has_value());
-  EXPECT_THAT(value.error().message(), HasSubstr(R"(tree['"b"'][1][2]: no value is called 'what')"));
+  EXPECT_THAT(value.error().message(), HasSubstr(R"(tree['"b"'][1][2]: unknown value type 'what')"));
 }
 
 std::string nested(std::size_t depth, const std::string& open, const std::string& leaf, const std::string& close) {
@@ -189,11 +215,12 @@ std::string nested(std::size_t depth, const std::string& open, const std::string
   return json;
 }
 
-TEST(TypedTree, NestsAsDeepAsTheDocumentSaysAndNoDeeper) {
+TEST(TypedTree, BoundsNesting) {
   const std::vector<std::vector<std::string>> ways = {
       {"[", "0", "]"},
       {R"({"dict":[[0,)", R"({"int":"99999999999999999999"})", "]]}"},
       {R"({"tuple":[)", R"({"complex":[0.0,{"f64":"7ff8000000000000"}]})", "]}"},
+      {R"({"typed":["a",)", R"({"f64":"7ff8000000000000"})", "]}"},
   };
   for (const auto& way : ways) {
     const std::string deepest = nested(128, way[0], way[1], way[2]);
@@ -208,12 +235,14 @@ TEST(TypedTree, NestsAsDeepAsTheDocumentSaysAndNoDeeper) {
   }
 }
 
-TEST(TypedTree, KeepsToItsLimits) {
+TEST(TypedTree, EnforcesItsLimits) {
   DecodeLimits limits;
   limits.tree_nodes = 5;
   EXPECT_TRUE(parse_value("[1,2,3,4]", 0, limits).has_value());
   EXPECT_EQ(parse_value("[1,2,3,4,5]", 0, limits).error().kind(), ErrorKind::resource_exhausted);
   EXPECT_EQ(serialize_value(*parse_value("[1,2,3,4,5]", 0), limits).error().kind(), ErrorKind::invalid_argument);
+  EXPECT_TRUE(parse_value(R"([1,{"typed":["a",[]]},2])", 0, limits).has_value());  // the name does not count
+  EXPECT_EQ(parse_value(R"([1,{"typed":["a",[3]]},2])", 0, limits).error().kind(), ErrorKind::resource_exhausted);
   limits = {};
   limits.tree_depth = 2;
   EXPECT_TRUE(parse_value("[1]", 0, limits).has_value());
@@ -221,7 +250,7 @@ TEST(TypedTree, KeepsToItsLimits) {
   EXPECT_EQ(serialize_value(*parse_value("[[1]]", 0), limits).error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST(TypedTree, RefusesToWriteWhatCannotBeRead) {
+TEST(TypedTree, RejectsWritingWhatCannotBeRead) {
   const auto expect_refused = [](const Value& value) {
     const auto written = serialize_value(value);
     ASSERT_FALSE(written.has_value());
@@ -237,6 +266,10 @@ TEST(TypedTree, RefusesToWriteWhatCannotBeRead) {
   expect_refused(Value(ValueDict{{{Value(ValueTensor{}), Value()}}}));
   expect_refused(Value(ValueDict{{{Value(std::complex<double>()), Value()}}}));
   expect_refused(Value(ValueDict{{{text("a"), Value()}, {text("a"), Value(true)}}}));
+  for (const char* bad : {"", "a-b", "\"", "\xC3\xA4"}) expect_refused(Value(ValueTyped{bad, {Value()}}));
+  expect_refused(Value(ValueTyped{"a", {}}));
+  expect_refused(Value(ValueTyped{"a", {Value(), Value()}}));
+  expect_refused(Value(ValueDict{{{Value(ValueTyped{"a", {Value(ValueList{})}}), Value()}}}));
 }
 
 }  // namespace

@@ -29,6 +29,13 @@ bool is_decimal(std::string_view text) noexcept {
   return !text.empty() && text.front() != '0' && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+bool is_type_name(std::string_view text) noexcept {
+  constexpr std::size_t kLongest = 64;
+  return !text.empty() && text.size() <= kLongest &&
+         text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.") ==
+             std::string_view::npos;
+}
+
 std::optional<std::int64_t> to_int64(std::string_view text) noexcept {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -167,6 +174,22 @@ class ValueWriter {
                                                       : "{\"scalar\":";
     append_decimal(text_, std::uint64_t{value.index});
     text_ += '}';
+    return {};
+  }
+
+  Result<void> write_value(const ValueTyped& value, std::size_t depth, bool is_key) {
+    if (!is_type_name(value.type)) {
+      return fail(ErrorKind::invalid_argument, fmt::format("tree: {} is no name of a type", quote_name(value.type)));
+    }
+    if (value.content.size() != 1) {
+      return fail(ErrorKind::invalid_argument, fmt::format("tree: a value of type {} is made of {} values, expected 1",
+                                                           value.type, value.content.size()));
+    }
+    text_ += "{\"typed\":[\"";
+    text_ += value.type;
+    text_ += "\",";
+    BITSNAP_TRY(write(value.content.front(), depth + 1, is_key));
+    text_ += "]}";
     return {};
   }
 

@@ -22,14 +22,14 @@ constexpr std::uint64_t kWoken = 1;
 constexpr std::uint64_t kSignals = 2;
 constexpr std::uint64_t kFirstPeer = 8;
 
-constexpr std::size_t kMaxPeers = 1024;
+constexpr std::size_t kMaxConnections = 1024;
 // Of them, those that have not said hello: who does, does so at once.
 constexpr std::size_t kMaxStrangers = 64;
-// What a peer has not taken in yet; one that lets more come together does not read.
+// What a connection has not taken in yet; one that lets more come together does not read.
 constexpr std::size_t kMaxOutgoing = 4096;
 // Messages of a trainer that are received at a time, where all of them count.
 constexpr std::size_t kMaxWaiting = 4096;
-// Messages of one peer in one turn, and new peers, so that one who goes on without end keeps nobody waiting.
+// Messages of one connection in one turn, and new connections, so that a flood of either delays nobody.
 constexpr std::size_t kAtOnce = 32;
 constexpr std::int64_t kTickMs = 50;
 // How long one that is to end waits for shards of other ranks.
@@ -64,10 +64,10 @@ Agent::~Agent() {
   ranks_.clear();
 }
 
-void Agent::tell(std::uint32_t rank, std::uint64_t life, ProgressEvent event) {
+void Agent::tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) {
   {
     const std::lock_guard lock(inbox_mutex_);
-    inbox_.events.push_back({rank, life, std::move(event)});
+    inbox_.events.push_back({rank, trainer, std::move(event)});
   }
   woken_.raise();
 }
@@ -108,9 +108,9 @@ Result<void> Agent::run() {
   const os::LocalListener ending = std::move(listener_);
   take_inbox();
   for (const WaitingStop& stop : std::exchange(stops_, {})) {
-    reply(stop.peer, MessageKind::ok, stop.number, Json::object());
+    reply(stop.connection, MessageKind::ok, stop.number, Json::object());
   }
-  while (!peers_.empty()) close(peers_.begin()->first);
+  while (!connections_.empty()) close(connections_.begin()->first);
   return {};
 }
 
@@ -149,45 +149,46 @@ bool Agent::is_idle(bool ignore_uncommitted) const {
 }
 
 bool Agent::has_trainers() const {
-  return std::ranges::any_of(peers_, [](const auto& peer) { return peer.second->rank.has_value(); });
+  return std::ranges::any_of(connections_, [](const auto& connection) { return connection.second->rank.has_value(); });
 }
 
 void Agent::accept_some() {
   for (std::size_t i = 0; i < kAtOnce; ++i) {
-    auto connection = listener_.accept(0);
-    if (!connection) {
-      if (connection.error().kind() == ErrorKind::busy) return;
+    auto accepted = listener_.accept(0);
+    if (!accepted) {
+      if (accepted.error().kind() == ErrorKind::busy) return;
       // Without a descriptor left whoever waits stays waiting: not to be asked again at once.
       if (!close_oldest_stranger()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
     // Names in the abstract namespace are anybody's to call.
-    if (connection->peer().user != os::user_id() || peers_.size() >= kMaxPeers) continue;
-    const auto strangers = std::ranges::count_if(peers_, [](const auto& peer) { return !peer.second->rank; });
+    if (accepted->peer().user != os::user_id() || connections_.size() >= kMaxConnections) continue;
+    const auto strangers =
+        std::ranges::count_if(connections_, [](const auto& connection) { return !connection.second->rank; });
     if (static_cast<std::size_t>(strangers) >= kMaxStrangers) close_oldest_stranger();
-    auto watch = os::ProcessWatch::open_peer(*connection);
+    auto watch = os::ProcessWatch::open_peer(*accepted);
     if (!watch) continue;
     const std::uint64_t token = last_token_ += 2;
-    auto peer = std::make_unique<Peer>(Peer{std::move(*connection), std::move(*watch)});
-    waiting_.watch(peer->connection.descriptor(), token);
-    waiting_.watch(peer->watch.descriptor(), token + 1);
-    peers_.emplace(token, std::move(peer));
+    auto connection = std::make_unique<Connection>(Connection{std::move(*accepted), std::move(*watch)});
+    waiting_.watch(connection->socket.descriptor(), token);
+    waiting_.watch(connection->watch.descriptor(), token + 1);
+    connections_.emplace(token, std::move(connection));
   }
 }
 
 bool Agent::close_oldest_stranger() {
-  for (const auto& [token, peer] : peers_) {  // the oldest first
+  for (const auto& [token, connection] : connections_) {  // the oldest first
     const std::uint64_t own = token;
-    const auto is_its = [own](const WaitingStop& stop) { return stop.peer == own; };
-    if (peer->rank || std::ranges::any_of(stops_, is_its)) continue;
+    const auto is_its = [own](const WaitingStop& stop) { return stop.connection == own; };
+    if (connection->rank || std::ranges::any_of(stops_, is_its)) continue;
     close(token);
     return true;
   }
   return false;
 }
 
-void Agent::watch_peer(std::uint64_t token, const Peer& peer) {
-  waiting_.watch(peer.connection.descriptor(), token, !peer.outgoing.empty());
+void Agent::watch_connection(std::uint64_t token, const Connection& connection) {
+  waiting_.watch(connection.socket.descriptor(), token, !connection.outgoing.empty());
 }
 
 void Agent::serve(std::uint64_t token, const os::PollEvent& event) {
@@ -195,18 +196,18 @@ void Agent::serve(std::uint64_t token, const os::PollEvent& event) {
   const std::uint64_t number = is_death ? token - 1 : token;
   // What it said before it died still counts: messages that are there are received before it is given up.
   if (is_death || event.readable) receive_from(number, is_death ? kMaxWaiting : kAtOnce);
-  if (!peers_.contains(number)) return;
+  if (!connections_.contains(number)) return;
   if (is_death) return close(number);
-  Peer& peer = *peers_.at(number);
-  if (event.writable) flush(peer);
-  watch_peer(number, peer);
+  Connection& connection = *connections_.at(number);
+  if (event.writable) flush(connection);
+  watch_connection(number, connection);
 }
 
 void Agent::receive_from(std::uint64_t token, std::size_t most) {
   for (std::size_t i = 0; i < most; ++i) {
-    const auto found = peers_.find(token);
-    if (found == peers_.end()) return;
-    auto message = found->second->connection.receive(kMaxPacketBytes, 1, 0);
+    const auto found = connections_.find(token);
+    if (found == connections_.end()) return;
+    auto message = found->second->socket.receive(kMaxPacketBytes, 1, 0);
     if (!message && message.error().kind() == ErrorKind::busy) return;
     if (!message || !*message) return close(token);
     auto packet = parse_packet((*message)->bytes);
@@ -223,8 +224,8 @@ void Agent::receive_from(std::uint64_t token, std::size_t most) {
 
 void Agent::receive_from_trainers(std::uint64_t but) {
   std::vector<std::uint64_t> trainers;
-  for (const auto& [token, peer] : peers_) {
-    if (token != but && peer->rank) trainers.push_back(token);
+  for (const auto& [token, connection] : connections_) {
+    if (token != but && connection->rank) trainers.push_back(token);
   }
   for (const std::uint64_t token : trainers) receive_from(token, kMaxWaiting);
 }
@@ -237,19 +238,19 @@ void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::De
   // What is broken is no request, and who sends it no trainer of ours.
   const bool is_broken = handled.error().kind() == ErrorKind::corrupt;
   reply(token, MessageKind::refused, number, to_json(handled.error()));
-  if (is_broken && peers_.contains(token)) close(token);
+  if (is_broken && connections_.contains(token)) close(token);
 }
 
 void Agent::close(std::uint64_t token) {
-  const auto found = peers_.find(token);
-  if (found == peers_.end()) return;
-  const std::unique_ptr<Peer> peer = std::move(found->second);
-  peers_.erase(found);
-  waiting_.forget(peer->connection.descriptor());
-  waiting_.forget(peer->watch.descriptor());
-  if (peer->rank && job_ != nullptr) job_->attempts.note_death(*peer->rank);
-  std::erase_if(lists_, [&](const WaitingList& list) { return list.peer == token; });
-  std::erase_if(stops_, [&](const WaitingStop& stop) { return stop.peer == token; });
+  const auto found = connections_.find(token);
+  if (found == connections_.end()) return;
+  const std::unique_ptr<Connection> connection = std::move(found->second);
+  connections_.erase(found);
+  waiting_.forget(connection->socket.descriptor());
+  waiting_.forget(connection->watch.descriptor());
+  if (connection->rank && job_ != nullptr) job_->attempts.note_death(*connection->rank);
+  std::erase_if(lists_, [&](const WaitingList& list) { return list.connection == token; });
+  std::erase_if(stops_, [&](const WaitingStop& stop) { return stop.connection == token; });
 }
 
 void Agent::take_inbox() {
@@ -259,25 +260,26 @@ void Agent::take_inbox() {
     std::swap(inbox, inbox_);
   }
   for (const Told& told : inbox.events) {
-    for (const auto& [token, peer] : peers_) {
-      // What was told to an earlier life was in what `welcome` said to this one.
-      if (peer->rank != told.rank || peer->life != told.life) continue;
+    for (const auto& [token, connection] : connections_) {
+      // `welcome` told this trainer what earlier trainers were told.
+      if (connection->rank != told.rank || connection->trainer != told.trainer) continue;
       reply(token, MessageKind::progress, 0, to_json(told.event));
       break;
     }
   }
   for (Fetch& fetch : inbox.fetches) {
-    if (const auto peer = peers_.find(fetch.peer); peer != peers_.end()) --peer->second->fetching;
+    if (const auto connection = connections_.find(fetch.connection); connection != connections_.end())
+      --connection->second->fetching;
     if (!fetch.result) {
-      reply(fetch.peer, MessageKind::refused, fetch.number, to_json(fetch.result.error()));
+      reply(fetch.connection, MessageKind::refused, fetch.number, to_json(fetch.result.error()));
       continue;
     }
     auto descriptor = fetch.result->memory.duplicate();
     if (!descriptor) {
-      reply(fetch.peer, MessageKind::refused, fetch.number, to_json(descriptor.error()));
+      reply(fetch.connection, MessageKind::refused, fetch.number, to_json(descriptor.error()));
       continue;
     }
-    reply(fetch.peer, MessageKind::fetched, fetch.number, to_json(fetch.result->fetched), std::move(*descriptor));
+    reply(fetch.connection, MessageKind::fetched, fetch.number, to_json(fetch.result->fetched), std::move(*descriptor));
   }
 }
 
@@ -302,13 +304,13 @@ bool Agent::is_ready(const WaitingList& list) const {
 void Agent::count_staged() {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
   for (const WaitingList& list : lists_) {
-    if (!list.is_counted) asked.emplace_back(list.peer, list.number);
+    if (!list.is_counted) asked.emplace_back(list.connection, list.number);
   }
   if (asked.empty()) return;
   receive_from_trainers();
   for (WaitingList& list : lists_) {
     // One that has just come is counted in the next turn.
-    if (std::ranges::find(asked, std::pair(list.peer, list.number)) == asked.end()) continue;
+    if (std::ranges::find(asked, std::pair(list.connection, list.number)) == asked.end()) continue;
     for (const auto& [rank, other] : ranks_) list.taken[rank] = other->taken();
     list.is_counted = true;
   }
@@ -324,23 +326,23 @@ void Agent::answer_lists() {
     }
     const WaitingList ready = *list;
     list = lists_.erase(list);
-    reply_text(ready.peer, MessageKind::steps, ready.number, to_json(step_list(ready.rank)).dump());
-    // The reply may have lost the peer, and its lists with it.
+    reply_text(ready.connection, MessageKind::steps, ready.number, to_json(step_list(ready.rank)).dump());
+    // The reply may have lost the connection, and its lists with it.
     list = lists_.begin();
   }
 }
 
 void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,
                   std::optional<os::Descriptor> descriptor) {
-  const auto found = peers_.find(token);
-  if (found == peers_.end()) return;
-  Peer& peer = *found->second;
+  const auto found = connections_.find(token);
+  if (found == connections_.end()) return;
+  Connection& connection = *found->second;
   auto bytes = serialize_packet({kind, number, std::move(body)});
   if (!bytes) bytes = serialize_packet({MessageKind::refused, number, to_json(bytes.error())});
-  if (!bytes || peer.outgoing.size() >= kMaxOutgoing) return close(token);
-  peer.outgoing.push_back({std::move(*bytes), std::move(descriptor)});
-  flush(peer);
-  watch_peer(token, peer);
+  if (!bytes || connection.outgoing.size() >= kMaxOutgoing) return close(token);
+  connection.outgoing.push_back({std::move(*bytes), std::move(descriptor)});
+  flush(connection);
+  watch_connection(token, connection);
 }
 
 void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text) {
@@ -349,21 +351,21 @@ void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t numb
   reply(token, kind, number, to_json(TextSize{text.size()}), std::move(*memory));
 }
 
-void Agent::flush(Peer& peer) {
-  while (!peer.outgoing.empty() && !peer.is_deaf) {
-    const Outgoing& next = peer.outgoing.front();
+void Agent::flush(Connection& connection) {
+  while (!connection.outgoing.empty() && !connection.is_deaf) {
+    const Outgoing& next = connection.outgoing.front();
     const int descriptor = next.descriptor ? next.descriptor->get() : -1;
     const auto descriptors = next.descriptor ? std::span(&descriptor, 1) : std::span<const int>();
-    const auto sent = peer.connection.send(next.bytes, descriptors, 0);
+    const auto sent = connection.socket.send(next.bytes, descriptors, 0);
     if (!sent && sent.error().kind() == ErrorKind::busy) return;
-    peer.outgoing.pop_front();
+    connection.outgoing.pop_front();
     if (sent) continue;
     // A trainer that has died may have said more than was received: it is closed at the end of that. One that lives
     // hears that nothing comes any more, and connects again.
-    peer.is_deaf = true;
-    peer.connection.end_sending();
+    connection.is_deaf = true;
+    connection.socket.end_sending();
   }
-  if (peer.is_deaf) peer.outgoing.clear();
+  if (connection.is_deaf) connection.outgoing.clear();
 }
 
 }  // namespace bitsnap::engine

@@ -1,8 +1,8 @@
 // The agent's one loop: who connects, what they ask for, who has died, and when it is time to go.
 //
-// One thread; what takes time is done by the threads of the ranks, which wake it. Nothing that a peer sends or leaves
-// undone keeps it from the others: messages are bounded, sending never waits, and what a peer does not take in is given
-// up with it.
+// One thread; what takes time is done by the threads of the ranks, which wake it. Nothing that a connection sends or
+// leaves undone keeps it from the others: messages are bounded, sending never waits, and what a connection does not
+// take in is given up with it.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ class Agent final : public ProgressSink {
   // Makes run() give up what is not being encoded or written, and return. From any thread.
   void end() noexcept;
 
-  void tell(std::uint32_t rank, std::uint64_t life, ProgressEvent event) override;
+  void tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) override;
   void wake() override;
 
  private:
@@ -50,11 +50,11 @@ class Agent final : public ProgressSink {
     std::optional<os::Descriptor> descriptor;
   };
   // One who is connected.
-  struct Peer {
-    os::LocalConnection connection;
+  struct Connection {
+    os::LocalConnection socket;
     os::ProcessWatch watch;
     std::optional<std::uint32_t> rank = {};
-    std::uint64_t life = 0;  // of the rank
+    std::uint64_t trainer = 0;  // of the rank
     WriteSettings settings = {};
     std::deque<Outgoing> outgoing = {};
     std::size_t fetching = 0;  // what it asked for and is not ready
@@ -62,7 +62,7 @@ class Agent final : public ProgressSink {
   };
   // A list that waits for what was staged before it.
   struct WaitingList {
-    std::uint64_t peer = 0;
+    std::uint64_t connection = 0;
     std::uint32_t number = 0;
     std::uint32_t rank = 0;
     std::uint64_t deadline_ns = 0;
@@ -70,18 +70,18 @@ class Agent final : public ProgressSink {
     std::map<std::uint32_t, std::uint64_t> taken = {};  // by each rank, once counted
   };
   struct WaitingStop {
-    std::uint64_t peer = 0;
+    std::uint64_t connection = 0;
     std::uint32_t number = 0;
   };
   // What a thread of a rank has for the loop.
   struct Fetch {
-    std::uint64_t peer = 0;
+    std::uint64_t connection = 0;
     std::uint32_t number = 0;
     Result<AgentRank::FetchResult> result;
   };
   struct Told {
     std::uint32_t rank = 0;
-    std::uint64_t life = 0;
+    std::uint64_t trainer = 0;
     ProgressEvent event;
   };
   struct Inbox {
@@ -125,9 +125,9 @@ class Agent final : public ProgressSink {
              std::optional<os::Descriptor> descriptor = std::nullopt);
   // With the text in memory of its own, however long it is.
   void reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text);
-  // As much as goes without waiting. A peer that nothing reaches any more becomes deaf, and hears that it is.
-  static void flush(Peer& peer);
-  void watch_peer(std::uint64_t token, const Peer& peer);
+  // As much as goes without waiting. A connection that nothing reaches any more becomes deaf, and hears that it is.
+  static void flush(Connection& connection);
+  void watch_connection(std::uint64_t token, const Connection& connection);
   [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
   [[nodiscard]] bool has_trainers() const;
   // How long the loop may wait; nullopt: it is time to go.
@@ -141,7 +141,7 @@ class Agent final : public ProgressSink {
   const std::uint64_t started_ns_;
 
   std::uint64_t last_token_ = 0;
-  std::map<std::uint64_t, std::unique_ptr<Peer>> peers_;
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::vector<WaitingList> lists_;
   std::vector<WaitingStop> stops_;
   std::optional<std::uint64_t> stopping_since_ns_;

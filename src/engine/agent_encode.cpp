@@ -1,4 +1,5 @@
-// What the encoding thread does: from a slot to a snapshot in memory, and from there to whoever fetches it.
+// What the encoder thread does: a save is encoded from its slot and kept in memory, and, if it is to be persisted,
+// given to the writer thread (agent_publish.cpp); and snapshots in memory are copied for trainers that fetch them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,9 +9,10 @@
 #include "container/file_reader.hpp"
 #include "engine/agent_rank.hpp"
 #include "engine/slot_layout.hpp"
-#include "record/base_finder.hpp"
-#include "record/snapshot_recorder.hpp"
 #include "restore/open_snapshot.hpp"
+#include "save/base_finder.hpp"
+#include "save/snapshot_recorder.hpp"
+#include "store/store_impl.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -20,55 +22,104 @@ constexpr std::uint32_t kMaxLinks = 8;
 
 }  // namespace
 
-void AgentRank::encode(Job job) {
-  auto state = read_slot(job.slot, job.staged.bytes);
-  if (!state) {
-    // The slot first: who hears that a save has failed may hand over another arena.
-    free_slot(job.staged.slot);
-    fail_job(job, std::move(state).error().within(fmt::format("step {}", job.staged.step)));
-    return;
-  }
-  std::vector<ConstByteSpan> tensors = tensor_bytes(*state);
-  if (job.staged.persist) {
-    std::unique_lock lock(mutex_);
-    // The writer may still be busy with the one before.
-    changed_.wait(lock, [&] { return persisting_ == nullptr || is_ending_; });
-    if (is_ending_) return;
-    persisting_ = std::make_unique<Persisting>(
-        Persisting{.job = std::move(job), .state = std::move(*state), .tensors = std::move(tensors), .event = {}});
-    const Persisting* const mine = persisting_.get();
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return persisting_.get() != mine || mine->is_encoded; });
-    return;
-  }
+void AgentRank::encode(const Job& job) {
+  const bool persist = job.staged.persist;
+  Publication* const publication = persist ? begin_publication(job) : nullptr;
+  if (persist && publication == nullptr) return;  // the agent ends
   ProgressEvent event;
   event.ticket = job.staged.ticket;
-  const auto finish = [&]() -> Result<void> {
-    BITSNAP_ASSIGN(std::shared_ptr<const Blob> blob, encode_for_memory(job, *state, event));
+  const auto run = [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const State state, read_slot(job.slot, job.staged.bytes));
+    std::shared_ptr<const store::Blob> blob;
+    if (persist) {
+      BITSNAP_ASSIGN(blob, encode_for_store(job, state, *publication, event));
+      if (blob == nullptr) return {};
+    } else {
+      BITSNAP_ASSIGN(blob, encode_for_memory(job, state, event));
+    }
     event.stored_bytes = blob->size_bytes();
-    BITSNAP_TRY(enter(job, tensors, blob, event));
+    Result<void> kept = keep(job, tensor_bytes(state), blob, event);
+    if (kept || !persist) return kept;
+    // It is published all the same.
+    note_error(kept.error());
+    free_slot(job.staged.slot);
     return {};
   };
-  Result<void> finished = finish();
-  mirror_.forget_all_but([&](const Blob& blob) { return tier_.holds(blob); });
-  if (!finished) {
+  Result<void> encoded = no_throw("encoding", run);
+  if (!encoded) {
+    // The slot first: a trainer that hears of the failure may send another arena.
     free_slot(job.staged.slot);
-    fail_job(job, std::move(finished).error().within(fmt::format("step {}", job.staged.step)));
+    fail_job(job, std::move(encoded).error().within(fmt::format("step {}", job.staged.step)));
   }
+  if (persist) end_encoding(*publication, encoded.has_value(), event);
 }
 
-Result<std::shared_ptr<const Blob>> AgentRank::encode_for_memory(const Job& job, const State& state,
-                                                                 ProgressEvent& event) {
-  return no_throw("encoding", [&]() -> Result<std::shared_ptr<const Blob>> {
+// A save is coded against the one before it in the store, which has to be published first.
+AgentRank::Publication* AgentRank::begin_publication(const Job& job) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return is_ending_ || (publication_ == nullptr && !is_committing_); });
+  if (is_ending_) return nullptr;
+  publication_ = std::make_unique<Publication>(Publication{.job = job});
+  return publication_.get();
+}
+
+void AgentRank::end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event) {
+  if (!is_encoded) {
+    publication.save.reset();
+    publication.store.reset();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    // A store handle that failed is opened again: it may not know what it has written.
+    must_reopen_ |= !is_encoded;
+    publication.event = event;
+    publication.is_encoded = is_encoded;
+    if (!is_encoded) publication_.reset();
+  }
+  changed_.notify_all();
+}
+
+Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job& job, const State& state,
+                                                                       Publication& publication, ProgressEvent& event) {
+  const std::uint64_t step = job.staged.step;
+  BITSNAP_ASSIGN(publication.store, open_store());
+  if (job.staged.again) {
+    // An agent that has gone may have committed the step before it could tell the trainer.
+    BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
+    if (std::ranges::binary_search(steps, step)) {
+      free_slot(job.staged.slot);
+      return nullptr;
+    }
+  }
+  std::optional<ShardPlace> place;
+  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = job.attempt};
+  RunOptions run;
+  run.threads = job_.threads;
+  // Before the lock of the store, which would keep others from pruning for as long as this rank waits to encode.
+  const std::unique_lock gate(job_.encode_gate);
+  const os::Stopwatch stopwatch;
+  Store::Impl& impl = StoreImplAccess::impl(*publication.store);
+  BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
+  BITSNAP_TRY(impl.encode(*publication.save, state, run, store::Destination::memory));
+  if (publication.save->coding.damage) note_error(*publication.save->coding.damage);
+  event.raw_bytes = publication.save->summary.raw_bytes;
+  event.base = publication.save->coding.base;
+  event.encode_us = elapsed_us(stopwatch);
+  return publication.save->blob;
+}
+
+Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Job& job, const State& state,
+                                                                        ProgressEvent& event) {
+  return no_throw("encoding", [&]() -> Result<std::shared_ptr<const store::Blob>> {
     SaveOptions options = memory_options();
     options.max_depth = kMaxLinks;
     const std::unique_lock gate(job_.encode_gate);
     const os::Stopwatch stopwatch;
-    std::optional<record::SingleBase> base;
+    std::optional<save::SingleBase> base;
     if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
-    BlobWriter writer(fmt::format("step {} in memory", job.staged.step));
-    BITSNAP_ASSIGN(const record::RecordSummary recorded,
-                   record::record_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
+    store::BlobWriter writer(fmt::format("step {} in memory", job.staged.step));
+    BITSNAP_ASSIGN(const save::RecordSummary recorded,
+                   save::record_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
     BITSNAP_TRY(writer.close());
     event.raw_bytes = recorded.summary.raw_bytes;
     event.encode_us = elapsed_us(stopwatch);
@@ -78,59 +129,40 @@ Result<std::shared_ptr<const Blob>> AgentRank::encode_for_memory(const Job& job,
 }
 
 std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
-  const auto newest = tier_.newest();
+  const auto newest = cache_->newest();
   if (!newest || !newest->is_whole || newest->links >= kMaxLinks) return nullptr;
-  auto opened = tier_.open(newest->id);
+  auto opened = cache_->open(newest->id);
   if (!opened) {
     note_error(opened.error());
     return nullptr;
   }
-  warm_up(**opened);
   event.base = newest->step;
   return std::move(*opened);
 }
 
-std::optional<std::uint64_t> AgentRank::held_step() const {
-  if (const auto newest = tier_.newest()) return newest->step;
-  const std::lock_guard lock(mutex_);
-  const auto held = std::ranges::find(slots_, SlotState::held, &Slot::state);
-  return held == slots_.end() ? std::nullopt : std::optional(held->step);
-}
-
-void AgentRank::warm_up(const Snapshot& snapshot) const {
-  const std::lock_guard lock(mutex_);
-  for (const Slot& slot : slots_) {
-    if (slot.state == SlotState::held && slot.id == snapshot.id()) restore::offer_warm_chunks(snapshot, slot.chunks);
-  }
-}
-
-Result<std::shared_ptr<const Snapshot>> AgentRank::enter(const Job& job, std::span<const ConstByteSpan> tensors,
-                                                         const std::shared_ptr<const Blob>& blob,
-                                                         ProgressEvent& event) {
-  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot,
-                 restore::open_snapshot(blob_file(blob, fmt::format("step {} in memory", job.staged.step)), {},
-                                        os::real_file_system()));
-  MemorySnapshot entry{.step = job.staged.step,
-                       .id = snapshot->id(),
-                       .blob = blob,
-                       .needs = {},
-                       .persisted = false,
-                       .attempt = job.attempt};
+Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tensors,
+                             const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event) {
+  const std::string name = fmt::format("step {} in memory", job.staged.step);
+  BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot,
+                 restore::open_snapshot(store::blob_file(blob, name), {}, os::real_file_system()));
+  store::CachedSnapshot entry{.step = job.staged.step,
+                              .id = snapshot->id(),
+                              .blob = blob,
+                              .needs = {},
+                              .persisted = job.staged.persist,
+                              .attempt = job.attempt};
   for (const BaseReference& base : snapshot->bases()) entry.needs.push_back(base.id);
-  entry.persisted = job.staged.persist;
-  const bool has_chain = tier_.put(std::move(entry));
-  // Where the slot has all of the state, as without loss, what that is coded against is not needed to have it.
-  auto chunks = std::make_shared<SlotChunks>(*snapshot, tensors, job.mapping);
-  const bool has_slot = chunks->is_complete() && tier_.holds(*blob) && slot_count() > 1;
+  const bool has_chain = cache_->put(std::move(entry));
+  // A slot that holds all of the state, as without loss, can be read without what the snapshot is coded against.
+  auto chunks = std::make_shared<restore::DecodedState>(*snapshot, tensors, job.mapping);
+  const bool has_slot = chunks->is_complete() && cache_->holds(*blob) && slot_count() > 1;
   const bool is_whole = has_chain || has_slot;
   if (!is_whole && !job.staged.persist) {
     return fail(ErrorKind::resource_exhausted,
                 fmt::format("{} bytes compressed do not fit into what the budget leaves for snapshots, {} bytes",
-                            blob->size_bytes(), [&] {
-                              const std::lock_guard lock(mutex_);
-                              return memory_limits().bytes;
-                            }()));
+                            blob->size_bytes(), cache_->limits().bytes));
   }
+  cache_->set_decoded(snapshot->id(), chunks);
   // All at once: from the moment that no slot is being worked on the trainer may hand over another arena.
   const std::lock_guard lock(mutex_);
   if (is_whole) ++totals_.saves;
@@ -144,8 +176,8 @@ Result<std::shared_ptr<const Snapshot>> AgentRank::enter(const Job& job, std::sp
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (i != job.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
-  // The slot is the base of the next one, as long as there is another to stage that in; and until then it can be handed
-  // to another agent, should this one die before it has written.
+  // The slot is the base of the next save, as long as there is another slot to stage that in; and until then the
+  // trainer can send the slot to another agent, should this one die before it has published.
   if (slots_.size() < 2) {
     free_slot_locked(job.staged.slot);
   } else {
@@ -155,7 +187,7 @@ Result<std::shared_ptr<const Snapshot>> AgentRank::enter(const Job& job, std::sp
                                .chunks = std::move(chunks),
                                .file = has_slot ? blob : nullptr};
   }
-  return snapshot;
+  return {};
 }
 
 void AgentRank::gather(FetchJob fetch) {
@@ -174,20 +206,22 @@ std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const 
 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
-  if (!request.attempt.empty() && std::ranges::any_of(tier_.attempts(), is_other)) {
+  if (!request.attempt.empty() && std::ranges::any_of(cache_->attempts(), is_other)) {
     return fail(
         ErrorKind::not_found,
-        fmt::format("step {} of rank {} is in the agent's memory as it was in another life", request.step, rank_));
+        fmt::format(
+            "step {} of rank {} is in the agent's memory, but of another attempt",
+            request.step, rank_));
   }
   const std::optional<SlotFile> slot = request.whole ? std::nullopt : slot_of(request.step);
-  const auto chain = slot ? std::nullopt : tier_.chain(request.step);
+  const auto chain = slot ? std::nullopt : cache_->chain(request.step);
   if (!slot && !chain) {
     return fail(ErrorKind::not_found,
                 fmt::format("step {} of rank {} is not in the agent's memory", request.step, rank_));
   }
   // What goes into the memory: pieces of blobs.
   struct Piece {
-    const Blob* blob = nullptr;
+    const store::Blob* blob = nullptr;
     std::uint64_t from = 0;
     std::uint64_t to = 0;  // in the memory
     std::uint64_t bytes = 0;
@@ -199,14 +233,14 @@ Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& reques
     // The slot has what the payloads say, and memory that was never touched costs nothing.
     fetched.slot = slot->slot;
     total = slot->file->size_bytes();
-    const auto file = blob_file(slot->file, "snapshot in memory");
+    const auto file = store::blob_file(slot->file, "snapshot in memory");
     BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(*file));
     fetched.files.push_back({slot->id, 0, total});
     fetched.absent_bytes = footer.index_offset - container::kHeaderBytes;
     pieces.push_back({slot->file.get(), 0, 0, container::kHeaderBytes});
     pieces.push_back({slot->file.get(), footer.index_offset, footer.index_offset, total - footer.index_offset});
   } else {
-    for (const MemoryTier::Held& held : *chain) {
+    for (const store::BaseCache::Held& held : *chain) {
       fetched.files.push_back({held.id, total, held.blob->size_bytes()});
       pieces.push_back({held.blob.get(), 0, total, held.blob->size_bytes()});
       total += held.blob->size_bytes();

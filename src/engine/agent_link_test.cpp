@@ -32,7 +32,7 @@ class LinkWithAgent {
   std::unique_ptr<AgentLink> link;
 };
 
-TEST(AgentLinkTest, WhoeverWaitsHearsThatTheAgentHasGoneAfterTheLinksOwnerHas) {
+TEST(AgentLinkTest, OnLostRunsBeforeAWaitingCallFails) {
   LinkWithAgent both;
   std::thread agent([&] {
     EXPECT_TRUE(both.agent->receive(kMaxPacketBytes, 1, kWaitMs).value());
@@ -46,7 +46,7 @@ TEST(AgentLinkTest, WhoeverWaitsHearsThatTheAgentHasGoneAfterTheLinksOwnerHas) {
   agent.join();
 }
 
-TEST(AgentLinkTest, WhoeverAsksAnAgentThatHasGoneHearsItAfterTheLinksOwnerHas) {
+TEST(AgentLinkTest, OnLostRunsBeforeANewCallFails) {
   LinkWithAgent both;
   both.agent.reset();
   const auto answer = both.link->call(MessageKind::list, Json::object(), MessageKind::steps, kWaitMs);

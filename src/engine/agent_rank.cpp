@@ -20,12 +20,7 @@ constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
 }  // namespace
 
 AgentRank::AgentRank(JobContext& job, const Hello& hello, ProgressSink& sink)
-    : job_(job),
-      sink_(sink),
-      rank_(hello.rank),
-      executor_(exec::make_executor(job.threads)),
-      tier_({}),
-      mirror_(job.files, [this](const std::string&, const std::shared_ptr<const Blob>& blob) { note_blob(blob); }) {
+    : job_(job), sink_(sink), rank_(hello.rank), executor_(exec::make_executor(job.threads)) {
   settings_ = hello.settings;
   writer_ = std::thread([this] { run_writer(); });
   encoder_ = std::thread([this] { run_encoder(); });
@@ -47,9 +42,9 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
   settings_ = hello.settings;
   budget_bytes_ = hello.budget_bytes;
   memory_snapshots_ = std::max(1U, hello.memory_snapshots);
-  tier_.set_limits(memory_limits());
+  cache_->set_limits(memory_limits());
   ArenaView view;
-  view.life = ++life_;
+  view.trainer = ++trainer_;
   auto descriptor = arena_ ? arena_->memory.duplicate() : Result<os::Descriptor>(os::Descriptor());
   if (!arena_ || !descriptor) return view;
   view.descriptor = std::move(*descriptor);
@@ -62,7 +57,7 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
   return view;
 }
 
-MemoryTier::Limits AgentRank::memory_limits() const {
+store::BaseCache::Limits AgentRank::memory_limits() const {
   const std::uint64_t arena = arena_ ? arena_->memory.size_bytes() : 0;
   const std::uint64_t raw = arena_ ? arena_->slot_bytes : 0;
   const std::uint64_t bytes = budget_bytes_ == 0 ? raw : budget_bytes_ - std::min(budget_bytes_, arena);
@@ -92,7 +87,7 @@ Result<void> AgentRank::set_arena(os::SharedMemory memory, const ArenaOffer& off
   }
   arena_ = Arena{std::move(memory), offer.slot_bytes, std::make_shared<const os::MappedMemory>(std::move(mapping))};
   slots_.assign(offer.slots, {});
-  tier_.set_limits(memory_limits());
+  cache_->set_limits(memory_limits());
   return {};
 }
 
@@ -139,9 +134,9 @@ std::vector<std::uint64_t> AgentRank::memory_steps() const {
 }
 
 std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() const {
-  auto kept = tier_.attempts();
+  auto kept = cache_->attempts();
   // They may be there without all that they depend on, which an agent that came later never had.
-  std::erase_if(kept, [this](const auto& each) { return !tier_.chain(each.first) && !slot_of(each.first); });
+  std::erase_if(kept, [this](const auto& each) { return !cache_->chain(each.first) && !slot_of(each.first); });
   return kept;
 }
 
@@ -170,12 +165,12 @@ bool AgentRank::is_encoded_locked(std::uint64_t saves) const {
 
 bool AgentRank::is_settled(std::uint64_t saves) const {
   const std::lock_guard lock(mutex_);
-  const bool is_writing = persisting_ != nullptr && persisting_->job.number <= saves;
+  const bool is_writing = publication_ != nullptr && publication_->job.number <= saves;
   return is_encoded_locked(saves) && !is_writing && !is_committing_;
 }
 
 bool AgentRank::is_newest(std::uint64_t step) const {
-  const auto newest = tier_.newest();
+  const auto newest = cache_->newest();
   return !newest || newest->step <= step;
 }
 
@@ -185,13 +180,13 @@ bool AgentRank::is_storing(std::uint64_t step) const {
     const auto* const job = std::get_if<Job>(&work);
     return job != nullptr && job->staged.persist && job->staged.step == step;
   };
-  return std::ranges::any_of(work_, is_its) || (persisting_ != nullptr && persisting_->job.staged.step == step) ||
+  return std::ranges::any_of(work_, is_its) || (publication_ != nullptr && publication_->job.staged.step == step) ||
          std::ranges::find(uncommitted_, step, &Uncommitted::step) != uncommitted_.end();
 }
 
 bool AgentRank::is_idle(bool ignore_uncommitted) const {
   const std::lock_guard lock(mutex_);
-  return work_.empty() && !is_encoding_ && persisting_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
+  return work_.empty() && !is_encoding_ && publication_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
 }
 
 void AgentRank::abandon() {
@@ -208,7 +203,7 @@ void AgentRank::abandon() {
 }
 
 RankReport AgentRank::report() const {
-  const std::uint64_t memory_bytes = tier_.bytes();
+  const std::uint64_t memory_bytes = cache_->bytes();
   std::vector<std::uint64_t> steps = memory_steps();
   const std::lock_guard lock(mutex_);
   RankReport report = totals_;
@@ -220,7 +215,7 @@ RankReport AgentRank::report() const {
   report.memory_steps = std::move(steps);
   report.queued = work_.size();
   report.is_encoding = is_encoding_;
-  report.is_writing = persisting_ != nullptr && persisting_->is_encoded;
+  report.is_writing = publication_ != nullptr && publication_->is_encoded;
   report.uncommitted = uncommitted_.size();
   return report;
 }
@@ -236,7 +231,7 @@ void AgentRank::run_encoder() {
     encoding_number_ = UINT64_MAX;
     if (const auto* const job = std::get_if<Job>(&work)) encoding_number_ = job->number;
     lock.unlock();
-    if (auto* const job = std::get_if<Job>(&work)) encode(std::move(*job));
+    if (auto* const job = std::get_if<Job>(&work)) encode(*job);
     if (auto* const fetch = std::get_if<FetchJob>(&work)) gather(std::move(*fetch));
     lock.lock();
     is_encoding_ = false;
@@ -248,33 +243,37 @@ void AgentRank::run_encoder() {
 
 void AgentRank::run_writer() {
   auto wait = kFirstCommitWait;
+  std::unique_lock lock(mutex_);
   for (;;) {
-    std::unique_lock lock(mutex_);
-    const auto is_needed = [&] { return is_ending_ || (persisting_ != nullptr && !persisting_->is_encoded); };
+    const auto is_due = [&] { return publication_ != nullptr ? publication_->is_encoded : is_ending_; };
     if (uncommitted_.empty()) {
-      changed_.wait(lock, is_needed);
+      changed_.wait(lock, is_due);
     } else {
-      changed_.wait_for(lock, wait, is_needed);
+      changed_.wait_for(lock, wait, is_due);
     }
-    Persisting* const save = persisting_.get();
-    if (save != nullptr) {
+    if (is_due()) {
+      if (publication_ == nullptr) return;
       lock.unlock();
-      persist(*save);
+      publish(*publication_);
       lock.lock();
-      persisting_.reset();
+      publication_.reset();
       wait = kFirstCommitWait;
     } else {
-      if (is_ending_) return;
+      // The store belongs to the save that is being encoded.
+      if (publication_ != nullptr) continue;
       wait = std::min(2 * wait, kLongestCommitWait);
     }
     is_committing_ = !uncommitted_.empty();
     lock.unlock();
     changed_.notify_all();
-    if (is_committing_) commit_what_is_whole();
-    lock.lock();
-    is_committing_ = false;
-    lock.unlock();
+    if (is_committing_) {
+      commit_what_is_whole();
+      const std::lock_guard end(mutex_);
+      is_committing_ = false;
+    }
+    changed_.notify_all();
     sink_.wake();
+    lock.lock();
   }
 }
 
@@ -292,7 +291,7 @@ void AgentRank::free_slot_locked(std::uint32_t slot) {
   tell(std::move(event));
 }
 
-void AgentRank::tell(ProgressEvent event) { sink_.tell(rank_, life_, std::move(event)); }
+void AgentRank::tell(ProgressEvent event) { sink_.tell(rank_, trainer_, std::move(event)); }
 
 void AgentRank::note_error(const Error& error) {
   const std::lock_guard lock(mutex_);

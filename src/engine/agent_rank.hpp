@@ -1,10 +1,11 @@
 // What an agent does for one rank: it encodes what the rank's trainer stages, keeps it in memory, persists it, and
 // gives it back.
 //
-// Two threads of its own: one encodes, in the order in which the trainer handed over; the other saves into the store,
-// where the encoding of a save that is persisted happens, too, while the first waits for it. So a slow disk keeps
-// nobody from encoding what is for memory only. All functions may be called from any thread, and none waits for a disk
-// or for an encoding; what happens is told to a ProgressSink, from those threads.
+// It has two threads. The encoder turns each staged state into a snapshot file in memory, in the order of staging. The
+// writer publishes those that are to be persisted: writes them into the store, commits and prunes. Between the two
+// there is at most one snapshot, because the next persisted save is coded against it; saves for memory only are encoded
+// meanwhile, however slow the disk is. All functions may be called from any thread, and none waits for a disk or for an
+// encoding. Both threads report to a ProgressSink.
 #pragma once
 
 #include <condition_variable>
@@ -27,14 +28,14 @@
 #include <bitsnap/writer.hpp>
 
 #include "engine/attempts.hpp"
-#include "engine/memory_tier.hpp"
 #include "engine/messages.hpp"
-#include "engine/mirror_file_system.hpp"
-#include "engine/slot_chunks.hpp"
 #include "exec/executor.hpp"
 #include "os/clock.hpp"
 #include "os/file_system.hpp"
 #include "os/shared_memory.hpp"
+#include "restore/decoded_state.hpp"
+#include "store/base_cache.hpp"
+#include "store/pending_save.hpp"
 
 namespace bitsnap::engine {
 
@@ -45,9 +46,9 @@ class ProgressSink {
   ProgressSink& operator=(const ProgressSink&) = delete;
   virtual ~ProgressSink() = default;
 
-  // `life`: of the rank, as renew() counts them. Called with the rank's lock held, so that what is told and what
-  // renew() gives are in one order: calls nothing of the rank.
-  virtual void tell(std::uint32_t rank, std::uint64_t life, ProgressEvent event) = 0;
+  // `trainer`: its number, as renew() counts the trainers of a rank. Called with the rank's lock held, so that events
+  // and renew() are in one order: must call nothing of the rank.
+  virtual void tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) = 0;
   // Something became ready that was asked for: a fetch, a list, idleness.
   virtual void wake() = 0;
 };
@@ -105,12 +106,12 @@ class AgentRank {
 
   // The arena as it is, and a second descriptor of it; no slots, and none, where there is none.
   struct ArenaView {
-    std::uint64_t life = 0;  // what is told from now on is told with this number
+    std::uint64_t trainer = 0;  // the number of this trainer: events from now on carry it
     std::uint64_t slot_bytes = 0;
     std::vector<HeldSlot> slots;
     os::Descriptor descriptor;
   };
-  // Another life of the rank begins: its settings hold from now on.
+  // A new trainer of the rank has said hello: its settings hold from now on.
   [[nodiscard]] ArenaView renew(const Hello& hello);
   [[nodiscard]] Result<void> set_arena(os::SharedMemory memory, const ArenaOffer& offer);
 
@@ -151,9 +152,9 @@ class AgentRank {
     SlotState state = SlotState::free;
     std::uint64_t step = 0;  // of a held one, as the rest
     SnapshotId id;
-    std::shared_ptr<SlotChunks> chunks;
+    std::shared_ptr<restore::DecodedState> chunks;
     // The snapshot's file where the slot has all that it says: the state can be had without what it is coded against.
-    std::shared_ptr<const Blob> file;
+    std::shared_ptr<const store::Blob> file;
   };
   struct Arena {
     os::SharedMemory memory;
@@ -173,16 +174,13 @@ class AgentRank {
     FetchDone done;
   };
   using Work = std::variant<Job, FetchJob>;
-  // A save that the writer has. The encoder waits for `is_encoded`, which is also true where it failed before that.
-  struct Persisting {
-    Job job;
-    State state;
-    std::vector<ConstByteSpan> tensors;  // where they lie in the slot
-    ProgressEvent event;
-    bool is_encoded = false;
-    os::Stopwatch stopwatch = {};
-    std::unique_lock<std::mutex> gate = {};
-    std::shared_ptr<const Snapshot> snapshot = nullptr;  // read in place of the slot once that may be another's
+  // A save that is to be persisted: the encoder's until `is_encoded`, then the writer's.
+  struct Publication {
+    const Job job;
+    std::shared_ptr<Store> store = nullptr;
+    std::optional<store::PendingSave> save = std::nullopt;  // nullopt: the step is in the store already
+    ProgressEvent event = {};
+    bool is_encoded = false;  // guarded by `mutex_`
   };
   // A shard that is durable and waits for those of the others.
   struct Uncommitted {
@@ -195,7 +193,7 @@ class AgentRank {
   void run_encoder();
   void run_writer();
   // Precondition of these: `mutex_` is held.
-  [[nodiscard]] MemoryTier::Limits memory_limits() const;
+  [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
   [[nodiscard]] bool is_encoded_locked(std::uint64_t saves) const;
   void tell(ProgressEvent event);
@@ -206,37 +204,38 @@ class AgentRank {
   void note_error(const Error& error);
 
   // agent_encode.cpp
-  void encode(Job job);
-  [[nodiscard]] Result<std::shared_ptr<const Blob>> encode_for_memory(const Job& job, const State& state,
-                                                                      ProgressEvent& event);
+  void encode(const Job& job);
+  // Waits until the writer has published the one before; nullptr if the rank ends.
+  [[nodiscard]] Publication* begin_publication(const Job& job);
+  // Gives it to the writer, or drops it where encoding failed.
+  void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
+  // nullptr where the step is in the store already.
+  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_store(const Job& job, const State& state,
+                                                                            Publication& publication,
+                                                                            ProgressEvent& event);
+  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_memory(const Job& job, const State& state,
+                                                                             ProgressEvent& event);
   // The newest snapshot in memory, as what the next may be coded against; nullptr where it may not.
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
-  // Enters a snapshot that was made of a slot, which is held from now on, or free; and tells of it.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> enter(const Job& job, std::span<const ConstByteSpan> tensors,
-                                                              const std::shared_ptr<const Blob>& blob,
-                                                              ProgressEvent& event);
-  void warm_up(const Snapshot& snapshot) const;
+  // Keeps a snapshot in memory. Its slot is held from now on, or free. Reports the stage `memory`.
+  [[nodiscard]] Result<void> keep(const Job& job, std::span<const ConstByteSpan> tensors,
+                                  const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event);
   void gather(FetchJob fetch);
   [[nodiscard]] Result<FetchResult> gather_step(const FetchRequest& request);
   struct SlotFile {
     std::uint32_t slot = 0;
     SnapshotId id;
-    std::shared_ptr<const Blob> file;
+    std::shared_ptr<const store::Blob> file;
   };
   // The slot that holds all of a step.
   [[nodiscard]] std::optional<SlotFile> slot_of(std::uint64_t step) const;
 
-  // agent_persist.cpp
-  void persist(Persisting& save);
-  [[nodiscard]] Result<bool> write(Persisting& save, Store& store);
-  void note_blob(const std::shared_ptr<const Blob>& blob);
-  void release_encoder(Persisting& save);
+  // agent_publish.cpp
+  void publish(Publication& publication);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
   // How a state for memory alone is coded.
   [[nodiscard]] SaveOptions memory_options();
   void note(const Store& store);
-  // What the next may be coded against is in memory: compressed, or in a slot.
-  [[nodiscard]] std::optional<std::uint64_t> held_step() const;
   void commit_what_is_whole();
   void give_up_oldest();
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
@@ -250,8 +249,8 @@ class AgentRank {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ending_ = false;
-  std::uint64_t life_ = 0;    // 0: nobody has said hello
-  bool must_reopen_ = false;  // the store: there are other settings, or it failed
+  std::uint64_t trainer_ = 0;  // trainers that said hello, counted
+  bool must_reopen_ = false;   // the store: there are other settings, or it failed
   WriteSettings settings_;
   std::uint64_t budget_bytes_ = 0;
   std::optional<Arena> arena_;
@@ -261,15 +260,14 @@ class AgentRank {
   std::uint64_t encoding_number_ = 0;  // of the save that is being encoded
   std::uint64_t taken_ = 0;
   bool is_committing_ = false;
-  std::unique_ptr<Persisting> persisting_;  // the writer's, while it is there
-  std::deque<Uncommitted> uncommitted_;     // changed by the writer alone
+  std::unique_ptr<Publication> publication_;  // the queue between the threads
+  std::deque<Uncommitted> uncommitted_;       // changed by the writer alone
   RankReport totals_;
   std::uint32_t memory_snapshots_ = 1;
   std::optional<SaveOptions> says_;  // what the store said of itself last
 
   const std::unique_ptr<exec::Executor> executor_;
-  MemoryTier tier_;
-  MirrorFileSystem mirror_;
+  const std::shared_ptr<store::BaseCache> cache_ = std::make_shared<store::BaseCache>();
   std::mutex store_mutex_;  // held while it is opened; never by who must not wait for a disk
   std::shared_ptr<Store> store_;
 

@@ -20,7 +20,7 @@
 namespace bitsnap::engine {
 namespace {
 
-// Answers that take memory or a descriptor, or wait for something, and that a peer has not taken in.
+// Answers that take memory or a descriptor, or wait for something, and that a connection has not taken in.
 constexpr std::size_t kMaxOwed = 16;
 
 // Two containers may have one name for two directories, and this one agent between them.
@@ -63,17 +63,17 @@ Result<void> Agent::check_job(const Hello& hello) const {
                             os::process_id(), first_->world_size));
   }
   if (hello.world_size != first_->world_size) return differs("world size", first_->world_size, hello.world_size);
-  // All that were of the last life have gone before the next one begins. What they left stays in memory.
+  // All trainers of the last session have to be gone before the next session begins. What they left stays in memory.
   if (hello.session != first_->session && has_trainers()) return differs("session", first_->session, hello.session);
-  for (const auto& [token, peer] : peers_) {
-    if (!peer->rank || peer->rank == hello.rank) continue;
-    const auto difference = first_difference(peer->settings, hello.settings);
+  for (const auto& [token, connection] : connections_) {
+    if (!connection->rank || connection->rank == hello.rank) continue;
+    const auto difference = first_difference(connection->settings, hello.settings);
     if (!difference) continue;
     return fail(ErrorKind::invalid_argument,
                 fmt::format("job '{}': rank {}, process {}, says {} {}; rank {} says {}. All ranks of a job write to "
                             "the store with the same settings",
-                            hello.job, *peer->rank, peer->watch.process(), difference->name, difference->expected,
-                            hello.rank, difference->found));
+                            hello.job, *connection->rank, connection->watch.process(), difference->name,
+                            difference->expected, hello.rank, difference->found));
   }
   return {};
 }
@@ -82,8 +82,9 @@ Result<void> Agent::check_job(const Hello& hello) const {
 void Agent::close_ended(std::uint64_t but) {
   // What they said before they died is there from then on.
   std::vector<std::uint64_t> dead;
-  for (const auto& [token, peer] : peers_) {
-    if (token != but && peer->rank && (peer->is_deaf || !peer->watch.is_alive())) dead.push_back(token);
+  for (const auto& [token, connection] : connections_) {
+    if (token != but && connection->rank && (connection->is_deaf || !connection->watch.is_alive()))
+      dead.push_back(token);
   }
   receive_from_trainers(but);
   for (const std::uint64_t token : dead) close(token);
@@ -91,12 +92,12 @@ void Agent::close_ended(std::uint64_t but) {
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   BITSNAP_ASSIGN(const Hello hello, parse_hello(packet.body));
-  if (peers_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
+  if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
   close_ended(token);
-  if (!peers_.contains(token)) return {};
+  if (!connections_.contains(token)) return {};
   if (!stopping_since_ns_) BITSNAP_TRY(check_place(hello));
   const auto is_idle_job = [&] { return !has_trainers() && is_idle(true); };
-  // Another life of the job may be of another shape, once nothing of the last one is under way.
+  // A restarted job may have another world size, once nothing of the last one is under way.
   const bool is_other = first_ && hello.world_size != first_->world_size;
   if (is_other && hello.store == first_->store && !stopping_since_ns_ && is_idle_job()) {
     ranks_.clear();
@@ -104,14 +105,14 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     first_.reset();
   }
   BITSNAP_TRY(check_job(hello));
-  for (const auto& [other, peer] : peers_) {
-    if (peer->rank != hello.rank) continue;
+  for (const auto& [other, connection] : connections_) {
+    if (connection->rank != hello.rank) continue;
     return fail(ErrorKind::busy, fmt::format("rank {} of job '{}' has a living trainer, process {}", hello.rank,
-                                             hello.job, peer->watch.process()));
+                                             hello.job, connection->watch.process()));
   }
   if (first_ && hello.session != first_->session) {
     first_->session = hello.session;
-    job_->attempts.begin_life(hello.session);
+    job_->attempts.begin_restart(hello.session);
   }
 
   if (!first_) {
@@ -125,9 +126,9 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];
   if (rank == nullptr) rank = std::make_unique<AgentRank>(*job_, hello, *this);
   AgentRank::ArenaView arena = rank->renew(hello);
-  peers_.at(token)->rank = hello.rank;
-  peers_.at(token)->settings = hello.settings;
-  peers_.at(token)->life = arena.life;
+  connections_.at(token)->rank = hello.rank;
+  connections_.at(token)->settings = hello.settings;
+  connections_.at(token)->trainer = arena.trainer;
   const Welcome welcome{.agent_pid = os::process_id(),
                         .version = std::string(version()),
                         .slot_bytes = arena.slot_bytes,
@@ -139,12 +140,12 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
 }
 
 Result<void> Agent::check_owed(std::uint64_t token) const {
-  const Peer& peer = *peers_.at(token);
-  const auto is_its = [token](const auto& waiting) { return waiting.peer == token; };
+  const Connection& connection = *connections_.at(token);
+  const auto is_its = [token](const auto& waiting) { return waiting.connection == token; };
   const auto owed = static_cast<std::size_t>(
-      std::ranges::count_if(peer.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
+      std::ranges::count_if(connection.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
       std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its));
-  if (owed + peer.fetching < kMaxOwed) return {};
+  if (owed + connection.fetching < kMaxOwed) return {};
   return fail(ErrorKind::busy, fmt::format("{} earlier requests have no answer, or it was not taken in", kMaxOwed));
 }
 
@@ -160,7 +161,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
     stops_.push_back({token, packet.number});
     return {};
   }
-  const std::optional<std::uint32_t> number = peers_.at(token)->rank;
+  const std::optional<std::uint32_t> number = connections_.at(token)->rank;
   if (!number) {
     return fail(ErrorKind::corrupt, fmt::format("'{}' before 'hello'", message_kind_name(packet.kind)));
   }
@@ -190,7 +191,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
     }
     case MessageKind::list: {
       BITSNAP_ASSIGN(const ListRequest request, parse_list(packet.body));
-      lists_.push_back({.peer = token,
+      lists_.push_back({.connection = token,
                         .number = packet.number,
                         .rank = *number,
                         .deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000});
@@ -198,7 +199,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
     }
     case MessageKind::fetch: {
       BITSNAP_ASSIGN(const FetchRequest request, parse_fetch(packet.body));
-      ++peers_.at(token)->fetching;
+      ++connections_.at(token)->fetching;
       rank.fetch(request, [this, token, packet_number = packet.number](Result<AgentRank::FetchResult> result) {
         {
           const std::lock_guard lock(inbox_mutex_);
@@ -217,7 +218,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
 
 StepList Agent::step_list(std::uint32_t rank) const {
   const auto own = ranks_.at(rank)->memory_attempts();
-  // Of the same step of two lives, the states of two ranks are not one state.
+  // States of one step from before and after a restart are not one state of all ranks.
   auto everywhere = own;
   if (ranks_.size() != job_->world_size) everywhere.clear();
   for (const auto& [number, other] : ranks_) {
@@ -238,8 +239,9 @@ Json Agent::report() const {
   for (const auto& [number, rank] : ranks_) {
     const RankReport report = rank->report();
     Json row{{"rank", number}};
-    const auto peer = std::ranges::find_if(peers_, [number](const auto& each) { return each.second->rank == number; });
-    row["trainer_process"] = peer == peers_.end() ? Json() : Json(peer->second->watch.process());
+    const auto connection =
+        std::ranges::find_if(connections_, [number](const auto& each) { return each.second->rank == number; });
+    row["trainer_process"] = connection == connections_.end() ? Json() : Json(connection->second->watch.process());
     row["arena_bytes"] = report.arena_bytes;
     row["slots"] = report.slots;
     row["budget_bytes"] = report.budget_bytes;

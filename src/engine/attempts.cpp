@@ -25,7 +25,7 @@ void forget_oldest(Map& map, std::deque<Key>& begun, const Key& key, std::size_t
 
 }  // namespace
 
-void Attempts::begin_life(const std::string& session) {
+void Attempts::begin_restart(const std::string& session) {
   const std::lock_guard lock(mutex_);
   session_ = session;
   saves_.clear();
@@ -34,24 +34,24 @@ void Attempts::begin_life(const std::string& session) {
 
 void Attempts::note_hello(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
-  Life& life = lives_[rank];
-  ++life.number;
-  life.began = ++now_;
+  Trainer& trainer = trainers_[rank];
+  ++trainer.number;
+  trainer.began = ++now_;
   std::erase_if(saves_, [rank](const auto& save) { return save.first.second == rank; });
 }
 
 void Attempts::note_death(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
-  lives_[rank].died = ++now_;
+  trainers_[rank].died = ++now_;
 }
 
-// None of those that delivered to it may have died before this rank's life began: it would not be of one life.
+// A trainer that delivered to the attempt and died before this rank's trainer began belongs to an earlier start of the
+// job, and its state must not be mixed with this one.
 bool Attempts::may_join(const Attempt& attempt, std::uint32_t rank) const {
   if (attempt.delivered.contains(rank)) return false;
-  const std::uint64_t began = lives_.at(rank).began;
+  const std::uint64_t began = trainers_.at(rank).began;
   return std::ranges::all_of(attempt.delivered, [&](const auto& delivered) {
-    const Life& other = lives_.at(delivered.first);
-    // Of an earlier life than the present one, or of one that has ended: when did it?
+    const Trainer& other = trainers_.at(delivered.first);
     const bool is_over = other.number != delivered.second || other.died > other.began;
     return !is_over || (other.number == delivered.second && other.died > began);
   });
@@ -64,14 +64,14 @@ std::string Attempts::join(std::uint64_t step, std::uint32_t rank) {
     if (is_new) forget_oldest(saves_, saves_begun_, save->first, kMaxSaves);
     return fmt::format("{}-{}", session_, ++save->second);
   }
-  if (!lives_.contains(rank)) lives_[rank] = {1, ++now_, 0};
+  if (!trainers_.contains(rank)) trainers_[rank] = {1, ++now_, 0};
   const auto [begun, is_new] = steps_.try_emplace(step);
   if (is_new) forget_oldest(steps_, steps_begun_, step, kMaxSteps);
   std::vector<Attempt>& attempts = begun->second;
   if (attempts.empty() || !may_join(attempts.back(), rank)) {
     attempts.push_back({fmt::format("{}-{}", prefix_, ++begun_), {}});
   }
-  attempts.back().delivered[rank] = lives_[rank].number;
+  attempts.back().delivered[rank] = trainers_[rank].number;
   return attempts.back().name;
 }
 
@@ -84,7 +84,7 @@ void Attempts::note_failed(std::uint64_t step, std::uint32_t rank, const std::st
   if (attempts == steps_.end() || attempts->second.back().name != attempt) return;
   const auto delivered = attempts->second.back().delivered.find(rank);
   if (delivered == attempts->second.back().delivered.end()) return;
-  if (delivered->second == lives_[rank].number) attempts->second.back().delivered.erase(delivered);
+  if (delivered->second == trainers_[rank].number) attempts->second.back().delivered.erase(delivered);
 }
 
 void Attempts::note_committed(std::uint64_t step, const std::string& attempt) {

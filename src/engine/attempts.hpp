@@ -14,12 +14,12 @@ namespace bitsnap::engine {
 
 class Attempts {
  public:
-  // `session`: the word that all ranks of this life agreed upon; empty: the agent decides. `prefix` begins the names of
-  // the attempts that the agent decides on, and no other agent's begin with it.
+  // `session`: the name that all ranks agreed upon at this start of the job; empty: the agent names the attempts,
+  // beginning with `prefix`, which no other agent uses.
   Attempts(std::string session, std::string prefix) : prefix_(std::move(prefix)), session_(std::move(session)) {}
 
-  // Another life of the job begins, of which nobody has said hello yet.
-  void begin_life(const std::string& session);
+  // The job is restarted; none of its ranks has said hello yet.
+  void begin_restart(const std::string& session);
   // A rank said hello; its trainer died, or left.
   void note_hello(std::uint32_t rank);
   void note_death(std::uint32_t rank);
@@ -39,9 +39,9 @@ class Attempts {
  private:
   struct Attempt {
     std::string name;
-    std::map<std::uint32_t, std::uint64_t> delivered;  // by rank: in which of its lives
+    std::map<std::uint32_t, std::uint64_t> delivered;  // by rank: the number of its trainer
   };
-  struct Life {
+  struct Trainer {
     std::uint64_t number = 0;  // 0: never said hello
     std::uint64_t began = 0;   // moments are counted by what was noted
     std::uint64_t died = 0;    // the last time
@@ -54,10 +54,10 @@ class Attempts {
   std::string session_;
   std::uint64_t now_ = 0;
   std::uint64_t begun_ = 0;  // attempts, so that their names differ
-  std::map<std::uint32_t, Life> lives_;
+  std::map<std::uint32_t, Trainer> trainers_;
   std::map<std::uint64_t, std::vector<Attempt>> steps_;
   std::deque<std::uint64_t> steps_begun_;                                   // in their order; some may be gone
-  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> saves_;  // of a step by a rank, in this life
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> saves_;  // of a step by a rank, since the restart
   std::deque<std::pair<std::uint64_t, std::uint32_t>> saves_begun_;
   std::deque<std::pair<std::uint64_t, std::string>> committed_;
 };

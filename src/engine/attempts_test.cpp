@@ -18,17 +18,17 @@ namespace {
 class Model {
  public:
   explicit Model(std::uint32_t ranks, std::string session = "")
-      : attempts_(std::move(session), "a"), lives_(ranks), is_alive_(ranks) {}
+      : attempts_(std::move(session), "a"), trainers_(ranks), is_alive_(ranks) {}
 
   void hello(std::uint32_t rank) {
     attempts_.note_hello(rank);
-    lives_[rank].push_back({++now_, std::nullopt});
+    trainers_[rank].push_back({++now_, std::nullopt});
     is_alive_[rank] = true;
   }
 
   void death(std::uint32_t rank) {
     attempts_.note_death(rank);
-    lives_[rank].back().died = ++now_;
+    trainers_[rank].back().died = ++now_;
     is_alive_[rank] = false;
   }
 
@@ -39,13 +39,13 @@ class Model {
     EXPECT_EQ(known->second, step) << name << " is of two steps";
     std::map<std::uint32_t, std::size_t>& shards = shards_[name];
     EXPECT_FALSE(shards.contains(rank)) << "rank " << rank << " twice in " << name;
-    for (const auto& [other, life] : shards) {
-      const Life& theirs = lives_[other][life];
-      // All of a life that is over is before all of one that began later.
-      EXPECT_TRUE(!theirs.died || *theirs.died > lives_[rank].back().began)
+    for (const auto& [other, trainer] : shards) {
+      const Trainer& theirs = trainers_[other][trainer];
+      // A trainer that has died saved everything before a trainer that began later.
+      EXPECT_TRUE(!theirs.died || *theirs.died > trainers_[rank].back().began)
           << name << " has a shard of rank " << other << " that died before rank " << rank << " came";
     }
-    shards[rank] = lives_[rank].size() - 1;
+    shards[rank] = trainers_[rank].size() - 1;
     return name;
   }
 
@@ -54,20 +54,20 @@ class Model {
   Attempts& attempts() { return attempts_; }
 
  private:
-  struct Life {
+  struct Trainer {
     std::uint64_t began = 0;
     std::optional<std::uint64_t> died;
   };
 
   Attempts attempts_;
   std::uint64_t now_ = 0;
-  std::vector<std::vector<Life>> lives_;
+  std::vector<std::vector<Trainer>> trainers_;
   std::vector<bool> is_alive_;
   std::map<std::string, std::uint64_t> steps_;
   std::map<std::string, std::map<std::uint32_t, std::size_t>> shards_;
 };
 
-TEST(Attempts, ShardsOfLivesThatNeverMetAreNeverInOne) {
+TEST(Attempts, NeverMixShardsOfRestartsThatDidNotOverlap) {
   for (std::uint32_t seed = 0; seed < 4000; ++seed) {
     std::mt19937 random(seed);
     const std::uint32_t ranks = 2 + seed % 3;
@@ -102,12 +102,12 @@ TEST(Attempts, ShardsOfLivesThatNeverMetAreNeverInOne) {
   }
 }
 
-TEST(Attempts, RanksThatAreThereMeetThoughSomeOfThemHadDiedBefore) {
+TEST(Attempts, RunningRanksShareAnAttemptAfterEarlierDeaths) {
   for (std::uint32_t seed = 0; seed < 4000; ++seed) {
     std::mt19937 random(seed);
     const std::uint32_t ranks = 2 + seed % 3;
     Model model(ranks);
-    std::set<std::uint32_t> has_saved;  // in the life it has
+    std::set<std::uint32_t> has_saved;  // by its present trainer
     for (int event = 0; event < 25; ++event) {
       const auto rank = static_cast<std::uint32_t>(random() % ranks);
       if (!model.is_alive(rank)) {
@@ -120,7 +120,7 @@ TEST(Attempts, RanksThatAreThereMeetThoughSomeOfThemHadDiedBefore) {
         has_saved.insert(rank);
       }
     }
-    // Those that saved it in this life come back; those that did not go on living.
+    // Ranks that saved it are restarted; the others keep running.
     std::vector<std::uint32_t> order;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       if (model.is_alive(rank) && has_saved.contains(rank)) model.death(rank);
@@ -135,7 +135,7 @@ TEST(Attempts, RanksThatAreThereMeetThoughSomeOfThemHadDiedBefore) {
   }
 }
 
-TEST(Attempts, OneThatDiedAfterItDeliveredIsJoinedByThoseThatKnewIt) {
+TEST(Attempts, RanksJoinTheAttemptOfARankThatDiedAfterDelivering) {
   Model model(2);
   model.hello(0);
   model.hello(1);
@@ -144,7 +144,7 @@ TEST(Attempts, OneThatDiedAfterItDeliveredIsJoinedByThoseThatKnewIt) {
   EXPECT_EQ(model.save(5, 1), name);
 }
 
-TEST(Attempts, TheSameStepASecondTimeIsAnotherAttempt) {
+TEST(Attempts, SavingAStepTwiceStartsAnotherAttempt) {
   Model model(2);
   model.hello(0);
   model.hello(1);
@@ -154,7 +154,7 @@ TEST(Attempts, TheSameStepASecondTimeIsAnotherAttempt) {
   EXPECT_EQ(model.save(5, 1), second);
 }
 
-TEST(Attempts, WhatWasCommittedIsNotJoined) {
+TEST(Attempts, CommittedAttemptsAreNotJoined) {
   Model model(3);
   for (std::uint32_t rank = 0; rank < 3; ++rank) model.hello(rank);
   const std::string first = model.save(5, 0);
@@ -167,7 +167,7 @@ TEST(Attempts, WhatWasCommittedIsNotJoined) {
   EXPECT_EQ(model.save(6, 1), later);
 }
 
-TEST(Attempts, ASessionNamesThemWhoeverIsAlive) {
+TEST(Attempts, ASessionNamesAttemptsWhicheverRanksRun) {
   Attempts here("s", "a");
   Attempts there("s", "b");
   here.note_hello(0);
@@ -177,13 +177,13 @@ TEST(Attempts, ASessionNamesThemWhoeverIsAlive) {
   EXPECT_EQ(here.join(6, 0), "s-1");
   EXPECT_EQ(here.join(5, 0), "s-2");
   EXPECT_EQ(there.join(5, 1), "s-2");
-  // Another life counts from the beginning, under another word.
-  here.begin_life("t");
+  // After a restart counting begins anew, under another session.
+  here.begin_restart("t");
   here.note_hello(0);
   EXPECT_EQ(here.join(5, 0), "t-1");
 }
 
-TEST(Attempts, ASaveThatFailedDidNotDeliverAndTheNextOneOfItsRankDoes) {
+TEST(Attempts, TheNextSaveOfARankReplacesAFailedOne) {
   for (const std::string session : {"", "s"}) {
     Attempts attempts(session, "a");
     attempts.note_hello(0);
@@ -200,7 +200,7 @@ TEST(Attempts, ASaveThatFailedDidNotDeliverAndTheNextOneOfItsRankDoes) {
   }
 }
 
-TEST(Attempts, WhatAnEarlierLifeFailedAtIsNothingToThePresentOne) {
+TEST(Attempts, FailuresBeforeARestartDoNotCount) {
   Attempts attempts("", "a");
   attempts.note_hello(0);
   attempts.note_hello(1);
@@ -214,7 +214,7 @@ TEST(Attempts, WhatAnEarlierLifeFailedAtIsNothingToThePresentOne) {
   EXPECT_NE(attempts.join(5, 0), second);
 }
 
-TEST(Attempts, RanksMeetThoughManyHigherStepsWereNeverCommitted) {
+TEST(Attempts, RanksShareAnAttemptAfterManyUncommittedHigherSteps) {
   for (const std::string session : {"", "s"}) {
     Attempts attempts(session, "a");
     attempts.note_hello(0);
@@ -229,7 +229,7 @@ TEST(Attempts, RanksMeetThoughManyHigherStepsWereNeverCommitted) {
   }
 }
 
-TEST(Attempts, NamesOfTwoAgentsAreNeverTheSame) {
+TEST(Attempts, NamesOfTwoAgentsDiffer) {
   Attempts here("", "a");
   Attempts there("", "b");
   std::set<std::string> names;

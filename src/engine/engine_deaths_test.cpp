@@ -17,20 +17,22 @@
 #include "engine/agent_process_testing.hpp"
 #include "engine/agent_thread_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "engine/messages.hpp"
 #include "engine/packet.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_faulty.hpp"
 #include "os/local_socket.hpp"
 #include "os/process.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
 
+using store::Training;
+
 class EngineDeathsTest : public EngineFixture {};
 
-TEST_F(EngineDeathsTest, WhatTheLastAgentDidNotBringToItsEndTheNextOneDoes) {
+TEST_F(EngineDeathsTest, TheNextAgentFinishesSavesOfAKilledOne) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(200'000);
@@ -60,7 +62,7 @@ TEST_F(EngineDeathsTest, WhatTheLastAgentDidNotBringToItsEndTheNextOneDoes) {
   EXPECT_EQ(trained_.difference(**(*Store::open(engine->path()))->snapshot(2)), "");
 }
 
-TEST_F(EngineDeathsTest, StatesForMemoryOnlyAreHandedOverAgain) {
+TEST_F(EngineDeathsTest, StatesForMemoryOnlyAreStagedAgain) {
   auto agent = std::make_unique<AgentThread>(job_);
   const auto engine = attach(options());
   const auto first = engine->save(1, trained_.state());
@@ -80,7 +82,7 @@ TEST_F(EngineDeathsTest, StatesForMemoryOnlyAreHandedOverAgain) {
   EXPECT_TRUE(engine->take_failures().empty());
 }
 
-TEST_F(EngineDeathsTest, WhatTheNextAgentHasWithoutItsChainIsNotSaidToBeInMemory) {
+TEST_F(EngineDeathsTest, ASnapshotWithoutItsChainIsNotListedInMemory) {
   auto agent = std::make_unique<AgentThread>(job_);
   const auto engine = attach(options());
   const auto in_memory = [&](std::uint64_t step) {
@@ -107,7 +109,7 @@ TEST_F(EngineDeathsTest, WhatTheNextAgentHasWithoutItsChainIsNotSaidToBeInMemory
   EXPECT_FALSE(in_memory(2));
 }
 
-TEST_F(EngineDeathsTest, AnAgentThatGoesAsItIsGivenTheArenaCostsNoSave) {
+TEST_F(EngineDeathsTest, AnAgentThatDiesOnReceivingTheArenaLosesNoSave) {
   // One that welcomes, and ends at the next word.
   auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
   ASSERT_TRUE(listener.has_value());
@@ -130,7 +132,7 @@ TEST_F(EngineDeathsTest, AnAgentThatGoesAsItIsGivenTheArenaCostsNoSave) {
   EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::persisted);
 }
 
-TEST_F(EngineDeathsTest, AWaitThatIsTooShortForTheNextAgentGivesUpNoSave) {
+TEST_F(EngineDeathsTest, AShortWaitForTheNextAgentFailsNoSave) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(100'000);
@@ -162,7 +164,7 @@ TEST_F(EngineDeathsTest, AWaitThatIsTooShortForTheNextAgentGivesUpNoSave) {
   EXPECT_TRUE(engine->take_failures().empty());
 }
 
-TEST_F(EngineDeathsTest, WithoutAnotherAgentEveryWaitEnds) {
+TEST_F(EngineDeathsTest, EveryWaitEndsIfNoAgentStarts) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(100'000);
@@ -187,7 +189,7 @@ TEST_F(EngineDeathsTest, WithoutAnotherAgentEveryWaitEnds) {
   EXPECT_LT(stopwatch.elapsed_seconds(), 5);
 }
 
-TEST_F(EngineDeathsTest, AProgramThatEndsAtOnceIsNotWaitedFor) {
+TEST_F(EngineDeathsTest, DoesNotWaitForAProgramThatExits) {
   EngineOptions wanted = options("/bin/false");
   wanted.agent_log = directory_.path() + "/log";
   const os::Stopwatch stopwatch;
@@ -199,7 +201,7 @@ TEST_F(EngineDeathsTest, AProgramThatEndsAtOnceIsNotWaitedFor) {
   EXPECT_NE(engine.error().message().find(wanted.agent_log), std::string::npos) << engine.error().message();
 }
 
-TEST_F(EngineDeathsTest, AnAgentThatTakesNobodyIsNotWaitedForWithoutEnd) {
+TEST_F(EngineDeathsTest, StopsWaitingForAnAgentThatAcceptsNoTrainer) {
   AgentOptions silent;
   silent.job = job_;
   const auto agent = Agent::start(silent, os::real_file_system());  // and does not run
@@ -215,7 +217,7 @@ TEST_F(EngineDeathsTest, AnAgentThatTakesNobodyIsNotWaitedForWithoutEnd) {
   EXPECT_LT(stopwatch.elapsed_seconds(), 5);
 }
 
-TEST_F(EngineDeathsTest, ATrainingGoesOnHoweverOftenItsAgentIsKilled) {
+TEST_F(EngineDeathsTest, TrainingContinuesWhenAgentsAreKilledRepeatedly) {
   const std::string program = agent_program_in(directory_.path());
   const auto engine = attach(options(program));
   ASSERT_NE(engine, nullptr);
@@ -246,7 +248,7 @@ TEST_F(EngineDeathsTest, ATrainingGoesOnHoweverOftenItsAgentIsKilled) {
   expect_sound(committed);
 }
 
-TEST_F(EngineDeathsTest, WhatWasThereBeforeIsNotTakenForWhatALostAgentDid) {
+TEST_F(EngineDeathsTest, EarlierCheckpointsAreNotMistakenForThoseOfALostAgent) {
   const std::string program = agent_program_in(directory_.path());
   auto engine = attach(options(program));
   for (std::uint64_t step = 1; step <= 2; ++step) ASSERT_TRUE(engine->save(step, trained_.state()).has_value());
@@ -268,7 +270,7 @@ TEST_F(EngineDeathsTest, WhatWasThereBeforeIsNotTakenForWhatALostAgentDid) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineDeathsTest, WhatALostAgentStoredIsPersistedFromStepZeroOn) {
+TEST_F(EngineDeathsTest, StepsThatALostAgentCommittedArePersisted) {
   auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
   ASSERT_TRUE(listener.has_value());
   // Takes a save, stores it, and dies before it can say so.
@@ -298,7 +300,7 @@ TEST_F(EngineDeathsTest, WhatALostAgentStoredIsPersistedFromStepZeroOn) {
   expect_sound({0});
 }
 
-TEST_F(EngineDeathsTest, ASaveThatAgentsDieOfIsGivenUp) {
+TEST_F(EngineDeathsTest, ASaveThatKillsAgentsFails) {
   const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
   int deaths = 0;
   std::thread dying([&] {
@@ -322,7 +324,7 @@ TEST_F(EngineDeathsTest, ASaveThatAgentsDieOfIsGivenUp) {
   EXPECT_EQ(deaths, 10);
 }
 
-TEST_F(EngineDeathsTest, AnAgentStaysWithItsTrainersHoweverShortItLingers) {
+TEST_F(EngineDeathsTest, AnAgentDoesNotEndWhileTrainersAreConnected) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
   wanted.linger_ms = 0;
   const auto engine = attach(wanted);

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "engine/agent_thread_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/file_system_faulty.hpp"
 #include "store/store_impl.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -26,18 +26,18 @@ using os::FileOperation;
 
 // Some weights, of which each step changes some: small, so that many runs are quick.
 struct SmallState {
-  record::Bytes weight = record::bf16_weights(4096, 1);
-  record::Bytes other = record::random_bytes(100, 2);
+  save::Bytes weight = save::bf16_weights(4096, 1);
+  save::Bytes other = save::random_bytes(100, 2);
 
-  void step() { record::change(weight, 7, 1); }
+  void step() { save::change(weight, 7, 1); }
   [[nodiscard]] State state() const {
     State made;
-    made.tensors.push_back(record::source("w", DType::bf16, {4096}, weight));
-    made.tensors.push_back(record::source("other", DType::u8, {100}, other));
+    made.tensors.push_back(save::source("w", DType::bf16, {4096}, weight));
+    made.tensors.push_back(save::source("other", DType::u8, {100}, other));
     return made;
   }
   [[nodiscard]] bool is(const Snapshot& snapshot) const {
-    return record::read_tensor(snapshot, "w") == weight && record::read_tensor(snapshot, "other") == other;
+    return save::read_tensor(snapshot, "w") == weight && save::read_tensor(snapshot, "other") == other;
   }
 };
 
@@ -96,7 +96,7 @@ struct Outcome {
   std::uint64_t operations = 0;
 };
 
-TEST_F(EngineDiskTest, AFaultAnywhereFailsNoMoreThanTheSaveItMeets) {
+TEST_F(EngineDiskTest, AFaultAnywhereFailsOnlyOneSave) {
   const auto run = [&](std::uint64_t fault_at, const FaultyFileSystem::Fault& fault) {
     os::FakeFileSystem disk;
     static_cast<void>(disk.create_directory("/bitsnap-of-a-test"));
@@ -158,7 +158,7 @@ TEST_F(EngineDiskTest, AFaultAnywhereFailsNoMoreThanTheSaveItMeets) {
   EXPECT_GT(failed, 20u);
 }
 
-TEST_F(EngineDiskTest, AFullDiskFailsSavesAndNotTheTraining) {
+TEST_F(EngineDiskTest, AFullDiskFailsSavesButNotTheTraining) {
   const AgentThread agent(job_, disk_);
   const auto engine = attach(options());
   SmallState state;
@@ -179,7 +179,7 @@ TEST_F(EngineDiskTest, AFullDiskFailsSavesAndNotTheTraining) {
   EXPECT_EQ(sound_steps(disk_), (std::vector<std::uint64_t>{1, 4}));
 }
 
-TEST_F(EngineDiskTest, WithoutAnyDiskStatesForMemoryAreSavedAllTheSame) {
+TEST_F(EngineDiskTest, SavesForMemoryNeedNoDisk) {
   FaultyFileSystem files(disk_);
   files.fail_at(0, {.kind = ErrorKind::io, .lasting = true, .half_done = false});
   const AgentThread agent(job_, files);
@@ -210,7 +210,7 @@ class HeldDisk {
   std::atomic<int> waiting = 0;
 };
 
-TEST_F(EngineDiskTest, ASlowDiskKeepsNoStateFromMemory) {
+TEST_F(EngineDiskTest, ASlowDiskDoesNotDelaySavesForMemory) {
   HeldDisk slow(disk_);
   const AgentThread agent(job_, slow.files);
   EngineOptions wanted = options();
@@ -232,7 +232,7 @@ TEST_F(EngineDiskTest, ASlowDiskKeepsNoStateFromMemory) {
   EXPECT_EQ(engine->wait(first->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);
 }
 
-TEST_F(EngineDiskTest, WhileAllSlotsAreInUseASaveIsSkippedAtOnceOrWaitsToItsLimit) {
+TEST_F(EngineDiskTest, ASaveSkipsOrWaitsWhileAllSlotsAreInUse) {
   HeldDisk slow(disk_);
   const AgentThread agent(job_, slow.files);
   for (const WhenBusy when_busy : {WhenBusy::skip, WhenBusy::wait}) {
@@ -265,7 +265,7 @@ TEST_F(EngineDiskTest, WhileAllSlotsAreInUseASaveIsSkippedAtOnceOrWaitsToItsLimi
   }
 }
 
-TEST_F(EngineDiskTest, WhatDoesNotFitTheBudgetFailsForMemoryAndIsPersistedAllTheSame) {
+TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
   SmallState state;
@@ -289,7 +289,7 @@ TEST_F(EngineDiskTest, WhatDoesNotFitTheBudgetFailsForMemoryAndIsPersistedAllThe
   EXPECT_EQ(sound_steps(disk_), std::vector<std::uint64_t>{2});
 }
 
-TEST_F(EngineDiskTest, RetentionThatFailsFailsNoSave) {
+TEST_F(EngineDiskTest, FailedPruningFailsNoSave) {
   FaultyFileSystem files(disk_);
   const AgentThread agent(job_, files);
   EngineOptions wanted = options();
@@ -313,7 +313,7 @@ TEST_F(EngineDiskTest, RetentionThatFailsFailsNoSave) {
   EXPECT_EQ(sound_steps(disk_).back(), 5u);
 }
 
-TEST_F(EngineDiskTest, WhatWasToldToBePersistedSurvivesACrash) {
+TEST_F(EngineDiskTest, PersistedStepsSurviveACrash) {
   const AgentThread agent(job_, disk_);
   EngineOptions wanted = options();
   wanted.keep_last = 2;

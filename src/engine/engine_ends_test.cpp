@@ -12,19 +12,19 @@
 #include <utility>
 #include <vector>
 
-#include "engine/agent_peer_testing.hpp"
 #include "engine/agent_process_testing.hpp"
 #include "engine/agent_thread_testing.hpp"
 #include "engine/engine_fixture_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "engine/messages.hpp"
 #include "engine/packet.hpp"
+#include "engine/raw_connection_testing.hpp"
 #include "engine/shared_text.hpp"
 #include "os/clock.hpp"
 #include "os/file_system_faulty.hpp"
 #include "os/local_socket.hpp"
 #include "os/process.hpp"
 #include "os/process_watch.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -33,7 +33,7 @@ class EngineEndsTest : public EngineFixture {
  protected:
   // Tells the agent to end; whether it then says that it is about to, which it does once it takes nothing any more.
   bool has_begun_to_end() const {
-    RawPeer somebody(job_);
+    RawConnection somebody(job_);
     if (!somebody.send(MessageKind::stop, to_json(StopRequest{false}))) return false;
     for (const os::Stopwatch stopwatch; stopwatch.elapsed_seconds() < 30; ::usleep(1000)) {
       const auto report = agent_report(job_, kWaitMs);
@@ -44,7 +44,7 @@ class EngineEndsTest : public EngineFixture {
   }
 };
 
-TEST_F(EngineEndsTest, ASaveWhileAnAgentEndsWaitsForNobodyAndIsTheNextOnes) {
+TEST_F(EngineEndsTest, ASaveWhileAnAgentEndsGoesToTheNextAgent) {
   std::atomic<bool> is_held = true;
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([&](const os::FaultyFileSystem::Step& step) {
@@ -71,7 +71,7 @@ TEST_F(EngineEndsTest, ASaveWhileAnAgentEndsWaitsForNobodyAndIsTheNextOnes) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, ASaveThatAnAgentRefusesFailsAndItsSlotIsFree) {
+TEST_F(EngineEndsTest, ARefusedSaveFailsAndFreesItsSlot) {
   const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
   std::thread refusing([&] {
     const auto connection = listener.accept(static_cast<std::int64_t>(kWaitMs));
@@ -101,7 +101,7 @@ TEST_F(EngineEndsTest, ASaveThatAnAgentRefusesFailsAndItsSlotIsFree) {
   refusing.join();
 }
 
-TEST_F(EngineEndsTest, ASaveIsACopyAlsoWhileTheAgentDoesNothing) {
+TEST_F(EngineEndsTest, SavingCopiesWhileTheAgentIsStopped) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
   wanted.when_busy = WhenBusy::skip;
   const auto engine = attach(wanted);
@@ -124,12 +124,12 @@ TEST_F(EngineEndsTest, ASaveIsACopyAlsoWhileTheAgentDoesNothing) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, AllThatATrainerSaidBeforeItDiedCounts) {
+TEST_F(EngineEndsTest, MessagesOfADeadTrainerAreProcessed) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
   wanted.linger_ms = kWaitMs;
   const std::int64_t process = attach(wanted)->agent_process();
   {
-    RawPeer trainer(job_);
+    RawConnection trainer(job_);
     ASSERT_TRUE(trainer.say_hello(job_, directory_.path()).has_value());
     ASSERT_TRUE(trainer.hand_over_arena(trained_.state()).has_value());
     const StoppedAgent stopped(process);
@@ -137,13 +137,13 @@ TEST_F(EngineEndsTest, AllThatATrainerSaidBeforeItDiedCounts) {
       trainer.fill(slot, trained_.state());
       ASSERT_TRUE(trainer.send(MessageKind::staged, to_json(trainer.staged(10 + slot, slot, 1 + slot))));
     }
-    const RawPeer gone = std::move(trainer);
+    const RawConnection gone = std::move(trainer);
   }
   EXPECT_TRUE(stop_agent(job_, false, kWaitMs).has_value());
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, WhatWasStagedBeforeAnAgentIsToldToEndIsItsOwn) {
+TEST_F(EngineEndsTest, AnAgentFinishesSavesStagedBeforeItWasStopped) {
   for (const bool by_signal : {true, false}) {
     const std::uint64_t step = by_signal ? 1 : 2;
     auto engine = attach(options(agent_program_in(directory_.path())));
@@ -166,15 +166,15 @@ TEST_F(EngineEndsTest, WhatWasStagedBeforeAnAgentIsToldToEndIsItsOwn) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, WhoAsksFirstFindsAlsoWhatOthersSaidThatWasNotReceived) {
+TEST_F(EngineEndsTest, AListIncludesMessagesThatWereNotReceivedYet) {
   EngineOptions wanted = options(agent_program_in(directory_.path()));
   wanted.world_size = 2;
   wanted.linger_ms = kWaitMs;
   const std::int64_t process = attach(wanted)->agent_process();
-  RawPeer first(job_);
-  RawPeer second(job_);
+  RawConnection first(job_);
+  RawConnection second(job_);
   std::uint32_t rank = 0;
-  for (RawPeer* const peer : {&first, &second}) {
+  for (RawConnection* const peer : {&first, &second}) {
     const auto welcome = peer->say_hello(job_, directory_.path(), rank++, 2);
     ASSERT_TRUE(welcome && welcome->kind == MessageKind::welcome);
     ASSERT_TRUE(peer->hand_over_arena(trained_.state()).has_value());
@@ -201,7 +201,7 @@ TEST_F(EngineEndsTest, WhoAsksFirstFindsAlsoWhatOthersSaidThatWasNotReceived) {
   EXPECT_TRUE(stop_agent(job_, true, kWaitMs).has_value());
 }
 
-TEST_F(EngineEndsTest, AnAgentEndsUnderATrainerThatSavesWithoutAPause) {
+TEST_F(EngineEndsTest, AnAgentEndsWhileATrainerKeepsSaving) {
   const auto engine = attach(options(agent_program_in(directory_.path())));
   const std::int64_t process = engine->agent_process();
   std::atomic<bool> is_over = false;
@@ -226,7 +226,7 @@ TEST_F(EngineEndsTest, AnAgentEndsUnderATrainerThatSavesWithoutAPause) {
   EXPECT_EQ((*store)->steps()->size(), saves);
 }
 
-TEST_F(EngineEndsTest, AStoppedAgentHoldsNobodyBeyondHisLimit) {
+TEST_F(EngineEndsTest, AStoppedAgentDelaysNoCallBeyondItsLimit) {
   const std::string program = agent_program_in(directory_.path());
   EngineOptions wanted = options(program);
   wanted.wait_ms = 1000;
@@ -254,7 +254,7 @@ TEST_F(EngineEndsTest, AStoppedAgentHoldsNobodyBeyondHisLimit) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, ASignalLetsAnAgentEndItsWork) {
+TEST_F(EngineEndsTest, AnAgentFinishesItsWorkOnASignal) {
   const std::string program = agent_program_in(directory_.path());
   const auto engine = attach(options(program));
   ASSERT_NE(engine, nullptr);
@@ -270,7 +270,7 @@ TEST_F(EngineEndsTest, ASignalLetsAnAgentEndItsWork) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, AnAgentThatEndsTakesTheShardsThatItWaitsFor) {
+TEST_F(EngineEndsTest, AnEndingAgentAcceptsTheShardsItWaitsFor) {
   const AgentThread agent(job_);
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -291,7 +291,7 @@ TEST_F(EngineEndsTest, AnAgentThatEndsTakesTheShardsThatItWaitsFor) {
   EXPECT_EQ((*Store::open(engines[0]->path()))->steps().value(), std::vector<std::uint64_t>{1});
 }
 
-TEST_F(EngineEndsTest, WhoeverComesWhileAnAgentEndsWaitsForTheNextOne) {
+TEST_F(EngineEndsTest, ATrainerThatComesWhileAnAgentEndsWaitsForTheNext) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(500'000);

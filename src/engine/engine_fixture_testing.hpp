@@ -14,10 +14,10 @@
 #include <bitsnap/store.hpp>
 
 #include "engine/agent_thread_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "engine/packet.hpp"
 #include "os/local_socket.hpp"
 #include "os/temporary_directory_testing.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 
@@ -53,7 +53,7 @@ class EngineFixture : public ::testing::Test {
 
   os::TemporaryDirectory directory_;
   const std::string job_ = unique_job();
-  Training trained_;
+  store::Training trained_;
 };
 
 // Plays an agent on a connection, until that is closed or `answer` has none.

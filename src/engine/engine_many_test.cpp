@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "engine/agent_thread_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/forked_child_testing.hpp"
 #include "os/memory.hpp"
 #include "store/store_impl.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -71,7 +71,7 @@ class EngineManyTest : public ::testing::Test {
 
   State state() const {
     State made;
-    made.tensors.push_back(record::source("w", DType::bf16, {weight_.size() / 2}, weight_));
+    made.tensors.push_back(save::source("w", DType::bf16, {weight_.size() / 2}, weight_));
     return made;
   }
 
@@ -80,7 +80,7 @@ class EngineManyTest : public ::testing::Test {
   void expect_level(std::uint64_t rounds, const Round& round) {
     Held before;
     for (std::uint64_t i = 1; i <= rounds; ++i) {
-      record::change(weight_, 11, 1);
+      save::change(weight_, 11, 1);
       round(i);
       if (::testing::Test::HasFailure()) return;
       if (i == rounds / 4) before = Held();
@@ -96,10 +96,10 @@ class EngineManyTest : public ::testing::Test {
 
   os::FakeFileSystem disk_;
   const std::string job_ = unique_job();
-  record::Bytes weight_ = record::bf16_weights(std::size_t{1} << 17, 1);
+  save::Bytes weight_ = save::bf16_weights(std::size_t{1} << 17, 1);
 };
 
-TEST_F(EngineManyTest, AsManyStepsAreInMemoryAsItWasToldToKeep) {
+TEST_F(EngineManyTest, MemoryHoldsTheConfiguredNumberOfSteps) {
   const AgentThread agent(job_, disk_);
   constexpr std::uint64_t kSteps = kIsSanitized ? 1000 : 3000;
   weight_.resize(64);
@@ -121,7 +121,7 @@ TEST_F(EngineManyTest, AsManyStepsAreInMemoryAsItWasToldToKeep) {
   }
 }
 
-TEST_F(EngineManyTest, ThousandsOfSavesLeaveWhatTheLastOnesNeed) {
+TEST_F(EngineManyTest, ThousandsOfSavesDoNotGrowMemory) {
   const AgentThread agent(job_, disk_);
   const auto engine = Engine::attach(options());
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
@@ -141,7 +141,7 @@ TEST_F(EngineManyTest, ThousandsOfSavesLeaveWhatTheLastOnesNeed) {
   EXPECT_EQ(report["ranks"][0]["failed"], 0);
 }
 
-TEST_F(EngineManyTest, HundredsOfLivesLeaveWhatTheLastOneNeeds) {
+TEST_F(EngineManyTest, HundredsOfRestartsDoNotGrowMemory) {
   const AgentThread agent(job_, disk_);
   expect_level(200, [&](std::uint64_t step) {
     const auto engine = Engine::attach(options());
@@ -157,7 +157,7 @@ TEST_F(EngineManyTest, HundredsOfLivesLeaveWhatTheLastOneNeeds) {
   });
 }
 
-TEST_F(EngineManyTest, ShardsOfRanksThatSaveTogetherAreAllCommitted) {
+TEST_F(EngineManyTest, AllRanksSavingTogetherAreCommitted) {
   const AgentThread agent(job_, disk_);
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 3; ++rank) engines.push_back(Engine::attach(options(rank, 3)).value());
@@ -178,7 +178,7 @@ TEST_F(EngineManyTest, ShardsOfRanksThatSaveTogetherAreAllCommitted) {
   });
 }
 
-TEST_F(EngineManyTest, AChildIsToldAtOnceThatItIsOneWhateverItsParentDoes) {
+TEST_F(EngineManyTest, AForkedChildFailsWithoutWaitingForLocks) {
   const AgentThread agent(job_, disk_);
   auto engine = Engine::attach(options());
   ASSERT_TRUE(engine.has_value());
@@ -215,7 +215,7 @@ TEST_F(EngineManyTest, AChildIsToldAtOnceThatItIsOneWhateverItsParentDoes) {
     asking.join();
     EXPECT_EQ(said, 0);
   }
-  record::change(weight_, 11, 1);
+  save::change(weight_, 11, 1);
   const auto next = (*engine)->save(2, state());
   ASSERT_TRUE(next.has_value()) << next.error().message();
   EXPECT_EQ((*engine)->wait(next->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);

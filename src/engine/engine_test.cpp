@@ -7,11 +7,13 @@
 #include <string>
 
 #include "engine/agent_thread_testing.hpp"
-#include "engine/engine_testing.hpp"
 #include "os/temporary_directory_testing.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
+
+using store::Training;
 
 constexpr std::uint64_t kWaitMs = 30'000;
 
@@ -47,7 +49,7 @@ class EngineTest : public ::testing::Test {
   Training trained_;
 };
 
-TEST_F(EngineTest, WhatWasSavedIsInTheStoreAndInMemoryBitForBit) {
+TEST_F(EngineTest, SavesToStoreAndMemoryBitForBit) {
   const AgentThread agent(job_);
   const auto engine = attach(options());
   ASSERT_NE(engine, nullptr);
@@ -69,7 +71,7 @@ TEST_F(EngineTest, WhatWasSavedIsInTheStoreAndInMemoryBitForBit) {
   EXPECT_EQ(trained_.difference(*restored->snapshot), "");
 }
 
-TEST_F(EngineTest, WhatIsStoredIsTheStateAtTheMomentOfSaving) {
+TEST_F(EngineTest, SavesTheStateAtTheTimeOfTheCall) {
   const AgentThread agent(job_);
   const auto engine = attach(options());
   const Training expected = trained_;
@@ -81,7 +83,7 @@ TEST_F(EngineTest, WhatIsStoredIsTheStateAtTheMomentOfSaving) {
   EXPECT_EQ(expected.difference(**(*store)->snapshot(1)), "");
 }
 
-TEST_F(EngineTest, StepsForMemoryOnlyAreCodedAgainstTheOnesBefore) {
+TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
   wanted.memory_snapshots = 4;
@@ -112,7 +114,7 @@ TEST_F(EngineTest, StepsForMemoryOnlyAreCodedAgainstTheOnesBefore) {
   EXPECT_EQ(saved(*engine, 4, trained_.state()).base, 0u);
 }
 
-TEST_F(EngineTest, ARestartedTrainerGetsItsStateFromMemoryAndTheArenaBack) {
+TEST_F(EngineTest, ARestartedTrainerReusesStateAndArena) {
   const AgentThread agent(job_);
   {
     const auto engine = attach(options());
@@ -136,7 +138,7 @@ TEST_F(EngineTest, ARestartedTrainerGetsItsStateFromMemoryAndTheArenaBack) {
   EXPECT_EQ(before.difference(*restored->snapshot), "");
 }
 
-TEST_F(EngineTest, TheNewestIsInMemoryHoweverLongItsChainIs) {
+TEST_F(EngineTest, TheNewestStepIsInMemoryWithItsWholeChain) {
   const AgentThread agent(job_);
   {
     EngineOptions wanted = options();
@@ -156,7 +158,7 @@ TEST_F(EngineTest, TheNewestIsInMemoryHoweverLongItsChainIs) {
   EXPECT_EQ(trained_.difference(*restored->snapshot), "");
 }
 
-TEST_F(EngineTest, ASecondTrainerOfARankIsTurnedAway) {
+TEST_F(EngineTest, RefusesASecondTrainerOfARank) {
   const AgentThread agent(job_);
   const auto engine = attach(options());
   const auto second = Engine::attach(options());
@@ -169,7 +171,7 @@ TEST_F(EngineTest, ASecondTrainerOfARankIsTurnedAway) {
   EXPECT_EQ(third.error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST_F(EngineTest, RanksAreCommittedTogetherOrNotAtAll) {
+TEST_F(EngineTest, CommitsAllRanksOrNone) {
   const AgentThread agent(job_);
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -194,7 +196,7 @@ TEST_F(EngineTest, RanksAreCommittedTogetherOrNotAtAll) {
   EXPECT_EQ(engines[1]->newest_common_step()->value(), 7u);
 }
 
-TEST_F(EngineTest, ABudgetThatIsTooSmallIsSaidBeforeAnythingIsTaken) {
+TEST_F(EngineTest, RefusesABudgetThatIsTooSmallBeforeAllocating) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
   wanted.budget_bytes = 14 * Training::kElements;
@@ -206,7 +208,7 @@ TEST_F(EngineTest, ABudgetThatIsTooSmallIsSaidBeforeAnythingIsTaken) {
   EXPECT_EQ(engine->arena_bytes(), 0u);
 }
 
-TEST_F(EngineTest, OneSlotIsEnough) {
+TEST_F(EngineTest, WorksWithOneSlot) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
   wanted.slots = 1;
@@ -218,7 +220,7 @@ TEST_F(EngineTest, OneSlotIsEnough) {
   EXPECT_EQ(trained_.difference(*engine->restore(3)->snapshot), "");
 }
 
-TEST_F(EngineTest, AFailedSaveIsToldAndTheNextOneWorks) {
+TEST_F(EngineTest, ReportsAFailedSaveAndSavesTheNext) {
   const AgentThread agent(job_);
   const auto engine = attach(options());
   saved(*engine, 5, trained_.state());
@@ -233,7 +235,7 @@ TEST_F(EngineTest, AFailedSaveIsToldAndTheNextOneWorks) {
   EXPECT_EQ(saved(*engine, 6, trained_.state()).stage, SaveStage::persisted);
 }
 
-TEST_F(EngineTest, AGrowingStateGetsALargerArena) {
+TEST_F(EngineTest, GrowsTheArenaWithTheState) {
   const AgentThread agent(job_);
   const auto engine = attach(options());
   saved(*engine, 1, trained_.state());
@@ -255,7 +257,7 @@ TEST_F(EngineTest, AGrowingStateGetsALargerArena) {
   EXPECT_EQ(read, more);
 }
 
-TEST_F(EngineTest, AnAgentWithoutTrainersEndsByItself) {
+TEST_F(EngineTest, AnAgentWithoutTrainersEnds) {
   AgentThread agent(job_);
   {
     EngineOptions wanted = options();
@@ -268,7 +270,7 @@ TEST_F(EngineTest, AnAgentWithoutTrainersEndsByItself) {
   EXPECT_EQ(agent_report(job_, 1000).error().kind(), ErrorKind::not_found);
 }
 
-TEST_F(EngineTest, AnAgentIsAskedAndToldToEnd) {
+TEST_F(EngineTest, AnAgentReportsItsStatusAndStops) {
   AgentThread agent(job_);
   const auto engine = attach(options());
   saved(*engine, 1, trained_.state());

@@ -63,7 +63,7 @@ ProgressEvent full_progress() {
           .base = 0};
 }
 
-TEST(Messages, AHelloComesBackWhole) {
+TEST(Messages, HelloRoundTrips) {
   const Hello hello = full_hello();
   const auto read = parse_hello(sent(to_json(hello)));
   ASSERT_TRUE(read.has_value()) << read.error().message();
@@ -80,7 +80,7 @@ TEST(Messages, AHelloComesBackWhole) {
   EXPECT_EQ(read->threads, hello.threads);
 }
 
-TEST(Messages, WhatATrainerDidNotSayIsNotThere) {
+TEST(Messages, AbsentFieldsStayAbsent) {
   Hello hello;
   hello.job = "j";
   hello.store = "/";
@@ -91,7 +91,7 @@ TEST(Messages, WhatATrainerDidNotSayIsNotThere) {
   EXPECT_EQ(parse_hello(sent(to_json(hello)))->settings, hello.settings);
 }
 
-TEST(Messages, TheSmallOnesComeBackWhole) {
+TEST(Messages, SmallMessagesRoundTrip) {
   const auto welcome = parse_welcome(sent(to_json(Welcome{-1, "1.2.3", 8192, {HeldSlot{}, HeldSlot{kMost}}})));
   ASSERT_TRUE(welcome.has_value()) << welcome.error().message();
   EXPECT_EQ(welcome->agent_pid, -1);
@@ -122,7 +122,7 @@ TEST(Messages, TheSmallOnesComeBackWhole) {
   EXPECT_EQ(parse_steps(sent(to_json(steps)))->steps, steps.steps);
 }
 
-TEST(Messages, WhatWasFetchedComesBackWhole) {
+TEST(Messages, FetchedRoundTrips) {
   const SnapshotId id = *SnapshotId::from_hex("00112233445566778899aabbccddeeff");
   for (const auto slot : {std::optional<std::uint32_t>(), std::optional<std::uint32_t>(1)}) {
     const auto read = parse_fetched(sent(to_json(Fetched{{{id, 0, 5}, {id, 5, kMost}}, slot})));
@@ -136,7 +136,7 @@ TEST(Messages, WhatWasFetchedComesBackWhole) {
   EXPECT_EQ(parse_fetched(sent(to_json(Fetched{}))).error().kind(), ErrorKind::corrupt);
 }
 
-TEST(Messages, ProgressComesBackWholeAtEachStage) {
+TEST(Messages, ProgressRoundTripsAtEachStage) {
   for (const Stage stage : {Stage::memory, Stage::persisted, Stage::failed}) {
     ProgressEvent event = full_progress();
     event.stage = stage;
@@ -161,7 +161,7 @@ TEST(Messages, ProgressComesBackWholeAtEachStage) {
   EXPECT_FALSE(read->base.has_value());
 }
 
-TEST(Messages, ErrorsKeepTheirKindAndWords) {
+TEST(Messages, ErrorsKeepKindAndMessage) {
   for (int kind = 1; kind <= static_cast<int>(ErrorKind::internal); ++kind) {
     const Error error = parse_error(sent(to_json(Error(static_cast<ErrorKind>(kind), "why \"not\"\n"))));
     EXPECT_EQ(error.kind(), static_cast<ErrorKind>(kind));
@@ -172,7 +172,7 @@ TEST(Messages, ErrorsKeepTheirKindAndWords) {
   }
 }
 
-TEST(Messages, AnErrorOfAnyLengthFitsIntoAPacket) {
+TEST(Messages, CutsErrorsThatDoNotFitIntoAPacket) {
   for (const char letter : {'x', '\x01', '"', '\xff'}) {
     ProgressEvent event = full_progress();
     event.stage = Stage::failed;
@@ -223,7 +223,7 @@ std::function<Result<void>(const Json&)> checked(Result<T> (*parse)(const Json&)
   };
 }
 
-TEST(Messages, EachKeyHasToBeThereAndOfItsType) {
+TEST(Messages, RejectsMissingKeysAndWrongTypes) {
   expect_strict(to_json(full_hello()), {"place"}, checked(parse_hello));
   expect_strict(to_json(Welcome{1, "1", 8192, {}}), {}, checked(parse_welcome));
   expect_strict(to_json(ArenaOffer{1, 4096}), {}, checked(parse_arena));
@@ -236,7 +236,7 @@ TEST(Messages, EachKeyHasToBeThereAndOfItsType) {
   expect_strict(to_json(full_progress()), {"free", "stage", "base"}, checked(parse_progress));
 }
 
-TEST(Messages, APlaceIsOneAsAWhole) {
+TEST(Messages, RejectsAnIncompletePlace) {
   const Json good = to_json(full_hello());
   expect_strict(good["place"], {}, [&](const Json& place) {
     Json hello = good;
@@ -248,7 +248,7 @@ TEST(Messages, APlaceIsOneAsAWhole) {
   EXPECT_FALSE(parse_hello(relative).has_value());
 }
 
-TEST(Messages, EachKeyOfARowHasToBeThereAndOfItsType) {
+TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
   const auto row_of = [](const Json& body, const char* list, const std::function<Result<void>(const Json&)>& parse) {
     return [body, list, parse](const Json& row) {
       Json whole = body;
@@ -278,7 +278,7 @@ TEST(Messages, EachKeyOfARowHasToBeThereAndOfItsType) {
                 });
 }
 
-TEST(Messages, ValuesThatMakeNoSenseAreRefusedByTheirKey) {
+TEST(Messages, RejectsInvalidValuesAndNamesTheKey) {
   const auto expect_bad = [](Json body, const std::string& key, const Json& value, const auto& parse) {
     body[key] = value;
     const auto parsed = parse(body);
@@ -327,7 +327,7 @@ TEST(Messages, ValuesThatMakeNoSenseAreRefusedByTheirKey) {
   EXPECT_NE(parse_progress(failed).error().message().find("\"error\""), std::string::npos);
 }
 
-TEST(Messages, TheNameOfASocketSaysWhoseItIs) {
+TEST(Messages, TheSocketNameContainsTheUser) {
   EXPECT_EQ(socket_name(1000, "a").substr(0, 13), "bitsnap-1000-");
   EXPECT_EQ(socket_name(1000, "a").size(), 29u);
   EXPECT_NE(socket_name(1000, "a"), socket_name(1000, "b"));

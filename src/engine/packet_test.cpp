@@ -39,7 +39,7 @@ ErrorKind kind_of(ConstByteSpan bytes) {
   return packet ? ErrorKind::internal : packet.error().kind();
 }
 
-TEST(Packet, ComesBackAsItWasSent) {
+TEST(Packet, RoundTrips) {
   for (const MessageKind kind :
        {MessageKind::hello, MessageKind::arena, MessageKind::staged, MessageKind::list, MessageKind::fetch,
         MessageKind::bye, MessageKind::status, MessageKind::stop, MessageKind::ok, MessageKind::refused,
@@ -58,7 +58,7 @@ TEST(Packet, ComesBackAsItWasSent) {
   }
 }
 
-TEST(Packet, LiesOnTheWireAsTheDocumentSays) {
+TEST(Packet, MatchesTheWireFormatOfTheSpecification) {
   const Bytes bytes = written({MessageKind::welcome, 0x01020304, Json{{"a", 1}}});
   const Bytes expected = [] {
     Bytes made;
@@ -72,7 +72,7 @@ TEST(Packet, LiesOnTheWireAsTheDocumentSays) {
   EXPECT_EQ(bytes, expected);
 }
 
-TEST(Packet, IsRefusedWhereverItIsCutOff) {
+TEST(Packet, RejectsEveryTruncation) {
   const Bytes bytes = written(example());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const auto kind = kind_of(ConstByteSpan(bytes).first(size));
@@ -83,7 +83,7 @@ TEST(Packet, IsRefusedWhereverItIsCutOff) {
   EXPECT_EQ(kind_of(longer), ErrorKind::corrupt);
 }
 
-TEST(Packet, EveryOtherByteOfTheHeaderIsNoticedButTheNumber) {
+TEST(Packet, RejectsEveryChangedHeaderByteButTheNumber) {
   const Bytes bytes = written(example());
   for (std::size_t at = 0; at < kPacketHeaderBytes; ++at) {
     for (unsigned value = 0; value < 256; ++value) {
@@ -103,7 +103,7 @@ TEST(Packet, EveryOtherByteOfTheHeaderIsNoticedButTheNumber) {
   }
 }
 
-TEST(Packet, OfAnotherProtocolOnlyTheHeaderIsLookedAt) {
+TEST(Packet, ReadsOnlyTheHeaderOfAnotherProtocol) {
   Bytes bytes = written(example());
   bytes[4] = std::byte{1};
   bytes[6] = std::byte{0xEE};  // a kind that this version does not have
@@ -113,7 +113,7 @@ TEST(Packet, OfAnotherProtocolOnlyTheHeaderIsLookedAt) {
   EXPECT_EQ(packet_number(ConstByteSpan(bytes).first(kPacketHeaderBytes - 1)), 0u);
 }
 
-TEST(Packet, KindsThatThereAreNotAreNone) {
+TEST(Packet, RejectsUnknownMessageKinds) {
   for (std::uint32_t kind = 0; kind < 0x10000; ++kind) {
     Bytes bytes = written({MessageKind::ok, 1, Json::object()});
     store_le(bytes.data() + 6, static_cast<std::uint16_t>(kind));
@@ -126,7 +126,7 @@ TEST(Packet, KindsThatThereAreNotAreNone) {
   }
 }
 
-TEST(Packet, BringsDescriptorsOnlyWhereTheDocumentSaysSo) {
+TEST(Packet, AllowsDescriptorsOnlyForTheSpecifiedKinds) {
   for (std::uint32_t kind = 0; kind < 128; ++kind) {
     const auto name = message_kind_name(static_cast<MessageKind>(kind));
     const bool may = name == "arena" || name == "welcome" || name == "steps" || name == "fetched" || name == "report";
@@ -134,7 +134,7 @@ TEST(Packet, BringsDescriptorsOnlyWhereTheDocumentSaysSo) {
   }
 }
 
-TEST(Packet, ABodyIsAnObjectAndNothingElse) {
+TEST(Packet, RejectsABodyThatIsNotAnObject) {
   for (const std::string_view body : {"", "[]", "1", "null", "\"x\"", "{", "{}x", "{\"a\":}", "{\"a\":1,}", "\xff",
                                       "{\"a\":\"\xff\"}", "{'a':1}", "// c\n{}"}) {
     EXPECT_EQ(kind_of(with_body(body)), ErrorKind::corrupt) << body;
@@ -142,7 +142,7 @@ TEST(Packet, ABodyIsAnObjectAndNothingElse) {
   EXPECT_TRUE(parse_packet(with_body(" {} ")).has_value());
 }
 
-TEST(Packet, IsNestedAtMostEightDeep) {
+TEST(Packet, RejectsNestingBeyondEight) {
   const auto nested = [](std::size_t depth) {
     std::string body = "{\"a\":";
     for (std::size_t i = 1; i < depth; ++i) body += '[';
@@ -157,7 +157,7 @@ TEST(Packet, IsNestedAtMostEightDeep) {
   EXPECT_TRUE(parse_packet(with_body("{\"a\":\"[[[[[[[[[[[[[[[[\"}")).has_value());
 }
 
-TEST(Packet, HasABodyOfAtMostWhatTheDocumentSays) {
+TEST(Packet, RejectsABodyAboveTheLimit) {
   constexpr std::size_t kMostBytes = 32'752;
   const auto of_size = [](std::size_t size) { return Json{{"a", std::string(size - 8, 'x')}}; };
   const Bytes bytes = written({MessageKind::hello, 1, of_size(kMostBytes)});
@@ -170,7 +170,7 @@ TEST(Packet, HasABodyOfAtMostWhatTheDocumentSays) {
   EXPECT_EQ(kind_of(with_body(body)), ErrorKind::corrupt);
 }
 
-TEST(Packet, TextsThatAreNoUtf8AreMadeIntoSome) {
+TEST(Packet, ReplacesInvalidUtf8) {
   const Bytes bytes = written({MessageKind::refused, 1, Json{{"message", "open /tmp/\xff\xfe: no"}}});
   const auto packet = parse_packet(bytes);
   ASSERT_TRUE(packet.has_value()) << packet.error().message();

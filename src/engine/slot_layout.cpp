@@ -16,7 +16,7 @@
 #include "base/try.hpp"
 #include "container/directory.hpp"
 #include "container/json_text.hpp"
-#include "record/state_layout.hpp"
+#include "save/state_layout.hpp"
 #include "store/sealed_json.hpp"
 
 namespace bitsnap::engine {
@@ -130,10 +130,10 @@ std::optional<std::uint64_t> place_tensors(const std::vector<TensorInfo>& tensor
 
 Result<SlotPlan> plan_slot(const State& state) {
   return no_throw("staging", [&]() -> Result<SlotPlan> {
-    BITSNAP_ASSIGN(const container::Content content, record::lay_out(state));
+    BITSNAP_ASSIGN(const container::Content content, save::lay_out(state));
     // What the recording would refuse later, when nobody asks any more.
     BITSNAP_ASSIGN(const container::StreamTable streams, container::derive_streams(content));
-    BITSNAP_TRY(record::lay_out_masters(state, content, streams));
+    BITSNAP_TRY(save::lay_out_masters(state, content, streams));
     if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
       return fail(ErrorKind::invalid_argument, "the header of safetensors is not UTF-8");
     }

@@ -15,16 +15,16 @@
 #include <vector>
 
 #include "container/directory.hpp"
-#include "engine/engine_testing.hpp"
 #include "os/shared_memory.hpp"
-#include "record/state_testing.hpp"
+#include "save/state_testing.hpp"
+#include "store/training_testing.hpp"
 
 namespace bitsnap::engine {
 namespace {
 
-using record::Bytes;
-using record::random_bytes;
-using record::source;
+using save::Bytes;
+using save::random_bytes;
+using save::source;
 
 std::string bytes_of(const TensorSource& tensor) {
   if (tensor.data == nullptr) return {};
@@ -113,7 +113,7 @@ void expect_same(const State& expected, const State& found) {
   EXPECT_EQ(found.safetensors_header, expected.safetensors_header);
 }
 
-TEST_F(SlotLayoutTest, AStateComesBackAsItWas) {
+TEST_F(SlotLayoutTest, StatesRoundTrip) {
   const Slot slot = filled(state_);
   const auto read = read_slot(slot.bytes, slot.plan.bytes);
   ASSERT_TRUE(read.has_value()) << read.error().message();
@@ -126,7 +126,7 @@ TEST_F(SlotLayoutTest, AStateComesBackAsItWas) {
   for (std::size_t i = slot.plan.bytes; i < slot.bytes.size(); ++i) ASSERT_EQ(slot.bytes[i], std::byte{0xEE});
 }
 
-TEST_F(SlotLayoutTest, TheTensorsOfAReadStateAreTheSlotItself) {
+TEST_F(SlotLayoutTest, TensorsOfAReadStateLieInTheSlot) {
   const Slot slot = filled(state_);
   const auto read = read_slot(slot.bytes, slot.plan.bytes);
   const auto spans = tensor_bytes(*read);
@@ -137,7 +137,7 @@ TEST_F(SlotLayoutTest, TheTensorsOfAReadStateAreTheSlotItself) {
   EXPECT_TRUE(spans[3].empty());
 }
 
-TEST_F(SlotLayoutTest, AStateOfNothingIsAState) {
+TEST_F(SlotLayoutTest, AnEmptyStateRoundTrips) {
   const Slot slot = filled({});
   const auto read = read_slot(slot.bytes, slot.plan.bytes);
   ASSERT_TRUE(read.has_value()) << read.error().message();
@@ -145,7 +145,7 @@ TEST_F(SlotLayoutTest, AStateOfNothingIsAState) {
   EXPECT_FALSE(read->tree.has_value());
 }
 
-TEST_F(SlotLayoutTest, LargeTensorsAreCopiedByAnyNumberOfThreads) {
+TEST_F(SlotLayoutTest, CopiesLargeTensorsWithAnyNumberOfThreads) {
   const Bytes large = random_bytes((std::size_t{9} << 20) + 13, 5);
   State state;
   state.tensors.push_back(source("large", DType::u8, {large.size()}, large));
@@ -172,7 +172,7 @@ TEST_F(SlotLayoutTest, LargeTensorsAreCopiedByAnyNumberOfThreads) {
   }
 }
 
-TEST_F(SlotLayoutTest, ASourceThatCannotBeReadIsToldByItsName) {
+TEST_F(SlotLayoutTest, NamesATensorThatCannotBeRead) {
   TensorSource& asked = state_.tensors[4];
   asked.data = nullptr;
   asked.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> { return fail(ErrorKind::io, "gone"); };
@@ -184,7 +184,7 @@ TEST_F(SlotLayoutTest, ASourceThatCannotBeReadIsToldByItsName) {
   EXPECT_NE(done.error().message().find("exp_avg"), std::string::npos);
 }
 
-TEST_F(SlotLayoutTest, ASafetensorsHeaderComesBackVerbatim) {
+TEST_F(SlotLayoutTest, ASafetensorsHeaderRoundTrips) {
   const std::string header =
       R"( {"w":{"dtype":"U8","shape":[80],"data_offsets":[0,80]},"__metadata__":{"a":"ä\u0000"}}  )";
   State state;
@@ -196,7 +196,7 @@ TEST_F(SlotLayoutTest, ASafetensorsHeaderComesBackVerbatim) {
   EXPECT_EQ(read->safetensors_header, header);
 }
 
-TEST_F(SlotLayoutTest, WhatNoSnapshotCanHoldIsRefusedBeforeItIsCopied) {
+TEST_F(SlotLayoutTest, RefusesInvalidStatesBeforeCopying) {
   const auto expect_refused = [](const State& state, const char* what) {
     const auto plan = plan_slot(state);
     ASSERT_FALSE(plan.has_value()) << what;
@@ -236,7 +236,7 @@ void expect_inside(ConstByteSpan slot, std::uint64_t bytes) {
   }
 }
 
-TEST_F(SlotLayoutTest, IsRefusedWhereverItIsCutOff) {
+TEST_F(SlotLayoutTest, RejectsEveryTruncation) {
   const Slot slot = filled(state_);
   for (std::uint64_t bytes = 0; bytes < slot.plan.bytes; ++bytes) {
     const auto read = read_slot(slot.bytes, bytes);
@@ -248,7 +248,7 @@ TEST_F(SlotLayoutTest, IsRefusedWhereverItIsCutOff) {
   EXPECT_FALSE(read_slot({}, 0).has_value());
 }
 
-TEST_F(SlotLayoutTest, NoFlippedByteLeadsOutOfTheSlot) {
+TEST_F(SlotLayoutTest, FlippedBytesNeverLeadOutOfTheSlot) {
   Slot slot = filled(state_);
   std::size_t refused = 0;
   for (std::size_t at = 0; at < slot.plan.tensors_offset; ++at) {
@@ -266,7 +266,7 @@ TEST_F(SlotLayoutTest, NoFlippedByteLeadsOutOfTheSlot) {
   EXPECT_GT(refused, slot.plan.tensors_offset);
 }
 
-TEST_F(SlotLayoutTest, RandomBytesAreNoState) {
+TEST_F(SlotLayoutTest, RejectsRandomBytes) {
   std::mt19937_64 random(7);
   for (unsigned round = 0; round < 2000; ++round) {
     Bytes slot = random_bytes(static_cast<std::size_t>(random() % 300), round);
@@ -278,7 +278,7 @@ TEST_F(SlotLayoutTest, RandomBytesAreNoState) {
   }
 }
 
-TEST_F(SlotLayoutTest, SizesThatOverflowAreRefused) {
+TEST_F(SlotLayoutTest, RejectsSizesThatOverflow) {
   const Slot slot = filled(state_);
   for (const std::uint64_t value :
        {std::uint64_t{0}, std::uint64_t{1} << 28, (std::uint64_t{1} << 28) + 1, std::uint64_t{1} << 32,
@@ -311,7 +311,7 @@ Bytes made_of(std::string_view directory, std::string_view details, std::size_t 
   return Bytes(bytes.begin(), bytes.end());
 }
 
-TEST_F(SlotLayoutTest, ADirectoryOfMoreThanFitsIsRefused) {
+TEST_F(SlotLayoutTest, RejectsADirectoryThatDoesNotFit) {
   const SlotPlan plan = *plan_slot(state_);
   const auto room = static_cast<std::size_t>(plan.bytes - plan.tensors_offset);
   const Bytes whole = made_of(plan.directory, plan.details, room);
@@ -338,7 +338,7 @@ TEST_F(SlotLayoutTest, ADirectoryOfMoreThanFitsIsRefused) {
   EXPECT_EQ(read_slot(huge, huge.size(), limits).error().kind(), ErrorKind::corrupt);
 }
 
-TEST_F(SlotLayoutTest, DetailsThatAreNoneAreRefused) {
+TEST_F(SlotLayoutTest, RejectsInvalidDetails) {
   const SlotPlan plan = *plan_slot(state_);
   const auto room = static_cast<std::size_t>(plan.bytes - plan.tensors_offset);
   const std::string one = "\"3ff0000000000000\"";
@@ -376,7 +376,7 @@ TEST_F(SlotLayoutTest, DetailsThatAreNoneAreRefused) {
   EXPECT_TRUE(read_slot(slot, slot.size()).has_value());
 }
 
-TEST_F(SlotLayoutTest, ALimitOfTheReaderHolds) {
+TEST_F(SlotLayoutTest, EnforcesTheLimitsOfTheReader) {
   const Slot slot = filled(state_);
   DecodeLimits limits;
   limits.tensors = 5;
@@ -385,7 +385,7 @@ TEST_F(SlotLayoutTest, ALimitOfTheReaderHolds) {
 
 // The agent looks while somebody writes: whatever it sees, it stays inside. Torn reads are meant to be; each looks
 // through a mapping of its own, as two processes do.
-TEST_F(SlotLayoutTest, ASlotThatChangesWhileItIsReadLeadsNowhere) {
+TEST_F(SlotLayoutTest, SurvivesASlotThatChangesWhileItIsRead) {
   const Slot good = filled(state_);
   const auto memory = os::SharedMemory::create("bitsnap-test", good.bytes.size()).value();
   const os::MappedMemory writable = memory.map(os::MemoryAccess::read_write).value();

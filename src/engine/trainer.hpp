@@ -1,7 +1,7 @@
 // What is behind an Engine: the link to the agent, the arena's slots as the trainer sees them, and what became of each
 // save.
 //
-// Parts: trainer.cpp (attaching, and what the agent tells), trainer_save.cpp, trainer_restore.cpp. `mutex_` guards what
+// Parts: trainer.cpp (attaching), trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. `mutex_` guards what
 // the receiving thread changes; `save_mutex_` is held by the one call that stages, and taken first. The link is called
 // without `mutex_`, which its receiving thread takes.
 #pragma once
@@ -22,10 +22,10 @@
 #include "engine/agent_link.hpp"
 #include "engine/fetched_snapshots.hpp"
 #include "engine/messages.hpp"
-#include "engine/slot_chunks.hpp"
 #include "engine/slot_layout.hpp"
 #include "exec/executor.hpp"
 #include "os/shared_memory.hpp"
+#include "restore/decoded_state.hpp"
 
 namespace bitsnap {
 
@@ -72,9 +72,9 @@ class Engine::Impl {
   enum class SlotState : std::uint8_t { free, filling, given };
   struct Slot {
     SlotState state = SlotState::free;
-    std::optional<std::uint64_t> ticket = {};  // of a given one, unless it is of an earlier life
+    std::optional<std::uint64_t> ticket = {};  // of a given one, unless an earlier trainer staged it
     // Of who still reads from it.
-    std::weak_ptr<engine::SlotChunks> chunks = {};
+    std::weak_ptr<restore::DecodedState> chunks = {};
     std::weak_ptr<const engine::FetchedSnapshots> files = {};
   };
   // Kept by whoever reads from it, too.
@@ -97,7 +97,7 @@ class Engine::Impl {
   };
 
   // What outlives this object and may still ask for it.
-  struct Life {
+  struct Self {
     std::mutex mutex;
     Impl* impl = nullptr;  // nullptr: it has ended
   };
@@ -161,7 +161,7 @@ class Engine::Impl {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;
 
   const EngineOptions options_;
-  const std::shared_ptr<Life> life_ = std::make_shared<Life>();
+  const std::shared_ptr<Self> self_ = std::make_shared<Self>();
   const std::int64_t process_;
   const std::unique_ptr<exec::Executor> executor_;
 

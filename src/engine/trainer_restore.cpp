@@ -55,7 +55,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
       if (const auto committed = (*store)->steps()) {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
-          // What this rank has in memory may be of a life of which nothing was committed.
+          // Memory may have a state from before a restart, of an attempt that was never committed.
           if (!known.attempt.empty() && stored_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
           known.step = step;
           known.in_store = true;
@@ -113,9 +113,9 @@ Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink:
   if (!memory.is_frozen()) return fail(ErrorKind::corrupt, "the agent handed over memory that may change");
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
   const std::optional<std::uint32_t> slot = fetched.slot;
-  auto complete = [life = life_, step]() -> Result<std::shared_ptr<const engine::FetchedSnapshots>> {
-    const std::lock_guard lock(life->mutex);
-    Impl* const impl = life->impl;
+  auto complete = [self = self_, step]() -> Result<std::shared_ptr<const engine::FetchedSnapshots>> {
+    const std::lock_guard lock(self->mutex);
+    Impl* const impl = self->impl;
     const Link link = impl == nullptr ? nullptr : impl->link();
     if (link == nullptr) {
       return fail(ErrorKind::not_found,
@@ -154,8 +154,8 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   // The agent says that a slot still holds the state: what is read there is held against the snapshot's hashes.
   const auto state = engine::read_slot(arena->slot(*found.slot), arena->slot_bytes, options_.limits);
   if (!state) return snapshot;
-  auto chunks = std::make_shared<engine::SlotChunks>(*snapshot, engine::tensor_bytes(*state), arena);
-  restore::offer_warm_chunks(*snapshot, chunks);
+  auto chunks = std::make_shared<restore::DecodedState>(*snapshot, engine::tensor_bytes(*state), arena);
+  restore::attach_decoded(*snapshot, chunks);
   const std::lock_guard lock(mutex_);
   slots_[*found.slot].chunks = chunks;
   slots_[*found.slot].files = found.files;

@@ -233,7 +233,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   for (;;) {
     auto offered = offer_arena(link, arena, deadline);
     if (offered) break;
-    // What the last life left in the slots of its arena is encoded first.
+    // What the last trainer left in the slots of its arena is encoded first.
     if (offered.error().kind() != ErrorKind::busy || Clock::now() >= deadline) return offered;
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     std::this_thread::sleep_for(kBetweenAgents);

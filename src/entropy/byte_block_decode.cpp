@@ -10,10 +10,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr KernelTable<std::size_t(const HuffmanCode&, HuffmanStream*, std::size_t, const std::uint8_t*,
-                                  std::uint64_t*) noexcept>
-    kHuffmanDecode{huffman_decode_scalar, BITSNAP_X86(huffman_decode_avx2, nullptr)};
-
 // Decodes a Huffman block from the front of `payload`, which begins behind the mode byte; returns the bytes it took.
 Result<std::size_t> decode_huffman(ConstByteSpan payload, ByteSpan block, std::span<std::uint64_t> table) {
   ByteCursor cursor(payload);
@@ -35,7 +31,8 @@ Result<std::size_t> decode_huffman(ConstByteSpan payload, ByteSpan block, std::s
   const CodeOrder order = order_codes(lengths);
   const HuffmanCode code{order.symbols.data(), order.first.data(), lengths.data()};
   const auto* const readable_end = reinterpret_cast<const std::uint8_t*>(payload.data() + payload.size());
-  const std::size_t bad = kHuffmanDecode.pick()(code, streams.data(), count, readable_end, table.data());
+  const std::size_t bad =
+      kernels<HuffmanDecodeKernels>().decode(code, streams.data(), count, readable_end, table.data());
   if (bad != count) {
     return fail(ErrorKind::corrupt, "stream " + std::to_string(bad) + " of " +
                                         std::to_string(streams[bad].in_end - streams[bad].in) +

@@ -13,9 +13,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr KernelTable<std::size_t(const HuffmanEncodeTable&, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept>
-    kHuffmanEncode{huffman_encode_scalar, BITSNAP_X86(huffman_encode_avx2, huffman_encode_avx512)};
-
 // What a block must save to be worth decoding. The constant part also gives the kernel its overhang: a Huffman block
 // and kEncodeOverhang bytes behind it never need more room than the raw form.
 constexpr std::size_t kMinSavedBytes = kEncodeOverhang;
@@ -161,8 +158,9 @@ std::size_t write_huffman(ConstByteSpan block, const CodeLengths& lengths, std::
   offset += write_code_lengths(lengths, out + offset);
   for (std::size_t s = 0; s < count; ++s) {
     const ConstByteSpan part = block.subspan(s * each, s + 1 == count ? block.size() - s * each : each);
-    const std::size_t size = kHuffmanEncode.pick()(table, reinterpret_cast<const std::uint8_t*>(part.data()),
-                                                   part.size(), reinterpret_cast<std::uint8_t*>(out + offset));
+    const std::size_t size =
+        kernels<HuffmanEncodeKernels>().encode(table, reinterpret_cast<const std::uint8_t*>(part.data()), part.size(),
+                                               reinterpret_cast<std::uint8_t*>(out + offset));
     store_le(out + 2 * s, static_cast<std::uint16_t>(size));
     offset += size;
   }

@@ -14,16 +14,6 @@ namespace {
 
 constexpr std::size_t kGroup = 64;
 
-constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t,
-                                  std::uint8_t*) noexcept>
-    kChanged{changed_mask_scalar, BITSNAP_X86(changed_mask_avx2, changed_mask_avx512)};
-constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t,
-                                  std::uint8_t*) noexcept>
-    kGather{gather_changed_scalar, BITSNAP_X86(nullptr, gather_changed_avx512)};
-constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, const std::uint8_t*, std::size_t,
-                                  std::size_t, std::uint8_t*) noexcept>
-    kScatter{scatter_changed_scalar, BITSNAP_X86(nullptr, scatter_changed_avx512)};
-
 const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
 std::uint8_t* bytes_of(std::byte* to) noexcept { return reinterpret_cast<std::uint8_t*>(to); }
 
@@ -36,7 +26,8 @@ bool is_set(const std::byte* mask, std::size_t i) noexcept {
 std::size_t changed_mask(const std::byte* current, const std::byte* base, std::size_t elements,
                          std::size_t element_size, std::byte* mask) noexcept {
   const std::size_t groups = elements / kGroup;
-  std::size_t count = kChanged.pick()(bytes_of(current), bytes_of(base), groups, element_size, bytes_of(mask));
+  std::size_t count = kernels<ChangeMaskKernels>().changed[std::countr_zero(element_size)](
+      bytes_of(current), bytes_of(base), groups, bytes_of(mask));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     if (i % 8 == 0) mask[i / 8] = std::byte{0};
     if (std::memcmp(current + i * element_size, base + i * element_size, element_size) != 0) {
@@ -60,7 +51,8 @@ std::size_t count_changed(const std::byte* mask, std::size_t elements) noexcept 
 std::size_t gather_changed(const std::byte* current, const std::byte* mask, std::size_t elements,
                            std::size_t element_size, std::byte* values) noexcept {
   const std::size_t groups = elements / kGroup;
-  std::size_t count = kGather.pick()(bytes_of(current), bytes_of(mask), groups, element_size, bytes_of(values));
+  std::size_t count = kernels<ChangeMoveKernels>().gather[std::countr_zero(element_size)](
+      bytes_of(current), bytes_of(mask), groups, bytes_of(values));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     if (!is_set(mask, i)) continue;
     std::memcpy(values + count * element_size, current + i * element_size, element_size);
@@ -72,8 +64,8 @@ std::size_t gather_changed(const std::byte* current, const std::byte* mask, std:
 std::size_t scatter_changed(const std::byte* base, const std::byte* mask, const std::byte* values, std::size_t elements,
                             std::size_t element_size, std::byte* out) noexcept {
   const std::size_t groups = elements / kGroup;
-  std::size_t count =
-      kScatter.pick()(bytes_of(base), bytes_of(mask), bytes_of(values), groups, element_size, bytes_of(out));
+  std::size_t count = kernels<ChangeMoveKernels>().scatter[std::countr_zero(element_size)](
+      bytes_of(base), bytes_of(mask), bytes_of(values), groups, bytes_of(out));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     const std::byte* from = base + i * element_size;
     if (is_set(mask, i)) from = values + count++ * element_size;

@@ -1,7 +1,6 @@
 // Finding changed elements with AVX2. Moving them needs compress and expand, which AVX2 lacks.
 #include "entropy/change_mask_kernel.hpp"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 namespace bitsnap::entropy {
@@ -46,15 +45,7 @@ inline std::size_t changed(const std::uint8_t* current, const std::uint8_t* base
 
 }  // namespace
 
-std::size_t changed_mask_avx2(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
-                              std::size_t element_size, std::uint8_t* mask) noexcept {
-  switch (element_size) {
-    case 1: return changed<1>(current, base, groups, mask);
-    case 2: return changed<2>(current, base, groups, mask);
-    case 4: return changed<4>(current, base, groups, mask);
-    default: return changed<8>(current, base, groups, mask);
-  }
-}
+constinit const ChangeMaskKernels ChangeMaskKernels::kAvx2 = {
+    {entropy::changed<1>, entropy::changed<2>, entropy::changed<4>, entropy::changed<8>}};
 
 }  // namespace bitsnap::entropy
-#endif

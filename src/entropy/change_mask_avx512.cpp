@@ -2,7 +2,6 @@
 // the values that there are.
 #include "entropy/change_mask_kernel.hpp"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 namespace bitsnap::entropy {
@@ -127,35 +126,10 @@ inline std::size_t scatter(const std::uint8_t* base, const std::uint8_t* mask, c
 
 }  // namespace
 
-std::size_t changed_mask_avx512(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
-                                std::size_t element_size, std::uint8_t* mask) noexcept {
-  switch (element_size) {
-    case 1: return changed<1>(current, base, groups, mask);
-    case 2: return changed<2>(current, base, groups, mask);
-    case 4: return changed<4>(current, base, groups, mask);
-    default: return changed<8>(current, base, groups, mask);
-  }
-}
-
-std::size_t gather_changed_avx512(const std::uint8_t* current, const std::uint8_t* mask, std::size_t groups,
-                                  std::size_t element_size, std::uint8_t* values) noexcept {
-  switch (element_size) {
-    case 1: return gather<1>(current, mask, groups, values);
-    case 2: return gather<2>(current, mask, groups, values);
-    case 4: return gather<4>(current, mask, groups, values);
-    default: return gather<8>(current, mask, groups, values);
-  }
-}
-
-std::size_t scatter_changed_avx512(const std::uint8_t* base, const std::uint8_t* mask, const std::uint8_t* values,
-                                   std::size_t groups, std::size_t element_size, std::uint8_t* out) noexcept {
-  switch (element_size) {
-    case 1: return scatter<1>(base, mask, values, groups, out);
-    case 2: return scatter<2>(base, mask, values, groups, out);
-    case 4: return scatter<4>(base, mask, values, groups, out);
-    default: return scatter<8>(base, mask, values, groups, out);
-  }
-}
+constinit const ChangeMaskKernels ChangeMaskKernels::kAvx512 = {
+    {entropy::changed<1>, entropy::changed<2>, entropy::changed<4>, entropy::changed<8>}};
+constinit const ChangeMoveKernels ChangeMoveKernels::kAvx512 = {
+    {entropy::gather<1>, entropy::gather<2>, entropy::gather<4>, entropy::gather<8>},
+    {entropy::scatter<1>, entropy::scatter<2>, entropy::scatter<4>, entropy::scatter<8>}};
 
 }  // namespace bitsnap::entropy
-#endif

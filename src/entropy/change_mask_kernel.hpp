@@ -7,22 +7,25 @@
 
 namespace bitsnap::entropy {
 
-// Each returns how many elements were found changed, gathered or scattered in `groups` groups.
-std::size_t changed_mask_scalar(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
-                                std::size_t element_size, std::uint8_t* mask) noexcept;
-std::size_t changed_mask_avx2(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
-                              std::size_t element_size, std::uint8_t* mask) noexcept;
-std::size_t changed_mask_avx512(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
-                                std::size_t element_size, std::uint8_t* mask) noexcept;
+// By the logarithm of the element's bytes. Each returns how many elements were found changed, gathered or scattered in
+// `groups` groups.
+struct ChangeMaskKernels {
+  using Changed = std::size_t(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
+                              std::uint8_t* mask) noexcept;
+  Changed* changed[4];
 
-std::size_t gather_changed_scalar(const std::uint8_t* current, const std::uint8_t* mask, std::size_t groups,
-                                  std::size_t element_size, std::uint8_t* values) noexcept;
-std::size_t gather_changed_avx512(const std::uint8_t* current, const std::uint8_t* mask, std::size_t groups,
-                                  std::size_t element_size, std::uint8_t* values) noexcept;
+  static const ChangeMaskKernels kScalar, kAvx2, kAvx512;
+};
 
-std::size_t scatter_changed_scalar(const std::uint8_t* base, const std::uint8_t* mask, const std::uint8_t* values,
-                                   std::size_t groups, std::size_t element_size, std::uint8_t* out) noexcept;
-std::size_t scatter_changed_avx512(const std::uint8_t* base, const std::uint8_t* mask, const std::uint8_t* values,
-                                   std::size_t groups, std::size_t element_size, std::uint8_t* out) noexcept;
+struct ChangeMoveKernels {
+  using Gather = std::size_t(const std::uint8_t* current, const std::uint8_t* mask, std::size_t groups,
+                             std::uint8_t* values) noexcept;
+  using Scatter = std::size_t(const std::uint8_t* base, const std::uint8_t* mask, const std::uint8_t* values,
+                              std::size_t groups, std::uint8_t* out) noexcept;
+  Gather* gather[4];
+  Scatter* scatter[4];
+
+  static const ChangeMoveKernels kScalar, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

@@ -2,7 +2,6 @@
 // only where the machine has it.
 #include "entropy/class_decode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/class_lanes_avx2.hpp"
 #include "entropy/octave_symbols.hpp"
 
@@ -72,8 +71,8 @@ struct OctaveShifts {
   explicit OctaveShifts(const ClassDecodeTable& from) noexcept
       : coarseness([&](unsigned context) { return coarseness_of(from.plans[context]); }),
         first([&](unsigned context) { return from.plans[context] & 15U; }),
-        octaves(kSymbolOctaves.data()),
-        heads(kSymbolHeads.data()) {}
+        octaves(kOctaveSymbols.low_bits),
+        heads(kOctaveSymbols.heads) {}
 
   ByContext coarseness;
   ByContext first;
@@ -216,10 +215,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
   at.bit = bit;
 }
 
-}  // namespace
-
-void class_decode_avx2(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
-                       std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
+void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+                std::uint16_t* values, const ReadAhead& ahead) noexcept {
   const Ranks ranks = make_ranks(table);
   by_classes(table.plans, [&]<std::size_t kClasses>() {
     bool firsts = false;
@@ -238,5 +235,8 @@ void class_decode_avx2(ClassDecoding& at, const ClassDecodeTable& table, const s
   });
 }
 
+}  // namespace
+
+constinit const ClassDecodeKernels ClassDecodeKernels::kAvx2 = {decode_any};
+
 }  // namespace bitsnap::entropy
-#endif

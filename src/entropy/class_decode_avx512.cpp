@@ -2,7 +2,6 @@
 // 64 bytes, and the rank of a slot is searched for in four steps; called only where the machine has both.
 #include "entropy/class_decode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/octave_symbols.hpp"
 #include "entropy/rans_lanes_avx512.hpp"
 
@@ -93,8 +92,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   // Words of the two halves in turn.
   const __m512i front_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : i / 4 + i / 2 % 2 * 32; });
   const __m512i rear_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : 16 + i / 4 + i / 2 % 2 * 32; });
-  const __m512i octaves = _mm512_load_si512(kSymbolOctaves.data());
-  const __m512i heads = _mm512_load_si512(kSymbolHeads.data());
+  const __m512i octaves = _mm512_load_si512(kOctaveSymbols.low_bits);
+  const __m512i heads = _mm512_load_si512(kOctaveSymbols.heads);
   // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
   static_assert(kDecodeGroups == 4);
   DecodeLanes group0 = load_group(at, 0);
@@ -172,10 +171,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   at.bit = bit;
 }
 
-}  // namespace
-
-void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
-                         std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
+void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+                std::uint16_t* values, const ReadAhead& ahead) noexcept {
   if (table.has_octaves) {
     decode<true, true, true>(at, table, contexts, steps, values, ahead);
   } else if (table.has_bytes) {
@@ -187,5 +184,8 @@ void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const
   }
 }
 
+}  // namespace
+
+constinit const ClassDecodeKernels ClassDecodeKernels::kAvx512 = {decode_any};
+
 }  // namespace bitsnap::entropy
-#endif

@@ -40,11 +40,11 @@ struct ClassDecoding {
   const std::uint8_t* limit;
 };
 
-void class_decode_scalar(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
-                         std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
-void class_decode_avx2(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
-                       std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
-void class_decode_avx512(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts,
-                         std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept;
+struct ClassDecodeKernels {
+  void (*decode)(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+                 std::uint16_t* values, const ReadAhead& ahead) noexcept;
+
+  static const ClassDecodeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

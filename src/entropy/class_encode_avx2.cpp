@@ -2,7 +2,6 @@
 // called only where the machine has it.
 #include "entropy/class_encode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/class_lanes_avx2.hpp"
 
 namespace bitsnap::entropy {
@@ -221,10 +220,8 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   at.escapes = escapes;
 }
 
-}  // namespace
-
-void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                       const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+void encode_any(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
   by_classes(table.plans, [&]<std::size_t kClasses>() {
     if (table.has_octaves) {
       encode<kClasses, true, true, true>(at, table, contexts, values, steps, ahead);
@@ -238,5 +235,8 @@ void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const s
   });
 }
 
+}  // namespace
+
+constinit const ClassEncodeKernels ClassEncodeKernels::kAvx2 = {encode_any};
+
 }  // namespace bitsnap::entropy
-#endif

@@ -2,7 +2,6 @@
 // 64 bytes, so that a class costs nothing but the upper bits of an index; called only where the machine has both.
 #include "entropy/class_encode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
@@ -218,10 +217,8 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   at.escapes = escapes;
 }
 
-}  // namespace
-
-void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                         const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+void encode_any(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
   if (table.has_octaves) {
     encode<true, true, true>(at, table, contexts, values, steps, ahead);
   } else if (table.has_bytes) {
@@ -233,5 +230,8 @@ void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const
   }
 }
 
+}  // namespace
+
+constinit const ClassEncodeKernels ClassEncodeKernels::kAvx512 = {encode_any};
+
 }  // namespace bitsnap::entropy
-#endif

@@ -40,11 +40,11 @@ struct ClassEncoding {
   unsigned pending_bits;  // 0 to 7
 };
 
-void class_encode_scalar(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                         const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
-void class_encode_avx2(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                       const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
-void class_encode_avx512(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                         const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
+struct ClassEncodeKernels {
+  void (*encode)(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
+                 const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept;
+
+  static const ClassEncodeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

@@ -11,10 +11,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr KernelTable<void(ClassDecoding&, const ClassDecodeTable&, const std::uint8_t*, std::size_t, std::uint16_t*,
-                           const ReadAhead&) noexcept>
-    kClassDecode{class_decode_scalar, BITSNAP_X86(class_decode_avx2, class_decode_avx512)};
-
 // What kernels may read behind what they need: the states, which stand last, are that much.
 constexpr std::size_t kReadableBehind = 64;
 static_assert(kRansStateBytes >= kReadableBehind);
@@ -140,7 +136,7 @@ Result<void> ClassLanesDecoder::open(ConstByteSpan payload) {
 
 void ClassLanesDecoder::decode(const std::uint8_t* contexts, std::size_t steps, std::uint16_t* values,
                                const ReadAhead& ahead) noexcept {
-  kClassDecode.pick()(at_, table_, contexts, steps, values, ahead);
+  kernels<ClassDecodeKernels>().decode(at_, table_, contexts, steps, values, ahead);
 }
 
 Result<void> ClassLanesDecoder::check_end() const {

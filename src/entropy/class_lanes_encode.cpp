@@ -12,10 +12,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr KernelTable<void(ClassEncoding&, const ClassEncodeTable&, const std::uint8_t*, const std::uint16_t*,
-                           std::size_t, const ReadAhead&) noexcept>
-    kClassEncode{class_encode_scalar, BITSNAP_X86(class_encode_avx2, class_encode_avx512)};
-
 constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
 
 ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
@@ -71,7 +67,7 @@ Result<void> ClassLanesEncoder::open(const ClassTables& tables, std::size_t step
 
 void ClassLanesEncoder::encode(const std::uint8_t* contexts, const std::uint16_t* values, std::size_t steps,
                                const ReadAhead& ahead) noexcept {
-  kClassEncode.pick()(at_, table_, contexts, values, steps, ahead);
+  kernels<ClassEncodeKernels>().encode(at_, table_, contexts, values, steps, ahead);
 }
 
 std::size_t ClassLanesEncoder::finish() noexcept {
@@ -125,7 +121,8 @@ std::uint16_t ClassLanesEncoder::cheapest_value(std::uint8_t context) const noex
   const auto& frequencies = tables_.frequencies[(plan & kPlanClass) / kPlanClassUnit];
   const auto most = std::max_element(frequencies.begin(), frequencies.begin() + kClassEscape) - frequencies.begin();
   const std::size_t index = (plan & kPlanCoarseness) / 4U + static_cast<std::size_t>(most);
-  return static_cast<std::uint16_t>(kSymbolHeads[index] << ((plan & kPlanShift) + kSymbolOctaves[index]));
+  return static_cast<std::uint16_t>(kOctaveSymbols.heads[index]
+                                    << ((plan & kPlanShift) + kOctaveSymbols.low_bits[index]));
 }
 
 }  // namespace bitsnap::entropy

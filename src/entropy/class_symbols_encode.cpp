@@ -30,8 +30,9 @@ consteval AllSymbolBuckets make_symbol_buckets() noexcept {
       SymbolBuckets& buckets = all[coarseness][shift];
       for (std::size_t symbol = 0; symbol < kClassEscape; ++symbol) {
         const std::size_t index = 16 * coarseness + symbol;
-        const std::uint64_t first = std::uint64_t{kSymbolHeads[index]} << (kSymbolOctaves[index] + shift);
-        const std::uint64_t end = first + (std::uint64_t{1} << (kSymbolOctaves[index] + shift));
+        const std::uint64_t first = std::uint64_t{kOctaveSymbols.heads[index]}
+                                    << (kOctaveSymbols.low_bits[index] + shift);
+        const std::uint64_t end = first + (std::uint64_t{1} << (kOctaveSymbols.low_bits[index] + shift));
         constexpr std::uint64_t kValues = std::uint64_t{1} << 16;
         buckets[symbol] = static_cast<std::uint8_t>(first < kValues ? class_bucket_of(static_cast<std::uint32_t>(first))
                                                                     : kClassBuckets);
@@ -82,7 +83,7 @@ std::uint64_t PlannedSymbols::raw_bits() const noexcept {
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < kClassSymbols; ++i) {
     total += counts[i];
-    bits += counts[i] * kSymbolOctaves[16 * std::size_t{coarseness} + i];
+    bits += counts[i] * kOctaveSymbols.low_bits[16 * std::size_t{coarseness} + i];
   }
   return std::uint64_t{bits} + std::uint64_t{total} * shift + std::uint64_t{counts[kClassEscape]} * kEscapedBits;
 }

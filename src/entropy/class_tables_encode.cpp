@@ -233,7 +233,7 @@ SymbolCosts costs_of(const std::array<std::uint8_t, kClassSymbols>& frequencies,
   for (std::size_t i = 0; i < kClassEscape; ++i) {
     costs[i] = frequencies[i] == 0
                    ? costs[kClassEscape]
-                   : own(i) + (std::uint32_t{kSymbolOctaves[16 * std::size_t{coarseness} + i]} << kCostBits);
+                   : own(i) + (std::uint32_t{kOctaveSymbols.low_bits[16 * std::size_t{coarseness} + i]} << kCostBits);
   }
   return costs;
 }

@@ -32,9 +32,11 @@ inline constexpr std::size_t kHuffmanTableEntries = 4096;
 
 // Decodes `count` streams; returns the index of the first whose bits do not end exactly where its input does (up to
 // zero padding to a byte), or `count` if all do. `table` is working memory of kHuffmanTableEntries.
-std::size_t huffman_decode_scalar(const HuffmanCode& code, HuffmanStream* streams, std::size_t count,
-                                  const std::uint8_t* readable_end, std::uint64_t* table) noexcept;
-std::size_t huffman_decode_avx2(const HuffmanCode& code, HuffmanStream* streams, std::size_t count,
-                                const std::uint8_t* readable_end, std::uint64_t* table) noexcept;
+struct HuffmanDecodeKernels {
+  std::size_t (*decode)(const HuffmanCode& code, HuffmanStream* streams, std::size_t count,
+                        const std::uint8_t* readable_end, std::uint64_t* table) noexcept;
+
+  static const HuffmanDecodeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

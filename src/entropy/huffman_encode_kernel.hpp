@@ -19,11 +19,11 @@ struct HuffmanEncodeTable {
 inline constexpr std::size_t kEncodeOverhang = 8;
 
 // Writes the codes of `size` symbols, first bit on top of the first byte, zero padding to a byte; returns the bytes.
-std::size_t huffman_encode_scalar(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
-                                  std::uint8_t* out) noexcept;
-std::size_t huffman_encode_avx2(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
-                                std::uint8_t* out) noexcept;
-std::size_t huffman_encode_avx512(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
-                                  std::uint8_t* out) noexcept;
+struct HuffmanEncodeKernels {
+  std::size_t (*encode)(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
+                        std::uint8_t* out) noexcept;
+
+  static const HuffmanEncodeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

@@ -1,6 +1,7 @@
 // The plane kernels' front: picks the level, and serves the cases that need no kernel.
 #include "entropy/planes.hpp"
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -11,27 +12,22 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, std::size_t, bool,
-                           std::uint8_t* const*) noexcept>
-    kSplit{split_planes_scalar, BITSNAP_X86(split_planes_avx2, split_planes_avx512)};
-constexpr KernelTable<void(const std::uint8_t* const*, const std::uint8_t*, std::size_t, std::size_t, bool,
-                           std::uint8_t*) noexcept>
-    kMerge{merge_planes_scalar, BITSNAP_X86(merge_planes_avx2, merge_planes_avx512)};
-
 const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
 
-void split(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size, bool rotated,
+void split(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size, Change change,
            std::byte* const planes[]) noexcept {
   std::uint8_t* to[kMaxElementSize];
   for (std::size_t k = 0; k < element_size; ++k) to[k] = reinterpret_cast<std::uint8_t*>(planes[k]);
-  kSplit.pick()(bytes_of(in), bytes_of(base), elements, element_size, rotated, to);
+  const auto& by_change = kernels<PlaneKernels>().split[std::countr_zero(element_size) - 1];
+  by_change[static_cast<std::size_t>(change)](bytes_of(in), bytes_of(base), elements, to);
 }
 
 void merge(const std::byte* const planes[], const std::byte* base, std::size_t elements, std::size_t element_size,
-           bool rotated, std::byte* out) noexcept {
+           Change change, std::byte* out) noexcept {
   const std::uint8_t* from[kMaxElementSize];
   for (std::size_t k = 0; k < element_size; ++k) from[k] = bytes_of(planes[k]);
-  kMerge.pick()(from, bytes_of(base), elements, element_size, rotated, reinterpret_cast<std::uint8_t*>(out));
+  const auto& by_change = kernels<PlaneKernels>().merge[std::countr_zero(element_size) - 1];
+  by_change[static_cast<std::size_t>(change)](from, bytes_of(base), elements, reinterpret_cast<std::uint8_t*>(out));
 }
 
 void xor_bytes(const std::byte* a, const std::byte* b, std::size_t size, std::byte* out) noexcept {
@@ -48,7 +44,7 @@ void split_planes(const std::byte* in, std::size_t elements, std::size_t element
     if (elements != 0) std::memcpy(planes[0], in, elements);
     return;
   }
-  split(in, nullptr, elements, element_size, false, planes);
+  split(in, nullptr, elements, element_size, Change::none, planes);
 }
 
 void merge_planes(const std::byte* const planes[], std::size_t elements, std::size_t element_size,
@@ -57,29 +53,29 @@ void merge_planes(const std::byte* const planes[], std::size_t elements, std::si
     if (elements != 0) std::memcpy(out, planes[0], elements);
     return;
   }
-  merge(planes, nullptr, elements, element_size, false, out);
+  merge(planes, nullptr, elements, element_size, Change::none, out);
 }
 
 void xor_split_planes(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size,
                       std::byte* const planes[]) noexcept {
   if (element_size == 1) return xor_bytes(in, base, elements, planes[0]);
-  split(in, base, elements, element_size, false, planes);
+  split(in, base, elements, element_size, Change::with_base, planes);
 }
 
 void xor_merge_planes(const std::byte* const planes[], const std::byte* base, std::size_t elements,
                       std::size_t element_size, std::byte* out) noexcept {
   if (element_size == 1) return xor_bytes(planes[0], base, elements, out);
-  merge(planes, base, elements, element_size, false, out);
+  merge(planes, base, elements, element_size, Change::with_base, out);
 }
 
 void rotated_split_planes(const std::byte* in, std::size_t elements, std::size_t element_size,
                           std::byte* const planes[]) noexcept {
-  split(in, nullptr, elements, element_size, true, planes);
+  split(in, nullptr, elements, element_size, Change::rotate, planes);
 }
 
 void rotated_merge_planes(const std::byte* const planes[], std::size_t elements, std::size_t element_size,
                           std::byte* out) noexcept {
-  merge(planes, nullptr, elements, element_size, true, out);
+  merge(planes, nullptr, elements, element_size, Change::rotate, out);
 }
 
 bool any_sign_bit_set(const std::byte* in, std::size_t elements, std::size_t element_size) noexcept {

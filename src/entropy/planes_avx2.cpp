@@ -1,7 +1,6 @@
 // The plane kernels for AVX2: 32 elements of 2 or 4 bytes at a time; those of 8 bytes go one by one.
 #include "entropy/planes_kernel.hpp"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "entropy/planes_loop.hpp"
@@ -126,15 +125,6 @@ struct Vectors {
 
 }  // namespace
 
-void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements, std::size_t element_size,
-                       bool rotated, std::uint8_t* const* planes) noexcept {
-  run_sized(element_size, change_of(base, rotated), SplitKernel<Vectors>{in, base, elements, planes});
-}
-
-void merge_planes_avx2(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                       std::size_t element_size, bool rotated, std::uint8_t* out) noexcept {
-  run_sized(element_size, change_of(base, rotated), MergeKernel<Vectors>{planes, base, elements, out});
-}
+constinit const PlaneKernels PlaneKernels::kAvx2 = plane_kernels<Vectors>();
 
 }  // namespace bitsnap::entropy
-#endif

@@ -1,7 +1,6 @@
 // The plane kernels for AVX-512 VBMI: 64 elements at a time.
 #include "entropy/planes_kernel.hpp"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "entropy/planes_loop.hpp"
@@ -152,15 +151,6 @@ struct Vectors {
 
 }  // namespace
 
-void split_planes_avx512(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept {
-  run_sized(element_size, change_of(base, rotated), SplitKernel<Vectors>{in, base, elements, planes});
-}
-
-void merge_planes_avx512(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* out) noexcept {
-  run_sized(element_size, change_of(base, rotated), MergeKernel<Vectors>{planes, base, elements, out});
-}
+constinit const PlaneKernels PlaneKernels::kAvx512 = plane_kernels<Vectors>();
 
 }  // namespace bitsnap::entropy
-#endif

@@ -1,6 +1,6 @@
-// The kernels behind planes.hpp, one pair per CPU level; preconditions and aliasing are stated there.
+// The kernels behind planes.hpp, one table per CPU level; preconditions and aliasing are stated there.
 //
-// `base` is null where nothing is XORed; `rotated` is never set together with a base. Element sizes are 2, 4 and 8.
+// Element sizes are 2, 4 and 8 bytes. `base` is null where nothing is XORed.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,17 @@
 
 namespace bitsnap::entropy {
 
-void split_planes_scalar(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept;
-void split_planes_avx2(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements, std::size_t element_size,
-                       bool rotated, std::uint8_t* const* planes) noexcept;
-void split_planes_avx512(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* const* planes) noexcept;
+enum class Change : std::uint8_t { none, with_base, rotate };
 
-void merge_planes_scalar(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* out) noexcept;
-void merge_planes_avx2(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                       std::size_t element_size, bool rotated, std::uint8_t* out) noexcept;
-void merge_planes_avx512(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
-                         std::size_t element_size, bool rotated, std::uint8_t* out) noexcept;
+struct PlaneKernels {
+  using Split = void(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
+                     std::uint8_t* const* planes) noexcept;
+  using Merge = void(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
+                     std::uint8_t* out) noexcept;
+  Split* split[3][3];  // by the logarithm of the element size, less one, and by Change
+  Merge* merge[3][3];
+
+  static const PlaneKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::entropy

@@ -10,12 +10,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-enum class Change { none, with_base, rotate };
-
-constexpr Change change_of(const std::uint8_t* base, bool rotated) noexcept {
-  return rotated ? Change::rotate : base != nullptr ? Change::with_base : Change::none;
-}
-
 // base + offset, where there is a base.
 template <Change kChange>
 inline const std::uint8_t* part(const std::uint8_t* base, std::size_t offset) noexcept {
@@ -76,54 +70,31 @@ inline void merge_loop(const std::uint8_t* const* planes, const std::uint8_t* ba
   }
 }
 
-// Calls `kernel.run<size, change>()` for what the arguments of a kernel function say.
-template <std::size_t kSize, typename Kernel>
-inline void run_changed(Change change, const Kernel& kernel) noexcept {
-  switch (change) {
-    case Change::none: kernel.template run<kSize, Change::none>(); break;
-    case Change::with_base: kernel.template run<kSize, Change::with_base>(); break;
-    case Change::rotate: kernel.template run<kSize, Change::rotate>(); break;
-  }
-}
-
-template <typename Kernel>
-inline void run_sized(std::size_t element_size, Change change, const Kernel& kernel) noexcept {
-  switch (element_size) {
-    case 2: run_changed<2>(change, kernel); break;
-    case 4: run_changed<4>(change, kernel); break;
-    case 8: run_changed<8>(change, kernel); break;
-    default: break;
-  }
-}
-
 // A kernel is vector code for whole groups of elements, which returns how many it has done, and the loop for the rest.
-template <typename Vectors>
-struct SplitKernel {
-  const std::uint8_t* in;
-  const std::uint8_t* base;
-  std::size_t elements;
-  std::uint8_t* const* planes;
+template <typename Vectors, std::size_t kSize, Change kChange>
+void split(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
+           std::uint8_t* const* planes) noexcept {
+  const std::size_t done = Vectors::template split<kSize, kChange>(in, base, elements, planes);
+  split_loop<kSize, kChange>(in, base, done, elements, planes);
+}
 
-  template <std::size_t kSize, Change kChange>
-  void run() const noexcept {
-    const std::size_t done = Vectors::template split<kSize, kChange>(in, base, elements, planes);
-    split_loop<kSize, kChange>(in, base, done, elements, planes);
-  }
-};
+template <typename Vectors, std::size_t kSize, Change kChange>
+void merge(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
+           std::uint8_t* out) noexcept {
+  const std::size_t done = Vectors::template merge<kSize, kChange>(planes, base, elements, out);
+  merge_loop<kSize, kChange>(planes, base, done, elements, out);
+}
 
-template <typename Vectors>
-struct MergeKernel {
-  const std::uint8_t* const* planes;
-  const std::uint8_t* base;
-  std::size_t elements;
-  std::uint8_t* out;
-
-  template <std::size_t kSize, Change kChange>
-  void run() const noexcept {
-    const std::size_t done = Vectors::template merge<kSize, kChange>(planes, base, elements, out);
-    merge_loop<kSize, kChange>(planes, base, done, elements, out);
-  }
-};
+template <typename V>
+constexpr PlaneKernels plane_kernels() noexcept {
+  using enum Change;
+  return {.split = {{split<V, 2, none>, split<V, 2, with_base>, split<V, 2, rotate>},
+                    {split<V, 4, none>, split<V, 4, with_base>, split<V, 4, rotate>},
+                    {split<V, 8, none>, split<V, 8, with_base>, split<V, 8, rotate>}},
+          .merge = {{merge<V, 2, none>, merge<V, 2, with_base>, merge<V, 2, rotate>},
+                    {merge<V, 4, none>, merge<V, 4, with_base>, merge<V, 4, rotate>},
+                    {merge<V, 8, none>, merge<V, 8, with_base>, merge<V, 8, rotate>}}};
+}
 
 }  // namespace
 }  // namespace bitsnap::entropy

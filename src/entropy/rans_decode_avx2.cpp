@@ -2,7 +2,6 @@
 // machine has it.
 #include "entropy/rans_decode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include <immintrin.h>
 
 namespace bitsnap::entropy {
@@ -240,16 +239,8 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 }  // namespace
 
-void rans_decode_avx2(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 1) {
-    decode<1, false>(at, table, rest, steps, out);
-  } else if (element_bytes == 2) {
-    (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
-  } else {
-    (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);
-  }
-}
+constinit const RansDecodeKernels RansDecodeKernels::kAvx2 = {{{entropy::decode<1, false>, entropy::decode<1, false>},
+                                                               {entropy::decode<2, false>, entropy::decode<2, true>},
+                                                               {entropy::decode<4, false>, entropy::decode<4, true>}}};
 
 }  // namespace bitsnap::entropy
-#endif

@@ -2,7 +2,6 @@
 // bytes, and every table lies in registers; called only where the machine has both.
 #include "entropy/rans_decode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
@@ -149,16 +148,9 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 }  // namespace
 
-void rans_decode_avx512(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 1) {
-    decode<1, false>(at, table, rest, steps, out);
-  } else if (element_bytes == 2) {
-    (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
-  } else {
-    (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);
-  }
-}
+constinit const RansDecodeKernels RansDecodeKernels::kAvx512 = {
+    {{entropy::decode<1, false>, entropy::decode<1, false>},
+     {entropy::decode<2, false>, entropy::decode<2, true>},
+     {entropy::decode<4, false>, entropy::decode<4, true>}}};
 
 }  // namespace bitsnap::entropy
-#endif

@@ -34,15 +34,14 @@ struct RansDecoding {
   const std::uint8_t* limit;
 };
 
-// Elements are `element_bytes` (1, 2 or 4) bytes: `rest` has all of each but the topmost, which is the symbol; where
-// `rotated`, the element is what that gives rotated right by one bit.
-void rans_decode_scalar(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
-void rans_decode_avx2(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
-void rans_decode_avx512(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
-void rans_decode_neon(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept;
+// Elements have 1, 2 or 4 bytes: `rest` has all of each but the topmost, which is the symbol; where elements are
+// rotated, the element is what that gives rotated right by one bit.
+struct RansDecodeKernels {
+  using Decode = void(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* rest, std::size_t steps,
+                      std::uint8_t* out) noexcept;
+  Decode* decode[3][2];  // by the logarithm of the element's bytes, and by whether elements are rotated
+
+  static const RansDecodeKernels kScalar, kAvx2, kAvx512, kNeon;
+};
 
 }  // namespace bitsnap::entropy

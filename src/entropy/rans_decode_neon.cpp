@@ -1,7 +1,6 @@
 // The decoding kernel of the lane coder for NEON: 16 lanes at a time, 16 ranks in a register.
 #include "entropy/rans_decode_kernel.hpp"
 
-#if defined(__aarch64__)
 #include <arm_neon.h>
 
 namespace bitsnap::entropy {
@@ -196,16 +195,8 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
 
 }  // namespace
 
-void rans_decode_neon(RansDecoding& at, const RansDecodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* rest, std::size_t steps, std::uint8_t* out) noexcept {
-  if (element_bytes == 1) {
-    decode<1, false>(at, table, rest, steps, out);
-  } else if (element_bytes == 2) {
-    (rotated ? decode<2, true> : decode<2, false>)(at, table, rest, steps, out);
-  } else {
-    (rotated ? decode<4, true> : decode<4, false>)(at, table, rest, steps, out);
-  }
-}
+constinit const RansDecodeKernels RansDecodeKernels::kNeon = {{{entropy::decode<1, false>, entropy::decode<1, false>},
+                                                               {entropy::decode<2, false>, entropy::decode<2, true>},
+                                                               {entropy::decode<4, false>, entropy::decode<4, true>}}};
 
 }  // namespace bitsnap::entropy
-#endif

@@ -2,7 +2,6 @@
 // bytes, and every table lies in registers; called only where the machine has both.
 #include "entropy/rans_encode_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "entropy/rans_lanes_avx512.hpp"
 
 namespace bitsnap::entropy {
@@ -151,16 +150,9 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
 
 }  // namespace
 
-void rans_encode_avx512(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 1) {
-    encode<1, false>(at, table, in, steps, rest);
-  } else if (element_bytes == 2) {
-    (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
-  } else {
-    (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);
-  }
-}
+constinit const RansEncodeKernels RansEncodeKernels::kAvx512 = {
+    {{entropy::encode<1, false>, entropy::encode<1, false>},
+     {entropy::encode<2, false>, entropy::encode<2, true>},
+     {entropy::encode<4, false>, entropy::encode<4, true>}}};
 
 }  // namespace bitsnap::entropy
-#endif

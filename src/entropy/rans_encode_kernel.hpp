@@ -43,15 +43,14 @@ struct RansEncoding {
   std::uint8_t* escapes;
 };
 
-// Elements are `element_bytes` (1, 2 or 4) bytes; where `rotated`, which those of one byte are not, they are rotated
-// left by one bit first. The topmost byte is the symbol, the others go to `rest`.
-void rans_encode_scalar(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
-void rans_encode_avx2(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
-void rans_encode_avx512(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                        const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
-void rans_encode_neon(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept;
+// Elements have 1, 2 or 4 bytes; where they are rotated, which those of one byte are not, they are rotated left by one
+// bit first. The topmost byte is the symbol, the others go to `rest`.
+struct RansEncodeKernels {
+  using Encode = void(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t steps,
+                      std::uint8_t* rest) noexcept;
+  Encode* encode[3][2];  // by the logarithm of the element's bytes, and by whether elements are rotated
+
+  static const RansEncodeKernels kScalar, kAvx2, kAvx512, kNeon;
+};
 
 }  // namespace bitsnap::entropy

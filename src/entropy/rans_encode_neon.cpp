@@ -1,7 +1,6 @@
 // The encoding kernel of the lane coder for NEON: 16 lanes at a time, tables of 16 in registers.
 #include "entropy/rans_encode_kernel.hpp"
 
-#if defined(__aarch64__)
 #include <arm_neon.h>
 
 namespace bitsnap::entropy {
@@ -185,16 +184,8 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
 
 }  // namespace
 
-void rans_encode_neon(RansEncoding& at, const RansEncodeTable& table, std::size_t element_bytes, bool rotated,
-                      const std::uint8_t* in, std::size_t steps, std::uint8_t* rest) noexcept {
-  if (element_bytes == 1) {
-    encode<1, false>(at, table, in, steps, rest);
-  } else if (element_bytes == 2) {
-    (rotated ? encode<2, true> : encode<2, false>)(at, table, in, steps, rest);
-  } else {
-    (rotated ? encode<4, true> : encode<4, false>)(at, table, in, steps, rest);
-  }
-}
+constinit const RansEncodeKernels RansEncodeKernels::kNeon = {{{entropy::encode<1, false>, entropy::encode<1, false>},
+                                                               {entropy::encode<2, false>, entropy::encode<2, true>},
+                                                               {entropy::encode<4, false>, entropy::encode<4, true>}}};
 
 }  // namespace bitsnap::entropy
-#endif

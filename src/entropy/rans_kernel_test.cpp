@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::size_t kStep = 256;
 
-constexpr KernelTable<void(RansEncoding&, const RansEncodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512), BITSNAP_NEON(rans_encode_neon)};
-constexpr KernelTable<void(RansDecoding&, const RansDecodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kDecode{rans_decode_scalar, BITSNAP_X86(rans_decode_avx2, rans_decode_avx512), BITSNAP_NEON(rans_decode_neon)};
-
 // A table of the symbols 0 and 1, the first of which has `frequency` slots from `start` on.
 RansTable table_of(unsigned frequency) {
   RansTable table;
@@ -55,7 +48,7 @@ void expect_division(CpuLevel level, const RansEncodeTable& table, unsigned symb
     at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(state);
     at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>(state >> 8);
   }
-  kEncode.pick(level)(at, table, 2, false, elements.data(), 1, rest.data());
+  kernels<RansEncodeKernels>(level).encode[1][0](at, table, elements.data(), 1, rest.data());
   for (std::size_t group = 0; group < 4; ++group) {
     const std::uint8_t* written = room.data() + (group + 1) * 1024;
     for (std::size_t lane = 64; lane-- > 0;) {
@@ -118,7 +111,7 @@ void expect_decoding(CpuLevel level, bool escapes_are_coded) {
         at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(first + lane);
         at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>((first + lane) >> 8);
       }
-      kDecode.pick(level)(at, table, 2, false, rest.data(), 1, elements.data());
+      kernels<RansDecodeKernels>(level).decode[1][0](at, table, rest.data(), 1, elements.data());
       const std::uint8_t* escapes = stream.data() + 400;
       for (std::size_t group = 0; group < 4; ++group) {
         const std::uint8_t* in = stream.data() + 100 * group;

@@ -3,6 +3,7 @@
 #include "entropy/split_elements.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "base/checked.hpp"
@@ -12,10 +13,6 @@
 
 namespace bitsnap::entropy {
 namespace {
-
-constexpr KernelTable<void(RansDecoding&, const RansDecodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kRansDecode{rans_decode_scalar, BITSNAP_X86(rans_decode_avx2, rans_decode_avx512), BITSNAP_NEON(rans_decode_neon)};
 
 static_assert(kDecodeLanes == kRansLanes && kDecodeGroups == kRansGroups);
 
@@ -139,7 +136,7 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
   BITSNAP_TRY(read_streams(fields.tables.subspan(tables_size), fields, at));
   const RansDecoding begin = at;
 
-  const auto kernel = kRansDecode.pick();
+  const auto kernel = kernels<RansDecodeKernels>().decode[std::countr_zero(shape.element_bytes)][shape.rotated ? 1 : 0];
   const std::size_t rest_bytes = shape.element_bytes - 1;
   const std::uint8_t* const rest = bytes_of(fields.rest);
   auto* const elements = reinterpret_cast<std::uint8_t*>(out.data());
@@ -147,8 +144,7 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
     const std::size_t first = block * kRansBlockElements;
     const std::size_t count = std::min(kRansBlockElements, shape.elements - first);
     const std::size_t steps = count / kRansStepElements;
-    kernel(at, tables[block], shape.element_bytes, shape.rotated, rest + first * rest_bytes, steps,
-           elements + first * shape.element_bytes);
+    kernel(at, tables[block], rest + first * rest_bytes, steps, elements + first * shape.element_bytes);
     const std::size_t done = first + steps * kRansStepElements;
     const std::size_t left = first + count - done;
     if (left == 0) continue;
@@ -159,7 +155,7 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
                    scratch.take_array<std::uint8_t>(kRansStepElements * shape.element_bytes));
     std::fill(side_rest.begin(), side_rest.end(), std::uint8_t{0});
     std::copy_n(rest + done * rest_bytes, left * rest_bytes, side_rest.begin());
-    kernel(at, tables[block], shape.element_bytes, shape.rotated, side_rest.data(), 1, side_elements.data());
+    kernel(at, tables[block], side_rest.data(), 1, side_elements.data());
     std::copy_n(side_elements.begin(), left * shape.element_bytes, elements + done * shape.element_bytes);
   }
   return check_end(at, begin, fields);

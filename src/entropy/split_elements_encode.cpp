@@ -3,6 +3,7 @@
 #include "entropy/split_elements_encode.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/checked.hpp"
@@ -14,10 +15,6 @@
 
 namespace bitsnap::entropy {
 namespace {
-
-constexpr KernelTable<void(RansEncoding&, const RansEncodeTable&, std::size_t, bool, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kRansEncode{rans_encode_scalar, BITSNAP_X86(rans_encode_avx2, rans_encode_avx512), BITSNAP_NEON(rans_encode_neon)};
 
 static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 
@@ -139,7 +136,7 @@ Result<Streams> take_streams(const SplitShape& shape, Scratch& scratch) {
 // Codes all elements, the last first, and writes their lower bytes.
 Result<void> encode_blocks(ConstByteSpan data, const SplitShape& shape, std::span<const RansTable> tables,
                            RansEncoding& at, std::uint8_t* rest, Scratch& scratch) {
-  const auto kernel = kRansEncode.pick();
+  const auto kernel = kernels<RansEncodeKernels>().encode[std::countr_zero(shape.element_bytes)][shape.rotated ? 1 : 0];
   const std::size_t rest_bytes = shape.element_bytes - 1;
   const auto* const elements = reinterpret_cast<const std::uint8_t*>(data.data());
   for (std::size_t block = tables.size(); block-- > 0;) {
@@ -158,11 +155,10 @@ Result<void> encode_blocks(ConstByteSpan data, const SplitShape& shape, std::spa
                      scratch.take_array<std::uint8_t>(kRansStepElements * rest_bytes));
       fill_with_symbol(commonest_symbol(tables[block]), shape, side_elements);
       std::copy_n(elements + done * shape.element_bytes, left * shape.element_bytes, side_elements.begin());
-      kernel(at, table, shape.element_bytes, shape.rotated, side_elements.data(), 1, side_rest.data());
+      kernel(at, table, side_elements.data(), 1, side_rest.data());
       std::copy_n(side_rest.begin(), left * rest_bytes, rest + done * rest_bytes);
     }
-    kernel(at, table, shape.element_bytes, shape.rotated, elements + first * shape.element_bytes, steps,
-           rest + first * rest_bytes);
+    kernel(at, table, elements + first * shape.element_bytes, steps, rest + first * rest_bytes);
   }
   return {};
 }

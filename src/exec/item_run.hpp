@@ -2,7 +2,7 @@
 //
 // The threads that take part ask it for work until there is none; it never blocks and never starts a thread itself. A
 // thread leaves when nothing can be started (all slots are taken), and another is asked for when that changes, so a
-// slow commit or item ties up one thread and no more. Of this floor only. Thread-safe; lives on the stack of the call.
+// slow commit or item ties up one thread and no more. Of this layer only. Thread-safe; lives on the stack of the call.
 #pragma once
 
 #include <cstddef>

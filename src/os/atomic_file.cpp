@@ -1,4 +1,4 @@
-// Temporary, sync, rename, sync of the directory.
+// The steps: write a temporary file, sync it, rename it, sync the directory.
 #include "os/atomic_file.hpp"
 
 #include <cstdio>
@@ -9,11 +9,10 @@
 namespace bitsnap::os {
 namespace {
 
-constexpr std::size_t kMaxNamePart = 200;  // of the target's name in the temporary's, which may have 255 bytes in all
+constexpr std::size_t kMaxNamePart = 200;  // of the target's name; a file name may have 255 bytes in all
 constexpr std::size_t kRandomDigits = 16;
 constexpr std::string_view kSuffix = ".tmp";
-constexpr int kNameAttempts =
-    8;  // two 64-bit random numbers do not meet; a name that stands is a sign of something else
+constexpr int kNameAttempts = 8;  // 64-bit random numbers do not collide; an existing name means something else
 
 std::string temporary_name(std::string_view name) {
   if (name.size() > kMaxNamePart) {
@@ -82,7 +81,8 @@ void AtomicFile::abandon() noexcept {
   file_.reset();
   if (!std::exchange(has_temporary_, false)) return;
   try {
-    static_cast<void>(file_system_->remove(temporary_path_));  // if this fails too, there is nobody left to tell
+    static_cast<void>(
+        file_system_->remove(temporary_path_));  // if this fails, too, there is no caller left to report it to
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory while making an error's message
   }
 }
@@ -108,7 +108,7 @@ Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string
     if (attempt == kNameAttempts || file.error().kind() != ErrorKind::invalid_argument) {
       return tl::unexpected<Error>(std::move(file).error());
     }
-    // A name that stands, or one that no attempt will make good: ask once, for the clearer error.
+    // The target exists, or its name is unusable: stat() gives the clearer error.
     BITSNAP_ASSIGN(const FileInfo info, file_system.stat(temporary));
     if (!info.exists) return tl::unexpected<Error>(std::move(file).error());
   }
@@ -116,7 +116,7 @@ Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string
 
 Result<void> AtomicFile::commit() {
   if (committed_ || file_ == nullptr || !has_temporary_) {
-    return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was committed or given up before");
+    return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was already committed or abandoned");
   }
   const auto finish = [this]() -> Result<void> {
     if (durability_ == Durability::synced) BITSNAP_TRY(file_->sync());

@@ -1,9 +1,9 @@
-// A file that appears under its name whole, or not at all: written beside the target as `.<name>.<random>.tmp`, synced,
-// renamed, and the directory synced. A crash at any moment leaves the old target or the new one, and perhaps the
-// temporary. What is only a cache may go without the syncs.
+// Writes a file so that it appears under its name whole, or not at all: the bytes go to `.<name>.<random>.tmp` in the
+// same directory, are synced and renamed, and the directory is synced. A crash at any moment leaves the old target or
+// the new one, and perhaps the temporary file. Files that are only caches may skip the syncs.
 //
-// Belongs to one thread at a time. Destroyed before commit(), or after commit() failed, it removes the temporary.
-// A symbolic link at the target is replaced, not followed.
+// One thread at a time uses an AtomicFile. If it is destroyed before commit() has succeeded, it removes the temporary
+// file. A symbolic link at the target is replaced, not followed.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace bitsnap::os {
 
 enum class Durability : std::uint8_t {
   synced,
-  // No syncs: whole for every reader until the machine crashes. After that the file may be the old one, the new one, or
-  // under the new one's name something short or zeroed, so its reader has to be able to tell.
+  // No syncs: the file is whole for every reader until the machine crashes. After a crash it may be the old file, the
+  // new one, or a short or zeroed one under the new name, so its readers must detect that.
   cached,
 };
 
 class AtomicFile {
  public:
-  // Makes the temporary. Without `overwrite` a target that exists is invalid_argument, here already and again at
-  // commit(); with it, a target that is not a regular file is. `file_system` must outlive the AtomicFile.
+  // Creates the temporary file. Here and in commit(), fails with invalid_argument if the target exists (without
+  // `overwrite`) or is not a regular file (with it). `file_system` must outlive the AtomicFile.
   [[nodiscard]] static Result<AtomicFile> create(FileSystem& file_system, const std::string& path, bool overwrite,
                                                  FileMode mode = kDefaultFileMode,
                                                  Durability durability = Durability::synced);
@@ -33,21 +33,21 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
 
-  // Where to write. Valid until commit(); need not be synced or closed.
+  // The file to write to. Valid until commit(), which syncs and closes it.
   [[nodiscard]] WritableFile& file() noexcept { return *file_; }
 
-  // Makes the file appear. Once. If the last step fails, the sync of the directory, then the target is there and whole,
-  // but a crash may still undo that; the error says so.
+  // Makes the file appear under its name. May be called once. If only the sync of the directory fails, the target
+  // exists and is whole, but a crash may still undo that; the error says so.
   [[nodiscard]] Result<void> commit();
 
-  // After commit(): false where the file system has no directory sync, or the file is only cached, so that a crash of
-  // the machine may undo the commit.
+  // After commit(): false if a crash of the machine may undo the commit, because the file system cannot sync
+  // directories or the file is only `cached`.
   [[nodiscard]] bool directory_synced() const noexcept { return directory_synced_; }
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] const std::string& temporary_path() const noexcept { return temporary_path_; }
 
-  // Whether a file name has the form of such a temporary: what a crash may leave, for those who clean up.
+  // Whether a file name has the form of a temporary file, which a crash may leave behind.
   [[nodiscard]] static bool is_temporary_name(std::string_view name) noexcept;
 
  private:

@@ -55,7 +55,7 @@ TEST(AtomicFile, AppearsWholeUnderItsNameAndOutlivesACrash) {
   EXPECT_EQ(text_at(fs, "/d/f"), kNew);
 }
 
-TEST(AtomicFile, RemovesItsTemporaryWhenGivenUp) {
+TEST(AtomicFile, RemovesItsTemporaryIfNotCommitted) {
   FakeFileSystem fs;
   fs.plant("/f", as_byte_span(kOld));
   {
@@ -68,7 +68,7 @@ TEST(AtomicFile, RemovesItsTemporaryWhenGivenUp) {
   EXPECT_EQ(text_at(fs, "/f"), kOld);
 }
 
-TEST(AtomicFile, MovesAndIsThenGivenUpOnce) {
+TEST(AtomicFile, RemovesItsTemporaryOnceAfterAMove) {
   FakeFileSystem fs;
   std::optional<AtomicFile> kept;
   {
@@ -87,7 +87,7 @@ TEST(AtomicFile, MovesAndIsThenGivenUpOnce) {
   EXPECT_THAT(fs.all_files(), ElementsAre("/g"));
 }
 
-TEST(AtomicFile, RefusesATargetThatExistsUnlessItMayOverwrite) {
+TEST(AtomicFile, RejectsAnExistingTargetWithoutOverwrite) {
   FakeFileSystem fs;
   fs.plant("/f", as_byte_span(kOld));
   const auto early = AtomicFile::create(fs, "/f", false);
@@ -108,7 +108,7 @@ TEST(AtomicFile, RefusesATargetThatExistsUnlessItMayOverwrite) {
   EXPECT_EQ(text_at(fs, "/f"), kNew);
 }
 
-TEST(AtomicFile, RefusesWhatIsNoNameOfAFile) {
+TEST(AtomicFile, RejectsPathsThatNameNoFile) {
   FakeFileSystem fs;
   ASSERT_TRUE(fs.create_directory("/d"));
   for (const std::string path : {"", "/", "/d/", ".", "/d/..", "/d"}) {
@@ -120,7 +120,7 @@ TEST(AtomicFile, RefusesWhatIsNoNameOfAFile) {
   EXPECT_THAT(fs.all_files(), IsEmpty());
 }
 
-TEST(AtomicFile, IsCommittedOnce) {
+TEST(AtomicFile, CommitsOnlyOnce) {
   FakeFileSystem fs;
   auto file = AtomicFile::create(fs, "/f", false);
   ASSERT_TRUE(file);
@@ -129,7 +129,7 @@ TEST(AtomicFile, IsCommittedOnce) {
   EXPECT_THAT(fs.all_files(), ElementsAre("/f"));
 }
 
-TEST(AtomicFile, ServesAFileSystemWithoutDirectorySync) {
+TEST(AtomicFile, WorksWithoutDirectorySync) {
   FakeFileSystem fs;
   fs.refuse_directory_sync();
   auto file = AtomicFile::create(fs, "/f", false);
@@ -138,7 +138,7 @@ TEST(AtomicFile, ServesAFileSystemWithoutDirectorySync) {
   EXPECT_FALSE(file->directory_synced());
 }
 
-TEST(AtomicFile, OfACacheAppearsWholeWithoutASync) {
+TEST(AtomicFile, SkipsSyncsForCachedFiles) {
   FakeFileSystem fs;
   fs.plant("/f", as_byte_span(kOld));
   FaultyFileSystem counter(fs);
@@ -176,7 +176,7 @@ TEST(AtomicFile, CommitFailsAfterAFailedWriteAndLeavesTheOldFile) {
 }
 
 // Every operation fails in turn, once or for good, done or not done, and then the machine crashes or does not.
-TEST(AtomicFile, LeavesTheOldFileOrTheNewWhateverFails) {
+TEST(AtomicFile, LeavesTheOldOrTheNewFileAfterAnyFailure) {
   using Spares = FakeFileSystem::CrashSpares;
   for (const bool overwrite : {false, true}) {
     FakeFileSystem counted;
@@ -236,7 +236,7 @@ TEST(AtomicFile, NeedsEachOfItsSyncs) {
   }
 }
 
-TEST(AtomicFile, LeavesNoTemporaryAfterAnyFailureThatPasses) {
+TEST(AtomicFile, LeavesNoTemporaryAfterATransientFailure) {
   FakeFileSystem counted;
   FaultyFileSystem counter(counted);
   ASSERT_TRUE(write_new(counter, "/f", true));
@@ -250,7 +250,7 @@ TEST(AtomicFile, LeavesNoTemporaryAfterAnyFailureThatPasses) {
   }
 }
 
-TEST(AtomicFile, SaysSoWhenOnlyTheSyncOfTheDirectoryFailed) {
+TEST(AtomicFile, ReportsAFailedDirectorySync) {
   FakeFileSystem fs;
   FaultyFileSystem faulty(fs);
   faulty.fail_at(FileOperation::sync_directory, 0, {});
@@ -260,7 +260,7 @@ TEST(AtomicFile, SaysSoWhenOnlyTheSyncOfTheDirectoryFailed) {
   EXPECT_EQ(text_at(fs, "/f"), kNew);
 }
 
-TEST(AtomicFile, KnowsTheNamesOfItsTemporaries) {
+TEST(AtomicFile, RecognizesNamesOfTemporaries) {
   FakeFileSystem fs;
   for (const std::string name : {"f", "a.bsnap", ".hidden", "x.tmp"}) {
     const auto file = AtomicFile::create(fs, "/" + name, false);
@@ -289,7 +289,7 @@ TEST(AtomicFile, WritesToTheRealFileSystem) {
   EXPECT_THAT(*fs.list_directory(directory.path()), ElementsAre("f"));
 }
 
-TEST(AtomicFile, TakesTheLongestNameThatASystemHas) {
+TEST(AtomicFile, SupportsTheLongestFileName) {
   const TemporaryDirectory directory;
   FileSystem& fs = real_file_system();
   std::string umlauts;
@@ -301,7 +301,7 @@ TEST(AtomicFile, TakesTheLongestNameThatASystemHas) {
   EXPECT_EQ(write_new(fs, directory / std::string(256, 'n'), false).error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST(AtomicFile, RefusesToReplaceADevice) {
+TEST(AtomicFile, RejectsReplacingADevice) {
   const TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   const auto file = AtomicFile::create(real_file_system(), directory / "pipe", true);
@@ -309,7 +309,7 @@ TEST(AtomicFile, RefusesToReplaceADevice) {
   EXPECT_THAT(file.error().message(), HasSubstr("not a regular file"));
 }
 
-TEST(AtomicFile, ReplacesASymbolicLinkAndNotWhatItPointsTo) {
+TEST(AtomicFile, ReplacesASymbolicLinkNotItsTarget) {
   const TemporaryDirectory directory;
   FileSystem& fs = real_file_system();
   ASSERT_TRUE(write_new(fs, directory / "real", false));

@@ -1,4 +1,4 @@
-// Finds the group in /proc/self/cgroup, where it is mounted in /proc/self/mountinfo, and walks up from it.
+// Finds the group in /proc/self/cgroup and its mount point in /proc/self/mountinfo, and walks up from there.
 #include "os/cgroup.hpp"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ std::optional<unsigned> directory_cpus(const std::string& directory, bool unifie
 }
 
 struct Mount {
-  std::string_view root;   // the group that is shown at the mount point
-  std::string_view point;  // where
+  std::string_view root;   // the group that the mount point shows
+  std::string_view point;  // the mount point
 };
 
 // mountinfo: id parent device root point options [tags...] - type source super-options
@@ -74,7 +74,7 @@ std::optional<Mount> find_mount(std::string_view mountinfo, std::string_view con
 void visit_hierarchy(std::string_view group, const Mount& mount, bool unified, GroupVisitor visit) {
   std::string_view below = group;
   if (mount.root != "/") {
-    // A group outside what is mounted cannot be seen; what is mounted is the nearest that can.
+    // A group outside the mount is not visible; the mounted one is the nearest that is.
     const bool inside =
         group.starts_with(mount.root) && (group.size() == mount.root.size() || group[mount.root.size()] == '/');
     below = inside ? group.substr(mount.root.size()) : std::string_view();

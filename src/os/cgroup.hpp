@@ -1,5 +1,5 @@
-// What the control groups of Linux, version 1 and 2, grant to this process. Of this floor only; pure functions of the
-// texts that the system shows, so that they can be tested on any.
+// What Linux control groups, version 1 and 2, grant to this process. Used by src/os only. The functions depend only on
+// the texts that the system shows in files, so tests can pass any.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,15 @@
 
 namespace bitsnap::os {
 
-// Gives the text of a file, or nothing if there is none.
+// Returns the text of a file; nullopt if it does not exist.
 using TextReader = FunctionRef<std::optional<std::string>(const std::string& path)>;
 
-// Calls it for the directory of the group that the controller ("cpu", "memory") has this process in, and for those of
-// all groups above, as far as they can be seen; `unified` for groups of version 2.
+// Calls `visit` for the directory of this process's group under the controller ("cpu", "memory"), and for those of all
+// groups above it that are visible. `unified`: a group of version 2.
 using GroupVisitor = FunctionRef<void(const std::string& directory, bool unified)>;
 void visit_cgroups(std::string_view controller, TextReader read, GroupVisitor visit);
 
-// The CPUs that the quotas of the group and of those above it allow, rounded up; nothing where there is no quota.
+// The number of CPUs that the quotas of the group and of those above it allow, rounded up; nullopt without a quota.
 [[nodiscard]] std::optional<unsigned> cgroup_cpus(TextReader read);
 
 }  // namespace bitsnap::os

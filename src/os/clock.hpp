@@ -1,4 +1,4 @@
-// Monotonic time: for measuring, never for dates; and the date, never for measuring. Thread-safe.
+// Monotonic time, for measuring durations, and wall-clock time, for dates. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace bitsnap::os {
 // Nanoseconds since some fixed moment; does not jump when the wall clock is set.
 [[nodiscard]] std::uint64_t monotonic_ns() noexcept;
 
-// Milliseconds since the Unix epoch, by a clock that may be set, also backwards.
+// Milliseconds since the Unix epoch, by a clock that may be set, even backwards.
 [[nodiscard]] std::int64_t unix_time_ms() noexcept;
 
 class Stopwatch {
@@ -22,17 +22,17 @@ class Stopwatch {
   std::uint64_t start_ns_;
 };
 
-// What a wait takes for its limit where it has none.
+// A timeout that never ends.
 inline constexpr std::int64_t kNoTimeout = -1;
 
-// The moment until which something is waited for, however often the wait is interrupted.
+// The end of a wait that may be interrupted several times.
 class Deadline {
  public:
-  // Of a limit from now on: 0 for no wait at all, a negative one for no limit.
+  // `timeout_ms` from now. 0: do not wait; negative: no limit.
   explicit Deadline(std::int64_t timeout_ms) noexcept;
 
-  // What remains, rounded up, so that whoever waits that long is not early: 0 when it is over, -1 without a limit.
-  // At most an hour, which is what a wait in pieces takes at once.
+  // Milliseconds that remain, rounded up so that no wait ends early: 0 after the end, -1 without a limit. At most an
+  // hour; callers wait again.
   [[nodiscard]] int left_ms() const noexcept;
 
  private:

@@ -1,6 +1,5 @@
-// Owns a descriptor of the system, whatever it is of: a file, memory, a socket, a process. Floors above hold it and
-// hand it back to this one, which alone knows what can be done with it. All that this floor opens are closed on exec.
-// To be used by one thread at a time.
+// Owns a file descriptor: of a file, memory, a socket or a process. Layers above hold it and pass it back to src/os,
+// the only layer that uses it. All descriptors that src/os opens are closed on exec. One thread at a time.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// close_range(), or one by one what /proc lists; by numbers of system calls, because opendir() allocates.
+// Uses close_range(), or closes what /proc lists one by one, with raw system calls because opendir() allocates.
 #include "os/descriptor_closing_posix.hpp"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ int descriptor_of(const char* name) noexcept {
 void close_descriptors_by_listing(int first) noexcept {
   const int directory = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) {
-    // Some systems have no /proc; a limit in the millions would take seconds.
+    // Without /proc. With a limit in the millions, trying each number would take seconds.
     constexpr rlim_t kMost = 65536;
     rlimit limit{};
     const rlim_t end = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_cur, kMost) : kMost;
@@ -44,7 +44,7 @@ void close_descriptors_by_listing(int first) noexcept {
   }
   alignas(std::uint64_t) char entries[2048];
   long got;
-  // Listed by number: what is closed on the way makes none of the others be passed over.
+  // The list is in the order of the numbers, so closing some skips none of the others.
   while ((got = ::syscall(SYS_getdents64, directory, entries, sizeof(entries))) > 0) {
     for (long at = 0; at < got;) {
       std::uint16_t length_bytes = 0;

@@ -1,12 +1,12 @@
-// Closing what a started program is not to have. Of this floor only. Both may be called between fork and exec.
+// Closes descriptors that a started program must not inherit. Used by src/os only. Safe between fork and exec.
 #pragma once
 
 namespace bitsnap::os {
 
-// All descriptors from this number on.
+// Closes all descriptors of number `first` and above.
 void close_descriptors_from(int first) noexcept;
 
-// The same where the system has no call for it, before Linux 5.9.
+// The same for Linux before 5.9, which has no system call for it.
 void close_descriptors_by_listing(int first) noexcept;
 
 }  // namespace bitsnap::os

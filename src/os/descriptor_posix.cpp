@@ -8,7 +8,7 @@
 
 namespace bitsnap::os {
 
-// Not again where a signal interrupts it: the descriptor is gone, and may be another's already.
+// Not retried after a signal: the descriptor is closed, and another thread may have its number already.
 void Descriptor::close() noexcept {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
@@ -23,7 +23,7 @@ Descriptor open_descriptor(const char* path, int flags, unsigned mode) noexcept 
 
 Descriptor duplicate_descriptor(int fd, int lowest) noexcept {
   Descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, lowest));
-  // So the system calls a number that the limit on open files forbids.
+  // fcntl() returns EINVAL for a number above the limit on open files.
   if (!copy.is_open() && errno == EINVAL) errno = EMFILE;
   return copy;
 }

@@ -1,15 +1,15 @@
-// Opening and copying descriptors of the system. Of this floor only. Both give one that is not open, with errno set, if
-// the system refuses.
+// Opens and duplicates file descriptors. Used by src/os only. Both return a closed Descriptor, with errno set, if the
+// system call fails.
 #pragma once
 
 #include "os/descriptor.hpp"
 
 namespace bitsnap::os {
 
-// open(), closed on exec, and again where a signal interrupts it.
+// open() with close-on-exec, retried when a signal interrupts it.
 [[nodiscard]] Descriptor open_descriptor(const char* path, int flags, unsigned mode = 0) noexcept;
 
-// Another descriptor of the same thing, of the number `lowest` or above it.
+// Duplicates `fd` to a number that is at least `lowest`.
 [[nodiscard]] Descriptor duplicate_descriptor(int fd, int lowest = 0) noexcept;
 
 }  // namespace bitsnap::os

@@ -1,4 +1,4 @@
-// The table from errno to the kinds of error, ordered by whose fault they are.
+// Maps errno values to kinds of error.
 #include "os/errno_error.hpp"
 
 #include <cctype>
@@ -48,7 +48,7 @@ Error errno_error(int error, std::string_view operation, std::string_view path) 
 Result<void> check_path(std::string_view operation, std::string_view path) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path is empty");
   if (path.find('\0') != std::string_view::npos) {
-    return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path has a NUL byte in it");
+    return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path contains a NUL byte");
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// What an errno of the system means in bitsnap's kinds of error. Of this floor only.
+// Turns errno values into errors of bitsnap. Used by src/os only.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace bitsnap::os {
 // "create /a/b: no space left on device"
 [[nodiscard]] Error errno_error(int error, std::string_view operation, std::string_view path);
 
-// invalid_argument for a path that the system would cut short or cannot take: empty, or with a NUL inside.
+// invalid_argument if the path is empty or contains a NUL, where the system would cut it short.
 [[nodiscard]] Result<void> check_path(std::string_view operation, std::string_view path);
 
 }  // namespace bitsnap::os

@@ -59,7 +59,7 @@ std::set<std::string> outcomes(const std::function<void(FakeFileSystem&)>& work)
   return found;
 }
 
-TEST(RandomCrash, KeepsAnyOfTheNamesThatWereMade) {
+TEST(RandomCrash, KeepsAnySubsetOfNewNames) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/a", "1");
                 write(fs, "/b", "2");
@@ -67,7 +67,7 @@ TEST(RandomCrash, KeepsAnyOfTheNamesThatWereMade) {
               UnorderedElementsAre("", "/a=1", "/b=2", "/a=1 /b=2"));
 }
 
-TEST(RandomCrash, DependsOnItsSeedOnly) {
+TEST(RandomCrash, DependsOnlyOnItsSeed) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     std::set<std::string> found;
     for (int i = 0; i < 3; ++i) {
@@ -93,7 +93,7 @@ TEST(RandomCrash, KeepsWhatWasSynced) {
               UnorderedElementsAre("/d/new=1"));
 }
 
-TEST(RandomCrash, KeepsWhatWasSyncedButMayLoseWhatCameAfter) {
+TEST(RandomCrash, MayLoseChangesAfterASync) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/a", "1");
                 ASSERT_TRUE(fs.sync_directory("/"));
@@ -102,7 +102,7 @@ TEST(RandomCrash, KeepsWhatWasSyncedButMayLoseWhatCameAfter) {
               UnorderedElementsAre("/a=1", "/b=1"));
 }
 
-TEST(RandomCrash, LosesAllOrAnEndOfTheBytesThatWereNotSyncedOrLeavesZeros) {
+TEST(RandomCrash, TruncatesOrZeroesUnsyncedBytes) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/f", "ab", "cd");
                 ASSERT_TRUE(fs.sync_directory("/"));
@@ -110,7 +110,7 @@ TEST(RandomCrash, LosesAllOrAnEndOfTheBytesThatWereNotSyncedOrLeavesZeros) {
               UnorderedElementsAre("/f=ab", "/f=abc", "/f=abcd", "/f=abc0", "/f=ab00"));
 }
 
-TEST(RandomCrash, DoesARenameWithinADirectoryOrDoesNot) {
+TEST(RandomCrash, KeepsRenamesWithinADirectoryAtomic) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 fs.plant("/d/target", as_byte_span("old"));
                 fs.plant("/d/new", as_byte_span("new"));
@@ -119,7 +119,7 @@ TEST(RandomCrash, DoesARenameWithinADirectoryOrDoesNot) {
               UnorderedElementsAre("/d/target=new", "/d/new=new /d/target=old"));
 }
 
-TEST(RandomCrash, ShowsATornFileUnderItsNewNameIfItWasNotSynced) {
+TEST(RandomCrash, MayTearAFileThatWasRenamedWithoutSync) {
   const auto found = outcomes([](FakeFileSystem& fs) {
     fs.plant("/target", as_byte_span("old"));
     write(fs, "/new", "", "new");
@@ -132,7 +132,7 @@ TEST(RandomCrash, ShowsATornFileUnderItsNewNameIfItWasNotSynced) {
   EXPECT_THAT(found, Not(Contains("/target=old")));
 }
 
-TEST(RandomCrash, NeverShowsANameInAStateThatItNeverHad) {
+TEST(RandomCrash, NeverGivesANameAStateThatItNeverHad) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 fs.plant("/a", as_byte_span("1"));
                 fs.plant("/b", as_byte_span("2"));
@@ -143,7 +143,7 @@ TEST(RandomCrash, NeverShowsANameInAStateThatItNeverHad) {
               UnorderedElementsAre("/a=1 /b=2", "/b=1", "/c=1", "/a=3 /b=1", "/a=3 /c=1"));
 }
 
-TEST(RandomCrash, MayBringBackWhatWasRemoved) {
+TEST(RandomCrash, MayUndoARemoval) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/a", "1");
                 write(fs, "/b", "2");
@@ -154,7 +154,7 @@ TEST(RandomCrash, MayBringBackWhatWasRemoved) {
               UnorderedElementsAre("", "/a=1", "/b=2", "/a=1 /b=2"));
 }
 
-TEST(RandomCrash, MayLoseADirectoryWithAllInItOrSomeOfIt) {
+TEST(RandomCrash, MayLoseADirectoryOrPartOfItsContents) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 ASSERT_TRUE(fs.create_directory("/d"));
                 write(fs, "/d/a", "1");
@@ -164,7 +164,7 @@ TEST(RandomCrash, MayLoseADirectoryWithAllInItOrSomeOfIt) {
               UnorderedElementsAre("", "/d/a=1", "/d/a=1 /d/b=2"));
 }
 
-TEST(RandomCrash, RenamesADirectoryWhateverBecameOfWhatIsInIt) {
+TEST(RandomCrash, RenamesADirectoryIndependentlyOfItsContents) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 ASSERT_TRUE(fs.create_directory("/d"));
                 ASSERT_TRUE(fs.sync_directory("/"));
@@ -218,7 +218,7 @@ TEST(RandomCrash, NeverShowsADirectoryTwice) {
   }
 }
 
-TEST(RandomCrash, NeverLosesAFileWithANewDirectoryThatItMovedInto) {
+TEST(RandomCrash, NeverLosesAFileMovedIntoANewDirectory) {
   for (unsigned synced = 0; synced < 16; ++synced) {
     EXPECT_THAT(outcomes([&](FakeFileSystem& fs) {
                   fs.plant("/a/f", as_byte_span("1"));
@@ -232,7 +232,7 @@ TEST(RandomCrash, NeverLosesAFileWithANewDirectoryThatItMovedInto) {
   }
 }
 
-TEST(RandomCrash, NeverLosesAFileWithAnOldDirectoryThatItMovedOutOf) {
+TEST(RandomCrash, NeverLosesAFileMovedOutOfARemovedDirectory) {
   for (unsigned synced = 0; synced < 4; ++synced) {
     const auto found = outcomes([&](FakeFileSystem& fs) {
       fs.plant("/a/b/f", as_byte_span("1"));
@@ -249,7 +249,7 @@ TEST(RandomCrash, NeverLosesAFileWithAnOldDirectoryThatItMovedOutOf) {
   }
 }
 
-TEST(RandomCrash, NeverLosesAFileWithADirectoryThatMadeRoomForANewOne) {
+TEST(RandomCrash, NeverLosesAFileWhenItsDirectoryIsReplaced) {
   const auto found = outcomes([](FakeFileSystem& fs) {
     fs.plant("/a/b/f", as_byte_span("1"));
     fs.plant("/c/g", as_byte_span("2"));
@@ -292,7 +292,7 @@ void shuffle(FakeFileSystem& fs, std::uint64_t seed) {
   }
 }
 
-TEST(RandomCrash, LosesNoFileAndDoublesNoDirectoryHoweverTheyAreMoved) {
+TEST(RandomCrash, NeverLosesFilesNorDuplicatesDirectoriesInRandomMoves) {
   std::uint64_t doubled = 0;
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     FakeFileSystem fs;
@@ -310,7 +310,7 @@ TEST(RandomCrash, LosesNoFileAndDoublesNoDirectoryHoweverTheyAreMoved) {
   EXPECT_GT(doubled, 0u);
 }
 
-TEST(RandomCrash, LeavesWhatATestPlanted) {
+TEST(RandomCrash, KeepsPlantedFiles) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 write(fs, "/d", "1");
                 ASSERT_TRUE(fs.remove("/d"));
@@ -321,7 +321,7 @@ TEST(RandomCrash, LeavesWhatATestPlanted) {
               UnorderedElementsAre("/d/f=4 /f=3"));
 }
 
-TEST(RandomCrash, MayKeepWhatAFileSystemWithoutDirectorySyncWrote) {
+TEST(RandomCrash, MayKeepChangesWithoutDirectorySync) {
   EXPECT_THAT(outcomes([](FakeFileSystem& fs) {
                 fs.refuse_directory_sync();
                 write(fs, "/f", "1");
@@ -330,7 +330,7 @@ TEST(RandomCrash, MayKeepWhatAFileSystemWithoutDirectorySyncWrote) {
               UnorderedElementsAre("", "/f=1"));
 }
 
-TEST(RandomCrash, GivesFilesThatItChangedANewTime) {
+TEST(RandomCrash, UpdatesTheTimeOfChangedFiles) {
   bool was_cut = false;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     FakeFileSystem fs;

@@ -1,4 +1,4 @@
-// Chance, and what it may do to the changes that were not synced.
+// Random choices, and the changes that survive a crash by them.
 #include "os/fake_disk_testing.hpp"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ void UnsyncedChanges::sync(const NodePointer& directory) {
     for (const Change& change : operation.changes) {
       if (is_safe(change) && change.removed_directory != nullptr) removed.push_back(change.removed_directory);
     }
-    // Half of a move may be safe now. The other must follow, but for a file's old name, which may stay beside the new.
+    // Half of a move may be synced now. The other half must survive, too, except that a file may keep its old name.
     const bool lost_old_name = is_safe(operation.changes.back()) || operation.kind == Operation::Kind::move_directory;
     std::erase_if(operation.changes, is_safe);
     if (operation.kind == Operation::Kind::rename || !lost_old_name) continue;
@@ -98,7 +98,7 @@ void UnsyncedChanges::sync(const NodePointer& directory) {
     keep_way_to(operation);
   }
   std::erase_if(operations_, [](const Operation& operation) { return operation.changes.empty(); });
-  // A directory that is gone for good keeps nothing but what was moved out of it.
+  // Of a directory that is removed for good, only what was moved out of it survives.
   const auto was_in_removed = [&](const Operation& operation) {
     return std::any_of(removed.begin(), removed.end(), [&](const auto& gone) { return operation.touches(*gone); });
   };
@@ -141,7 +141,7 @@ UnsyncedChanges UnsyncedChanges::copy(NodeCopies& copies) const {
   return copied;
 }
 
-// From the last to the first: what one that must survive presupposes must survive too.
+// From the last to the first: if an operation must survive, so must those that it depends on.
 void UnsyncedChanges::mark_needed() {
   std::set<Name> names;
   std::set<const Node*> emptied;  // directories that lose no change

@@ -1,5 +1,5 @@
-// What the file system in memory is made of: nodes, each with what programs see and what is safe from a crash, and the
-// changes of names that were made but not synced. Of the fake only, which calls everything here under its lock.
+// The parts of the in-memory file system: nodes, each with the state that programs see and the state that survives a
+// crash, and the changes of names that are not synced yet. Used by FakeFileSystem only, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ struct Node {
   const bool is_directory;
   const std::uint64_t id;
   std::int64_t modified = 0;
-  std::vector<std::byte> contents;         // as programs see them
-  std::vector<std::byte> synced_contents;  // as a crash leaves them; a beginning of `contents`
+  std::vector<std::byte> contents;         // what programs see
+  std::vector<std::byte> synced_contents;  // what survives a crash; a prefix of `contents`
   Entries entries;
   Entries synced_entries;
 };
 
-// Makes a second tree of nodes of a first one, each node once.
+// Copies a tree of nodes, each node once.
 class NodeCopies {
  public:
-  // The copy of a node with all that stands below it now or may after a crash; of nothing nothing.
+  // The copy of a node with everything below it, now or after a crash; nullptr for nullptr.
   NodePointer of(const NodePointer& node);
 
  private:
   std::map<const Node*, NodePointer> copies_;
 };
 
-// The same numbers for the same seed, everywhere.
+// Returns the same numbers for the same seed on every machine.
 class SeededRandom {
  public:
   explicit SeededRandom(std::uint64_t seed) noexcept : state_(seed) {}
@@ -54,42 +54,42 @@ class SeededRandom {
 // The changes of names since their directories were synced, in the order they were made. A crash may keep any of them,
 // within what file systems guarantee:
 //
-// - A name is never in a state that it never had: its changes survive from the first up to some one of them.
-// - A rename survives whole or not at all. Only a file that moved from one directory to another may afterwards have
-//   both names. What was moved is never lost: not with a new directory whose own name did not survive, nor with an old
-//   one whose removal did.
+// - A name never gets a state that it never had: if one of its changes survives, so do all earlier ones.
+// - A rename survives whole or not at all. Only a file that moved to another directory may have both names afterwards.
+//   A moved file is never lost, even if the new directory's own name does not survive or the old directory's removal
+//   does.
 class UnsyncedChanges {
  public:
-  // A name is given to a node or, without one, taken away.
+  // The name now refers to `node`; nullptr: the name is removed.
   void set_entry(const NodePointer& directory, const std::string& name, const NodePointer& node);
-  // `way_to` are the directories that lead to the new name, the one that holds it last.
+  // `way_to`: the directories that lead to the new name; the last one holds it.
   void move(const NodePointer& from_directory, const std::string& from, std::vector<NodePointer> way_to,
             const std::string& to);
 
-  // The names of the directory, as programs see them, are safe from now on.
+  // The directory's names, as programs see them, now survive a crash.
   void sync(const NodePointer& directory);
-  // One name became safe in another way.
+  // One name now survives a crash for another reason.
   void forget(const Node& directory, const std::string& name);
   void clear() noexcept { operations_.clear(); }
-  // The same changes, of the copied nodes.
+  // The same changes, applied to the copied nodes.
   [[nodiscard]] UnsyncedChanges copy(NodeCopies& copies) const;
 
-  // Chooses which of the changes survive and adds those to what is safe.
+  // Chooses which changes survive a crash, and applies them to the synced state.
   void survive(SeededRandom& random);
 
  private:
   struct Change {
     NodePointer directory;
     std::string name;
-    NodePointer after;              // or nothing
-    NodePointer removed_directory;  // if one stood there; one that moves is not removed
+    NodePointer after;              // nullptr: the name is removed
+    NodePointer removed_directory;  // the directory that had the name, unless it moved; nullptr: none
   };
   struct Operation {
     enum class Kind : std::uint8_t { create, remove, rename, move_file, move_directory };  // rename: within a directory
     Kind kind;
     std::vector<Change> changes;        // one, or the new name and then the old one
-    NodePointer places{};               // the directory that is made, or moved to another one
-    std::vector<NodePointer> way_to{};  // of a move: if one of these is not in its place, the new name may be lost
+    NodePointer places{};               // the directory that is created or moved
+    std::vector<NodePointer> way_to{};  // of a move: if one of these is lost, the new name may be lost, too
     bool must_survive = false;
 
     bool touches(const Node& directory) const;
@@ -101,8 +101,8 @@ class UnsyncedChanges {
   std::deque<Operation> operations_;
 };
 
-// What a crash makes of the contents that were not synced: none, a beginning, a beginning and zeros where the size got
-// to the disk before the bytes, or all.
+// Applies a crash to the contents that were not synced: nothing of them survives, a prefix, a prefix and then zeros
+// (the size reached the disk before the bytes), or everything.
 void lose_contents(Node& file, SeededRandom& random);
 
 }  // namespace bitsnap::os::fake

@@ -1,5 +1,5 @@
-// Whether two processes mean the same file or directory by a path: they may see other file systems under one text, as
-// containers do. Always asks the system. No state.
+// Tells whether two processes mean the same file or directory by a path. Processes in different containers may see
+// different file systems under the same path. Always asks the system; no state. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace bitsnap::os {
 
-// The same for all paths of a file or directory, in all processes of this machine, as long as it is there.
+// Equal for all paths of a file or directory, in all processes of this machine, as long as it exists.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -16,7 +16,7 @@ struct FileIdentity {
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 
-// A path at which something is.
+// A path that exists.
 struct FoundFile {
   std::string path;
   FileIdentity identity;
@@ -24,10 +24,10 @@ struct FoundFile {
   friend bool operator==(const FoundFile&, const FoundFile&) = default;
 };
 
-// nullopt where nothing is, or the system does not say what.
+// nullopt if nothing exists there, or the system call fails.
 [[nodiscard]] std::optional<FileIdentity> identify_file(const std::string& path);
 
-// What is at an absolute path, or else at the nearest one above it.
+// An absolute path if it exists, otherwise the nearest directory above it that does.
 [[nodiscard]] std::optional<FoundFile> nearest_file(const std::string& path);
 
 }  // namespace bitsnap::os

@@ -11,7 +11,7 @@
 namespace bitsnap::os {
 namespace {
 
-TEST(FileIdentity, IsTheSameUnderAllNamesAndAnotherForOtherFiles) {
+TEST(FileIdentity, IsEqualForAllNamesOfAFileOnly) {
   const TemporaryDirectory directory;
   std::filesystem::create_directory(directory / "a");
   std::filesystem::create_directory(directory / "b");
@@ -26,7 +26,7 @@ TEST(FileIdentity, IsTheSameUnderAllNamesAndAnotherForOtherFiles) {
   EXPECT_EQ(identify_file(""), std::nullopt);
 }
 
-TEST(FileIdentity, OfWhatIsNotThereIsThatOfWhatIsAboveIt) {
+TEST(FileIdentity, FallsBackToTheNearestExistingDirectory) {
   const TemporaryDirectory directory;
   const FoundFile expected{directory.path(), *identify_file(directory.path())};
   EXPECT_EQ(nearest_file(directory.path()), expected);

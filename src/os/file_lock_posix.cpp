@@ -1,11 +1,11 @@
-// Two locks on each file, and a registry of those that this process holds.
+// Each lock is two locks of the system, and an entry in a registry of this process.
 //
-// A record lock (fcntl) on the first byte: the system drops it with the process, does not pass it to a forked child,
-// keeps it on network file systems, and says who holds it. But it does not exclude within a process, and is gone when
-// the process closes any descriptor of the file, as whoever copies the directory does. Hence the registry: it knows
-// each locked file by device and inode, holds its only descriptor, and counts who shares it. And hence a second lock,
-// on the second byte: of the open file, which stays until that is closed by all who have it; a forked child closes what
-// it inherited. One mutex over everything; a lock may be released by any thread.
+// The first byte has a record lock (fcntl): the system releases it with the process, does not pass it to a forked
+// child, supports it on network file systems, and tells who holds it. But it does not exclude threads of the same
+// process, and it is lost when the process closes any descriptor of the file, for example by copying the directory.
+// Therefore the registry knows each locked file by device and inode, holds its only descriptor, and counts its holders.
+// The second byte has a lock of the open file description, which lasts until all descriptors of it are closed; a forked
+// child closes those that it inherits. One mutex guards everything; any thread may release a lock.
 #include "os/file_lock_posix.hpp"
 
 #include <fcntl.h>
@@ -27,14 +27,14 @@
 namespace bitsnap::os {
 namespace {
 
-constexpr int kAttempts = 8;  // to lock a file whose holder lets go of it just before it can be named
+constexpr int kAttempts = 8;  // if the holder releases the lock just before it can be named
 
 using FileKey = std::pair<dev_t, ino_t>;
 
 std::string operation_name(LockKind kind) { return kind == LockKind::exclusive ? "lock (exclusive)" : "lock (shared)"; }
 
-// What a lock belongs to: the commands that take it and ask for its holder, and its byte. Both on one byte would
-// exclude each other.
+// The owner of a lock: the commands that take and query it, and its byte. On the same byte the two would exclude each
+// other.
 struct LockOwner {
   int take;
   int ask;
@@ -51,13 +51,13 @@ tl::unexpected<Error> is_held_by(const std::string& holder, LockKind held, const
 struct HeldFile {
   LockKind kind;
   std::uint64_t holders = 0;
-  // The first has the locks. The others met the same file under a path that had just changed its meaning; closing them
-  // earlier would drop the record lock.
+  // The first descriptor has the locks. The others were opened under a path that turned out to be the same file;
+  // closing them earlier would drop the record lock.
   std::vector<Descriptor> descriptors;
 };
 
-// Of one process: a forked child begins with an empty one, because it inherits no lock. What it finds in its parent's
-// it leaves alone, but for the descriptors that are closed at the fork.
+// The registry of one process. A forked child starts with an empty one, because it inherits no lock. It does not touch
+// its parent's, except that the descriptors in it are closed at the fork.
 struct Registry {
   const std::int64_t process = process_id();
   std::mutex mutex;
@@ -66,9 +66,9 @@ struct Registry {
 
 std::atomic<Registry*> current_registry{nullptr};
 
-// Around a fork nobody else is at the registry. The child would keep the lock of the open file for as long as it lives,
-// also where its parent is killed; it has no record lock yet that closing could drop. A child that was made without
-// these (by clone, and no exec) is what unlocking is for, where the parent comes to it.
+// The fork handlers hold the registry's mutex. An inherited descriptor would keep the lock of the open file alive as
+// long as the child lives, even if the parent is killed; the child has no record lock that closing could drop. Against
+// children made without these handlers (by clone() without exec) the parent unlocks explicitly.
 thread_local Registry* forked_registry = nullptr;
 
 void before_fork() {
@@ -97,7 +97,7 @@ Registry& registry() {
   if (!current_registry.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
     return *found;  // another thread was faster
   }
-  // A child inherits the handlers, too.
+  // A child inherits the fork handlers.
   if (is_first) static_cast<void>(::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
   return *made.release();
 }
@@ -105,7 +105,7 @@ Registry& registry() {
 int set_lock(int fd, int command, struct ::flock& byte) noexcept {
   int result;
   do {
-    result = ::fcntl(fd, command, &byte);  // of a network file system a signal may interrupt it
+    result = ::fcntl(fd, command, &byte);  // on a network file system a signal may interrupt it
   } while (result != 0 && errno == EINTR);
   return result == 0 ? 0 : errno;
 }
@@ -139,7 +139,7 @@ class PosixLock final : public FileLock {
   const FileKey key_;
 };
 
-// Joins the holders of a file in this process; the registry's mutex is held.
+// Adds a holder to a file that this process has locked. The caller holds the registry's mutex.
 Result<std::unique_ptr<FileLock>> join(Registry& registry, const FileKey& key, HeldFile& file, const std::string& path,
                                        LockKind kind) {
   if (kind == LockKind::exclusive || file.kind == LockKind::exclusive) {
@@ -151,11 +151,11 @@ Result<std::unique_ptr<FileLock>> join(Registry& registry, const FileKey& key, H
 }
 
 Descriptor open_lock_file(const std::string& path, LockKind kind) noexcept {
-  // Non-blocking, so that a pipe is refused by the caller and not waited for.
+  // Non-blocking, so that the caller can reject a pipe instead of waiting for it.
   Descriptor fd = open_descriptor(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK, kDefaultFileMode);
   if (fd.is_open() || kind == LockKind::exclusive) return fd;
   if (errno != EACCES && errno != EPERM && errno != EROFS) return fd;
-  // To share a lock it is enough that the file may be read. What counts is why it could not be opened or made.
+  // Read access is enough for a shared lock. Otherwise report why the file could not be opened or created.
   const int error = errno;
   Descriptor read_only = open_descriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
   if (!read_only.is_open()) errno = error;
@@ -164,7 +164,7 @@ Descriptor open_lock_file(const std::string& path, LockKind kind) noexcept {
 
 bool is_refused(int error) noexcept { return error == EACCES || error == EAGAIN; }
 
-// The error of the system, or 0; `holder` is who is in the way, as far as the system tells.
+// Returns an errno, or 0. `holder`: the process that holds the lock, as far as the system knows it.
 int acquire_one(int fd, LockKind kind, const LockOwner& owner, struct ::flock& holder) noexcept {
   for (int attempt = 1;; ++attempt) {
     struct ::flock request = request_for(owner, kind == LockKind::exclusive ? F_WRLCK : F_RDLCK);
@@ -181,7 +181,7 @@ Result<void> acquire(int fd, const std::string& path, LockKind kind) {
   int error = acquire_one(fd, kind, kProcess, holder);
   if (error == 0) {
     error = acquire_one(fd, kind, kOpenFile, holder);
-    // Where the system does not have them there is the record lock alone.
+    // Without locks of the open file, the record lock is the only one.
     if (error == EINVAL || error == EOPNOTSUPP || error == ENOSYS) return {};
   }
   if (error == 0) return {};
@@ -189,7 +189,7 @@ Result<void> acquire(int fd, const std::string& path, LockKind kind) {
     return fail(ErrorKind::io, operation_name(kind) + " " + path + ": the file system has no locks");
   }
   if (!is_refused(error)) return tl::unexpected<Error>(errno_error(error, operation_name(kind), path));
-  // On other machines and in other containers a process has no number here, nor has the holder of an open file.
+  // Processes on other machines or in other containers have no number here, nor have locks of open files.
   const std::string name = holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
   return is_held_by(name, holder.l_type == F_RDLCK ? LockKind::shared : LockKind::exclusive, path, kind);
 }

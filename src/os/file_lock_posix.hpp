@@ -1,4 +1,4 @@
-// Locks on files of the real file system. Of this floor only. Thread-safe.
+// Locks on files of the real file system. Used by src/os only. Thread-safe.
 #pragma once
 
 #include <memory>

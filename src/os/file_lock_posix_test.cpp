@@ -82,7 +82,7 @@ std::unique_ptr<Child> holder(const std::string& path, LockKind kind) {
   });
 }
 
-TEST(PosixLock, ExcludesOtherProcessesAndNamesTheOneThatHoldsIt) {
+TEST(PosixLock, ExcludesOtherProcessesAndNamesTheHolder) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind held : {LockKind::shared, LockKind::exclusive}) {
@@ -111,7 +111,7 @@ TEST(PosixLock, IsReleasedWhenItsHolderIsKilled) {
   }
 }
 
-TEST(PosixLock, IsNotInheritedByAForkedChildNorReleasedByIt) {
+TEST(PosixLock, IsNeitherInheritedNorReleasedByAForkedChild) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
@@ -134,7 +134,7 @@ TEST(PosixLock, IsNotInheritedByAForkedChildNorReleasedByIt) {
   }
 }
 
-TEST(PosixLock, OfAChildOutlivesTheHandleThatItFoundFromItsParent) {
+TEST(PosixLock, SurvivesInAChildThatClosesTheParentsHandle) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   auto held = lock(path, LockKind::shared);
@@ -152,7 +152,7 @@ TEST(PosixLock, OfAChildOutlivesTheHandleThatItFoundFromItsParent) {
   EXPECT_EQ(found_by_another_process(path, LockKind::exclusive), 'b');
 }
 
-TEST(PosixLock, OutlivesARefusedSecondLockAndAStatInTheSameProcess) {
+TEST(PosixLock, SurvivesAFailedSecondLockAndAStatInTheSameProcess) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   ASSERT_EQ(::symlink("lock", (directory / "alias").c_str()), 0);
@@ -176,7 +176,7 @@ void open_and_close(const std::string& path) {
   ::close(fd);
 }
 
-TEST(PosixLock, OutlivesThatItsFileIsOpenedAndClosedInTheSameProcess) {
+TEST(PosixLock, SurvivesOpeningAndClosingItsFile) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind held : {LockKind::shared, LockKind::exclusive}) {
@@ -205,7 +205,7 @@ TEST(PosixLock, OutlivesThatItsFileIsOpenedAndClosedInTheSameProcess) {
   }
 }
 
-TEST(PosixLock, IsNotKeptByAForkedChildThatOutlivesItsHolder) {
+TEST(PosixLock, IsReleasedThoughAForkedChildLivesOn) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
@@ -237,7 +237,7 @@ TEST(PosixLock, IsNotKeptByAForkedChildThatOutlivesItsHolder) {
 }
 
 // By clone without the handlers of a fork: it keeps the open file.
-TEST(PosixLock, IsReleasedByItsHolderWhateverInheritedItsDescriptor) {
+TEST(PosixLock, IsReleasedWhateverInheritedItsDescriptor) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   auto held = lock(path, LockKind::exclusive);
@@ -254,7 +254,7 @@ TEST(PosixLock, IsReleasedByItsHolderWhateverInheritedItsDescriptor) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST(PosixLock, IsSharedByTheHoldersOfOneProcessUntilTheLastIsGone) {
+TEST(PosixLock, IsHeldUntilTheLastHolderOfAProcessIsGone) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   const auto first = lock(path, LockKind::shared);
@@ -266,7 +266,7 @@ TEST(PosixLock, IsSharedByTheHoldersOfOneProcessUntilTheLastIsGone) {
   EXPECT_EQ(found_by_another_process(path, LockKind::shared), 'l');
 }
 
-TEST(PosixLock, IsTakenByOneOfManyThreadsAtATime) {
+TEST(PosixLock, ExcludesThreadsFromEachOther) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   std::atomic<int> inside{0};
@@ -306,7 +306,7 @@ TEST(PosixLock, LeavesNoDescriptorOpen) {
   EXPECT_EQ(lowest_after, lowest);
 }
 
-TEST(PosixLock, RefusesWhatIsNoFileWithoutWaiting) {
+TEST(PosixLock, RejectsNonFilesWithoutWaiting) {
   const TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
@@ -317,7 +317,7 @@ TEST(PosixLock, RefusesWhatIsNoFileWithoutWaiting) {
   }
 }
 
-TEST(PosixLock, MayBeSharedByThoseWhoMayOnlyRead) {
+TEST(PosixLock, IsSharedWithReadAccessOnly) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   ASSERT_TRUE(real_file_system().create(path));

@@ -1,9 +1,9 @@
-// A file system in memory, for tests. It tells what was synced from what was not, and can crash.
+// A file system in memory, for tests. It knows what was synced and what was not, and can simulate a crash.
 //
-// Each file has its contents as programs see them and the contents that would survive a crash; each directory likewise
-// has its entries. sync() makes a file's contents survive, sync_directory() a directory's entries: no sync implies the
-// other, which is the strictest machine a program can meet. There are no links, no permissions, no working directory:
-// relative paths start at the root. Its time is a count of changes. Thread-safe.
+// Each file has the contents that programs see and those that would survive a crash; each directory has its entries in
+// the same two forms. sync() makes a file's contents survive, sync_directory() a directory's entries; neither implies
+// the other, so no real machine is stricter. There are no links, permissions or working directory: relative paths start
+// at the root. Its time is a count of changes. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,35 +16,33 @@ namespace bitsnap::os {
 
 class FakeFileSystem final : public FileSystem {
  public:
-  // What a crash spares besides what was synced. A real machine may have written any of it on its own, so code that is
-  // to be safe must be so under each. `all` is what the death of a process leaves.
+  // What survives a crash besides what was synced. A real machine may have written any of it on its own, so code must
+  // be safe under each. `all`: the process dies, the machine does not.
   enum class CrashSpares : std::uint8_t { nothing, directory_entries, file_contents, all };
 
   FakeFileSystem();
   ~FakeFileSystem() override;
 
-  // A second one that is as this one is now, also in what a crash would take. Open files and locks stay with the first.
+  // An independent copy, including what is synced and what is not. Open files and locks stay with the original.
   [[nodiscard]] std::unique_ptr<FakeFileSystem> copy() const;
 
-  // Forgets what was not synced. Files that were open fail from now on, and locks are no longer held.
+  // Drops what was not synced. Open files fail from now on, and locks are released.
   void crash(CrashSpares spares = CrashSpares::nothing);
 
-  // The same, but of what was not synced any part may survive, as on file systems that write when they like; the seed
-  // chooses. Names come and go each on its own, renames whole; of the end of a file that was not synced there may be
-  // nothing, a beginning, zeros where the rest should be, or all. fake_disk_testing.hpp has the rules.
+  // The same, but any part of what was not synced may survive, chosen by the seed: single names, whole renames, and of
+  // the unsynced end of a file nothing, a prefix, zeros, or all. fake_disk_testing.hpp has the rules.
   void crash_at_random(std::uint64_t seed);
 
-  // From now on sync_directory() answers `unsupported`, as some network file systems do.
+  // From now on sync_directory() returns `unsupported`, as on some network file systems.
   void refuse_directory_sync();
 
-  // From now on the files of this file system hold at most so many bytes together; an append that would pass it writes
-  // what fits, then fails with io.
+  // From now on all files together hold at most `size_bytes`; an append beyond that writes what fits and fails with io.
   void limit_space(std::uint64_t size_bytes);
 
-  // Every file (not directory) that programs see, as an absolute path, in byte order.
+  // The absolute paths of all files (not directories) that programs see, in byte order.
   [[nodiscard]] std::vector<std::string> all_files() const;
 
-  // Puts a file there, contents and name synced, with the directories above it; replaces what was there.
+  // Creates or replaces a file and the directories above it, all synced.
   void plant(const std::string& path, ConstByteSpan contents);
 
   Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,

@@ -26,14 +26,14 @@ std::unique_ptr<WritableFile> written(FileSystem& fs, const std::string& path, s
   return std::move(file).value();
 }
 
-TEST(FakeFileSystem, ACrashTakesAFileWhoseNameWasNotSynced) {
+TEST(FakeFileSystem, LosesAFileWhoseNameWasNotSynced) {
   FakeFileSystem fs;
   ASSERT_TRUE(written(fs, "/f", "x")->sync());
   fs.crash();
   EXPECT_THAT(fs.all_files(), IsEmpty());
 }
 
-TEST(FakeFileSystem, ACrashTakesTheBytesThatWereNotSynced) {
+TEST(FakeFileSystem, LosesBytesThatWereNotSynced) {
   FakeFileSystem fs;
   const auto file = written(fs, "/f", "kept");
   ASSERT_TRUE(file->sync());
@@ -45,7 +45,7 @@ TEST(FakeFileSystem, ACrashTakesTheBytesThatWereNotSynced) {
   EXPECT_EQ(text_at(fs, "/f"), "kept");
 }
 
-TEST(FakeFileSystem, ACopyCrashesAsTheFirstWouldAndLeavesItAlone) {
+TEST(FakeFileSystem, CopiesIndependentlyWithUnsyncedState) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     FakeFileSystem fs;
     fs.plant("/d/kept", as_byte_span("old"));
@@ -66,7 +66,7 @@ TEST(FakeFileSystem, ACopyCrashesAsTheFirstWouldAndLeavesItAlone) {
   }
 }
 
-TEST(FakeFileSystem, ACrashUndoesARenameThatWasNotSynced) {
+TEST(FakeFileSystem, UndoesARenameThatWasNotSynced) {
   for (const bool synced : {false, true}) {
     FakeFileSystem fs;
     fs.plant("/d/target", as_byte_span("old"));
@@ -82,7 +82,7 @@ TEST(FakeFileSystem, ACrashUndoesARenameThatWasNotSynced) {
   }
 }
 
-TEST(FakeFileSystem, ACrashBringsBackAFileWhoseRemovalWasNotSynced) {
+TEST(FakeFileSystem, UndoesARemovalThatWasNotSynced) {
   FakeFileSystem fs;
   fs.plant("/f", as_byte_span("x"));
   ASSERT_TRUE(fs.remove("/f"));
@@ -91,7 +91,7 @@ TEST(FakeFileSystem, ACrashBringsBackAFileWhoseRemovalWasNotSynced) {
   EXPECT_EQ(text_at(fs, "/f"), "x");
 }
 
-TEST(FakeFileSystem, ACrashTakesADirectoryWhoseNameWasNotSyncedWithAllInIt) {
+TEST(FakeFileSystem, LosesADirectoryWhoseNameWasNotSynced) {
   FakeFileSystem fs;
   ASSERT_TRUE(fs.create_directory("/d"));
   ASSERT_TRUE(written(fs, "/d/f", "x")->sync());
@@ -100,7 +100,7 @@ TEST(FakeFileSystem, ACrashTakesADirectoryWhoseNameWasNotSyncedWithAllInIt) {
   EXPECT_FALSE(fs.stat("/d")->exists);
 }
 
-TEST(FakeFileSystem, ACrashMaySpareNamesOrContents) {
+TEST(FakeFileSystem, CanSpareNamesOrContents) {
   FakeFileSystem names;
   written(names, "/f", "lost");
   names.crash(Spares::directory_entries);
@@ -115,7 +115,7 @@ TEST(FakeFileSystem, ACrashMaySpareNamesOrContents) {
   EXPECT_EQ(text_at(contents, "/f"), "kept");
 }
 
-TEST(FakeFileSystem, TheDeathOfAProcessLosesNothingThatItDid) {
+TEST(FakeFileSystem, KeepsEverythingWhenOnlyTheProcessDies) {
   FakeFileSystem fs;
   fs.plant("/gone", as_byte_span("x"));
   const auto file = written(fs, "/f", "kept");
@@ -127,7 +127,7 @@ TEST(FakeFileSystem, TheDeathOfAProcessLosesNothingThatItDid) {
   EXPECT_FALSE(file->append(as_byte_span("x")));
 }
 
-TEST(FakeFileSystem, FilesThatWereOpenAreDeadAfterACrash) {
+TEST(FakeFileSystem, FailsOpenFilesAfterACrash) {
   FakeFileSystem fs;
   fs.plant("/r", as_byte_span("x"));
   const auto reader = fs.open("/r");
@@ -141,7 +141,7 @@ TEST(FakeFileSystem, FilesThatWereOpenAreDeadAfterACrash) {
   EXPECT_TRUE(fs.open("/r"));
 }
 
-TEST(FakeFileSystem, ACrashTakesLocksFromTheirHolders) {
+TEST(FakeFileSystem, ReleasesLocksInACrash) {
   FakeFileSystem fs;
   fs.plant("/lock", {});
   auto dead = fs.lock("/lock", LockKind::exclusive);
@@ -155,7 +155,7 @@ TEST(FakeFileSystem, ACrashTakesLocksFromTheirHolders) {
   EXPECT_FALSE(fs.lock("/lock", LockKind::shared)) << "a dead holder released what another one holds";
 }
 
-TEST(FakeFileSystem, RunsOutOfSpaceAndStaysSo) {
+TEST(FakeFileSystem, StaysOutOfSpace) {
   FakeFileSystem fs;
   fs.plant("/old", as_byte_span("12345"));
   fs.limit_space(12);
@@ -178,7 +178,7 @@ TEST(FakeFileSystem, CanLackDirectorySync) {
   EXPECT_EQ(*fs.sync_directory("/"), DirectorySync::unsupported);
 }
 
-TEST(FaultyFileSystem, FailsTheOperationOfAKindThatHasTheNumber) {
+TEST(FaultyFileSystem, FailsAnOperationByKindAndNumber) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);
   fs.fail_at(FileOperation::create, 1, {.kind = ErrorKind::resource_exhausted});
@@ -194,7 +194,7 @@ TEST(FaultyFileSystem, FailsTheOperationOfAKindThatHasTheNumber) {
   EXPECT_EQ(fs.failures(), 1u);
 }
 
-TEST(FaultyFileSystem, FailsTheOperationThatHasTheNumberAmongAll) {
+TEST(FaultyFileSystem, FailsAnOperationByNumber) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);
   fs.fail_at(2, {.lasting = true});
@@ -215,7 +215,7 @@ TEST(FaultyFileSystem, FailsTheOperationThatHasTheNumberAmongAll) {
   EXPECT_TRUE(fs.remove("/a"));
 }
 
-TEST(FaultyFileSystem, WritesHalfOfAnAppendAndThenFailsForGood) {
+TEST(FaultyFileSystem, WritesHalfOfAnAppendAndFailsFromThenOn) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);
   fs.fail_at(FileOperation::append, 1, {.half_done = true});
@@ -230,7 +230,7 @@ TEST(FaultyFileSystem, WritesHalfOfAnAppendAndThenFailsForGood) {
   EXPECT_EQ(text_at(inner, "/f"), "abcd");
 }
 
-TEST(FaultyFileSystem, CanLoseTheAnswerOfWhatItDid) {
+TEST(FaultyFileSystem, CanFailAfterDoingTheWork) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);
   inner.plant("/a", as_byte_span("x"));
@@ -252,7 +252,7 @@ TEST(FaultyFileSystem, FailsToLock) {
   EXPECT_EQ(fs.count(FileOperation::lock), 3u);
 }
 
-TEST(FaultyFileSystem, RemembersItsSteps) {
+TEST(FaultyFileSystem, RecordsOperations) {
   FakeFileSystem inner;
   FaultyFileSystem fs(inner);
   fs.fail_at(3, {});
@@ -270,7 +270,7 @@ TEST(FaultyFileSystem, RemembersItsSteps) {
   EXPECT_THAT(fs.steps(), IsEmpty());
 }
 
-TEST(FaultyFileSystem, SkipsTheSyncThatHasTheNumberAndSaysItDidIt) {
+TEST(FaultyFileSystem, SkipsASyncSilently) {
   for (std::uint64_t skipped = 0; skipped < 4; ++skipped) {
     FakeFileSystem inner;
     FaultyFileSystem fs(inner);
@@ -297,7 +297,7 @@ TEST(FaultyFileSystem, FailsReads) {
   EXPECT_EQ(text_at(fs, "/a"), "x");
 }
 
-TEST(FaultyFileSystem, AWatcherSeesEachOperationBeforeItIsDoneAndMayActItself) {
+TEST(FaultyFileSystem, CallsItsWatcherBeforeEachOperation) {
   FakeFileSystem fake;
   FaultyFileSystem fs(fake);
   std::vector<std::string> seen;

@@ -1,4 +1,4 @@
-// Operations on the nodes of fake_disk_testing.hpp. One lock over everything.
+// File operations on the nodes of fake_disk_testing.hpp. One mutex guards everything.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -50,7 +50,7 @@ void list_files(const Node& node, const std::string& path, std::vector<std::stri
   }
 }
 
-// Leaves a node and what stands below it as a crash does: with what is safe. `lose` says what more is safe.
+// Reduces a node and everything below it to what survives a crash. `lose` decides what survives besides.
 template <typename Lose>
 void crash_node(Node& node, std::int64_t& changes, std::set<Node*>& seen, const Lose& lose) {
   if (!seen.insert(&node).second) return;
@@ -74,7 +74,7 @@ struct FakeFileSystem::State {
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  // Two directories may hold each other, one by a name that programs see and one by a name that is safe.
+  // Two directories may contain each other: one by a name that programs see, one by a name that is synced.
   ~State() {
     for (const std::weak_ptr<Node>& directory : directories) {
       const std::shared_ptr<Node> node = directory.lock();
@@ -86,10 +86,10 @@ struct FakeFileSystem::State {
 
   std::uint64_t nodes = 0;
   std::int64_t changes = 0;                      // the time of this file system
-  std::vector<std::weak_ptr<Node>> directories;  // every one that was made
+  std::vector<std::weak_ptr<Node>> directories;  // all that were ever created
   std::shared_ptr<Node> root = make_node(true);
   fake::UnsyncedChanges unsynced;
-  std::uint64_t crashes = 0;  // files opened and locks taken before the last one are dead
+  std::uint64_t crashes = 0;  // files opened and locks taken before the last crash are dead
   struct HeldFile {
     LockKind kind;
     std::uint64_t holders;
@@ -105,7 +105,7 @@ struct FakeFileSystem::State {
     return node;
   }
 
-  // Changes what programs see under a name; without a node it is removed.
+  // Changes what programs see under a name; nullptr removes it.
   void set_entry(const std::shared_ptr<Node>& directory, const std::string& name, const std::shared_ptr<Node>& node) {
     unsynced.set_entry(directory, name, node);
     directory->modified = ++changes;
@@ -132,7 +132,7 @@ struct FakeFileSystem::State {
     return {node, 0};
   }
 
-  // The directories from the root to the one that a path's last part stands in.
+  // The directories from the root to the one that holds the last part of a path.
   std::vector<std::shared_ptr<Node>> way_to(const std::string& path) const {
     std::vector<std::shared_ptr<Node>> way{root};
     const std::vector<std::string> parts = path_parts(path);
@@ -140,11 +140,11 @@ struct FakeFileSystem::State {
     return way;
   }
 
-  // The directory that a path's last part stands or would stand in, and that part.
+  // The directory that holds, or would hold, the last part of a path, and that part.
   struct Place {
     std::shared_ptr<Node> directory;
     std::string name;
-    std::shared_ptr<Node> node;  // or nothing
+    std::shared_ptr<Node> node;  // nullptr: the path does not exist
   };
   Result<Place> place(std::string_view operation, const std::string& path) const {
     BITSNAP_TRY(check_path(operation, path));
@@ -462,7 +462,7 @@ Result<std::unique_ptr<FileLock>> FakeFileSystem::lock(const std::string& path, 
   if (held == state_->locks.end()) {
     state_->locks[place.node.get()] = {kind, 1};
   } else if (kind == LockKind::exclusive || held->second.kind == LockKind::exclusive) {
-    return fail(ErrorKind::busy, "lock " + path + ": another holds it");
+    return fail(ErrorKind::busy, "lock " + path + ": another holder has it");
   } else {
     ++held->second.holders;
   }

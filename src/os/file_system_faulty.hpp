@@ -1,7 +1,8 @@
-// A file system that passes everything on to another one and fails where it is told to, for tests. Thread-safe.
+// A file system for tests that passes every operation on to another one, and fails those that the test chooses.
+// Thread-safe.
 //
-// Operations are counted by kind and all together, from zero. A test runs once to learn the counts, then once for each
-// number with a fault there, and so meets every failure that the code under test can meet.
+// Operations are counted from zero, by kind and all together. A test runs once to learn the counts, then once for each
+// number with a fault at that number, and so covers every failure that the code under test can meet.
 #pragma once
 
 #include <cstdint>
@@ -40,43 +41,43 @@ class FaultyFileSystem final : public FileSystem {
  public:
   struct Fault {
     ErrorKind kind = ErrorKind::io;
-    // Every operation from this one on fails as well, as on a device that died or in a process that was killed.
+    // Every later operation fails, too, as on a broken device or in a killed process.
     bool lasting = false;
-    // An append hands the first half of its bytes on, then fails; any other operation does its work, then fails, as
-    // when an answer is lost. Else the failing operation does nothing.
+    // An append passes on the first half of its bytes, then fails; any other operation does its work, then fails, as if
+    // the answer were lost. Otherwise the failing operation does nothing.
     bool half_done = false;
   };
 
-  // One operation that was asked for, whatever became of it.
+  // One requested operation, whether or not it failed.
   struct Step {
     FileOperation operation;
-    std::string path;  // of a rename the old one
-    std::string to;    // of a rename
+    std::string path;  // for a rename: the old path
+    std::string to;    // for a rename: the new path
   };
 
   // `inner` must outlive this and the files opened through it.
   explicit FaultyFileSystem(FileSystem& inner);
   ~FaultyFileSystem() override;
 
-  // The operation of this kind that has number `index` fails; one fault of each sort may be set at a time.
+  // Makes operation `index` of this kind fail. One fault for each kind, and one for all, may be set at a time.
   void fail_at(FileOperation operation, std::uint64_t index, Fault fault);
-  // The operation that has number `index` among all fails.
+  // Makes operation `index`, counted over all kinds, fail.
   void fail_at(std::uint64_t index, Fault fault);
-  // The sync that has number `index`, of files and directories together, does nothing and says that it did: as in code
-  // that forgot it. A test of crashes that still passes then would not notice. May be called for several.
+  // Sync `index`, counted over files and directories, does nothing and reports success, as if the code had forgotten
+  // it. A crash test that still passes is blind to that sync. May be called for several.
   void skip_sync(std::uint64_t index);
-  // Called before each operation that is asked for, with no lock held: to look at `inner`, or to change it as another
-  // process would. Set before the operations begin; not called for what it itself asks of this file system.
+  // Calls `watcher` before each operation, with no lock held, to inspect `inner` or to change it as another process
+  // would. Set it before the first operation; its own operations on this file system do not call it.
   void watch(std::function<void(const Step&)> watcher);
-  // Clears the faults, forgets the steps and begins to count at zero again.
+  // Clears the faults and the recorded operations, and restarts the counts at zero.
   void reset();
 
   [[nodiscard]] std::uint64_t count(FileOperation operation) const;
   [[nodiscard]] std::uint64_t count() const;
   [[nodiscard]] std::uint64_t count_syncs() const;  // of files and directories
-  // The operations so far, in their order: step N is the one that fail_at(N) makes fail.
+  // The operations so far, in order: entry N is the one that fail_at(N) makes fail.
   [[nodiscard]] std::vector<Step> steps() const;
-  // Operations that were made to fail.
+  // How many operations failed by a fault.
   [[nodiscard]] std::uint64_t failures() const;
 
   Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path,

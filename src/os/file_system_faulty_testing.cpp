@@ -1,4 +1,4 @@
-// Counts each operation, then passes it on or fails it.
+// Counts each operation, then passes it on or makes it fail.
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -21,7 +21,7 @@ std::string_view file_operation_name(FileOperation operation) noexcept {
   return kOperationNames[static_cast<std::size_t>(operation)];
 }
 
-// What is to fail, the counts and the steps; shared by the file system and its open files.
+// The faults, the counts and the recorded operations; shared by the file system and its open files.
 class FaultyFileSystem::Plan {
  public:
   struct Verdict {
@@ -29,7 +29,7 @@ class FaultyFileSystem::Plan {
     bool half_done;
   };
 
-  // Counts one operation; says whether and how it fails.
+  // Counts one operation; returns whether and how it fails.
   std::optional<Verdict> next(FileOperation operation, const std::string& path, const std::string& to = {}) {
     tell({operation, path, to});
     const std::lock_guard lock(mutex_);
@@ -135,7 +135,7 @@ class FaultyFileSystem::Plan {
 
 namespace {
 
-// Does `work`, unless it is to fail.
+// Does `work`, unless a fault is set for it.
 template <typename Verdict, typename Work>
 auto obey(std::optional<Verdict> verdict, Work work) -> decltype(work()) {
   if (!verdict) return work();
@@ -191,7 +191,7 @@ class FaultyFileSystem::Writer final : public WritableFile {
     return obey_or_stick(plan_->next(operation, path()), work);
   }
 
-  // `work` is told whether to do half of it only.
+  // The argument of `work`: whether to do only half.
   template <typename Work>
   Result<void> obey_or_stick(std::optional<Plan::Verdict> verdict, Work work) {
     if (!verdict) return work(false);

@@ -1,7 +1,6 @@
 // The real file system, on Linux.
 //
-// Calls that a signal interrupts are made again. Appends are gathered in a buffer, so
-// that many small ones cost one system call; large ones go past it.
+// System calls that a signal interrupts are retried. Small appends are buffered; large ones bypass the buffer.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -30,7 +29,7 @@ namespace bitsnap::os {
 namespace {
 
 constexpr std::size_t kWriteBufferBytes = std::size_t{256} << 10;
-constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;  // the system moves at most 2 GiB in one call
+constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;  // the system transfers at most 2 GiB in one call
 
 tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
   return tl::unexpected<Error>(errno_error(error, operation, path));
@@ -100,7 +99,7 @@ class PosixWriter final : public WritableFile {
     BITSNAP_TRY(flush());
     int result;
     do {
-      result = ::fdatasync(fd_.get());  // interrupted is not failed: nothing was reported yet
+      result = ::fdatasync(fd_.get());  // after an interruption no failure was reported yet
     } while (result != 0 && errno == EINTR);
     if (result != 0) return stick(errno, "sync");
     return {};
@@ -111,7 +110,7 @@ class PosixWriter final : public WritableFile {
     if (!fd_.is_open()) return {};
     Result<void> flushed = flush();
     buffer_.reset();
-    // The descriptor is gone whatever close() says, so an interrupted one must not be closed again.
+    // The descriptor is closed whatever close() returns, so it must not be closed again after an interruption.
     if (::close(fd_.release()) != 0 && errno != EINTR && flushed) return stick(errno, "close");
     return flushed;
   }
@@ -164,7 +163,7 @@ class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<RandomAccessFile>> open(const std::string& path, AccessPattern pattern) override {
     BITSNAP_TRY(check_path("open", path));
-    // Non-blocking, so that a pipe that nobody writes to is refused below and not waited for.
+    // Non-blocking, so that a pipe without a writer is rejected below instead of waited for.
     Descriptor fd = open_descriptor(path.c_str(), O_RDONLY | O_NONBLOCK);
     if (!fd.is_open()) return fail_errno(errno, "open", path);
     struct ::stat info{};
@@ -247,7 +246,7 @@ class PosixFileSystem final : public FileSystem {
     BITSNAP_TRY(check_path("sync directory", path));
     const Descriptor fd = open_descriptor(path.c_str(), O_RDONLY | O_DIRECTORY);
     if (!fd.is_open()) {
-      // A directory that may be written but not read cannot be opened, and so not be synced.
+      // A directory that is writable but not readable cannot be opened, so it cannot be synced.
       if (errno == EACCES) return DirectorySync::unsupported;
       return fail_errno(errno, "sync directory", path);
     }
@@ -270,7 +269,7 @@ class PosixFileSystem final : public FileSystem {
 std::string absolute_path(const std::string& path) {
   if (path.empty() || path.front() == '/') return path;
   const std::unique_ptr<char, void (*)(void*)> directory(::getcwd(nullptr, 0), std::free);
-  // A directory that the process cannot reach from its root has a name that is no path.
+  // A directory outside the process's root has a name that is no path.
   if (directory == nullptr || directory.get()[0] != '/') return path;
   std::string_view rest = path;
   while (rest == "." || rest.starts_with("./")) {
@@ -285,7 +284,7 @@ std::string canonical_path(const std::string& path) {
   const std::string absolute = absolute_path(path);
   std::error_code error;
   std::filesystem::path resolved = std::filesystem::weakly_canonical(absolute, error);
-  // Behind a name that is not there the first look takes ".." as text, and what follows it as not there.
+  // After a name that does not exist, the first pass treats ".." as text and everything behind it as missing.
   if (!error) resolved = std::filesystem::weakly_canonical(resolved, error);
   if (error) resolved = std::filesystem::path(absolute).lexically_normal();
   std::string text = resolved.native();

@@ -32,7 +32,7 @@ std::string get(const std::string& path) {
   return text.str();
 }
 
-TEST(ErrnoError, SaysWhoseFaultItIs) {
+TEST(ErrnoError, MapsErrnoToKinds) {
   EXPECT_EQ(errno_kind(ENOENT), ErrorKind::not_found);
   EXPECT_EQ(errno_kind(EEXIST), ErrorKind::invalid_argument);
   EXPECT_EQ(errno_kind(EISDIR), ErrorKind::invalid_argument);
@@ -105,7 +105,7 @@ TEST(PosixFileSystem, ReportsTheFailureOfABufferedWriteAtSyncAndAtClose) {
   }
 }
 
-TEST(ErrnoError, SaysThatADeviceIsFullAsTheSystemReportsIt) {
+TEST(ErrnoError, ReportsAFullDevice) {
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "this system has no /dev/full";
   const int fd = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
@@ -116,7 +116,7 @@ TEST(ErrnoError, SaysThatADeviceIsFullAsTheSystemReportsIt) {
   EXPECT_THAT(error.message(), HasSubstr("no space left"));
 }
 
-TEST(PosixFileSystem, RefusesDevicesAndPipesWithoutWaiting) {
+TEST(PosixFileSystem, RejectsDevicesAndPipesWithoutWaiting) {
   const TemporaryDirectory directory;
   ASSERT_EQ(::mkfifo((directory / "pipe").c_str(), 0600), 0);
   for (const std::string& path : {directory / "pipe", std::string("/dev/null")}) {
@@ -129,7 +129,7 @@ TEST(PosixFileSystem, RefusesDevicesAndPipesWithoutWaiting) {
   }
 }
 
-TEST(PosixFileSystem, GivesNewFilesTheModeThatWasAskedFor) {
+TEST(PosixFileSystem, CreatesFilesWithTheRequestedMode) {
   const TemporaryDirectory directory;
   const mode_t umask_before = ::umask(0022);
   ASSERT_TRUE(real_file_system().create(directory / "default"));
@@ -142,7 +142,7 @@ TEST(PosixFileSystem, GivesNewFilesTheModeThatWasAskedFor) {
   EXPECT_EQ(info.st_mode & 0777u, 0600u);
 }
 
-TEST(PosixFileSystem, LeavesNoDescriptorOpenAndNoneToAProgramThatIsStarted) {
+TEST(PosixFileSystem, LeaksNoDescriptors) {
   const TemporaryDirectory directory;
   put(directory / "f", "x");
   const int lowest = ::dup(0);
@@ -161,7 +161,7 @@ TEST(PosixFileSystem, LeavesNoDescriptorOpenAndNoneToAProgramThatIsStarted) {
   EXPECT_EQ(lowest_after, lowest);
 }
 
-TEST(PosixFileSystem, SaysWhenAFileChangedInNanosecondsSinceTheEpoch) {
+TEST(PosixFileSystem, ReportsModificationTimesInNanoseconds) {
   const TemporaryDirectory directory;
   put(directory / "f", "x");
   for (const timespec at : {timespec{1'700'000'000, 123'456'789}, timespec{-2, 5}}) {
@@ -197,7 +197,7 @@ class RenameTest : public testing::TestWithParam<Rename> {};
 INSTANTIATE_TEST_SUITE_P(All, RenameTest,
                          testing::Values(rename_exclusive, rename_by_link, rename_by_placeholder, rename_no_replace));
 
-TEST_P(RenameTest, MovesAFileAndNeverReplacesOne) {
+TEST_P(RenameTest, MovesWithoutReplacing) {
   const TemporaryDirectory directory;
   const Rename rename = GetParam();
   put(directory / "a", "new");
@@ -232,7 +232,7 @@ TEST(PosixFileSystem, MakesARelativePathAbsoluteFromTheCurrentDirectory) {
   EXPECT_EQ(absolute_path(""), "");
 }
 
-TEST(PosixFileSystem, GivesOneTextForAllSpellingsOfAPath) {
+TEST(PosixFileSystem, NormalizesAllSpellingsOfAPath) {
   const TemporaryDirectory directory;
   const std::string root = std::filesystem::canonical(directory.path());
   std::filesystem::create_directory(root + "/runs");

@@ -141,7 +141,7 @@ TEST_P(FileSystemTest, ReadsFromSeveralThreads) {
   EXPECT_THAT(wrong, ElementsAre(0, 0, 0, 0));
 }
 
-TEST_P(FileSystemTest, RefusesToOpenWhatIsNoFile) {
+TEST_P(FileSystemTest, RejectsOpeningNonFiles) {
   expect_error(fs_->open(at("none")), ErrorKind::not_found, at("none"));
   expect_error(fs_->open(root_), ErrorKind::invalid_argument, "directory");
   expect_error(fs_->open(""), ErrorKind::invalid_argument, "empty");
@@ -150,7 +150,7 @@ TEST_P(FileSystemTest, RefusesToOpenWhatIsNoFile) {
   expect_error(fs_->open(at("f/g")), ErrorKind::invalid_argument, at("f/g"));
 }
 
-TEST_P(FileSystemTest, CreatesOnlyWhatIsNotThere) {
+TEST_P(FileSystemTest, RejectsCreatingAnExistingFile) {
   write("f", "first");
   expect_error(fs_->create(at("f")), ErrorKind::invalid_argument, at("f") + ": file exists");
   expect_error(fs_->create(at("none/f")), ErrorKind::not_found, at("none/f"));
@@ -158,7 +158,7 @@ TEST_P(FileSystemTest, CreatesOnlyWhatIsNotThere) {
   EXPECT_EQ(read("f"), "first");
 }
 
-TEST_P(FileSystemTest, RefusesToWriteToAClosedFile) {
+TEST_P(FileSystemTest, RejectsWritingToAClosedFile) {
   auto file = fs_->create(at("f"));
   ASSERT_TRUE(file);
   ASSERT_TRUE((*file)->close());
@@ -179,7 +179,7 @@ TEST_P(FileSystemTest, RenameReplacesAFile) {
   EXPECT_EQ(read("b"), "new");
 }
 
-TEST_P(FileSystemTest, RenameMovesADirectoryButNotOntoAFullOneOrIntoItself) {
+TEST_P(FileSystemTest, RenameRejectsFullTargetsAndItsOwnSubdirectory) {
   ASSERT_TRUE(fs_->create_directory(at("d")));
   ASSERT_TRUE(fs_->create_directory(at("e")));
   write("d/f", "x");
@@ -191,7 +191,7 @@ TEST_P(FileSystemTest, RenameMovesADirectoryButNotOntoAFullOneOrIntoItself) {
   EXPECT_EQ(read("e/f"), "x");
 }
 
-TEST_P(FileSystemTest, RenameNoReplaceLeavesWhatIsThere) {
+TEST_P(FileSystemTest, RenameNoReplaceKeepsAnExistingTarget) {
   write("a", "new");
   write("b", "old");
   expect_error(fs_->rename_no_replace(at("a"), at("b")), ErrorKind::invalid_argument, "exists");
@@ -213,7 +213,7 @@ TEST_P(FileSystemTest, RemovesFilesAndEmptyDirectories) {
   EXPECT_THAT(*fs_->list_directory(root_), IsEmpty());
 }
 
-TEST_P(FileSystemTest, AnOpenFileOutlivesItsName) {
+TEST_P(FileSystemTest, KeepsAnOpenFileAfterItsRemoval) {
   write("f", "still here");
   const auto file = fs_->open(at("f"));
   ASSERT_TRUE(file);
@@ -231,7 +231,7 @@ TEST_P(FileSystemTest, ListsNamesInByteOrder) {
   expect_error(fs_->list_directory(at("a")), ErrorKind::invalid_argument, at("a"));
 }
 
-TEST_P(FileSystemTest, SaysWhatStandsAtAPath) {
+TEST_P(FileSystemTest, DescribesWhatExistsAtAPath) {
   write("f", "12345");
   const auto file = fs_->stat(at("f"));
   ASSERT_TRUE(file);
@@ -244,7 +244,7 @@ TEST_P(FileSystemTest, SaysWhatStandsAtAPath) {
   EXPECT_FALSE(fs_->stat(at("f/none"))->exists);
 }
 
-TEST_P(FileSystemTest, TellsOneFileFromAnotherThatTookItsName) {
+TEST_P(FileSystemTest, DistinguishesFilesOfTheSameName) {
   write("a", "same");
   write("b", "same");
   const auto id = [&](const std::string& name) { return fs_->stat(at(name))->file_id; };
@@ -257,7 +257,7 @@ TEST_P(FileSystemTest, TellsOneFileFromAnotherThatTookItsName) {
   EXPECT_EQ(id("a"), b);
 }
 
-TEST_P(FileSystemTest, SaysWhenContentsAndDirectoriesChanged) {
+TEST_P(FileSystemTest, ReportsWhenContentsAndDirectoriesChanged) {
   const auto modified = [&](const std::string& path) { return fs_->stat(path)->modified_ns; };
   // The clock of a real file system may stand still for a while.
   const auto changes = [&](const std::string& path, std::int64_t before, const auto& change) {
@@ -284,13 +284,13 @@ TEST_P(FileSystemTest, SaysWhenContentsAndDirectoriesChanged) {
   EXPECT_EQ(modified(at("f")), written) << "a new name is no new contents";
 }
 
-TEST_P(FileSystemTest, MakesOneDirectoryAtATime) {
+TEST_P(FileSystemTest, CreatesOneDirectoryAtATime) {
   ASSERT_TRUE(fs_->create_directory(at("d")));
   expect_error(fs_->create_directory(at("d")), ErrorKind::invalid_argument, "exists");
   expect_error(fs_->create_directory(at("x/y")), ErrorKind::not_found, at("x/y"));
 }
 
-TEST_P(FileSystemTest, SyncsDirectoriesOnly) {
+TEST_P(FileSystemTest, RejectsSyncingFilesAsDirectories) {
   const auto synced = fs_->sync_directory(root_);
   ASSERT_TRUE(synced) << synced.error().message();
   write("f", "");
@@ -319,7 +319,7 @@ TEST_P(FileSystemTest, AnExclusiveLockExcludesEveryOther) {
   EXPECT_TRUE(fs_->lock(at("lock"), LockKind::shared));
 }
 
-TEST_P(FileSystemTest, ASharedLockExcludesOnlyAnExclusiveOneUntilItsLastHolderIsGone) {
+TEST_P(FileSystemTest, ASharedLockExcludesExclusiveOnes) {
   write("lock", "what a lock file holds is its own affair");
   auto first = fs_->lock(at("lock"), LockKind::shared);
   auto second = fs_->lock(at("lock"), LockKind::shared);
@@ -332,7 +332,7 @@ TEST_P(FileSystemTest, ASharedLockExcludesOnlyAnExclusiveOneUntilItsLastHolderIs
   EXPECT_EQ(read("lock"), "what a lock file holds is its own affair");
 }
 
-TEST_P(FileSystemTest, ALockIsOnTheFileAndNotOnItsName) {
+TEST_P(FileSystemTest, LocksTheFileNotTheName) {
   const auto held = fs_->lock(at("lock"), LockKind::exclusive);
   ASSERT_TRUE(held);
   ASSERT_TRUE(fs_->rename(at("lock"), at("moved")));
@@ -348,7 +348,7 @@ TEST_P(FileSystemTest, LocksOnlyFilesInDirectoriesThatExist) {
   }
 }
 
-TEST(Paths, AreTakenApartAndJoinedAsTheSystemDoes) {
+TEST(Paths, SplitAndJoinLikeTheSystem) {
   EXPECT_EQ(parent_directory("a/b/c"), "a/b");
   EXPECT_EQ(parent_directory("a//c"), "a");
   EXPECT_EQ(parent_directory("/c"), "/");

@@ -1,4 +1,4 @@
-// fork(), without exec: the child has what the test has.
+// fork() without exec: the child has the test's memory and descriptors.
 #include "os/forked_child_testing.hpp"
 
 #include <dirent.h>

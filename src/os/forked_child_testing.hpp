@@ -1,5 +1,4 @@
-// Forked processes for tests, and what they and the test leave behind. What runs in a child tells its findings by a
-// number, and never returns into the test.
+// Forked processes for tests. Code in a child reports by a number, and never returns into the test.
 #pragma once
 
 #include <sys/types.h>
@@ -11,10 +10,10 @@
 
 namespace bitsnap::os {
 
-// Runs the work in a forked process and waits for its end: what it returned, or minus the signal that killed it.
+// Runs `work` in a forked process and waits. Returns what it returned, or minus the signal that killed it.
 [[nodiscard]] int returned_by_child(FunctionRef<int()> work);
 
-// A forked process that does its work, says what it returned, and then lives until it is killed.
+// A forked process that runs `work`, reports what it returned, and then lives until it is killed.
 class LivingChild {
  public:
   explicit LivingChild(FunctionRef<int()> work);
@@ -24,7 +23,7 @@ class LivingChild {
 
   [[nodiscard]] pid_t process() const noexcept { return process_; }
   [[nodiscard]] int said() const noexcept { return said_; }  // -1 if it died before
-  void kill();                                               // and leaves a zombie
+  void kill();                                               // leaves a zombie
   void reap();                                               // after kill()
 
  private:
@@ -35,7 +34,7 @@ class LivingChild {
 
 [[nodiscard]] std::size_t open_descriptor_count();
 
-// A name that no other test of this machine has.
+// A name that no other test on this machine uses.
 [[nodiscard]] std::string unique_name();
 
 }  // namespace bitsnap::os

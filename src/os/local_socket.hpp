@@ -1,12 +1,12 @@
-// Messages, whole and in order, between processes of one machine, with descriptors in them if need be.
+// Messages between processes of one machine: each arrives whole and in order, and may carry descriptors.
 //
-// Listeners have names in the abstract namespace of the system: no file is left whatever happens, and a name is free
-// again when its listener is gone. Anybody on the machine may connect, or listen under a name first: what counts is
-// peer(). Containers with a network of their own do not see each other's names.
+// Listeners have names in the system's abstract namespace: no file is left behind, and a name is free when its listener
+// is gone. Any process on the machine may connect, or listen under a name first, so check peer(). Containers with
+// separate networks do not see each other's names.
 //
-// The other end's death does not end a stream while a child that it forked has the descriptor: watch the process
-// (ProcessWatch::open_peer). A forked child can use none of these objects, which say invalid_argument there. One thread
-// may send on a connection while another receives; limits are in milliseconds, and 0 is for use with a PollSet.
+// When the process at the other end dies, the stream does not end while a child that it forked holds the descriptor;
+// watch the process instead (ProcessWatch::open_peer). In a forked child all these objects fail with invalid_argument.
+// One thread may send on a connection while another receives. Timeouts are in milliseconds; use 0 with a PollSet.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxMessageDescriptors = 64;
 inline constexpr std::size_t kMaxListenerNameBytes = 100;
 
-// Who made the other end, as the system knows it and not as he says; numbers as this process would name them, 0 or
-// 65534 where it cannot.
+// The process that made the other end, as the system reports it. The numbers are those of this process's namespace; 0
+// or 65534 if there is none.
 struct PeerIdentity {
   std::int64_t process = 0;
   std::uint32_t user = 0;
@@ -44,28 +44,28 @@ struct LocalMessage {
 
 class LocalConnection {
  public:
-  // not_found if nobody listens, busy if the listener takes nobody within the time.
+  // Fails with not_found without a listener, with busy if the listener does not accept within the time.
   [[nodiscard]] static Result<LocalConnection> connect(std::string_view name, std::int64_t timeout_ms);
 
-  // Two ends of one connection, both of this process.
+  // Two connected ends, both in this process.
   [[nodiscard]] static Result<std::pair<LocalConnection, LocalConnection>> pair();
 
-  // 1 to kMaxMessageBytes bytes, and copies of the descriptors, which stay the caller's. All or nothing is sent: busy
-  // where the time was over first, io where the other end is gone.
+  // Sends 1 to kMaxMessageBytes bytes and duplicates of the descriptors, all or nothing. Fails with busy if the time is
+  // over first, with io if the other end is gone.
   [[nodiscard]] Result<void> send(ConstByteSpan message, std::span<const int> descriptors,
                                   std::int64_t timeout_ms) const;
 
-  // The next message; nothing at the end of the stream, when the other end is gone and all that it sent was received.
-  // busy where the time was over first. A message beyond the limits is resource_exhausted: it is lost, with its
-  // descriptors, and the next one is not.
+  // The next message; nullopt at the end of the stream, when the other end is gone and everything it sent was received.
+  // Fails with busy if the time is over first, and with resource_exhausted for a message beyond the limits, which is
+  // dropped with its descriptors; later messages are not affected.
   [[nodiscard]] Result<std::optional<LocalMessage>> receive(std::size_t max_bytes, std::size_t max_descriptors,
                                                             std::int64_t timeout_ms) const;
 
-  // The other end finds the end of the stream behind what was sent. What it sends is received as before.
+  // Ends the stream to the other end, after what was sent. Receiving works as before.
   void end_sending() const noexcept;
 
   [[nodiscard]] const PeerIdentity& peer() const noexcept { return peer_; }
-  // Readable when there is a message, or the end.
+  // Readable when a message or the end of the stream has arrived.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:
@@ -82,15 +82,15 @@ class LocalConnection {
 
 class LocalListener {
  public:
-  // A name of 1 to kMaxListenerNameBytes bytes without NUL; busy if somebody has it.
+  // `name`: 1 to kMaxListenerNameBytes bytes without NUL. busy if another listener has it.
   [[nodiscard]] static Result<LocalListener> listen(std::string_view name);
 
-  // The next who connects; busy where the time was over first. Where this process has no descriptor left (io), whoever
-  // waits stays waiting and the listener readable.
+  // The next connection; busy if the time is over first. If this process has no descriptor left (io), the connecting
+  // process keeps waiting and the listener stays readable.
   [[nodiscard]] Result<LocalConnection> accept(std::int64_t timeout_ms) const;
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  // Readable when somebody waits to be accepted.
+  // Readable when a connection waits to be accepted.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:

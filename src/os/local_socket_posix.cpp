@@ -1,5 +1,5 @@
-// Unix sockets of type SOCK_SEQPACKET, and SCM_RIGHTS. Sockets that send and receive never wait in the call itself, but
-// in poll() against a deadline.
+// Unix sockets of type SOCK_SEQPACKET, with SCM_RIGHTS for descriptors. Sending and receiving never block in the call
+// itself, but wait in poll() until a deadline.
 #include "os/local_socket.hpp"
 
 #include <poll.h>
@@ -64,7 +64,7 @@ Descriptor open_socket(int more_flags) noexcept {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | more_flags, 0));
 }
 
-// What came beside a message: descriptors that are this process's now, each owned before anything can fail.
+// The descriptors that came with a message, each owned before anything can fail.
 void take_descriptors(msghdr& header, std::vector<Descriptor>& descriptors) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -77,7 +77,7 @@ void take_descriptors(msghdr& header, std::vector<Descriptor>& descriptors) {
   }
 }
 
-// Room for the greatest number of descriptors, aligned as the system wants it.
+// Space for the maximum number of descriptors, aligned as the system requires.
 struct ControlBuffer {
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxMessageDescriptors * sizeof(int))> bytes{};
 };
@@ -103,7 +103,7 @@ Result<LocalConnection> LocalConnection::connect(std::string_view name, std::int
   if (!fd.is_open()) return fail_errno(errno, "connect to", object);
   const Deadline deadline(timeout_ms);
   for (;;) {
-    // The one call that is not made without waiting: nothing tells when a full listener has room again.
+    // The only call that blocks: no event reports when a full listener has room again.
     const int left_ms = deadline.left_ms();
     timeval limit{};
     if (left_ms > 0) limit = {left_ms / 1000, left_ms % 1000 * 1000};
@@ -112,7 +112,7 @@ Result<LocalConnection> LocalConnection::connect(std::string_view name, std::int
       return fail_errno(errno, "connect to", object);
     }
     if (::connect(fd.get(), address.get(), address.size_bytes) == 0) return adopt(std::move(fd));
-    if (errno == ECONNREFUSED) return fail(ErrorKind::not_found, "connect to " + object + ": nobody listens");
+    if (errno == ECONNREFUSED) return fail(ErrorKind::not_found, "connect to " + object + ": no process listens");
     if (errno != EAGAIN && errno != EINTR) return fail_errno(errno, "connect to", object);
     if (left_ms == 0) return fail_timeout("connect to", object, timeout_ms, "its listener took nobody");
   }
@@ -194,11 +194,11 @@ Result<std::optional<LocalMessage>> LocalConnection::receive(std::size_t max_byt
     header.msg_iovlen = 1;
     if (max_descriptors > 0) {
       header.msg_control = control.bytes.data();
-      header.msg_controllen = CMSG_LEN(max_descriptors * sizeof(int));  // without padding, where one more would fit
+      header.msg_controllen = CMSG_LEN(max_descriptors * sizeof(int));  // without padding, which could hold one more
     }
     const ssize_t got = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) {
-      // An end that was closed with something unread in it: said once, before what it had sent.
+      // The other end was closed with unread data: reported once, before the data that it had sent.
       if (errno == EINTR || errno == ECONNRESET) continue;
       if (errno != EAGAIN) return fail_errno(errno, kOperation, peer_name());
       const int error = poll_one(descriptor_.get(), POLLIN, deadline);
@@ -214,7 +214,7 @@ Result<std::optional<LocalMessage>> LocalConnection::receive(std::size_t max_byt
                       (too_long ? std::to_string(max_bytes) + " bytes"
                                 : std::to_string(max_descriptors) + " descriptors, or than this process can open"));
     }
-    // An empty message, which nobody sends through here, cannot be told from the end.
+    // send() sends no empty messages, which look like the end.
     if (got == 0) return std::nullopt;
     message.bytes.resize(static_cast<std::size_t>(got));
     return message;
@@ -230,7 +230,7 @@ Result<LocalListener> LocalListener::listen(std::string_view name) {
   Descriptor fd = open_socket(SOCK_NONBLOCK);
   if (!fd.is_open()) return fail_errno(errno, "listen as", object);
   if (::bind(fd.get(), address.get(), address.size_bytes) != 0) {
-    if (errno == EADDRINUSE) return fail(ErrorKind::busy, "listen as " + object + ": another process does");
+    if (errno == EADDRINUSE) return fail(ErrorKind::busy, "listen as " + object + ": another process has the name");
     return fail_errno(errno, "listen as", object);
   }
   if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen as", object);
@@ -247,7 +247,7 @@ Result<LocalConnection> LocalListener::accept(std::int64_t timeout_ms) const {
     if (error != 0) return fail_errno(error, "accept a connection to", object);
     Descriptor fd(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (fd.is_open()) return LocalConnection::adopt(std::move(fd));
-    // Who came may be gone again, or another thread's by now.
+    // The connection may be gone again, or another thread may have accepted it.
     if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
       return fail_errno(errno, "accept a connection to", object);
     }

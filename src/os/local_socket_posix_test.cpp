@@ -70,7 +70,7 @@ TEST(LocalSocket, CarriesMessagesWholeAndInOrderBetweenProcesses) {
   EXPECT_EQ(text_from(*connection), std::string(65536, 'x'));
 }
 
-TEST(LocalSocket, HandsOverDescriptorsThatAreClosedOnExecAndOutliveTheSender) {
+TEST(LocalSocket, PassesDescriptors) {
   const Ends both = ends();
   {
     const SharedMemory memory = SharedMemory::create("test", 4096).value();
@@ -87,7 +87,7 @@ TEST(LocalSocket, HandsOverDescriptorsThatAreClosedOnExecAndOutliveTheSender) {
   EXPECT_EQ(memory->map(MemoryAccess::read)->bytes()[9], std::byte{42});
 }
 
-TEST(LocalSocket, LosesAMessageBeyondTheLimitsWithItsDescriptorsAndNotTheNext) {
+TEST(LocalSocket, DropsOnlyTheMessageBeyondTheLimits) {
   const Ends both = ends();
   const int fd = ::dup(0);
   const std::vector<int> three(3, fd);
@@ -111,7 +111,7 @@ TEST(LocalSocket, LosesAMessageBeyondTheLimitsWithItsDescriptorsAndNotTheNext) {
   ::close(fd);
 }
 
-TEST(LocalSocket, SaysSoWhereThisProcessCannotOpenWhatWasSent) {
+TEST(LocalSocket, ReportsDescriptorsThatCannotBeReceived) {
   const Ends both = ends();
   const std::vector<int> several(8, 0);
   ASSERT_TRUE(both.near.send(as_byte_span("x"), several, kSoon));
@@ -129,7 +129,7 @@ TEST(LocalSocket, SaysSoWhereThisProcessCannotOpenWhatWasSent) {
   EXPECT_EQ(open_descriptor_count(), before);
 }
 
-TEST(LocalSocket, EndsAStreamBehindItsLastMessage) {
+TEST(LocalSocket, EndsAStreamAfterItsLastMessage) {
   for (const bool leaves_something_unread : {false, true}) {
     Ends both = ends();
     if (leaves_something_unread) {
@@ -150,7 +150,7 @@ TEST(LocalSocket, EndsAStreamBehindItsLastMessage) {
   }
 }
 
-TEST(LocalSocket, HearsWhoIsToldThatNothingComesAnyMore) {
+TEST(LocalSocket, ReceivesAfterEndSending) {
   const Ends both = ends();
   ASSERT_TRUE(both.far.send(as_byte_span("last"), {}, kSoon));
   both.far.end_sending();
@@ -180,7 +180,7 @@ TEST(LocalSocket, EndsAStreamWhenTheOtherProcessIsKilled) {
   EXPECT_EQ(text_from(*connection), "(end)");
 }
 
-TEST(LocalSocket, StopsWaitingWhenTheTimeIsOverThoughSignalsComeIn) {
+TEST(LocalSocket, KeepsItsTimeoutAcrossSignals) {
   struct ::sigaction ignore{};
   struct ::sigaction before{};
   ignore.sa_handler = [](int) {};
@@ -211,7 +211,7 @@ TEST(LocalSocket, StopsWaitingWhenTheTimeIsOverThoughSignalsComeIn) {
   ::sigaction(SIGALRM, &before, nullptr);
 }
 
-TEST(LocalSocket, SendsOnceThereIsRoomAgain) {
+TEST(LocalSocket, SendsWhenThereIsRoomAgain) {
   const Ends both = ends();
   const std::vector<std::byte> full(kMaxMessageBytes);
   while (both.near.send(full, {}, 0)) {
@@ -226,7 +226,7 @@ TEST(LocalSocket, SendsOnceThereIsRoomAgain) {
   EXPECT_TRUE(both.near.send(full, {}, kSoon));
 }
 
-TEST(LocalSocket, FindsNobodyWhereNobodyListens) {
+TEST(LocalSocket, FailsToConnectWithoutAListener) {
   const std::string name = unique_name();
   EXPECT_EQ(kind_of(LocalConnection::connect(name, kSoon)), ErrorKind::not_found);
   {
@@ -241,7 +241,7 @@ TEST(LocalSocket, FindsNobodyWhereNobodyListens) {
   EXPECT_TRUE(LocalListener::listen(name));
 }
 
-TEST(LocalSocket, WaitsForAListenerThatIsOverrunNoLongerThanItWasTold) {
+TEST(LocalSocket, KeepsItsTimeoutWhenTheListenerIsFull) {
   const std::string name = unique_name();
   const auto listener = LocalListener::listen(name);
   ASSERT_TRUE(listener);
@@ -259,7 +259,7 @@ TEST(LocalSocket, WaitsForAListenerThatIsOverrunNoLongerThanItWasTold) {
   EXPECT_TRUE(LocalConnection::connect(name, 0));
 }
 
-TEST(LocalSocket, RefusesWhatItCannotSendOrCall) {
+TEST(LocalSocket, RejectsInvalidMessagesAndNames) {
   for (const std::string& name : {std::string(), std::string(101, 'n'), std::string("a\0b", 3)}) {
     EXPECT_EQ(kind_of(LocalListener::listen(name)), ErrorKind::invalid_argument);
     EXPECT_EQ(kind_of(LocalConnection::connect(name, 0)), ErrorKind::invalid_argument);
@@ -282,7 +282,7 @@ TEST(LocalSocket, RefusesWhatItCannotSendOrCall) {
   EXPECT_EQ((*both.far.receive(1, kMaxMessageDescriptors, 0))->descriptors.size(), kMaxMessageDescriptors);
 }
 
-TEST(LocalSocket, IsOfNoUseToAForkedChild) {
+TEST(LocalSocket, FailsInAForkedChild) {
   const Ends both = ends();
   const auto listener = LocalListener::listen(unique_name());
   ASSERT_TRUE(listener);
@@ -297,7 +297,7 @@ TEST(LocalSocket, IsOfNoUseToAForkedChild) {
   EXPECT_EQ(text_from(both.near), "mine");
 }
 
-TEST(LocalSocket, LeavesNoDescriptorOpenAndNoneToAProgramThatIsStarted) {
+TEST(LocalSocket, LeaksNoDescriptors) {
   const std::size_t before = open_descriptor_count();
   {
     const std::string name = unique_name();

@@ -1,4 +1,4 @@
-// The memory of this process, as the system accounts it.
+// Memory of this process: what the system accounts to it, and pages that return to the system when freed.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace bitsnap::os {
 
 struct ProcessMemory {
   std::uint64_t resident_bytes = 0;       // in memory now
-  std::uint64_t peak_resident_bytes = 0;  // most ever, or since reset_peak_resident()
-  std::uint64_t anonymous_bytes = 0;      // in memory now and not from a file: what was allocated and touched
+  std::uint64_t peak_resident_bytes = 0;  // maximum ever, or since reset_peak_resident()
+  std::uint64_t anonymous_bytes = 0;      // in memory now and not from a file: allocated and touched
 };
 
 // unsupported where the system does not tell.
@@ -25,11 +25,11 @@ struct PageDeleter {
   std::size_t size_bytes = 0;
   void operator()(std::byte* pages) const noexcept;
 };
-// Memory that is the system's again once it is freed, which an allocator may keep for the next time.
+// Memory that returns to the system when it is freed; an allocator might keep it.
 using Pages = std::unique_ptr<std::byte[], PageDeleter>;
-// Zeros; nullptr where there is no memory.
+// Zeroed memory; nullptr if there is none.
 [[nodiscard]] Pages allocate_pages(std::size_t size_bytes) noexcept;
-// Gives back what lies behind the first `size_bytes`, at least 1, but for the rest of a page.
+// Returns the pages behind the first `size_bytes` (at least 1) to the system.
 void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept;
 
 [[nodiscard]] std::size_t page_size_bytes() noexcept;

@@ -1,4 +1,4 @@
-// The estimate of /proc/meminfo, and the accounts of control groups, versions 1 and 2.
+// Reads the estimate of /proc/meminfo and the accounts of control groups, versions 1 and 2.
 #include "os/memory_limit.hpp"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace bitsnap::os {
 namespace {
 
-// Version 1 says "no limit" by a number of pages that no machine has.
+// Version 1 writes "no limit" as a number of pages that no machine has.
 constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 60;
 
-// "1234\n"; nothing for "max" and for what is no number.
+// Parses "1234\n"; nullopt for "max" and for anything that is no number.
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
   std::uint64_t value = 0;
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return value;
 }
 
-// Of lines "name 1234"; 0 where there is none.
+// The value in the line "name 1234"; 0 without such a line.
 std::uint64_t statistic(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -42,9 +42,9 @@ std::uint64_t statistic(std::string_view text, std::string_view name) {
 struct GroupFiles {
   std::string_view limits[2];
   std::string_view usage;
-  std::string_view inactive_files;  // of memory.stat; with those of groups below
+  std::string_view inactive_files;  // in memory.stat; includes the groups below
 };
-// Above memory.high the system brings a group to a halt, little by little, where memory.max kills.
+// Above memory.high the system slows a group down more and more; at memory.max it kills.
 constexpr GroupFiles kUnified{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
 constexpr GroupFiles kFirst{{"memory.limit_in_bytes", ""}, "memory.usage_in_bytes", "total_inactive_file"};
 
@@ -73,7 +73,7 @@ class Least {
     }
   }
 
-  // Where the system promises no more than it has: what it can still promise.
+  // With strict overcommit: what the system can still commit.
   void take_promises(std::string_view meminfo) {
     const std::optional<std::uint64_t> limit_bytes = field_bytes(meminfo, "CommitLimit");
     const std::optional<std::uint64_t> promised_bytes = field_bytes(meminfo, "Committed_AS");
@@ -103,7 +103,7 @@ Result<AvailableMemory> available_memory_by(TextReader read) {
     least.take_group(directory, unified ? kUnified : kFirst, read);
   });
   std::optional<AvailableMemory> found = std::move(least).get();
-  if (!found) return fail(ErrorKind::unsupported, "available memory: the system does not tell how much there is");
+  if (!found) return fail(ErrorKind::unsupported, "available memory: the system does not report it");
   return *std::move(found);
 }
 

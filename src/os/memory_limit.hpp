@@ -1,4 +1,4 @@
-// How much memory this process may still ask for, and what sets the limit. Thread-safe.
+// How much memory this process may still allocate, and what limits it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace bitsnap::os {
 
 struct AvailableMemory {
   std::uint64_t available_bytes = 0;
-  std::string limit;  // what leaves no more, for messages: "memory.max of /sys/fs/cgroup/job is 1048576 bytes"
+  std::string limit;  // the tightest limit, for messages: "memory.max of /sys/fs/cgroup/job is 1048576 bytes"
 };
 
-// The least of what the machine has without swapping and what the control groups of this process, with all above them,
-// leave: their limit less what they use, not counting the files that they would give up first. As of now: others ask
-// for memory, too. unsupported where the system does not tell.
+// The minimum of what the machine has without swapping and of what remains in this process's control groups and those
+// above them: limit minus use, without file pages that would be dropped first. A snapshot of the moment: other
+// processes allocate, too. unsupported if the system does not report it.
 [[nodiscard]] Result<AvailableMemory> available_memory();
 
-// The same by the texts that the reader gives. Of this floor only.
+// The same from the texts that `read` returns. Used by src/os only.
 [[nodiscard]] Result<AvailableMemory> available_memory_by(TextReader read);
 
 }  // namespace bitsnap::os

@@ -42,12 +42,12 @@ Files unified_files() {
           {"/sys/fs/cgroup/a/b/memory.current", "700000\n"}};
 }
 
-TEST(AvailableMemory, IsThatOfTheMachineWhereNothingElseLimitsIt) {
+TEST(AvailableMemory, IsThatOfTheMachineWithoutLimits) {
   EXPECT_EQ(limit_and_bytes({{"/proc/meminfo", kMeminfo}}), "MemAvailable of /proc/meminfo: 10240000");
   EXPECT_EQ(limit_and_bytes(unified_files()), "MemAvailable of /proc/meminfo: 10240000");
 }
 
-TEST(AvailableMemory, IsWhatTheGroupOrOneAboveItLeaves) {
+TEST(AvailableMemory, IsTheTightestLimitOfTheGroups) {
   Files files = unified_files();
   files["/sys/fs/cgroup/a/memory.max"] = "9000000\n";
   files["/sys/fs/cgroup/a/memory.current"] = "1000000\n";
@@ -60,7 +60,7 @@ TEST(AvailableMemory, IsWhatTheGroupOrOneAboveItLeaves) {
   EXPECT_EQ(limit_and_bytes(files), "memory.max of /sys/fs/cgroup/a: 0") << "beyond its limit";
 }
 
-TEST(AvailableMemory, CountsFilesThatAGroupWouldGiveUpFirst) {
+TEST(AvailableMemory, CountsFilePagesThatAGroupCanDrop) {
   Files files = unified_files();
   files["/sys/fs/cgroup/a/b/memory.max"] = "1000000\n";
   files["/sys/fs/cgroup/a/b/memory.stat"] = "anon 5\nshmem 500000\nactive_file 7\ninactive_file 100000\nslab 3\n";
@@ -71,7 +71,7 @@ TEST(AvailableMemory, CountsFilesThatAGroupWouldGiveUpFirst) {
   EXPECT_EQ(limit_and_bytes(files), "memory.max of /sys/fs/cgroup/a/b: 300000");
 }
 
-TEST(AvailableMemory, ReadsGroupsOfTheFirstVersion) {
+TEST(AvailableMemory, ReadsGroupsOfVersionOne) {
   Files files = {{"/proc/meminfo", kMeminfo},
                  {"/proc/self/cgroup", "12:memory:/job/1\n4:cpu,cpuacct:/c\n0::/u\n"},
                  {"/proc/self/mountinfo",
@@ -87,14 +87,14 @@ TEST(AvailableMemory, ReadsGroupsOfTheFirstVersion) {
   EXPECT_EQ(limit_and_bytes(files), "MemAvailable of /proc/meminfo: 10240000");
 }
 
-TEST(AvailableMemory, IsWhatTheSystemStillPromisesWhereItPromisesNoMoreThanItHas) {
+TEST(AvailableMemory, FollowsStrictOvercommit) {
   Files files = {{"/proc/meminfo", kMeminfo}, {"/proc/sys/vm/overcommit_memory", "0\n"}};
   EXPECT_EQ(limit_and_bytes(files), "MemAvailable of /proc/meminfo: 10240000");
   files["/proc/sys/vm/overcommit_memory"] = "2\n";
   EXPECT_EQ(limit_and_bytes(files), "CommitLimit of /proc/meminfo: 4096000");
 }
 
-TEST(AvailableMemory, SaysSoWhereTheSystemDoesNotTell) {
+TEST(AvailableMemory, IsUnsupportedWithoutReports) {
   for (const Files& files : {Files{}, Files{{"/proc/meminfo", "MemAvailable 5 kB\nMemAvailable:\n"}},
                              Files{{"/proc/meminfo", "MemAvailable: 99999999999999999999 kB\n"}},
                              Files{{"/proc/meminfo", "MemAvailable: 18446744073709551615 kB\n"}}}) {
@@ -104,7 +104,7 @@ TEST(AvailableMemory, SaysSoWhereTheSystemDoesNotTell) {
   }
 }
 
-TEST(AvailableMemory, IsThatOfThisSystem) {
+TEST(AvailableMemory, WorksOnThisSystem) {
   const auto found = available_memory();
   ASSERT_TRUE(found) << found.error().message();
   EXPECT_GT(found->available_bytes, 0u);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kBytes = std::size_t{64} << 20;
 
-TEST(Pages, GoBackToTheSystemWhenTheyAreFreed) {
+TEST(Pages, ReturnToTheSystemWhenFreed) {
   const std::uint64_t before = process_memory()->anonymous_bytes;
   Pages pages = allocate_pages(kBytes);
   ASSERT_NE(pages, nullptr);
@@ -26,7 +26,7 @@ TEST(Pages, GoBackToTheSystemWhenTheyAreFreed) {
   EXPECT_LT(process_memory()->anonymous_bytes, before + kBytes / 4);
 }
 
-TEST(Pages, AreNotThereWhereThereIsNoMemory) { EXPECT_EQ(allocate_pages(SIZE_MAX / 2), nullptr); }
+TEST(Pages, AreNullWithoutMemory) { EXPECT_EQ(allocate_pages(SIZE_MAX / 2), nullptr); }
 
 }  // namespace
 }  // namespace bitsnap::os

@@ -1,4 +1,4 @@
-// Waiting for several descriptors at once, and a descriptor by which other threads and signal handlers end the wait.
+// Waits for several descriptors at once. EventSignal lets other threads and signal handlers end the wait.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,21 @@ namespace bitsnap::os {
 
 struct PollEvent {
   std::uint64_t token = 0;
-  bool readable = false;  // reading will not wait; true at the end of a stream, too
+  bool readable = false;  // reading will not block; also at the end of a stream
   bool writable = false;
-  bool closed = false;  // the other end is gone; there may be something left to read
+  bool closed = false;  // the other end is gone; data may be left to read
 };
 
-// A list, that the system knows nothing of: each descriptor stays its owner's, who takes it out before he closes it. To
-// be used by one thread.
+// A list of descriptors to poll. Their owners keep them, and call forget() before they close one. One thread only.
 class PollSet {
  public:
-  // Waits for something to read of it from now on, or for room to write where that is said. The token, which is the
-  // caller's to choose, comes back with its events. Of a descriptor that is in the set already both are replaced.
+  // Watches a descriptor for data to read or, with `for_writing`, for room to write. Its events carry `token`, which
+  // the caller chooses. Replaces an earlier entry of the same descriptor.
   void watch(int descriptor, std::uint64_t token, bool for_writing = false);
   void forget(int descriptor) noexcept;
 
-  // The events of those that have some, in the order in which they were put in; none when the time is over. What is not
-  // taken care of is told again the next time. invalid_argument where a descriptor was closed and not taken out.
+  // The events of all descriptors that have some, in the order of watch(); none when the time is over. Unhandled events
+  // are returned again by the next call. invalid_argument if a descriptor was closed without forget().
   [[nodiscard]] Result<std::vector<PollEvent>> wait(std::int64_t timeout_ms) const;
 
  private:
@@ -40,12 +39,12 @@ class PollSet {
   std::vector<Watched> watched_;
 };
 
-// Raised by any thread, and by handlers of signals; stays raised until it is cleared, however often it was raised.
+// Any thread or signal handler may raise it; it stays raised until it is cleared.
 class EventSignal {
  public:
   [[nodiscard]] static Result<EventSignal> create();
 
-  // Does nothing in a forked child, which would raise it in its parent. Leaves errno as it was.
+  // Does nothing in a forked child, where it would raise the parent's signal. Keeps errno.
   void raise() const noexcept;
   void clear() const noexcept;
 

@@ -1,4 +1,4 @@
-// poll() and eventfd. The descriptors are few, and poll() leaves nothing in the kernel that a fork would share.
+// poll() and eventfd. There are few descriptors, and poll() has no kernel state that a fork would share.
 #include "os/poll_set.hpp"
 
 #include <poll.h>
@@ -16,7 +16,7 @@
 namespace bitsnap::os {
 namespace {
 
-// The number of descriptors that have events, or minus an errno.
+// Returns the number of descriptors with events, or minus an errno.
 int poll_until(pollfd* descriptors, std::size_t count, const Deadline& deadline) noexcept {
   for (;;) {
     const int left_ms = deadline.left_ms();
@@ -90,7 +90,7 @@ void EventSignal::raise() const noexcept {
   if (process_ != process_id()) return;
   const int error = errno;
   const std::uint64_t one = 1;
-  // Interrupted it is made again; refused where it was raised 2^64 times, and so is raised.
+  // Retried after an interruption. EAGAIN: it was raised 2^64 - 1 times, so it is raised.
   while (::write(descriptor_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
   }
   errno = error;

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(PollSet, TellsWhichOfSeveralHaveSomethingAndAgainUntilItIsTaken) {
+TEST(PollSet, ReportsEventsUntilTheyAreHandled) {
   const auto one = EventSignal::create();
   const auto other = EventSignal::create();
   ASSERT_TRUE(one && other);
@@ -47,7 +47,7 @@ TEST(PollSet, TellsWhichOfSeveralHaveSomethingAndAgainUntilItIsTaken) {
   EXPECT_TRUE(set.wait(0)->empty());
 }
 
-TEST(PollSet, WaitsForAsLongAsItWasToldThoughSignalsComeIn) {
+TEST(PollSet, KeepsItsTimeoutAcrossSignals) {
   struct ::sigaction ignore{};
   struct ::sigaction before{};
   ignore.sa_handler = [](int) {};
@@ -66,7 +66,7 @@ TEST(PollSet, WaitsForAsLongAsItWasToldThoughSignalsComeIn) {
   EXPECT_GE(seconds, 0.030);
 }
 
-TEST(PollSet, TellsThatTheOtherEndIsGoneAndThatThereIsSomethingLeftToRead) {
+TEST(PollSet, ReportsAClosedEndAndUnreadData) {
   auto ends = LocalConnection::pair();
   ASSERT_TRUE(ends);
   const LocalConnection mine = std::move(ends->first);
@@ -83,7 +83,7 @@ TEST(PollSet, TellsThatTheOtherEndIsGoneAndThatThereIsSomethingLeftToRead) {
   EXPECT_TRUE((*events)[0].readable);
 }
 
-TEST(PollSet, RefusesADescriptorThatWasClosedAndNotTakenOut) {
+TEST(PollSet, RejectsClosedDescriptors) {
   PollSet set;
   {
     const auto gone = EventSignal::create();
@@ -95,7 +95,7 @@ TEST(PollSet, RefusesADescriptorThatWasClosedAndNotTakenOut) {
   EXPECT_THAT(events.error().message(), HasSubstr("is not open"));
 }
 
-TEST(EventSignal, StaysRaisedUntilItIsClearedAndLeavesErrnoAlone) {
+TEST(EventSignal, StaysRaisedUntilClearedAndKeepsErrno) {
   const auto signal = EventSignal::create();
   ASSERT_TRUE(signal);
   PollSet set;
@@ -109,7 +109,7 @@ TEST(EventSignal, StaysRaisedUntilItIsClearedAndLeavesErrnoAlone) {
   signal->clear();
 }
 
-TEST(EventSignal, IsNotRaisedByAForkedChildNorClearedByIt) {
+TEST(EventSignal, IgnoresForkedChildren) {
   const auto signal = EventSignal::create();
   ASSERT_TRUE(signal);
   PollSet set;

@@ -14,7 +14,7 @@
 namespace bitsnap::os {
 namespace {
 
-TEST(EventSignalThreads, EndsTheWaitOfAnotherThreadEachTimeItIsRaised) {
+TEST(EventSignalThreads, WakesAnotherThreadEachTime) {
   const auto ping = EventSignal::create();
   const auto pong = EventSignal::create();
   ASSERT_TRUE(ping && pong);

@@ -1,5 +1,5 @@
-// madvise(MADV_POPULATE_*), and what older kernels have: fallocate() allots pages of shared memory and reports when
-// there are none, so that touching them afterwards does not end in a SIGBUS.
+// madvise(MADV_POPULATE_*), and for older kernels fallocate(), which allocates pages of shared memory and fails if
+// there are none, so that touching them afterwards does not raise SIGBUS.
 #include "os/populate_posix.hpp"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 namespace bitsnap::os {
 namespace {
 
-// By number: the C library that packages are built against is older.
+// By number: the C library that packages are built against lacks the names.
 constexpr int kPopulateRead = 22;
 constexpr int kPopulateWrite = 23;
 

@@ -1,6 +1,6 @@
-// The ways to make pages of mapped memory present without changing them. Of this floor only. Thread-safe.
+// Makes pages of mapped memory present without changing them. Used by src/os only. Thread-safe.
 //
-// Each returns 0 or an errno: ENOMEM, ENOSPC or EFAULT where there is no page to be had. `address` is a multiple of the
+// Each function returns 0 or an errno: ENOMEM, ENOSPC or EFAULT if there is no memory. `address` is a multiple of the
 // page size.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace bitsnap::os {
 
 [[nodiscard]] int populate_by_advice(void* address, std::size_t size_bytes, bool for_writing) noexcept;
 
-// Asks for the pages where they lie, which is refused in words, and then reads a byte of each. `offset` is that of the
-// address in the memory that `fd` is of.
+// Allocates the pages through `fd`, which fails with an error instead of a signal, and then reads a byte of each.
+// `offset`: of `address` in the memory of `fd`.
 [[nodiscard]] int populate_by_touch(int fd, std::uint64_t offset, const void* address, std::size_t size_bytes) noexcept;
 
 }  // namespace bitsnap::os

@@ -28,7 +28,7 @@ Result<std::string> own_executable() {
   const ssize_t length = ::readlink(kLink, path.data(), path.size());
   if (length <= 0) return tl::unexpected<Error>(errno_error(errno, "read the link", kLink));
   path.erase(static_cast<std::size_t>(length));
-  // Of a file that was removed the link still leads to it, but its text no longer does.
+  // The link still opens a removed file, but its text is no longer the path.
   struct ::stat running{};
   struct ::stat found{};
   if (::stat(kLink, &running) != 0) return tl::unexpected<Error>(errno_error(errno, "stat", kLink));
@@ -40,8 +40,8 @@ Result<std::string> own_executable() {
 
 namespace {
 
-// Where Linux groups processes by session, niceness counts within the group alone, and the group has one of its own. It
-// is only this process's to set where the session is: nobody else began it, or who did has gone.
+// If Linux groups processes by session (autogroup), niceness counts only within the group, and the group has its own.
+// This process may set it only if the session is its own: it started it, or the process that did is gone.
 bool lower_session(int nice) {
   const pid_t session = ::getsid(0);
   if (session != ::getpid() && (session <= 0 || ::kill(session, 0) == 0 || errno != ESRCH)) return true;
@@ -60,7 +60,7 @@ bool lower_session(int nice) {
 std::vector<Error> lower_priority(int nice_increment) {
   constexpr int kNicest = 19;
   constexpr int kIoOfThread = 1;                      // IOPRIO_WHO_PROCESS
-  constexpr int kIoLowestBestEffort = (2 << 13) | 7;  // the idle class might never get to write
+  constexpr int kIoLowestBestEffort = (2 << 13) | 7;  // in the idle class it might never get to write
   std::vector<Error> refused;
   const auto note = [&](bool done, const std::string& operation) {
     if (!done) refused.push_back(errno_error(errno, operation, "of this thread"));

@@ -1,4 +1,4 @@
-// Programs that live on their own, whatever becomes of who started them.
+// Starts programs that live on when the process that started them ends.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,17 @@
 namespace bitsnap::os {
 
 struct DetachedProgram {
-  std::string program;                   // its path; not looked for anywhere
+  std::string program;                   // path; PATH is not searched
   std::vector<std::string> arguments;    // without the program's own name
-  std::vector<std::string> environment;  // "NAME=value": beside this process's, and in its place
-  std::string log_path;                  // where its output and errors are appended; nowhere if empty
+  std::vector<std::string> environment;  // "NAME=value": added to this process's environment, or replacing there
+  std::string log_path;                  // file that its output and errors are appended to; empty: they are dropped
 };
 
-// Starts it in a session of its own, in the directory "/", with no other descriptor than its input (nothing), output
-// and errors, and with the signals as they are by default; gives its number. not_found or io if it could not be
-// started, for which this waits. It is no child of this process, which never hears of its end, unless this is the
-// process that all orphans go to.
+// Starts the program in a session of its own, in the directory "/", with default signal handling and no descriptors but
+// standard input (empty), output and error. Returns its process number; not_found or io if it could not be started. The
+// program is no child of this process, which is not notified of its end (unless this process adopts orphans).
 //
-// Costs a process of any size next to nothing: no memory is copied, or marked to be.
+// Cheap for a process of any size: no memory is copied or marked copy-on-write.
 [[nodiscard]] Result<std::int64_t> start_detached(const DetachedProgram& program);
 
 }  // namespace bitsnap::os

@@ -1,10 +1,10 @@
-// Twice a process that shares this one's memory until it runs a program or ends, as posix_spawn() makes them; the
-// thread that makes one stands still for so long. The first is the session, the second the program, which is nobody's
-// child once the first has ended.
+// Makes two processes, one from the other, that share this one's memory until they run a program or end, like
+// posix_spawn(); the calling thread stops meanwhile. The first one becomes the session leader, the second one the
+// program, which is no process's child once the first has ended.
 //
-// A fork would copy the page tables of a trainer and mark all of its memory to be copied when it is written: half a
-// second of faults for each gibibyte. In between nothing is called but the system, and nothing written but the stacks
-// made for it and errno. Who calls may have many threads, and handlers for signals, which are not run in between.
+// A fork would copy a trainer's page tables and mark all of its memory copy-on-write: half a second of page faults for
+// each gibibyte. While memory is shared, the code makes system calls only, and writes nothing but its own stacks and
+// errno. The caller may have many threads, and signal handlers, which do not run meanwhile.
 #include "os/process_start.hpp"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #include "os/file_system.hpp"
 #include "os/poll_posix.hpp"
 
-// The sanitizers cannot follow two processes in one memory.
+// Sanitizers do not support two processes in one address space.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BITSNAP_SHARES_MEMORY 0
 #elif defined(__has_feature)
@@ -43,11 +43,11 @@ namespace bitsnap::os {
 namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
-constexpr int kReportFd = 3;           // behind input, output and errors
-constexpr int kLowestFreeFd = 10;      // what is to be moved onto 0 to 3 lies above them
-constexpr int kExecTimeoutMs = 10000;  // for a loaded machine, where memory is not shared
+constexpr int kReportFd = 3;           // after standard input, output and error
+constexpr int kLowestFreeFd = 10;      // descriptors that move to 0 to 3 come from above them
+constexpr int kExecTimeoutMs = 10000;  // for a loaded machine, if memory is not shared
 
-// What is said through the pipe, by either process.
+// What either process reports through the pipe.
 struct Report {
   pid_t process;
   int error;
@@ -65,13 +65,13 @@ struct Start {
 
 using Body = int (*)(void*);
 
-// The number of the new process, which runs the body, or minus an errno. Nobody is told of its end but who waits for
-// it.
+// Starts a process that runs `body`. Returns its number or minus an errno. Its end sends no signal; only waiting for it
+// returns it.
 pid_t start_process(Body body, Start& start, [[maybe_unused]] std::byte* stack) noexcept {
 #if BITSNAP_SHARES_MEMORY
   const pid_t process = ::clone(body, stack + kStackBytes, CLONE_VM | CLONE_VFORK, &start);
 #else
-  const pid_t process = ::fork();  // tells of its end, which hurts nobody in a test
+  const pid_t process = ::fork();  // sends SIGCHLD at its end, which is harmless in a test
   if (process == 0) ::_exit(body(&start));
 #endif
   return process >= 0 ? process : -errno;
@@ -136,7 +136,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& additi
   return variables;
 }
 
-// Blocks all signals of this thread while it lives.
+// Blocks all signals of this thread while the object exists.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
@@ -152,11 +152,11 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// The program's number, or minus what kept it from running.
+// The program's process number, or minus the errno that prevented it.
 pid_t read_reports(int fd) noexcept {
   pid_t process = -EIO;
   for (;;) {
-    // Shared memory means that all is said by now. Otherwise the pipe ends when the program runs.
+    // With shared memory everything is reported by now. Otherwise the pipe ends when the program runs.
     const Deadline deadline(BITSNAP_SHARES_MEMORY ? 0 : kExecTimeoutMs);
     if (poll_one(fd, POLLIN, deadline) != 0) return process;
     Report report{};
@@ -203,7 +203,7 @@ Result<std::int64_t> start_detached(const DetachedProgram& program) {
     const SignalsBlocked blocked;
     const pid_t session = start_process(run_session, start, stacks.get());
     if (session < 0) return fail_start(-session);
-    // With __WALL, because its end is told to nobody; where somebody else took it, it has ended as well.
+    // __WALL, because its end sends no signal. If another thread waited for it first, it has ended as well.
     while (::waitpid(session, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }

@@ -58,7 +58,7 @@ TEST(StartDetached, RunsAProgramWithItsArgumentsAndAppendsItsOutputToTheLog) {
   EXPECT_EQ(read(log), "before\n" + std::to_string(*process) + " a  b\nerror\n");
 }
 
-TEST(StartDetached, LeavesTheCallerNoChildAndTheProgramASessionWithoutATerminal) {
+TEST(StartDetached, DetachesTheProgram) {
   const std::string said = said_by("cat /proc/$$/stat; pwd");
   std::istringstream words(said);
   std::string process, name, state, parent, group, session, terminal, directory;
@@ -73,7 +73,7 @@ TEST(StartDetached, LeavesTheCallerNoChildAndTheProgramASessionWithoutATerminal)
   EXPECT_EQ(errno, ECHILD);
 }
 
-TEST(StartDetached, GivesTheProgramNoDescriptorsButTheStandardOnes) {
+TEST(StartDetached, PassesOnlyTheStandardDescriptors) {
   // Also one that is not closed on exec, and a high one.
   const int kept = ::dup(0);
   const int high = ::fcntl(0, F_DUPFD, 900);
@@ -99,7 +99,7 @@ TEST(StartDetached, WorksForACallerWhoseStandardDescriptorsAreClosed) {
   EXPECT_EQ(read(log), "out\nerr\n");
 }
 
-TEST(StartDetached, SaysThatNoDescriptorsAreLeft) {
+TEST(StartDetached, ReportsThatNoDescriptorsAreLeft) {
   const int child = returned_by_child([] {
     const rlimit few{9, 9};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
@@ -145,7 +145,7 @@ TEST(StartDetached, AddsToTheEnvironmentAndReplacesInIt) {
   EXPECT_THAT(said, Not(HasSubstr("=old\n")));
 }
 
-TEST(StartDetached, SaysWhyAProgramCouldNotBeStarted) {
+TEST(StartDetached, ReportsWhyAProgramCouldNotBeStarted) {
   const TemporaryDirectory directory;
   const std::size_t before = open_descriptor_count();
   const auto missing = start_detached({directory / "missing", {}, {}, {}});
@@ -165,7 +165,7 @@ TEST(StartDetached, SaysWhyAProgramCouldNotBeStarted) {
   EXPECT_EQ(::waitpid(-1, nullptr, __WALL | WNOHANG), -1);
 }
 
-TEST(StartDetached, OutlivesTheProcessThatStartedIt) {
+TEST(StartDetached, SurvivesItsStarter) {
   const TemporaryDirectory directory;
   const std::string fifo = directory / "fifo";
   const std::string log = directory / "log";
@@ -183,7 +183,7 @@ TEST(StartDetached, OutlivesTheProcessThatStartedIt) {
   EXPECT_EQ(read(log), "still here\n");
 }
 
-TEST(CloseDescriptors, ClosesAllFromANumberOnInEitherWay) {
+TEST(CloseDescriptors, ClosesAllFromANumberOnBothWays) {
   for (void (*const close_from)(int) :
        {+[](int first) { close_descriptors_from(first); }, +[](int first) { close_descriptors_by_listing(first); }}) {
     const int child = returned_by_child([&] {

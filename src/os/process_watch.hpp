@@ -1,4 +1,4 @@
-// The life of another process, held by what stays that process's even when its number goes to another. Thread-safe.
+// Watches another process, by a descriptor that means this process even after its number is reused. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,24 @@ class LocalConnection;
 
 class ProcessWatch {
  public:
-  // not_found if there is no such process; one that has ended and that nobody asked about yet (a zombie) is none.
-  // unsupported before Linux 5.3.
+  // not_found if there is no such process or it is a zombie; unsupported before Linux 5.3.
   [[nodiscard]] static Result<ProcessWatch> open(std::int64_t process);
 
-  // Whoever made the other end of a connection. Before Linux 6.5 it is looked for by its number, which might be another
-  // process's by now if it ended in the meantime.
+  // The process that made the other end of a connection. Before Linux 6.5 it is found by its number, which another
+  // process may have by now if the first one has ended.
   [[nodiscard]] static Result<ProcessWatch> open_peer(const LocalConnection& connection);
 
   [[nodiscard]] std::int64_t process() const noexcept { return process_; }
   [[nodiscard]] bool is_alive() const noexcept;
 
-  // Whether it has ended before the time was over.
+  // Whether the process ended before the time was over.
   [[nodiscard]] Result<bool> wait(std::int64_t timeout_ms) const;
 
-  // not_found if it has ended.
+  // Both fail with not_found if the process has ended.
   [[nodiscard]] Result<void> ask_to_end() const;  // SIGTERM
   [[nodiscard]] Result<void> kill() const;        // SIGKILL
 
-  // Readable once it has ended, which no descriptor that it left to others can hide.
+  // Readable once the process has ended, whoever inherited its descriptors.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:

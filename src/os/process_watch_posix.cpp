@@ -1,5 +1,4 @@
-// Descriptors of processes (pidfd), by numbers of system calls: the C library that packages are built against has no
-// functions for them.
+// Process descriptors (pidfd), by raw system calls: the C library that packages are built against lacks the functions.
 #include "os/process_watch.hpp"
 
 #include <poll.h>
@@ -19,7 +18,7 @@
 namespace bitsnap::os {
 namespace {
 
-// The same on all machines.
+// The same numbers on all architectures.
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
@@ -45,7 +44,7 @@ Result<ProcessWatch> ProcessWatch::open(std::int64_t process) {
       return fail(ErrorKind::unsupported,
                   "watch " + name_of(process) + ": this system has no descriptors of processes");
     }
-    // EINVAL, and since Linux 6.15 ENOENT, for the number of a thread that is not its process's first.
+    // EINVAL, and since Linux 6.15 ENOENT: the number is that of a thread other than its process's first.
     if (errno == ESRCH || errno == EINVAL || errno == ENOENT) return fail_not_found(kOperation, process);
     return tl::unexpected<Error>(errno_error(errno, kOperation, name_of(process)));
   }
@@ -77,7 +76,7 @@ Result<bool> ProcessWatch::wait(std::int64_t timeout_ms) const {
 
 Result<void> ProcessWatch::send(int signal) const {
   constexpr std::string_view kOperation = "send a signal to";
-  // A zombie takes signals, too, to no effect.
+  // Signals to a zombie succeed without effect.
   if (!is_alive()) return fail_not_found(kOperation, process_);
   if (::syscall(kPidfdSendSignal, descriptor_.get(), signal, nullptr, 0) == 0) return {};
   if (errno == ESRCH) return fail_not_found(kOperation, process_);

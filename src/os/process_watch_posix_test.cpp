@@ -26,7 +26,7 @@ constexpr std::int64_t kSoon = 5000;  // what happens at once, on a loaded machi
 
 int do_nothing() { return 0; }
 
-TEST(ProcessWatch, SeesAProcessLiveAndThenEnd) {
+TEST(ProcessWatch, ReportsTheEndOfAProcess) {
   LivingChild child(do_nothing);
   const auto watch = ProcessWatch::open(child.process());
   ASSERT_TRUE(watch) << watch.error().message();
@@ -43,7 +43,7 @@ TEST(ProcessWatch, SeesAProcessLiveAndThenEnd) {
   EXPECT_TRUE(*watch->wait(0));
 }
 
-TEST(ProcessWatch, FindsNoProcessThatNeverWasOrHasEnded) {
+TEST(ProcessWatch, RejectsProcessesThatDoNotExist) {
   LivingChild child(do_nothing);
   const pid_t process = child.process();
   const auto watch = ProcessWatch::open(process);
@@ -62,7 +62,7 @@ TEST(ProcessWatch, FindsNoProcessThatNeverWasOrHasEnded) {
   }
 }
 
-TEST(ProcessWatch, SendsSignalsToTheProcessAndToNoOtherThatGotItsNumber) {
+TEST(ProcessWatch, SignalsOnlyTheProcessItWasOpenedFor) {
   LivingChild child(do_nothing);
   const auto watch = ProcessWatch::open(child.process());
   ASSERT_TRUE(watch);
@@ -85,7 +85,7 @@ TEST(ProcessWatch, SendsSignalsToTheProcessAndToNoOtherThatGotItsNumber) {
   EXPECT_EQ(to_zombie.error().kind(), ErrorKind::not_found);
 }
 
-TEST(ProcessWatch, SeesThePeerOfAConnectionEndThoughItsChildHoldsTheSocket) {
+TEST(ProcessWatch, ReportsTheEndOfAPeerWhoseChildHoldsTheSocket) {
   const std::string name = unique_name();
   const auto listener = LocalListener::listen(name);
   ASSERT_TRUE(listener);
@@ -123,7 +123,7 @@ TEST(Process, KnowsItsOwnProgram) {
   EXPECT_EQ(::access(path->c_str(), X_OK), 0);
 }
 
-TEST(Process, LowersItsPriorityInTheThreadThatAsks) {
+TEST(Process, LowersThePriorityOfTheCallingThread) {
   // In a thread of its own: a process cannot take it back.
   std::thread([] {
     const int before = ::nice(0);
@@ -137,7 +137,7 @@ TEST(Process, LowersItsPriorityInTheThreadThatAsks) {
   }).join();
 }
 
-TEST(LowerPriority, CountsForTheWholeSessionWhereItIsOnesOwn) {
+TEST(LowerPriority, AppliesToTheWholeSessionOfItsLeader) {
   // Where sessions are groups, one of niceness 10 in a group of its own would not let anybody go first.
   const auto session_nice = [] {
     std::ifstream file("/proc/self/autogroup");

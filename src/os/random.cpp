@@ -1,4 +1,4 @@
-// getrandom(), and where a sandbox forbids that, a mix of what differs between processes and calls.
+// getrandom(); if a sandbox forbids it, a mix of values that differ between processes and calls.
 #include "os/random.hpp"
 
 #include <sys/random.h>

@@ -17,7 +17,7 @@ int rename_by_link(const char* from, const char* to) noexcept {
   if (::link(from, to) != 0) return errno;
   if (::unlink(from) == 0) return 0;
   const int error = errno;
-  ::unlink(to);  // `from` could not be taken away, so this is no move: back to how it was
+  ::unlink(to);  // `from` could not be removed, so this was no move: undo it
   return error;
 }
 

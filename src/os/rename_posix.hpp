@@ -1,21 +1,21 @@
-// The ways to move a file without replacing another, from the best to the last resort. Of this floor only.
+// Moves a file without replacing another: the ways to do it, from the best to the last resort. Used by src/os only.
 //
-// Each returns 0 or an errno; EEXIST if something stands at `to`. Where `to` is refused, nothing has changed.
+// Each function returns 0 or an errno: EEXIST, with nothing changed, if `to` exists.
 #pragma once
 
 namespace bitsnap::os {
 
-// renameat2() with RENAME_NOREPLACE: atomic. EINVAL, ENOSYS or EOPNOTSUPP where the file system or kernel lacks it.
+// renameat2() with RENAME_NOREPLACE: atomic. EINVAL, ENOSYS or EOPNOTSUPP if the file system or kernel lacks it.
 [[nodiscard]] int rename_exclusive(const char* from, const char* to) noexcept;
 
-// A hard link and an unlink: `to` appears atomically; a crash between leaves both names. EPERM or EOPNOTSUPP where
-// there are no hard links; files only.
+// A hard link and an unlink: `to` appears atomically; a crash in between leaves both names. For files only; EPERM or
+// EOPNOTSUPP without hard links.
 [[nodiscard]] int rename_by_link(const char* from, const char* to) noexcept;
 
-// Claims `to` with an empty file, then renames over that: for a moment, or after a crash for ever, `to` is empty.
+// Creates `to` as an empty file, then renames over it: `to` is empty for a moment, or for good after a crash.
 [[nodiscard]] int rename_by_placeholder(const char* from, const char* to) noexcept;
 
-// The first of these that the file system can do.
+// Uses the first of these that the file system supports.
 [[nodiscard]] int rename_no_replace(const char* from, const char* to) noexcept;
 
 }  // namespace bitsnap::os

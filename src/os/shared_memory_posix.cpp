@@ -20,7 +20,7 @@ namespace bitsnap::os {
 namespace {
 
 constexpr unsigned kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-constexpr unsigned kNoExecSeal = 0x0008;  // MFD_NOEXEC_SEAL, of Linux 6.3
+constexpr unsigned kNoExecSeal = 0x0008;  // MFD_NOEXEC_SEAL, since Linux 6.3
 constexpr std::size_t kMaxNameBytes = 200;
 constexpr std::string_view kObject = "shared memory";
 
@@ -32,7 +32,7 @@ tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::str
   return tl::unexpected<Error>(errno_error(error, operation, object));
 }
 
-// Memory that nobody will run code from: newer systems warn of any other, and may refuse it.
+// Memory that no code runs from: newer systems warn of other memory, and may refuse it.
 Descriptor create_anonymous(const char* name) noexcept {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   const int fd = ::memfd_create(name, kFlags | kNoExecSeal);
@@ -61,7 +61,7 @@ MappedMemory::~MappedMemory() { unmap(); }
 bool MappedMemory::is_here() const noexcept { return address_ != nullptr && process_ == process_id(); }
 
 void MappedMemory::unmap() noexcept {
-  // In a forked child something else may lie there by now.
+  // In a forked child other memory may be at this address.
   if (is_here()) ::munmap(address_, size_bytes_);
   address_ = nullptr;
 }
@@ -94,7 +94,7 @@ Result<void> MappedMemory::populate(std::uint64_t offset, std::uint64_t size_byt
                                           : populate_by_advice(address, length, access_ == MemoryAccess::read_write);
   if (error == 0) return {};
   if (error == ENOMEM || error == ENOSPC || error == EFAULT) {
-    return fail(ErrorKind::resource_exhausted, operation + " mapped memory: the system has no memory left for it");
+    return fail(ErrorKind::resource_exhausted, operation + " mapped memory: the system has no memory left");
   }
   return fail_errno(error, operation, "mapped memory");
 }
@@ -128,7 +128,7 @@ Result<SharedMemory> SharedMemory::create_for_writing_once(std::string_view debu
 
 Result<SharedMemory> SharedMemory::adopt(Descriptor descriptor, std::uint64_t max_bytes) {
   const auto refuse = [](ErrorKind kind, const std::string& reason) {
-    return fail(kind, "take over shared memory: " + reason);
+    return fail(kind, "adopt shared memory: " + reason);
   };
   struct ::stat info{};
   if (!descriptor.is_open() || ::fstat(descriptor.get(), &info) != 0) {
@@ -151,9 +151,9 @@ Result<SharedMemory> SharedMemory::adopt(Descriptor descriptor, std::uint64_t ma
 Result<void> SharedMemory::freeze() {
   if (is_frozen()) return {};
   if (::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0) return {};
-  if (errno == EBUSY) return fail(ErrorKind::busy, "freeze shared memory: somebody still has it mapped");
+  if (errno == EBUSY) return fail(ErrorKind::busy, "freeze shared memory: it is still mapped");
   if (errno == EPERM) {
-    return fail(ErrorKind::invalid_argument, "freeze shared memory: it was made to be written at any time");
+    return fail(ErrorKind::invalid_argument, "freeze shared memory: it was not created for writing once");
   }
   return fail_errno(errno, "freeze");
 }
@@ -182,8 +182,8 @@ Result<MappedMemory> SharedMemory::map(MemoryAccess access, std::uint64_t offset
     mapped.descriptor_ = duplicate_descriptor(descriptor_.get());
     if (!mapped.descriptor_.is_open()) return fail_errno(errno, operation);
   }
-  // Before Linux 6.7 a shared mapping counts as one for writing, whatever it is for, and is refused of what is frozen;
-  // a private one has the same pages as long as nobody writes.
+  // Before Linux 6.7 every shared mapping counts as one for writing, which frozen memory refuses. A private mapping has
+  // the same pages as long as no process writes.
   const int sharing = frozen ? MAP_PRIVATE : MAP_SHARED;
   const int protection = access == MemoryAccess::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* const address = ::mmap(nullptr, static_cast<std::size_t>(size_bytes), protection, sharing, descriptor_.get(),
@@ -197,8 +197,8 @@ Result<MappedMemory> SharedMemory::map(MemoryAccess access, std::uint64_t offset
   if (::madvise(address, static_cast<std::size_t>(size_bytes), MADV_DONTFORK) != 0) {
     return fail_errno(errno, "keep from forked children what is mapped of");
   }
-  // Huge pages are not asked for, which few systems give to shared memory anyway: with them copying a gibibyte into it
-  // took as long, and populating it a quarter more.
+  // No huge pages, which few systems provide for shared memory: with them, copying 1 GiB into it took as long, and
+  // populating it a quarter longer.
   return mapped;
 }
 

@@ -50,7 +50,7 @@ std::size_t present_pages(ConstByteSpan bytes) {
   return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](auto page) { return (page & 1) != 0; }));
 }
 
-TEST(SharedMemory, BeginsAsZerosOfTheSizeThatWasAskedFor) {
+TEST(SharedMemory, StartsZeroedInTheRequestedSize) {
   const SharedMemory memory = make(3 * kPage + 5);
   EXPECT_EQ(memory.size_bytes(), 3 * kPage + 5);
   const auto mapped = memory.map(MemoryAccess::read_write);
@@ -60,7 +60,7 @@ TEST(SharedMemory, BeginsAsZerosOfTheSizeThatWasAskedFor) {
   for (const std::byte byte : mapped->bytes()) ASSERT_EQ(byte, std::byte{0});
 }
 
-TEST(SharedMemory, ShowsEveryMappingOfAnyProcessTheSameBytes) {
+TEST(SharedMemory, SharesBytesBetweenProcesses) {
   const SharedMemory memory = make(4 * kPage);
   const auto mine = memory.map(MemoryAccess::read_write);
   ASSERT_TRUE(mine);
@@ -77,7 +77,7 @@ TEST(SharedMemory, ShowsEveryMappingOfAnyProcessTheSameBytes) {
   EXPECT_EQ(mine->bytes()[5], std::byte{77});
 }
 
-TEST(SharedMemory, CannotBeResizedByWhoeverHasIt) {
+TEST(SharedMemory, CannotBeResized) {
   const SharedMemory memory = make(2 * kPage);
   for (const std::size_t size : {kPage, 3 * kPage}) {
     EXPECT_EQ(::ftruncate(memory.descriptor(), static_cast<off_t>(size)), -1);
@@ -91,7 +91,7 @@ TEST(SharedMemory, CannotBeResizedByWhoeverHasIt) {
   EXPECT_EQ(::fcntl(copy->get(), F_GETFD), FD_CLOEXEC);
 }
 
-TEST(SharedMemory, CannotBeWrittenOnceItIsFrozen) {
+TEST(SharedMemory, CannotBeWrittenWhenFrozen) {
   auto memory = SharedMemory::create_for_writing_once("test", 2 * kPage);
   ASSERT_TRUE(memory);
   EXPECT_FALSE(memory->is_frozen());
@@ -120,7 +120,7 @@ TEST(SharedMemory, CannotBeWrittenOnceItIsFrozen) {
   EXPECT_TRUE(holds_pattern(readable->bytes()));
 }
 
-TEST(SharedMemory, IsNotFrozenWhereItIsToBeWrittenAtAnyTime) {
+TEST(SharedMemory, RejectsFreezingMemoryForRepeatedWriting) {
   SharedMemory memory = make(kPage);
   const auto frozen = memory.freeze();
   ASSERT_FALSE(frozen);
@@ -128,7 +128,7 @@ TEST(SharedMemory, IsNotFrozenWhereItIsToBeWrittenAtAnyTime) {
   EXPECT_FALSE(memory.is_frozen());
 }
 
-TEST(SharedMemory, IsTakenOverWithItsBytesAndSeals) {
+TEST(SharedMemory, IsAdoptedWithItsBytesAndSeals) {
   auto memory = SharedMemory::create_for_writing_once("test", kPage + 3);
   ASSERT_TRUE(memory);
   fill(memory->map(MemoryAccess::read_write)->writable_bytes());
@@ -143,7 +143,7 @@ TEST(SharedMemory, IsTakenOverWithItsBytesAndSeals) {
   EXPECT_FALSE(unfrozen->is_frozen());
 }
 
-TEST(SharedMemory, IsNotTakenOverWhereMappingItWouldBeDangerous) {
+TEST(SharedMemory, RejectsAdoptingMemoryThatIsUnsafeToMap) {
   const TemporaryDirectory directory;
   const std::size_t before = open_descriptor_count();
   const auto refused = [](Descriptor descriptor, std::uint64_t max_bytes) {
@@ -158,7 +158,7 @@ TEST(SharedMemory, IsNotTakenOverWhereMappingItWouldBeDangerous) {
     return fd;
   };
   EXPECT_THAT(refused(make(kPage).duplicate().value(), kPage - 1), HasSubstr("resource_exhausted"));
-  EXPECT_THAT(refused(unsealed(kPage, 0), kPage), HasSubstr("invalid_argument: take over shared memory: its size is"));
+  EXPECT_THAT(refused(unsealed(kPage, 0), kPage), HasSubstr("invalid_argument: adopt shared memory: its size is"));
   EXPECT_THAT(refused(unsealed(kPage, F_SEAL_SHRINK), kPage), HasSubstr("not sealed"));
   EXPECT_THAT(refused(unsealed(kPage, F_SEAL_GROW), kPage), HasSubstr("not sealed"));
   EXPECT_THAT(refused(unsealed(0, F_SEAL_GROW | F_SEAL_SHRINK), kPage), HasSubstr("empty"));
@@ -170,7 +170,7 @@ TEST(SharedMemory, IsNotTakenOverWhereMappingItWouldBeDangerous) {
   EXPECT_EQ(open_descriptor_count(), before) << "what is refused is closed";
 }
 
-TEST(SharedMemory, RefusesSizesNamesAndRangesThatItCannotHave) {
+TEST(SharedMemory, RejectsInvalidSizesNamesAndRanges) {
   for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     const auto made = SharedMemory::create("test", size);
     ASSERT_FALSE(made);
@@ -188,7 +188,7 @@ TEST(SharedMemory, RefusesSizesNamesAndRangesThatItCannotHave) {
   }
 }
 
-TEST(SharedMemory, PopulatesPagesAndLeavesWhatTheyHold) {
+TEST(SharedMemory, PopulatesPagesAndKeepsTheirContents) {
   const SharedMemory memory = make(64 * kPage);
   const auto mapped = memory.map(MemoryAccess::read_write);
   ASSERT_TRUE(mapped);
@@ -208,7 +208,7 @@ TEST(SharedMemory, PopulatesPagesAndLeavesWhatTheyHold) {
   }
 }
 
-TEST(Populate, ByTouchingLeavesWhatIsThereAndSaysWhatCannotBeHad) {
+TEST(Populate, ByTouchingKeepsContentsAndReportsMissingMemory) {
   const SharedMemory memory = make(8 * kPage);
   const auto mapped = memory.map(MemoryAccess::read_write);
   ASSERT_TRUE(mapped);
@@ -222,7 +222,7 @@ TEST(Populate, ByTouchingLeavesWhatIsThereAndSaysWhatCannotBeHad) {
   EXPECT_NE(populate_by_touch(read_only.get(), 0, bytes.data(), kPage), 0);
 }
 
-TEST(Populate, ByAdviceReportsPagesThatCannotBeHadWhereTouchingThemKills) {
+TEST(Populate, ByAdviceReportsMissingMemoryInsteadOfASignal) {
   if (!can_populate_by_advice()) GTEST_SKIP() << "this kernel is older than 5.14";
   const Descriptor fd(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(fd.get(), static_cast<off_t>(kPage)), 0);
@@ -257,7 +257,7 @@ TEST(MappedMemory, IsNotInheritedByAForkedChild) {
   mapped->writable_bytes()[0] = std::byte{1};
 }
 
-TEST(MappedMemory, OutlivesTheDescriptorItWasMadeWithAndGoesWithTheLastMapping) {
+TEST(MappedMemory, LivesAsLongAsItsMapping) {
   const std::size_t before = open_descriptor_count();
   MappedMemory kept;
   EXPECT_TRUE(kept.bytes().empty());

@@ -1,5 +1,4 @@
-// The signals that ask a process to end, as something to read. For the main program of a process that nobody else
-// governs.
+// Turns the signals that ask a process to end into a readable descriptor. For programs that own their whole process.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,11 @@
 
 namespace bitsnap::os {
 
-// While it lives, SIGTERM and SIGINT do nothing but to make its descriptor readable, whichever thread gets them; after
-// it they do what they did before. A forked child dies of them as if there were no handlers.
+// While it exists, SIGTERM and SIGINT only make its descriptor readable, whichever thread receives them. Its destructor
+// restores the previous handlers. In a forked child the signals end the process as by default.
 class SignalWatch {
  public:
-  // busy if there is one: the signals are the whole process's.
+  // busy if the process has one already.
   [[nodiscard]] static Result<SignalWatch> start();
 
   SignalWatch(SignalWatch&& other) noexcept;
@@ -23,7 +22,7 @@ class SignalWatch {
 
   // Readable from the first signal on.
   [[nodiscard]] int descriptor() const noexcept;
-  // How many signals have come.
+  // The number of signals received.
   [[nodiscard]] unsigned count() const noexcept;
 
  private:

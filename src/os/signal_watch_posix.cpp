@@ -1,5 +1,4 @@
-// Handlers, and not signalfd: that would need the signals blocked in every thread that anybody ever starts, and in
-// programs that are started.
+// Uses signal handlers. signalfd would need the signals blocked in every thread, and in every program that is started.
 #include "os/signal_watch.hpp"
 
 #include <unistd.h>
@@ -18,7 +17,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT};
 
-// What a handler can reach. It is never destroyed: a handler may run while a watch ends.
+// What a handler may use. Never destroyed, because a handler may run while a watch ends.
 struct Watching {
   std::optional<EventSignal> came;
   pid_t process = 0;
@@ -42,7 +41,7 @@ extern "C" void bitsnap_signal_came(int signal) {
     count_come.fetch_add(1);
     target->came->raise();
   } else if (target != nullptr) {
-    // A forked child, which has nobody who looks.
+    // A forked child: nothing reads the descriptor.
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
@@ -53,7 +52,7 @@ extern "C" void bitsnap_signal_came(int signal) {
 
 Result<SignalWatch> SignalWatch::start() {
   if (is_watching.exchange(true)) {
-    return fail(ErrorKind::busy, "watch the signals of this process: somebody does");
+    return fail(ErrorKind::busy, "watch the signals of this process: it has a SignalWatch already");
   }
   Watching& target = watching();
   auto signal = EventSignal::create();

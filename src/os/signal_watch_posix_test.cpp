@@ -20,7 +20,7 @@ bool is_readable(int descriptor, std::int64_t timeout_ms = 0) {
   return events && !events->empty();
 }
 
-TEST(SignalWatch, TurnsTheSignalsThatEndAProcessIntoSomethingToRead) {
+TEST(SignalWatch, MakesItsDescriptorReadableOnSignals) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const auto watch = SignalWatch::start();
     ASSERT_TRUE(watch) << watch.error().message();
@@ -34,7 +34,7 @@ TEST(SignalWatch, TurnsTheSignalsThatEndAProcessIntoSomethingToRead) {
   }
 }
 
-TEST(SignalWatch, IsTheOnlyOneAndPutsBackWhatTheSignalsDid) {
+TEST(SignalWatch, ExistsOnceAndRestoresTheHandlers) {
   const auto handler = [](int) {};
   struct ::sigaction mine{};
   struct ::sigaction before{};
@@ -56,7 +56,7 @@ TEST(SignalWatch, IsTheOnlyOneAndPutsBackWhatTheSignalsDid) {
   EXPECT_TRUE(SignalWatch::start()) << "the first is gone";
 }
 
-TEST(SignalWatch, LetsAForkedChildDieOfTheSignal) {
+TEST(SignalWatch, LetsTheSignalEndAForkedChild) {
   const auto watch = SignalWatch::start();
   ASSERT_TRUE(watch);
   for (const int signal : {SIGTERM, SIGINT}) {

@@ -24,7 +24,7 @@
 namespace bitsnap::os {
 namespace {
 
-TEST(Memory, SeesWhatIsAllocatedAndTouched) {
+TEST(Memory, CountsTouchedAllocations) {
   const auto before = process_memory();
   ASSERT_TRUE(before) << before.error().message();
   EXPECT_GT(before->resident_bytes, 0u);
@@ -42,7 +42,7 @@ TEST(Memory, SeesWhatIsAllocatedAndTouched) {
   EXPECT_GE(process_memory()->peak_resident_bytes, kBytes);
 }
 
-TEST(Memory, CountsThePeakAnew) {
+TEST(Memory, ResetsThePeak) {
   constexpr std::size_t kBytes = std::size_t{64} << 20;
   // Asked of the system and given back to it: an allocator might keep it.
   void* const block = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -148,7 +148,7 @@ constexpr const char* kUnifiedMount =
     "22 1 0:20 / /proc rw - proc proc rw\n"
     "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-TEST(Cgroup, TakesTheLeastQuotaOfTheGroupAndThoseAboveIt) {
+TEST(Cgroup, TakesTheSmallestQuotaOfTheGroups) {
   Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
                  {"/proc/self/mountinfo", kUnifiedMount},
                  {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"}};
@@ -161,7 +161,7 @@ TEST(Cgroup, TakesTheLeastQuotaOfTheGroupAndThoseAboveIt) {
   EXPECT_EQ(cpus(files), 1u);
 }
 
-TEST(Cgroup, FindsTheQuotaOfAContainerThatSeesItsOwnGroupOnly) {
+TEST(Cgroup, FindsTheQuotaInsideAContainer) {
   EXPECT_EQ(cpus({{"/proc/self/cgroup", "0::/\n"},
                   {"/proc/self/mountinfo", kUnifiedMount},
                   {"/sys/fs/cgroup/cpu.max", "300000 100000\n"}}),
@@ -177,7 +177,7 @@ TEST(Cgroup, FindsTheQuotaOfAContainerThatSeesItsOwnGroupOnly) {
   }
 }
 
-TEST(Cgroup, ReadsTheFirstVersion) {
+TEST(Cgroup, ReadsVersionOne) {
   Files files = {{"/proc/self/cgroup", "12:memory:/m\n4:cpu,cpuacct:/job/1\n1:name=systemd:/x\n"},
                  {"/proc/self/mountinfo",
                   "40 22 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -191,7 +191,7 @@ TEST(Cgroup, ReadsTheFirstVersion) {
   EXPECT_EQ(cpus(files), std::nullopt);
 }
 
-TEST(Cgroup, SaysNothingWhereTheTextsMakeNoSense) {
+TEST(Cgroup, IgnoresMalformedTexts) {
   EXPECT_EQ(cpus({}), std::nullopt);
   EXPECT_EQ(
       cpus({{"/proc/self/cgroup", "\n:\n::\nx\n0::/a\n"}, {"/proc/self/mountinfo", "- \n\n - - - -\n1 2 3 4 -\n"}}),

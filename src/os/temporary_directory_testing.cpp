@@ -1,4 +1,4 @@
-// Where the system keeps temporary files.
+// Created where the system keeps temporary files.
 #include "os/temporary_directory_testing.hpp"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A directory of its own for a test of the real file system, removed with all that is in it.
+// A temporary directory for tests of the real file system, removed with its contents.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ class TemporaryDirectory {
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
-  // Empty if none could be made.
+  // Empty if the directory could not be created.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  // The path of something in it.
+  // The path of `name` in the directory.
   [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:

@@ -1,4 +1,4 @@
-// The terminal behind a descriptor.
+// isatty() and the window size.
 #include "os/terminal.hpp"
 
 #include <sys/ioctl.h>

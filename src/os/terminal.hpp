@@ -1,4 +1,4 @@
-// Whether people read an output, and how wide they see it. `fd`: 0, 1 or 2 for the standard streams.
+// Whether a stream is a terminal, and its width. `fd`: 0, 1 or 2 for the standard streams.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@ namespace bitsnap::os {
 
 [[nodiscard]] bool is_terminal(int fd) noexcept;
 
-// Columns; nothing if it is no terminal or does not say.
+// In columns; nullopt if the stream is no terminal or its width is unknown.
 [[nodiscard]] std::optional<unsigned> terminal_width(int fd) noexcept;
 
 }  // namespace bitsnap::os

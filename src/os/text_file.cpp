@@ -1,4 +1,4 @@
-// Reads until the end and not by size: the files of /proc have none.
+// Reads until the end, because files of /proc have no size.
 #include "os/text_file.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Reading the small text files in which the system describes itself (/proc, /sys). Of this floor only.
+// Reads the small text files of /proc and /sys. Used by src/os only.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace bitsnap::os {
 
-// The file's text, at most a mebibyte of it; nothing if it cannot be read.
+// The first mebibyte of the file; nullopt if it cannot be read.
 [[nodiscard]] std::optional<std::string> read_text_file(const std::string& path);
 
-// What a line of such a text gives in kibibytes, in bytes: "VmRSS:\t    1234 kB" for "VmRSS".
+// A field of such a text in bytes, which the text gives in kibibytes: "VmRSS:\t    1234 kB" for "VmRSS".
 [[nodiscard]] std::optional<std::uint64_t> field_bytes(std::string_view text, std::string_view field);
 
 }  // namespace bitsnap::os

@@ -1,4 +1,4 @@
-// Affinity and quota: what the hardware has is no measure in a container or under a batch system.
+// Uses affinity and quota: in a container or under a batch system the hardware's number is too large.
 #include "os/thread_count.hpp"
 
 #include <sched.h>

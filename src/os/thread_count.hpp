@@ -1,10 +1,10 @@
-// How many threads it makes sense to run here.
+// How many threads this process can run in parallel.
 #pragma once
 
 namespace bitsnap::os {
 
-// The CPUs this process may use: its affinity, or the CPU quota of its control group (rounded up) if that is less. At
-// least 1. Asked anew at each call; costs some reads of small files.
+// The number of CPUs that this process may use: of its affinity mask, or the CPU quota of its control group (rounded
+// up) if that is less. At least 1. Reads a few small files at each call.
 [[nodiscard]] unsigned usable_threads();
 
 }  // namespace bitsnap::os

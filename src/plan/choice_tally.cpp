@@ -1,4 +1,4 @@
-// Sums over the chunks of a stream, as text.
+// Adds up the chunks of a stream, and prints the sums.
 #include "plan/choice_tally.hpp"
 
 #include <algorithm>
@@ -25,9 +25,9 @@ std::string format_time(std::uint64_t ps) {
 
 void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes, std::string_view like) {
   ++chunks_;
-  const bool was_judged =
+  const bool was_estimated =
       std::ranges::any_of(choice.estimates, [](std::uint64_t bytes) { return bytes != kNoEstimate; });
-  if (was_judged) {
+  if (was_estimated) {
     raw_.bytes += raw_bytes;
     raw_.ps += choice.raw_ps;
     for (std::size_t i = 0; i < choice.estimates.size(); ++i) {
@@ -39,7 +39,7 @@ void ChoiceTally::note(const Choice& choice, std::string_view codec, std::uint64
   } else if (choice.is_followed) {
     if (like_.empty()) like_ = like;
   } else if (choice.candidate.encoder != nullptr) {
-    ++clear_;
+    ++without_estimate_;
   }
   const auto known = std::ranges::find(used_, codec, &std::pair<std::string, std::uint64_t>::first);
   if (known == used_.end()) {

@@ -1,4 +1,4 @@
-// The model. A chunk has at most 2^22 bytes, so that no term comes near 2^64.
+// A chunk has at most 2^22 bytes, so that no product overflows 64 bits.
 #include "plan/cost_model.hpp"
 
 namespace bitsnap::plan {

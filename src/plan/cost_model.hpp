@@ -1,7 +1,7 @@
-// What storing a chunk costs in time, by recorded speeds: never measured when a state is saved, so that the same state,
-// base and options give the same bytes on every machine and for any number of threads.
+// The time that storing a chunk costs, modelled from reference speeds. Nothing is measured while a state is saved, so
+// that the same state, base and options give the same bytes on every machine and for any number of threads.
 //
-// Integers throughout, in picoseconds. Plain functions without state; any thread may call them.
+// All values are integers, times are picoseconds. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace bitsnap::plan {
 
-// Of coding one byte of a chunk on one thread, picoseconds.
+// Picoseconds to encode and to decode one byte of a chunk on one thread.
 struct CodingSpeed {
   std::uint32_t encode_ps = 0;
   std::uint32_t decode_ps = 0;
 };
 
-// What was recorded (recorded_speeds.cpp); of what was not, that of the slowest.
-[[nodiscard]] CodingSpeed recorded_speed(codec::CodecId codec, DType dtype, bool on_base) noexcept;
+// The measured speed (reference_speeds.cpp). A combination that was not measured counts as slow as the slowest.
+[[nodiscard]] CodingSpeed reference_speed(codec::CodecId codec, DType dtype, bool on_base) noexcept;
 
-// What a model of the time is made from.
+// The defaults are those of Objective::balanced (docs/decisions/0011-objectives.md).
 struct CostModel {
   std::uint64_t store_bytes_per_second = 2'000'000'000;
-  std::uint32_t encoders = 8;            // threads that code at once
-  std::uint32_t restore_permille = 100;  // of how many in a thousand snapshots reading back is waited for
+  std::uint32_t encoders = 8;            // threads that encode at the same time
+  std::uint32_t restore_permille = 100;  // snapshots in a thousand that are read back
 };
 
-// The slowest and the fastest store: what is computed with them stays within 64 bits.
+// Limits of store_bytes_per_second, which keep all products within 64 bits.
 inline constexpr std::uint64_t kSlowestStore = 1'000'000;
 inline constexpr std::uint64_t kFastestStore = 1'000'000'000'000;
 
-// One chunk, coded in one way.
+// One chunk, coded by one codec.
 struct CodedChunk {
   std::uint64_t raw_bytes = 0;
   std::uint64_t payload_bytes = 0;
   CodingSpeed speed;
-  std::uint32_t decodes = 1;  // chunks that reading decodes, one after another, the chunk among them
+  std::uint32_t decodes = 1;  // chunks that a reader decodes one after another, this chunk included
 };
 
-// Encoding / encoders + writing + restore share * (reading + decoding / encoders), each rounded down.
+// encoding / encoders + writing + restore_permille / 1000 * (reading + decoding / encoders). Each term is rounded down.
 [[nodiscard]] std::uint64_t modelled_ps(const CostModel& model, const CodedChunk& chunk) noexcept;
 
 }  // namespace bitsnap::plan

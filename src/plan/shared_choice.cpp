@@ -1,4 +1,4 @@
-// Who waits for whom.
+// The lock, and the search for the first choice.
 #include "plan/shared_choice.hpp"
 
 #include <utility>

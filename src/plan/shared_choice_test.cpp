@@ -1,4 +1,4 @@
-// Tests of who goes by whose choice: by the order of the members, whoever is ready first.
+// Tests that precedents depend on the order of members only, not on which thread is ready first.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,10 +17,10 @@ Choice choice_of(std::uint64_t bytes) {
   return choice;
 }
 
-TEST(SharedChoice, TheFirstMemberThatChoseIsThePrecedentOfThoseAfterIt) {
+TEST(SharedChoice, FirstMemberThatChoseIsThePrecedentOfLaterOnes) {
   SharedChoice group;
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(group.add_member(), i);
-  EXPECT_EQ(group.wait_for_precedent(0), nullptr) << "nobody is before it";
+  EXPECT_EQ(group.wait_for_precedent(0), nullptr) << "no member is before it";
   group.settle(0, {});
   EXPECT_EQ(group.wait_for_precedent(1), nullptr);
   group.settle(3, choice_of(3));
@@ -30,7 +30,7 @@ TEST(SharedChoice, TheFirstMemberThatChoseIsThePrecedentOfThoseAfterIt) {
   EXPECT_EQ(group.wait_for_precedent(2), nullptr);
 }
 
-TEST(SharedChoice, AMemberWaitsForAllBeforeItAndForNoneBehind) {
+TEST(SharedChoice, WaitsForEarlierMembersOnly) {
   SharedChoice group;
   for (std::size_t i = 0; i < 3; ++i) group.add_member();
   group.settle(1, choice_of(1));
@@ -42,7 +42,7 @@ TEST(SharedChoice, AMemberWaitsForAllBeforeItAndForNoneBehind) {
   EXPECT_EQ(found, 10U);
 }
 
-TEST(SharedChoice, EverySeatIsSettledWhateverBecomesOfItsChunk) {
+TEST(SharedChoice, SeatSettlesWhenItIsDestroyed) {
   SharedChoice group;
   for (std::size_t i = 0; i < 3; ++i) group.add_member();
   {

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <string>
+
+#include <fmt/format.h>
 
 #include <bitsnap/tensor.hpp>
 
@@ -15,14 +16,6 @@
 namespace bitsnap::quantize {
 namespace {
 
-constexpr KernelTable<ClusterMoments(const std::uint8_t*, std::size_t) noexcept> kMoments{
-    moments_scalar, BITSNAP_X86(moments_avx2, moments_avx512)};
-constexpr KernelTable<void(const ClusterBoundaries&, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept>
-    kFindLabels{codec::find_labels_scalar, BITSNAP_X86(codec::find_labels_avx2, codec::find_labels_avx512)};
-constexpr KernelTable<void(const ClusterScales&, const std::uint8_t*, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kToClusters{to_clusters_scalar, BITSNAP_X86(to_clusters_avx2, to_clusters_avx512)};
-
 const std::uint8_t* elements_of(ConstByteSpan bytes) noexcept {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
@@ -31,7 +24,7 @@ const std::uint8_t* elements_of(ConstByteSpan bytes) noexcept {
 
 ClusterMoments cluster_moments(ConstByteSpan chunk) noexcept {
   const FloatMode mode;
-  return kMoments.pick()(elements_of(chunk), chunk.size() / 4);
+  return kernels<ClusterKernels>().moments(elements_of(chunk), chunk.size() / 4);
 }
 
 ClusterFit::ClusterFit(ClusterLabels labels, std::span<const ClusterMoments> chunks) noexcept {
@@ -47,7 +40,7 @@ void ClusterFit::add(ConstByteSpan part) noexcept {
   for (std::size_t first = 0; first < total; first += kBlockElements) {
     const std::size_t count = std::min(kBlockElements, total - first);
     const std::uint8_t* const elements = elements_of(part) + 4 * first;
-    kFindLabels.pick()(boundaries_, elements, count, labels);
+    kernels<codec::ClusteredKernels>().find_labels(boundaries_, elements, count, labels);
     widen_extents(elements, labels, count, least_, greatest_);
   }
 }
@@ -95,15 +88,15 @@ double Clusters::absolute_bound() const noexcept {
 Result<void> Clusters::quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                 ErrorTally* tally) const {
   if (dtype != DType::f32 || !beside.empty()) {
-    return fail(ErrorKind::invalid_argument, "clusters: is for F32 with nothing beside it, found " +
-                                                 std::string(dtype_name(dtype)) + " with " +
-                                                 std::to_string(beside.size()) + " tensors");
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("clusters: expected F32 elements without other tensors, found {} with {} tensors",
+                            dtype_name(dtype), beside.size()));
   }
   BITSNAP_TRY(check_elements(name(), dtype, elements));
   const auto to_clusters = [this](const Block& block) -> std::size_t {
     std::uint8_t labels[kBlockElements];
-    kFindLabels.pick()(boundaries_, block.before, block.count, labels);
-    kToClusters.pick()(scales_, block.before, labels, block.count, block.elements);
+    kernels<codec::ClusteredKernels>().find_labels(boundaries_, block.before, block.count, labels);
+    kernels<ClusterKernels>().to_clusters(scales_, block.before, labels, block.count, block.elements);
     return 0;
   };
   quantize_blocks(dtype, elements, to_clusters, tally);

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <span>
 
-#include "quantize/clusters_kernel.hpp"
+#include "quantize/cluster_boundaries.hpp"
 #include "quantize/quantizer.hpp"
 
 namespace bitsnap::quantize {

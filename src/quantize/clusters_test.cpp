@@ -52,8 +52,8 @@ std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
   // So often that a payload is smaller than the chunk whatever there is.
   Floats often;
   for (int i = 0; i < 12; ++i) often.insert(often.end(), tensor.begin(), tensor.end());
-  const codec::ChunkContext context{
-      .dtype = DType::f32, .elements = often.size(), .inputs = {}, .parameters = {}, .clusters = extents};
+  codec::EncodeContext context{{.dtype = DType::f32, .elements = often.size()}};
+  context.clusters = extents;
   Scratch scratch;
   std::vector<std::byte> out(codec::clustered_encoder().max_encoded_size(DType::f32, often.size()));
   const auto size = codec::clustered_encoder().encode(bytes_of(often), context, out, scratch);

@@ -8,8 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <bitsnap/error_tally.hpp>
-
 #include "quantize/lanes.hpp"
 
 namespace bitsnap::quantize {
@@ -24,22 +22,16 @@ struct ErrorLanes {
   std::uint64_t nonzero = 0;
 };
 
-// Adds F32 elements. Where `before` is not finite, bits are compared and nothing else; where it is, so is `after`. Only
-// the last call for a part may have a number that is not a multiple of 16.
-void add_errors_scalar(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
-                       ErrorLanes& lanes) noexcept;
-void add_errors_avx2(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
+struct ErrorKernels {
+  // Adds F32 elements. Where `before` is not finite, bits are compared and nothing else; where it is, so is `after`.
+  // Only the last call for a part may have a number that is not a multiple of 16.
+  void (*add_errors)(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
                      ErrorLanes& lanes) noexcept;
-void add_errors_avx512(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
-                       ErrorLanes& lanes) noexcept;
 
-// Merges a whole part into the tally of those before it: its lanes, added in their order.
-void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t past_nearest,
-                ErrorTally& tally) noexcept;
+  // Elements of two bytes as the F32 that they are; NaNs stay as different from each other as they were.
+  void (*widen)(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
 
-// Elements of two bytes as the F32 that they are; NaNs stay as different from each other as they were.
-void widen_scalar(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
-void widen_avx2(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
-void widen_avx512(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
+  static const ErrorKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::quantize

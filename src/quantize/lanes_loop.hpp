@@ -5,22 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/kernel_bits.hpp"
 #include "quantize/lanes.hpp"
 
 namespace bitsnap::quantize {
 
 namespace {
 
-inline std::uint32_t word_at(const std::uint8_t* bytes, std::size_t i) noexcept {
-  std::uint32_t word;
-  __builtin_memcpy(&word, bytes + 4 * i, sizeof word);
-  return word;
-}
-
 inline double number_of(std::uint32_t bits) noexcept { return static_cast<double>(__builtin_bit_cast(float, bits)); }
-
-// All bits or none: conditions that are vectors at every level.
-inline std::uint32_t mask_of(bool condition) noexcept { return 0U - static_cast<std::uint32_t>(condition); }
 
 constexpr std::size_t kLaneRun = 256;  // values that are computed before they are added
 

@@ -2,8 +2,10 @@
 #include "quantize/quantize_blocks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <string>
+
+#include <fmt/format.h>
 
 #include <bitsnap/tensor.hpp>
 
@@ -14,20 +16,34 @@
 namespace bitsnap::quantize {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, ErrorLanes&) noexcept> kAddErrors{
-    add_errors_scalar, BITSNAP_X86(add_errors_avx2, add_errors_avx512)};
-constexpr KernelTable<void(bool, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kWiden{
-    widen_scalar, BITSNAP_X86(widen_avx2, widen_avx512)};
-
 static_assert(kBlockElements % kLanes == 0 && kChunkElements % kBlockElements == 0);
 
 void add_errors(DType dtype, const Block& block, ErrorLanes& lanes) noexcept {
-  if (dtype == DType::f32) return kAddErrors.pick()(block.before, block.elements, block.count, lanes);
+  if (dtype == DType::f32) return kernels<ErrorKernels>().add_errors(block.before, block.elements, block.count, lanes);
   std::uint8_t before[4 * kBlockElements];
   std::uint8_t after[4 * kBlockElements];
-  kWiden.pick()(dtype == DType::bf16, block.before, block.count, before);
-  kWiden.pick()(dtype == DType::bf16, block.elements, block.count, after);
-  kAddErrors.pick()(before, after, block.count, lanes);
+  kernels<ErrorKernels>().widen(dtype == DType::bf16, block.before, block.count, before);
+  kernels<ErrorKernels>().widen(dtype == DType::bf16, block.elements, block.count, after);
+  kernels<ErrorKernels>().add_errors(before, after, block.count, lanes);
+}
+
+// Merges a whole part into the tally of those before it: its lanes, added in their order.
+void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t past_nearest,
+                ErrorTally& tally) noexcept {
+  ErrorTally part{.elements = elements,
+                  .changed = lanes.changed,
+                  .finite = lanes.finite,
+                  .nonzero = lanes.nonzero,
+                  .past_nearest = past_nearest};
+  double max_square = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    max_square = std::max(max_square, lanes.max_square[lane]);
+    part.max_relative = std::max(part.max_relative, lanes.max_relative[lane]);
+    part.sum_square += lanes.sum_square[lane];
+    part.sum_relative += lanes.sum_relative[lane];
+  }
+  part.max_absolute = std::sqrt(max_square);  // the root of a square is the number itself
+  tally.merge(part);
 }
 
 }  // namespace
@@ -57,9 +73,8 @@ void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, Err
 Result<void> check_elements(std::string_view who, DType dtype, ConstByteSpan elements) {
   const std::size_t width = element_size(dtype);
   if (elements.size() % width == 0) return {};
-  return fail(ErrorKind::invalid_argument, std::string(who) + ": elements of " + std::string(dtype_name(dtype)) +
-                                               " have " + std::to_string(width) + " bytes, found " +
-                                               std::to_string(elements.size()) + " bytes in all");
+  return fail(ErrorKind::invalid_argument, fmt::format("{}: expected whole {} elements of {} bytes, found {} bytes",
+                                                       who, dtype_name(dtype), width, elements.size()));
 }
 
 }  // namespace bitsnap::quantize

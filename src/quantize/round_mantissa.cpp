@@ -2,7 +2,8 @@
 #include "quantize/round_mantissa.hpp"
 
 #include <cstring>
-#include <string>
+
+#include <fmt/format.h>
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/rounded_from/rounded_from.hpp"
@@ -11,12 +12,6 @@
 
 namespace bitsnap::quantize {
 namespace {
-
-constexpr KernelTable<std::size_t(MantissaFormat, const std::uint8_t*, std::size_t, unsigned, std::uint8_t*) noexcept>
-    kRoundMantissa{round_mantissa_scalar, BITSNAP_X86(round_mantissa_avx2, round_mantissa_avx512)};
-constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, const std::uint8_t*, std::size_t, unsigned,
-                                  std::uint8_t*) noexcept>
-    kKeepWeights{keep_weights_scalar, BITSNAP_X86(keep_weights_avx2, keep_weights_avx512)};
 
 MantissaFormat format_of(DType dtype) noexcept {
   if (dtype == DType::bf16) return MantissaFormat::bf16;
@@ -28,7 +23,7 @@ void round_to_weights(DType weights, const std::uint8_t* masters, std::size_t co
   const codec::Input peer{.kind = codec::InputKind::peer,
                           .dtype = DType::f32,
                           .bytes = {reinterpret_cast<const std::byte*>(masters), 4 * count}};
-  codec::expect_elements({.dtype = weights, .elements = count, .inputs = {&peer, 1}, .parameters = {}}, {}, out);
+  codec::expect_elements({.dtype = weights, .elements = count, .inputs = {&peer, 1}}, {}, out);
 }
 
 // What rounding gave other weights than they had goes to its other neighbour, or back.
@@ -38,8 +33,9 @@ std::size_t keep_weights(DType weights, const Block& block, unsigned kept) noexc
   round_to_weights(weights, block.before, block.count, {had, 2 * block.count});
   round_to_weights(weights, block.elements, block.count, {have, 2 * block.count});
   if (std::memcmp(had, have, 2 * block.count) == 0) return 0;
-  return kKeepWeights.pick()(block.before, reinterpret_cast<const std::uint8_t*>(had),
-                             reinterpret_cast<const std::uint8_t*>(have), block.count, kept, block.elements);
+  return kernels<RoundMantissaKernels>().keep_weights(block.before, reinterpret_cast<const std::uint8_t*>(had),
+                                                      reinterpret_cast<const std::uint8_t*>(have), block.count, kept,
+                                                      block.elements);
 }
 
 }  // namespace
@@ -57,26 +53,26 @@ Result<RoundMantissa> RoundMantissa::of(DType dtype, unsigned kept) {
   const unsigned has = mantissa_bits(dtype);
   if (has == 0) {
     return fail(ErrorKind::invalid_argument,
-                "round_mantissa: takes F32, BF16 and F16, found " + std::string(dtype_name(dtype)));
+                fmt::format("round_mantissa: expected F32, BF16 or F16, found {}", dtype_name(dtype)));
   }
   if (kept >= has) {
-    return fail(ErrorKind::invalid_argument, "round_mantissa: " + std::string(dtype_name(dtype)) + " has " +
-                                                 std::to_string(has) + " bits of mantissa; fewer can be kept, found " +
-                                                 std::to_string(kept));
+    return fail(ErrorKind::invalid_argument, fmt::format("round_mantissa: {} can keep 0 to {} mantissa bits, got {}",
+                                                         dtype_name(dtype), has - 1, kept));
   }
   return RoundMantissa(dtype, kept, DType::opaque);
 }
 
 Result<RoundMantissa> RoundMantissa::of_master(DType weights, unsigned extra) {
   if (weights != DType::bf16 && weights != DType::f16) {
-    return fail(ErrorKind::invalid_argument,
-                "round_mantissa: weights of a master are BF16 or F16, found " + std::string(dtype_name(weights)));
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("round_mantissa: the weights of a master must be BF16 or F16, found {}", dtype_name(weights)));
   }
   const unsigned most = mantissa_bits(DType::f32) - mantissa_bits(weights) - 1;
   if (extra > most) {
-    return fail(ErrorKind::invalid_argument, "round_mantissa: a master of " + std::string(dtype_name(weights)) +
-                                                 " can keep 0 to " + std::to_string(most) + " extra bits, found " +
-                                                 std::to_string(extra));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("round_mantissa: a master of {} weights can keep 0 to {} extra bits, got {}",
+                            dtype_name(weights), most, extra));
   }
   return RoundMantissa(DType::f32, mantissa_bits(weights) + extra, weights);
 }
@@ -84,14 +80,14 @@ Result<RoundMantissa> RoundMantissa::of_master(DType weights, unsigned extra) {
 Result<void> RoundMantissa::quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                      ErrorTally* tally) const {
   if (dtype != dtype_ || !beside.empty()) {
-    return fail(ErrorKind::invalid_argument, "round_mantissa: is for " + std::string(dtype_name(dtype_)) +
-                                                 " with nothing beside it, found " + std::string(dtype_name(dtype)) +
-                                                 " with " + std::to_string(beside.size()) + " tensors");
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("round_mantissa: expected {} elements without other tensors, found {} with {} tensors",
+                            dtype_name(dtype_), dtype_name(dtype), beside.size()));
   }
   BITSNAP_TRY(check_elements(name(), dtype, elements));
   const auto round = [this](const Block& block) {
-    std::size_t past_nearest =
-        kRoundMantissa.pick()(format_of(dtype_), block.before, block.count, kept_, block.elements);
+    std::size_t past_nearest = kernels<RoundMantissaKernels>().round_mantissa(format_of(dtype_), block.before,
+                                                                              block.count, kept_, block.elements);
     if (weights_ != DType::opaque) past_nearest += keep_weights(weights_, block, kept_);
     return past_nearest;
   };

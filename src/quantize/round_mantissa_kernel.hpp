@@ -13,22 +13,18 @@ namespace bitsnap::quantize {
 
 enum class MantissaFormat : std::uint8_t { f32, bf16, f16 };
 
-// To the nearest with `kept` bits of mantissa. Returns how many were taken toward zero where the nearest is infinite.
-std::size_t round_mantissa_scalar(MantissaFormat format, const std::uint8_t* from, std::size_t elements, unsigned kept,
-                                  std::uint8_t* to) noexcept;
-std::size_t round_mantissa_avx2(MantissaFormat format, const std::uint8_t* from, std::size_t elements, unsigned kept,
+struct RoundMantissaKernels {
+  // To the nearest with `kept` bits of mantissa. Returns how many were taken toward zero where the nearest is infinite.
+  std::size_t (*round_mantissa)(MantissaFormat format, const std::uint8_t* from, std::size_t elements, unsigned kept,
                                 std::uint8_t* to) noexcept;
-std::size_t round_mantissa_avx512(MantissaFormat format, const std::uint8_t* from, std::size_t elements, unsigned kept,
-                                  std::uint8_t* to) noexcept;
 
-// For F32 that were rounded (`from` to `to`), and the weights of two bytes that they had and have: where the weights
-// differ, `to` becomes the other of the two neighbours with `kept` bits, or `from` itself if that one is infinite.
-// Returns how many became the other one.
-std::size_t keep_weights_scalar(const std::uint8_t* from, const std::uint8_t* had, const std::uint8_t* have,
-                                std::size_t elements, unsigned kept, std::uint8_t* to) noexcept;
-std::size_t keep_weights_avx2(const std::uint8_t* from, const std::uint8_t* had, const std::uint8_t* have,
+  // For F32 that were rounded (`from` to `to`), and the weights of two bytes that they had and have: where the weights
+  // differ, `to` becomes the other of the two neighbours with `kept` bits, or `from` itself if that one is infinite.
+  // Returns how many became the other one.
+  std::size_t (*keep_weights)(const std::uint8_t* from, const std::uint8_t* had, const std::uint8_t* have,
                               std::size_t elements, unsigned kept, std::uint8_t* to) noexcept;
-std::size_t keep_weights_avx512(const std::uint8_t* from, const std::uint8_t* had, const std::uint8_t* have,
-                                std::size_t elements, unsigned kept, std::uint8_t* to) noexcept;
+
+  static const RoundMantissaKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::quantize

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include <fmt/format.h>
 
@@ -19,9 +18,6 @@
 namespace bitsnap::quantize {
 namespace {
 
-constexpr KernelTable<void(std::uint8_t*, const std::uint8_t*, std::size_t, const codec::LatticeScale&) noexcept>
-    kRoundToUpdates{round_to_updates_scalar, BITSNAP_X86(round_to_updates_avx2, round_to_updates_avx512)};
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Terms of a series are added until what is left is so small a part of them, but no more than so many.
@@ -30,7 +26,7 @@ constexpr std::uint64_t kMostTerms = 100'000;
 
 Result<void> check(bool holds, const char* what, const char* expected, double found) {
   if (holds) return {};
-  return fail(ErrorKind::invalid_argument, fmt::format("{} has to be {}, found {}", what, expected, found));
+  return fail(ErrorKind::invalid_argument, fmt::format("{} must be {}, got {}", what, expected, found));
 }
 
 // How much the inverse of a root grows, at most, by an error of the square. Precondition: that is below 1.
@@ -39,15 +35,15 @@ double inverse_root_error(double square_error) noexcept { return 1 / std::sqrt(1
 }  // namespace
 
 Result<void> check_adam(const AdamNumbers& adam) {
-  BITSNAP_TRY(check(adam.beta1 >= 0 && adam.beta1 < 1, "Adam's beta1", "from 0 on and below 1", adam.beta1));
-  BITSNAP_TRY(check(adam.beta2 >= 0 && adam.beta2 < 1, "Adam's beta2", "from 0 on and below 1", adam.beta2));
-  return check(adam.epsilon >= 0 && adam.epsilon < kInfinity, "Adam's epsilon", "from 0 on and finite", adam.epsilon);
+  BITSNAP_TRY(check(adam.beta1 >= 0 && adam.beta1 < 1, "Adam's beta1", "at least 0 and below 1", adam.beta1));
+  BITSNAP_TRY(check(adam.beta2 >= 0 && adam.beta2 < 1, "Adam's beta2", "at least 0 and below 1", adam.beta2));
+  return check(adam.epsilon >= 0 && adam.epsilon < kInfinity, "Adam's epsilon", "at least 0 and finite", adam.epsilon);
 }
 
 Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   const auto [beta1, beta2, epsilon, step_count, update_step] = parameters;
   BITSNAP_TRY(check_adam({.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step_count}));
-  BITSNAP_TRY(check(step_count >= 1, "update_step: the count of steps", "at least 1", 0));
+  BITSNAP_TRY(check(step_count >= 1, "update_step: the number of steps", "at least 1", 0));
   BITSNAP_TRY(
       check(update_step > 0 && update_step <= 1, "update_step: the step", "above 0 and at most 1", update_step));
   const FloatMode mode;
@@ -56,8 +52,8 @@ Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   const double scaled = update_step * correction1;
   const codec::Lattice lattice{.a = static_cast<float>(scaled / std::sqrt(correction2)),
                                .b = static_cast<float>(scaled * epsilon)};
-  BITSNAP_TRY(check(std::isnormal(lattice.a), "update_step: the step", "so large that F32 tell it", update_step));
-  BITSNAP_TRY(check(std::isfinite(lattice.b), "update_step: epsilon", "so small that F32 tell it", epsilon));
+  BITSNAP_TRY(check(std::isnormal(lattice.a), "update_step: the step", "large enough for F32", update_step));
+  BITSNAP_TRY(check(std::isfinite(lattice.b), "update_step: epsilon", "small enough for F32", epsilon));
   return UpdateStep(parameters, correction1, correction2, lattice);
 }
 
@@ -65,15 +61,16 @@ Result<void> UpdateStep::quantize(DType dtype, ByteSpan elements, std::span<cons
                                   ErrorTally* tally) const {
   if (dtype != DType::f32 || beside.size() != 1 || beside[0].dtype != DType::f32 ||
       beside[0].bytes.size() != elements.size()) {
-    return fail(ErrorKind::invalid_argument, "update_step: is for F32 beside as many second moments of F32, found " +
-                                                 std::string(dtype_name(dtype)) + " beside " +
-                                                 std::to_string(beside.size()) + " tensors");
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format("update_step: expected F32 elements with as many F32 second moments, found {} with {} tensors",
+                    dtype_name(dtype), beside.size()));
   }
   BITSNAP_TRY(check_elements(name(), dtype, elements));
   const auto* const squares = reinterpret_cast<const std::uint8_t*>(beside[0].bytes.data());
   const auto round = [this, squares](const Block& block) -> std::size_t {
-    kRoundToUpdates.pick()(block.elements, squares + sizeof(float) * block.first, block.count,
-                           {lattice_.a, lattice_.b});
+    kernels<UpdateStepKernels>().round_to_updates(block.elements, squares + sizeof(float) * block.first, block.count,
+                                                  {lattice_.a, lattice_.b});
     return 0;
   };
   quantize_blocks(dtype, elements, round, tally);

@@ -14,7 +14,7 @@
 #include <bitsnap/quantization.hpp>
 
 #include "base/bytes.hpp"
-#include "codec/decoder.hpp"
+#include "codec/encoder.hpp"
 #include "quantize/quantizer.hpp"
 
 namespace bitsnap::quantize {
@@ -36,7 +36,7 @@ class UpdateStep final : public Quantizer {
   // invalid_argument, naming it, for a parameter outside of its range, and for those with which no F32 tells a step.
   [[nodiscard]] static Result<UpdateStep> of(const UpdateStepParameters& parameters);
 
-  // What moments become multiples of; for codec::ChunkContext::lattice.
+  // What moments become multiples of; for codec::EncodeContext::lattice.
   [[nodiscard]] codec::Lattice lattice() const noexcept { return lattice_; }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "update_step"; }

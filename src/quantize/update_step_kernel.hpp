@@ -12,11 +12,11 @@
 
 namespace bitsnap::quantize {
 
-void round_to_updates_scalar(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                             const codec::LatticeScale& scale) noexcept;
-void round_to_updates_avx2(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
+struct UpdateStepKernels {
+  void (*round_to_updates)(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
                            const codec::LatticeScale& scale) noexcept;
-void round_to_updates_avx512(std::uint8_t* moments, const std::uint8_t* squares, std::size_t elements,
-                             const codec::LatticeScale& scale) noexcept;
+
+  static const UpdateStepKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::quantize

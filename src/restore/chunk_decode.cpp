@@ -1,8 +1,8 @@
-// Decoding a chunk with all that it depends on, and ranges of streams from chunks.
+// Decodes a chunk with everything that it depends on, and ranges of streams from chunks.
 //
-// Recursion: a chunk reads its inputs, which read theirs. Each step is counted in the ReadContext, which bounds both
-// the depth and the number of chunks, and remembers what may be needed again. Inputs are gathered before the payload is
-// read, so that what a step holds while it waits for the deeper ones is its inputs alone.
+// Recursive: a chunk reads its inputs, which read theirs. The ReadContext counts each chunk, bounds the depth and the
+// number of chunks, and caches those that may be needed again. Inputs are decoded before the payload is read, so a
+// chunk holds nothing but its inputs while deeper ones are decoded.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -19,7 +19,7 @@
 #include "restore/snapshot_impl.hpp"
 
 namespace bitsnap {
-// The elements that stand beside a chunk, in this file or in a base.
+// The elements, in this file or in a base, that a chunk is coded against.
 struct Snapshot::Impl::Source {
   std::shared_ptr<const Base> base;  // nullptr: this file
   std::size_t stream = 0;
@@ -37,7 +37,7 @@ bool Snapshot::Impl::has_chunk(std::size_t stream_number, std::uint64_t chunk) c
 }
 
 Snapshot::Impl::ChunkNumber Snapshot::Impl::chunk_numbered(std::size_t number) const noexcept {
-  // Streams are not empty, so that the numbers of their first chunks differ.
+  // No stream is empty, so the numbers of their first chunks differ.
   const std::vector<std::uint64_t>& first = index().streams.first_chunk;
   const auto after = std::ranges::upper_bound(first, std::uint64_t{number});
   const auto stream = static_cast<std::size_t>(after - first.begin()) - 1;
@@ -59,7 +59,7 @@ Result<Snapshot::Impl::Source> Snapshot::Impl::find_source(std::size_t stream_nu
   const container::StreamInput& input = index().encoding.streams[stream_number].inputs[input_number];
   Source source;
   source.stream = static_cast<std::size_t>(input.stream);
-  // Held against overflow, and within this file against the stream's end, when the file was opened.
+  // Opening the file checked this for overflow and, within the file, against the stream's end.
   source.first = input.element + chunk * kChunkElements;
   if (!input.base) {
     source.dtype = stream(source.stream).dtype;
@@ -108,7 +108,7 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
   const codec::Decoder* const decoder = codec::find_decoder(chunk_entry.codec);
   if (decoder == nullptr) {
-    return fail(ErrorKind::unsupported, fmt::format("codec {} is not known to this version", chunk_entry.codec));
+    return fail(ErrorKind::unsupported, fmt::format("this version does not know codec {}", chunk_entry.codec));
   }
 
   codec::ChunkContext chunk_context;
@@ -126,7 +126,7 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   }
   chunk_context.inputs = std::span<const codec::Input>(inputs.data(), input_count);
   if (!decoder->accepts(chunk_context.dtype, chunk_context.inputs)) {
-    return fail(ErrorKind::corrupt, fmt::format("codec {} does not take {} with these {} inputs", decoder->name(),
+    return fail(ErrorKind::corrupt, fmt::format("codec {} does not decode {} with these {} inputs", decoder->name(),
                                                 dtype_name(chunk_context.dtype), input_count));
   }
 
@@ -134,7 +134,7 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   const bool is_same = decoder->id() == codec::CodecId::same && stored_bytes == 0;
   const bool is_raw = decoder->id() == codec::CodecId::raw && stored_bytes == out.size() && !payload;
   if (is_same) {
-    // Straight through: the input is the chunk.
+    // The input is the chunk.
     BITSNAP_TRY(reader->read_payload(chunk_entry, {}));
     failed_in_input = true;
     BITSNAP_TRY(read_source(sources[0], out, context));
@@ -161,7 +161,7 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
 
   const std::uint64_t hash = is_raw ? chunk_entry.stored_hash : hash64(out);
   if (hash == chunk_entry.decoded_hash) return {};
-  std::string message = fmt::format("decoded by {} its hash is {:016x}, expected {:016x}", decoder->name(), hash,
+  std::string message = fmt::format("its hash after decoding by {} is {:016x}, expected {:016x}", decoder->name(), hash,
                                     chunk_entry.decoded_hash);
   for (std::size_t i = 0; i < input_count; ++i) {
     if (!sources[i].base) continue;
@@ -171,32 +171,31 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   return fail(ErrorKind::corrupt, std::move(message));
 }
 
-void Snapshot::Impl::set_warm(std::shared_ptr<const restore::WarmChunks> warm) const {
-  const std::lock_guard lock(warm_mutex_);
-  has_warm_.store(warm != nullptr, std::memory_order_relaxed);
-  warm_ = std::move(warm);
+void Snapshot::Impl::set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const {
+  const std::lock_guard lock(decoded_mutex_);
+  has_decoded_.store(decoded != nullptr, std::memory_order_relaxed);
+  decoded_ = std::move(decoded);
 }
 
-std::shared_ptr<const restore::WarmChunks> Snapshot::Impl::warm() const {
-  if (!has_warm_.load(std::memory_order_relaxed)) return nullptr;
-  const std::lock_guard lock(warm_mutex_);
-  return warm_;
+std::shared_ptr<const restore::DecodedState> Snapshot::Impl::decoded() const {
+  if (!has_decoded_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(decoded_mutex_);
+  return decoded_;
 }
 
-bool Snapshot::Impl::copy_warm(std::size_t stream_number, std::uint64_t chunk, ByteSpan out) const {
-  const std::shared_ptr<const restore::WarmChunks> memory = warm();
-  if (memory == nullptr) return false;
-  // The copy is what is hashed: the memory may be somebody else's to write.
-  if (!memory->copy(stream_number, chunk, out)) return false;
-  if (hash64(out) == entry(stream_number, chunk).decoded_hash) return true;
-  memory->note_mismatch(stream_number, chunk);
+bool Snapshot::Impl::copy_decoded(std::size_t stream_number, std::uint64_t chunk, ByteSpan out) const {
+  const std::shared_ptr<const restore::DecodedState> memory = decoded();
+  if (memory == nullptr || !memory->copy_chunk(stream_number, chunk, out)) return false;
+  // The copy of foreign memory is what is hashed: the memory may be written meanwhile.
+  if (memory->is_own() || hash64(out) == entry(stream_number, chunk).decoded_hash) return true;
+  memory->note_mismatch();
   return false;
 }
 
 Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64_t chunk, ByteSpan out,
                                           ReadContext& context, std::optional<ConstByteSpan> payload,
                                           bool is_part) const {
-  if (!payload && copy_warm(stream_number, chunk, out)) return {};
+  if (!payload && copy_decoded(stream_number, chunk, out)) return {};
   bool failed_in_input = false;
   const bool is_step = context.is_nested();
   const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
@@ -210,7 +209,7 @@ Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64
   Result<void> decoded = context.decode_once(
       wanted, out, [&] { return decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input); });
   if (decoded) return decoded;
-  // Of a chain, the chunk that was asked for and the one that failed are named; the steps between would bury them.
+  // Name only the requested chunk and the one that failed; those between would hide them.
   if (is_step && failed_in_input) return decoded;
   return tl::unexpected(std::move(decoded).error().within(place(stream_number, chunk)));
 }
@@ -231,6 +230,7 @@ Result<void> Snapshot::Impl::read_pool(std::uint64_t chunk, std::size_t offset, 
 
 Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_t offset, ByteSpan out,
                                          ReadContext& context) const {
+  if (const auto memory = decoded(); memory != nullptr && memory->copy_own(stream_number, offset, out)) return {};
   const std::uint64_t whole_chunk = kChunkElements * element_size(stream(stream_number).dtype);
   while (!out.empty()) {
     const std::uint64_t chunk = offset / whole_chunk;

@@ -1,4 +1,4 @@
-// Groups by one pass over the streams in the order of their ranks, the order by counting.
+// Groups come from one pass over the streams by rank, the order from a counting sort.
 #include "restore/chunk_groups.hpp"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace bitsnap::restore {
 namespace {
 
-// What a batch may have: enough that few chunks of a flat buffer are needed by two batches, and few enough that what is
-// remembered has room for them, and that several threads have something to do.
+// The most chunks of a batch: enough that few chunks of a flat buffer are needed by two batches, few enough that they
+// fit into the cache and that all threads get work.
 constexpr std::size_t kBatchChunks = 16;
 constexpr std::size_t kBatchGroups = 4;
 
@@ -31,7 +31,7 @@ ChunkGroups::ChunkGroups(std::span<const OrderedStream> streams, Needs needs) {
 
   std::vector<std::size_t> groups(chunks_, kNone);  // by chunk
   std::vector<std::size_t> sizes;                   // by group
-  std::vector<bool> needs_earlier;                  // by group: whether it needs others before it, mostly the last
+  std::vector<bool> needs_earlier;                  // by group: whether it needs earlier groups, usually the last one
   bool has_needs = false;
   for (const std::size_t stream : by_rank) {
     for (std::uint64_t chunk = 0; chunk < streams[stream].chunks; ++chunk) {
@@ -57,7 +57,7 @@ ChunkGroups::ChunkGroups(std::span<const OrderedStream> streams, Needs needs) {
   }
   if (!has_needs) return;
 
-  std::vector<std::size_t> next(sizes.size());  // by group, the place of its next chunk
+  std::vector<std::size_t> next(sizes.size());  // by group: the position of its next chunk
   std::exclusive_scan(sizes.begin(), sizes.end(), next.begin(), std::size_t{0});
   order_.resize(chunks_);
   places_.resize(chunks_);
@@ -79,7 +79,7 @@ ChunkGroups::ChunkGroups(std::span<const OrderedStream> streams, Needs needs) {
                            end - first_place_.back() <= kBatchChunks;
     groups_in_batch = continues ? groups_in_batch + 1 : 1;
     if (!continues) first_place_.push_back(begin);
-    // Those that need one and the same chunk may be many.
+    // Many chunks may need the same one.
     while (end - first_place_.back() > kBatchChunks) first_place_.push_back(first_place_.back() + kBatchChunks);
   }
   first_place_.push_back(end);

@@ -39,24 +39,24 @@ std::vector<std::vector<std::size_t>> batches_of(const ChunkGroups& groups) {
 
 using Batches = std::vector<std::vector<std::size_t>>;
 
-TEST(ChunkGroups, WithoutDependenceEachChunkIsABatchInItsPlace) {
+TEST(ChunkGroups, KeepTheOrderWithoutDependences) {
   EXPECT_EQ(batches_of(group({{0, 2}, {1, 1}, {0, 1}}, {})), (Batches{{0}, {1}, {2}, {3}}));
   EXPECT_EQ(group({}, {}).batches(), 0U);
 }
 
-TEST(ChunkGroups, AChunkStandsRightBehindWhatItNeedsWhateverTheOrderOfStreams) {
+TEST(ChunkGroups, PlaceAChunkRightAfterItsInputs) {
   // Weight (0, 1), another tensor (2), master (3, 4).
   const Needs needs{{{0, 0}, {{2, 0}}}, {{0, 1}, {{2, 1}}}};
   EXPECT_EQ(batches_of(group({{1, 2}, {0, 1}, {0, 2}}, needs)), (Batches{{2}, {3, 0}, {4, 1}}));
 }
 
-TEST(ChunkGroups, WhatNeedsEachOtherOverSeveralStepsIsOneBatch) {
+TEST(ChunkGroups, PutIndirectDependencesIntoOneBatch) {
   // Weight, master, square, mean, of one chunk each.
   const Needs needs{{{0, 0}, {{1, 0}}}, {{1, 0}, {{3, 0}, {2, 0}}}, {{2, 0}, {{3, 0}}}};
   EXPECT_EQ(batches_of(group({{3, 1}, {2, 1}, {1, 1}, {0, 1}}, needs)), (Batches{{3, 2, 1, 0}}));
 }
 
-TEST(ChunkGroups, SlicesOfAFlatBufferStandWithTheLastChunkTheyNeedInBatchesOfAFew) {
+TEST(ChunkGroups, BatchSlicesOfAFlatBufferWithTheirLastInput) {
   // Stream 0 is the buffer, each chunk of stream 1 needs two of it.
   Needs needs;
   for (std::uint64_t i = 0; i < 9; ++i) needs[{1, i}] = {{0, i}, {0, i + 1}};
@@ -64,7 +64,7 @@ TEST(ChunkGroups, SlicesOfAFlatBufferStandWithTheLastChunkTheyNeedInBatchesOfAFe
   EXPECT_EQ(batches, (Batches{{0, 1, 10, 2, 11, 3, 12}, {4, 13, 5, 14, 6, 15, 7, 16}, {8, 17, 9, 18}}));
 }
 
-TEST(ChunkGroups, ManyThatNeedOneChunkAreSeveralBatches) {
+TEST(ChunkGroups, SplitManyDependentsOfOneChunkIntoBatches) {
   Needs needs;
   for (std::uint64_t i = 0; i < 100; ++i) needs[{1, i}] = {{0, 0}};
   const Batches batches = batches_of(group({{0, 1}, {0, 100}}, needs));
@@ -78,7 +78,7 @@ TEST(ChunkGroups, ManyThatNeedOneChunkAreSeveralBatches) {
   EXPECT_EQ(all, expected);
 }
 
-TEST(ChunkGroups, WhatDoesNotComeBeforeIsLeftOutOfAccount) {
+TEST(ChunkGroups, IgnoreInputsThatDoNotComeBefore) {
   // Two streams that need each other, as they may in two snapshots.
   const Needs needs{{{0, 0}, {{1, 0}}}, {{1, 0}, {{0, 0}}}};
   EXPECT_EQ(batches_of(group({{0, 1}, {0, 1}}, needs)), (Batches{{0, 1}}));

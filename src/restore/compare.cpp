@@ -1,4 +1,4 @@
-// How two snapshots differ, tensor by tensor: elements whose bits differ, and by how many representable steps.
+// Compares two snapshots tensor by tensor: which elements differ in bits, and by what ULP distance.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,7 +20,7 @@ struct Counts {
   std::uint64_t largest_ulp = 0;
 };
 
-// What an order of elements, and so a distance, is defined for. The parts of a complex number are floats.
+// The dtypes whose elements have an order, and so a distance. The parts of a complex number count as floats.
 struct Steps {
   std::size_t part_bytes = 1;
   tensor::OrdinalKind kind = tensor::OrdinalKind::unsigned_integer;
@@ -70,7 +70,7 @@ Counts compare_bytes(DType dtype, ConstByteSpan a, ConstByteSpan b) noexcept {
   return counts;
 }
 
-// A chunk's worth of a tensor that both have.
+// A piece, of one chunk's size, of a tensor that both snapshots have.
 struct Part {
   std::size_t difference = 0;
   std::size_t tensor_a = 0;

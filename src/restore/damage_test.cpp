@@ -62,7 +62,7 @@ RawFile two_tensors() {
   return file;
 }
 
-TEST(HostileFile, WithAnUnknownCodecOpensAndSaysSo) {
+TEST(HostileFile, WithAnUnknownCodecOpensButCannotBeRead) {
   RawFile file = two_tensors();
   file.chunks[1].codec = 4711;
   const auto snapshot = must_open(file.seal());
@@ -72,17 +72,20 @@ TEST(HostileFile, WithAnUnknownCodecOpensAndSaysSo) {
   EXPECT_TRUE(snapshot->read_bytes(0, 0, out).has_value());
 }
 
-TEST(HostileFile, WithInputsOrParametersThatACodecDoesNotTake) {
+TEST(HostileFile, WithInputsOrParametersThatItsCodecRejectsIsCorrupt) {
   RawFile file = two_tensors();
   file.chunks[1].inputs[0] = 0;  // raw takes none
-  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt, {"tensor 'b', chunk 0", "raw does not take BF16"});
+  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt,
+                    {"tensor 'b', chunk 0", "raw does not decode BF16 with these 1 inputs"});
   file = two_tensors();
   file.chunks[1].codec = static_cast<std::uint16_t>(CodecId::same);  // its input is of another dtype
   file.chunks[1].inputs[0] = 0;
-  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt, {"tensor 'b', chunk 0", "same does not take"});
+  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt,
+                    {"tensor 'b', chunk 0", "same does not decode BF16 with these 1 inputs"});
   file = two_tensors();
   file.chunks[1].codec = static_cast<std::uint16_t>(CodecId::same);  // without one
-  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt, {"tensor 'b', chunk 0", "same does not take"});
+  expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt,
+                    {"tensor 'b', chunk 0", "same does not decode BF16 with these 0 inputs"});
   file = two_tensors();
   file.chunks[0].parameters = 0;
   const auto snapshot = must_open(file.seal());
@@ -93,14 +96,14 @@ TEST(HostileFile, WithAWrongDecodedHashNamesBothHashes) {
   RawFile file = two_tensors();
   file.chunks[1].decoded_hash = 0x1234;
   expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt,
-                    {"x.bsnap, tensor 'b', chunk 0: decoded by raw its hash is", "expected 0000000000001234"});
+                    {"x.bsnap, tensor 'b', chunk 0: its hash after decoding by raw is", "expected 0000000000001234"});
   // A payload of the wrong length for its codec.
   file = two_tensors();
   file.chunks[1].codec = static_cast<std::uint16_t>(CodecId::constant);
   expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt, {"tensor 'b', chunk 0", "constant"});
 }
 
-TEST(HostileFile, WithAPayloadForUnchangedData) {
+TEST(HostileFile, WithAPayloadForUnchangedDataIsCorrupt) {
   RawFile file = two_tensors();
   file.content = R"({"tensors":[{"name":"a","dtype":"U8","shape":[8],"role":"other"},)"
                  R"({"name":"b","dtype":"U8","shape":[8],"role":"other"}]})";
@@ -109,7 +112,7 @@ TEST(HostileFile, WithAPayloadForUnchangedData) {
   expect_unreadable(*must_open(file.seal()), 1, ErrorKind::corrupt, {"tensor 'b', chunk 0: same"});
 }
 
-TEST(HostileFile, WithTensorNamesForTheTerminal) {
+TEST(HostileFile, WithControlCharactersInNamesIsQuoted) {
   RawFile file = two_tensors();
   file.content = R"({"tensors":[{"name":"\u001b[2J\n\u009b1m)" + std::string(5000, 'n') +
                  R"(","dtype":"U8","shape":[16],"role":"other"}]})";
@@ -164,14 +167,14 @@ class WithBase : public ::testing::Test {
   Bytes base_file_;
 };
 
-TEST_F(WithBase, ReadsWhatIsThere) {
+TEST_F(WithBase, ReadsItsTensors) {
   const auto snapshot = must_open(refer(1000, 0, 0).seal(), with(must_open(base_file_)));
   Bytes out(1000);
   ASSERT_TRUE(snapshot->read_bytes(0, 0, out).has_value());
   EXPECT_EQ(out, data_);
 }
 
-TEST_F(WithBase, RejectsInputsThatLeaveTheBase) {
+TEST_F(WithBase, RejectsInputsBeyondTheBase) {
   const auto base = must_open(base_file_, {}, "base.bsnap");
   expect_unreadable(*must_open(refer(1000, 1, 0).seal(), with(base)), 0, ErrorKind::corrupt,
                     {"tensor 'y', chunk 0: needs stream 1 of its base base.bsnap, which has 1"});
@@ -183,18 +186,19 @@ TEST_F(WithBase, RejectsInputsThatLeaveTheBase) {
                     {"needs elements 0 to 1001"});
 }
 
-TEST_F(WithBase, SuspectsTheBaseWhereTheHashDiffers) {
+TEST_F(WithBase, NamesTheBaseIfTheHashDiffers) {
   RawFile file = refer(999, 0, 1);
   const auto snapshot = must_open(file.seal(), with(must_open(base_file_, {}, "base.bsnap")));
   expect_unreadable(*snapshot, 0, ErrorKind::corrupt, {"its base base.bsnap may be a different one"});
 }
 
-TEST_F(WithBase, RefusesABaseWithAnotherId) {
+TEST_F(WithBase, RejectsABaseWithAnotherId) {
   StateBuilder other;
   other.add("x", DType::u8, random_bytes(1000, 4));
   const auto snapshot = must_open(refer(1000, 0, 0).seal(), with(must_open(other.build())));
   expect_unreadable(*snapshot, 0, ErrorKind::internal, {base_.id().to_hex(), other.id().to_hex()});
-  expect_unreadable(*must_open(refer(1000, 0, 0).seal(), with(nullptr)), 0, ErrorKind::internal, {"gave none"});
+  expect_unreadable(*must_open(refer(1000, 0, 0).seal(), with(nullptr)), 0, ErrorKind::internal,
+                    {"the provider returned none"});
 }
 
 TEST(HostileFile, CannotFanOutWithoutLimit) {
@@ -215,7 +219,7 @@ TEST(HostileFile, CannotFanOutWithoutLimit) {
   const auto read = snapshot->read_bytes(kStreams - 1, 0, out);
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().kind(), ErrorKind::resource_exhausted);
-  EXPECT_THAT(read.error().message(), HasSubstr("more than 500 chunks"));
+  EXPECT_THAT(read.error().message(), HasSubstr("needs more than 500 others"));
   EXPECT_TRUE(snapshot->read_bytes(5, 0, out).has_value());
   EXPECT_EQ(snapshot->verify().error().kind(), ErrorKind::resource_exhausted);
   EXPECT_TRUE(snapshot->verify(false)->empty());

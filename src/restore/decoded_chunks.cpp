@@ -1,4 +1,4 @@
-// Making room: the buffer of what was used longest ago serves the next chunk where it is large enough.
+// Eviction: the next chunk reuses the least recently used buffer if that is large enough.
 #include "restore/decoded_chunks.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void DecodedChunks::clear() noexcept {
   for (Entry& entry : entries_) entry.key = {};
 }
 
-// Memory that was used before and is free is the fastest, then what was never used, then that of the oldest.
+// Free memory that was used before is fastest, then memory that was never used, then that of the oldest entry.
 DecodedChunks::Entry* DecodedChunks::make_room(std::size_t size_bytes) {
   for (;;) {
     Entry* oldest = nullptr;

@@ -1,7 +1,6 @@
-// Chunks that were decoded a moment ago, for whoever needs the same ones again at once: tensors that depend on each
-// other, and the states of a chain.
+// A cache of recently decoded chunks, for tensors that depend on each other and for the states of a chain.
 //
-// Holds copies, up to a number of bytes; what was used longest ago makes room. Belongs to one thread at a time.
+// Holds copies up to a number of bytes and evicts the least recently used. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace bitsnap::restore {
 
-// A chunk of an opened snapshot. The number is of this opening, from 1 on: an address may be used again.
+// A chunk of an open snapshot. `snapshot` numbers its opening, from 1 on; an address could be reused.
 struct ChunkKey {
   std::uint64_t snapshot = 0;
   std::size_t stream = 0;
@@ -35,23 +34,23 @@ class DecodedChunks {
 
   explicit DecodedChunks(std::uint64_t limit_bytes) noexcept : limit_bytes_(limit_bytes) {}
 
-  // nullptr where it is not held; valid until the next put().
+  // nullptr if it is not cached; valid until the next put().
   [[nodiscard]] const Entry* find(const ChunkKey& key) noexcept;
 
-  // Keeps a copy, unless it is larger than the limit or there is no memory for it.
+  // Caches a copy, unless it exceeds the limit or there is no memory for it.
   void put(const ChunkKey& key, std::uint32_t steps_below, ConstByteSpan bytes);
 
-  // Forgets all, and keeps the memory.
+  // Drops all entries and keeps their memory.
   void clear() noexcept;
 
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return held_bytes_; }
   [[nodiscard]] std::uint64_t hits() const noexcept { return hits_; }
 
  private:
-  // An entry with so much memory, to be overwritten; nullptr if it cannot be had. Precondition: it is within the limit.
+  // An entry of that size to overwrite; nullptr without memory. Precondition: the size is within the limit.
   [[nodiscard]] Entry* make_room(std::size_t size_bytes);
 
-  // Looking something up compares it with each of them.
+  // Few enough for linear search.
   static constexpr std::size_t kMostEntries = 64;
 
   const std::uint64_t limit_bytes_;

@@ -19,7 +19,7 @@ bool holds(DecodedChunks& chunks, const ChunkKey& key, const Bytes& expected) {
          std::memcmp(entry->bytes.get(), expected.data(), expected.size()) == 0;
 }
 
-TEST(DecodedChunks, FindsWhatWasPutByAllOfItsKey) {
+TEST(DecodedChunks, FindsEntriesByTheWholeKey) {
   DecodedChunks chunks(1000);
   chunks.put({1, 2, 3}, 7, filled(10, 1));
   EXPECT_TRUE(holds(chunks, {1, 2, 3}, filled(10, 1)));
@@ -33,7 +33,7 @@ TEST(DecodedChunks, FindsWhatWasPutByAllOfItsKey) {
   EXPECT_TRUE(holds(chunks, {1, 2, 3}, filled(20, 2)));
 }
 
-TEST(DecodedChunks, GivesUpWhatWasUsedLongestAgo) {
+TEST(DecodedChunks, EvictsTheLeastRecentlyUsed) {
   DecodedChunks chunks(300);
   for (std::uint64_t i = 1; i <= 3; ++i) chunks.put({i, 0, 0}, 0, filled(100, static_cast<int>(i)));
   EXPECT_TRUE(holds(chunks, {1, 0, 0}, filled(100, 1)));
@@ -57,7 +57,7 @@ TEST(DecodedChunks, NeverHoldsMoreThanItsLimit) {
   }
 }
 
-TEST(DecodedChunks, AChunkThatIsTooLargeLeavesTheOthersAlone) {
+TEST(DecodedChunks, IgnoresChunksThatAreTooLarge) {
   DecodedChunks chunks(100);
   chunks.put({1, 0, 0}, 0, filled(60, 1));
   chunks.put({2, 0, 0}, 0, filled(101, 2));
@@ -65,7 +65,7 @@ TEST(DecodedChunks, AChunkThatIsTooLargeLeavesTheOthersAlone) {
   EXPECT_TRUE(holds(chunks, {1, 0, 0}, filled(60, 1)));
 }
 
-TEST(DecodedChunks, ForgetsAllAndUsesItsMemoryAgain) {
+TEST(DecodedChunks, ReusesItsMemoryAfterClear) {
   DecodedChunks chunks(1000);
   for (std::uint64_t i = 1; i <= 4; ++i) chunks.put({i, 0, 0}, 0, filled(100, 1));
   chunks.clear();

@@ -1,4 +1,4 @@
-// Looking for bases among files.
+// The search for bases among files.
 #include "restore/directory_bases.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".bsnap";
 
-// Of its deepest chunk.
+// The depth of the snapshot's deepest chunk.
 std::uint32_t depth_of(const Snapshot& snapshot) {
   std::uint32_t deepest = 0;
   for (std::size_t stream = 0; stream < snapshot.streams().size(); ++stream) {
@@ -29,7 +29,7 @@ std::uint32_t depth_of(const Snapshot& snapshot) {
 
 }  // namespace
 
-// What one search wants and has met so far.
+// One search: what it wants, and what it has found so far.
 struct DirectoryBases::Search {
   const BaseReference& wanted;
   const container::Footer* asker = nullptr;
@@ -79,9 +79,9 @@ Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, cons
   const Wanted key{wanted.id, wanted.name, is_own_content ? asker->index_hash : 0};
   if (const auto known = found_.find(key); known != found_.end()) return known->second;
 
-  // Places that the caller named come first, then the file of the name that was written down, then any. Several files
-  // may hold the content, and one of them may itself depend on the asker: the base that was written against is no
-  // deeper than any that came after it, so of several the least deep one is taken.
+  // The caller's places come first, then the file with the recorded name, then any. Several files may have the content,
+  // and one of them may depend on the asking snapshot. The original base is no deeper than any later one, so the least
+  // deep of several is taken.
   Search search{wanted, asker, nullptr, 0, std::nullopt, std::nullopt};
   const std::string_view name = os::file_name(wanted.name);
   const auto try_places = [&](bool named_by_caller, bool of_that_name) {
@@ -101,7 +101,7 @@ Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, cons
   if (search.found == nullptr) {
     result = tl::unexpected(search.unreadable ? std::move(*search.unreadable) : not_found(search));
   }
-  // What the system refused now it may grant later.
+  // A system error may not happen again.
   const bool may_pass =
       !result && (result.error().kind() == ErrorKind::io || result.error().kind() == ErrorKind::resource_exhausted);
   if (!may_pass) found_.emplace(key, result);
@@ -117,8 +117,7 @@ void DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
     } else {
       const ErrorKind kind = footer.error().kind();
       candidate.is_no_snapshot = kind != ErrorKind::io && kind != ErrorKind::resource_exhausted;
-      // Of a file that is meant, or that could be the one but for the system, the reason is worth more than "not
-      // found".
+      // If the file was named, or a system error hides what it is, the reason helps more than "not found".
       const bool is_meant = os::file_name(candidate.path) == os::file_name(search.wanted.name);
       if (!search.unreadable && (is_meant || !candidate.is_no_snapshot)) {
         search.unreadable = std::move(footer).error();

@@ -1,8 +1,9 @@
-// Bases from files: the default BaseProvider. Looks for a snapshot by its id among the files and directories it was
-// given, by the footers of the files, and opens it once.
+// Finds bases among files: the default BaseProvider. Searches the given files and directories for a snapshot's id,
+// which the footer of each file has, and opens each snapshot once.
 //
-// Owns the snapshots it opened, and these ask it for their own bases; what it hands out keeps it, and so all of them,
-// alive. What it did not find once it does not look for again, unless the system kept it from looking. Thread-safe.
+// Owns the snapshots that it opened and provides their bases, too; each snapshot that it returns keeps it, and so all
+// of them, alive. It does not search again for a base that it did not find, unless a system error prevented the search.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,15 @@ namespace bitsnap::restore {
 
 class DirectoryBases final : public BaseProvider, public std::enable_shared_from_this<DirectoryBases> {
  public:
-  // Looks in `paths`, then in the folders of those that are files and in `folder`.
+  // Searches `paths`, then the folders of those that are files, then `folder`.
   DirectoryBases(os::FileSystem& file_system, const std::vector<std::string>& paths, const std::string& folder,
                  const DecodeLimits& limits);
   ~DirectoryBases() override;
 
   Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
 
-  // The same for a snapshot that depends on it: after the paths that the caller named, a file called `wanted.name` is
-  // tried first, and the asking file, which may hold the very content that it asks for, is never the answer.
+  // The same for the bases of a snapshot: after the caller's paths, a file named `wanted.name` is tried first. The
+  // asking file itself, which may hold the same content, is never returned.
   Result<std::shared_ptr<const Base>> find_for(const BaseReference& wanted, const container::Footer& asker) const;
 
  private:
@@ -44,7 +45,7 @@ class DirectoryBases final : public BaseProvider, public std::enable_shared_from
     std::optional<container::Footer> footer;  // nullopt: not read yet, or not readable
     bool is_no_snapshot = false;
   };
-  // A directory that is listed when it is first needed, or one file.
+  // A directory, listed when it is first needed, or one file.
   struct Place {
     std::string path;
     bool is_named_by_caller = false;
@@ -58,7 +59,7 @@ class DirectoryBases final : public BaseProvider, public std::enable_shared_from
   Result<const Snapshot*> search(const BaseReference& wanted, const container::Footer* asker) const;
   void try_candidate(Candidate& candidate, Search& search) const;
   void list(Place& place) const;
-  // A file of the name that was written down is looked at whatever its extension.
+  // A file with the recorded name is considered whatever its extension.
   void add_unlisted(Place& place, std::string_view name) const;
   [[nodiscard]] Error not_found(const Search& search) const;
 
@@ -67,8 +68,8 @@ class DirectoryBases final : public BaseProvider, public std::enable_shared_from
   mutable std::mutex mutex_;
   mutable std::vector<Place> places_;
   mutable std::map<std::string, std::shared_ptr<const Snapshot>> opened_;  // by path
-  // What was asked for: id, file name (states of one content may stand in several files, each with bases of its own)
-  // and, by a snapshot that asks for its own content, the hash of its index.
+  // Earlier results by id, file name (files of the same content may have different bases) and, if a snapshot asks for
+  // its own content, the hash of its index.
   using Wanted = std::tuple<SnapshotId, std::string, std::uint64_t>;
   mutable std::map<Wanted, Result<const Snapshot*>> found_;
 };

@@ -80,7 +80,7 @@ class Bases : public ::testing::Test {
   std::vector<std::unique_ptr<StateBuilder>> builders_;
 };
 
-TEST_F(Bases, AreFoundBesideTheFileByTheirName) {
+TEST_F(Bases, AreFoundNextToTheFileByTheirName) {
   StateBuilder& a = keyframe("a");
   plant("/run/a.bsnap", a);
   plant("/run/b.bsnap", child("b", a, "a.bsnap"));
@@ -114,7 +114,7 @@ TEST_F(Bases, AreFoundWhereTheCallerSays) {
   expect_reads(*open("/run/c.bsnap", options));
 }
 
-TEST_F(Bases, ThatAreMissingAreNamedWithWhatWasFoundInstead) {
+TEST_F(Bases, ThatAreMissingAreReportedWithWhatWasFound) {
   StateBuilder& a = keyframe("a");
   StateBuilder& other = keyframe("other");
   plant("/run/a.bsnap", other);
@@ -190,7 +190,7 @@ TEST_F(Bases, ThatDependOnEachOtherInACircleAreAnError) {
   plant("/run/a.bsnap", a);
   plant("/run/b.bsnap", b);
   const auto snapshot = open("/run/a.bsnap");
-  expect_fails(*snapshot, ErrorKind::corrupt, {"in a circle"});
+  expect_fails(*snapshot, ErrorKind::corrupt, {"circular"});
   EXPECT_EQ(snapshot->holder(0, 0).error().kind(), ErrorKind::corrupt);
   EXPECT_EQ(snapshot->verify()->size(), 1U);
 }
@@ -207,12 +207,12 @@ TEST_F(Bases, MayFormAChainAsLongAsTheLimit) {
   OpenOptions options;
   options.limits.chain_depth = 63;
   const auto deep = open("/run/64.bsnap", options);
-  expect_fails(*deep, ErrorKind::corrupt, {"more than 63 chunks away"});
+  expect_fails(*deep, ErrorKind::corrupt, {"more than 63 links from the requested chunk"});
   expect_reads(*open("/run/63.bsnap", options));
   EXPECT_EQ(open("/run/64.bsnap")->holder(0, 0)->base->name(), "/run/0.bsnap");
 }
 
-TEST_F(Bases, AreLookedForOnceByAnyNumberOfThreads) {
+TEST_F(Bases, AreSearchedOnceByAnyNumberOfThreads) {
   StateBuilder& a = keyframe("a");
   plant("/run/a.bsnap", a);
   plant("/run/b.bsnap", child("b", a, "a.bsnap"));
@@ -230,7 +230,7 @@ TEST_F(Bases, AreLookedForOnceByAnyNumberOfThreads) {
   EXPECT_EQ(counted.count(os::FileOperation::list_directory), 1U);
 }
 
-TEST_F(Bases, StayAliveWithWhatWasHandedOut) {
+TEST_F(Bases, StayAliveWithReturnedSnapshots) {
   StateBuilder& a = keyframe("a");
   StateBuilder& b = child("b", a, "a.bsnap");
   plant("/run/a.bsnap", a);

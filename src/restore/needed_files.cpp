@@ -1,4 +1,4 @@
-// Which files must not be replaced: those that a snapshot is read from.
+// Protects the files that a snapshot is read from against being replaced.
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -17,7 +17,7 @@ namespace bitsnap {
 Result<void> Snapshot::check_not_needed(const std::string& path) const {
   return no_throw("snapshot", [&]() -> Result<void> {
     const auto file = os::real_file_system().open(path);
-    if (!file) return {};  // nothing there that could be read, so nothing that is needed
+    if (!file) return {};  // not readable, so nothing is read from it
     const auto footer = container::read_footer(**file);
     if (!footer) return {};  // not a snapshot
 
@@ -29,13 +29,13 @@ Result<void> Snapshot::check_not_needed(const std::string& path) const {
       pending.pop_back();
       if (snapshot->impl_->reader->footer() == *footer) {
         return fail(ErrorKind::invalid_argument,
-                    fmt::format("{}: {} is read from it, so it cannot be replaced", path, name()));
+                    fmt::format("{}: cannot be replaced while {} is read from it", path, name()));
       }
       for (std::size_t i = 0; i < snapshot->bases().size(); ++i) {
         auto found = snapshot->impl_->base(i);
         if (!found) {
           return tl::unexpected(std::move(found).error().within(
-              fmt::format("{}: cannot find out whether {} is read from it", path, name())));
+              fmt::format("{}: cannot determine whether {} is read from it", path, name())));
         }
         const auto* const next = dynamic_cast<const Snapshot*>(found->get());
         if (next != nullptr && known.insert(next).second) {

@@ -1,4 +1,4 @@
-// Opening a snapshot from any file and any file system: what Snapshot::open does with the real ones.
+// Opens a snapshot from any file and file system; Snapshot::open does so with real ones.
 #pragma once
 
 #include <memory>
@@ -7,17 +7,17 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
-#include "restore/warm_chunks.hpp"
+#include "restore/decoded_state.hpp"
 
 namespace bitsnap::restore {
 
-// Bases are looked for in `file_system`, which has to outlive the snapshot, unless the options name a provider.
+// Unless the options have a provider, bases are searched in `file_system`, which must outlive the snapshot.
 [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::RandomAccessFile> file,
                                                                     const OpenOptions& options,
                                                                     os::FileSystem& file_system);
 
-// From now on chunks are looked for there before they are decoded, by whoever reads from the snapshot; nullptr: no
-// longer. Verifying never looks there.
-void offer_warm_chunks(const Snapshot& snapshot, std::shared_ptr<const WarmChunks> warm);
+// From now on, whoever reads from `snapshot` copies the chunks that are there instead of decoding them; nullptr: no
+// longer. Verifying reads the file alone.
+void attach_decoded(const Snapshot& snapshot, std::shared_ptr<const DecodedState> decoded);
 
 }  // namespace bitsnap::restore

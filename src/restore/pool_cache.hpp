@@ -1,4 +1,4 @@
-// The pool chunks that were decoded last: thousands of tiny tensors lie in one of them, and are often read one by one.
+// The most recently decoded pool chunks: each holds thousands of tiny tensors, which are often read one by one.
 // Thread-safe.
 #pragma once
 
@@ -16,7 +16,7 @@ class PoolCache {
  public:
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
-  // nullptr where it is not kept.
+  // nullptr if it is not cached.
   [[nodiscard]] Bytes find(std::uint64_t chunk) {
     const std::lock_guard lock(mutex_);
     for (const Entry& entry : entries_) {
@@ -25,8 +25,8 @@ class PoolCache {
     return nullptr;
   }
 
-  // In place of the chunk that was put longest ago. Nothing is locked while a chunk is decoded, so that two threads may
-  // decode the same one: decoding can lead into another snapshot's pool and back.
+  // Replaces the oldest entry. No lock is held while a chunk is decoded, because decoding may lead into another
+  // snapshot's pool and back; so two threads may decode the same chunk.
   void put(std::uint64_t chunk, Bytes bytes) {
     const std::lock_guard lock(mutex_);
     entries_[next_] = Entry{chunk, std::move(bytes)};

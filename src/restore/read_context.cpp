@@ -1,4 +1,4 @@
-// The budget of one read, and what it remembers.
+// The budget of one read, and its cache.
 #include "restore/read_context.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class ReadContext::Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // The longest path from the chunk to one that was decoded for it.
+  // The longest path from the chunk to one of its direct or indirect inputs.
   [[nodiscard]] std::uint32_t steps_below() const noexcept { return context_.deepest_ - (context_.depth_ - 1); }
 
  private:
@@ -42,22 +42,20 @@ class ReadContext::Step {
 };
 
 Result<void> ReadContext::check_budget() const {
-  // The chunk that was asked for is the beginning of its path, not a step on it.
+  // The requested chunk itself does not count as a link.
   if (depth_ > max_depth_) {
-    return fail(ErrorKind::corrupt, fmt::format("it is more than {} chunks away from the one that was asked for: bases "
-                                                "that depend on each other in a circle, or a chain too long",
+    return fail(ErrorKind::corrupt, fmt::format("more than {} links from the requested chunk: the chain of bases is "
+                                                "too long or circular",
                                                 max_depth_));
   }
   if (decodes_ >= max_decodes_) {
-    return fail(
-        ErrorKind::resource_exhausted,
-        fmt::format("more than {} chunks would have to be decoded for the one that was asked for", max_decodes_));
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("decoding the requested chunk needs more than {} others", max_decodes_));
   }
   return {};
 }
 
-// What leads too far from here is decoded again, which fails: how deep a file may nest does not depend on what was read
-// before.
+// A cached chunk that would exceed the depth is decoded again, which fails: the limit must not depend on earlier reads.
 bool ReadContext::recall(const restore::ChunkKey& key, ByteSpan out) noexcept {
   const restore::DecodedChunks::Entry* const entry = decoded_.find(key);
   if (entry == nullptr || entry->size_bytes != out.size()) return false;

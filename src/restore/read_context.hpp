@@ -1,8 +1,8 @@
-// Working memory and budget of one read, what bounds the work that a hostile file can cause; and what it remembers, so
+// Working memory and budget of one read. The budget bounds the work that a hostile file can cause; a cache makes sure
 // that a chunk that several others depend on is decoded once.
 //
-// A ReadContext belongs to one thread. Decoding a chunk for the sake of another opens a step; steps nest as deep as the
-// chain of dependence. Every chunk decoded counts, so that a file cannot fan out without limit.
+// One thread uses a ReadContext. Decoding an input of a chunk nests in the decoding of that chunk, as deep as the chain
+// of dependences. Every decoded chunk counts, so that a file cannot fan out without limit.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ namespace bitsnap {
 
 class ReadContext {
  public:
-  // Of decoded chunks. Where tensors depend on each other and on the snapshot before, as those of one optimizer do,
-  // some eight chunks are needed again, of mostly 1 and at most 2 MiB.
+  // For decoded chunks. If tensors depend on each other and on the previous snapshot, like those of one optimizer,
+  // about eight chunks are needed again, most of 1 MiB and none above 2 MiB.
   static constexpr std::uint64_t kRememberedBytes = std::uint64_t{16} << 20;
 
-  // What one of so many contexts remembers: together no more than 512 MiB, but each of them some chunks.
+  // The cache size of each of `contexts` contexts: together at most 512 MiB, but room for a few chunks in each.
   [[nodiscard]] static constexpr std::uint64_t remembered_bytes_of(std::size_t contexts) noexcept {
     constexpr std::uint64_t kTogether = std::uint64_t{512} << 20;
     constexpr std::uint64_t kLeast = std::uint64_t{4} << 20;
@@ -37,18 +37,18 @@ class ReadContext {
 
   [[nodiscard]] Scratch& scratch() noexcept { return scratch_; }
 
-  // To be called before each read that somebody outside asked for. What is remembered stays.
+  // Restores the budget; called before each read that a user requests. Cached chunks stay.
   void restart() noexcept {
     depth_ = 0;
     decodes_ = 0;
     expected_ = Expected::nothing;
   }
 
-  // Whether a chunk is being decoded for the sake of another.
+  // Whether an input of another chunk is being decoded.
   [[nodiscard]] bool is_nested() const noexcept { return depth_ > 0; }
 
-  // What is worth remembering of the chunks that are asked for from now on, until restart(). In any case it is what
-  // two inputs of a chunk may depend on, and what was needed in part.
+  // Which of the requested chunks to cache from now on, until restart(). Always cached are chunks that two inputs of a
+  // chunk may depend on, and chunks that were used in part.
   enum class Expected : std::uint8_t {
     nothing,  // none of them is needed again
     peers,    // those that others of their file depend on
@@ -56,8 +56,7 @@ class ReadContext {
   };
   void expect_again(Expected expected) noexcept { expected_ = expected; }
 
-  // For whoever is about to read what has little to do with what was read before: what is remembered next lies where
-  // this lay, which is still in the cache.
+  // Empties the cache before reading unrelated chunks: new entries reuse its memory, which is still in the CPU's cache.
   void forget() noexcept { decoded_.clear(); }
 
   struct Chunk {
@@ -67,9 +66,9 @@ class ReadContext {
     bool is_part = false;       // only a part of it is needed: somebody else may need the rest
     bool is_reference = false;  // it is what its input is: remembering that is enough
   };
-  // Fills `out` with a chunk: from memory, or by calling `decode`, which may decode others and whose working memory is
-  // freed. corrupt if the chain gets too deep, resource_exhausted if the chunks get too many. What failed is not
-  // remembered.
+  // Fills `out` with a chunk: from the cache, or by `decode`, which may decode other chunks and whose working memory is
+  // freed. Fails with corrupt if the chain is too deep, with resource_exhausted if there are too many chunks. Failures
+  // are not cached.
   [[nodiscard]] Result<void> decode_once(const Chunk& chunk, ByteSpan out, FunctionRef<Result<void>()> decode);
 
   [[nodiscard]] const restore::DecodedChunks& decoded() const noexcept { return decoded_; }

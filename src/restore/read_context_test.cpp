@@ -94,7 +94,7 @@ class Chain {
   std::map<Place, std::uint64_t> decodes_;
 };
 
-TEST(Remembering, AChunkOfAnyDepthDecodesEachOneThatItDependsOnOnce) {
+TEST(Remembering, DecodesEachInputOnceAtAnyDepth) {
   for (const std::uint64_t snapshots : {2U, 9U, 65U}) {
     for (const std::size_t stream : {kMean, kSquare, kMaster, kWeight}) {
       Chain chain;
@@ -107,7 +107,7 @@ TEST(Remembering, AChunkOfAnyDepthDecodesEachOneThatItDependsOnOnce) {
   }
 }
 
-TEST(Remembering, GivesTheBytesThatDecodingGives) {
+TEST(Remembering, ReturnsTheDecodedBytes) {
   constexpr std::uint64_t kSnapshots = 5;
   Chain chain(8);
   ReadContext forgetful(DecodeLimits(), 0);
@@ -122,7 +122,7 @@ TEST(Remembering, GivesTheBytesThatDecodingGives) {
   EXPECT_EQ(forgetful.decoded().hits(), 0U);
 }
 
-TEST(Remembering, EightChunksAreEnough) {
+TEST(Remembering, NeedsOnlyEightChunks) {
   for (const std::uint64_t snapshots : {9U, 65U}) {
     Chain chain(8);
     ReadContext context(deep(), 8 * std::uint64_t{8});
@@ -131,14 +131,14 @@ TEST(Remembering, EightChunksAreEnough) {
   }
 }
 
-TEST(Remembering, WithoutItTheWorkGrowsWithTheDepthToTheThird) {
+TEST(Remembering, SavesWorkThatGrowsWithTheCubeOfTheDepth) {
   Chain chain(8);
   ReadContext context(DecodeLimits(), 0);
   chain.must_read({9, kMaster}, context);
   EXPECT_GT(chain.total(), 200U);
 }
 
-TEST(Remembering, TensorsOfOneSnapshotShareWhatTheyDependOn) {
+TEST(Remembering, SharesInputsBetweenTensorsOfASnapshot) {
   Chain chain;
   ReadContext context(deep());
   for (std::size_t stream = 0; stream < kStreams; ++stream) chain.must_read({4, stream}, context, Expected::all);
@@ -150,7 +150,7 @@ TEST(Remembering, TensorsOfOneSnapshotShareWhatTheyDependOn) {
   EXPECT_LE(chain.most(), 3U);
 }
 
-TEST(Remembering, SnapshotsThatAreReadOneAfterAnotherAreDecodedOnce) {
+TEST(Remembering, DecodesOnceForSnapshotsReadInSequence) {
   Chain chain;
   ReadContext context(deep());
   for (std::uint64_t snapshot = 1; snapshot <= 65; ++snapshot) {
@@ -161,7 +161,7 @@ TEST(Remembering, SnapshotsThatAreReadOneAfterAnotherAreDecodedOnce) {
   EXPECT_EQ(chain.most(), 1U);
 }
 
-TEST(Remembering, KeepsNothingOfAPlainRead) {
+TEST(Remembering, CachesNothingOfAPlainRead) {
   Chain chain(8);
   ReadContext context;
   chain.must_read({9, kMean}, context);  // a chain without forks
@@ -183,7 +183,7 @@ Result<void> read_steps(std::uint64_t steps, ByteSpan out, ReadContext& context)
   });
 }
 
-TEST(Remembering, DoesNotLeadFurtherThanReadingAfresh) {
+TEST(Remembering, DoesNotExtendTheDepthLimit) {
   std::vector<std::byte> out(1);
   ReadContext context;
   for (std::uint64_t steps = 0; steps <= 100; ++steps) {
@@ -197,7 +197,7 @@ TEST(Remembering, DoesNotLeadFurtherThanReadingAfresh) {
   }
 }
 
-TEST(Remembering, CountsWhatIsDecodedAgainstTheBudget) {
+TEST(Remembering, CountsDecodedChunksAgainstTheBudget) {
   DecodeLimits limits;
   limits.chunk_decodes = 12;
   ReadContext context(limits);
@@ -212,7 +212,7 @@ TEST(Remembering, CountsWhatIsDecodedAgainstTheBudget) {
   EXPECT_EQ(read.error().kind(), ErrorKind::resource_exhausted);
 }
 
-TEST(Remembering, KeepsNothingThatFailed) {
+TEST(Remembering, CachesNoFailures) {
   ReadContext context;
   std::vector<std::byte> out(8);
   const ReadContext::Chunk chunk{.key = {1, 0, 0}};
@@ -230,7 +230,7 @@ TEST(Remembering, KeepsNothingThatFailed) {
   EXPECT_EQ(context.decoded().held_bytes(), 0U);
 }
 
-TEST(Remembering, GivesBackTheWorkingMemoryOfEachStep) {
+TEST(Remembering, FreesTheWorkingMemoryOfEachChunk) {
   Chain chain(1000);
   ReadContext context(deep());
   chain.must_read({65, kMaster}, context);

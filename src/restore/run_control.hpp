@@ -1,5 +1,5 @@
-// What every parallel operation on a snapshot needs: an executor, a working memory for each slot, progress and its
-// cancelling.
+// What every parallel operation on a snapshot needs: an executor, working memory for each slot, progress and
+// cancellation.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace bitsnap::restore {
 
 class RunControl {
  public:
-  // Each slot remembers so many times what a read usually does.
+  // The cache of each slot is `cache_shares` times that of a usual read.
   RunControl(const RunOptions& options, const DecodeLimits& limits, std::uint64_t total_bytes,
-             std::size_t remembered = 1)
+             std::size_t cache_shares = 1)
       : executor_(exec::make_executor(options.threads)),
         slots_(executor_->default_slots()),
         limits_(limits),
         progress_(options.progress),
         total_bytes_(total_bytes),
-        remembered_bytes_(remembered * ReadContext::remembered_bytes_of(remembered * slots_)),
+        remembered_bytes_(cache_shares * ReadContext::remembered_bytes_of(cache_shares * slots_)),
         contexts_(slots_) {
     add(0);
   }
@@ -34,13 +34,13 @@ class RunControl {
   [[nodiscard]] exec::Executor& executor() noexcept { return *executor_; }
   [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
   [[nodiscard]] const exec::CancelToken& cancel() const noexcept { return cancel_; }
-  // For an item of several chunks, before each of them.
+  // Called before each chunk of an item that has several.
   [[nodiscard]] Result<void> check_cancelled() const {
     if (cancel_.is_cancelled()) return fail(ErrorKind::cancelled, "cancelled by the caller");
     return {};
   }
 
-  // The slot's working memory, all of it free and its budget whole, with what it remembers. For whoever holds the slot.
+  // The slot's working memory, free and with its whole budget; cached chunks stay. For the thread that holds the slot.
   [[nodiscard]] ReadContext& context(std::size_t slot) {
     if (!contexts_[slot]) contexts_[slot] = std::make_unique<ReadContext>(limits_, remembered_bytes_);
     contexts_[slot]->scratch().reset();
@@ -48,7 +48,7 @@ class RunControl {
     return *contexts_[slot];
   }
 
-  // So many bytes more are done. Thread-safe; calls of the user's function do not overlap.
+  // Adds finished bytes. Thread-safe; calls of the user's function do not overlap.
   void add(std::uint64_t bytes) {
     if (!progress_) return;
     const std::lock_guard lock(mutex_);

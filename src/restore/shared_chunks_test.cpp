@@ -151,7 +151,7 @@ TEST_F(SharedChunks, ReadingTensorsReadsEachPayloadOnce) {
   }
 }
 
-TEST_F(SharedChunks, ARangeReadsOnlyWhatItDependsOn) {
+TEST_F(SharedChunks, ReadingARangeReadsOnlyItsInputs) {
   Bytes out(6);
   ASSERT_TRUE(snapshots_[3]->read_bytes(kWeight, (kChunkElements + 7) * 2, out).has_value());
   EXPECT_EQ(out, Bytes(builders_[3]->bytes_of(kWeight).begin() + (kChunkElements + 7) * 2,
@@ -163,7 +163,7 @@ TEST_F(SharedChunks, ARangeReadsOnlyWhatItDependsOn) {
   EXPECT_EQ(context.decodes(), 4U);
 }
 
-TEST_F(SharedChunks, DamageIsToldOfAllThatItSpoilsInTheOrderOfTheFile) {
+TEST_F(SharedChunks, DamageIsReportedForAllDependentsInFileOrder) {
   const auto& index = builders_[1]->index();
   const auto damage = [&](std::size_t stream, std::uint64_t chunk) {
     files_[1][index.chunks[index.streams.first_chunk[stream] + chunk].offset] ^= std::byte{1};
@@ -197,7 +197,7 @@ TEST_F(SharedChunks, DamageIsToldOfAllThatItSpoilsInTheOrderOfTheFile) {
   }
 }
 
-TEST_F(SharedChunks, AContextThatOutlivesASnapshotDoesNotTakeAnotherForIt) {
+TEST_F(SharedChunks, AContextNeverConfusesSnapshots) {
   ReadContext context;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     StateBuilder builder;
@@ -213,7 +213,7 @@ TEST_F(SharedChunks, AContextThatOutlivesASnapshotDoesNotTakeAnotherForIt) {
   }
 }
 
-TEST(FlatBuffers, AreReadOnceButForTheBordersOfBatches) {
+TEST(FlatBuffers, AreReadOnceExceptAtBatchBorders) {
   constexpr std::size_t kChunks = 9;
   constexpr std::size_t kSlice = 90'000;
   const Bytes flat = masters(kChunks * kChunkElements, 1);

@@ -1,12 +1,12 @@
-// Any bytes as a snapshot file: opened, verified and read under small limits, alone and as its own neighbours' base. An
-// error or the same bytes by every way of reading, and never much memory or time.
+// Any bytes as a snapshot file: opened, verified and read under small limits, alone and as another snapshot's base.
+// Every way of reading must return the same bytes or an error, with bounded memory and time.
 //
-// The first byte says how the rest is taken:
-//   0: as the file.
-//   1: as the parts of one, which are put together with right hashes, so that mutations get past them: five sizes
-//      (u16: content, encoding, chunk table, parameters, safetensors header), these sections, and all that is left as
-//      payloads. Decoded hashes are taken as they are; stored hashes and the id are made right.
-//   2: likewise, and its first base is the same file again.
+// The first byte selects what the rest is:
+//   0: the file.
+//   1: the parts of a file, assembled with correct hashes so that mutations get past them: five sizes (u16: content,
+//      encoding, chunk table, parameters, safetensors header), these sections, and the rest as payloads. Decoded hashes
+//      are kept; stored hashes and the id are computed.
+//   2: the same, and the file's first base is the file itself.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -41,7 +41,7 @@ Bytes take(ConstByteSpan& bytes, std::size_t size) {
   return taken;
 }
 
-// The chunk table with the hashes of the payloads that it names.
+// The chunk table with the hashes of its payloads.
 void seal_chunks(Bytes& table, const Bytes& payloads) {
   for (std::size_t at = 0; at + container::kChunkEntryBytes <= table.size(); at += container::kChunkEntryBytes) {
     const std::uint64_t offset = load_le<std::uint64_t>(table.data() + at) - container::kHeaderBytes;
@@ -54,7 +54,7 @@ void seal_chunks(Bytes& table, const Bytes& payloads) {
   }
 }
 
-// Its own id in the place of the first base's.
+// Replaces the id of the first base by the file's own.
 void name_itself(Bytes& encoding, const SnapshotId& id) {
   constexpr std::string_view kKey = R"("id":")";
   const std::size_t at = as_text(encoding).find(kKey);
@@ -88,7 +88,7 @@ Bytes seal(ConstByteSpan input, bool in_a_circle) {
   return container::join_file(payloads, container::join_sections(sections), identity.id());
 }
 
-// Has one snapshot and does not own it: two can be each other's base.
+// Provides one snapshot without owning it, so that two can be each other's base.
 class OneBase final : public BaseProvider {
  public:
   Result<std::shared_ptr<const Base>> find(const SnapshotId&) const override {
@@ -116,7 +116,7 @@ void read_everything(const Snapshot& snapshot) {
   options.threads = 1;
   const auto damages = snapshot.verify(true, options);
   (void)snapshot.verify(false, options);
-  // With bases, what is left of the budget depends on what the caches hold already.
+  // With bases, the remaining budget depends on what is cached.
   const bool alone = snapshot.bases().empty();
   bool all = true;
   std::vector<Bytes> whole;

@@ -1,7 +1,7 @@
-// What is behind a Snapshot: the open file, the way to its bases, and the decoding of chunks.
+// The implementation of a Snapshot: the open file, its bases, and the decoding of chunks.
 //
-// Immutable but for what it remembers (bases, checked parameter sets, pool chunks, the order of chunks), which is
-// locked or atomic.
+// Immutable except for caches (bases, checked parameter sets, pool chunks, the order of chunks), which are locked or
+// atomic. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@
 #include "container/file_reader.hpp"
 #include "os/file_system.hpp"
 #include "restore/chunk_groups.hpp"
+#include "restore/decoded_state.hpp"
 #include "restore/directory_bases.hpp"
 #include "restore/pool_cache.hpp"
 #include "restore/read_context.hpp"
-#include "restore/warm_chunks.hpp"
 
 namespace bitsnap {
 
@@ -41,7 +41,7 @@ struct Snapshot::Impl {
     std::size_t stream = 0;
     std::uint64_t chunk = 0;
   };
-  // By its number in the file.
+  // By the chunk's number in the file.
   [[nodiscard]] ChunkNumber chunk_numbered(std::size_t number) const noexcept;
   [[nodiscard]] bool uses_base(std::size_t stream, const container::ChunkEntry& entry) const noexcept;
   // "run/a.bsnap, tensor 'x', chunk 3"
@@ -49,10 +49,10 @@ struct Snapshot::Impl {
 
   // The order to read chunks in.
   [[nodiscard]] const restore::ChunkGroups& groups() const;
-  // What of a batch is to be remembered while it is read.
+  // Which chunks of a batch are cached while it is read.
   [[nodiscard]] ReadContext::Expected expected_again(std::size_t batch) const;
 
-  // Where the bytes of a tensor begin.
+  // Where the bytes of a tensor begin in its stream.
   struct TensorPlace {
     std::size_t stream = 0;
     std::uint64_t offset = 0;  // bytes
@@ -60,11 +60,11 @@ struct Snapshot::Impl {
   // Precondition: the tensor is not empty. Aliases are followed.
   [[nodiscard]] TensorPlace tensor_place(std::size_t tensor) const noexcept;
 
-  // Base `number` of the table, looked for when it is first needed.
+  // Base `number` of the table, opened when it is first needed.
   [[nodiscard]] Result<std::shared_ptr<const Base>> base(std::size_t number) const;
 
-  // Decodes a chunk into `out`, which has its size, and checks it against its hash. `payload`: where it has been read
-  // and checked already. `is_part`: only a part of it is used.
+  // Decodes a chunk into `out`, which has its size, and checks its hash. `payload`: its payload, if it has been read
+  // and checked already. `is_part`: only a part of the chunk is used.
   [[nodiscard]] Result<void> decode_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
                                           std::optional<ConstByteSpan> payload = std::nullopt,
                                           bool is_part = false) const;
@@ -72,15 +72,15 @@ struct Snapshot::Impl {
   [[nodiscard]] Result<void> read_stream(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                          ReadContext& context) const;
 
-  // Of this opening of the file, and of no other in this process.
+  // Unique to this opening of the file in this process.
   const std::uint64_t opening;
   std::unique_ptr<container::FileReader> reader;
   DecodeLimits limits;
   std::vector<std::size_t> by_name;  // tensors in the order of their names
 
-  void set_warm(std::shared_ptr<const restore::WarmChunks> warm) const;
+  void set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const;
 
-  // One of these: a provider of the caller's or our own, or the one that owns this snapshot.
+  // One of these: the caller's provider or our own, or the provider that owns this snapshot.
   std::shared_ptr<const BaseProvider> provider;
   std::shared_ptr<const restore::DirectoryBases> directory;
   const restore::DirectoryBases* owner = nullptr;
@@ -94,9 +94,9 @@ struct Snapshot::Impl {
   Result<void> read_source(const Source& source, ByteSpan out, ReadContext& context) const;
   Result<ConstByteSpan> parameters_of(std::size_t stream, const container::ChunkEntry& entry,
                                       const codec::Decoder& decoder) const;
-  [[nodiscard]] std::shared_ptr<const restore::WarmChunks> warm() const;
+  [[nodiscard]] std::shared_ptr<const restore::DecodedState> decoded() const;
   // Whether the chunk was found in memory, as it was stored.
-  bool copy_warm(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
+  bool copy_decoded(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
   Result<void> read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out, ReadContext& context) const;
 
   std::vector<bool> is_peer_;  // per stream, whether others of this file depend on it; empty where none does
@@ -104,15 +104,15 @@ struct Snapshot::Impl {
   mutable std::optional<restore::ChunkGroups> groups_;
   mutable std::mutex bases_mutex_;
   mutable std::vector<std::shared_ptr<const Base>> bases_;  // as they were found; empty where `owner` keeps them
-  // Per parameter set, one more than the codec that took it last.
+  // By parameter set: 1 + the codec that last accepted it.
   mutable std::vector<std::atomic<std::uint32_t>> accepted_parameters_;
   mutable restore::PoolCache pool_cache_;
-  mutable std::atomic<bool> has_warm_ = false;  // so that most need no lock
-  mutable std::mutex warm_mutex_;
-  mutable std::shared_ptr<const restore::WarmChunks> warm_;
+  mutable std::atomic<bool> has_decoded_ = false;  // so that most need no lock
+  mutable std::mutex decoded_mutex_;
+  mutable std::shared_ptr<const restore::DecodedState> decoded_;
 };
 
-// For those of the library who have to look behind an open snapshot.
+// Access to the implementation for other layers of the library.
 class SnapshotAccess {
  public:
   [[nodiscard]] static const Snapshot::Impl& impl(const Snapshot& snapshot) noexcept { return *snapshot.impl_; }
@@ -120,7 +120,7 @@ class SnapshotAccess {
 
 namespace restore {
 
-// A snapshot that `owner` owns and whose bases it finds.
+// Makes a snapshot that `owner` owns and provides bases for.
 [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_for(std::unique_ptr<os::RandomAccessFile> file,
                                                                const DecodeLimits& limits, const DirectoryBases& owner);
 

@@ -1,4 +1,4 @@
-// Opening snapshots, and what is known of one without decoding anything.
+// Opens snapshots, and answers everything that needs no decoding.
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -60,7 +60,7 @@ const restore::ChunkGroups& Snapshot::Impl::groups() const {
   return *groups_;
 }
 
-// Chunks of one batch depend on the same chunks of a base where one of them has several inputs.
+// Chunks of one batch depend on the same chunks of a base if one of them has several inputs.
 ReadContext::Expected Snapshot::Impl::expected_again(std::size_t batch) const {
   const auto [begin, end] = groups().batch(batch);
   if (end - begin == 1) return ReadContext::Expected::nothing;
@@ -72,7 +72,7 @@ ReadContext::Expected Snapshot::Impl::expected_again(std::size_t batch) const {
 
 Result<std::shared_ptr<const Base>> Snapshot::Impl::base(std::size_t number) const {
   const BaseReference& wanted = index().encoding.bases[number];
-  // What the owner keeps must not be kept here as well: bases may depend on each other in a circle.
+  // The owner holds the bases; holding them here, too, would leak those that depend on each other in a circle.
   if (owner != nullptr) return owner->find_for(wanted, reader->footer());
   {
     const std::lock_guard lock(bases_mutex_);
@@ -81,7 +81,7 @@ Result<std::shared_ptr<const Base>> Snapshot::Impl::base(std::size_t number) con
   BITSNAP_ASSIGN(std::shared_ptr<const Base> found,
                  directory ? directory->find_for(wanted, reader->footer()) : provider->find(wanted.id));
   if (found == nullptr || found->id() != wanted.id) {
-    return fail(ErrorKind::internal, fmt::format("asked for base {}, the provider of bases gave {}", wanted.id.to_hex(),
+    return fail(ErrorKind::internal, fmt::format("requested base {}, but the provider returned {}", wanted.id.to_hex(),
                                                  found ? found->id().to_hex() : "none"));
   }
   const std::lock_guard lock(bases_mutex_);
@@ -114,8 +114,8 @@ Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::Random
   });
 }
 
-void offer_warm_chunks(const Snapshot& snapshot, std::shared_ptr<const WarmChunks> warm) {
-  SnapshotAccess::impl(snapshot).set_warm(std::move(warm));
+void attach_decoded(const Snapshot& snapshot, std::shared_ptr<const DecodedState> decoded) {
+  SnapshotAccess::impl(snapshot).set_decoded(std::move(decoded));
 }
 
 }  // namespace restore
@@ -208,10 +208,10 @@ Result<ChunkInfo> Snapshot::chunk_info(std::size_t stream, std::uint64_t chunk) 
 
 namespace {
 
-// A snapshot and what keeps it alive.
+// A snapshot and the base that keeps it alive.
 struct Place {
   const Snapshot::Impl* impl = nullptr;
-  std::shared_ptr<const Base> base;  // nullptr: the one that was asked
+  std::shared_ptr<const Base> base;  // nullptr: the snapshot itself
 };
 
 }  // namespace
@@ -241,7 +241,7 @@ Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) co
         base = std::move(*found);
       }
       const std::span<const StreamInfo> streams = base ? base->streams() : at.impl->index().streams.streams;
-      // A reference to anything else than one whole chunk cannot be shortened: the chunk that has it is the holder.
+      // Only a reference to one whole chunk can be followed; otherwise this chunk is the holder.
       if (next_stream >= streams.size() || streams[next_stream].dtype != info.dtype || first % kChunkElements != 0 ||
           first >= streams[next_stream].elements ||
           container::chunk_elements(streams[next_stream], first / kChunkElements) !=
@@ -261,7 +261,7 @@ Result<ChunkHolder> Snapshot::holder(std::size_t stream, std::uint64_t chunk) co
       }
       at = Place{snapshot->impl_.get(), std::move(base)};
     }
-    return fail(ErrorKind::corrupt, fmt::format("{}, references to unchanged data do not end within {} steps",
+    return fail(ErrorKind::corrupt, fmt::format("{}: a chain of references to unchanged data is longer than {} links",
                                                 at.impl->place(stream, chunk), impl_->limits.chain_depth));
   });
 }

@@ -1,4 +1,4 @@
-// Reading tensors: a range, whole tensors in parallel, everything as a stream.
+// Reads a range of a tensor, whole tensors in parallel, or everything as a stream.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace bitsnap {
 namespace {
 
-// Bytes of one tensor that lie in one chunk.
+// The bytes of one tensor that are in one chunk.
 struct Piece {
   std::size_t stream = 0;
   std::uint64_t chunk = 0;
@@ -47,7 +47,7 @@ void append_pieces(const Snapshot::Impl& impl, std::size_t tensor, std::byte* ou
   }
 }
 
-// Decodes a chunk once for all the pieces that lie in it.
+// Decodes a chunk once for all its pieces.
 Result<void> read_pieces(const Snapshot::Impl& impl, std::span<const Piece> pieces, ReadContext& context) {
   const std::size_t stream = pieces.front().stream;
   const std::uint64_t chunk = pieces.front().chunk;
@@ -93,14 +93,14 @@ Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std:
     const TensorInfo& info = tensors()[tensor];
     if (offset > info.size_bytes || out.size() > info.size_bytes - offset) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: tensor {}: {} bytes from {} leave its {}", name(), container::quote_name(info.name),
-                              out.size(), offset, info.size_bytes));
+                  fmt::format("{}: tensor {}: {} bytes from {} exceed its {} bytes", name(),
+                              container::quote_name(info.name), out.size(), offset, info.size_bytes));
     }
     if (out.empty()) return {};
     const auto [stream, begin] = impl_->tensor_place(tensor);
     const std::uint64_t chunk_bytes = kChunkElements * element_size(impl_->stream(stream).dtype);
     ReadContext context(impl_->limits);
-    // Chunk by chunk: the budget is for each.
+    // The budget is for each chunk.
     for (std::uint64_t at = begin + offset; !out.empty();) {
       const std::size_t size =
           static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), chunk_bytes - at % chunk_bytes));
@@ -128,7 +128,7 @@ Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOpti
       append_pieces(*impl_, request.tensor, request.out.data(), pieces);
       total += info.size_bytes;
     }
-    // Chunk after chunk in their batches: what they depend on may be in the same one.
+    // In the order of the batches, so that chunks find their inputs in the cache.
     const restore::ChunkGroups& groups = impl_->groups();
     const auto place = [&](const Piece& piece) {
       return groups.place_of(static_cast<std::size_t>(impl_->index().streams.first_chunk[piece.stream] + piece.chunk));

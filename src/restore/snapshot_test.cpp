@@ -111,7 +111,7 @@ class Reading : public ::testing::Test {
   std::shared_ptr<const Snapshot> snapshot_;
 };
 
-TEST_F(Reading, TellsWhatTheFileHolds) {
+TEST_F(Reading, ListsTheContents) {
   EXPECT_EQ(snapshot_->id(), state().id());
   EXPECT_EQ(snapshot_->name(), "x.bsnap");
   EXPECT_EQ(snapshot_->file_bytes(), pair_->file.size());
@@ -140,14 +140,14 @@ TEST_F(Reading, TellsWhatTheFileHolds) {
   EXPECT_EQ(snapshot_->chunk_info(99, 0).error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST_F(Reading, GivesEveryTensorWhole) {
+TEST_F(Reading, ReturnsEveryTensorWhole) {
   for (std::size_t tensor = 0; tensor < snapshot_->tensors().size(); ++tensor) {
     const Bytes& expected = state().bytes_of(tensor);
     EXPECT_EQ(read_tensor(*snapshot_, tensor, 0, expected.size()), expected) << tensor;
   }
 }
 
-TEST_F(Reading, GivesEveryRange) {
+TEST_F(Reading, ReturnsEveryRange) {
   const std::vector<std::pair<std::size_t, std::size_t>> ranges = {
       {0, 1}, {1, 1}, {3, 2}, {1'048'575, 2}, {1'048'576, 4}, {524'287, 524'290}, {1'000'001, 150'003}, {1'199'999, 1}};
   for (std::size_t tensor = 0; tensor < snapshot_->tensors().size(); ++tensor) {
@@ -160,7 +160,7 @@ TEST_F(Reading, GivesEveryRange) {
   }
 }
 
-TEST_F(Reading, RefusesRangesAndBuffersThatDoNotFit) {
+TEST_F(Reading, RejectsRangesAndBuffersThatDoNotFit) {
   Bytes out(10);
   EXPECT_EQ(snapshot_->read_bytes(99, 0, out).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(snapshot_->read_bytes(7, 0, out).error().kind(), ErrorKind::invalid_argument);
@@ -176,7 +176,7 @@ TEST_F(Reading, RefusesRangesAndBuffersThatDoNotFit) {
             ErrorKind::invalid_argument);
 }
 
-TEST_F(Reading, GivesManyTensorsAtOnceOnAnyNumberOfThreads) {
+TEST_F(Reading, ReadsManyTensorsOnAnyNumberOfThreads) {
   for (const unsigned threads : {1U, 2U, 5U}) {
     std::vector<Bytes> out;
     std::vector<Snapshot::ReadRequest> requests;
@@ -222,7 +222,7 @@ TEST_F(Reading, StreamsEverythingInOrder) {
   }
 }
 
-TEST_F(Reading, StopsWhenItsCallerWantsThat) {
+TEST_F(Reading, StopsWhenCancelled) {
   RunOptions options;
   options.progress = [](std::uint64_t done, std::uint64_t) { return done == 0; };
   const auto sink = [](std::span<const std::byte>) -> Result<void> { return {}; };
@@ -274,7 +274,7 @@ TEST_F(Reading, DecodesAPoolChunkOnceForAllItsTensors) {
   for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(out[i], state().bytes_of(8 + i));
 }
 
-TEST_F(Reading, FindsWhereBytesReallyAre) {
+TEST_F(Reading, FindsTheHolderOfBytes) {
   // "frozen" lies in the base.
   const auto frozen = snapshot_->holder(0, 1);
   ASSERT_TRUE(frozen.has_value());
@@ -359,7 +359,7 @@ TEST(Memory, StaysBoundedHoweverLargeATensorIs) {
   EXPECT_LT(most, before->anonymous_bytes + (std::uint64_t{512} << 20));
 }
 
-TEST(Differences, AreCountedInElementsAndInSteps) {
+TEST(Differences, AreCountedInElementsAndUlpDistances) {
   const auto f32 = [](std::vector<float> numbers) {
     Bytes bytes(numbers.size() * 4);
     std::memcpy(bytes.data(), numbers.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Verification: every payload against its stored hash, every chunk against its decoded hash.
+// Verification: checks the hash of every payload and of every decoded chunk.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -34,7 +34,7 @@ Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& opti
     std::uint64_t total = 0;
     for (const StreamInfo& info : streams()) total += info.elements * element_size(info.dtype);
 
-    // By their batches; reported in the order of the chunks.
+    // Verified by batches, reported in the order of the chunks.
     const restore::ChunkGroups& groups = impl_->groups();
     restore::RunControl control(options, impl_->limits, total);
     std::vector<std::vector<std::pair<std::size_t, Error>>> errors(control.slots());  // by chunk number

@@ -121,7 +121,7 @@ void StateBuilder::encode(std::size_t stream, std::uint64_t chunk, const Coding&
   Bytes payload;
   if (coding.codec != codec::CodecId::same) {
     const codec::Encoder& encoder = *codec::find_encoder(coding.codec);
-    const codec::ChunkContext context{info.dtype, elements, inputs, {}};
+    const codec::EncodeContext context{{info.dtype, elements, inputs}};
     payload.resize(encoder.max_encoded_size(info.dtype, elements));
     Scratch scratch;
     const std::optional<std::size_t> size = must(encoder.encode(data, context, payload, scratch));

@@ -1,5 +1,5 @@
-// Small snapshot files for tests, with the coding of every tensor chosen by hand. Owns the data; a builder that is the
-// base of another has to outlive its build().
+// Builds small snapshot files for tests; the test chooses the coding of every tensor. Owns the data. A builder that is
+// the base of another must outlive that one's build().
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Coding {
 
 class StateBuilder {
  public:
-  // Each returns the index of the tensor. Shape: one dimension.
+  // Each returns the tensor's index. The tensors have one dimension.
   std::size_t add(const std::string& name, DType dtype, Bytes data, Coding coding = {});
   std::size_t add_pooled(const std::string& name, DType dtype, const Bytes& data);
   std::size_t add_alias(const std::string& name, std::size_t of);
@@ -40,7 +40,7 @@ class StateBuilder {
   void set_metadata(const std::string& key, const std::string& value) { index_.content.metadata = {{key, value}}; }
   void set_tree(Value tree) { index_.content.tree = std::move(tree); }
 
-  // Before build(): known from the content alone.
+  // Known before build(), from the content alone.
   [[nodiscard]] SnapshotId id() const;
   // The file.
   [[nodiscard]] Bytes build();
@@ -63,10 +63,10 @@ class StateBuilder {
   std::vector<const StateBuilder*> bases_;  // nullptr: only its id is known
 };
 
-// Bytes that follow from the seed alone.
+// The same bytes for the same seed.
 [[nodiscard]] Bytes random_bytes(std::size_t size, std::uint64_t seed);
 
-// Finds what it was given.
+// Provides the snapshots that it was given.
 class MapBases final : public BaseProvider {
  public:
   void add(std::shared_ptr<const Base> base) { bases_.push_back(std::move(base)); }

@@ -1,4 +1,4 @@
-// One chunk of a verification.
+// Verifies one chunk.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace bitsnap::restore {
 
-// Of the machine, the caller or bitsnap, not of the file: verification cannot go on.
+// Whether an error is the fault of the machine, the caller or bitsnap, not of the file: verification cannot continue.
 [[nodiscard]] inline bool ends_verification(const Error& error) noexcept {
   return error.kind() == ErrorKind::resource_exhausted || error.kind() == ErrorKind::internal ||
          error.kind() == ErrorKind::cancelled;
 }
 
-// The payload against its stored hash and, where `decode`, what it decodes to against the other.
+// Checks the payload's hash and, with `decode`, the hash of the decoded chunk.
 [[nodiscard]] Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::uint64_t chunk,
                                         bool decode, ReadContext& context);
 

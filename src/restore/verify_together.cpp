@@ -1,4 +1,4 @@
-// Batch by batch: the same chunks of all snapshots, one snapshot after another, with what was just decoded at hand.
+// Works batch by batch: the same chunks of all snapshots, one snapshot after another, while they are cached.
 #include "restore/verify_together.hpp"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace bitsnap::restore {
 namespace {
 
-// A batch of one snapshot and of the one before.
-constexpr std::size_t kRemembered = 2;
+// Cache shares: for one batch of a snapshot and one of the snapshot before.
+constexpr std::size_t kCacheShares = 2;
 
 struct Found {
   std::size_t snapshot = 0;
@@ -26,8 +26,8 @@ struct Found {
   Error error;
 };
 
-// The streams of all snapshots, those that hold the same tensor taken for one, and their chunks in an order in which
-// each stands behind what it needs in whichever snapshot.
+// The streams of all snapshots, where those of the same tensor count as one, and their chunks in an order in which each
+// comes after what it needs in any snapshot.
 class Columns {
  public:
   explicit Columns(std::span<const std::shared_ptr<const Snapshot>> snapshots) : snapshots_(snapshots) {
@@ -71,7 +71,7 @@ class Columns {
   }
   [[nodiscard]] std::size_t batches() const noexcept { return groups_->batches(); }
 
-  // Calls `action` with snapshot, stream and chunk for all chunks of a batch, until it fails.
+  // Calls `action` with snapshot, stream and chunk for all chunks of a batch until one call fails.
   template <typename Action>
   Result<void> for_each(std::size_t batch, const Action& action) const {
     const auto [begin, end] = groups_->batch(batch);
@@ -108,7 +108,7 @@ Result<std::vector<std::vector<Damage>>> verify_together(std::span<const std::sh
     }
 
     const DecodeLimits limits;
-    RunControl control(options, limits, total, kRemembered);
+    RunControl control(options, limits, total, kCacheShares);
     std::vector<std::vector<Found>> found_by(control.slots());
     std::vector<std::vector<Found>> found(snapshots.size());
     const auto work = [&](std::size_t item, std::size_t slot) -> Result<void> {

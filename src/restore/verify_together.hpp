@@ -1,5 +1,5 @@
-// Verifies snapshots that are coded against each other side by side, so that each chunk is decoded once and not again
-// for every one that depends on it.
+// Verifies snapshots that are coded against each other side by side, so that each chunk is decoded once, not once for
+// every chunk that depends on it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace bitsnap::restore {
 
-// What Snapshot::verify() finds in each, in their order; every chunk is decoded. Bases stand before what depends on
-// them. Memory: for each thread some chunks of two snapshots.
+// Returns what Snapshot::verify() finds in each snapshot, in their order; every chunk is decoded. Bases come before the
+// snapshots that depend on them. Memory: a few chunks of two snapshots for each thread.
 [[nodiscard]] Result<std::vector<std::vector<Damage>>> verify_together(
     std::span<const std::shared_ptr<const Snapshot>> snapshots, const RunOptions& options);
 

@@ -73,7 +73,7 @@ void write_some(os::FakeFileSystem& files) {
 
 std::vector<std::byte> contents(os::FileSystem& files) { return os::read_file(files, kPath, 1 << 20).value(); }
 
-TEST(Catalog, GivesBackWhatItWasTold) {
+TEST(Catalog, RoundTrips) {
   os::FakeFileSystem files;
   write_some(files);
   const Catalog catalog = Catalog::read(files, kPath);
@@ -85,7 +85,7 @@ TEST(Catalog, GivesBackWhatItWasTold) {
   }
 }
 
-TEST(Catalog, IsLaidOutAsTheDocumentSays) {
+TEST(Catalog, MatchesTheLayoutOfTheSpecification) {
   os::FakeFileSystem files;
   write_some(files);
   const std::vector<std::byte> bytes = contents(files);
@@ -102,7 +102,7 @@ TEST(Catalog, IsLaidOutAsTheDocumentSays) {
             hash64(ConstByteSpan(bytes).first(bytes.size() - 8)));
 }
 
-TEST(Catalog, DoesNotBelieveAnEntryAboutAnotherFile) {
+TEST(Catalog, IgnoresAnEntryAboutAnotherFile) {
   os::FakeFileSystem files;
   write_some(files);
   const Catalog catalog = Catalog::read(files, kPath);
@@ -121,7 +121,7 @@ TEST(Catalog, DoesNotBelieveAnEntryAboutAnotherFile) {
   EXPECT_EQ(catalog.find(entry), nullptr) << "of another step";
 }
 
-TEST(Catalog, IsEmptyWhereItIsMissingOrDamaged) {
+TEST(Catalog, IsEmptyIfMissingOrDamaged) {
   os::FakeFileSystem files;
   EXPECT_EQ(Catalog::read(files, kPath).size(), 0U);
   write_some(files);
@@ -174,7 +174,7 @@ class CatalogOfAStore : public testing::Test {
   os::FakeFileSystem files_;
 };
 
-TEST_F(CatalogOfAStore, IsUsedForListingWhereItHolds) {
+TEST_F(CatalogOfAStore, IsUsedForListing) {
   ASSERT_TRUE(write_catalog(StepDirectories(files_, RunLayout("/run"))));
   EXPECT_EQ(Catalog::read(files_, kPath).size(), 3U);
   // Told otherwise by an entry that holds, the listing says so: it has not read the record.
@@ -187,7 +187,7 @@ TEST_F(CatalogOfAStore, IsUsedForListingWhereItHolds) {
   EXPECT_EQ(list().front().links, 31U);
 }
 
-TEST_F(CatalogOfAStore, IsNotBelievedAboutARecordThatWasReplaced) {
+TEST_F(CatalogOfAStore, IsIgnoredForAReplacedRecord) {
   ASSERT_TRUE(write_catalog(StepDirectories(files_, RunLayout("/run"))));
   const RunLayout layout("/run");
   CommitRecord record = read_commit_record(files_, layout, 2).value();
@@ -200,7 +200,7 @@ TEST_F(CatalogOfAStore, IsNotBelievedAboutARecordThatWasReplaced) {
   EXPECT_TRUE(list()[2].damage);
 }
 
-TEST_F(CatalogOfAStore, LeavesOutWhatCannotBeReadAndWhatIsRetired) {
+TEST_F(CatalogOfAStore, OmitsUnreadableAndRetiredSteps) {
   const RunLayout layout("/run");
   files_.plant(layout.commit(2), {});
   ASSERT_TRUE(files_.rename(layout.commit(1), layout.retired(1)));
@@ -210,7 +210,7 @@ TEST_F(CatalogOfAStore, LeavesOutWhatCannotBeReadAndWhatIsRetired) {
   EXPECT_TRUE(list()[0].damage);
 }
 
-TEST(Catalog, LeavesOutRecordsThatAreTooNewToTellFromTheirSuccessors) {
+TEST(Catalog, OmitsRecordsOfTheLastSecond) {
   const os::TemporaryDirectory directory;
   const std::string path = directory.path() + "/run";
   StoreOptions options;

@@ -86,7 +86,8 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_t step, const ShardFile& file,
-                                                                    bool alone, std::uint32_t nesting) {
+                                                                    bool alone, std::uint32_t nesting,
+                                                                    std::unique_ptr<os::RandomAccessFile> opened) {
   const std::string path = layout_.step_file(step, file.file);
   {
     const std::lock_guard lock(mutex_);
@@ -104,7 +105,9 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   } else {
     BITSNAP_ASSIGN(options.bases, open_references(step, file, nesting));
   }
-  BITSNAP_ASSIGN(std::unique_ptr<os::RandomAccessFile> opened, file_system_.open(path));
+  if (opened == nullptr) {
+    BITSNAP_ASSIGN(opened, cache_ != nullptr ? cache_->open_file(file_system_, path) : file_system_.open(path));
+  }
   if (opened->size_bytes() != file.bytes) {
     return fail(opened->size_bytes() < file.bytes ? ErrorKind::truncated : ErrorKind::corrupt,
                 fmt::format("{}: has {} bytes, its commit record says {}", path, opened->size_bytes(), file.bytes));

@@ -18,6 +18,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
+#include "store/base_cache.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
 
@@ -25,8 +26,10 @@ namespace bitsnap::store {
 
 class CheckpointReader {
  public:
-  CheckpointReader(os::FileSystem& file_system, RunLayout layout, const DecodeLimits& limits)
-      : file_system_(file_system), layout_(std::move(layout)), limits_(limits) {}
+  // `cache`, which outlives the reader, has files in memory; may be nullptr.
+  CheckpointReader(os::FileSystem& file_system, RunLayout layout, const DecodeLimits& limits,
+                   const BaseCache* cache = nullptr)
+      : file_system_(file_system), layout_(std::move(layout)), limits_(limits), cache_(cache) {}
 
   // The record of a step, retired or not; not_found if it has neither.
   [[nodiscard]] Result<CommitRecord> record(std::uint64_t step) const;
@@ -39,6 +42,11 @@ class CheckpointReader {
   // A file that a record names, whatever has become of the checkpoint, with what it refers to.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(std::uint64_t step, const ShardFile& file) {
     return open_with(step, file, false, 0);
+  }
+  // The same, read from `opened`, which need not be on the disk yet.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_as(std::uint64_t step, const ShardFile& file,
+                                                                std::unique_ptr<os::RandomAccessFile> opened) {
+    return open_with(step, file, false, 0, std::move(opened));
   }
   // The same without what it refers to: chunks that need something else cannot be read.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_alone(std::uint64_t step, const ShardFile& file) {
@@ -62,7 +70,8 @@ class CheckpointReader {
 
  private:
   Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,
-                                                    std::uint32_t nesting);
+                                                    std::uint32_t nesting,
+                                                    std::unique_ptr<os::RandomAccessFile> opened = nullptr);
   Result<std::shared_ptr<const BaseProvider>> open_references(std::uint64_t step, const ShardFile& file,
                                                               std::uint32_t nesting);
   void remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot);
@@ -70,6 +79,7 @@ class CheckpointReader {
   os::FileSystem& file_system_;
   const RunLayout layout_;
   const DecodeLimits limits_;
+  const BaseCache* const cache_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, bool>, std::weak_ptr<const Snapshot>> opened_;  // by path, and whether alone
   std::map<std::uint64_t, CommitRecord> assumed_;

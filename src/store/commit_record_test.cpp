@@ -87,12 +87,12 @@ Json changed(Json body, const Fault& fault) {
   return body;
 }
 
-TEST(SealedJson, HasTheFormOfTheDocument) {
+TEST(SealedJson, MatchesTheSpecification) {
   EXPECT_EQ(seal_json("store", {{"format", 0}}), seal_text("store", R"({"format":0})"));
   EXPECT_EQ(unseal_json("store", seal_json("store", {{"format", 0}}))->dump(), R"({"format":0})");
 }
 
-TEST(SealedJson, NoticesEveryChangedByteAndEveryTruncation) {
+TEST(SealedJson, RejectsEveryChangedByteAndTruncation) {
   const std::string good = serialize_commit_record(full_record());
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (const int mask : {1, 0x20, 0x80}) {
@@ -110,7 +110,7 @@ TEST(SealedJson, NoticesEveryChangedByteAndEveryTruncation) {
   EXPECT_FALSE(unseal_json("shard", good)) << "a record of another kind";
 }
 
-TEST(SealedJson, TakesNoBodyThatIsNotABareObject) {
+TEST(SealedJson, RejectsABodyThatIsNotABareObject) {
   for (const char* body : {"", "1", "null", "[]", "\"format\"", "{", "{}}", "{\"format\":0", " {\"format\":0}",
                            "{\"format\":0} ", "{\"format\":0}\n", "{'format':0}", "{\"format\":0,}", "{\"format\":0}{}",
                            "\xEF\xBB\xBF{\"format\":0}", "{\"format\":0,\"x\":\"\xFF\"}",
@@ -121,7 +121,7 @@ TEST(SealedJson, TakesNoBodyThatIsNotABareObject) {
   }
 }
 
-TEST(SealedJson, LooksAtTheFormatBeforeAllElse) {
+TEST(SealedJson, ChecksTheFormatFirst) {
   for (const char* body : {R"({"format":1})", R"({"step":"x","format":4294967296})"}) {
     const auto read = unseal_json("commit", seal_text("commit", body));
     ASSERT_FALSE(read);
@@ -134,7 +134,7 @@ TEST(SealedJson, LooksAtTheFormatBeforeAllElse) {
   }
 }
 
-TEST(SealedJson, ReadsNestedValuesThatItIgnoresAndRefusesTheVeryDeep) {
+TEST(SealedJson, IgnoresNestedValuesAndRejectsDeepNesting) {
   const auto nested = [](std::size_t depth) {
     const std::string body =
         R"({"format":0,"y":"[[\"[","x":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
@@ -147,7 +147,7 @@ TEST(SealedJson, ReadsNestedValuesThatItIgnoresAndRefusesTheVeryDeep) {
   EXPECT_EQ(deep.error().kind(), ErrorKind::corrupt);
 }
 
-TEST(CommitRecord, IsReadAsItWasWritten) {
+TEST(CommitRecord, RoundTrips) {
   os::FakeFileSystem files;
   files.plant(kLayout.step_file(kStep, "x"), {});
   for (const bool retired : {false, true}) {
@@ -158,7 +158,7 @@ TEST(CommitRecord, IsReadAsItWasWritten) {
   }
 }
 
-TEST(CommitRecord, IsReadAtTheEndsOfItsRanges) {
+TEST(CommitRecord, RoundTripsAtTheLimits) {
   CommitRecord record = full_record();
   record.step = std::numeric_limits<std::uint64_t>::max();
   record.base = record.step - 1;
@@ -178,7 +178,7 @@ TEST(CommitRecord, IsReadAtTheEndsOfItsRanges) {
   }
 }
 
-TEST(CommitRecord, TakesWhatIsAbsentForWhatTheDocumentSays) {
+TEST(CommitRecord, UsesTheSpecifiedDefaults) {
   Json body = body_of(full_record());
   body.erase("base");
   body.erase("attempt");
@@ -202,7 +202,7 @@ TEST(CommitRecord, IgnoresKeysOfALaterVersion) {
   EXPECT_EQ(*read, full_record());
 }
 
-TEST(CommitRecord, IsRefusedWhereAKeyIsMissingOrOfAnotherType) {
+TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
   const Json body = body_of(full_record());
   ASSERT_TRUE(read_body(body));
   for (const char* place :
@@ -229,7 +229,7 @@ TEST(CommitRecord, IsRefusedWhereAKeyIsMissingOrOfAnotherType) {
   }
 }
 
-TEST(CommitRecord, IsRefusedWhereAValueBreaksARule) {
+TEST(CommitRecord, RejectsInvalidValues) {
   const Fault kFaults[] = {
       {"/step", 41, "of step 41, expected 40"},
       {"/step", -40, "\"step\""},
@@ -268,7 +268,7 @@ TEST(CommitRecord, IsRefusedWhereAValueBreaksARule) {
   for (const Fault& fault : kFaults) expect_refused(read_body(changed(body, fault)), ErrorKind::corrupt, fault.message);
 }
 
-TEST(CommitRecord, MayHaveAsManyShardsAsTheirNamesCanCount) {
+TEST(CommitRecord, AllowsTheMaximumNumberOfShards) {
   CommitRecord record = full_record();
   record.shards.assign(kMaxShards, record.shards.front());
   for (ShardFile& file : record.shards) file.references.clear();
@@ -277,7 +277,7 @@ TEST(CommitRecord, MayHaveAsManyShardsAsTheirNamesCanCount) {
   expect_refused(read_text(serialize_commit_record(record)), ErrorKind::corrupt, "1 to 99999");
 }
 
-TEST(CommitRecord, SaysWhatUsersAreTold) {
+TEST(CommitRecord, ProvidesTheCheckpointInfo) {
   const CheckpointInfo info = checkpoint_info(full_record(), 500);
   EXPECT_EQ(info.step, kStep);
   EXPECT_EQ(info.time_unix_ms, 1'795'292'680'123);
@@ -289,13 +289,13 @@ TEST(CommitRecord, SaysWhatUsersAreTold) {
   EXPECT_EQ(info.depth, 3U);
 }
 
-TEST(CommitRecord, IsNotFoundWhereThereIsNone) {
+TEST(CommitRecord, IsNotFoundIfAbsent) {
   os::FakeFileSystem files;
   expect_refused(read_commit_record(files, kLayout, kStep), ErrorKind::not_found, "commit.json");
   expect_refused(read_commit_record(files, kLayout, kStep, true), ErrorKind::not_found, "retired.json");
 }
 
-TEST(CommitRecord, IsNotWrittenOverOneThatIsThere) {
+TEST(CommitRecord, DoesNotReplaceAnExistingRecord) {
   os::FakeFileSystem files;
   files.plant(kLayout.commit(kStep), {});
   const auto written = write_commit_record(files, kLayout, full_record());
@@ -320,7 +320,7 @@ Result<ShardRecord> read_shard_body(const Json& body) {
   return read_shard_record(files, kShardPath);
 }
 
-TEST(ShardRecord, IsReadAsItWasWritten) {
+TEST(ShardRecord, RoundTrips) {
   os::FakeFileSystem files;
   files.plant(kLayout.step_file(kStep, "x"), {});
   ASSERT_TRUE(write_shard_record(files, kShardPath, shard_record()));
@@ -331,7 +331,7 @@ TEST(ShardRecord, IsReadAsItWasWritten) {
   EXPECT_EQ(std::pair(read->shard, read->shards), (std::pair<std::uint32_t, std::uint32_t>(1, 2)));
 }
 
-TEST(ShardRecord, IsRefusedWhereAKeyIsMissingOrOfAnotherType) {
+TEST(ShardRecord, RejectsMissingKeysAndWrongTypes) {
   os::FakeFileSystem files;
   files.plant(kLayout.step_file(kStep, "x"), {});
   ASSERT_TRUE(write_shard_record(files, kShardPath, shard_record()));
@@ -356,7 +356,7 @@ Result<RunRecord> read_run_body(const Json& body) {
   return read_run_record(files, kLayout.run_record());
 }
 
-TEST(RunRecord, IsReadAsItWasWritten) {
+TEST(RunRecord, RoundTrips) {
   os::FakeFileSystem files;
   ASSERT_TRUE(files.create_directory("/run"));
   RunRecord record;
@@ -379,7 +379,7 @@ TEST(RunRecord, IsReadAsItWasWritten) {
   EXPECT_EQ(read->max_depth, record.max_depth);
 }
 
-TEST(RunRecord, IsRefusedWhereItBreaksARule) {
+TEST(RunRecord, RejectsInvalidValues) {
   const Json body = Json::parse(kRunBody);
   ASSERT_TRUE(read_run_body(body));
   for (const char* place : {"/id", "/policy", "/base", "/max_depth"}) {
@@ -399,7 +399,7 @@ TEST(RunRecord, IsRefusedWhereItBreaksARule) {
   }
 }
 
-TEST(RunRecord, KeepsTheRulesOfWhatMayBeLost) {
+TEST(RunRecord, KeepsLossRules) {
   os::FakeFileSystem files;
   ASSERT_TRUE(files.create_directory("/run"));
   RunRecord record;
@@ -418,7 +418,7 @@ TEST(RunRecord, KeepsTheRulesOfWhatMayBeLost) {
                  "exp_avg=less");
 }
 
-TEST(RunRecord, WithoutAnObjectiveIsOfAStoreThatTookLeastBytes) {
+TEST(RunRecord, WithoutAnObjectiveMeansRatio) {
   const auto read = read_run_body(
       changed(changed(Json::parse(kRunBody), {"/objective", kMissing, ""}), {"/store_speed", kMissing, ""}));
   ASSERT_TRUE(read) << read.error().message();
@@ -426,7 +426,7 @@ TEST(RunRecord, WithoutAnObjectiveIsOfAStoreThatTookLeastBytes) {
   EXPECT_EQ(read->store_bytes_per_second, 0U);
 }
 
-TEST(RunRecord, HasANameForEachRule) {
+TEST(RunRecord, NamesEachBaseRule) {
   for (const BaseRule rule : {BaseRule::previous, BaseRule::keyframe}) {
     EXPECT_EQ(base_rule_from_name(base_rule_name(rule)), rule);
   }

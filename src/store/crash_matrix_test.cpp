@@ -1,5 +1,5 @@
 // Every operation of a store is stopped at every operation of its files, and the process or the machine dies there:
-// what then has to hold. docs/spec/store.md, "In which order".
+// what then has to hold. docs/spec/store.md, "Order of operations".
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class CrashMatrix : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
+TEST_P(CrashMatrix, CommittedStepsSurviveEveryCrash) {
   CrashTrial trial(crash_scenario(GetParam()));
   for (std::uint64_t point = 0; point <= trial.steps().size(); ++point) {
     const bool is_done = point == trial.steps().size();
@@ -45,7 +45,7 @@ TEST_P(CrashMatrix, WhatIsCommittedOutlivesEveryDeathAtEveryOperation) {
   report(trial);
 }
 
-TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
+TEST_P(CrashMatrix, UnsyncedLeftoversOfAKilledWriterAreHarmless) {
   CrashTrial trial(crash_scenario(GetParam()));
   for (const std::uint64_t point : trial.points()) {
     if (takes_samples() && point % 16 != 0) continue;
@@ -56,7 +56,7 @@ TEST_P(CrashMatrix, WhatAKilledWriterLeftUnsyncedDoesNoHarmLater) {
 }
 
 // Such file systems promise nothing of names in a crash; what they can lose is said. The rest holds.
-TEST_P(CrashMatrix, WithoutSyncOfDirectoriesAllHoldsWhereNamesAreSpared) {
+TEST_P(CrashMatrix, HoldsWithoutDirectorySyncIfNamesSurvive) {
   CrashTrial trial(crash_scenario(GetParam()), false);
   for (const std::uint64_t point : trial.points()) {
     if (takes_samples() && point % 5 != 0) continue;
@@ -68,7 +68,7 @@ TEST_P(CrashMatrix, WithoutSyncOfDirectoriesAllHoldsWhereNamesAreSpared) {
   }
 }
 
-TEST(CrashMatrixTest, WithoutSyncOfDirectoriesRecordAndHandleSaySo) {
+TEST(CrashMatrixTest, RecordAndHandleReportMissingDirectorySync) {
   for (const bool has_sync : {true, false}) {
     os::FakeFileSystem files;
     if (!has_sync) files.refuse_directory_sync();

@@ -46,9 +46,12 @@ std::map<std::string, std::vector<std::uint64_t>> syncs_by_place(const Operation
   return places;
 }
 
-// A shard that save_shard() has written is there after a crash, and another rank can commit it. Empty if so.
-std::string check_shard_outlives(std::uint64_t step, const std::vector<std::uint64_t>& skipped_syncs,
-                                 const Death& death, OperationLog* log = nullptr) {
+constexpr Destination kDestinations[] = {Destination::disk, Destination::memory};
+
+// A shard that was saved is there after a crash, and another rank can commit it. Empty if so.
+std::string check_shard_outlives(Destination destination, std::uint64_t step,
+                                 const std::vector<std::uint64_t>& skipped_syncs, const Death& death,
+                                 OperationLog* log = nullptr) {
   os::FakeFileSystem files;
   os::FaultyFileSystem faulty(files);
   StoreOptions options;
@@ -66,7 +69,7 @@ std::string check_shard_outlives(std::uint64_t step, const std::vector<std::uint
   run[step] = {0, 2};
   {
     const auto store = open_store(faulty, kTestRun, options);
-    EXPECT_TRUE((*store)->save_shard(step, {0, 2, "a1"}, test_state(step, 0).state(), {1, nullptr}));
+    EXPECT_TRUE(save_to(destination, **store, step, ShardPlace{0, 2, "a1"}, test_state(step, 0)));
   }
   if (log != nullptr) {
     log->steps = faulty.steps();
@@ -81,14 +84,16 @@ std::string check_shard_outlives(std::uint64_t step, const std::vector<std::uint
   return *committed ? check_shown(files, {run}) : "not all shards are there";
 }
 
-TEST(CrashMutants, AShardThatWasSavedOutlivesACrash) {
-  for (const std::uint64_t step : {1U, 2U}) {
-    for (const Death& death : machine_deaths(20, 1))
-      EXPECT_EQ(check_shard_outlives(step, {}, death), "") << death.text();
+TEST(CrashMutants, ASavedShardSurvivesACrash) {
+  for (const Destination destination : kDestinations) {
+    for (const std::uint64_t step : {1U, 2U}) {
+      for (const Death& death : machine_deaths(20, 1))
+        EXPECT_EQ(check_shard_outlives(destination, step, {}, death), "") << death.text();
+    }
   }
 }
 
-TEST(CrashMutants, EveryLeftOutSyncIsCaught) {
+TEST(CrashMutants, EveryOmittedSyncIsCaught) {
   if (takes_samples()) GTEST_SKIP() << "judges the order of operations, which is the same in the optimised build";
   std::set<std::string> caught;
   std::set<std::string> missed;
@@ -102,12 +107,14 @@ TEST(CrashMutants, EveryLeftOutSyncIsCaught) {
       if (!caught.contains(place)) note(place, syncs.empty() ? "" : trial.check_without(syncs, machine_deaths(4, 1)));
     }
   }
-  for (const std::uint64_t step : {1U, 2U}) {
-    OperationLog log;
-    EXPECT_EQ(check_shard_outlives(step, {}, Death{}, &log), "");
-    for (const auto& [place, syncs] : syncs_by_place(log)) {
-      for (const Death& death : machine_deaths(4, 1)) {
-        if (!caught.contains(place)) note(place, check_shard_outlives(step, syncs, death));
+  for (const Destination destination : kDestinations) {
+    for (const std::uint64_t step : {1U, 2U}) {
+      OperationLog log;
+      EXPECT_EQ(check_shard_outlives(destination, step, {}, Death{}, &log), "");
+      for (const auto& [place, syncs] : syncs_by_place(log)) {
+        for (const Death& death : machine_deaths(4, 1)) {
+          if (!caught.contains(place)) note(place, check_shard_outlives(destination, step, syncs, death));
+        }
       }
     }
   }

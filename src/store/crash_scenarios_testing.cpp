@@ -55,9 +55,11 @@ Calls with_store(const StoreOptions& options, OnStore calls, bool was_pruned = f
   };
 }
 
-OnStore saves(std::uint64_t first, std::uint64_t last) {
+OnStore saves(std::uint64_t first, std::uint64_t last, Destination destination = Destination::disk) {
   return [=](Store& store, Journal& journal) -> Result<void> {
-    for (std::uint64_t step = first; step <= last; ++step) BITSNAP_TRY(save_step(store, journal, step));
+    for (std::uint64_t step = first; step <= last; ++step) {
+      BITSNAP_TRY(save_step(store, journal, step, 0, destination));
+    }
     return {};
   };
 }
@@ -77,11 +79,14 @@ OnStore one_after_another(std::vector<OnStore> calls) {
   };
 }
 
-Calls two_ranks(std::uint32_t max_depth, std::uint64_t first, std::uint64_t last) {
+Calls two_ranks(std::uint32_t max_depth, std::uint64_t first, std::uint64_t last,
+                Destination destination = Destination::disk) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
     BITSNAP_ASSIGN(const auto b, open_store(files, kTestRun, shared(max_depth)));
-    for (std::uint64_t step = first; step <= last; ++step) BITSNAP_TRY(save_two_shards(*a, *b, journal, step));
+    for (std::uint64_t step = first; step <= last; ++step) {
+      BITSNAP_TRY(save_two_shards(*a, *b, journal, step, 0, "a1", destination));
+    }
     return {};
   };
 }
@@ -176,6 +181,10 @@ std::vector<CrashScenario> make_scenarios() {
                        with_store(on_keyframes, saves(3, 3)), going_on(on_keyframes, prune_some)});
   scenarios.push_back(
       {"SavingFromMemory", in_memory, nothing, with_store(in_memory, saves(1, 4)), going_on(in_memory, prune_some)});
+  scenarios.push_back({"PublishingWhatWasEncodedInMemory", depth_2, nothing,
+                       with_store(depth_2, saves(1, 4, Destination::memory)), going_on(depth_2, prune_some)});
+  scenarios.push_back({"TwoRanksPublishWhatWasEncodedInMemory", depth_2, two_ranks(2, 1, 1),
+                       two_ranks(2, 2, 3, Destination::memory), two_ranks_go_on(2, keep(1))});
   scenarios.push_back({"TwoRanksCreate", depth_3, nothing, two_ranks(3, 1, 1), two_ranks_go_on(3, keep(1))});
   scenarios.push_back({"TwoRanksSave", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 2), two_ranks_go_on(2, keep(1))});
   scenarios.push_back(

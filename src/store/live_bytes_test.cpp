@@ -78,11 +78,9 @@ class LiveBytes : public ::testing::Test {
   std::shared_ptr<const Snapshot> held_file_;
 };
 
-TEST_F(LiveBytes, AreThoseOfTheChunksThatAreReferredTo) {
-  EXPECT_EQ(live_bytes(DType::u8, other_, 2), stored_bytes(*held_file_, 2));
-}
+TEST_F(LiveBytes, CountReferencedChunks) { EXPECT_EQ(live_bytes(DType::u8, other_, 2), stored_bytes(*held_file_, 2)); }
 
-TEST_F(LiveBytes, AreThoseOfTheChunksThatTheseNeedAsWell) {
+TEST_F(LiveBytes, CountDependenciesOfReferencedChunks) {
   EXPECT_EQ(live_bytes(DType::bf16, weight_, 0), stored_bytes(*held_file_, 0) + stored_bytes(*held_file_, 1));
   EXPECT_EQ(live_bytes(DType::bf16, slice_, 3), stored_bytes(*held_file_, 3) + stored_bytes(*held_file_, 1));
   const Bytes first_chunk(weight_.begin(), weight_.begin() + 2 * kChunkElements);

@@ -52,7 +52,7 @@ std::vector<StepNode> two_chains() {
           node(5), node(6, {whole(5)}), node(7, {alone(5), whole(6)}), node(8, {alone(5), whole(7)})};
 }
 
-TEST(RetentionPlan, RefusesToKeepNoneOrEveryZeroth) {
+TEST(RetentionPlan, RejectsZero) {
   EXPECT_TRUE(check_retention({}));
   EXPECT_TRUE(check_retention(keeping_last(1)));
   EXPECT_TRUE(check_retention(keeping_every(1)));
@@ -64,20 +64,20 @@ TEST(RetentionPlan, RefusesToKeepNoneOrEveryZeroth) {
   EXPECT_EQ(zeroth.error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST(RetentionPlan, HasNothingToDoInAnEmptyStore) {
+TEST(RetentionPlan, DoesNothingInAnEmptyStore) {
   const RetentionPlan plan = plan_retention({}, {});
   EXPECT_EQ(plan.kept, Steps{});
   EXPECT_TRUE(plan.needed.empty());
   EXPECT_EQ(plan.removed, Steps{});
 }
 
-TEST(RetentionPlan, KeepsTheNewestWhateverItIsAskedFor) {
+TEST(RetentionPlan, AlwaysKeepsTheNewest) {
   const RetentionPlan plan = plan_retention({node(1), node(2), node(3)}, {});
   EXPECT_EQ(plan.kept, Steps{3});
   EXPECT_EQ(plan.removed, (Steps{1, 2}));
 }
 
-TEST(RetentionPlan, KeepsWhatAnyOfTheRulesAsksFor) {
+TEST(RetentionPlan, KeepsStepsThatAnyRuleSelects) {
   std::vector<StepNode> nodes;
   for (std::uint64_t step = 0; step <= 12; ++step) nodes.push_back(node(step));
   Retention retention;
@@ -89,7 +89,7 @@ TEST(RetentionPlan, KeepsWhatAnyOfTheRulesAsksFor) {
   EXPECT_EQ(plan.removed, (Steps{1, 2, 4, 6, 7, 8, 9}));
 }
 
-TEST(RetentionPlan, CountsTheLastAmongCheckpointsOnly) {
+TEST(RetentionPlan, CountsOnlyCheckpointsForKeepLast) {
   std::vector<StepNode> nodes = {node(1), node(2), node(3), node(4)};
   nodes[2].state = StepState::retired;
   nodes[3].state = StepState::uncommitted;
@@ -98,7 +98,7 @@ TEST(RetentionPlan, CountsTheLastAmongCheckpointsOnly) {
   EXPECT_EQ(plan.removed, (Steps{3})) << "the uncommitted one takes no part";
 }
 
-TEST(RetentionPlan, NeedsAllThatAChainIsBuiltUpon) {
+TEST(RetentionPlan, NeedsTheWholeChain) {
   const RetentionPlan plan = plan_retention(two_chains(), keeping({4}));
   EXPECT_EQ(plan.kept, (Steps{4, 8}));
   EXPECT_EQ(needed_steps(plan), (Steps{1, 2, 3, 5, 6, 7}));
@@ -109,7 +109,7 @@ TEST(RetentionPlan, NeedsAllThatAChainIsBuiltUpon) {
   EXPECT_EQ(plan.removed, Steps{});
 }
 
-TEST(RetentionPlan, DoesNotNeedWhatStandsBehindAStandaloneReference) {
+TEST(RetentionPlan, NeedsNothingBehindAStandaloneReference) {
   const std::vector<StepNode> nodes = {node(1), node(2, {whole(1)}), node(3, {alone(2)})};
   const RetentionPlan plan = plan_retention(nodes, {});
   ASSERT_EQ(needed_steps(plan), Steps{2});
@@ -117,7 +117,7 @@ TEST(RetentionPlan, DoesNotNeedWhatStandsBehindAStandaloneReference) {
   EXPECT_EQ(plan.removed, Steps{1});
 }
 
-TEST(RetentionPlan, FollowsAStepThatIsReferredToInBothWays) {
+TEST(RetentionPlan, FollowsBothKindsOfReferences) {
   for (const bool standalone_first : {true, false}) {
     const StepNode last = standalone_first ? node(4, {alone(2), whole(3)}) : node(4, {whole(3), alone(2)});
     const std::vector<StepNode> nodes = {node(1), node(2, {whole(1)}), node(3, {whole(2)}), last};
@@ -127,7 +127,7 @@ TEST(RetentionPlan, FollowsAStepThatIsReferredToInBothWays) {
   }
 }
 
-TEST(RetentionPlan, LetsARetiredStepGoOnceNothingNeedsIt) {
+TEST(RetentionPlan, RemovesARetiredStepThatNothingNeeds) {
   std::vector<StepNode> nodes = two_chains();
   for (const std::size_t i : {0U, 1U, 4U}) nodes[i].state = StepState::retired;
   const RetentionPlan plan = plan_retention(nodes, keeping({1, 6}));
@@ -136,7 +136,7 @@ TEST(RetentionPlan, LetsARetiredStepGoOnceNothingNeedsIt) {
   EXPECT_EQ(plan.removed, (Steps{1, 2, 3, 4}));
 }
 
-TEST(RetentionPlan, KeepsWhatIsDamagedAndEverythingItMayReferTo) {
+TEST(RetentionPlan, KeepsDamagedStepsAndAllTheyMayReferTo) {
   std::vector<StepNode> nodes = two_chains();
   nodes[2].is_damaged = true;
   nodes[2].references.clear();
@@ -146,7 +146,7 @@ TEST(RetentionPlan, KeepsWhatIsDamagedAndEverythingItMayReferTo) {
   EXPECT_EQ(plan.removed, (Steps{4}));
 }
 
-TEST(RetentionPlan, NeedsAllBeforeADamagedStepThatIsNeededItself) {
+TEST(RetentionPlan, NeedsAllStepsBeforeANeededDamagedStep) {
   std::vector<StepNode> nodes = {node(1), node(2), node(3), node(4, {whole(3)})};
   nodes[2].state = StepState::retired;
   nodes[2].is_damaged = true;
@@ -155,7 +155,7 @@ TEST(RetentionPlan, NeedsAllBeforeADamagedStepThatIsNeededItself) {
   EXPECT_EQ(needed_steps(plan_retention(nodes, {})), (Steps{3})) << "standalone: nothing behind it is read";
 }
 
-TEST(RetentionPlan, IsNotMisledByReferencesToWhatIsNotThere) {
+TEST(RetentionPlan, IgnoresReferencesToMissingSteps) {
   const RetentionPlan plan = plan_retention({node(2, {whole(1), alone(0)}), node(3, {whole(2)})}, {});
   EXPECT_EQ(plan.kept, Steps{3});
   EXPECT_EQ(needed_steps(plan), Steps{2});

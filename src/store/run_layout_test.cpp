@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kLastStep = std::numeric_limits<std::uint64_t>::max();
 
-TEST(RunLayout, NamesEveryStepByItsDigitsAndFindsItAgain) {
+TEST(RunLayout, StepNamesRoundTrip) {
   EXPECT_EQ(step_name(0), "0000000000");
   EXPECT_EQ(step_name(1000), "0000001000");
   EXPECT_EQ(step_name(12'345'678'901), "12345678901");
@@ -22,7 +22,7 @@ TEST(RunLayout, NamesEveryStepByItsDigitsAndFindsItAgain) {
   }
 }
 
-TEST(RunLayout, TakesNoOtherNameForAStep) {
+TEST(RunLayout, RejectsOtherNamesOfSteps) {
   for (const char* name :
        {"", "1000", "000001000", "00000001000", "010000000000", "0000001000 ", " 0000001000", "+000001000",
         "-000000001", "000000100a", "0x00001000", "0000001000.tmp", "18446744073709551616", "99999999999999999999",
@@ -37,20 +37,20 @@ TEST(RunLayout, NamesShardsWithTheirAttempts) {
   EXPECT_EQ(shard_record_name(3, 4, "a1"), "shard-00003-of-00004.a1.json");
 }
 
-TEST(RunLayout, GivesARewrittenFileTheNextName) {
+TEST(RunLayout, NamesARewrittenFile) {
   EXPECT_EQ(rewritten_file_name("a.bsnap"), "a.r1.bsnap");
   EXPECT_EQ(rewritten_file_name("a.r1.bsnap"), "a.r2.bsnap");
   EXPECT_EQ(rewritten_file_name("a.r9.bsnap"), "a.r10.bsnap");
   EXPECT_EQ(rewritten_file_name("a.r4294967295.bsnap"), "a.r4294967296.bsnap");
 }
 
-TEST(RunLayout, DoesNotTakeAnAttemptForTheNumberOfARewriting) {
+TEST(RunLayout, DistinguishesAttemptsFromRewriteNumbers) {
   EXPECT_EQ(rewritten_file_name("shard-00000-of-00002.retry.bsnap"), "shard-00000-of-00002.retry.r1.bsnap");
   EXPECT_EQ(rewritten_file_name("shard-00000-of-00002.r.bsnap"), "shard-00000-of-00002.r.r1.bsnap");
   EXPECT_EQ(rewritten_file_name("shard-00000-of-00002.r1x.bsnap"), "shard-00000-of-00002.r1x.r1.bsnap");
 }
 
-TEST(RunLayout, NeverGivesARewrittenFileANameItHadBefore) {
+TEST(RunLayout, NeverReusesNamesOfRewrittenFiles) {
   const std::string longest = std::string(kMaxFileNameBytes - 6, 'a') + ".bsnap";
   for (std::string name : {std::string("a.bsnap"), std::string("a.r7.bsnap"), std::string("a.r4294967294.bsnap"),
                            std::string("a.r4294967295.bsnap"), std::string("a.r1.r2.bsnap"), longest}) {
@@ -88,7 +88,7 @@ TEST(RunLayout, AcceptsOnlySafeNamesOfAttempts) {
   }
 }
 
-TEST(RunLayout, TakesShardFileNamesApart) {
+TEST(RunLayout, ParsesShardFileNames) {
   for (const char* name : {"shard-00001-of-00002.bsnap", "shard-00001-of-00002.a1.bsnap",
                            "shard-00001-of-00002.a1.r3.bsnap", "shard-00001-of-00002.r3.bsnap"}) {
     const auto parsed = parse_shard_file_name(name);
@@ -105,7 +105,7 @@ TEST(RunLayout, TakesShardFileNamesApart) {
   }
 }
 
-TEST(RunLayout, ClaimsNoFileThatSomebodyElseMayHavePutThere) {
+TEST(RunLayout, ClaimsOnlyItsOwnFiles) {
   for (const char* name : {"commit.json", "retired.json", "shard-00000-of-00001.bsnap", "shard-00000-of-00001.r1.bsnap",
                            "shard-00000-of-00002.a1.json", ".commit.json.0123456789abcdef.tmp"}) {
     EXPECT_TRUE(is_own_file_name(name)) << name;
@@ -116,7 +116,7 @@ TEST(RunLayout, ClaimsNoFileThatSomebodyElseMayHavePutThere) {
   }
 }
 
-TEST(RunLayout, PutsEverythingInItsPlace) {
+TEST(RunLayout, MatchesTheSpecifiedPaths) {
   const RunLayout layout("/runs/a");
   EXPECT_EQ(layout.run_record(), "/runs/a/bitsnap.json");
   EXPECT_EQ(layout.lock(), "/runs/a/lock");

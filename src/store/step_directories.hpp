@@ -1,8 +1,9 @@
-// The directories of steps: which there are, and the ways in which one appears and goes, in the order that
-// docs/spec/store.md ("In which order") demands. Every change of a store except the writing of records and snapshot
-// files themselves is here.
+// The directories of the steps of a store: listing them, and creating and removing them in the order that
+// docs/spec/store.md ("Order of operations") prescribes. Every change of a store is here, except the writing of records
+// and snapshot files.
 //
-// What changes something belongs to one thread at a time, which holds the lock; the rest may be called by any.
+// Functions that change the store are called by one thread at a time, which holds the lock; any thread may call the
+// others.
 #pragma once
 
 #include <atomic>

@@ -9,18 +9,12 @@ namespace bitsnap {
 namespace store {
 
 Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
-                                          const StoreOptions& options) {
+                                          const StoreOptions& options, std::shared_ptr<BaseCache> cache) {
   return no_throw("store", [&]() -> Result<std::unique_ptr<Store>> {
-    BITSNAP_ASSIGN(std::unique_ptr<Store::Impl> impl, Store::Impl::open(file_system, path, options));
+    BITSNAP_ASSIGN(std::unique_ptr<Store::Impl> impl, Store::Impl::open(file_system, path, options, std::move(cache)));
     return std::make_unique<Store>(std::move(impl));
   });
 }
-
-void offer_base(Store& store, std::uint64_t step, std::uint32_t shard, BaseMaker make) {
-  StoreImplAccess::impl(store).offer_base(step, shard, std::move(make));
-}
-
-void forget_base(Store& store) { StoreImplAccess::impl(store).forget_base(); }
 
 }  // namespace store
 

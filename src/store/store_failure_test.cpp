@@ -84,7 +84,7 @@ class Intruder {
 
 class StoreFailure : public testing::TestWithParam<std::string> {};
 
-TEST_P(StoreFailure, OneFailureOfTheFileSystemLosesNothing) {
+TEST_P(StoreFailure, ASingleFailureLosesNothing) {
   const CrashScenario& scenario = crash_scenario(GetParam());
   const CrashTrial trial(scenario);
   for (std::uint64_t point = 0; point < trial.steps().size(); point += takes_samples() ? 9U : 1U) {
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Every, StoreFailure, testing::ValuesIn([] {
                          [](const auto& test) { return test.param; });
 
 // Each call of a handle meets one failure; the same handle then goes on, or says that it cannot.
-TEST(StoreFailures, TheSameHandleGoesOnOrSaysThatItHasToBeOpenedAgain) {
+TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
   using Call = std::function<Result<void>(Store&, Journal&)>;
   const std::vector<std::pair<std::string, Call>> calls = {
       {"save", [](Store& store, Journal& journal) { return save_step(store, journal, 6); }},
@@ -159,7 +159,7 @@ TEST(StoreFailures, TheSameHandleGoesOnOrSaysThatItHasToBeOpenedAgain) {
 }
 
 // Where the disk refuses for longer, each call that writes says so, and the first after that goes on.
-TEST(StoreFailures, AHandleWhoseDiskComesBackGoesOn) {
+TEST(StoreFailures, AHandleContinuesWhenTheDiskIsBack) {
   FakeFileSystem files;
   Journal journal = saved(files, 1, 4);
   FaultyFileSystem faulty(files);
@@ -184,7 +184,7 @@ TEST(StoreFailures, AHandleWhoseDiskComesBackGoesOn) {
   EXPECT_EQ(store->steps().value(), left);
 }
 
-TEST(StoreFailures, AFullDiskFailsTheSaveAndGivesTheSpaceBack) {
+TEST(StoreFailures, AFullDiskFailsTheSaveAndFreesItsSpace) {
   FakeFileSystem before;
   const Journal run = saved(before, 1, 2);
   const auto used_by = [](FakeFileSystem& files) {
@@ -216,7 +216,7 @@ TEST(StoreFailures, AFullDiskFailsTheSaveAndGivesTheSpaceBack) {
   }
 }
 
-TEST(StoreFailures, WithoutAUsableBaseAKeyframeIsSavedAndSaysWhy) {
+TEST(StoreFailures, SavesAKeyframeIfTheBaseIsUnusable) {
   FakeFileSystem before;
   static_cast<void>(saved(before, 1, 2));
   const RunLayout layout(kTestRun);
@@ -254,7 +254,7 @@ TEST(StoreFailures, WithoutAUsableBaseAKeyframeIsSavedAndSaysWhy) {
   }
 }
 
-TEST(StoreFailures, ASecondWriterIsTurnedAway) {
+TEST(StoreFailures, RefusesASecondWriter) {
   FakeFileSystem files;
   const auto first = open(files);
   const auto second = open_store(files, kTestRun, writing());
@@ -267,7 +267,7 @@ TEST(StoreFailures, ASecondWriterIsTurnedAway) {
   EXPECT_TRUE(first->save(1, test_state(1, 0).state()));
 }
 
-TEST(StoreFailures, AReaderThatIsOpenReadsOnAfterAPrune) {
+TEST(StoreFailures, AnOpenReaderContinuesAfterAPrune) {
   FakeFileSystem files;
   Journal journal = saved(files, 1, 6);
   const auto reader = open(files, {});
@@ -281,7 +281,7 @@ TEST(StoreFailures, AReaderThatIsOpenReadsOnAfterAPrune) {
 }
 
 // A prune runs between two operations of a reader, wherever that is.
-TEST(StoreFailures, AReaderThatRacesAPruneSeesTheDataOrThatItIsGone) {
+TEST(StoreFailures, AReaderThatRacesAPruneGetsDataOrNotFound) {
   FakeFileSystem before;
   const Journal run = saved(before, 1, 6);
   std::size_t read = 0;
@@ -318,7 +318,7 @@ TEST(StoreFailures, AReaderThatRacesAPruneSeesTheDataOrThatItIsGone) {
 }
 
 // The only checkpoint is replaced between a reader's look at the names and that at the checkpoint.
-TEST(StoreFailures, AReaderNeverSeesAStoreWithoutACheckpointThatHasOne) {
+TEST(StoreFailures, ReadersAlwaysSeeACheckpoint) {
   for (const bool asks_for_newest : {true, false}) {
     FakeFileSystem files;
     Journal journal = saved(files, 1, 1);
@@ -342,7 +342,7 @@ TEST(StoreFailures, AReaderNeverSeesAStoreWithoutACheckpointThatHasOne) {
 }
 
 // What it removed may come back in a crash: it makes sure before it goes on.
-TEST(StoreFailures, ASharedHandleSettlesWhatItCouldNotRemove) {
+TEST(StoreFailures, ASharedHandleRetriesFailedRemovals) {
   FakeFileSystem before;
   saved(before, 1, 4);
   for (std::uint64_t point = 0;; ++point) {
@@ -366,7 +366,7 @@ TEST(StoreFailures, ASharedHandleSettlesWhatItCouldNotRemove) {
   }
 }
 
-TEST(StoreFailures, DamageInAShardThatHoldsNothingForARankIsNotItsTrouble) {
+TEST(StoreFailures, IgnoresDamageInUnneededShards) {
   const auto saved_bytes = [](bool is_damaged) {
     FakeFileSystem files;
     const auto store = open(files, shared());
@@ -408,7 +408,7 @@ TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
 }
 
 // One commits at every point of the other's commit.
-TEST(StoreFailures, TwoWhoCommitAtOnceCommitTheSame) {
+TEST(StoreFailures, ConcurrentCommitsAgree) {
   FakeFileSystem before;
   Journal run;
   {

@@ -1,8 +1,8 @@
 // What is behind a Store: one run's directory, the lock, and what the writing handle knows of the checkpoints.
 //
-// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_shards.cpp,
-// store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading touches nothing that writing changes;
-// writing calls hold `mutex_`.
+// The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
+// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading touches nothing
+// that writing changes; writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,23 @@
 #include <bitsnap/store.hpp>
 
 #include "os/file_system.hpp"
-#include "record/base_finder.hpp"
+#include "save/base_finder.hpp"
+#include "store/base_cache.hpp"
 #include "store/checkpoint_reader.hpp"
 #include "store/commit_record.hpp"
-#include "store/kept_state.hpp"
+#include "store/pending_save.hpp"
 #include "store/retention_plan.hpp"
 #include "store/run_layout.hpp"
 #include "store/step_directories.hpp"
 #include "store/watched_base.hpp"
+#include "store/write_turn.hpp"
 
 namespace bitsnap {
-namespace store {
-
-// Makes of a shard's snapshot, open, a base that answers as it does, to the name, but knows its bytes from elsewhere;
-// nullptr where the snapshot is not the one that those bytes are of. Called with the store's lock held: it must not
-// call the store.
-using BaseMaker = std::function<std::shared_ptr<const Base>(std::shared_ptr<const Snapshot> snapshot)>;
-
-}  // namespace store
-
 class Store::Impl {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
-                                                          const StoreOptions& options);
+                                                          const StoreOptions& options,
+                                                          std::shared_ptr<store::BaseCache> cache = nullptr);
   // Reads and changes nothing but takes the lock, unless for a dry run.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open_for_repair(os::FileSystem& file_system,
                                                                      const std::string& path, bool dry_run);
@@ -61,13 +55,20 @@ class Store::Impl {
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
                                                                  std::uint32_t shard) const;
-  // store_save.cpp
-  void offer_base(std::uint64_t step, std::uint32_t shard, store::BaseMaker make);
-  void forget_base();
+  // store_save.cpp. A save is three calls, each of which may be on another thread. An error of one of them ends the
+  // save: what it wrote is taken back. Takes the lock and finds what the save is coded against. `place`: of several
+  // ranks.
+  [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place);
+  // Makes the snapshot file; a keyframe where the base turns out to be damaged.
+  [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
+                                    store::Destination destination);
+  // Writes the file, if it is in memory, and then the record that makes it count; all is durable when it returns.
+  [[nodiscard]] Result<void> publish(store::PendingSave& save);
+  // All three.
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options);
-  // store_shards.cpp
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options);
+  // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
@@ -90,40 +91,22 @@ class Store::Impl {
     newest,  // the newest checkpoint, what is above it, and what was looked for
     all,
   };
-  // What one call that writes holds.
-  struct WriteGuard {
-    std::unique_lock<std::mutex> mutex;
-    std::unique_ptr<os::FileLock> lock;  // of a shared handle
-  };
   // What is to be thought of a record that cannot be read.
   enum class UnreadableRecord : std::uint8_t { refers_to_nothing, may_refer_to_any };
   // One call each, with what it needs to itself.
   class Pruner;    // store_prune.cpp
   class Rewriter;  // store_rewrite.cpp
   class Repairer;  // store_repair.cpp
-  // How the next file is coded.
-  struct Coding {
-    std::optional<std::uint64_t> base;    // as the record has it
-    std::optional<std::uint64_t> finder;  // the step whose shards are offered as bases
-    std::uint32_t max_depth = 0;
-    std::uint32_t links = 0;
-    std::optional<Error> damage;  // why there is no base where there should be one
-  };
-  // What somebody else keeps of a checkpoint.
-  struct Offer {
-    std::uint64_t step = 0;
-    std::uint32_t shard = 0;
-    store::BaseMaker make;
-  };
 
-  Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options);
+  Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
+       std::shared_ptr<store::BaseCache> cache);
 
   // store_open.cpp
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
   // What this handle says and what the run has.
   [[nodiscard]] std::vector<LossRule> gather_rules() const;
-  Result<WriteGuard> begin_writing(os::LockKind kind);
+  Result<store::WriteGuard> begin_writing(os::LockKind kind);
   // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
   Result<void> refresh_known();
   Result<void> refresh_newest();
@@ -149,25 +132,30 @@ class Store::Impl {
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
 
   // store_save.cpp
-  [[nodiscard]] Coding choose_coding();
-  Result<store::ShardFile> write_file(std::uint64_t step, const std::string& name, record::ShardedBases::Place own,
-                                      const State& state, const Coding& coding, const RunOptions& options,
-                                      store::StateKeeper* keeper, store::BaseWatch& watch, SaveSummary& summary);
-  // The same; without a base where the base is what failed.
-  Result<store::ShardFile> write_file_somehow(std::uint64_t step, const std::string& name,
-                                              record::ShardedBases::Place own, const State& state, Coding& coding,
-                                              const RunOptions& options, store::StateKeeper* keeper,
-                                              SaveSummary& summary);
+  [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, const ShardPlace& place) const;
+  Result<void> write_blob(const store::PendingSave& save);
+  Result<void> publish_checkpoint(store::PendingSave& save);
+  Result<void> publish_shard(const store::PendingSave& save);
+  // Removes what an unfinished save has written.
+  void take_back(const store::PendingSave& save);
+
+  // store_encode.cpp
+  [[nodiscard]] store::Coding choose_coding();
+  // Whether the next save is coded against this one.
+  [[nodiscard]] bool is_next_base(const store::PendingSave& save) const;
+  [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,
+                                                             store::CheckpointReader& reader,
+                                                             const std::shared_ptr<store::BaseWatch>& watch);
+  // `watch` knows afterwards whether the base is what failed.
+  Result<void> encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
+                           store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch);
+
+  // store_commit.cpp
+  static Result<void> check_place(const ShardPlace& place);
   Result<CheckpointInfo> commit_record(const store::CommitRecord& record);
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
-  void keep_as_base(const store::CommitRecord& record, store::StateKeeper& keeper);
-  [[nodiscard]] std::shared_ptr<const Base> offered(std::uint64_t step, std::uint32_t shard,
-                                                    std::shared_ptr<const Snapshot> snapshot) const;
-  void forget_bases();
-
-  // store_shards.cpp
   // check_new_step(), for a step that is not there: whoever is late is told what became of it.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
   // Of an attempt that `first` is missing of, as far as the names of the files tell.
@@ -195,7 +183,7 @@ class Store::Impl {
   std::vector<LossRule> loss_;
   const std::shared_ptr<store::CheckpointReader> reader_;
 
-  std::mutex mutex_;
+  store::WriteTurn turn_;
   store::StepDirectories directories_;
   std::unique_ptr<os::FileLock> lock_;
   std::uint64_t lock_file_id_ = 0;  // of the file that is locked
@@ -208,15 +196,8 @@ class Store::Impl {
   // False after a step could not be changed: whether it is still there, and would be after a crash, nobody can say.
   // What opening does tells, and is done again by the next call that writes.
   bool is_settled_ = true;
-  std::optional<Error> broken_;  // a failure after which the handle is of no use
-
-  // The newest base, so that it need not be opened, or decoded, again.
-  std::shared_ptr<const Snapshot> open_base_;
-  std::shared_ptr<store::KeptState> kept_;
-  std::uint64_t base_step_ = 0;
-  std::shared_ptr<const Snapshot> written_;  // the file that was written last, opened anew
-  std::vector<store::StreamBuffer> spare_;
-  std::optional<Offer> offer_;
+  std::optional<Error> broken_;                    // a failure after which the handle is of no use
+  const std::shared_ptr<store::BaseCache> cache_;  // an agent's, or the handle's own
 };
 
 // For those of the library who have to look behind an open store.
@@ -227,16 +208,11 @@ class StoreImplAccess {
 
 namespace store {
 
-// On any file system: what Store::open does on the real one.
+// What Store::open does, on any file system. What is published is noted in `cache`, where it is held, and bases are
+// read from there.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
-                                                        const StoreOptions& options);
-// Offers the bytes of one shard of a checkpoint, which somebody keeps in memory, as the base of what this handle writes
-// next: where the store codes the same shard against that step, it asks for them in place of decoding the file. What is
-// written is the same as without them, and the rules of what is coded against what are. Holds until the next offer;
-// without a function nothing is offered any more. When this returns nobody uses the offer before; it waits for that.
-void offer_base(Store& store, std::uint64_t step, std::uint32_t shard, BaseMaker make);
-// Closes the file that was written last, which the handle keeps open as the base of the next.
-void forget_base(Store& store);
+                                                        const StoreOptions& options,
+                                                        std::shared_ptr<BaseCache> cache = nullptr);
 [[nodiscard]] Result<RepairReport> repair_store(os::FileSystem& file_system, const std::string& path,
                                                 const RepairOptions& options);
 

@@ -151,11 +151,20 @@ Result<void> remove_steps(Journal& journal, const std::function<std::vector<std:
 
 }  // namespace
 
-Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed) {
+Result<void> save_to(Destination destination, Store& store, std::uint64_t step, const std::optional<ShardPlace>& place,
+                     const TestState& state) {
+  Store::Impl& impl = StoreImplAccess::impl(store);
+  BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place));
+  BITSNAP_TRY(impl.encode(save, state.state(), kOneThread, destination));
+  return impl.publish(save);
+}
+
+Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed,
+                       Destination destination) {
   const TestStep content{seed, 1};
   const Journal::Change add = adding(step, content);
   journal.begin([&](const TestRun& run) { return std::vector{add(run)}; });
-  BITSNAP_TRY(store.save(step, test_state(step, content.shard_seed(0)).state(), kOneThread));
+  BITSNAP_TRY(save_to(destination, store, step, std::nullopt, test_state(step, content.shard_seed(0))));
   journal.confirm(add, false);
   return {};
 }
@@ -196,14 +205,14 @@ Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step) {
 }
 
 Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step, std::uint64_t seed,
-                             const std::string& attempt) {
+                             const std::string& attempt, Destination destination) {
   const TestStep content{seed, 2};
   const Journal::Change add = adding(step, content);
   // It is added to what is shown, which is made safe before.
   const TestRun shown = journal.run();
   journal.begin([&](const TestRun& run) { return run == shown ? std::vector{add(run)} : std::vector<TestRun>(); });
-  BITSNAP_TRY(first.save_shard(step, {0, 2, attempt}, test_state(step, content.shard_seed(0)).state(), kOneThread));
-  BITSNAP_TRY(second.save_shard(step, {1, 2, attempt}, test_state(step, content.shard_seed(1)).state(), kOneThread));
+  BITSNAP_TRY(save_to(destination, first, step, ShardPlace{0, 2, attempt}, test_state(step, content.shard_seed(0))));
+  BITSNAP_TRY(save_to(destination, second, step, ShardPlace{1, 2, attempt}, test_state(step, content.shard_seed(1))));
   BITSNAP_ASSIGN(const auto committed, second.commit(step, 2, attempt));
   if (!committed) return fail(ErrorKind::internal, "both shards are there, and commit() finds only one");
   journal.confirm(add, true);

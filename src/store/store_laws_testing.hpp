@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include <bitsnap/store.hpp>
 
 #include "os/file_system_fake.hpp"
+#include "store/pending_save.hpp"
 #include "store/run_testing.hpp"
 
 namespace bitsnap::store {
@@ -69,14 +71,20 @@ class Journal {
 // Those that a removal of all but `kept` may leave: it goes from the newest to the oldest.
 [[nodiscard]] std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept);
 
+// What Store::save() and, with a place, Store::save_shard() do, with either destination. One thread encodes.
+[[nodiscard]] Result<void> save_to(Destination destination, Store& store, std::uint64_t step,
+                                   const std::optional<ShardPlace>& place, const TestState& state);
+
 // The calls of a Store, journalled. Errors of the store come through; `journal` then still allows both.
-[[nodiscard]] Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed = 0);
+[[nodiscard]] Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::uint64_t seed = 0,
+                                     Destination destination = Destination::disk);
 [[nodiscard]] Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention,
                                        Reencode reencode = Reencode::never);
 [[nodiscard]] Result<void> roll_back(Store& store, Journal& journal, std::uint64_t step);
 // Both shards of a step, by two handles, and the commit.
 [[nodiscard]] Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std::uint64_t step,
-                                           std::uint64_t seed = 0, const std::string& attempt = "a1");
+                                           std::uint64_t seed = 0, const std::string& attempt = "a1",
+                                           Destination destination = Destination::disk);
 
 // What of the run is there to be seen; empty where there is no store.
 [[nodiscard]] Result<std::vector<std::uint64_t>> shown_steps(os::FileSystem& files);

@@ -68,7 +68,7 @@ class LostRecord : public testing::Test {
   os::FakeFileSystem files_;
 };
 
-TEST_F(LostRecord, OfTwoInARowOpeningTakesNothing) {
+TEST_F(LostRecord, OpeningRemovesNothingIfTwoAreLost) {
   save_steps(6);
   lose(2);
   lose(3);
@@ -77,7 +77,7 @@ TEST_F(LostRecord, OfTwoInARowOpeningTakesNothing) {
   expect_whole({1, 2, 3, 4, 5, 6});
 }
 
-TEST_F(LostRecord, APruneKeepsWhatItMayNeed) {
+TEST_F(LostRecord, PruneKeepsPossibleDependencies) {
   save_steps(6);
   lose(3);
   prune({}, 2);
@@ -86,7 +86,7 @@ TEST_F(LostRecord, APruneKeepsWhatItMayNeed) {
   expect_whole({5, 6});
 }
 
-TEST_F(LostRecord, WhatWasPrunedBelowItStaysForIt) {
+TEST_F(LostRecord, RetiredStepsBelowItStay) {
   save_steps(6);
   prune({3, 4, 5, 6});
   lose(3);
@@ -95,7 +95,7 @@ TEST_F(LostRecord, WhatWasPrunedBelowItStaysForIt) {
   expect_whole({3, 4, 5, 6});
 }
 
-TEST_F(LostRecord, OfOneThatNobodyNeedsIsMadeAgain) {
+TEST_F(LostRecord, IsRebuiltForAnUnneededStep) {
   save_steps(4);
   prune({2}, 1);
   {
@@ -114,7 +114,7 @@ TEST_F(LostRecord, OfOneThatNobodyNeedsIsMadeAgain) {
   EXPECT_EQ(check_step(*store, 2, TestState(2)), "");
 }
 
-TEST_F(LostRecord, OfTheOnlyCheckpointLosesNothing) {
+TEST_F(LostRecord, LosesNothingIfItIsTheOnlyOne) {
   save_steps(4);
   prune({}, 1);
   lose(4);
@@ -125,7 +125,7 @@ TEST_F(LostRecord, OfTheOnlyCheckpointLosesNothing) {
   expect_whole({4});
 }
 
-TEST_F(LostRecord, WhereThereIsNoCheckpointTrainingBeginsAnew) {
+TEST_F(LostRecord, WithoutCheckpointTrainingStartsAnew) {
   save_steps(4);
   prune({}, 1);
   flip(path(4, kFile), 70);
@@ -138,7 +138,7 @@ TEST_F(LostRecord, WhereThereIsNoCheckpointTrainingBeginsAnew) {
   expect_whole({5});
 }
 
-TEST_F(LostRecord, WithoutDirectorySyncsOpeningAfterACrashTakesNotAll) {
+TEST_F(LostRecord, OpeningAfterACrashWithoutDirectorySyncKeepsSteps) {
   files_.refuse_directory_sync();
   for (std::uint64_t step = 1; step <= 4; ++step) {
     ASSERT_TRUE(open()->save(step, TestState(step).state()));
@@ -159,7 +159,7 @@ TEST_F(LostRecord, WithoutDirectorySyncsOpeningAfterACrashTakesNotAll) {
   }
 }
 
-TEST_F(LostRecord, ThatCouldNotBeReadNowIsNotGivenUp) {
+TEST_F(LostRecord, IsKeptAfterATemporaryReadError) {
   save_steps(6);
   lose(2);
   lose(3);
@@ -181,7 +181,7 @@ TEST_F(LostRecord, ThatCouldNotBeReadNowIsNotGivenUp) {
   expect_whole({1, 2, 3, 4, 5, 6});
 }
 
-TEST_F(LostRecord, ThatCannotBeMadeAgainIsSetAside) {
+TEST_F(LostRecord, IsSetAsideIfItCannotBeRebuilt) {
   save_steps(6);
   lose(2);
   lose(3);
@@ -192,7 +192,7 @@ TEST_F(LostRecord, ThatCannotBeMadeAgainIsSetAside) {
   expect_whole({1});
 }
 
-TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsMadeAgain) {
+TEST_F(LostRecord, IsRebuiltBelowAnUnreadableRecord) {
   save_steps(5);
   lose(4);
   flip(path(5, "commit.json"), 40);
@@ -204,7 +204,7 @@ TEST_F(LostRecord, BelowARecordThatNobodyCanReadIsMadeAgain) {
 }
 
 // Each of them is made again, or given up, once; what grows faster is that each is opened with all before it.
-TEST_F(LostRecord, OfALongChainTakesARepairLittleLonger) {
+TEST_F(LostRecord, RepairOfALongChainIsFast) {
   const auto opened_files = [](std::uint64_t steps) {
     os::FakeFileSystem files;
     StoreOptions options;
@@ -224,7 +224,7 @@ TEST_F(LostRecord, OfALongChainTakesARepairLittleLonger) {
   EXPECT_LT(opened_files(20), 6 * opened_files(10));
 }
 
-TEST_F(LostRecord, OfTheRunWithItsLockIsMadeAgain) {
+TEST_F(LostRecord, RunRecordIsRebuiltWithTheLock) {
   save_steps(2);
   ASSERT_TRUE(files_.remove("/run/bitsnap.json"));
   ASSERT_TRUE(files_.remove("/run/lock"));
@@ -233,7 +233,7 @@ TEST_F(LostRecord, OfTheRunWithItsLockIsMadeAgain) {
 }
 
 // Of what it alone knew, a run loses no more, nor less, than is said.
-TEST_F(LostRecord, OfTheRunIsMadeAgainWithThePolicyOfItsNewestCheckpoint) {
+TEST_F(LostRecord, RunRecordIsRebuiltWithTheNewestPolicy) {
   for (const Policy policy : {Policy::bounded, Policy::lossless, Policy::raw}) {
     os::FakeFileSystem files;
     StoreOptions options;
@@ -257,7 +257,7 @@ TEST_F(LostRecord, OfTheRunIsMadeAgainWithThePolicyOfItsNewestCheckpoint) {
 }
 
 // A retired one that refers to what is damaged must not be needed by what is whole.
-TEST_F(LostRecord, WhatIsWholeAboveARetiredOneAboveADamagedOneStaysWhole) {
+TEST_F(LostRecord, WholeStepsAboveRetiredAndDamagedOnesStay) {
   save_steps(6);
   prune({4, 6});
   {
@@ -269,7 +269,7 @@ TEST_F(LostRecord, WhatIsWholeAboveARetiredOneAboveADamagedOneStaysWhole) {
 }
 
 // The newest is coded against 4, which is retired and takes a tensor from 2, whose own base has gone.
-TEST_F(LostRecord, OfARetiredOneThatOnlyARetiredOneNeedsIsMadeAgain) {
+TEST_F(LostRecord, IsRebuiltForRetiredDependencies) {
   const auto bytes = [](std::uint64_t seed, std::uint64_t changed) {
     std::vector<std::byte> made(9000);
     std::uint64_t random = seed * 0x9E3779B97F4A7C15 + 1;
@@ -301,7 +301,7 @@ TEST_F(LostRecord, OfARetiredOneThatOnlyARetiredOneNeedsIsMadeAgain) {
   EXPECT_TRUE(store->verify().value().damages.empty());
 }
 
-TEST_F(LostRecord, AboveTheNewestIsToldByADryRepair) {
+TEST_F(LostRecord, DryRepairReportsItAboveTheNewest) {
   save_steps(3);
   lose(3);
   RepairOptions dry;

@@ -260,7 +260,7 @@ class History {
 
 class StoreModel : public testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(StoreModel, WhateverHappensWhatHasToBeThereIsThere) {
+TEST_P(StoreModel, RandomCallsMatchTheModel) {
   const std::uint64_t histories = takes_samples() ? 4 : 100;
   constexpr int kOperations = 60;
   std::size_t repairs = 0;

@@ -13,7 +13,7 @@
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
 #include "os/random.hpp"
-#include "plan/goal.hpp"
+#include "plan/planner_settings.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -38,7 +38,8 @@ Result<void> check_options(const StoreOptions& options) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("max_depth {} is above {}", *options.max_depth, store::kMaxLinks));
   }
-  BITSNAP_TRY(plan::make_goal(Objective::balanced, options.store_bytes_per_second.value_or(0), options.codec));
+  BITSNAP_TRY(plan::make_planner_settings(Policy::lossless, Objective::balanced,
+                                          options.store_bytes_per_second.value_or(0), options.codec));
   return {};
 }
 
@@ -54,18 +55,23 @@ std::string without_slashes(std::string path) {
 
 }  // namespace
 
-Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options)
+Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const StoreOptions& options,
+                  std::shared_ptr<store::BaseCache> cache)
     : file_system_(file_system),
       layout_(without_slashes(path)),
       options_(options),
       reader_(std::make_shared<store::CheckpointReader>(file_system, layout_, options.limits)),
-      directories_(file_system, layout_) {}
+      directories_(file_system, layout_),
+      cache_(cache != nullptr ? std::move(cache)
+                              : std::make_shared<store::BaseCache>(
+                                    store::BaseCache::Limits{.decoded_bytes = options.base_memory_bytes})) {}
 
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_system, const std::string& path,
-                                                       const StoreOptions& options) {
+                                                       const StoreOptions& options,
+                                                       std::shared_ptr<store::BaseCache> cache) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
   BITSNAP_TRY(check_options(options));
-  std::unique_ptr<Impl> impl(new Impl(file_system, path, options));
+  std::unique_ptr<Impl> impl(new Impl(file_system, path, options, std::move(cache)));
   BITSNAP_ASSIGN(os::FileInfo record, file_system.stat(impl->layout_.run_record()));
   const bool writes = options.access != StoreAccess::read;
   if (!record.exists && (!writes || !options.create)) {
@@ -92,7 +98,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   impl->loss_ = impl->gather_rules();
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
-      BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
+      BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
       impl->lock_ = std::move(guard.lock);
     }
     BITSNAP_TRY(impl->settle());
@@ -133,7 +139,7 @@ Result<void> Store::Impl::create_run() {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("{}: holds other files and is no store; choose an empty or new directory", layout_.root()));
   }
-  BITSNAP_ASSIGN(WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   // Somebody else may have made it while this one waited for the lock.
   BITSNAP_ASSIGN(const os::FileInfo record, file_system_.stat(layout_.run_record()));
   if (!record.exists) {
@@ -169,11 +175,11 @@ Result<void> Store::Impl::create_run() {
   return {};
 }
 
-Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
+Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (options_.access == StoreAccess::read) {
     return fail(ErrorKind::invalid_argument, fmt::format("{}: was opened for reading only", layout_.root()));
   }
-  WriteGuard guard{std::unique_lock(mutex_), nullptr};
+  store::WriteGuard guard{turn_.take(), nullptr};
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
     // A lock file that was removed or replaced lets somebody else in.
@@ -213,7 +219,7 @@ Result<Store::Impl::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   }
   // What others have written since is not known, nor what they were killed over.
   sight_ = Sight::nothing;
-  forget_bases();
+  cache_->forget_base();
   BITSNAP_TRY(directories_.settle_set_aside());
   if (!is_settled_) BITSNAP_TRY(settle_again());
   return guard;

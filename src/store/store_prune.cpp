@@ -248,9 +248,9 @@ Result<PruneReport> Store::Impl::Pruner::run() {
 
 Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
   BITSNAP_TRY(store::check_retention(retention));
-  WriteGuard guard;
+  store::WriteGuard guard;
   if (options.dry_run) {
-    guard.mutex = std::unique_lock(mutex_);
+    guard.turn = turn_.take();
     if (lock_ == nullptr) sight_ = Sight::nothing;
   } else {
     BITSNAP_ASSIGN(guard, begin_writing(os::LockKind::exclusive));
@@ -319,13 +319,13 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
 }
 
 Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
-  BITSNAP_ASSIGN(const WriteGuard guard, begin_writing(os::LockKind::exclusive));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   BITSNAP_TRY(refresh_known());
   const auto target = known_.find(step);
   if (target == known_.end() || target->second.state != store::StepState::committed) {
     return tl::unexpected(step_not_found(step));
   }
-  forget_bases();
+  cache_->forget_base();
   // Another rank may have committed it and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
   RollbackReport report;

@@ -32,7 +32,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
   StoreOptions options;
   options.access = dry_run ? StoreAccess::read : StoreAccess::write;
-  std::unique_ptr<Impl> impl(new Impl(file_system, path, options));
+  std::unique_ptr<Impl> impl(new Impl(file_system, path, options, nullptr));
   BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
   BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl->layout_.run_record()));
   BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
   }
   if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
   if (!dry_run) {
-    BITSNAP_ASSIGN(WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
+    BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
     impl->lock_ = std::move(guard.lock);
   }
   return impl;

@@ -117,7 +117,7 @@ TEST_F(DamagedStore, EveryFlippedByteIsFoundAndRepaired) {
   EXPECT_GT(cases, 70U);
 }
 
-TEST_F(DamagedStore, KeepsWhatDependsOnUndamagedPartsOfADamagedOne) {
+TEST_F(DamagedStore, KeepsStepsThatNeedOnlyUndamagedParts) {
   save_steps(8);
   // "expert" of step 1 is needed by all until it changes; "step" is in the pool of step 4 alone. The last payload
   // before the index is the pool's.
@@ -135,7 +135,7 @@ TEST_F(DamagedStore, KeepsWhatDependsOnUndamagedPartsOfADamagedOne) {
   expect_sound({1, 2, 3, 5, 6, 7, 8});
 }
 
-TEST_F(DamagedStore, MakesALostCommitRecordAgain) {
+TEST_F(DamagedStore, RebuildsALostCommitRecord) {
   save_steps(8);
   flip(path(6, "commit.json"), 40);
   EXPECT_FALSE(open()->list().value()[5].damage == std::nullopt);
@@ -146,7 +146,7 @@ TEST_F(DamagedStore, MakesALostCommitRecordAgain) {
   expect_sound({1, 2, 3, 4, 5, 6, 7, 8});
 }
 
-TEST_F(DamagedStore, MakesAMissingCommitRecordThatOthersReferToAgain) {
+TEST_F(DamagedStore, RebuildsALostRecordThatOthersReferTo) {
   save_steps(5);
   ASSERT_TRUE(files_.remove(path(2, "commit.json")));
   // Whoever opens it to write in between takes nothing away.
@@ -160,7 +160,7 @@ TEST_F(DamagedStore, MakesAMissingCommitRecordThatOthersReferToAgain) {
   expect_sound({1, 2, 3, 4, 5});
 }
 
-TEST_F(DamagedStore, DropsWhatAVanishedFileTakesWithIt) {
+TEST_F(DamagedStore, DropsDependantsOfAMissingFile) {
   save_steps(8);
   ASSERT_TRUE(files_.remove(path(5)));
   const auto report = repair();
@@ -170,7 +170,7 @@ TEST_F(DamagedStore, DropsWhatAVanishedFileTakesWithIt) {
   expect_sound({1, 2, 3, 4});
 }
 
-TEST_F(DamagedStore, DoesNotKeepTrainingFromSaving) {
+TEST_F(DamagedStore, DoesNotPreventSaving) {
   save_steps(7);
   flip(path(7), 70);
   const auto store = open(StoreAccess::write);

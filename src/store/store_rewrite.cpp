@@ -7,14 +7,14 @@
 
 #include "base/try.hpp"
 #include "exec/executor.hpp"
-#include "record/base_finder.hpp"
-#include "record/snapshot_rewriter.hpp"
+#include "save/base_finder.hpp"
+#include "save/snapshot_rewriter.hpp"
 #include "store/store_impl.hpp"
 #include "store/summed_progress.hpp"
 
 namespace bitsnap {
 
-using Opening = record::ShardedBases::Opening;
+using Opening = save::ShardedBases::Opening;
 
 // One rewriting of several checkpoints, the oldest first, so that what one of them takes over, the next can refer to.
 class Store::Impl::Rewriter {
@@ -44,7 +44,7 @@ class Store::Impl::Rewriter {
   Result<void> rewrite_file(const store::CommitRecord& record, std::uint32_t shard, store::ShardFile& file,
                             const Progress& progress);
   // The shards of the checkpoint before, in which what stood in the dropped ones is looked for; nullptr: there is none.
-  Result<std::unique_ptr<record::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
+  Result<std::unique_ptr<save::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
   Result<std::string> unused_name(std::uint64_t step, std::string name) const;
 
   Impl& store_;
@@ -57,8 +57,8 @@ class Store::Impl::Rewriter {
   std::vector<std::string> replaced_;
 };
 
-Result<std::unique_ptr<record::ShardedBases>> Store::Impl::Rewriter::bases_for(std::uint32_t shard,
-                                                                               std::uint32_t shards) {
+Result<std::unique_ptr<save::ShardedBases>> Store::Impl::Rewriter::bases_for(std::uint32_t shard,
+                                                                             std::uint32_t shards) {
   if (!earlier_) return nullptr;
   const std::uint64_t step = *earlier_;
   const Result<store::CommitRecord>& found = store_.record_of(step, store_.known_[step]);
@@ -70,8 +70,8 @@ Result<std::unique_ptr<record::ShardedBases>> Store::Impl::Rewriter::bases_for(s
                                                          : reader_->open_file(record.step, file));
     return opened;
   };
-  return std::make_unique<record::ShardedBases>(static_cast<std::uint32_t>(record.shards.size()),
-                                                record::ShardedBases::Place{shard, shards}, open);
+  return std::make_unique<save::ShardedBases>(static_cast<std::uint32_t>(record.shards.size()),
+                                              save::ShardedBases::Place{shard, shards}, open);
 }
 
 Result<std::string> Store::Impl::Rewriter::unused_name(std::uint64_t step, std::string name) const {
@@ -99,13 +99,13 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   save.policy = policy_from_name(record.policy).value_or(save.policy);
   save.objective = objective_from_name(source->objective()).value_or(save.objective);
   save.progress = progress;
-  auto written = record::rewrite_snapshot(*source, dropped_ids, bases.get(), save, *out, *executor_);
+  auto written = save::rewrite_snapshot(*source, dropped_ids, bases.get(), save, *out, *executor_);
   if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
   BITSNAP_TRY(out->sync());
   BITSNAP_TRY(out->close());
 
   std::vector<store::StepReference> references;
-  for (const record::Reference& reference : written->references) {
+  for (const save::Reference& reference : written->references) {
     const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
     if (before != file.references.end() && !is_dropped(*before)) {
       references.push_back(*before);
@@ -187,7 +187,7 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (record && refers_to_dropped(*record)) total += raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
-  store_.forget_bases();  // what they refer to will stand elsewhere
+  store_.cache_->forget_base();  // what they refer to will stand elsewhere
   for (const std::uint64_t step : whole) {
     if (dropped_.contains(step)) continue;
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced

@@ -44,7 +44,7 @@ TestState tiny_state(std::uint64_t step) {
   return state;
 }
 
-TEST(StoreScale, ALongRunOfSavesAndPrunesGrowsNeitherFilesNorMemory) {
+TEST(StoreScale, LongRunsGrowNeitherFilesNorMemory) {
   const std::uint64_t saves = takes_samples() ? 1'000 : 100'000;
   const std::uint64_t saves_of_a_handle = saves / 10;
   constexpr std::uint64_t kSlackBytes = 3 << 20;
@@ -124,7 +124,7 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
 }
 
 // What is asked of the file system, but for the steps of the names in one directory.
-TEST(StoreScale, AShardAndItsCommitLookAtTheNewestCheckpointsOnly) {
+TEST(StoreScale, SavingAShardReadsOnlyTheNewestRecords) {
   const auto operations = [](std::uint64_t earlier) {
     os::FakeFileSystem fake;
     StoreOptions options = writing();
@@ -165,7 +165,7 @@ TestState with_tensors(const std::vector<std::string>& names) {
   return state;
 }
 
-TEST(StoreScale, ARankFindsWhatMovedToItAndOpensFewFilesForWhatIsNew) {
+TEST(StoreScale, FindsMovedTensorsAndOpensFewFilesForNewOnes) {
   constexpr std::uint32_t kRanks = 60;
   os::FakeFileSystem fake;
   os::FaultyFileSystem files(fake);
@@ -195,7 +195,7 @@ TEST(StoreScale, ARankFindsWhatMovedToItAndOpensFewFilesForWhatIsNew) {
   EXPECT_GT(bytes, 16'384U);
   EXPECT_LT(bytes, 20'000U);
   // The own one, so many others, and the own one again to see that what was written can be read.
-  EXPECT_LE(opened, record::ShardedBases::kShardsLookedAt + 2U);
+  EXPECT_LE(opened, save::ShardedBases::kShardsLookedAt + 2U);
 }
 
 // Until the new file is written; then the indexes of those that it refers to are read, to see that they are there.
@@ -228,7 +228,7 @@ TEST(StoreScale, WithTheBaseInMemoryASaveReadsNoSnapshot) {
   }
 }
 
-TEST(StoreScale, TheEndOfAChainReadsEachPayloadOnce) {
+TEST(StoreScale, ReadingAChainReadsEachPayloadOnce) {
   os::FakeFileSystem fake;
   constexpr std::uint64_t kLinks = 8;
   {

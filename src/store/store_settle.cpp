@@ -104,7 +104,7 @@ Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_
 Result<void> Store::Impl::settle_again() {
   sight_ = Sight::nothing;
   strays_removed_ = false;
-  forget_bases();
+  cache_->forget_base();
   BITSNAP_TRY(settle());
   is_settled_ = true;
   return {};

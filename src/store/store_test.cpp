@@ -1,51 +1,20 @@
-// What a store promises when nothing goes wrong: saving, loading, chains, keyframes, retention, rollback.
+// What a store guarantees when nothing fails: saving, restoring, chains, keyframes and the checkpoints of several
+// ranks.
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "codec/trained_like_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/temporary_directory_testing.hpp"
-#include "store/run_testing.hpp"
-#include "store/store_impl.hpp"
+#include "store/store_calls_testing.hpp"
 
 namespace bitsnap::store {
 namespace {
 
-StoreOptions writing() {
-  StoreOptions options;
-  options.access = StoreAccess::write;
-  return options;
-}
-
-std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options = writing()) {
-  auto store = open_store(files, "/run", options);
-  EXPECT_TRUE(store) << store.error().message();
-  return store ? std::move(*store) : nullptr;
-}
-
-void save_steps(Store& store, std::uint64_t first, std::uint64_t last) {
-  for (std::uint64_t step = first; step <= last; ++step) {
-    const auto saved = store.save(step, TestState(step).state());
-    ASSERT_TRUE(saved) << saved.error().message();
-  }
-}
-
-void expect_steps(const Store& store, const std::vector<std::uint64_t>& expected) {
-  EXPECT_EQ(store.steps().value(), expected);
-  for (const std::uint64_t step : expected) EXPECT_EQ(check_step(store, step, TestState(step)), "") << step;
-}
-
-std::uint64_t stored_bytes(os::FakeFileSystem& files) {
-  std::uint64_t bytes = 0;
-  for (const std::string& file : files.all_files()) bytes += files.stat(file)->size_bytes;
-  return bytes;
-}
-
-TEST(Store, GivesBackEveryBitOfEveryStep) {
+TEST(Store, RestoresEveryBitOfEveryStep) {
   os::FakeFileSystem files;
   {
     const auto store = open(files);
@@ -60,7 +29,7 @@ TEST(Store, GivesBackEveryBitOfEveryStep) {
   EXPECT_EQ(difference(*store->snapshot().value(), TestState(30)), "");
 }
 
-TEST(Store, ThatIsBeingMadeIsNoneYetForReaders) {
+TEST(Store, ReadersDoNotSeeAStoreBeingCreated) {
   os::FakeFileSystem files;
   for (const char* const directory : {"/run", "/run/checkpoints", "/run/checkpoints/0000000001"}) {
     ASSERT_TRUE(files.create_directory(directory));
@@ -78,7 +47,7 @@ TEST(Store, ThatIsBeingMadeIsNoneYetForReaders) {
   save_steps(*open(files), 1, 1);
 }
 
-TEST(Store, WhoseRunRecordIsGoneIsNotMadeAnew) {
+TEST(Store, IsNotRecreatedIfItsRunRecordIsLost) {
   os::FakeFileSystem files;
   save_steps(*open(files), 1, 3);
   ASSERT_TRUE(files.remove("/run/bitsnap.json"));
@@ -106,7 +75,7 @@ TEST(Store, WhoseRunRecordIsGoneIsNotMadeAnew) {
   save_steps(*open(files), 1, 2);
 }
 
-TEST(Store, MakesAKeyframeAfterAsManyLinksAsItWasTold) {
+TEST(Store, StartsAKeyframeAfterMaxDepthLinks) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.max_depth = 3;
@@ -121,7 +90,7 @@ TEST(Store, MakesAKeyframeAfterAsManyLinksAsItWasTold) {
   for (const CheckpointInfo& info : list) EXPECT_LE(info.depth, 3U);
 }
 
-TEST(Store, KeepsItsRulesOfLossAndAHandleMayHaveOthers) {
+TEST(Store, KeepsLossRulesThatAHandleMayOverride) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.loss = {parse_loss_rule("*=exact").value()};
@@ -138,7 +107,7 @@ TEST(Store, KeepsItsRulesOfLossAndAHandleMayHaveOthers) {
   EXPECT_EQ(open(files, other)->loss(), *options.loss) << "it is the run's own";
 }
 
-TEST(Store, RulesThatComeFirstLeaveItsOwnBehindThem) {
+TEST(Store, FirstRulesPrecedeItsOwn) {
   const auto rules = [](std::initializer_list<std::string_view> texts) {
     std::vector<LossRule> parsed;
     for (const std::string_view text : texts) parsed.push_back(parse_loss_rule(text).value());
@@ -158,7 +127,7 @@ TEST(Store, RulesThatComeFirstLeaveItsOwnBehindThem) {
   EXPECT_EQ(open(files, more)->loss(), more.first_loss);
 }
 
-TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
+TEST(Store, CodesAgainstTheLastKeyframeWithThatRule) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.max_depth = 3;
@@ -174,7 +143,7 @@ TEST(Store, CodesAgainstTheLastKeyframeWhereItIsAskedTo) {
   expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST(Store, OfSeveralRanksFindsTheLastKeyframeToo) {
+TEST(Store, ShardsAreCodedAgainstTheLastKeyframe) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.access = StoreAccess::shared;
@@ -200,7 +169,7 @@ TEST(Store, OfSeveralRanksFindsTheLastKeyframeToo) {
   EXPECT_EQ(committed->checkpoint->base, std::nullopt);
 }
 
-TEST(Store, KeepsTheNewestStateAsBaseAndWritesTheSameBytes) {
+TEST(Store, WritesTheSameBytesWithTheBaseInMemory) {
   os::FakeFileSystem with_memory;
   os::FakeFileSystem without;
   StoreOptions options = writing();
@@ -215,126 +184,6 @@ TEST(Store, KeepsTheNewestStateAsBaseAndWritesTheSameBytes) {
   for (const std::string& file : without.all_files()) {
     if (!file.ends_with(".bsnap")) continue;
     EXPECT_EQ(os::read_file(without, file, 1 << 20).value(), os::read_file(with_memory, file, 1 << 20).value()) << file;
-  }
-}
-
-TEST(Store, StoresAFrozenBackboneOnceThroughKeyframesAndPrunes) {
-  os::FakeFileSystem files;
-  StoreOptions options = writing();
-  options.max_depth = 2;
-  const auto store = open(files, options);
-  for (std::uint64_t step = 1; step <= 60; ++step) {
-    TestState state(step);
-    std::vector<std::byte> backbone(600'000);
-    for (std::size_t i = 0; i < backbone.size(); ++i) backbone[i] = static_cast<std::byte>((i * i) >> 7);
-    state.add("backbone", DType::u8, std::move(backbone));
-    ASSERT_TRUE(store->save(step, state.state()));
-    if (step % 5 == 0) {
-      Retention retention;
-      retention.keep_last = 3;
-      ASSERT_TRUE(store->prune(retention));
-    }
-  }
-  os::FakeFileSystem alone;
-  const auto one = open(alone, options);
-  TestState state(1);
-  std::vector<std::byte> backbone(600'000);
-  for (std::size_t i = 0; i < backbone.size(); ++i) backbone[i] = static_cast<std::byte>((i * i) >> 7);
-  state.add("backbone", DType::u8, std::move(backbone));
-  ASSERT_TRUE(one->save(1, state.state()));
-  const std::uint64_t keyframe = stored_bytes(alone);
-  EXPECT_LT(stored_bytes(files), keyframe + 200'000) << keyframe;
-  EXPECT_EQ(store->steps().value(), (std::vector<std::uint64_t>{58, 59, 60}));
-  EXPECT_TRUE(store->verify()->damages.empty());
-}
-
-TEST(Store, PrunesWhatIsNotToStayAndKeepsWhatIsNeeded) {
-  os::FakeFileSystem files;
-  const auto store = open(files);
-  save_steps(*store, 1, 12);  // keyframes 1 and 10
-  Retention retention;
-  retention.keep_last = 3;
-  retention.keep_every = 4;
-  const auto report = store->prune(retention).value();
-  EXPECT_EQ(report.kept, (std::vector<std::uint64_t>{4, 8, 10, 11, 12}));
-  expect_steps(*store, {4, 8, 10, 11, 12});
-  std::vector<std::uint64_t> needed;
-  for (const auto& entry : report.needed) needed.push_back(entry.step);
-  EXPECT_EQ(needed, (std::vector<std::uint64_t>{1, 2, 3, 5, 6, 7}));
-  ASSERT_EQ(report.removed.size(), 1U);
-  EXPECT_EQ(report.removed[0].step, 9U);
-  EXPECT_TRUE(store->verify()->damages.empty());
-}
-
-TEST(Store, RewritesDependantsSoThatNothingElseStays) {
-  os::FakeFileSystem files;
-  const auto store = open(files);
-  save_steps(*store, 1, 12);
-  Retention retention;
-  retention.keep = {4, 7, 8, 11};
-  PruneOptions options;
-  options.reencode = Reencode::always;
-  const auto dry = [&] {
-    PruneOptions dry_options = options;
-    dry_options.dry_run = true;
-    return store->prune(retention, dry_options).value();
-  }();
-  EXPECT_EQ(store->steps()->size(), 12U);
-  const auto report = store->prune(retention, options);
-  ASSERT_TRUE(report) << report.error().message();
-  EXPECT_TRUE(report->needed.empty());
-  EXPECT_EQ(report->removed.size(), dry.removed.size());
-  EXPECT_EQ(report->rewritten.size(), dry.rewritten.size());
-  expect_steps(*store, {4, 7, 8, 11, 12});
-  EXPECT_TRUE(store->verify()->damages.empty());
-  EXPECT_TRUE(store->verify()->strays.empty());
-  save_steps(*store, 13, 20);
-  expect_steps(*store, {4, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20});
-}
-
-TEST(Store, SavesOnWhereTheKeyframeWasPrunedBecauseNothingNeededIt) {
-  os::FakeFileSystem files;
-  StoreOptions options = writing();
-  Retention retention;
-  retention.keep_last = 1;
-  {
-    const auto store = open(files);
-    save_steps(*store, 1, 1);
-    // Nothing in this one is like anything before.
-    TestState other;
-    other.add("other", DType::u8, std::vector<std::byte>(9000, std::byte{7}));
-    ASSERT_TRUE(store->save(2, other.state()));
-    ASSERT_EQ(store->prune(retention)->removed.size(), 1U);
-  }
-  options.base_rule = BaseRule::keyframe;
-  const auto store = open(files, options);
-  for (std::uint64_t step = 3; step <= 5; ++step) {
-    const auto saved = store->save(step, TestState(step).state());
-    ASSERT_TRUE(saved) << saved.error().message();
-    EXPECT_FALSE(saved->damage) << saved->damage->message();
-    EXPECT_TRUE(store->prune(retention));
-  }
-  expect_steps(*store, {5});
-}
-
-TEST(Store, KeepsTheKeyframeThatTheNextCheckpointIsCodedAgainst) {
-  for (const std::uint64_t memory : {0U, 1U << 26}) {
-    os::FakeFileSystem files;
-    StoreOptions options = writing();
-    options.base_rule = BaseRule::keyframe;
-    options.max_depth = 4;
-    options.base_memory_bytes = memory;
-    const auto store = open(files, options);
-    Retention retention;
-    retention.keep_last = 1;
-    for (std::uint64_t step = 1; step <= 15; ++step) {
-      const auto saved = store->save(step, TestState(step).state());
-      ASSERT_TRUE(saved) << saved.error().message();
-      EXPECT_FALSE(saved->damage) << saved->damage->message();
-      EXPECT_EQ(saved->links, (step - 1) % 5);
-      ASSERT_TRUE(store->prune(retention));
-      EXPECT_EQ(check_step(*store, step, TestState(step)), "");
-    }
   }
 }
 
@@ -353,7 +202,7 @@ State noise(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return state;
 }
 
-TEST(Store, TellsCheckpointsOfEqualContentApart) {
+TEST(Store, DistinguishesCheckpointsOfEqualContent) {
   std::vector<std::vector<std::byte>> a(4);
   std::vector<std::vector<std::byte>> b(4);
   for (std::size_t i = 0; i < 4; ++i) {
@@ -386,36 +235,7 @@ TEST(Store, TellsCheckpointsOfEqualContentApart) {
   }
 }
 
-TEST(Store, APruneLeavesWhatShardsThatWaitForTheirCommitReferTo) {
-  for (const Reencode reencode : {Reencode::when_it_pays, Reencode::always}) {
-    os::FakeFileSystem files;
-    StoreOptions options;
-    options.access = StoreAccess::shared;
-    const auto store = open(files, options);
-    for (std::uint64_t step = 1; step <= 3; ++step) {
-      for (std::uint32_t shard = 0; shard < 2; ++shard) {
-        ASSERT_TRUE(store->save_shard(step, {shard, 2, "x"}, TestState(step, 100 * shard).state()));
-      }
-      ASSERT_TRUE(store->commit(step, 2, "x").value());
-    }
-    ASSERT_TRUE(store->save_shard(4, {1, 2, "x"}, TestState(4, 100).state()));
-    Retention retention;
-    retention.keep_last = 1;
-    PruneOptions pruning;
-    pruning.reencode = reencode;
-    ASSERT_TRUE(store->prune(retention, pruning));
-    // So does whoever opens the store to write between the two.
-    ASSERT_TRUE(open(files)->prune(retention, pruning));
-    ASSERT_TRUE(store->save_shard(4, {0, 2, "x"}, TestState(4, 0).state()));
-    const auto committed = store->commit(4, 2, "x");
-    ASSERT_TRUE(committed && *committed);
-    EXPECT_EQ(difference(*store->snapshot(4, 0).value(), TestState(4, 0)), "");
-    EXPECT_EQ(difference(*store->snapshot(4, 1).value(), TestState(4, 100)), "");
-    EXPECT_TRUE(store->verify()->damages.empty());
-  }
-}
-
-TEST(Store, DoesNotBuildUponFilesThatAreGoneThoughItHasThemOpen) {
+TEST(Store, DoesNotReferToRemovedFilesItHasOpen) {
   for (const std::uint64_t memory : {0U, 1U << 26}) {
     os::FakeFileSystem files;
     StoreOptions options = writing();
@@ -438,7 +258,7 @@ TEST(Store, DoesNotBuildUponFilesThatAreGoneThoughItHasThemOpen) {
   }
 }
 
-TEST(Store, WritesNoMoreOnceItsLockFileIsAnother) {
+TEST(Store, StopsWritingIfItsLockFileIsReplaced) {
   os::FakeFileSystem files;
   const auto store = open(files);
   save_steps(*store, 1, 1);
@@ -449,7 +269,7 @@ TEST(Store, WritesNoMoreOnceItsLockFileIsAnother) {
   expect_steps(*store, {1, 2, 3});
 }
 
-TEST(Store, LeavesFilesOfOthersWithNamesOfStepsAlone) {
+TEST(Store, IgnoresForeignFilesWithNamesOfSteps) {
   os::FakeFileSystem files;
   const auto store = open(files);
   save_steps(*store, 1, 2);
@@ -459,7 +279,7 @@ TEST(Store, LeavesFilesOfOthersWithNamesOfStepsAlone) {
   EXPECT_TRUE(files.stat("/run/checkpoints/20261121214851")->exists);
 }
 
-TEST(Store, StaysTheSameWhenTheProcessChangesItsDirectory) {
+TEST(Store, IgnoresChangesOfTheWorkingDirectory) {
   const os::TemporaryDirectory directory;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::create_directory(directory / "elsewhere");
@@ -477,22 +297,7 @@ TEST(Store, StaysTheSameWhenTheProcessChangesItsDirectory) {
   EXPECT_EQ(std::filesystem::canonical(store->path()), std::filesystem::canonical(directory / "run"));
 }
 
-TEST(Store, RollsBackAndSavesTheStepsAgain) {
-  os::FakeFileSystem files;
-  const auto store = open(files);
-  save_steps(*store, 1, 12);
-  const auto refused = store->save(12, TestState(12).state());
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
-  const auto report = store->rollback(7);
-  ASSERT_TRUE(report) << report.error().message();
-  EXPECT_EQ(report->removed, (std::vector<std::uint64_t>{12, 11, 10, 9, 8}));
-  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
-  save_steps(*store, 8, 12);
-  expect_steps(*store, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
-}
-
-TEST(Store, CommitsShardsOnceAllAreThere) {
+TEST(Store, CommitsWhenAllShardsArePresent) {
   os::FakeFileSystem files;
   StoreOptions options;
   options.access = StoreAccess::shared;
@@ -515,7 +320,7 @@ TEST(Store, CommitsShardsOnceAllAreThere) {
   EXPECT_TRUE(a->verify()->strays.empty());
 }
 
-TEST(Store, SaysWhichShardsAreMissing) {
+TEST(Store, ReportsMissingShards) {
   os::FakeFileSystem files;
   StoreOptions options;
   options.access = StoreAccess::shared;
@@ -543,7 +348,7 @@ TEST(Store, SaysWhichShardsAreMissing) {
   EXPECT_TRUE(store->commit(1, 5, "a").value());
 }
 
-TEST(Store, TellsWhoCommitsTooLateWhatBecameOfTheStep) {
+TEST(Store, ALateCommitReportsWhatBecameOfTheStep) {
   os::FakeFileSystem files;
   StoreOptions options;
   options.access = StoreAccess::shared;

@@ -128,7 +128,7 @@ void save_and_prune(Store& store) {
   }
 }
 
-TEST(StoreThreads, ReadTheHandleThatSavesAndPrunes) {
+TEST(StoreThreads, ReadWhileTheSameHandleSavesAndPrunes) {
   const os::TemporaryDirectory directory;
   const auto store = open(directory / "run", StoreAccess::write);
   Readers readers(*store, 1);
@@ -138,7 +138,7 @@ TEST(StoreThreads, ReadTheHandleThatSavesAndPrunes) {
   EXPECT_EQ(store->steps()->back(), kSteps);
 }
 
-TEST(StoreThreads, ReadBesideAnotherHandleThatSavesAndPrunes) {
+TEST(StoreThreads, ReadWhileAnotherHandleSavesAndPrunes) {
   const os::TemporaryDirectory directory;
   const auto writer = open(directory / "run", StoreAccess::write);
   const auto reader = open(directory / "run", StoreAccess::read);
@@ -150,7 +150,7 @@ TEST(StoreThreads, ReadBesideAnotherHandleThatSavesAndPrunes) {
 }
 
 // Two ranks, with a handle each or with one for both.
-TEST(StoreThreads, WriteShardsTogether) {
+TEST(StoreThreads, WriteShardsConcurrently) {
   for (const bool is_one_handle : {true, false}) {
     const os::TemporaryDirectory directory;
     const auto first = open(directory / "run", StoreAccess::shared);

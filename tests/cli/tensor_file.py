@@ -1,4 +1,4 @@
-"""Makes safetensors files byte by byte, also such as the usual writers would not make."""
+"""Makes safetensors files byte by byte, including files that common writers would not make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bitsnap agent`: one is served, asked, shown to Prometheus and ended; and what is said where there is none."""
+"""`bitsnap agent`: run, status, Prometheus metrics and stop; and the errors without an agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_served(job: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-def test_an_agent_is_asked_and_ended() -> None:
+def test_an_agent_reports_its_status_and_stops() -> None:
     job = f"cli-{uuid.uuid4().hex}"
     with subprocess.Popen([executable(), "agent", "run", "--job", job, "--hello", "30"]) as served:
         deadline = time.monotonic() + 20
@@ -24,10 +24,10 @@ def test_an_agent_is_asked_and_ended() -> None:
             assert time.monotonic() < deadline
         report = run_json("agent", "status", "--job", job)
         assert (report["job"], report["process"], report["ranks"]) == (job, served.pid, [])
-        assert b"no trainer has said hello yet" in run("agent", "status", "--job", job).stdout
+        assert b"no trainer has connected yet" in run("agent", "status", "--job", job).stdout
         metrics = run("agent", "status", "--job", job, "--prometheus").stdout.decode()
         assert f'bitsnap_agent_resident_bytes{{job="{job}"}} ' in metrics
-        assert b"has an agent already" in run("agent", "run", "--job", job).stderr
+        assert b"already has an agent" in run("agent", "run", "--job", job).stderr
         run("agent", "stop", "--job", job)
         assert served.wait(20) == 0
     run("agent", "status", "--job", job, status=NOT_FOUND)
@@ -47,6 +47,6 @@ def test_a_store_has_one_agent_however_its_path_is_written(tmp_path: Path) -> No
         assert served.wait(20) == 0
 
 
-def test_which_agent_has_to_be_said() -> None:
+def test_a_command_line_without_run_or_job_is_rejected() -> None:
     run("agent", "status", status=INVALID_ARGUMENT)
     run("agent", "stop", "--job", "no/name", status=INVALID_ARGUMENT)

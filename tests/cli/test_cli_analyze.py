@@ -1,4 +1,4 @@
-"""What analyze finds: numbers that can be worked out by hand, which states are compared, and how it says them."""
+"""`bitsnap analyze`: findings that can be worked out by hand, the compared states, and the output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def best(state: Any, name: str) -> tuple[Any, Any]:
     return found["alone"], found["base"]
 
 
-def test_numbers_are_those_of_the_elements(files: tuple[Path, Path]) -> None:
+def test_findings_match_values_worked_out_by_hand(files: tuple[Path, Path]) -> None:
     document = run_json("analyze", *files)
     first, second = document["states"]
     assert (first["against"], second["against"]["path"]) == (None, str(files[0]))
@@ -87,7 +87,7 @@ def test_numbers_are_those_of_the_elements(files: tuple[Path, Path]) -> None:
     assert square["bits"]["same"] == [1] * 32
 
 
-def test_every_coder_and_quantizer_is_there(files: tuple[Path, Path]) -> None:
+def test_all_coders_and_quantizers_are_reported(files: tuple[Path, Path]) -> None:
     state = run_json("analyze", *files)["states"][1]
     weight = role(state, "weight")
     codecs = {(each["name"], each["form"]): each for each in weight["codecs"]}
@@ -96,9 +96,9 @@ def test_every_coder_and_quantizer_is_there(files: tuple[Path, Path]) -> None:
     )
     # A bit for each element, and the half that changed.
     assert math.isclose(codecs["bitmask", "base"]["bits"], 1 + 16 * 0.5, rel_tol=0.01)
-    engines = {(each["name"], each["form"]) for each in weight["engines"]}
+    baselines = {(each["name"], each["form"]) for each in weight["baselines"]}
     names = {"zstd-1", "zstd-3", "lz4", "bzip2-9"}
-    assert engines == {(name, form) for name in names for form in ("alone", "planes", "xor+planes")}
+    assert baselines == {(name, form) for name in names for form in ("alone", "planes", "xor+planes")}
     points = [(each["name"], each["parameter"]) for each in role(state, "exp_avg_sq")["quantizers"]]
     assert points == [*(("round_mantissa", k) for k in range(1, 13)), ("clusters", 16), ("clusters", 256)]
     assert [each["parameter"] for each in weight["quantizers"]] == [1, 2, 3, 4, 5, 6]
@@ -128,7 +128,7 @@ def swept(state: Any, name: str = "exp_avg") -> dict[float, Any]:
     return {each["parameter"]: each for each in role(state, name)["quantizers"] if each["name"] == "update_step"}
 
 
-def test_steps_of_the_update_are_those_that_compress_takes(moments: Path, tmp_path: Path) -> None:
+def test_update_steps_match_those_of_compress(moments: Path, tmp_path: Path) -> None:
     (state,) = run_json("analyze", moments, *ADAM, "--adam-step", 100)["states"]
     assert state["adam"] == {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8, "step": 100}
     points = swept(state)
@@ -159,10 +159,10 @@ def test_steps_of_the_update_are_those_that_compress_takes(moments: Path, tmp_pa
     )
 
 
-def test_numbers_of_adam_come_from_options_from_the_snapshot_or_not_at_all(moments: Path, tmp_path: Path) -> None:
+def test_adam_values_come_from_options_or_the_snapshot(moments: Path, tmp_path: Path) -> None:
     (state,) = run_json("analyze", moments)["states"]
     assert (state["adam"], swept(state)) == (None, {})
-    assert "update_step is left out: it needs Adam's numbers" in run("analyze", moments).stdout.decode()
+    assert "update_step is left out: it needs Adam's values" in run("analyze", moments).stdout.decode()
     told = run("analyze", moments, *ADAM, "--adam-step", 100).stdout.decode()
     assert "left out" not in told
     assert next(line.split() for line in told.splitlines() if line.startswith("update_step 0.02"))[2:]
@@ -192,12 +192,14 @@ def test_numbers_of_adam_come_from_options_from_the_snapshot_or_not_at_all(momen
     assert "as --betas 0.9,0.95 --eps 1e-8\n" in text
 
 
-def test_what_can_be_made_is_said_of_the_last_state_and_of_tensors_if_asked(files: tuple[Path, Path]) -> None:
+def test_only_the_last_state_has_baselines_and_details_are_optional(
+    files: tuple[Path, Path],
+) -> None:
     first, second = run_json("analyze", *files)["states"]
-    for name in ("engines", "quantizers"):
+    for name in ("baselines", "quantizers"):
         assert [bool(role(state, "weight")[name]) for state in (first, second)] == [False, True]
     assert role(first, "weight")["codecs"]
-    details = {"bits", "entropy", "codecs", "engines", "quantizers"}
+    details = {"bits", "entropy", "codecs", "baselines", "quantizers"}
     for state in (first, second):
         for tensor in state["tensors"]:
             assert not details & set(tensor)
@@ -206,7 +208,7 @@ def test_what_can_be_made_is_said_of_the_last_state_and_of_tensors_if_asked(file
     for state in (long, chosen):
         tensor = next(each for each in state["tensors"] if each["name"] == "model.layers.3.w")
         assert details <= set(tensor)
-        assert tensor["engines"] == role(state, "weight")["engines"]
+        assert tensor["baselines"] == role(state, "weight")["baselines"]
     assert {"change", "best", "elements"} <= set(second["tensors"][0])
 
 
@@ -219,7 +221,7 @@ def test_tensors_have_layers_and_small_ones_are_skipped(files: tuple[Path, Path]
     assert "entropy" not in tensors["step"]
 
 
-def test_snapshots_say_the_same_as_their_files_and_what_they_store(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_snapshots_have_the_findings_of_their_files_and_stored_sizes(files: tuple[Path, Path], tmp_path: Path) -> None:
     a, b = tmp_path / "a.bsnap", tmp_path / "b.bsnap"
     run("compress", files[0], "-o", a)
     run("compress", files[1], "-o", b, "--base", a)
@@ -244,7 +246,7 @@ def test_a_sample_is_bounded_and_the_same_for_any_number_of_threads(tmp_path: Pa
     assert one == run_json("analyze", source, "--limit-mb", 1, "-T4")
     assert one["limit_bytes"] == 1_000_000
     assert 500_000 < one["states"][0]["looked_at_bytes"] < 1_100_000
-    assert b"--full looks at everything" in run("analyze", source, "--limit-mb", 1).stdout
+    assert b"--full reads everything" in run("analyze", source, "--limit-mb", 1).stdout
     whole = run_json("analyze", source, "--full", "--tensor", "model.1.*")
     assert whole["limit_bytes"] is None
     assert whole["states"][0]["looked_at_bytes"] == whole["states"][0]["analyzed_bytes"] == 2_800_000
@@ -272,7 +274,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["{}", "--steps", "99"], [(10, None), (20, 10), (30, 20), (40, 30)]),
     ],
 )
-def test_checkpoints_are_compared_with_what_was_before(
+def test_checkpoints_are_compared_with_the_ones_before(
     made: Path, arguments: list[str], expected: list[tuple[int, int | None]]
 ) -> None:
     states = run_json("analyze", *(argument.format(made) for argument in arguments))["states"]
@@ -295,14 +297,14 @@ def test_errors_name_what_is_wrong(made: Path, files: tuple[Path, Path], tmp_pat
     ("glob", "count"),
     [("*", 2), ("*layers.?.w", 2), ("model.*", 1), ("*exp*sq*", 1), ("model.layers.3.w", 1), ("?odel.*.*.w", 1)],
 )
-def test_tensors_are_chosen_by_globs(files: tuple[Path, Path], glob: str, count: int) -> None:
+def test_globs_select_tensors(files: tuple[Path, Path], glob: str, count: int) -> None:
     state = run_json("analyze", files[0], "--tensor", glob)["states"][0]
     assert sum(each["skipped"] is None for each in state["tensors"]) == count
     if glob != "*":
         assert run("analyze", files[0], "--tensor", glob[1:] + "!", status=NOT_FOUND).stdout == b""
 
 
-def test_tables_say_what_changed(files: tuple[Path, Path], made: Path) -> None:
+def test_tables_show_what_changed(files: tuple[Path, Path], made: Path) -> None:
     text = run("analyze", *files).stdout.decode()
     # Sign, exponent, mantissa: its last three bits stay in three quarters of the elements, and the others are zeros.
     assert "weight      * ******** ****777                  . ........ 0000...\n" in text
@@ -311,7 +313,7 @@ def test_tables_say_what_changed(files: tuple[Path, Path], made: Path) -> None:
     assert "model.layers.3.w" not in text
     assert "model.layers.3.w" in run("analyze", *files, "-v").stdout.decode()
     alone = run("analyze", files[0]).stdout.decode()
-    assert "with nothing before it" in alone
+    assert "without an earlier state" in alone
     assert "best with base" not in alone
     assert "ULP" not in alone
     over = run("analyze", made, "--steps", 3).stdout.decode()

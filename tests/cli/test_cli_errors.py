@@ -81,7 +81,7 @@ def test_the_version_names_format_and_cpu_level() -> None:
         (["diff", "a"], b"B"),
     ],
 )
-def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], message: bytes) -> None:
+def test_usage_errors_name_the_mistake(arguments: list[str], message: bytes) -> None:
     done = run(*arguments, status=USAGE)
     assert done.stderr.startswith(b"bitsnap: error: ")
     assert message in done.stderr
@@ -126,11 +126,11 @@ def test_json_errors_of_the_command_line_are_json_too(arguments: list[str]) -> N
     assert done.stderr.count(b"\n") == 2
 
 
-def test_what_stands_after_two_dashes_asks_for_no_json() -> None:
+def test_json_after_two_dashes_is_an_argument() -> None:
     assert run("diff", "--", "--json", status=USAGE).stdout == b""
 
 
-def test_files_of_another_kind_are_refused(tmp_path: Path, snapshot: Path) -> None:
+def test_files_of_another_kind_are_rejected(tmp_path: Path, snapshot: Path) -> None:
     source = tmp_path / "in.safetensors"
     text = tmp_path / "text"
     text.write_text("neither the one nor the other\n" * 100)
@@ -242,5 +242,5 @@ def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert run_json("inspect", source)["tensors"][0]["name"] == evil
 
 
-def test_a_cpu_level_that_is_not_there_is_an_error(snapshot: Path) -> None:
+def test_an_unavailable_cpu_level_is_an_error(snapshot: Path) -> None:
     run("inspect", snapshot, "--cpu-level", "sse9", status=INVALID_ARGUMENT)

@@ -1,4 +1,4 @@
-"""Commands that are programs of their own: which one is run, what it is given, and what is said where there is none."""
+"""External commands: which program runs, its arguments, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(
     return done
 
 
-def test_a_program_gets_its_arguments_as_they_are_and_gives_its_status(command: Path, tmp_path: Path) -> None:
+def test_a_program_gets_its_arguments_unchanged_and_sets_the_status(command: Path, tmp_path: Path) -> None:
     program(tmp_path / "bin", "bitsnap-hello", 'for a in "$@"; do echo "<$a>"; done; exit 7')
     arguments = ["--json", "a b", "", "--", "-x", "*", "--version"]
     done = run(command, "hello", *arguments, status=7, path=str(tmp_path / "bin"))
@@ -68,7 +68,7 @@ def test_a_program_finds_the_command_that_ran_it(command: Path, tmp_path: Path) 
     assert run(link, "who", path=str(tmp_path / "bin")).stdout == f"{command}\n"
 
 
-def test_what_lies_beside_the_command_goes_before_the_path(command: Path, tmp_path: Path) -> None:
+def test_programs_next_to_the_command_win_over_path(command: Path, tmp_path: Path) -> None:
     program(tmp_path / "one", "bitsnap-hello", "echo one")
     program(tmp_path / "two", "bitsnap-hello", "echo two")
     path = f"{tmp_path / 'none'}::{tmp_path / 'one'}:{tmp_path / 'two'}"
@@ -81,14 +81,14 @@ def test_what_lies_beside_the_command_goes_before_the_path(command: Path, tmp_pa
     assert run(link, "hello", path=path).stdout == "beside\n"
 
 
-def test_a_built_in_command_goes_before_a_program(command: Path) -> None:
+def test_a_built_in_command_wins_over_a_program(command: Path) -> None:
     for name in ("log", "help"):
         program(command.parent, f"bitsnap-{name}", "echo not this one")
     assert "run" in run(command, "log", status=USAGE).stderr.lower()
     assert "not this one" not in run(command, "help").stdout
 
 
-def test_what_is_no_program_is_passed_over(command: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_programs_are_skipped(command: Path, tmp_path: Path) -> None:
     program(tmp_path / "one", "bitsnap-hello", "echo one", mode=0o644)
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "bitsnap-hello").mkdir()
@@ -106,7 +106,7 @@ def test_nothing_is_run_from_the_working_directory(command: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["../evil", "x/../../evil", "..", ".", "", "a b", "hello\n"])
-def test_a_name_leads_to_no_other_folder(command: Path, tmp_path: Path, name: str) -> None:
+def test_names_with_path_separators_are_rejected(command: Path, tmp_path: Path, name: str) -> None:
     (command.parent / "bitsnap-..").mkdir()
     (command.parent / "bitsnap-x").mkdir()
     for place in (tmp_path / "evil", command.parent / "evil", command.parent / "bitsnap-a b"):
@@ -145,8 +145,8 @@ def test_report_that_is_not_installed_says_how_to_get_it(command: Path) -> None:
     assert "did you mean `bitsnap report`?" in run(command, "reprot", status=USAGE).stderr
 
 
-def test_options_before_the_name_are_refused_not_lost(command: Path) -> None:
+def test_options_before_an_external_name_are_rejected(command: Path) -> None:
     program(command.parent, "bitsnap-hello", "echo hello")
     done = run(command, "-q", "hello", "x", status=USAGE)
-    assert "its options stand behind its name: `bitsnap hello ...`" in done.stderr
+    assert "write its options after its name: `bitsnap hello ...`" in done.stderr
     assert done.stdout == ""

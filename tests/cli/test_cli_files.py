@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_default_names_exchange_the_extension(source: Path) -> None:
+def test_default_names_replace_the_extension(source: Path) -> None:
     original = source.read_bytes()
     run("compress", source)
     source.unlink()
@@ -76,7 +76,7 @@ def test_an_input_is_never_overwritten(source: Path, tmp_path: Path) -> None:
     assert snapshot.read_bytes() == stored
 
 
-def test_what_a_base_needs_is_never_overwritten(tmp_path: Path) -> None:
+def test_bases_of_a_base_are_never_overwritten(tmp_path: Path) -> None:
     data = bytearray(random_bytes(1_200_000, 1))
     for step in range(3):
         data[step * 1000 : step * 1000 + 10] = random_bytes(10, step)
@@ -90,7 +90,7 @@ def test_what_a_base_needs_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "0.bsnap").read_bytes() == stored
 
 
-def test_a_directory_is_no_output(source: Path, tmp_path: Path) -> None:
+def test_a_directory_is_rejected_as_output(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     run("compress", source, "-o", folder, "-f", status=INVALID_ARGUMENT)
@@ -107,7 +107,7 @@ def test_decompress_writes_to_standard_output(source: Path) -> None:
     assert run("decompress", "-qc", snapshot).stderr == b""
 
 
-def test_a_reader_that_goes_away_ends_the_command(source: Path) -> None:
+def test_the_command_ends_when_its_reader_closes_the_pipe(source: Path) -> None:
     write(source, [weights("w", 3_000_000, 1)])
     run("compress", source)
     with subprocess.Popen(
@@ -166,7 +166,7 @@ def test_an_output_in_a_missing_folder_is_not_found(source: Path, tmp_path: Path
     run("compress", source, "-o", tmp_path / "missing" / "out.bsnap", status=NOT_FOUND)
 
 
-def test_bases_are_found_beside_the_file_or_where_named(tmp_path: Path) -> None:
+def test_bases_are_found_next_to_the_file_or_by_option(tmp_path: Path) -> None:
     data = bytearray(random_bytes(1_200_000, 1))
     for step in range(3):
         data[step * 1000 : step * 1000 + 10] = random_bytes(10, step)

@@ -1,4 +1,4 @@
-"""Loss that is asked for: --policy bounded, --loss and its short forms, and what `inspect` says of it."""
+"""Lossy coding: --policy bounded, --loss and its short forms, and the output of `inspect`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stored(snapshot: Path, name: str) -> Floats:
     return np.frombuffer(back[end - 4 * ELEMENTS : end], np.float32)
 
 
-def test_bounded_is_small_keeps_its_bounds_and_says_so(state: Path, tmp_path: Path) -> None:
+def test_bounded_shrinks_files_keeps_its_bounds_and_records_them(state: Path, tmp_path: Path) -> None:
     out = tmp_path / "bounded.bsnap"
     report = run_json("compress", state, "-o", out, "--policy", "bounded", "--objective", "ratio", *ADAM)
     assert report["policy"] == "bounded"
@@ -84,7 +84,7 @@ def make_lossless(state: Path, folder: Path) -> Path:
     return folder / "lossless.bsnap"
 
 
-def test_the_numbers_of_adam_are_asked_for_and_never_guessed(state: Path, tmp_path: Path) -> None:
+def test_adam_values_are_required_and_never_guessed(state: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.bsnap"
     missing = run("compress", state, "-o", out, "--policy", "bounded", status=INVALID_ARGUMENT).stderr.decode()
     assert "exp_avg.w" in missing
@@ -95,7 +95,7 @@ def test_the_numbers_of_adam_are_asked_for_and_never_guessed(state: Path, tmp_pa
     run("compress", state, "-o", out, "--policy", "bounded", "--loss", "exp_avg=exact")
 
 
-def test_rules_come_before_those_of_the_policy_and_hold_under_any(state: Path, tmp_path: Path) -> None:
+def test_rules_win_over_those_of_any_policy(state: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.bsnap"
     run("compress", state, "-o", out, "--loss", "exp_avg_sq=mantissa_bits:6", *EXACT, "--policy", "bounded")
     _, firsts, squares = moments()
@@ -129,11 +129,11 @@ def test_bitsnap_loses_moments_to_clusters(state: Path, tmp_path: Path) -> None:
         ("--eps", "tiny", "not a number"),
     ],
 )
-def test_what_is_no_rule_is_a_wrong_command_line(state: Path, option: str, value: str, said: str) -> None:
+def test_an_invalid_rule_is_a_usage_error(state: Path, option: str, value: str, said: str) -> None:
     assert said in run("compress", state, option, value, status=USAGE).stderr.decode()
 
 
-def test_a_rule_that_fits_nothing_is_said_to(state: Path, tmp_path: Path) -> None:
+def test_a_rule_that_matches_no_tensor_is_reported(state: Path, tmp_path: Path) -> None:
     rules = ("--loss", "exp_avg:*.embde*=exact", "--loss", "exp_avg:*.w=exact")
     said = run("compress", state, "-o", tmp_path / "a.bsnap", *rules).stderr.decode()
     assert "bitsnap: warning: the rule exp_avg:*.embde*=exact fits no tensor" in said

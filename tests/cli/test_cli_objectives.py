@@ -1,4 +1,4 @@
-"""What codecs are chosen for: --objective, --store-speed and --codec of `compress` and `add`."""
+"""The choice of codecs: --objective, --store-speed and --codec of `compress` and `add`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_objective_is_reported_and_kept_in_the_file(folder: Path, tmp_path: P
     assert run_json("inspect", tmp_path / "raw.bsnap")["objective"] is None
 
 
-def test_reasons_name_the_objective_and_what_spoke_for_it(folder: Path, tmp_path: Path) -> None:
+def test_reasons_name_the_objective_and_its_estimates(folder: Path, tmp_path: Path) -> None:
     reasons = compressed(folder, tmp_path / "ratio.bsnap", "--objective", "ratio")
     assert "; ratio: " in reasons["model.w"]
     assert " us" not in reasons["model.w"]
@@ -75,7 +75,7 @@ def test_reasons_name_the_objective_and_what_spoke_for_it(folder: Path, tmp_path
     assert " us" in reasons["model.w"]
 
 
-def test_a_slow_store_lets_bytes_count_and_a_fast_one_time(folder: Path, tmp_path: Path) -> None:
+def test_a_slow_store_favors_size_and_a_fast_one_time(folder: Path, tmp_path: Path) -> None:
     sizes = {}
     for speed in ("1M", "200M", "20G", "1T"):
         compressed(folder, tmp_path / f"{speed}.bsnap", "--store-speed", speed)
@@ -87,7 +87,7 @@ def test_a_slow_store_lets_bytes_count_and_a_fast_one_time(folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_codec_that_is_forced_stores_whatever_it_takes(folder: Path, tmp_path: Path, codec: str) -> None:
+def test_a_forced_codec_stores_every_chunk_that_it_accepts(folder: Path, tmp_path: Path, codec: str) -> None:
     reasons = compressed(folder, tmp_path / "x.bsnap", "--codec", codec, "--policy", "lmc")
     assert all(reason.endswith(f"; {codec} is forced") for reason in reasons.values())
     used = {tensor["name"]: tensor["codecs"] for tensor in run_json("inspect", tmp_path / "x.bsnap")["tensors"]}
@@ -96,14 +96,14 @@ def test_a_codec_that_is_forced_stores_whatever_it_takes(folder: Path, tmp_path:
     assert set(used["model.w"]) == {f"{codec}+base" if codec in on_base else codec if codec in takes else "raw"}
 
 
-def test_an_unchanged_state_is_coded_again_where_a_codec_is_forced(folder: Path, tmp_path: Path) -> None:
+def test_a_forced_codec_codes_unchanged_chunks_again(folder: Path, tmp_path: Path) -> None:
     base = folder / "base.bsnap"
     run("compress", folder / "base.safetensors", "-o", tmp_path / "x.bsnap", "--base", base, "--codec", "float_split")
     for tensor in run_json("inspect", tmp_path / "x.bsnap")["tensors"]:
         assert set(tensor["codecs"]) == {"float_split"}
 
 
-def test_an_unknown_codec_is_refused_with_those_there_are(folder: Path, tmp_path: Path) -> None:
+def test_an_unknown_codec_is_rejected_with_the_list_of_codecs(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.bsnap"
     done = run("compress", folder / "next.safetensors", "-o", out, "--codec", "gzip", status=INVALID_ARGUMENT)
     for word in (b"'gzip'", *(codec.encode() for codec in CODECS)):
@@ -124,13 +124,13 @@ def test_an_unknown_codec_is_refused_with_those_there_are(folder: Path, tmp_path
         ["--store-speed", "99999999999999999999G"],
     ],
 )
-def test_a_wrong_objective_or_speed_is_a_wrong_command_line(folder: Path, tmp_path: Path, options: list[str]) -> None:
+def test_an_invalid_objective_or_speed_is_a_usage_error(folder: Path, tmp_path: Path, options: list[str]) -> None:
     done = run("compress", folder / "next.safetensors", "-o", tmp_path / "x.bsnap", *options, status=USAGE)
     assert options[0].encode() in done.stderr
     assert not (tmp_path / "x.bsnap").exists()
 
 
-def test_every_number_of_threads_and_cpu_level_takes_the_same_time_in_the_model(folder: Path, tmp_path: Path) -> None:
+def test_modelled_times_do_not_depend_on_threads_or_cpu_level(folder: Path, tmp_path: Path) -> None:
     variants = [["-T1"], ["-T5"], ["--cpu-level", "scalar"]]
     for objective in ("ratio", "balanced", "speed"):
         files = set()
@@ -162,7 +162,7 @@ def test_a_run_keeps_objective_and_store_speed_but_no_forced_codec(tmp_path: Pat
     run("verify", path)
 
 
-def test_a_checkpoint_that_is_written_again_keeps_its_objective(tmp_path: Path) -> None:
+def test_a_rewritten_checkpoint_keeps_its_objective(tmp_path: Path) -> None:
     path, source = tmp_path / "run", tmp_path / "s.safetensors"
     for step, options in ((1, []), (2, ["--objective", "ratio"])):
         source.write_bytes(state(step))

@@ -1,4 +1,4 @@
-"""What inspect, diff, bench and the others print, for people and as JSON."""
+"""The output of inspect, diff, bench and other commands, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_compress_says_one_line(folder: Path, tmp_path: Path) -> None:
+def test_compress_prints_one_line(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.bsnap"
     done = run("compress", folder / "base.safetensors", "-o", out)
     line = rf"{re.escape(str(folder))}/base\.safetensors : [\d.]+ MB -> [\d.]+ [kM]B  \([\d.]+x, [\d.]+ [kMG]B/s\)  "
@@ -145,7 +145,7 @@ def test_long_lists_and_long_names_are_shown_whole(tmp_path: Path) -> None:
         assert long_name in text
 
 
-def test_verify_says_ok(folder: Path) -> None:
+def test_verify_prints_ok(folder: Path) -> None:
     assert run("verify", folder / "base.bsnap").stdout.decode() == f"{folder}/base.bsnap: OK\n"
     verbose = run("verify", "-v", folder / "next.bsnap").stdout.decode()
     assert "6 tensors" in verbose
@@ -183,7 +183,7 @@ def test_diff_counts_changes_and_ulps(folder: Path) -> None:
     assert run("diff", "-q", folder / "base.bsnap", folder / "next.bsnap", status=DIFFER).stdout == b""
 
 
-def test_diff_measures_over_the_sign_and_on_integers(tmp_path: Path) -> None:
+def test_diff_measures_distances_across_zero_and_of_integers(tmp_path: Path) -> None:
     def pair(name: str, dtype: str, a: bytes, b: bytes) -> tuple[Tensor, Tensor]:
         return Tensor(name, dtype, (1,), a), Tensor(name, dtype, (1,), b)
 
@@ -206,7 +206,7 @@ def test_diff_measures_over_the_sign_and_on_integers(tmp_path: Path) -> None:
     assert tensors["shape"]["kind"] == "incomparable"
 
 
-def test_diff_sees_metadata_alone(tmp_path: Path) -> None:
+def test_diff_finds_a_difference_in_metadata_only(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run("compress", write(tmp_path / f"{name}.safetensors", [Tensor("t", "U8", (1,), b"x")], {"note": name}))
     text = run("diff", tmp_path / "a.bsnap", tmp_path / "b.bsnap", status=DIFFER).stdout.decode()
@@ -257,15 +257,15 @@ def test_bench_measures_against_a_base(folder: Path) -> None:
 
 def test_bench_shows_a_table(folder: Path) -> None:
     text = run("bench", folder / "base.bsnap", *BENCH).stdout.decode()
-    for word in ["engine", "ratio", "encode GB/s", "of memcpy", "sample", "on bits", *GENERAL]:
+    for word in ["coder", "ratio", "encode GB/s", "of memcpy", "sample", "bit by bit", *GENERAL]:
         assert word in text
 
 
-def test_bench_refuses_a_file_without_bytes(tmp_path: Path) -> None:
+def test_bench_rejects_a_file_without_bytes(tmp_path: Path) -> None:
     run("bench", write(tmp_path / "in.safetensors", [Tensor("e", "F32", (0,), b"")]), status=INVALID_ARGUMENT)
 
 
-def test_bench_takes_every_dtype(tmp_path: Path) -> None:
+def test_bench_accepts_every_dtype(tmp_path: Path) -> None:
     tensors = [
         Tensor(dtype, dtype, (4096,), random_bytes(4096 * size, 1))
         for dtype, size in (("BF16", 2), ("F8_E5M2", 1), ("C64", 8), ("BOOL", 1), ("I32", 4), ("F64", 8), ("Q9", 1))

@@ -1,4 +1,4 @@
-"""compress and decompress give back the very same file, whatever it holds."""
+"""compress and decompress restore every file byte for byte."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_ten_thousand_tiny_tensors_do_not_expand(tmp_path: Path, policy: str) ->
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_delta_comes_back_and_what_is_unchanged_costs_next_to_nothing(tmp_path: Path, policy: str) -> None:
+def test_a_delta_comes_back_and_unchanged_tensors_take_almost_no_space(tmp_path: Path, policy: str) -> None:
     frozen = weights("frozen", 3 * CHUNK, 1)
     first = [frozen, weights("trained", 2 * CHUNK + 5, 2, "BF16"), weights("only_in_the_first", 5000, 3)]
     trained = np.frombuffer(first[1].data, np.uint16).copy()

@@ -1,4 +1,4 @@
-"""What the commands on runs refuse, and how they name damage."""
+"""Errors of the commands on runs, and how they report damage."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ def named(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 @pytest.mark.parametrize("command", ON_RUNS, ids=lambda command: command[0])
-def test_a_run_that_is_not_there_is_not_found(tmp_path: Path, command: list[str]) -> None:
+def test_a_missing_run_is_not_found(tmp_path: Path, command: list[str]) -> None:
     assert "missing" in named(run(*command, tmp_path / "missing", status=NOT_FOUND))
     assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize("command", ON_RUNS, ids=lambda command: command[0])
-def test_a_plain_directory_is_no_run(tmp_path: Path, command: list[str]) -> None:
+def test_a_plain_directory_is_rejected_as_run(tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "notes").write_text("mine")
     assert "plain" in named(run(*command, tmp_path / "plain", status=NOT_FOUND))
     assert [file.name for file in (tmp_path / "plain").iterdir()] == ["notes"]
 
 
-def test_add_makes_no_run_of_a_directory_in_use(tmp_path: Path) -> None:
+def test_add_rejects_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "notes").write_text("mine")
     source = tmp_path / "s.safetensors"
@@ -80,7 +80,7 @@ def test_add_makes_no_run_of_a_directory_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["extract", "inspect", "verify", "diff"])
-def test_a_step_that_is_not_there_is_not_found_with_those_nearby(made: Path, command: str) -> None:
+def test_a_missing_step_is_not_found_and_nearby_steps_are_named(made: Path, command: str) -> None:
     name = f"{made}@15"
     text = named(run(command, name, *([name] if command == "diff" else []), status=NOT_FOUND))
     assert "step 15" in text
@@ -129,7 +129,7 @@ def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
         ],
     ],
 )
-def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], message: str) -> None:
+def test_usage_errors_name_the_mistake(arguments: list[str], message: str) -> None:
     done = run(*arguments, status=USAGE)
     assert message in done.stderr.decode()
     assert done.stdout == b""
@@ -147,9 +147,9 @@ def test_add_takes_safetensors_files_only(own: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_nothing_of_the_users_is_put_into_a_run(own: Path) -> None:
+def test_files_inside_a_run_are_rejected_as_input_and_output(own: Path) -> None:
     for out in (own / "out", own / "checkpoints" / "0000000010" / "out"):
-        assert "keeps nothing but" in named(run("extract", own, "-o", out, status=INVALID_ARGUMENT))
+        assert "may contain only checkpoints" in named(run("extract", own, "-o", out, status=INVALID_ARGUMENT))
         assert not out.exists()
     inside = own / "s.safetensors"
     inside.write_bytes(state(40))
@@ -170,7 +170,7 @@ def test_extract_overwrites_nothing_without_force(own: Path) -> None:
     run("extract", own, "-o", "-", "--json", status=INVALID_ARGUMENT)
 
 
-def test_files_are_no_runs(tmp_path: Path) -> None:
+def test_files_are_rejected_as_runs(tmp_path: Path) -> None:
     source = tmp_path / "s.safetensors"
     source.write_bytes(state(1))
     run("compress", source)
@@ -182,7 +182,7 @@ def test_files_are_no_runs(tmp_path: Path) -> None:
         assert b"s.bsnap" in done.stderr
 
 
-def test_runs_are_no_files(made: Path, tmp_path: Path) -> None:
+def test_runs_are_rejected_as_files(made: Path, tmp_path: Path) -> None:
     source = tmp_path / "s.safetensors"
     source.write_bytes(state(1))
     for name, what in ((f"{made}", "a run"), (f"{made}@20", "a checkpoint of a run")):
@@ -195,18 +195,18 @@ def test_runs_are_no_files(made: Path, tmp_path: Path) -> None:
             ["add", tmp_path / "new", "--step", 1, name],
         ):
             said = named(run(*arguments, status=INVALID_ARGUMENT))
-            assert f"{name}: is {what}, not a file; `bitsnap extract {name}` makes" in said
+            assert f"{name}: is {what}, not a file; `bitsnap extract {name}` writes" in said
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["s.safetensors"]
 
 
 @pytest.mark.parametrize("command", [command for command in ON_RUNS if command[0] not in ("log", "extract")], ids=str)
-def test_what_takes_a_run_takes_no_single_checkpoint(own: Path, command: list[str]) -> None:
+def test_commands_on_runs_reject_single_checkpoints(own: Path, command: list[str]) -> None:
     said = named(run(*command, f"{own}@20", status=INVALID_ARGUMENT))
-    assert f"{own}@20: names one checkpoint, and this command takes the run: {own} " in said
+    assert f"{own}@20: names one checkpoint, but this command needs the run: {own} " in said
     assert len(run_json("log", own)) == 3
 
 
-def test_add_makes_no_run_that_would_hide_a_checkpoint(own: Path, tmp_path: Path) -> None:
+def test_add_rejects_a_run_name_that_would_hide_a_checkpoint(own: Path, tmp_path: Path) -> None:
     source = tmp_path / "s.safetensors"
     source.write_bytes(state(40))
     said = named(run("add", f"{own}@40", "--step", 40, source, status=INVALID_ARGUMENT))
@@ -214,12 +214,12 @@ def test_add_makes_no_run_that_would_hide_a_checkpoint(own: Path, tmp_path: Path
     assert not Path(f"{own}@40").exists()
 
 
-def test_a_shard_that_is_not_there_is_not_found(made: Path) -> None:
+def test_a_missing_shard_is_not_found(made: Path) -> None:
     assert "shard 1" in named(run("extract", made, "--shard", 1, "-o", "x", status=NOT_FOUND))
     assert "shard 7" in named(run("inspect", made, "--shard", 7, status=NOT_FOUND))
 
 
-def test_rollback_needs_a_step_that_is_there(own: Path) -> None:
+def test_rollback_needs_an_existing_step(own: Path) -> None:
     for options in ([], ["-n"]):
         assert "10, 20 and 30" in named(run("rollback", own, "--to", 25, *options, status=NOT_FOUND))
     assert len(run_json("log", own)) == 3
@@ -263,7 +263,7 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
         assert named(run("add", own, "--step", 101, quick, status=BUSY)) == refused
         assert named(run("prune", own, "--keep-last", 1, status=BUSY)) == refused
         assert named(run("rollback", own, "--to", 10, status=BUSY)) == refused
-        assert named(run("repair", own, status=BUSY)) == busy + "repair the run when it is done [busy]\n"
+        assert named(run("repair", own, status=BUSY)) == busy + "repair the run after it has finished [busy]\n"
         # Whoever reads is not in the way of who writes, nor the other way round.
         assert len(run_json("log", own)) == 3
         run("verify", own)
@@ -290,7 +290,7 @@ def test_waiting_ends_at_an_interrupt(own: Path, tmp_path: Path) -> None:
     assert len(run_json("log", own)) == 4
 
 
-def test_a_wait_may_be_a_part_of_a_second(own: Path, tmp_path: Path) -> None:
+def test_a_wait_may_be_a_fraction_of_a_second(own: Path, tmp_path: Path) -> None:
     with writer(own, slow_source(tmp_path / "slow.safetensors")) as first:
         first.send_signal(signal.SIGSTOP)
         start = time.monotonic()
@@ -379,7 +379,7 @@ def test_verify_goes_on_after_a_damaged_run(own: Path, made: Path) -> None:
     assert b"bitsnap: 2 of 3 arguments failed" in done.stderr
 
 
-def test_a_damaged_commit_record_is_found_and_mended(own: Path) -> None:
+def test_a_damaged_commit_record_is_found_and_repaired(own: Path) -> None:
     record = own / "checkpoints" / "0000000020" / "commit.json"
     whole = record.read_bytes()
     record.write_bytes(whole[: len(whole) // 2])
@@ -393,7 +393,7 @@ def test_a_damaged_commit_record_is_found_and_mended(own: Path) -> None:
     assert len(run_json("log", own)) == 3
 
 
-def test_a_dry_repair_foresees_the_real_one(own: Path) -> None:
+def test_a_dry_run_of_repair_reports_the_same_as_the_repair(own: Path) -> None:
     record = own / "checkpoints" / "0000000020" / "commit.json"
     record.write_bytes(damaged := record.read_bytes()[:100])
     foreseen = run_json("repair", own, "--dry-run")
@@ -403,7 +403,7 @@ def test_a_dry_repair_foresees_the_real_one(own: Path) -> None:
     assert [entry["step"] for entry in report["mended"]] == [20]
 
 
-def test_repair_says_what_is_lost(own: Path) -> None:
+def test_repair_reports_lost_checkpoints(own: Path) -> None:
     kept = extracted(f"{own}@10")
     file = damage_step(own, 20)
     foreseen = run_json("repair", own, "--dry-run", status=CORRUPT)
@@ -422,7 +422,7 @@ def test_repair_says_what_is_lost(own: Path) -> None:
     add(own, newest + 1)
 
 
-def test_a_lost_run_record_is_made_again(own: Path) -> None:
+def test_repair_recreates_a_lost_run_record(own: Path) -> None:
     (own / "bitsnap.json").unlink()
     run("log", own, status=NOT_FOUND)
     run("repair", own)

@@ -1,4 +1,4 @@
-"""The commands on runs: what they store, give back, print and report as JSON."""
+"""The commands on runs: stored and restored bytes, text output and JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_awkward_files_come_back_from_a_chain(tmp_path: Path) -> None:
     run("verify", tmp_path / "run")
 
 
-def test_add_says_one_line(tmp_path: Path) -> None:
+def test_add_prints_one_line(tmp_path: Path) -> None:
     source = tmp_path / "s.safetensors"
     source.write_bytes(state(10))
     line = rf"{re.escape(str(source))} : [\d.]+ kB -> [\d.]+ kB  \([\d.]+x, [\d.]+ [kMG]B/s\)  "
@@ -178,7 +178,7 @@ def test_damaged_commit_records_are_shown(own: Path) -> None:
     assert report[1]["damage"]["kind"] in ("truncated", "corrupt")
 
 
-def test_extract_writes_beside_the_run(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
+def test_extract_writes_next_to_the_run(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
     run("extract", own)
     assert (own.parent / "run-50.safetensors").read_bytes() == made[1][50]
     run("extract", "run/@20", cwd=own.parent)
@@ -214,7 +214,7 @@ def test_verify_names_checkpoints(made: tuple[Path, dict[int, bytes]], tmp_path:
     assert report["runs"][0]["strays"] == []
 
 
-def test_prune_says_what_goes_and_what_stays_and_why(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
+def test_prune_reports_removed_and_kept_checkpoints_and_why(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
     before = {file.relative_to(own) for file in own.rglob("*")}
     foreseen = run_json("prune", own, "--keep-last", 2, "--keep", "30", "--reencode", "never", "--dry-run")
     assert {file.relative_to(own) for file in own.rglob("*")} == before
@@ -241,7 +241,7 @@ def test_prune_says_what_goes_and_what_stays_and_why(own: Path, made: tuple[Path
         assert extracted(f"{own}@{step}") == made[1][step]
 
 
-def test_prune_counts_what_it_takes_off_the_log(own: Path) -> None:
+def test_prune_counts_checkpoints_that_leave_the_log(own: Path) -> None:
     options = ("--keep-last", 1, "--reencode", "never")
     foreseen = run("prune", own, *options, "-n").stdout.decode()
     assert "would prune step 40; its files would stay until step 50 no longer needs them" in foreseen
@@ -253,7 +253,7 @@ def test_prune_counts_what_it_takes_off_the_log(own: Path) -> None:
     assert listed(own) == [50]
 
 
-def test_prune_rewrites_what_needs_the_rest(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
+def test_prune_rewrites_checkpoints_that_depend_on_removed_ones(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
     before = bytes_on_disk(own)
     foreseen = run("prune", own, "--keep", "20,30", "--keep-last", 1, "--reencode", "always", "-n").stdout.decode()
     assert "would rewrite step 20" in foreseen
@@ -275,7 +275,7 @@ def test_prune_removes_strays_and_names_them(own: Path) -> None:
     assert run_json("verify", own)["runs"][0]["strays"] == ["checkpoints/0000000050/shard-00000-of-00001.r1.bsnap"]
     note = run("verify", own).stderr.decode()
     assert note.startswith(f"{own}: 1 file or folder belongs to no checkpoint: ")
-    assert note.endswith(" lost its record, and removes the rest as `bitsnap prune` does\n")
+    assert note.endswith(" without a record and removes the other files, as `bitsnap prune` does\n")
     assert "shard-00000-of-00001.r1.bsnap, which belongs" in run("prune", own, "--keep-last", 5).stdout.decode()
     assert not stray.exists()
 
@@ -296,12 +296,12 @@ def test_rollback_makes_a_step_the_newest(own: Path, made: tuple[Path, dict[int,
     assert extracted(f"{own}@30") == made[1][30]
 
 
-def test_rollback_says_what_it_removed(own: Path) -> None:
+def test_rollback_reports_removed_steps(own: Path) -> None:
     text = run("rollback", own, "--to", 40).stdout.decode()
     assert re.fullmatch(r"removed step 50\nremoved 1 checkpoint, freed [\d.]+ kB; step 40 is the newest\n", text), text
 
 
-def test_repair_has_nothing_to_say_of_a_whole_run(own: Path) -> None:
+def test_repair_of_an_undamaged_run_changes_nothing(own: Path) -> None:
     assert run("repair", own).stdout.decode() == f"{own}: 5 checkpoints whole, 0 mended, 0 lost\n"
     assert run_json("repair", own, "-n") == {
         "run": str(own),
@@ -325,13 +325,13 @@ def test_du_accounts_for_every_byte(made: tuple[Path, dict[int, bytes]]) -> None
     assert report["prune"] is None
 
 
-def test_du_counts_what_stays_for_others(own: Path) -> None:
+def test_du_counts_pruned_files_that_others_need(own: Path) -> None:
     run("prune", own, "--keep-last", 2, "--keep", 30, "--reencode", "never")
     report = run_json("du", own)
     assert [step["step"] for step in report["steps"]] == [30, 40, 50]
     assert [entry["step"] for entry in report["needed"]] == [10, 20]
     assert report["stored_bytes"] == bytes_on_disk(own)
-    assert run("log", own).stdout.decode().endswith("\nand 2 pruned ones whose files others need\n")
+    assert run("log", own).stdout.decode().endswith("\nand 2 pruned checkpoints that are needed by others\n")
     text = run("du", own).stdout.decode()
     assert "(needed)" in text
     assert "step 20 was pruned: step 30 needs it" in text
@@ -359,7 +359,7 @@ def test_du_of_many_steps_shows_the_sums(tmp_path: Path) -> None:
     assert len(run_json("du", path)["steps"]) == 51
 
 
-def test_inspect_takes_checkpoints(made: tuple[Path, dict[int, bytes]]) -> None:
+def test_inspect_accepts_checkpoints(made: tuple[Path, dict[int, bytes]]) -> None:
     text = run("inspect", f"{made[0]}@20").stdout.decode()
     assert f"checkpoint {made[0]}@20, saved 2" in text
     assert "against    step 10" in text
@@ -371,7 +371,7 @@ def test_inspect_takes_checkpoints(made: tuple[Path, dict[int, bytes]]) -> None:
     assert report["metadata"] == {"step": "50"}
 
 
-def test_diff_takes_checkpoints(made: tuple[Path, dict[int, bytes]], tmp_path: Path) -> None:
+def test_diff_accepts_checkpoints(made: tuple[Path, dict[int, bytes]], tmp_path: Path) -> None:
     path = made[0]
     assert "equal: 4 tensors" in run("diff", f"{path}@50", path).stdout.decode()
     report = run_json("diff", f"{path}@10", f"{path}@20", status=DIFFER)
@@ -382,7 +382,7 @@ def test_diff_takes_checkpoints(made: tuple[Path, dict[int, bytes]], tmp_path: P
     run("diff", tmp_path / "s.bsnap", f"{path}@30")
 
 
-def test_a_file_wins_over_the_reading_as_a_step(own: Path) -> None:
+def test_an_existing_file_wins_over_run_at_step(own: Path) -> None:
     file = own.parent / "run@20"
     run("compress", write_state(own.parent, 7), "-o", file)
     assert run_json("inspect", file)["metadata"] == {"step": "7"}
@@ -391,7 +391,7 @@ def test_a_file_wins_over_the_reading_as_a_step(own: Path) -> None:
     assert run_json("inspect", file)["metadata"] == {"step": "20"}
 
 
-def test_a_run_may_have_an_at_in_its_name(tmp_path: Path) -> None:
+def test_the_name_of_a_run_may_contain_an_at_sign(tmp_path: Path) -> None:
     path = tmp_path / "lr@3"
     files = make_run(path, [1, 2])
     assert extracted(str(path)) == files[2]
@@ -399,7 +399,7 @@ def test_a_run_may_have_an_at_in_its_name(tmp_path: Path) -> None:
     run("verify", path)
 
 
-def test_steps_may_be_written_as_the_folders_are(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
+def test_steps_may_have_leading_zeros_like_folder_names(own: Path, made: tuple[Path, dict[int, bytes]]) -> None:
     assert extracted(f"{own}@0000000010") == made[1][10]
     assert run_json("rollback", own, "--to", "0000000030")["newest"] == 30
 

@@ -87,7 +87,7 @@ def test_tables_fit_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
 @pytest.mark.parametrize("command", ["log", "du", "inspect"])
-def test_columns_that_can_be_spared_go_where_a_table_would_wrap(tmp_path: Path, command: str, columns: int) -> None:
+def test_spare_columns_are_dropped_before_a_table_wraps(tmp_path: Path, command: str, columns: int) -> None:
     names = ["model.w", "master.w", "optimizer.exp_avg.w", "optimizer.exp_avg_sq.w", "mask"]
     tensors = [weights(name, 20_000, i) for i, name in enumerate(names)] + [Tensor("step", "I64", (), bytes(8))]
     source = write(tmp_path / "in.safetensors", tensors)
@@ -110,7 +110,7 @@ def test_columns_that_can_be_spared_go_where_a_table_would_wrap(tmp_path: Path, 
     assert wide.replace("\r\n", "\n") == whole
 
 
-def test_a_file_is_not_poured_onto_a_terminal(tmp_path: Path) -> None:
+def test_binary_output_to_a_terminal_is_rejected(tmp_path: Path) -> None:
     source = write(tmp_path / "in.safetensors", [Tensor("t", "U8", (3,), b"abc")])
     run("compress", source)
     status, text = run_on_terminal("decompress", "-c", tmp_path / "in.bsnap", streams="out err")

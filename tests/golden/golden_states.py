@@ -5,9 +5,16 @@ Everything is small, or compresses well: a golden file takes less than 20 KB.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import re
+import signal
+import ssl
 import struct
+from collections import Counter, OrderedDict, defaultdict
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -96,6 +103,33 @@ def tree() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def typed() -> dict[str, Any]:
+    """Each type that a typed value can have, as docs/spec/typed_tree.md lists them."""
+    ordered = OrderedDict(b=torch.arange(3), a=[OrderedDict()])
+    ordered._metadata = OrderedDict({"": {"version": 2}})  # type: ignore[attr-defined]
+    offset = timezone(timedelta(hours=-3, minutes=-30))
+    return {
+        "ordered": OrderedDict({2: 1, 1: None}),
+        "state dict": ordered,
+        "defaults": [defaultdict(None), defaultdict(list, a=[1]), defaultdict(int, {(1, "x"): 2})],
+        "counter": Counter({"a": 2, 7: -1}),
+        "namespace": argparse.Namespace(lr=0.1, nested=argparse.Namespace(names=["a"]), weight=torch.ones(2)),
+        "sets": [set(), {"b", "a", "c"}, {3, 1, 2}, frozenset({(2, "x"), (1, "y")}), {frozenset({1})}],
+        "sizes": [torch.Size([]), torch.Size([3, 0, 2**40])],
+        "dtypes": [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.complex64],
+        "devices": [torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")],
+        "paths": [PurePosixPath("/a/ä"), PurePosixPath(), PureWindowsPath("c:\\x"), Path("run/step-1")],
+        "times": [
+            date(1, 1, 1), time(23, 59, 59, 999999), time(1, tzinfo=UTC, fold=1), datetime(2026, 2, 28, 12),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, offset, fold=1), timedelta(-1, 5, 7), UTC, offset,
+            timezone(timedelta(hours=1), "CET"), timezone(timedelta(0), "GMT"),
+        ],
+        "members": [signal.SIGTERM, ssl.TLSVersion.TLSv1_3, re.IGNORECASE],
+        "keys": {torch.float16: 1, PurePosixPath("k"): 2, signal.SIGINT: 3, frozenset({1, 2}): 4},
+        "tuples as keys": {(date(2026, 1, 2), torch.device("cpu")): 5},
+    }  # fmt: skip
+
+
 def long_constant() -> dict[str, Any]:
     """Streams of several chunks that take a few bytes each; the base of `long_changed`."""
     return {
@@ -132,9 +166,9 @@ def training(step: int) -> dict[str, Any]:
 
 
 def moved(step: int) -> dict[str, Any]:
-    """Floats whose elements move by some steps: all of the first two, few of the others, and some very far.
+    """Floats whose elements move by some ULPs: all of the first two tensors, few of the others, and some very far.
 
-    In the second step the smallest weights become others of their size, of which their bases say nothing.
+    In the second step the smallest weights are replaced by others of their size, which their bases do not predict.
     """
     weight = (_generator(700).standard_normal(4096) * 0.02).astype(np.float32)
     master = (_generator(701).standard_normal(3072) * 0.02).astype(np.float32)
@@ -187,7 +221,7 @@ def decayed(step: int) -> dict[str, Any]:
 
 
 def rounded(step: int) -> dict[str, Any]:
-    """Weights before and behind their masters, with NaNs and with some that were not rounded to the nearest."""
+    """Weights before and after their masters, with NaNs, and with some that were not rounded to nearest."""
     generator = _generator(900)
     masters = {name: generator.standard_normal(2050).astype(np.float32) * np.float32(0.02) for name in ("a", "b")}
     for values in masters.values():
@@ -205,7 +239,7 @@ def rounded(step: int) -> dict[str, Any]:
 
 
 def stepped(step: int) -> dict[str, Any]:
-    """What one step of AdamW makes of a tensor, in the middle of which stand numbers that no step makes."""
+    """A tensor after one step of AdamW, with numbers in the middle that no step makes."""
     generator = _generator(950)
     single = np.float32
     master, moment, gradient = (generator.standard_normal(1100).astype(single) for _ in range(3))
@@ -223,7 +257,7 @@ def stepped(step: int) -> dict[str, Any]:
 
 
 def safetensors_file() -> bytes:
-    """As no writer of ours would lay it out: padding, metadata, data in another order than the names."""
+    """A layout that bitsnap never writes: padding, metadata, data in another order than the names."""
     values = _generator(9).integers(0, 4, 6000, np.uint8).tobytes()
     header = {
         "__metadata__": {"format": "pt", "ü": "\u0001"},

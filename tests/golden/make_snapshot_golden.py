@@ -1,4 +1,4 @@
-"""Writes the golden snapshots: tests/golden/snapshot/*.bsnap, and beside each what a reader must find in it, as .json.
+"""Writes the golden snapshots tests/golden/snapshot/*.bsnap, and a description of the contents of each as .json.
 
     PYTHONPATH=tests .venv/bin/python -m golden.make_snapshot_golden
 
@@ -34,6 +34,7 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName | bi
     ("dtypes", golden_states.dtypes, None, "lossless", {}),
     ("tied", golden_states.tied, None, "lossless", {}),
     ("tree", golden_states.tree, None, "lossless", {}),
+    ("typed", golden_states.typed, None, "lossless", {}),
     ("raw", lambda: golden_states.training(0), None, "raw", {}),
     ("long-constant", golden_states.long_constant, None, "lossless", {}),
     ("long-changed", golden_states.long_changed, "long-constant", "lossless", {}),
@@ -62,8 +63,8 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName | bi
 
 
 def by_hand() -> tuple[bytes, dict[str, bytes]]:
-    """A sound file that bitsnap does not write, and its tensors: a box, an input within the file at another place,
-    payloads in another order, tensors of the pool that overlap, an empty parameter set, keys of a later version."""
+    """A valid file that bitsnap does not write, and its tensors: a box, an input in the same file at another offset,
+    payloads in another order, overlapping tensors of the pool, an empty parameter set, keys of a later version."""
     elements = struct.pack("<6H", 1, 2, 3, 4, 5, 6)
     weight = {"dtype": "BF16", "role": "weight"}
     box = {"shape": [2, 3], "global_shape": [8, 3], "offset": [4, 0]}

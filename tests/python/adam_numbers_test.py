@@ -216,8 +216,8 @@ def test_an_optimizer_that_counts_for_a_group_says_the_step_there(tmp_path: Path
 
 def test_numbers_that_cannot_be_are_named(tmp_path: Path) -> None:
     for change, message in (
-        (lambda state: state["param_groups"][0].update(betas=(-0.1, 0.95)), "beta1 has to be from 0 on and below 1"),
-        (lambda state: state["param_groups"][0].update(betas=(0.9, 1.5)), "beta2 has to be from 0 on and below 1"),
+        (lambda state: state["param_groups"][0].update(betas=(-0.1, 0.95)), "beta1 must be at least 0 and below 1"),
+        (lambda state: state["param_groups"][0].update(betas=(0.9, 1.5)), "beta2 must be at least 0 and below 1"),
     ):
         with pytest.raises(bitsnap.InvalidArgumentError, match=f"tensor 'state.0.exp_avg': Adam's {message}"):
             bitsnap.save(tmp_path / "a.bsnap", changed(change), policy="bounded")

@@ -210,7 +210,7 @@ def test_flat_files_fill_flat_dicts(tmp_path: Path) -> None:
         (lambda name: name.endswith("exp_avg"), {"optimizer"}),
         ([], set()),
     ],
-    ids=str,
+    ids=["name", "list", "two-names", "prefix", "list-item", "function", "nothing"],
 )
 def test_keys_select_parts_of_a_state(path: Path, state: dict[str, Any], keys: Any, expected: set[str]) -> None:
     loaded = bitsnap.load(path, keys=keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import struct
 from typing import Any
 
@@ -32,7 +33,14 @@ def assert_same(actual: Any, expected: Any, where: str = "state") -> None:
         assert actual.dtype == expected.dtype.newbyteorder("="), where
         assert actual.shape == expected.shape, where
         assert bits(actual) == bits(expected), where
+    elif isinstance(expected, argparse.Namespace):
+        assert_same(vars(actual), vars(expected), where)
+    elif isinstance(expected, set | frozenset):
+        typed = [sorted((type(item).__qualname__, repr(item)) for item in each) for each in (actual, expected)]
+        assert typed[0] == typed[1], where
     elif isinstance(expected, dict):
+        assert_same(getattr(actual, "_metadata", None), getattr(expected, "_metadata", None), f"{where}._metadata")
+        assert getattr(actual, "default_factory", None) is getattr(expected, "default_factory", None), where
         assert len(actual) == len(expected), where
         for (actual_key, actual_item), (key, item) in zip(actual.items(), expected.items(), strict=True):
             assert_same(actual_key, key, f"a key of {where}")

@@ -22,10 +22,10 @@ from python.run_states import files_of
     [
         ({"policy": "zip"}, "zip"),
         ({"objective": "best"}, "unknown objective 'best'"),
-        ({"store_speed": 5}, "5 bytes per second"),
-        ({"store_speed": 10**12 + 1}, "bytes per second"),
+        ({"store_speed": 5}, "store speed must be 1000000 to 1000000000000 bytes per second, got 5"),
+        ({"store_speed": 10**12 + 1}, "store speed must be 1000000 to 1000000000000 bytes per second, got"),
         ({"store_speed": -1}, "store_speed"),
-        ({"codec": "gzip"}, "'gzip' is not known, only raw, "),
+        ({"codec": "gzip"}, "unknown codec 'gzip'; expected one of raw, "),
         ({"base": "next"}, "next"),
         ({"max_depth": 33}, "32"),
         ({"max_depth": -1}, "max_depth"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import sys
-from collections import Counter, OrderedDict, UserDict, defaultdict, namedtuple
+from collections import UserDict, namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -94,35 +93,16 @@ def test_names_of_tensors_are_their_places(tmp_path: Path) -> None:
     assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
 
 
-def test_containers_of_the_standard_library_come_back_as_what_they_are_made_of(tmp_path: Path) -> None:
-    state = {
-        "ordered": OrderedDict(b=1, a=2),
-        "default": defaultdict(int, x=1),
-        "counter": Counter("aab"),
-        "size": torch.Size([3, 4]),
-        "version": torch.__version__,
-    }
-    bitsnap.save(tmp_path / "a.bsnap", state)
-    expected = {
-        "ordered": {"b": 1, "a": 2},
-        "default": {"x": 1},
-        "counter": {"a": 2, "b": 1},
-        "size": (3, 4),
-        "version": str(torch.__version__),
-    }
-    assert_same(bitsnap.load(tmp_path / "a.bsnap"), expected)
-
-
-class Colour(enum.IntEnum):
-    RED = 1
+def test_the_version_of_torch_comes_back_as_a_string(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", {"version": torch.__version__})
+    assert_same(bitsnap.load(tmp_path / "a.bsnap"), {"version": str(torch.__version__)})
 
 
 Point = namedtuple("Point", "x y")
 REFUSED: dict[str, tuple[Any, str]] = {
-    "set": ({1, 2}, r"is of type set and cannot be stored: pass list"),
+    "dict of a class of its own": (type("Own", (dict,), {})(a=1), r"Own and cannot be stored: pass dict"),
     "function": (len, r"is of type builtin_function_or_method"),
     "object": (object(), r"is of type object"),
-    "enum": (Colour.RED, r"Colour"),
     "named tuple": (Point(1, 2), r"Point and cannot be stored: pass tuple"),
     "mapping": (UserDict(a=1), r"collections.UserDict .*: pass dict"),
     "bytearray": (bytearray(b"x"), r"bytearray and cannot be stored: pass bytes"),
@@ -131,8 +111,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "module": (torch.nn.Linear(1, 1), r"Linear and cannot be stored: pass its state_dict\(\)"),
     "generator": (np.random.default_rng(1), r"pass its bit_generator.state"),
     "torch generator": (torch.Generator(), r"pass its get_state\(\)"),
-    "dtype": (torch.float32, r"torch.dtype"),
-    "device": (torch.device("cpu"), r"torch.device"),
+    "layout": (torch.strided, r"torch.layout"),
 }
 
 
@@ -145,7 +124,9 @@ def test_what_cannot_be_stored_is_refused_by_its_place(tmp_path: Path, kind: str
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", [np.int64(3), Colour.RED, "\udc80", frozenset({1}), (1, {}.keys), 1j], ids=repr)
+@pytest.mark.parametrize(
+    "key", [np.int64(3), "\udc80", (1, {}.keys), 1j], ids=["np.int64", "surrogate", "method", "complex"]
+)
 def test_keys_that_cannot_be_stored_are_refused_by_their_place(tmp_path: Path, key: Any) -> None:
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['a'\]"):
         bitsnap.save(tmp_path / "a.bsnap", {"a": {key: 1}})

@@ -1,7 +1,7 @@
-"""Puts snapshot files together by hand, from docs/spec/snapshot.md alone: also such as break its rules.
+"""Builds snapshot files by hand, from docs/spec/snapshot.md alone, including files that break its rules.
 
-`Parts` holds what a file is made of, and `build` seals it: offsets, sizes, hashes and id come out right unless a part
-says otherwise. The payloads are given; nothing is encoded here.
+`Parts` holds the parts of a file, and `build` assembles it with correct offsets, sizes, hashes and id, except those
+that the parts replace. The caller provides the payloads; nothing is encoded here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ChunkPart:
     inputs: tuple[int, ...] = ()
     depth: int = 0
     parameters: int = 0xFFFF
-    # Fields of the row that are to differ from the right ones.
+    # Fields of the row that replace the correct ones.
     wrong: dict[str, Any] = field(default_factory=dict)
 
     def row(self, offset: int) -> bytes:
@@ -51,14 +51,14 @@ class Parts:
     safetensors_header: bytes | None = None
     compressed: set[int] = field(default_factory=set)  # kinds of the sections to compress
     gap: bytes = b""  # between the payloads and the index
-    # Replaced, by kind: whole sections (None leaves one out), and rows of the index.
+    # Replacements by kind: whole sections (None omits one), and rows of the index.
     sections: dict[int, bytes | None] = field(default_factory=dict)
     section_rows: dict[int, bytes] = field(default_factory=dict)
     raw_sizes: dict[int, int] = field(default_factory=dict)
     index_tail: bytes = b""
     index_zero: int = 0
     wrong_id: str | None = None
-    # Replaced bytes by offset, before the hash over them is made.
+    # Replacement bytes by offset, applied before their hash is computed.
     header: dict[int, bytes] = field(default_factory=dict)
     footer: dict[int, bytes] = field(default_factory=dict)
 

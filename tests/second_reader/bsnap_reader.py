@@ -1,7 +1,7 @@
-"""A second reader of snapshot files (.bsnap), written from docs/spec alone, to hold the specification to its word.
+"""A second reader of snapshot files (.bsnap), written from docs/spec alone, to test the specification.
 
-`Snapshot` opens one file and checks on the way all that needs no decoding; reading decodes what is asked for and checks
-its hashes; `verify` does so for everything. It holds the whole file and its decoded chunks in memory and is slow: it is
+`Snapshot` opens one file and checks everything that needs no decoding. Reading decodes the requested chunks and checks
+their hashes; `verify` does so for all. It holds the whole file and its decoded chunks in memory and is slow: it is
 for tests. It shares no code with bitsnap. One thread at a time.
 """
 
@@ -26,7 +26,7 @@ from second_reader.container_json import (
 )
 from second_reader.reader_errors import BaseMissing, ReaderError, require
 
-# Gives the base of an id and a hint (the name its file had), or None; the asking snapshot comes first.
+# Returns the base by id and hint (the name that its file had), or None. The first argument is the asking snapshot.
 FindBase = Callable[["Snapshot", str, str], "Snapshot | None"]
 
 
@@ -113,7 +113,7 @@ class Snapshot:
         return [section[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
     def _check_rows(self, number: int) -> None:
-        """All that the rows of one stream's chunks must keep to and that shows without a base."""
+        """Checks the rules for the rows of one stream's chunks, as far as that needs no base."""
         stream, encoding = self.streams[number], self.encoding.streams[number]
         for chunk in range(stream.chunk_count):
             where = f"stream {number}, chunk {chunk}"
@@ -160,7 +160,7 @@ class Snapshot:
         return data[start : start + elements * stream.width], max(steps for _, steps in chunks)
 
     def _chunk(self, stream_number: int, chunk: int) -> tuple[bytes, int]:
-        """The decoded chunk, and how many inputs had to be followed in a row."""
+        """The decoded chunk and its depth."""
         stream = self.streams[stream_number]
         number = stream.first_chunk + chunk
         if number in self._decoded:
@@ -203,8 +203,8 @@ def open_file(path: Path, find_base: FindBase | None = None) -> Snapshot:
 
 
 def search_folder(folder: Path) -> FindBase:
-    """Bases are the files of the folder with the right id: the one of the hinted name first, then the one of least
-    depth, and never one that asks, directly or for another."""
+    """Finds bases by id among the files of the folder: first the one with the hinted name, then the one with the least
+    depth, and never one that directly or indirectly asks for it."""
 
     def find(asking: Snapshot, base_id: str, name: str) -> Snapshot | None:
         asked: set[Path | None] = set()

@@ -34,7 +34,7 @@ def read_byte_block(data: bytes, offset: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_block(cursor: _Cursor, size: int, sparse_levels: int) -> bytes:
-    """A block that may be sparse so many levels deep: itself, and its mask."""
+    """A block that may nest `depth` sparse levels, in itself and in its mask."""
     [mode] = cursor.take(1)
     require(mode <= (_SPARSE if sparse_levels else _HUFFMAN), f"byte block of mode {mode}")
     if mode == _RAW:
@@ -89,7 +89,7 @@ def _read_lengths(cursor: _Cursor) -> list[int]:
 
 
 def _lookup(lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """By the next 11 bits: the symbol they begin with, and its length. Canonical codes in order fill the table up."""
+    """The symbol and the length of its code, by the next 11 bits. Canonical codes fill the table in order."""
     order = sorted((length, symbol) for symbol, length in enumerate(lengths) if length)
     repeats = [1 << (_MAX_LENGTH - length) for length, _ in order]
     by_code = np.array(order, np.uint8)

@@ -1,4 +1,4 @@
-"""docs/spec/codecs.md and the specifications of the codecs: one payload to one chunk."""
+"""docs/spec/codecs.md and the specifications of the codecs: decodes one payload to one chunk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a decoder is given."""
+    """The arguments of a decoder."""
 
     payload: bytes
     dtype: str
@@ -140,7 +140,7 @@ def _short_float_split(chunk: Chunk) -> bytes:
 
 
 def _low_bits(cursor: Cursor, elements: int, bits: int) -> npt.NDArray[np.int64]:
-    """Of a group of elements, which stand row by row in columns that are packed one beside the other."""
+    """The low bits of a group of elements, which are stored row by row in packed columns."""
     rows = -(-elements // _COLUMNS)
     words = -(-rows * bits // 32)
     columns = np.frombuffer(cursor.take(4 * words * _COLUMNS), np.uint8).reshape(words, _COLUMNS, 4)

@@ -6,12 +6,18 @@ from typing import Any
 
 from golden.state_description import describe, describe_tensor
 from second_reader.bsnap_reader import Snapshot
-from second_reader.typed_tree import TensorRef
+from second_reader.typed_tree import TensorRef, Typed
 
 
 def describe_state(snapshot: Snapshot) -> Any:
     """The tree, with each tensor in its place."""
-    return describe(snapshot.tree, lambda value: _describe_reference(snapshot, value))
+
+    def describe_other(value: TensorRef | Typed) -> dict[str, Any]:
+        if isinstance(value, Typed):
+            return {"typed": [value.name, describe(value.content, describe_other)]}
+        return _describe_reference(snapshot, value)
+
+    return describe(snapshot.tree, describe_other)
 
 
 def describe_named(snapshot: Snapshot) -> dict[str, Any]:

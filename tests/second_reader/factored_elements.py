@@ -1,4 +1,4 @@
-"""src/codec/factored_split/spec.md: elements as what is left of them without the scales of their row and column."""
+"""src/codec/factored_split/spec.md: elements as remainders without the scales of their row and column."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _turned_back(words: Numbers, bits: int) -> Numbers:
 
 
 def _parts(packed: bytes, count: int, bits: int) -> Bytes:
-    """So many numbers of so many bits each, the first of a byte in its lowest."""
+    """`count` numbers of `bits` bits each; the first of a byte is in its lowest bits."""
     wide = np.frombuffer(packed, np.uint8)[:, None] >> np.arange(0, 8, bits).astype(np.uint8) & ((1 << bits) - 1)
     numbers: Bytes = wide.reshape(-1).astype(np.uint8)
     require(not numbers[count:].any(), "factored_split: bits behind the last part of a byte")

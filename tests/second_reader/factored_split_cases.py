@@ -1,4 +1,4 @@
-"""Payloads of factored_split that break one rule of its specification each, and payloads that only seem to.
+"""Payloads of factored_split: each breaks one rule of its specification, or only seems to.
 
 No payload is longer than its chunk, so that a snapshot can hold it.
 """
@@ -50,7 +50,7 @@ _PLANS = [(4, 0), (5, 1), (3, 2), *[(0, 0)] * 29]
 
 
 def _elements(scales: Scales) -> list[int]:
-    """Those of classes a little above their scales, and some anywhere."""
+    """Elements of classes a little above their scales, and some anywhere."""
     words = []
     for index in range(_COUNT):
         left = index * 37 % 200 if index % 83 else 40_000

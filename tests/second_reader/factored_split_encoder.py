@@ -1,6 +1,6 @@
-"""Writes src/codec/factored_split/spec.md, from the specification alone: plainly, and with the scales it is told.
+"""Encodes factored_split from its specification alone, in the simplest way and with given scales.
 
-The encoder gives the fields of a payload; `build` puts these together as they are, so that `dataclasses.replace` makes
+The encoder returns the fields of a payload, and `build` concatenates them unchecked. So `dataclasses.replace` makes
 payloads that break one rule.
 """
 
@@ -68,7 +68,7 @@ def _packed(numbers: Sequence[int], bits: int) -> bytes:
 def encode_factored(
     elements: Sequence[int], dtype: str, scales: Scales, plans: Sequence[Plan] = ((4, 0),) * 32
 ) -> Factored:
-    """Elements of rows whose byte is 0 have to be 0."""
+    """Elements of rows whose byte is 0 must be 0."""
     low_bits = 8 * (FACTORED_WIDTHS[dtype] - 2)
     bits = 16 + low_bits
     values, contexts, low = [], [], b""

@@ -22,7 +22,7 @@ _BEYOND = np.float32(32767.5)
 
 @dataclass(frozen=True)
 class LatticeHeader:
-    """What stands in front of the values."""
+    """The header before the values."""
 
     has_planes: bool
     a: np.float32
@@ -50,7 +50,7 @@ def read_lattice_header(payload: bytes, *, has_base: bool) -> LatticeHeader:
 
 
 def multiples_of_step(header: LatticeHeader, values: Numbers, inputs: list[bytes]) -> bytes:
-    """The elements with these values, beside the second moments that are the last of the inputs."""
+    """The elements with these values. The last input has the second moments."""
     *bases, squares = (np.frombuffer(data, "<f4") for data in inputs)
     with np.errstate(all="ignore"):
         scales = header.a * np.sqrt(squares) + header.b

@@ -1,4 +1,4 @@
-"""src/codec/optimizer_step/spec.md: what a step of an optimizer makes of the state before it."""
+"""src/codec/optimizer_step/spec.md: predicts a state by an optimizer step from the state before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADER_BYTES = 13
 
 
 def expected_of_step(payload: bytes, kinds: str, inputs: list[bytes]) -> bytes:
-    """The elements that the front of the payload says are expected."""
+    """The elements predicted by the parameters at the front of the payload."""
     if len(payload) < HEADER_BYTES:
         raise Truncated(f"optimizer_step payload of {len(payload)} bytes")
     form = payload[0]

@@ -1,4 +1,4 @@
-"""Payloads of ordinal_delta that break one rule of its specification each, and payloads that only seem to.
+"""Payloads of ordinal_delta: each breaks one rule of its specification, or only seems to.
 
 No payload is longer than its chunk, so that a snapshot can hold it.
 """
@@ -48,7 +48,7 @@ class Case:
 
 
 def coarsenesses(payload: bytes, elements: int) -> set[int]:
-    """Those that the contexts of a payload above a floor have."""
+    """The coarsenesses of the contexts of a payload above a floor."""
     plans = 11 + payload[2] * elements + 4 * int.from_bytes(payload[3:7], "little") + 1
     return {plan >> 6 for plan in payload[plans : plans + 32]}
 
@@ -122,7 +122,7 @@ _SPARSE = encode_sparse(_SPARSE_BASE, _SPARSE_ELEMENTS, "F32", 0x7F, [1], (1, 0,
 
 
 def _dense(**wrong: object) -> Case:
-    """Fields of the values by class, or of what stands before them, that are to differ."""
+    """The dense case with other fields of the values by class, or of the header before them."""
     own = {name: wrong.pop(name) for name in list(wrong) if name in Dense.__dataclass_fields__}
     fields = {"values": replace(_VALUES, **wrong)} | own  # type: ignore[arg-type]
     return Case("BF16", _BASE, replace(_DENSE, **fields).build())  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def _one_class(dtype: str, lists: Lists, bits: str, base: Sequence[int], element
 
 
 def _counts(*places: int) -> list[int]:
-    """A count or size that is one more: four streams, low bits, low bytes, escapes."""
+    """Payloads with one count or size increased by one: four streams, low bits, low bytes, escapes."""
     return [int(place in places) for place in range(7)]
 
 
@@ -156,7 +156,7 @@ def _beyond(place: int) -> Case:
 
 
 def _moved_byte(source: int, target: int) -> list[bytes]:
-    """The last byte of one stream as the first of another."""
+    """A payload whose last byte of one stream moved to the front of another."""
     streams = list(_VALUES.streams)
     streams[target] = streams[source][-1:] + streams[target]
     streams[source] = streams[source][:-1]
@@ -436,5 +436,5 @@ ALLOWED: dict[str, Case] = {
 
 
 def rejected() -> list[tuple[str, str, Case]]:
-    """The fault, the name and the case of each payload that is to be rejected."""
+    """The fault, the name and the case of each payload that must be rejected."""
     return [(fault, name, case) for fault, cases in REJECTED.items() for name, case in cases.items()]

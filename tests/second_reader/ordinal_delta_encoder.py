@@ -1,7 +1,7 @@
-"""Writes all forms of src/codec/ordinal_delta/spec.md, from the specifications alone: plainly, and as it is told to.
+"""Encodes all forms of ordinal_delta from its specification alone; the caller chooses the form.
 
-The encoders give the fields of a payload; `build` puts these together as they are, so that `dataclasses.replace` makes
-payloads that break one rule. What is best is not chosen here.
+The encoders return the fields of a payload, and `build` concatenates them unchecked. So `dataclasses.replace` makes
+payloads that break one rule.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def encode_values(
     frequencies: Sequence[Sequence[int]] | None = None,
     padding: int | None = None,
 ) -> Values:
-    """`padding` is the value of the lanes that stand for none; by default 0, or whatever has slots."""
+    """`padding` is the value of unused lanes; by default 0, or a symbol that has slots."""
     class_count = 1 + max(plan[1] for plan in plans)
     coded = [_coded(value, plans[context]) for value, context in zip(values, contexts, strict=True)]
     tables = [list(row) for row in frequencies or _fit(coded, class_count)]
@@ -108,7 +108,7 @@ def _coarseness(plan: Plan) -> int:
 
 
 def _width(symbol: int, plan: Plan) -> int:
-    """The number of low bits, not yet held to what there may be."""
+    """The number of low bits, before it is limited."""
     octave = (symbol >> 3 - _coarseness(plan)) - 1
     return plan[0] + (0 if symbol == ESCAPE else max(octave, 0))
 
@@ -119,7 +119,7 @@ def _first_value(symbol: int, plan: Plan) -> int:
 
 
 def _coded(value: int, plan: Plan) -> tuple[int, int, int, int]:
-    """Symbol, value, low bits and class: of the last symbol that does not begin above the value."""
+    """Symbol, value, low bits and class of the last symbol whose range begins at or below the value."""
     symbol = max(symbol for symbol in range(ESCAPE) if _first_value(symbol, plan) <= value)
     if value >= _first_value(symbol, plan) + (1 << _width(symbol, plan)):
         symbol = ESCAPE
@@ -203,7 +203,7 @@ def encode_dense(
 
 @dataclass(frozen=True)
 class Lists:
-    """What the header says about one class; `zeros` are the bits of it that have to be 0."""
+    """The header's fields of one class; `zeros` are its bits that must be 0."""
 
     changed: int
     farther: int
@@ -235,7 +235,7 @@ class Sparse:
 
 
 def number(value: int, parameter: int, width: int, long: bool = False) -> str:
-    """As bits in the order in which they are read."""
+    """The number's bits in reading order."""
     if long or value >> parameter >= 16:
         return "0" * 16 + low_first(value, width)
     return "0" * (value >> parameter) + "1" + low_first(value, parameter)
@@ -254,7 +254,7 @@ def encode_sparse(
     parameters: tuple[int, int, int] = (0, 0, 0),
     long: bool = False,
 ) -> Sparse:
-    """`long` writes each number behind sixteen zeros, whether it has to be or not."""
+    """`long` writes each number after sixteen zeros, even if it is small."""
     bits, _ = LAYOUTS[dtype]
     g, h, k = parameters
     classes: list[list[int]] = [[] for _ in range(len(firsts) + 1)]
@@ -292,7 +292,7 @@ def zigzag(step: int) -> int:
 
 
 def floor(old: int, factor: int) -> int:
-    """In fractions: the nearest number of 24 bits to the product, the larger one of two."""
+    """Computed with fractions: the number of 24 bits that is nearest to the product; the larger one of two."""
     if not 1 <= old >> 23 <= 254:
         return 0
     product = _f32(old) * _f32(factor)

@@ -1,4 +1,4 @@
-"""src/codec/ordinal_delta/spec.md: how many representable numbers each element has moved since the base."""
+"""src/codec/ordinal_delta/spec.md: the ULP distance of each element from the base."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """Of elements, shortened or not: bits, and of these, those of the mantissa."""
+    """The bits of an element, shortened or not, and how many of them are mantissa."""
 
     bits: int
     mantissa: int
@@ -88,7 +88,7 @@ def _of_direct_measures(measures: Numbers, layout: Layout, top: int) -> Numbers:
 
 
 def floors_of(base: Numbers, factor: int) -> Numbers:
-    """Of positive normal numbers, given as bits, the product with the factor; 0 of others."""
+    """For positive normal numbers, given as bits: the product with the factor. For others: 0."""
     products = (base & _F32_FRACTION | 1 << 23) * (factor & _F32_FRACTION | 1 << 23)
     shifts = 23 + (products >> 47)  # to 24 bits
     mantissas = (products >> (shifts - 1)) + 1 >> 1
@@ -112,7 +112,7 @@ def _read_above_floor(cursor: Cursor, base: Numbers, contexts: Bytes) -> Numbers
 
 
 def _read_measures(cursor: Cursor, contexts: Bytes, low_size: int, far_count: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Values, what they are with their low bytes, and far elements."""
+    """The values, the values with their low bytes, and the far elements."""
     low = np.zeros((len(contexts), 4), np.uint8)
     low[:, :low_size] = np.frombuffer(cursor.take(low_size * len(contexts)), np.uint8).reshape(len(contexts), low_size)
     far_elements = np.frombuffer(cursor.take(4 * far_count), "<u4").astype(np.int64)
@@ -145,7 +145,7 @@ def _read_dense(cursor: Cursor, base: Numbers, contexts: Bytes, layout: Layout, 
 
 @dataclass(frozen=True)
 class _Lists:
-    """What the header of the sparse form says about one class."""
+    """The fields of one class in the header of the sparse form."""
 
     changed: int
     farther: int
@@ -221,7 +221,7 @@ def _parse_lists(header: bytes, bits: int) -> _Lists:
 
 
 def _places(stream: _Bits, count: int, parameter: int, end: int) -> Numbers:
-    """So many places before `end`, by the gaps before each."""
+    """`count` positions below `end`, from the gap before each."""
     gaps = np.array([stream.number(parameter, _GAP_WIDTH) for _ in range(count)], np.int64)
     places: Numbers = np.cumsum(gaps + 1) - 1
     require(count == 0 or int(places[-1]) < end, "ordinal_delta: a gap that leads behind the last element")

@@ -1,4 +1,4 @@
-"""docs/spec/rans.md, what its payloads share: the 256 states that take turns, and the streams that feed them."""
+"""docs/spec/rans.md, the parts that its payloads share: the 256 interleaved states, and the streams that feed them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIRST_STATE = 256
 
 
 class Cursor:
-    """The payload from where it has been read to. `what` it is stands in front of the errors."""
+    """A position in a payload. Errors begin with `what`."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self.data = data
@@ -34,7 +34,7 @@ class Cursor:
         return taken
 
     def numbers(self, count: int) -> list[int]:
-        """So many numbers of four bytes."""
+        """`count` numbers of four bytes."""
         return [int(number) for number in np.frombuffer(self.take(4 * count), "<u4")]
 
     def require_end(self) -> None:
@@ -42,7 +42,7 @@ class Cursor:
 
 
 class Lanes:
-    """The states as they are stored, until decoding has led them to their ends."""
+    """The states, from their stored values to their final ones."""
 
     def __init__(self, streams: list[bytes], stored: bytes) -> None:
         halves = np.frombuffer(stored, np.uint8).reshape(GROUPS, 2, LANES).astype(np.int64)
@@ -56,7 +56,7 @@ class Lanes:
         return slots
 
     def advance(self, group: int, frequencies: Numbers, excess: Numbers) -> None:
-        """Past the slots of before: by lane, the frequency and how far the slot is from the start."""
+        """Advances each lane past its slot, given by its frequency and its distance from the symbol's start."""
         states = frequencies * (self._states[group] // SLOTS) + excess
         grows = states < _FIRST_STATE
         place, count = self._places[group], int(grows.sum())

@@ -1,4 +1,4 @@
-"""What the second reader raises, by whose fault it is, and the one helper that raises it."""
+"""The errors of the second reader, by whose fault they are, and the helper that raises them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Corrupt(ReaderError):  # noqa: N818
 
 
 class Unsupported(ReaderError):  # noqa: N818
-    """The file asks for a newer reader."""
+    """The file needs a newer reader."""
 
 
 class LimitReached(ReaderError):  # noqa: N818
-    """The file asks for more memory than this reader grants. Says nothing against the file."""
+    """The file needs more memory than this reader grants. The file may be valid."""
 
 
 class BaseMissing(ReaderError):  # noqa: N818
-    """A base that a chunk needs was not found. Says nothing against the file."""
+    """A base that a chunk needs was not found. The file may be valid."""
 
 
 class Missing(ReaderError):  # noqa: N818
-    """A file that a store must have is not there."""
+    """A file that a store must have does not exist."""
 
 
 def require(condition: bool, message: str) -> None:
-    """The rule that `message` states broken, unless `condition`."""
+    """Raises Corrupt with `message` unless `condition` holds."""
     if not condition:
         raise Corrupt(message)

@@ -1,4 +1,4 @@
-"""docs/spec and src/codec/rounded_from/spec.md: what weights and masters are expected to be beside each other."""
+"""docs/spec and src/codec/rounded_from/spec.md: predicts weights from masters, and masters from weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def rounded_to_bf16(master: bytes) -> bytes:
 
 
 def rounded_to_f16(master: bytes) -> bytes:
-    """In whole units of the last place that the result has, which is exact."""
+    """Computed exactly, in units of the result's last place."""
     bits = np.frombuffer(master, "<u4").astype(np.int64)
     magnitude = bits & 0x7FFF_FFFF
     exponent = np.maximum(magnitude >> 23, 1)

@@ -1,6 +1,6 @@
-"""Files that break one rule of docs/spec each, and files that only seem to: what every reader has to say to them.
+"""Files that each break one rule of docs/spec, or only seem to, with the result that every reader must return.
 
-The cases are put together by hand and need no bitsnap. All of one kind stand in one table.
+The cases are built by hand without bitsnap. Cases of one kind are in one table.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _bases(*bases: Any) -> Parts:
 
 
 def peers(second: ChunkPart, inputs: list[dict[str, Any]] | None = None, dtype: str = "BF16", n: int = 4) -> Parts:
-    """Two tensors; the second one's chunk may look at the first one's stream."""
+    """Two tensors; the second one's chunk may have the first one's stream as an input."""
     inputs = [{"stream": 0, "element": 0}] if inputs is None else inputs
     content = _content(tensor("a"), tensor("b", dtype=dtype, shape=[n]))
     encoding = {"streams": [{}, {"inputs": inputs}]}
@@ -93,14 +93,14 @@ def peers(second: ChunkPart, inputs: list[dict[str, Any]] | None = None, dtype: 
 
 
 def _chain(length: int) -> Parts:
-    """So many tensors, each the same as the one before."""
+    """`count` tensors, each equal to the one before."""
     streams = [{}, *({"inputs": [{"stream": before, "element": 0}]} for before in range(length - 1))]
     chunks = [ChunkPart(0, _ONES, _ONES), *(ChunkPart(2, b"", _ONES, (0,)) for _ in range(length - 1))]
     return Parts(_content(*(tensor(f"t{number}") for number in range(length))), {"streams": streams}, chunks)
 
 
 def _ignored(depth: int) -> Parts:
-    """An encoding that nests so deep in a value that is ignored."""
+    """An encoding with an ignored value that nests `depth` levels."""
     return _bare({"tensors": []}, encoding=b'{"x":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}")
 
 
@@ -179,6 +179,8 @@ ALLOWED: dict[str, Parts] = {
     "an integer beyond the limit": _tree([{"int": str(2**53)}, {"int": str(-(2**53))}]),
     "a double with an exponent": _tree("[1e3, 1E+3, 4.9406564584124654e-324, 1e-400]"),
     "complex parts": _tree({"complex": [{"f64": _bits(math.inf)}, -0.0]}),
+    "typed values of any name": _tree([{"typed": ["no.such_Type1", None]}, {"typed": ["z" * 64, {"dict": []}]}]),
+    "typed values as keys": _tree({"dict": [[{"typed": ["a", 1]}, 1], [{"typed": ["b", 1]}, 1], [{"tuple": []}, 1]]}),
     "empty kinds": _tree([{"bytes": ""}, {"tuple": []}, {"dict": []}, [], ""]),
 }
 
@@ -366,6 +368,14 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "a tuple of a list as key": _tree({"dict": [[{"tuple": [[]]}, 1]]}),
         "a complex number as key": _tree({"dict": [[{"complex": [0.5, 0.5]}, 1]]}),
         "a dict entry of three": _tree({"dict": [["a", 1, 2]]}),
+        "a typed value of a list as key": _tree({"dict": [[{"typed": ["a", []]}, 1]]}),
+        "a typed value as key twice": _tree({"dict": [[{"typed": ["a", 1]}, 1], [{"typed": ["a", 1]}, 1]]}),
+        "a typed value without content": _tree({"typed": ["a"]}),
+        "a typed value of two contents": _tree({"typed": ["a", 1, 2]}),
+        "a type without a name": _tree({"typed": ["", 1]}),
+        "a name of a type with a blank": _tree({"typed": ["a b", 1]}),
+        "a name of a type beyond 64 characters": _tree({"typed": ["z" * 65, 1]}),
+        "a name of a type that is no string": _tree({"typed": [{"typed": ["a", 1]}, 1]}),
         "a tensor that is not there": _tree({"tensor": 2}),
         "a scalar of another shape": _tree({"scalar": 0}),
     },
@@ -373,7 +383,7 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
 
 
 def rejected() -> list[tuple[str, str, bytes]]:
-    """The fault, the name and the file of each case that is to be rejected."""
+    """The fault, the name and the file of each case that must be rejected."""
     return [
         (fault, name, parts if isinstance(parts, bytes) else build(parts))
         for fault, cases in REJECTED.items()

@@ -19,7 +19,7 @@ _PER_EXCEPTION = 256
 
 @dataclass(frozen=True)
 class ShortHead:
-    """What a payload of shortened elements begins with."""
+    """The header of a payload of shortened elements."""
 
     dtype: str
     zero_bits: int
@@ -41,7 +41,7 @@ class ShortHead:
         return shortened
 
     def lengthen(self, shortened: Words) -> bytes:
-        """The elements, exceptions and all."""
+        """The elements, with exceptions."""
         short_top, top = 8 * self.width - 1, 8 * _WIDTHS[self.dtype] - 1
         magnitudes = (shortened & ((1 << short_top) - 1)) << self.zero_bits & ((1 << top) - 1)
         words = (shortened >> short_top) << top | magnitudes

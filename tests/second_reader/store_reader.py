@@ -1,4 +1,4 @@
-"""A second reader of stores, written from docs/spec/store.md alone, to hold that document to its word.
+"""A second reader of stores, written from docs/spec/store.md alone, to test that document.
 
 `Store` opens the directory of a run. It lists checkpoints, opens their shards with all that they are coded against,
 and says which entries of the catalog hold. It takes no lock, as readers do, and does not begin anew when a file goes
@@ -34,7 +34,7 @@ def step_name(step: int) -> str:
 
 
 def step_of_name(name: str) -> int | None:
-    """The step whose directory has this name, if any has."""
+    """The step whose directory has this name; None if there is none."""
     if re.fullmatch(r"[0-9]{10,20}", name) is None:
         return None
     step = int(name)
@@ -51,7 +51,7 @@ class Store:
         return sorted(step for step in self._directories() if (self._directory(step) / "commit.json").exists())
 
     def retired_steps(self) -> list[int]:
-        """The steps that are no checkpoints any more, but whose files others need."""
+        """The steps that are no longer checkpoints, but whose files others need."""
         return sorted(
             step
             for step in self._directories()
@@ -69,7 +69,7 @@ class Store:
         return self._open(record, shard, standalone=False)
 
     def check(self, step: int) -> None:
-        """All that the record says of other files, and every chunk: what does not hold is damage."""
+        """Checks everything that the record states about other files, and every chunk."""
         record = self.commit(step)
         for number, file in enumerate(record.shards):
             self._check_references(file)
@@ -82,7 +82,7 @@ class Store:
         return [parse_shard_record((directory / name).read_bytes(), name, step, name) for name in names]
 
     def catalog(self) -> list[CatalogEntry]:
-        """The entries of the catalog; none where it is missing or not whole."""
+        """The entries of the catalog; none if it is missing or damaged."""
         path = self.path / "catalog"
         return (parse_catalog(path.read_bytes()) if path.exists() else None) or []
 
@@ -120,7 +120,7 @@ class Store:
         return record, reference.shard
 
     def _check_references(self, file: ShardFile) -> None:
-        """All that is not standalone is followed to its end."""
+        """Follows all references that are not standalone to their ends."""
         for reference in file.references:
             record, shard = self._resolve(reference)
             self._open(record, shard, standalone=reference.standalone)

@@ -1,6 +1,6 @@
-"""docs/spec/store.md, the records: their common form, what each of them says, and the catalog of them.
+"""docs/spec/store.md, the records: their common form, the contents of each, and the catalog.
 
-Parsing takes bytes and reaches no file; what a record says of other files is checked by store_reader.py.
+Parsing takes bytes and opens no file; store_reader.py checks what a record states about other files.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def seal(key: str, body: bytes) -> bytes:
 
 
 def unseal(data: bytes, key: str, where: str) -> dict[str, Any]:
-    """What the record says, its form, hash and format checked."""
+    """The body of the record, after checks of its form, hash and format."""
     require(len(data) <= MAX_RECORD_BYTES, f"{where}: a record of {len(data)} bytes")
     start, end = b'{"%s":' % key.encode(), b',"hash":"0123456789abcdef"}\n'
     require(len(data) >= len(start) + len(end) and data.startswith(start), f"{where}: not the record of a {key}")
@@ -201,7 +201,7 @@ def is_shard_record_name(name: str) -> bool:
 
 
 def commit_of(records: list[ShardRecord]) -> CommitRecord:
-    """What whoever finds these records of all shards of one attempt commits."""
+    """The commit record for the records of all shards of one attempt."""
     first = records[0]
     require([record.shard for record in records] == list(range(first.shards)), "not all shards of the attempt")
     bases = [record.base for record in records if record.base is not None]
@@ -218,7 +218,7 @@ def commit_of(records: list[ShardRecord]) -> CommitRecord:
 
 
 def parse_catalog(data: bytes) -> list[CatalogEntry] | None:
-    """The entries, or None: a catalog that is not whole counts as one that is missing."""
+    """The entries; None if the catalog is damaged, which counts as missing."""
     try:
         return _parse_catalog(data)
     except ReaderError:

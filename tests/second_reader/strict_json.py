@@ -1,4 +1,4 @@
-"""JSON as docs/spec/snapshot.md asks for it: UTF-8, RFC 8259, no repeated keys; and typed access to what it holds.
+"""JSON as docs/spec/snapshot.md requires it (UTF-8, RFC 8259, no repeated keys), and typed access to its values.
 
 A number without fraction and exponent is an `int`, any other a `float`: the typed tree tells them apart.
 """
@@ -43,7 +43,7 @@ def parse(data: bytes, where: str) -> Any:
 
 
 def _check_items(value: Any, where: str) -> None:
-    """Strings are Unicode, of which half a surrogate pair is no part; arrays and objects nest only so deep."""
+    """Rejects lone surrogates in strings, and arrays and objects that nest too deep."""
     pending = [(value, 1)]
     while pending:
         item, depth = pending.pop()
@@ -57,7 +57,7 @@ def _check_items(value: Any, where: str) -> None:
 
 
 def check_type(value: Any, kind: type[T], where: str) -> T:
-    """`value`, which is exactly of type `kind`: a boolean is not an integer."""
+    """`value`, if its type is exactly `kind`: a boolean is not an integer."""
     require(type(value) is kind, f"{where}: expected {kind.__name__}, found {type(value).__name__}")
     return value  # type: ignore[no-any-return]
 
@@ -73,7 +73,7 @@ def counts(value: Any, where: str, limit: int = MAX_U64) -> list[int]:
 
 
 def members(value: Any, where: str, required: set[str], optional: set[str], *, closed: bool) -> dict[str, Any]:
-    """The object `value`. Of a closed object an unknown key asks for a newer reader; of another it is ignored."""
+    """The object `value`. An unknown key needs a newer reader in a closed object, and is ignored in others."""
     found = check_type(value, dict, where)
     missing = required - found.keys()
     require(not missing, f"{where}: {sorted(missing)} missing")

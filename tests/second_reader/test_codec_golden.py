@@ -1,4 +1,4 @@
-"""Reads the golden payloads of the codecs with the second reader. golden/README.md says what the files are."""
+"""Reads the golden payloads of the codecs with the second reader. golden/README.md describes the files."""
 
 from __future__ import annotations
 

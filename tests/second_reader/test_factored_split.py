@@ -1,4 +1,4 @@
-"""Holds the second reader to the specification of factored_split, with an encoder that was written from it, too."""
+"""Tests the second reader with an encoder that was written from the specification of factored_split, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the second reader to the specification of ordinal_delta, with an encoder that was written from it, too."""
+"""Tests the second reader with an encoder that was written from the specification of ordinal_delta, too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(payload: bytes, base: Sequence[int], dtype: str) -> list[int]:
 
 
 def specials(dtype: str) -> list[int]:
-    """Zeros, the least and the greatest, infinities or what is in their place, NaNs with payloads: of both signs."""
+    """Zeros, the smallest and largest numbers, infinities (or what replaces them) and NaNs, of both signs."""
     bits, mantissa = LAYOUTS[dtype]
     infinity = (1 << (bits - 1)) - (1 << mantissa)
     positive = [0, 1, (1 << mantissa) - 1, 1 << mantissa, infinity - 1, infinity, infinity + 1, (1 << (bits - 1)) - 1]
@@ -49,7 +49,7 @@ def moved(word: int, by: int, bits: int) -> int:
 
 
 def pair(pattern: str, dtype: str, length: int, generator: np.random.Generator) -> tuple[list[int], list[int]]:
-    """A base and what has become of it."""
+    """A base, and elements that changed since."""
     bits, _ = LAYOUTS[dtype]
     base = [int(word) for word in generator.integers(0, 1 << bits, length, np.int64)]
     if pattern == "random":

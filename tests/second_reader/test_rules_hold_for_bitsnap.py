@@ -1,4 +1,4 @@
-"""Asks bitsnap itself about the files that break one rule of the specification each: both readers must agree."""
+"""Reads the files that each break one rule of the specification with bitsnap: both readers must agree."""
 
 from __future__ import annotations
 

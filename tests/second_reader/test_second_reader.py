@@ -1,4 +1,4 @@
-"""Holds the second reader to the rules of the specification, to the golden files, and to what bitsnap itself writes."""
+"""Tests the second reader with the rules of the specification, the golden files, and files that bitsnap writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crosses the second reader with what bitsnap writes: random states of all dtypes, every policy, bases and chains."""
+"""Reads what bitsnap writes with the second reader: random states of all dtypes, every policy, bases and chains."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def random_state(seed: int) -> dict[str, torch.Tensor]:
 
 
 def changed_state(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
-    """Some tensors unchanged, some in few elements, some in the low bits, some new, some of another size."""
+    """A state with tensors that are unchanged, new, of another size, or changed in few elements or low bits."""
     generator = np.random.default_rng(seed)
     changed = {}
     for name, tensor in state.items():
@@ -200,7 +200,7 @@ def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
 
 
 def moved_floats(rows: np.ndarray[Any, Any], how: str, seed: int) -> np.ndarray[Any, Any]:
-    """All elements moved by some steps, few of them, or all, and the smallest have changed places and signs."""
+    """Floats of which few or all elements moved by some ULPs, and the smallest changed places and signs."""
     generator = np.random.default_rng(seed)
     width = rows.shape[1]
     words: np.ndarray[Any, np.dtype[Any]] = rows.reshape(-1).view(f"<u{width}")

@@ -1,4 +1,4 @@
-"""Reads the golden snapshots with both readers, and damages some of them. golden/README.md says what the files are."""
+"""Reads the golden snapshots with both readers, and damages some of them. golden/README.md describes the files."""
 
 from __future__ import annotations
 

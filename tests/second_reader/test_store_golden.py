@@ -87,7 +87,7 @@ def test_the_records_of_shards_make_the_record_of_the_checkpoint() -> None:
 
 
 def written(record: CommitRecord) -> bytes:
-    """The bytes of a commit record, as the document asks for them where several ranks may write it."""
+    """The bytes of a commit record, which the document fixes because any rank may write it."""
     body: dict[str, Any] = {"format": 0, "step": record.step, "time_unix_ms": record.time_unix_ms}
     body["policy"] = record.policy
     body |= {} if record.attempt is None else {"attempt": record.attempt}

@@ -1,4 +1,4 @@
-"""Holds the second reader to ../store_rules.json; tests/store_rules_test.cpp holds bitsnap to it.
+"""Tests the second reader with ../store_rules.json; tests/store_rules_test.cpp tests bitsnap.
 
 Each case there is a golden store with `edits`, under what a reader has to say to it. A fault shows when the store is
 opened, or, with `step`, when that checkpoint is read, or, with `commits`, when the attempt that waits in `sharded` is

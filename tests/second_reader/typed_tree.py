@@ -1,6 +1,6 @@
 """docs/spec/typed_tree.md: the JSON of a typed tree as Python values.
 
-Tensors stand as references: a `TensorRef` names an entry of `tensors` and says as what it is given back.
+A `TensorRef` stands for a tensor and refers to an entry of `tensors`. A `Typed` stands for a typed value.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ class TensorRef:
     index: int
 
 
+@dataclass(frozen=True)
+class Typed:
+    name: str
+    content: Any
+
+
 def parse_tree(value: Any, shapes: list[list[int]]) -> Any:
     """`shapes` are those of `tensors`: a reference must name one, and a scalar one of shape []."""
     return _parse(value, shapes, 1)
@@ -49,6 +55,11 @@ def _parse(value: Any, shapes: list[list[int]], depth: int) -> Any:
         return tuple(_parse(item, shapes, depth + 1) for item in check_type(inner, list, "tree: tuple"))
     if kind == "dict":
         return _parse_dict(inner, shapes, depth)
+    if kind == "typed":
+        require(len(check_type(inner, list, "tree: typed")) == 2, "tree: a typed value is not a name and a content")
+        name = check_type(inner[0], str, "tree: name of a type")
+        require(re.fullmatch(r"[A-Za-z0-9_.]{1,64}", name) is not None, f"tree: {name[:40]!r} is no name of a type")
+        return Typed(name, _parse(inner[1], shapes, depth + 1))
     if kind in _TENSOR_KINDS:
         index = count(inner, f"tree: {kind}")
         require(index < len(shapes), f"tree: {kind} {index} of {len(shapes)} tensors")
@@ -72,9 +83,11 @@ def _parse_dict(pairs: Any, shapes: list[list[int]], depth: int) -> dict[Any, An
 
 
 def _identity(key: Any) -> tuple[Any, ...]:
-    """What makes a key the same as another: its kind and its bits."""
+    """Equal for equal keys: the key's type and bits."""
     if isinstance(key, tuple):
         return ("tuple", *map(_identity, key))
+    if isinstance(key, Typed):
+        return ("typed", key.name, _identity(key.content))
     require(key is None or isinstance(key, bool | str | int | float | bytes), f"tree: {key!r} cannot be a key")
     return (type(key).__name__, struct.pack("<d", key) if isinstance(key, float) else key)
 

@@ -1,4 +1,4 @@
-"""docs/spec/rans.md, "Values by class": numbers of 16 bits, whose tables are chosen by what is known of each before."""
+"""docs/spec/rans.md, "Values by class": numbers of 16 bits, with a table for each class of contexts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _read_symbols(lanes: Lanes, frequencies: Numbers, classes: Numbers) -> Numbe
 
 
 def _heads(symbols: Numbers, plans: Numbers) -> tuple[Numbers, Numbers]:
-    """What of each value is above its low bits, and how many those are."""
+    """The part of each value above its low bits, and the number of low bits."""
     fineness = 3 - (plans >> 6)
     octaves = np.maximum((symbols >> fineness) - 1, 0)
     octaves[symbols == ESCAPE] = 0
@@ -71,7 +71,7 @@ def _heads(symbols: Numbers, plans: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _low_parts(widths: Numbers, bits: Bytes, low_bytes: Bytes) -> Numbers:
-    """What is below the head: low bits, and below them a low byte where there are 8 or more."""
+    """The part below the head: low bits, and below them a low byte if there are 8 or more."""
     counts = widths % 8
     require(int(counts.sum()) == len(bits), f"{len(bits)} low bits, the values take {int(counts.sum())}")
     starts = np.cumsum(counts) - counts

@@ -1,4 +1,4 @@
-"""One zstd frame (RFC 8878): where it ends, what its header says, and what it decompresses to."""
+"""One zstd frame (RFC 8878): its end, its header and its contents."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def kill_table(tallies: list[Tally]) -> list[str]:
         "from the store",
         "saves",
         "persisted",
-        "lost and told",
+        "lost, reported",
     ]
     return align([*head, "checkpoints read", "longest recovery (s)", "descriptors", "s"], rows)
 

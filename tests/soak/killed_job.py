@@ -195,7 +195,7 @@ class KilledJob:
             self._break(f"the next writer left in the store: {', '.join(stray)}")
         log = self._folder / "agent.log"
         lines = log.read_text().splitlines() if log.exists() else []
-        said = [line for line in lines if not line.endswith("has an agent already")]
+        said = [line for line in lines if not line.endswith("already has an agent")]
         if said:
             self._break(f"an agent said: {' '.join(said)[:500]}")
 

@@ -348,7 +348,7 @@ def planes_figure(data: RunData) -> Figure | None:
 
 
 def coders_figure(data: RunData) -> Figure | None:
-    """What each codec and each general engine makes of a role."""
+    """What each codec and each baseline makes of a role."""
     state = next((each for each in reversed(data.states) if any(role["codecs"] for role in each["roles"])), None)
     if state is None:
         return None
@@ -358,13 +358,13 @@ def coders_figure(data: RunData) -> Figure | None:
         "coders",
         "What coders make of it",
         f"Bits per element at step {state['step']}, without the help of other tensors: bitsnap's codecs in blue, "
-        "general engines, at their best with or without byte planes and XOR, in grey. The line is what the run stores.",
+        "baselines, at their best with or without byte planes and XOR, in grey. The line is what the run stores.",
         [control("Of", [labels[i] for i in groups], min(1, len(groups) - 1))],
     )
     for choice, i in enumerate(groups):
         role = state["roles"][i]
         best: dict[str, tuple[float, str, bool]] = {}
-        for own, coded in [*((True, each) for each in role["codecs"]), *((False, each) for each in role["engines"])]:
+        for own, coded in [*((True, each) for each in role["codecs"]), *((False, each) for each in role["baselines"])]:
             name = coded["name"] + (" + base" if "base" in coded["form"] and own else "")
             known = best.get(name)
             if known is None or coded["bits"] < known[0]:

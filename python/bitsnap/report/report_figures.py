@@ -1,21 +1,19 @@
-"""Figures of what a run costs: bytes, ratios, codecs, and rates against distortion.
+"""Figures of what a run costs: bytes, ratios, codecs, and times.
 
-A figure is plain data, for plotly and for report.js: a colour is the name of one of the page's own, as "@weight", so
-that light and dark are one page. Names out of files go through plot_text() before they stand in one.
+A figure is plain data for plotly and report.js. A colour is the name of one of the page's own colours, such as
+"@weight", so that one page serves light and dark mode. Names from files must pass through plot_text() first.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import itemgetter
 from typing import Any
 
 from bitsnap.report.report_data import RunData, Timing
 from bitsnap.report.report_text import (
     ROLE_ORDER,
-    error_text,
     plot_text,
     printable,
     ratio_text,
@@ -26,16 +24,16 @@ from bitsnap.report.report_text import (
 )
 
 Trace = dict[str, Any]
-# Ratios above are drawn at this height, and said in the hover text: a weight beside its master has 350,000.
+# Larger ratios are drawn at this height; the hover text has the number. A weight with a master reaches 350,000.
 HIGHEST_RATIO = 64
-# Up to so many checkpoints steps stand at even distances.
+# Runs of up to this many checkpoints have their steps at even distances.
 _MOST_CATEGORIES = 80
 _CODEC_COLOURS = 8
 
 
 @dataclass
 class Figure:
-    """One card of the page. Of each control one option is chosen; the figure has a variant for each way to choose."""
+    """One card of the page. It has a variant for each combination of the options of its controls."""
 
     name: str
     title: str
@@ -53,7 +51,7 @@ class Figure:
 
 
 def control(label: str, options: Iterable[str], chosen: int = 0) -> dict[str, Any]:
-    """Options are shown as text, not as markup."""
+    """A choice between options, which are shown as text, not as markup."""
     return {"label": label, "options": [printable(option) for option in options], "chosen": chosen}
 
 
@@ -69,7 +67,7 @@ def step_labels(steps: Sequence[int]) -> list[Any]:
 
 
 def _parts(checkpoint: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Raw and stored bytes by role, of small tensors, and of everything around them."""
+    """Raw and stored bytes by role, of the pool of small tensors, and of the index."""
     parts = {role: (sizes["raw_bytes"], sizes["stored_bytes"]) for role, sizes in checkpoint["roles"].items()}
     parts["pool"] = (checkpoint["pool"]["raw_bytes"], checkpoint["pool"]["stored_bytes"])
     parts["index"] = (0, checkpoint["index_bytes"])
@@ -87,13 +85,13 @@ def role_colour(role: str) -> str:
 
 
 def bytes_figure(data: RunData) -> Figure:
-    """What each checkpoint takes, stacked by role, under what it holds."""
+    """Stored bytes of each checkpoint, stacked by role, and a line of its raw bytes."""
     checkpoints = data.checkpoints
     steps = [checkpoint["step"] for checkpoint in checkpoints]
     figure = Figure(
         "bytes",
         "Bytes over the run",
-        "What each checkpoint takes on disk, by what the tensors are to the training. The line is what it holds.",
+        "Size of each checkpoint on disk, by the role of its tensors. The line is the raw size.",
         [control("Show", ["each checkpoint", "added up", "share of what is stored"])],
         height=400,
         wide=True,
@@ -163,8 +161,8 @@ def ratio_figure(data: RunData) -> Figure:
     figure = Figure(
         "ratio",
         "How many times smaller",
-        f"Raw over stored. A triangle at the top is beyond {HIGHEST_RATIO}×: a weight costs nothing beside its master, "
-        "and what did not change is stored once.",
+        f"Raw size over stored size. A triangle at the top is above {HIGHEST_RATIO}×: a weight costs little if "
+        "its master is stored, and unchanged chunks are stored once.",
         [control("Show", ["ratio", "share of raw"])],
     )
     names = [name for name in _present(checkpoints) if name not in {"index", "pool"}]
@@ -215,14 +213,14 @@ def ratio_figure(data: RunData) -> Figure:
 
 
 def codecs_of(tensor: dict[str, Any]) -> dict[str, float]:
-    """Raw bytes by codec; each of a tensor's chunks counts alike."""
+    """Raw bytes by codec, counting each chunk of a tensor equally."""
     counts = tensor.get("codecs", {})
     chunks = sum(counts.values())
     return {name: tensor["raw_bytes"] * count / chunks for name, count in counts.items()} if chunks else {}
 
 
 def codec_figure(data: RunData) -> Figure | None:
-    """Which codecs took how much of each role, checkpoint by checkpoint."""
+    """The share of each codec in the bytes of each role, by checkpoint."""
     steps = sorted(data.snapshots)
     shares: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     whole: dict[str, float] = defaultdict(float)
@@ -239,8 +237,8 @@ def codec_figure(data: RunData) -> Figure | None:
     figure = Figure(
         "codecs",
         "Which codec was chosen",
-        "Share of the raw bytes that each codec took. “+base” is coded against the checkpoint before; the reasons "
-        "stand in the table below.",
+        "Share of the raw bytes that each codec encoded. “+base” is coded against the checkpoint before; the table "
+        "below lists the reasons.",
         [control("Of", ["everything", *map(role_text, roles[1:])])],
         wide=True,
     )
@@ -274,7 +272,7 @@ def codec_figure(data: RunData) -> Figure | None:
 
 
 def reasons(data: RunData, most_rows: int = 20_000) -> dict[str, Any]:
-    """The table of reasons: rows of the newest checkpoints first, texts that repeat once."""
+    """The table of reasons: rows of the newest checkpoint first; a text that repeats is stored once."""
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
@@ -301,204 +299,6 @@ def reasons(data: RunData, most_rows: int = 20_000) -> dict[str, Any]:
     return {"rows": rows[:most_rows], "texts": list(texts), "left_out": max(0, len(rows) - most_rows)}
 
 
-# ---- loss
-
-
-def lossy_tensors(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
-    return [tensor for tensor in snapshot["tensors"] if tensor.get("quantizer")]
-
-
-def _mean(pairs: Iterable[tuple[float, float]]) -> float:
-    total, weight = 0.0, 0.0
-    for value, count in pairs:
-        total += value * count
-        weight += count
-    return total / weight if weight else 0.0
-
-
-def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was asked for and what was reached, by role and rule; errors are means over elements, or the largest."""
-    groups: dict[tuple[str, str, float], list[dict[str, Any]]] = defaultdict(list)
-    for tensor in lossy_tensors(snapshot):
-        quantizer = tensor["quantizer"]
-        groups[tensor["role"], quantizer["name"], quantizer["amount"]].append(tensor)
-    lines = []
-    for (role, name, amount), tensors in groups.items():
-        found = [tensor["quantizer"] for tensor in tensors]
-        updates = [quantizer["update"] for quantizer in found if quantizer.get("update")]
-        bounds = [quantizer["bound"] for quantizer in found]
-        reached = {"of the update": [update["largest"] for update in updates]}.get(
-            found[0]["bound_of"],
-            [quantizer["max_absolute" if name == "clusters" else "max_relative"] for quantizer in found],
-        )
-        moved = _mean((update["mean_of_updates"], update["elements"]) for update in updates)
-        lines.append(
-            {
-                "role": role,
-                "rule": f"{name} {amount:g}",
-                "name": name,
-                "tensors": len(tensors),
-                "elements": sum(quantizer["elements"] for quantizer in found),
-                "stored_bytes": sum(tensor["stored_bytes"] for tensor in tensors),
-                "bound": None if None in bounds else max(bounds),
-                "unit": found[0]["bound_of"],
-                "reached": max(reached, default=None),
-                "mre": _mean((quantizer["mean_relative"], quantizer["elements"]) for quantizer in found),
-                "mse": _mean((quantizer["mean_square"], quantizer["elements"]) for quantizer in found),
-                "update": _mean((update["mean"], update["elements"]) for update in updates) / moved if moved else None,
-            }
-        )
-    return sorted(lines, key=lambda line: ROLE_ORDER.index(line["role"]) if line["role"] in ROLE_ORDER else 9)
-
-
-_FAMILIES = {
-    "round_mantissa": ("rounded mantissas", "@weight"),
-    "clusters": ("clusters (BitSnap)", "@exp_avg_sq"),
-    "update_step": ("steps of the update", "@exp_avg"),
-}
-_ERRORS = [
-    ("mean_relative_error", "mean relative error", "mre"),
-    ("max_relative_error", "largest relative error", None),
-    ("mean_square_error", "mean square error", "mse"),
-]
-
-
-def rate_figure(data: RunData) -> Figure | None:
-    """What quantizers would take, against what they would lose; and what the run does take and lose."""
-    state = next((each for each in reversed(data.states) if any(role["quantizers"] for role in each["roles"])), None)
-    if state is None:
-        return None
-    roles = [role for role in state["roles"] if role["quantizers"]]
-    used = losses(data.snapshots[state["step"]]) if state["step"] in data.snapshots else []
-    of_updates = _update_errors(data)
-    sweeps = {role["role"]: traces for role in roles if (traces := _traces(role["quantizers"], _update_error))}
-    figure = Figure(
-        "rate",
-        "Bits against error",
-        f"What quantizers would make of step {state['step']}: left and down is better. Numbers are bits of mantissa, "
-        "clusters, or parts of an update."
-        + (" Stars are what this run stores." if used else " It stores none of them: at this step nothing is lost."),
-        [
-            control("Of", [role_text(role["role"]) for role in roles], min(1, len(roles) - 1)),
-            control("Error", [name for _, name, _ in _ERRORS] + (["update error"] if of_updates or sweeps else [])),
-        ],
-    )
-    for i, role in enumerate(roles):
-        for j, (key, name, used_key) in enumerate(_ERRORS):
-            traces = _traces(role["quantizers"], itemgetter(key))
-            for line in used:
-                if line["role"] != role["role"] or not used_key or not line["elements"]:
-                    continue
-                bits = 8 * line["stored_bytes"] / line["elements"]
-                said = f"{plot_text(line['rule'])}<br>{bits:.2f} bits, {error_text(line[used_key])}"
-                if line["update"] is not None:
-                    said += f"<br>updates off by {error_text(line['update'])} in the mean"
-                traces.append(
-                    {
-                        "type": "scatter",
-                        "mode": "markers",
-                        "name": "this run",
-                        "x": [bits],
-                        "y": [line[used_key]],
-                        "customdata": [said],
-                        "marker": {
-                            "symbol": "star",
-                            "size": 18,
-                            "color": "@used",
-                            "line": {"color": "@ink", "width": 1},
-                        },
-                        "hovertemplate": "%{customdata}<extra></extra>",
-                    }
-                )
-            layout = {
-                "xaxis": {"title": {"text": "bits per element"}, "rangemode": "tozero"},
-                "yaxis": {"title": {"text": name}, "type": "log", "exponentformat": "power", "dtick": 1},
-            }
-            figure.add(traces, layout, i, j)
-        if of_updates or sweeps:
-            layout = {
-                "xaxis": {"title": {"text": "bits per element"}, "rangemode": "tozero"},
-                "yaxis": {
-                    "title": {"text": "mean error of the update"},
-                    "type": "log",
-                    "exponentformat": "power",
-                    "dtick": 1,
-                },
-            }
-            traces = [*sweeps.get(role["role"], []), *of_updates.get(role["role"], [])]
-            figure.add(traces, layout, i, len(_ERRORS))
-    return figure
-
-
-def _update_error(point: dict[str, Any]) -> float:
-    """Of the mean update; 0 where it is not known."""
-    update = point["update"]
-    return float(update["mean"] / update["mean_of_updates"]) if update and update["mean_of_updates"] else 0.0
-
-
-def _traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float]) -> list[Trace]:
-    return [trace for on_base in (False, True) for trace in _rate_traces(points, error, on_base)]
-
-
-def _update_errors(data: RunData) -> dict[str, list[Trace]]:
-    """What the run takes for first moments, and how far updates are off for it, step by step."""
-    points: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
-    for step in sorted(data.snapshots):
-        for line in losses(data.snapshots[step]):
-            if line["update"] is not None and line["elements"]:
-                bits = 8 * line["stored_bytes"] / line["elements"]
-                said = f"step {step}, {plot_text(line['rule'])}<br>{bits:.2f} bits, {error_text(line['update'])}"
-                points[line["role"]].append((bits, line["update"], said))
-    return {
-        role: [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "this run, each step",
-                "x": [bits for bits, _, _ in some],
-                "y": [error for _, error, _ in some],
-                "customdata": [said for _, _, said in some],
-                "marker": {"symbol": "star", "size": 13, "color": "@used"},
-                "hovertemplate": "%{customdata}<extra></extra>",
-            }
-        ]
-        for role, some in points.items()
-    }
-
-
-def _rate_traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float], on_base: bool) -> list[Trace]:
-    """A line for each family; on a logarithmic axis there is no place for an error of 0."""
-    traces: list[Trace] = []
-    for family, (label, colour) in _FAMILIES.items():
-        chosen = [
-            (point["bits_on_base"] if on_base else point["nominal_bits"] or point["bits"], point)
-            for point in points
-            if point["name"] == family and (not on_base or point["bits_on_base"] is not None) and error(point) > 0
-        ]
-        if not chosen:
-            continue
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" + ("" if on_base else "+text"),
-                "name": f"{label}, against the base" if on_base else label,
-                "x": [bits for bits, _ in chosen],
-                "y": [error(point) for _, point in chosen],
-                "text": [str(point["parameter"]) for _, point in chosen],
-                "textposition": "top right",
-                "textfont": {"size": 10},
-                "customdata": [
-                    f"{label}, {point['parameter']}<br>{bits:.2f} bits per element, {error_text(error(point))}"
-                    for bits, point in chosen
-                ],
-                "line": {"color": colour, "width": 2, "dash": "solid" if on_base else "dot"},
-                "marker": {"color": colour, "size": 7, "symbol": "circle" if on_base else "circle-open"},
-                "hovertemplate": "%{customdata}<extra></extra>",
-            }
-        )
-    return traces
-
-
 # ---- time
 
 
@@ -508,7 +308,7 @@ def timing_figure(timings: Sequence[Timing], raw_bytes: dict[int, int]) -> Figur
     figure = Figure(
         "timings",
         "Stall and throughput",
-        "How long the training stood still for each save, and the raw bytes per second of the whole save.",
+        "How long each save held up the training, and the raw bytes per second of the whole save.",
     )
     steps = step_labels([timing.step for timing in timings])
     traces: list[Trace] = []

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bitsnap.errors import InvalidArgumentError, NotFoundError
-from bitsnap.report import report_changes, report_figures
+from bitsnap.report import report_changes, report_figures, report_loss
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import Figure
 from bitsnap.report.report_text import (
@@ -68,7 +68,7 @@ def sections(data: RunData) -> list[tuple[str, str, list[Figure]]]:
         (
             "What could be made of it",
             "possible",
-            [report_changes.coders_figure(data), report_figures.rate_figure(data)],
+            [report_changes.coders_figure(data), report_loss.rate_figure(data)],
         ),
         ("What was chosen", "choices", [report_figures.codec_figure(data)]),
     ]
@@ -98,7 +98,7 @@ def summary(data: RunData) -> dict[str, Any]:
     snapshots = [data.snapshots[step] for step in sorted(data.snapshots)]
     policies = list(dict.fromkeys(_policy(snapshot) for snapshot in snapshots))
     lossy_step, lossy = data.lossy or (None, None)
-    losses = [] if lossy is None else report_figures.losses(lossy)
+    losses = [] if lossy is None else report_loss.losses(lossy)
     damaged = len(data.sizes["steps"]) - len(checkpoints)
     needed = sum(each["bytes"] for each in data.sizes["needed"])
     steps = f"{count_text(checkpoints[0]['step'])} to {count_text(newest['step'])}"
@@ -149,7 +149,7 @@ def _policy(snapshot: dict[str, Any]) -> str:
 
 
 def _lossy_share(snapshot: dict[str, Any]) -> float:
-    lossy = sum(tensor["raw_bytes"] for tensor in report_figures.lossy_tensors(snapshot))
+    lossy = sum(tensor["raw_bytes"] for tensor in report_loss.lossy_tensors(snapshot))
     whole = snapshot["total"]["raw_bytes"]
     return lossy / whole if whole else 0.0
 

@@ -1,5 +1,4 @@
 // Codec bitmask, reading: BitSnap's packed mask of changed elements, then the changed elements. spec.md.
-#include <string>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
@@ -24,14 +23,13 @@ class BitmaskDecoder final : public Decoder {
     const std::size_t element_bytes = element_size(context.dtype);
     const std::size_t mask_bytes = entropy::mask_bytes(context.elements);
     if (payload.size() < mask_bytes) {
-      return fail(ErrorKind::truncated, "bitmask payload: the mask takes " + std::to_string(mask_bytes) +
-                                            " bytes, found " + std::to_string(payload.size()));
+      return fail(ErrorKind::truncated,
+                  fmt::format("bitmask payload: the mask takes {} bytes, found {}", mask_bytes, payload.size()));
     }
     const std::byte* mask = payload.data();
     if (const std::size_t used_bits = context.elements % 8;
         used_bits != 0 && std::to_integer<unsigned>(mask[mask_bytes - 1]) >> used_bits != 0) {
-      return fail(ErrorKind::corrupt,
-                  "bitmask payload: bits beyond the last of " + std::to_string(context.elements) + " elements are set");
+      return corrupt("bitmask payload: bits after the last of {} elements are set", context.elements);
     }
     const std::size_t changed = entropy::count_changed(mask, context.elements);
     BITSNAP_TRY(check_payload_size(name(), payload.size(), mask_bytes + changed * element_bytes));

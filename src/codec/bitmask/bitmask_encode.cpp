@@ -15,7 +15,7 @@ class BitmaskEncoder final : public Encoder {
     return elements * element_size(dtype);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     std::byte* mask = out.data();

@@ -5,21 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/kernel_bits.hpp"
+
 namespace bitsnap::codec {
 namespace {
 
 constexpr std::size_t kClusterRun = 256;  // elements that are looked up before they are computed in vectors
 
-inline std::uint32_t word_at(const std::uint8_t* words, std::size_t i) noexcept {
-  std::uint32_t word;
-  __builtin_memcpy(&word, words + 4 * i, sizeof word);
-  return word;
-}
-
 inline double number_of(std::uint32_t bits) noexcept { return static_cast<double>(__builtin_bit_cast(float, bits)); }
-
-// All bits or none: conditions that are vectors at every level.
-inline std::uint32_t mask_of(bool condition) noexcept { return 0U - static_cast<std::uint32_t>(condition); }
 
 // Orders as the numbers do; -0 is just below 0, and NaNs are beyond the infinities.
 inline std::int32_t ordinal_of(std::uint32_t bits) noexcept {

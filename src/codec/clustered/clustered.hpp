@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/checked.hpp"
+#include "codec/clustered/cluster_extent.hpp"
 #include "codec/clustered/clustered_kernel.hpp"
 #include "codec/decoder.hpp"
 

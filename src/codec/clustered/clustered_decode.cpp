@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
@@ -14,12 +13,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const ClusterScales&, const std::uint8_t*, const std::uint8_t*, std::size_t,
-                           std::uint8_t*) noexcept>
-    kPutClustered{put_clustered_scalar, BITSNAP_X86(put_clustered_avx2, put_clustered_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kUnpackLabels{
-    unpack_labels_scalar, BITSNAP_X86(unpack_labels_avx2, unpack_labels_avx512)};
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
@@ -43,20 +36,17 @@ Result<ClusteredParts> read_parts(ConstByteSpan payload, std::size_t elements) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const auto label_bits, cursor.read<std::uint8_t>("clustered payload: bits of a label"));
   if (label_bits != 4 && label_bits != 8) {
-    return fail(ErrorKind::corrupt,
-                "clustered payload: labels have " + std::to_string(label_bits) + " bits, expected 4 or 8");
+    return corrupt("clustered payload: labels have {} bits, expected 4 or 8", label_bits);
   }
   parts.label_bits = label_bits;
   BITSNAP_ASSIGN(const auto last_cluster, cursor.read<std::uint8_t>("clustered payload: number of clusters"));
   parts.cluster_count = std::size_t{last_cluster} + 1;
   if (label_bits == 4 && parts.cluster_count > kFewClusters) {
-    return fail(ErrorKind::corrupt, "clustered payload: " + std::to_string(parts.cluster_count) +
-                                        " clusters, expected no more than 16 with labels of 4 bits");
+    return corrupt("clustered payload: {} clusters, expected at most 16 with labels of 4 bits", parts.cluster_count);
   }
   BITSNAP_ASSIGN(const auto exceptions, cursor.read<std::uint32_t>("clustered payload: number of exceptions"));
   if (exceptions > elements) {
-    return fail(ErrorKind::corrupt, "clustered payload: " + std::to_string(exceptions) + " exceptions among " +
-                                        std::to_string(elements) + " elements");
+    return corrupt("clustered payload: {} exceptions in {} elements", exceptions, elements);
   }
   BITSNAP_TRY(check_payload_size("clustered", payload.size(),
                                  clustered_size(label_bits, parts.cluster_count, exceptions, elements)));
@@ -76,7 +66,7 @@ Result<ClusteredParts> read_parts(ConstByteSpan payload, std::size_t elements) {
                              .greatest = std::bit_cast<float>(load_le<std::uint32_t>(at + sizeof(float)))};
   }
   if (!are_clusters(parts.clusters())) {
-    return fail(ErrorKind::corrupt, "clustered payload: expected clusters of finite numbers in ascending order");
+    return corrupt("clustered payload: expected clusters of finite numbers in ascending order");
   }
   return parts;
 }
@@ -91,15 +81,15 @@ Result<void> put_elements(const ClusteredParts& parts, std::size_t elements, Byt
     const std::size_t count = std::min(kClusteredPart, elements - first);
     const std::uint8_t* labels = bytes_of(parts.labels) + first;
     if (parts.label_bits == 4) {
-      kUnpackLabels.pick()(bytes_of(parts.labels) + first / 2, count, unpacked.data());
+      kernels<ClusteredKernels>().unpack_labels(bytes_of(parts.labels) + first / 2, count, unpacked.data());
       labels = unpacked.data();
     }
     for (std::size_t i = 0; i < count; ++i) most = std::max(most, labels[i]);
-    kPutClustered.pick()(scales, labels, bytes_of(parts.codes) + first, count, to + first * sizeof(float));
+    kernels<ClusteredKernels>().put_clustered(scales, labels, bytes_of(parts.codes) + first, count,
+                                              to + first * sizeof(float));
   }
   if (most >= parts.cluster_count) {
-    return fail(ErrorKind::corrupt, "clustered payload: a label of " + std::to_string(most) + ", there are " +
-                                        std::to_string(parts.cluster_count) + " clusters");
+    return corrupt("clustered payload: label {} of {} clusters", most, parts.cluster_count);
   }
   return {};
 }
@@ -109,9 +99,7 @@ Result<void> put_exceptions(const ClusteredParts& parts, std::size_t elements, B
   for (std::size_t at = 0; at < parts.places.size(); at += sizeof(std::uint32_t)) {
     const std::size_t place = load_le<std::uint32_t>(parts.places.data() + at);
     if (place < next || place >= elements) {
-      return fail(ErrorKind::corrupt, "clustered payload: element " + std::to_string(place) +
-                                          " is an exception, expected one from " + std::to_string(next) + " to " +
-                                          std::to_string(elements - 1));
+      return corrupt("clustered payload: exception at element {}, expected {} to {}", place, next, elements - 1);
     }
     std::memcpy(out.data() + place * sizeof(float), parts.exceptions.data() + at, sizeof(float));
     next = place + 1;
@@ -134,7 +122,7 @@ class ClusteredDecoder final : public Decoder {
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch&) const override {
     BITSNAP_ASSIGN(const ClusteredParts parts, read_parts(payload, context.elements));
     if (parts.label_bits == 4 && context.elements % 2 != 0 && parts.labels.back() > std::byte{15}) {
-      return fail(ErrorKind::corrupt, "clustered payload: bits behind the last label");
+      return corrupt("clustered payload: bits after the last label are set");
     }
     BITSNAP_TRY(put_elements(parts, context.elements, out));
     return put_exceptions(parts, context.elements, out);

@@ -1,5 +1,5 @@
 // Codec clustered, writing: elements as labels and codes of clusters. spec.md. What the clusters are stands in
-// ChunkContext::clusters; chunks of which nobody said it are left to other codecs.
+// EncodeContext::clusters; chunks of which nobody said it are left to other codecs.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,14 +15,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const ClusterBoundaries&, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept>
-    kFindLabels{find_labels_scalar, BITSNAP_X86(find_labels_avx2, find_labels_avx512)};
-constexpr KernelTable<bool(const ClusterScales&, const std::uint8_t*, const std::uint8_t*, std::size_t, std::uint8_t*,
-                           std::uint8_t*) noexcept>
-    kFindCodes{find_codes_scalar, BITSNAP_X86(find_codes_avx2, find_codes_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kPackLabels{
-    pack_labels_scalar, BITSNAP_X86(pack_labels_avx2, pack_labels_avx512)};
 
 // Of a larger chunk, exceptions are counted in runs that are spread evenly; of smaller ones it is said exactly what
 // they take.
@@ -42,8 +34,8 @@ class Coding {
 
   // Of up to kClusteredPart elements; whether some are missed.
   bool code(const std::uint8_t* elements, std::size_t count, std::uint8_t* labels, std::uint8_t* codes) noexcept {
-    kFindLabels.pick()(boundaries_, elements, count, labels);
-    return kFindCodes.pick()(scales_, elements, labels, count, codes, missed_.data());
+    kernels<ClusteredKernels>().find_labels(boundaries_, elements, count, labels);
+    return kernels<ClusteredKernels>().find_codes(scales_, elements, labels, count, codes, missed_.data());
   }
 
   // Of those that code() was given last.
@@ -128,7 +120,7 @@ class ClusteredEncoder final : public Encoder {
   // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
     if (sample_context.elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
     const std::span<const ClusterExtent> clusters = sample_context.clusters;
@@ -139,7 +131,7 @@ class ClusteredEncoder final : public Encoder {
     return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     if (!are_clusters(context.clusters)) return std::nullopt;
     const Scratch::Frame frame(scratch);
@@ -178,7 +170,8 @@ class ClusteredEncoder final : public Encoder {
       at = std::copy_n(data.data() + exception * sizeof(float), sizeof(float), at);
     }
     if (label_bits == 4) {
-      kPackLabels.pick()(found->labels.data(), context.elements, reinterpret_cast<std::uint8_t*>(at));
+      kernels<ClusteredKernels>().pack_labels(found->labels.data(), context.elements,
+                                              reinterpret_cast<std::uint8_t*>(at));
     } else {
       std::memcpy(at, found->labels.data(), context.elements);
     }

@@ -28,38 +28,26 @@ struct ClusterScales {
   double scale[kMostClusters] = {};
 };
 
-// Labels of infinite numbers and NaNs mean nothing.
-void find_labels_scalar(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept;
-void find_labels_avx2(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
+struct ClusteredKernels {
+  // Labels of infinite numbers and NaNs mean nothing.
+  void (*find_labels)(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
                       std::uint8_t* labels) noexcept;
-void find_labels_avx512(const ClusterBoundaries& boundaries, const std::uint8_t* elements, std::size_t count,
-                        std::uint8_t* labels) noexcept;
 
-// Codes of elements with these labels. Whether there are elements that their code does not give to the bit: `missed` is
-// 1 for those, and 0 for all others.
-bool find_codes_scalar(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
-                       std::size_t count, std::uint8_t* codes, std::uint8_t* missed) noexcept;
-bool find_codes_avx2(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
+  // Codes of elements with these labels. Whether there are elements that their code does not give to the bit: `missed`
+  // is 1 for those, and 0 for all others.
+  bool (*find_codes)(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
                      std::size_t count, std::uint8_t* codes, std::uint8_t* missed) noexcept;
-bool find_codes_avx512(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
-                       std::size_t count, std::uint8_t* codes, std::uint8_t* missed) noexcept;
 
-// And back.
-void put_clustered_scalar(const ClusterScales& scales, const std::uint8_t* labels, const std::uint8_t* codes,
-                          std::size_t count, std::uint8_t* out) noexcept;
-void put_clustered_avx2(const ClusterScales& scales, const std::uint8_t* labels, const std::uint8_t* codes,
+  // And back.
+  void (*put_clustered)(const ClusterScales& scales, const std::uint8_t* labels, const std::uint8_t* codes,
                         std::size_t count, std::uint8_t* out) noexcept;
-void put_clustered_avx512(const ClusterScales& scales, const std::uint8_t* labels, const std::uint8_t* codes,
-                          std::size_t count, std::uint8_t* out) noexcept;
 
-// Labels of four bits, two in a byte, the first in the lower ones; of an odd last one the upper bits are 0. And back.
-// Buffers may be as many bytes as there are labels, rounded up to whole bytes.
-void pack_labels_scalar(const std::uint8_t* labels, std::size_t count, std::uint8_t* packed) noexcept;
-void pack_labels_avx2(const std::uint8_t* labels, std::size_t count, std::uint8_t* packed) noexcept;
-void pack_labels_avx512(const std::uint8_t* labels, std::size_t count, std::uint8_t* packed) noexcept;
-void unpack_labels_scalar(const std::uint8_t* packed, std::size_t count, std::uint8_t* labels) noexcept;
-void unpack_labels_avx2(const std::uint8_t* packed, std::size_t count, std::uint8_t* labels) noexcept;
-void unpack_labels_avx512(const std::uint8_t* packed, std::size_t count, std::uint8_t* labels) noexcept;
+  // Labels of four bits, two in a byte, the first in the lower ones; of an odd last one the upper bits are 0. And back.
+  // Buffers may be as many bytes as there are labels, rounded up to whole bytes.
+  void (*pack_labels)(const std::uint8_t* labels, std::size_t count, std::uint8_t* packed) noexcept;
+  void (*unpack_labels)(const std::uint8_t* packed, std::size_t count, std::uint8_t* labels) noexcept;
+
+  static const ClusteredKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -259,7 +259,7 @@ TEST_F(Clustered, RejectsWhatNoWriterWrites) {
     expect_changed_corrupt(places + 4, 4001, 4, "an element behind the last");
     expect_changed_corrupt(labels + 100, clusters <= 16 ? 0x30 : 17, 1, "the label of no cluster");
     if (clusters <= 16) {
-      expect_changed_corrupt(labels + 2000, 0x10, 1, "bits behind the last label");
+      expect_changed_corrupt(labels + 2000, 0x10, 1, "bits after the last label");
       std::vector<std::byte> many = good;
       many[1] = std::byte{16};
       expect_corrupt(many, chunk, "seventeen clusters with labels of four bits");

@@ -13,16 +13,16 @@ class ConstantEncoder final : public Encoder {
   const Decoder& decoder() const noexcept override { return constant_decoder(); }
 
   // The payload does not grow with the chunk; whether the rest of it is constant too is for encode() to find.
-  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context, std::size_t,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context, std::size_t,
                                           Scratch&) const override {
     const std::size_t element_bytes = element_size(sample_context.dtype);
     if (!entropy::all_equal_element(sample.data(), sample_context.elements, element_bytes)) return std::nullopt;
-    return Estimate{.payload_bytes = element_bytes, .parameters = {}};
+    return Estimate{.payload_bytes = element_bytes};
   }
 
   std::size_t max_encoded_size(DType dtype, std::size_t) const noexcept override { return element_size(dtype); }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     if (!entropy::all_equal_element(data.data(), context.elements, element_bytes)) return std::nullopt;

@@ -35,34 +35,22 @@ struct RowSums {
   std::uint64_t squares = 0;
 };
 
-// Adds at most kMostSummed elements to `sums`, and each distance to its column's of `columns`, which may be nullptr.
-void sum_row_scalar(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
-                    const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
-void sum_row_avx2(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+struct FactoredRowKernels {
+  // Adds at most kMostSummed elements to `sums`, and each distance to its column's of `columns`, which may be nullptr.
+  void (*sum_row)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                   const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
-void sum_row_avx512(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
-                    const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
 
-// Values, and the low bytes that there are.
-void take_off_scales_scalar(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
-                            std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
-                            std::uint8_t* low) noexcept;
-void take_off_scales_avx2(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
+  // Values, and the low bytes that there are.
+  void (*take_off_scales)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                           std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
                           std::uint8_t* low) noexcept;
-void take_off_scales_avx512(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
-                            std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
-                            std::uint8_t* low) noexcept;
 
-// The elements again.
-void put_on_scales_scalar(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
-                          const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
-                          std::uint8_t* elements) noexcept;
-void put_on_scales_avx2(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
+  // The elements again.
+  void (*put_on_scales)(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
                         const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
                         std::uint8_t* elements) noexcept;
-void put_on_scales_avx512(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
-                          const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
-                          std::uint8_t* elements) noexcept;
+
+  static const FactoredRowKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -14,13 +14,6 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, const FactoredRange&,
-                           std::int32_t*, RowSums&) noexcept>
-    kSumRow{sum_row_scalar, BITSNAP_X86(sum_row_avx2, sum_row_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, std::uint16_t,
-                           const std::uint16_t*, std::uint16_t*, std::uint8_t*) noexcept>
-    kTakeOffScales{take_off_scales_scalar, BITSNAP_X86(take_off_scales_avx2, take_off_scales_avx512)};
-
 // Scales of rows are in eighths of an octave, so that a byte reaches 31 octaves; those of columns, too, or in halves
 // where a column has so few elements that a byte for it would cost more than it saves.
 constexpr unsigned kRowUnit = 3;
@@ -91,7 +84,7 @@ class Planner {
   std::int32_t& row_scale(std::size_t i) noexcept { return sums_.rows[i].mean; }
 
   void sum_up() noexcept {
-    const auto sum_row = kSumRow.pick();
+    const auto sum_row = kernels<FactoredRowKernels>().sum_row;
     std::ranges::fill(sums_.columns, 0);
     const std::size_t row_elements = plan_.rows.row_elements;
     std::size_t column = plan_.rows.first_column;
@@ -216,7 +209,7 @@ class Planner {
     for (std::size_t i = 0; i < columns.size(); ++i) {
       columns[i] = static_cast<std::uint16_t>(plan_.columns[i] << plan_.column_shift);
     }
-    const auto take_off = kTakeOffScales.pick();
+    const auto take_off = kernels<FactoredRowKernels>().take_off_scales;
     std::array<std::uint16_t, kRunElements> values;
     std::array<std::uint8_t, kRunElements * 2> low;
     const std::uint16_t half = static_cast<std::uint16_t>(kLeftBins / 2 << plan_.row_shift);

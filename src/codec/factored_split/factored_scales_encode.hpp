@@ -9,7 +9,7 @@
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
-#include "codec/decoder.hpp"
+#include "codec/encoder.hpp"
 #include "codec/factored_split/factored_split.hpp"
 #include "entropy/class_lanes.hpp"
 

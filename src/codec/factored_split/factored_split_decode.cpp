@@ -1,7 +1,6 @@
 // Codec factored_split, reading: floats as what is left of them once the scales of their row and column are taken off.
 // spec.md. Part by part, so that contexts and values stay in the cache.
 #include <cstring>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/builtin_codecs.hpp"
@@ -11,10 +10,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint16_t*, const std::uint8_t*, std::size_t, const FactoredGeometry&,
-                           std::uint16_t, const std::uint16_t*, std::uint8_t*) noexcept>
-    kPutOnScales{put_on_scales_scalar, BITSNAP_X86(put_on_scales_avx2, put_on_scales_avx512)};
 
 constexpr unsigned kMaxShift = 15;
 
@@ -45,8 +40,7 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, cons
   const bool has_four = (flags & kFactoredColumns4) != 0;
   const bool has_eight = (flags & kFactoredColumns8) != 0;
   if (flags > kFactoredFlags || (has_four && has_eight)) {
-    return fail(ErrorKind::corrupt,
-                "factored_split payload: flags are " + std::to_string(flags) + ", expected known ones, columns once");
+    return corrupt("factored_split payload: flags are {}, expected known ones with at most one size of columns", flags);
   }
   scales.geometry = {.element_bytes = floats.element_bytes(),
                      .low_bytes = floats.low_bytes(),
@@ -57,14 +51,13 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, cons
   BITSNAP_ASSIGN(scales.base, cursor.read<std::uint16_t>("factored_split payload: base"));
   BITSNAP_ASSIGN(scales.row_elements, cursor.read<std::uint32_t>("factored_split payload: elements of a row"));
   if (scales.row_elements < kFewestRowElements || scales.row_elements > kChunkElements) {
-    return fail(ErrorKind::corrupt, "factored_split payload: a row has " + std::to_string(scales.row_elements) +
-                                        " elements, expected " + std::to_string(kFewestRowElements) + " to " +
-                                        std::to_string(kChunkElements));
+    return corrupt("factored_split payload: a row has {} elements, expected {} to {}", scales.row_elements,
+                   kFewestRowElements, kChunkElements);
   }
   BITSNAP_ASSIGN(scales.first_column, cursor.read<std::uint32_t>("factored_split payload: first column"));
   if (scales.first_column >= scales.row_elements) {
-    return fail(ErrorKind::corrupt, "factored_split payload: first column is " + std::to_string(scales.first_column) +
-                                        ", expected one below " + std::to_string(scales.row_elements));
+    return corrupt("factored_split payload: first column is {}, expected below {}", scales.first_column,
+                   scales.row_elements);
   }
   const std::size_t rows = factored_rows(context.elements, scales.row_elements, scales.first_column);
   BITSNAP_ASSIGN(const ConstByteSpan row_bytes, cursor.take(rows, "factored_split payload: scales of rows"));
@@ -73,7 +66,7 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, cons
     BITSNAP_ASSIGN(scales.classes,
                    cursor.take(divide_up<std::size_t>(rows, 4), "factored_split payload: classes of rows"));
     if (rows % 4 != 0 && std::to_integer<unsigned>(scales.classes.back()) >> rows % 4 * 2 != 0) {
-      return fail(ErrorKind::corrupt, "factored_split payload: bits are set behind the class of the last row");
+      return corrupt("factored_split payload: bits after the class of the last row are set");
     }
   }
   BITSNAP_ASSIGN(scales.columns, scratch.take_array<std::uint16_t>(scales.row_elements));
@@ -91,7 +84,7 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, cons
       scales.columns[i] = static_cast<std::uint16_t>(scale << column_shift);
     }
     if (scales.row_elements % 2 != 0 && std::to_integer<unsigned>(columns.back()) > 15) {
-      return fail(ErrorKind::corrupt, "factored_split payload: bits are set behind the scale of the last column");
+      return corrupt("factored_split payload: bits after the scale of the last column are set");
     }
   } else {
     std::memset(scales.columns.data(), 0, scales.columns.size_bytes());
@@ -132,9 +125,9 @@ class FactoredSplitDecoder final : public Decoder {
     }
     const FactoredFloats floats{.floats = head.floats};
     if (!floats.can_be()) {
-      return fail(ErrorKind::corrupt, "factored_split payload: " + std::to_string(head.floats.zero_bits) +
-                                          " bits are left out of " + std::string(dtype_name(context.dtype)) +
-                                          ", expected a number that values have room for");
+      return corrupt(
+          "factored_split payload: {} bits are left out of {}, expected a number that leaves enough mantissa bits",
+          head.floats.zero_bits, dtype_name(context.dtype));
     }
     BITSNAP_ASSIGN(const Scales scales, read_scales(cursor, context, floats, scratch));
     RowWalk walk(scales.rows, context.elements, scales.row_elements, scales.first_column);
@@ -154,7 +147,7 @@ class FactoredSplitDecoder final : public Decoder {
     BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kFactoredPart));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kFactoredPart));
     BITSNAP_ASSIGN(const ByteSpan shortened, scratch.take(are_shortened ? kFactoredPart * floats.element_bytes() : 0));
-    const auto put_on_scales = kPutOnScales.pick();
+    const auto put_on_scales = kernels<FactoredRowKernels>().put_on_scales;
     const auto* low_at = reinterpret_cast<const std::uint8_t*>(low.data());
     for (std::size_t first = 0; first < coded; first += kFactoredPart) {
       const std::size_t count = std::min(kFactoredPart, coded - first);

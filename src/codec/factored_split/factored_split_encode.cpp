@@ -15,10 +15,6 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const FactoredGeometry&, std::uint16_t,
-                           const std::uint16_t*, std::uint16_t*, std::uint8_t*) noexcept>
-    kTakeOffScales{take_off_scales_scalar, BITSNAP_X86(take_off_scales_avx2, take_off_scales_avx512)};
-
 // Chunks of so many elements are estimated by coding them.
 constexpr std::size_t kSmallChunk = 32768;
 
@@ -65,7 +61,7 @@ class FactoredSplitEncoder final : public Encoder {
     return elements * element_size(dtype) + max_short_head_bytes(elements) + kFactoredHeaderBytes + 2 * rows + elements;
   }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const ChunkContext& context, std::size_t elements,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (elements <= kSmallChunk) return Encoder::analyze(chunk, context, elements, scratch);
     const Scratch::Frame frame(scratch);
@@ -73,10 +69,10 @@ class FactoredSplitEncoder final : public Encoder {
     BITSNAP_ASSIGN(const std::uint64_t own, estimate(all, context, scratch));
     const std::uint64_t size = all.head_bytes() + own;
     if (size >= chunk.size()) return std::nullopt;
-    return Estimate{.payload_bytes = size, .parameters = {}};
+    return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(Elements all, shorten(data, context.dtype, scratch));
@@ -117,7 +113,7 @@ class FactoredSplitEncoder final : public Encoder {
   }
 
   // What is not smaller than `most` bytes is not encoded.
-  static Result<std::optional<std::size_t>> encode_elements(const Elements& all, const ChunkContext& context,
+  static Result<std::optional<std::size_t>> encode_elements(const Elements& all, const EncodeContext& context,
                                                             std::size_t most, ByteSpan out, Scratch& scratch) {
     BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(all, context, scratch));
     const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * all.floats.low_bytes();
@@ -136,7 +132,7 @@ class FactoredSplitEncoder final : public Encoder {
     return size;
   }
 
-  static Result<FactoredPlan> plan_chunk(const Elements& all, const ChunkContext& context, Scratch& scratch) {
+  static Result<FactoredPlan> plan_chunk(const Elements& all, const EncodeContext& context, Scratch& scratch) {
     const FactoredRows rows = rows_to_factor(context.rows, context.elements);
     if (!rows.has_columns) {
       BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(all.bytes, all.floats, scratch));
@@ -148,7 +144,7 @@ class FactoredSplitEncoder final : public Encoder {
     return plan_factored(all.bytes, all.floats, rows, scratch);
   }
 
-  static Result<std::uint64_t> estimate(const Elements& all, const ChunkContext& context, Scratch& scratch) {
+  static Result<std::uint64_t> estimate(const Elements& all, const EncodeContext& context, Scratch& scratch) {
     const FactoredRows rows = rows_to_factor(context.rows, context.elements);
     if (!rows.has_columns) {
       BITSNAP_ASSIGN(const FactoredRows found, rows_by_period(all.bytes, all.floats, scratch));
@@ -184,7 +180,7 @@ class FactoredSplitEncoder final : public Encoder {
         at += count;
       }
     }
-    const auto take_off_scales = kTakeOffScales.pick();
+    const auto take_off_scales = kernels<FactoredRowKernels>().take_off_scales;
     for (std::size_t part = parts; part-- > 0;) {
       const std::size_t first = part * kFactoredPart;
       const std::size_t count = std::min(kFactoredPart, plan.coded - first);

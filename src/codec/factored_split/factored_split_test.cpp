@@ -427,17 +427,17 @@ TEST_F(DamagedFactoredSplit, IsRefusedWhereAFieldBreaksItsRule) {
   ASSERT_EQ(rows, 23U);
   const bool has_classes = (payload_[0] & std::byte{kFactoredRowClasses}) != std::byte{0};
   const std::size_t columns_end = 12 + rows + (has_classes ? 6 : 0) + 34;
-  expect_refused(with(columns_end - 1, "10"), chunk_, "behind the scale of the last column");
+  expect_refused(with(columns_end - 1, "10"), chunk_, "after the scale of the last column");
 
   const TestChunk zeros{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
   for (const unsigned zero_bits : {5U, 6U, 7U, 13U, 14U, 15U, 21U, 22U, 23U}) {
     auto refused = hex_bytes("80 00 04 00 00 00 02 00 00 00 00 00 00 00");
     refused[0] |= static_cast<std::byte>(zero_bits);
-    expect_refused(refused, zeros, "expected a number that values have room for");
+    expect_refused(refused, zeros, "expected a number that leaves enough mantissa bits");
   }
   expect_refused(hex_bytes("94 00 04 00 00 00 02 00 00 00 00 00 00 00 00"), zeros, "expected 14 bytes, found 15");
   expect_refused(hex_bytes("00 04 00 00 00 02 00 00 00 00 00 00 00 00"), zeros, "expected 13 bytes, found 14");
-  expect_refused(hex_bytes("02 04 00 00 00 02 00 00 00 00 00 00 00 04"), zeros, "behind the class of the last row");
+  expect_refused(hex_bytes("02 04 00 00 00 02 00 00 00 00 00 00 00 04"), zeros, "after the class of the last row");
 }
 
 TEST_F(FactoredSplit, TakesFloatsOfTwoOrFourBytesWithoutInputsAndNothingElse) {

@@ -31,22 +31,18 @@ struct ExponentGeometry {
   return (rows * low_bits + 31) / 32 * kGroupColumns * sizeof(std::uint32_t);
 }
 
-// Writes packed_row_bytes() of low bits; returns the bits that were left out, of all elements joined by OR.
-std::uint32_t split_exponents_scalar(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
-                                     std::uint8_t* exponents, std::uint8_t* packed) noexcept;
-std::uint32_t split_exponents_avx2(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
-                                   std::uint8_t* exponents, std::uint8_t* packed) noexcept;
-std::uint32_t split_exponents_avx512(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
-                                     std::uint8_t* exponents, std::uint8_t* packed) noexcept;
-
-// Reads up to kReadableBehindLows bytes behind the low bits.
 inline constexpr std::size_t kReadableBehindLows = 2 * kGroupColumns * sizeof(std::uint32_t);
 
-void join_exponents_scalar(const std::uint8_t* exponents, const std::uint8_t* packed, std::size_t rows,
-                           const ExponentGeometry& geometry, std::uint8_t* elements) noexcept;
-void join_exponents_avx2(const std::uint8_t* exponents, const std::uint8_t* packed, std::size_t rows,
-                         const ExponentGeometry& geometry, std::uint8_t* elements) noexcept;
-void join_exponents_avx512(const std::uint8_t* exponents, const std::uint8_t* packed, std::size_t rows,
-                           const ExponentGeometry& geometry, std::uint8_t* elements) noexcept;
+struct ExponentKernels {
+  // Writes packed_row_bytes() of low bits; returns the bits that were left out, of all elements joined by OR.
+  std::uint32_t (*split)(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
+                         std::uint8_t* exponents, std::uint8_t* packed) noexcept;
+
+  // Reads up to kReadableBehindLows bytes behind the low bits.
+  void (*join)(const std::uint8_t* exponents, const std::uint8_t* packed, std::size_t rows,
+               const ExponentGeometry& geometry, std::uint8_t* elements) noexcept;
+
+  static const ExponentKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -2,7 +2,6 @@
 #include "codec/float_split/float_split.hpp"
 
 #include <algorithm>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/builtin_codecs.hpp"
@@ -12,10 +11,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const ExponentGeometry&,
-                           std::uint8_t*) noexcept>
-    kJoinExponents{join_exponents_scalar, BITSNAP_X86(join_exponents_avx2, join_exponents_avx512)};
 
 class FloatSplitDecoder final : public Decoder {
  public:
@@ -37,8 +32,8 @@ class FloatSplitDecoder final : public Decoder {
     const std::size_t element_bytes = element_size(context.dtype);
     const auto last = static_cast<std::uint8_t>(last_form(element_bytes));
     if (number > last) {
-      return fail(ErrorKind::corrupt, "float_split payload: form is " + std::to_string(number) + ", expected at most " +
-                                          std::to_string(last) + " for " + std::string(dtype_name(context.dtype)));
+      return corrupt("float_split payload: form is {}, expected at most {} for {}", number, last,
+                     dtype_name(context.dtype));
     }
     const auto form = static_cast<FloatSplitForm>(number);
     const ConstByteSpan coded = payload.subspan(kFloatSplitHeaderBytes);
@@ -60,13 +55,11 @@ class FloatSplitDecoder final : public Decoder {
     ByteCursor cursor(payload);
     BITSNAP_ASSIGN(const ShortHead head, read_short_head(cursor, context));
     if (!suits_lanes(context.dtype)) {
-      return fail(ErrorKind::corrupt, "float_split payload: elements are shortened, expected none such for " +
-                                          std::string(dtype_name(context.dtype)));
+      return corrupt("float_split payload: elements are shortened, which {} does not allow", dtype_name(context.dtype));
     }
     BITSNAP_ASSIGN(const auto signs, cursor.read<std::uint8_t>("float_split payload: whether there are signs"));
     if (signs > 1) {
-      return fail(ErrorKind::corrupt,
-                  "float_split payload: whether there are signs is " + std::to_string(signs) + ", expected 0 or 1");
+      return corrupt("float_split payload: sign flag is {}, expected 0 or 1", signs);
     }
     const ExponentGeometry geometry = exponent_geometry(head.floats, signs == 1);
     BITSNAP_ASSIGN(const ConstByteSpan packed, cursor.take(packed_low_bytes(context.elements, geometry.low_bits()),
@@ -79,7 +72,7 @@ class FloatSplitDecoder final : public Decoder {
                                       exponents.first(context.elements), scratch));
     const std::size_t group_bytes = kGroupElements * geometry.element_bytes;
     BITSNAP_ASSIGN(const std::span<std::byte> last, scratch.take(group_bytes));
-    const auto join = kJoinExponents.pick();
+    const auto join = kernels<ExponentKernels>().join;
     const auto* exponents_at = reinterpret_cast<const std::uint8_t*>(exponents.data());
     const auto* packed_at = reinterpret_cast<const std::uint8_t*>(packed.data());
     for (std::size_t at = 0; at < out.size(); at += group_bytes) {

@@ -34,7 +34,7 @@ class FloatSplitEncoder final : public Encoder {
   bool analyzes_whole_chunks(DType dtype) const noexcept override { return suits_lanes(dtype); }
 
   // By the samples that lanes take of the chunk; where it is not for lanes, by coding the planes of a part of it.
-  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const ChunkContext& context, std::size_t elements,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (!suits_lanes(context.dtype) || context.elements != elements || data.size() < kMinLanesBytes) {
       return Encoder::analyze(data, context, elements, scratch);
@@ -53,7 +53,7 @@ class FloatSplitEncoder final : public Encoder {
       const entropy::SplitShape shape{.elements = elements, .element_bytes = element_bytes, .rotated = has_sign};
       BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::estimate_split(data, shape, scratch));
       if (size && *size >= data.size()) return std::nullopt;
-      if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size, .parameters = {}};
+      if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size};
     }
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleRuns * run_bytes));
@@ -64,14 +64,14 @@ class FloatSplitEncoder final : public Encoder {
       const ShortFloats floats{.dtype = context.dtype, .zero_bits = zero_bits};
       BITSNAP_ASSIGN(const std::optional<std::size_t> size,
                      estimate_short_floats(sample, floats, has_sign, elements, scratch));
-      if (size) return Estimate{.payload_bytes = *size, .parameters = {}};
+      if (size) return Estimate{.payload_bytes = *size};
     }
-    ChunkContext sampled = context;
+    EncodeContext sampled = context;
     sampled.elements = kSampleRuns * kRunElements;
     return Encoder::analyze(sample, sampled, elements, scratch);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     const bool has_sign = element_bytes > 1 && entropy::any_sign_bit_set(data.data(), context.elements, element_bytes);

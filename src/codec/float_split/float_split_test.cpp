@@ -343,7 +343,7 @@ TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
   };
   auto damaged = *payload;
   damaged[1] = std::byte{2};
-  expect_error(damaged, chunk, ErrorKind::corrupt, "whether there are signs is 2");
+  expect_error(damaged, chunk, ErrorKind::corrupt, "sign flag is 2");
   damaged = *payload;
   damaged.push_back(std::byte{0});
   expect_error(damaged, chunk, ErrorKind::corrupt, "behind the states");
@@ -355,7 +355,7 @@ TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
                  "");
   }
   const TestChunk half{.dtype = DType::f16, .data = std::vector<std::byte>(2000), .base = {}};
-  expect_error(hex_bytes("81 00"), half, ErrorKind::corrupt, "expected none such for F16");
+  expect_error(hex_bytes("81 00"), half, ErrorKind::corrupt, "which F16 does not allow");
 }
 
 TEST(FloatSplit, RejectsSetBitsBehindTheLastPackedElement) {

@@ -16,10 +16,6 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr KernelTable<std::uint32_t(const std::uint8_t*, std::size_t, const ExponentGeometry&, std::uint8_t*,
-                                    std::uint8_t*) noexcept>
-    kSplitExponents{split_exponents_scalar, BITSNAP_X86(split_exponents_avx2, split_exponents_avx512)};
-
 // Elements whose low bits are looked at, in runs.
 constexpr std::size_t kRunElements = 16;
 constexpr std::size_t kRuns = 128;
@@ -77,7 +73,7 @@ Result<bool> split_groups(ConstByteSpan data, const ExponentGeometry& geometry, 
   const std::size_t group_bytes = kGroupElements * geometry.element_bytes;
   const std::size_t row_bytes = kGroupColumns * geometry.element_bytes;
   BITSNAP_ASSIGN(const std::span<std::byte> last, scratch.take(group_bytes));
-  const auto split = kSplitExponents.pick();
+  const auto split = kernels<ExponentKernels>().split;
   for (std::size_t at = 0; at < data.size(); at += group_bytes) {
     const ConstByteSpan group = data.subspan(at, std::min(group_bytes, data.size() - at));
     const std::byte* from = group.data();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
@@ -14,9 +13,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(StepForm, const StepInputs&, std::size_t, const StepConstants&, std::uint8_t*) noexcept>
-    kPredictStep{predict_step_scalar, BITSNAP_X86(predict_step_avx2, predict_step_avx512)};
 
 const std::uint8_t* bytes_of(const Input& input) noexcept {
   return reinterpret_cast<const std::uint8_t*>(input.bytes.data());
@@ -49,8 +45,7 @@ class OptimizerStepDecoder final : public Decoder {
     BITSNAP_ASSIGN(const auto number, cursor.read<std::uint8_t>("optimizer_step payload: form"));
     const auto form = static_cast<StepForm>(number);
     if (!takes_inputs(form, context.inputs)) {
-      return fail(ErrorKind::corrupt, "optimizer_step payload: form is " + std::to_string(number) +
-                                          ", which is none for the inputs of this chunk");
+      return corrupt("optimizer_step payload: form is {}, which does not match the inputs of this chunk", number);
     }
     StepConstants constants;
     BITSNAP_ASSIGN(constants.keep, read_constant(cursor));
@@ -60,7 +55,7 @@ class OptimizerStepDecoder final : public Decoder {
     BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
     predict_step(form, context.inputs, constants, expected);
     const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
-    const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+    const ChunkContext beside{context.dtype, context.elements, {&base, 1}};
     return ordinal_delta_decoder().decode(payload.subspan(cursor.offset()), beside, out, scratch);
   }
 };
@@ -88,7 +83,8 @@ void predict_step(StepForm form, std::span<const Input> inputs, const StepConsta
                         .first = bytes_of(inputs[1]),
                         .second = inputs.size() > 2 ? bytes_of(inputs[2]) : nullptr};
   const FloatMode mode;
-  kPredictStep.pick()(form, from, out.size() / sizeof(float), constants, reinterpret_cast<std::uint8_t*>(out.data()));
+  kernels<StepPredictionKernels>().predict(form, from, out.size() / sizeof(float), constants,
+                                           reinterpret_cast<std::uint8_t*>(out.data()));
 }
 
 const Decoder& optimizer_step_decoder() noexcept {

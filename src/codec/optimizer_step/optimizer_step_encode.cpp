@@ -76,7 +76,7 @@ struct Part {
   [[nodiscard]] std::span<const Input> inputs() const noexcept { return std::span(all_inputs).first(input_count); }
 };
 
-Result<Part> take_part(ConstByteSpan data, const ChunkContext& context, const Runs& runs, Scratch& scratch) {
+Result<Part> take_part(ConstByteSpan data, const EncodeContext& context, const Runs& runs, Scratch& scratch) {
   Part part;
   BITSNAP_ASSIGN(part.elements, gather(data, runs, scratch));
   for (const Input& input : context.inputs) {
@@ -103,7 +103,7 @@ std::size_t bits_between(std::span<const float> elements, std::span<const float>
 }
 
 // The form and the constants that explain most of some elements.
-Result<Step> find_step(ConstByteSpan data, const ChunkContext& context, const Runs& runs, Scratch& scratch) {
+Result<Step> find_step(ConstByteSpan data, const EncodeContext& context, const Runs& runs, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
   BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(part.elements.size()));
@@ -142,7 +142,7 @@ class OptimizerStepEncoder final : public Encoder {
 
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const ChunkContext& context, std::size_t elements,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (context.elements == elements && elements <= kSmallChunk) {
       return Encoder::analyze(data, context, elements, scratch);
@@ -153,11 +153,11 @@ class OptimizerStepEncoder final : public Encoder {
     if (!step.explains()) return std::nullopt;
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const Part part, take_part(data, context, kEstimated, scratch));
-    ChunkContext sampled = context;
+    EncodeContext sampled = context;
     sampled.elements = part.elements.size();
     sampled.inputs = part.inputs();
     BITSNAP_ASSIGN(const Input base, expected_of(step, sampled, scratch));
-    const ChunkContext beside{sampled.dtype, sampled.elements, {&base, 1}, {}};
+    const EncodeContext beside{{sampled.dtype, sampled.elements, {&base, 1}}};
     BITSNAP_ASSIGN(auto estimate,
                    ordinal_delta_encoder().analyze(std::as_bytes(part.elements), beside, elements, scratch));
     if (!estimate) return std::nullopt;
@@ -166,7 +166,7 @@ class OptimizerStepEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     Step step;
     if (const auto* const found = static_cast<const FoundStep*>(context.analysis)) {
@@ -180,7 +180,7 @@ class OptimizerStepEncoder final : public Encoder {
     store_le(out.data() + 1, std::bit_cast<std::uint32_t>(step.constants.keep));
     store_le(out.data() + 5, std::bit_cast<std::uint32_t>(step.constants.step));
     store_le(out.data() + 9, std::bit_cast<std::uint32_t>(step.constants.other));
-    const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+    const EncodeContext beside{{context.dtype, context.elements, {&base, 1}}};
     BITSNAP_ASSIGN(const std::optional<std::size_t> size,
                    ordinal_delta_encoder().encode(data, beside, out.subspan(kOptimizerStepHeaderBytes), scratch));
     if (!size || kOptimizerStepHeaderBytes + *size >= data.size()) return std::nullopt;
@@ -188,7 +188,7 @@ class OptimizerStepEncoder final : public Encoder {
   }
 
  private:
-  static Result<Input> expected_of(const Step& step, const ChunkContext& context, Scratch& scratch) {
+  static Result<Input> expected_of(const Step& step, const EncodeContext& context, Scratch& scratch) {
     BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(context.size_bytes()));
     predict_step(step.form, context.inputs, step.constants, expected);
     return Input{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};

@@ -32,11 +32,11 @@ struct StepInputs {
   const std::uint8_t* second = nullptr;  // nullptr for momentum
 };
 
-void predict_step_scalar(StepForm form, const StepInputs& inputs, std::size_t elements, const StepConstants& constants,
-                         std::uint8_t* out) noexcept;
-void predict_step_avx2(StepForm form, const StepInputs& inputs, std::size_t elements, const StepConstants& constants,
-                       std::uint8_t* out) noexcept;
-void predict_step_avx512(StepForm form, const StepInputs& inputs, std::size_t elements, const StepConstants& constants,
-                         std::uint8_t* out) noexcept;
+struct StepPredictionKernels {
+  void (*predict)(StepForm form, const StepInputs& inputs, std::size_t elements, const StepConstants& constants,
+                  std::uint8_t* out) noexcept;
+
+  static const StepPredictionKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

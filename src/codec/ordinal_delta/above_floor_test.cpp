@@ -91,8 +91,10 @@ TEST_F(OrdinalDelta, MeasuresAboveFloorsWhereItIsTold) {
       for (const CpuLevel level : kCpuLevels) {
         if (!has_cpu_level(level)) continue;
         SCOPED_TRACE(std::string(cpu_level_name(level)) + ", factor " + std::to_string(factor));
-        kMeasureSteps.pick(level)(bytes(data), bytes(base), kElements, geometry, values.data(), bytes(low));
-        kMoveSteps.pick(level)(bytes(base), values.data(), bytes(low), kElements, geometry, bytes(again));
+        kernels<OrdinalStepKernels>(level).measure_steps(bytes(data), bytes(base), kElements, geometry, values.data(),
+                                                         bytes(low));
+        kernels<OrdinalStepKernels>(level).move_steps(bytes(base), values.data(), bytes(low), kElements, geometry,
+                                                      bytes(again));
         for (std::size_t i = 0; i < kElements; ++i) {
           const std::uint32_t measure = element_of(data, i, 4) - naive_floor(element_of(base, i, 4), factor);
           ASSERT_EQ(values[i], std::min<std::uint32_t>(measure >> (8 * geometry.low_bytes), kMostSteps))

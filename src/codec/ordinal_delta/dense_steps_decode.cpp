@@ -4,19 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
+#include "codec/payload_checks.hpp"
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, std::uint8_t*) noexcept>
-    kStepContexts{step_contexts_scalar, BITSNAP_X86(step_contexts_avx2, step_contexts_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::uint16_t*, const std::uint8_t*, std::size_t,
-                           const StepGeometry&, std::uint8_t*) noexcept>
-    kMoveSteps{move_steps_scalar, BITSNAP_X86(move_steps_avx2, move_steps_avx512)};
 
 // The elements of a chunk that moved more than a value can say, in order.
 struct FarElements {
@@ -53,27 +47,23 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const SteppedElements& el
     BITSNAP_ASSIGN(geometry.first_direct, cursor.read<std::uint8_t>("first direct context"));
   }
   if (geometry.first_direct > entropy::kClassContexts) {
-    return fail(ErrorKind::corrupt, "first direct context is " + std::to_string(geometry.first_direct) +
-                                        ", expected at most " + std::to_string(entropy::kClassContexts));
+    return corrupt("first direct context is {}, expected at most {}", geometry.first_direct, entropy::kClassContexts);
   }
   BITSNAP_ASSIGN(const std::uint8_t low_bytes, cursor.read<std::uint8_t>("number of low bytes of an element"));
   const unsigned most_low = geometry.element_bytes > 2 ? 2 : 0;
   if (low_bytes > most_low) {
-    return fail(ErrorKind::corrupt, "elements have " + std::to_string(low_bytes) + " low bytes, expected at most " +
-                                        std::to_string(most_low) + " for " + std::string(dtype_name(dtype)));
+    return corrupt("elements have {} low bytes, expected at most {} for {}", low_bytes, most_low, dtype_name(dtype));
   }
   geometry.low_bytes = low_bytes;
   BITSNAP_ASSIGN(const std::uint32_t far_count, cursor.read<std::uint32_t>("number of far elements"));
   const bool can_be_far = geometry.element_bytes > 2;
   if (far_count > 0 && !can_be_far) {
-    return fail(ErrorKind::corrupt,
-                std::to_string(far_count) + " far elements, expected none for " + std::string(dtype_name(dtype)));
+    return corrupt("{} far elements, expected none for {}", far_count, dtype_name(dtype));
   }
   if (has_floor) {
     BITSNAP_ASSIGN(geometry.factor, cursor.read<std::uint32_t>("factor of the floors"));
     if (!is_floor_factor(geometry.factor)) {
-      return fail(ErrorKind::corrupt, "factor of the floors has the bits " + std::to_string(geometry.factor) +
-                                          ", expected a positive normal number");
+      return corrupt("factor of the floors has the bits {}, expected a positive normal number", geometry.factor);
     }
   }
   BITSNAP_ASSIGN(const ConstByteSpan low, cursor.take(element_count * low_bytes, "low bytes of the elements"));
@@ -95,18 +85,17 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const SteppedElements& el
     if (first + count < element_count) ahead.streams[0] = elements.base.data() + (first + kStepsPart) * base_bytes;
     const ShortPart::Part part = parts.begin(first, count);
     const auto* const base = reinterpret_cast<const std::uint8_t*>(part.base);
-    kStepContexts.pick()(base, count, geometry, contexts.data());
+    kernels<OrdinalStepKernels>().step_contexts(base, count, geometry, contexts.data());
     // Lanes of the last step that stand for nothing.
     std::memset(contexts.data() + count, 0, steps * entropy::kRansStepElements - count);
     lanes.decode(contexts.data(), steps, values.data(), ahead);
-    kMoveSteps.pick()(base, values.data(), low_at + first * low_bytes, count, geometry,
-                      reinterpret_cast<std::uint8_t*>(part.out));
+    kernels<OrdinalStepKernels>().move_steps(base, values.data(), low_at + first * low_bytes, count, geometry,
+                                             reinterpret_cast<std::uint8_t*>(part.out));
     if (can_be_far) far.put(values.data(), count, part.out);
     parts.finish();
   }
   if (far.used != far.elements.size()) {
-    return fail(ErrorKind::corrupt, std::to_string(far.used / geometry.element_bytes) + " elements are far, expected " +
-                                        std::to_string(far_count));
+    return corrupt("{} far elements in the values, expected {}", far.used / geometry.element_bytes, far_count);
   }
   return lanes.check_end();
 }

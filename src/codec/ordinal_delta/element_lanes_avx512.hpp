@@ -1,6 +1,6 @@
 // 64 elements of one, two or four bytes in registers of AVX-512: their contexts, and moving them. Everything has
 // internal linkage, so that no other file can be given code it cannot run; for files compiled for AVX-512 with VBMI and
-// VBMI2 alone. What it computes is that of ordinal_steps_loop.hpp.
+// VBMI2 alone. What it computes is that of ordinal_arithmetic.hpp.
 #pragma once
 
 #include <immintrin.h>

@@ -12,12 +12,6 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, std::uint8_t*) noexcept>
-    kStepContexts{step_contexts_scalar, BITSNAP_X86(step_contexts_avx2, step_contexts_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&, std::uint16_t*,
-                           std::uint8_t*) noexcept>
-    kMeasureSteps{measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)};
-
 // A run is a cache line or two; there are enough of them for a hundred values of each symbol of every class.
 constexpr std::size_t kRunElements = 128;
 constexpr std::size_t kRuns = 64;
@@ -71,8 +65,8 @@ bool PartToEncode::take(std::size_t first, std::size_t count) noexcept {
 void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
                    std::uint16_t* values, std::uint8_t* low) noexcept {
   const std::size_t elements = data.size() / geometry.element_bytes;
-  kStepContexts.pick()(bytes_of(base), elements, geometry, contexts);
-  kMeasureSteps.pick()(bytes_of(data), bytes_of(base), elements, geometry, values, low);
+  kernels<OrdinalStepKernels>().step_contexts(bytes_of(base), elements, geometry, contexts);
+  kernels<OrdinalStepKernels>().measure_steps(bytes_of(data), bytes_of(base), elements, geometry, values, low);
 }
 
 Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, Scratch& scratch) {
@@ -109,7 +103,7 @@ Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sho
   StepGeometry whole = geometry;
   whole.top = geometry.exponent_mask;
   whole.last_context = 255;
-  kStepContexts.pick()(bytes_of(sample.base), size, whole, sample.contexts.data());
+  kernels<OrdinalStepKernels>().step_contexts(bytes_of(sample.base), size, whole, sample.contexts.data());
   for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(whole.top - context);
   const unsigned top = top_of(sample.contexts, geometry.most_finite);
   sample.geometry.top = static_cast<std::uint8_t>(top);
@@ -121,15 +115,15 @@ Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sho
 }
 
 void measure_sample(StepSample& sample) noexcept {
-  kMeasureSteps.pick()(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(), sample.geometry,
-                       sample.values.data(), sample.low.data());
+  kernels<OrdinalStepKernels>().measure_steps(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(),
+                                              sample.geometry, sample.values.data(), sample.low.data());
 }
 
 void measure_sample_directly(StepSample& sample) noexcept {
   StepGeometry geometry = sample.geometry;
   geometry.first_direct = 0;
-  kMeasureSteps.pick()(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(), geometry,
-                       sample.direct.data(), sample.low.data());
+  kernels<OrdinalStepKernels>().measure_steps(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(),
+                                              geometry, sample.direct.data(), sample.low.data());
 }
 
 }  // namespace bitsnap::codec

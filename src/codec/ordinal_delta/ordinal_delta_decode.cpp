@@ -1,5 +1,4 @@
 // Codec ordinal_delta, reading: floats as the steps that they moved since their base. spec.md.
-#include <string>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/ordinal_delta/dense_steps_decode.hpp"
@@ -49,10 +48,8 @@ class OrdinalDeltaDecoder final : public Decoder {
         if (can_have_floors) return decode_dense_steps(payload, elements, scratch);
         break;
     }
-    return fail(ErrorKind::corrupt, "ordinal_delta payload: form is " + std::to_string(form) + ", expected at most " +
-                                        (can_have_floors ? "2" : "1") + " for " +
-                                        (elements.floats.zero_bits > 0 ? "shortened " : "") +
-                                        std::string(dtype_name(elements.floats.dtype)));
+    return corrupt("ordinal_delta payload: form is {}, expected at most {} for {}{}", form, can_have_floors ? "2" : "1",
+                   elements.floats.zero_bits > 0 ? "shortened " : "", dtype_name(elements.floats.dtype));
   }
 };
 

@@ -127,7 +127,7 @@ Result<Plan> plan_floats(ConstByteSpan data, ConstByteSpan base, const ShortFloa
 }
 
 // With low bits left out where that is worth it.
-Result<Plan> plan_chunk(ConstByteSpan data, const ChunkContext& context, std::size_t elements, Scratch& scratch) {
+Result<Plan> plan_chunk(ConstByteSpan data, const EncodeContext& context, std::size_t elements, Scratch& scratch) {
   const unsigned zero_bits = can_be_shortened(context.dtype) ? choose_zero_bits(data, context.dtype) : 0;
   return plan_floats(data, context.inputs[0].bytes, {.dtype = context.dtype, .zero_bits = zero_bits}, elements,
                      scratch);
@@ -155,7 +155,7 @@ class OrdinalDeltaEncoder final : public Encoder {
   // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
     const bool is_whole = sample_context.elements == elements;
     if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
@@ -167,7 +167,7 @@ class OrdinalDeltaEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     if (const auto* const planned = static_cast<const PlannedChunk*>(context.analysis)) {
@@ -178,8 +178,8 @@ class OrdinalDeltaEncoder final : public Encoder {
   }
 
  private:
-  static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data, const ChunkContext& context,
-                                                      ByteSpan out, Scratch& scratch) {
+  static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data,
+                                                      const EncodeContext& context, ByteSpan out, Scratch& scratch) {
     if (plan.payload_bytes() >= data.size()) return std::nullopt;
     if (plan.floats.zero_bits > 0) return encode_short(plan, data, context, out, scratch);
     StepsToEncode steps{.data = data, .base = context.inputs[0].bytes, .floats = plan.floats, .shortener = nullptr};
@@ -187,7 +187,7 @@ class OrdinalDeltaEncoder final : public Encoder {
   }
 
   static Result<std::optional<std::size_t>> encode_short(const Plan& plan, ConstByteSpan data,
-                                                         const ChunkContext& context, ByteSpan out, Scratch& scratch) {
+                                                         const EncodeContext& context, ByteSpan out, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     const ConstByteSpan base = context.inputs[0].bytes;
     Shortener shortener;

@@ -52,7 +52,8 @@ TEST_F(OrdinalDelta, MeasuresStepsAsOrdinalsDo) {
       geometry.low_bytes = low_bytes;
       for (const CpuLevel level : kCpuLevels) {
         if (!has_cpu_level(level)) continue;
-        kMeasureSteps.pick(level)(bytes(data), bytes(base), kElements, geometry, values.data(), bytes(low));
+        kernels<OrdinalStepKernels>(level).measure_steps(bytes(data), bytes(base), kElements, geometry, values.data(),
+                                                         bytes(low));
         for (std::size_t i = 0; i < kElements; ++i) {
           const auto ordinal = [&](const std::vector<std::byte>& of) -> std::uint64_t {
             const std::uint32_t element = element_of(of, i, w);
@@ -85,10 +86,11 @@ TEST_F(OrdinalDelta, MeasuresDirectlyFromTheTopWhereItIsTold) {
   const std::vector<std::uint16_t> expected{2, 2, 1, 0, 0x7FFF, 0xFFFF, 0x7FFE};
   const auto bytes = [](const std::vector<std::byte>& of) { return reinterpret_cast<const std::uint8_t*>(of.data()); };
   std::vector<std::uint16_t> values(7);
-  measure_steps_scalar(bytes(data), bytes(base), 7, geometry, values.data(), nullptr);
+  OrdinalStepKernels::kScalar.measure_steps(bytes(data), bytes(base), 7, geometry, values.data(), nullptr);
   EXPECT_EQ(values, expected);
   std::vector<std::byte> again(14);
-  move_steps_scalar(bytes(base), values.data(), nullptr, 7, geometry, reinterpret_cast<std::uint8_t*>(again.data()));
+  OrdinalStepKernels::kScalar.move_steps(bytes(base), values.data(), nullptr, 7, geometry,
+                                         reinterpret_cast<std::uint8_t*>(again.data()));
   EXPECT_EQ(again, data);
 
   // Where context 0 is direct, so are the elements above the top, whose context that is.
@@ -97,7 +99,7 @@ TEST_F(OrdinalDelta, MeasuresDirectlyFromTheTopWhereItIsTold) {
     if (!has_cpu_level(level)) continue;
     const auto above = elements_of(DType::bf16, {0x4000, 0x7F80});
     const auto same = elements_of(DType::bf16, {0x3FFF, 0x3FFF});
-    kMeasureSteps.pick(level)(bytes(same), bytes(above), 2, geometry, values.data(), nullptr);
+    kernels<OrdinalStepKernels>(level).measure_steps(bytes(same), bytes(above), 2, geometry, values.data(), nullptr);
     EXPECT_EQ(values[0], 1U);
     EXPECT_EQ(values[1], 1U);
   }
@@ -217,7 +219,7 @@ TEST_F(OrdinalDelta, EstimatesFromASampleWhatAChunkTakes) {
         const std::size_t sample_bytes = 16384 * element_size(dtype);
         const Input base{
             .kind = InputKind::base, .dtype = dtype, .bytes = ConstByteSpan(chunk.base).first(sample_bytes)};
-        const ChunkContext context{.dtype = dtype, .elements = 16384, .inputs = {&base, 1}, .parameters = {}};
+        const EncodeContext context{{.dtype = dtype, .elements = 16384, .inputs = {&base, 1}}};
         const auto estimate =
             ordinal_delta_encoder().analyze(ConstByteSpan(chunk.data).first(sample_bytes), context, 262144, scratch_);
         ASSERT_TRUE(estimate);
@@ -294,24 +296,24 @@ TEST_F(OrdinalDelta, RefusesListsThatBreakARule) {
   expect_refused("01 7F 02 00", chunk, "begins with context 0");
   expect_refused("01 7F 02 20", chunk, "begins with context 32");
   expect_refused("01 7F 03 05 05", chunk, "class 2 begins with context 5");
-  expect_refused("01 7F 01    05 00 00 00 00 00 00 00", chunk, "5 changed elements");
-  expect_refused("01 7F 01    01 00 00 00 02 00 00 00", chunk, "2 farther ones");
-  expect_refused("01 7F 01    02 00 00 20 01 00 00 00    AA 02", chunk, "have to be 0");
-  expect_refused("01 7F 01    02 00 00 00 01 00 00 01    AA 02", chunk, "have to be 0");
+  expect_refused("01 7F 01    05 00 00 00 00 00 00 00", chunk, "list has 5 changed and");
+  expect_refused("01 7F 01    01 00 00 00 02 00 00 00", chunk, "2 farther elements");
+  expect_refused("01 7F 01    02 00 00 20 01 00 00 00    AA 02", chunk, "reserved bits of a list are set");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 01    AA 02", chunk, "reserved bits of a list are set");
   expect_refused("01 7F 01    02 00 90 00 01 00 00 00    AA 02", chunk, "parameters");  // g = 18
   expect_refused("01 7F 01    02 00 00 12 01 00 00 00    AA 02", chunk, "parameters");  // h = 18
   expect_refused("01 7F 01    02 00 00 00 01 00 80 00    AA 02", chunk, "parameters");  // k = 16
   expect_refused("01 7F 02 01    03 00 00 00 00 00 00 00    02 00 00 00 00 00 00 00    FF FF", chunk,
-                 "5 elements changed");
+                 "5 changed elements, expected at most 4");
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    A0 02", chunk, "gap leads to element");
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    2A 02", chunk, "gap leads to changed element");
-  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 06", chunk, "bits behind");
-  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 02 00", chunk, "bits behind");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 06", chunk, "bits after");
+  expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA 02 00", chunk, "bits after");
   expect_refused("01 7F 01    02 00 00 00 01 00 00 00    AA", chunk, "more bits", ErrorKind::truncated);
   expect_refused("01 7F 01    02 00 00 00 00 00 00 00    08", chunk, "more bits", ErrorKind::truncated);
   // Class 1, whose contexts begin with 1, has no element.
   expect_refused("01 7F 02 01    00 00 00 00 00 00 00 00    01 00 00 00 00 00 00 00    01", chunk,
-                 "behind the last element of class 1");
+                 "beyond the last element of class 1");
 }
 
 TEST_F(OrdinalDelta, TakesFloatsOfUpToFourBytesWithABaseAndNothingElse) {

@@ -22,13 +22,6 @@ namespace bitsnap::codec {
 
 inline constexpr DType kStepDTypes[] = {DType::f8_e4m3, DType::f8_e5m2, DType::f16, DType::bf16, DType::f32};
 
-inline constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&,
-                                  std::uint16_t*, std::uint8_t*) noexcept>
-    kMeasureSteps{measure_steps_scalar, BITSNAP_X86(measure_steps_avx2, measure_steps_avx512)};
-inline constexpr KernelTable<void(const std::uint8_t*, const std::uint16_t*, const std::uint8_t*, std::size_t,
-                                  const StepGeometry&, std::uint8_t*) noexcept>
-    kMoveSteps{move_steps_scalar, BITSNAP_X86(move_steps_avx2, move_steps_avx512)};
-
 inline std::uint32_t element_of(const std::vector<std::byte>& bytes, std::size_t i, std::size_t element_bytes) {
   std::uint32_t element = 0;
   std::memcpy(&element, bytes.data() + i * element_bytes, element_bytes);

@@ -26,30 +26,21 @@ struct StepGeometry {
   std::uint32_t factor = 0;   // of an F32, what elements are measured above is the base times this; 0: they are not
 };
 
-// The context of each element: how far its exponent is below the top.
-void step_contexts_scalar(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                          std::uint8_t* contexts) noexcept;
-void step_contexts_avx2(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+struct OrdinalStepKernels {
+  // The context of each element: how far its exponent is below the top.
+  void (*step_contexts)(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
                         std::uint8_t* contexts) noexcept;
-void step_contexts_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                          std::uint8_t* contexts) noexcept;
 
-// What each element is measured by (its measure, spec.md) without its low bytes, which `low` gets, and kMostSteps where
-// it is as much or more.
-void measure_steps_scalar(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                          const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept;
-void measure_steps_avx2(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+  // What each element is measured by (its measure, spec.md) without its low bytes, which `low` gets, and kMostSteps
+  // where it is as much or more.
+  void (*measure_steps)(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
                         const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept;
-void measure_steps_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                          const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept;
 
-// The element of that measure. What does not fit an element is cut off; kMostSteps has no meaning
-// of its own here.
-void move_steps_scalar(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
-                       std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept;
-void move_steps_avx2(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
+  // The element of that measure. What does not fit an element is cut off; kMostSteps has no meaning of its own here.
+  void (*move_steps)(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
                      std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept;
-void move_steps_avx512(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
-                       std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept;
+
+  static const OrdinalStepKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -2,8 +2,7 @@
 // where there are many the dense form is smaller.
 #include "codec/ordinal_delta/sparse_changes_kernel.hpp"
 
-#if defined(__x86_64__)
-#include "codec/ordinal_delta/ordinal_steps_loop.hpp"
+#include "codec/ordinal_delta/ordinal_arithmetic.hpp"
 #include "entropy/class_lanes_avx2.hpp"
 
 namespace bitsnap::codec {
@@ -108,9 +107,9 @@ std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t
     const std::uint64_t hits = ~equal_elements<kBytes>(to, from);
     mask[first / 64] = hits;
     for_bits(hits, [&](std::size_t i) {
-      const auto before = element_at<Element>(from, i);
+      const auto before = load_at<Element>(from, i);
       contexts[found] = context_of(before, own);
-      const auto moved_by = static_cast<Element>(reflected(element_at<Element>(to, i)) - reflected(before));
+      const auto moved_by = static_cast<Element>(reflected(load_at<Element>(to, i)) - reflected(before));
       __builtin_memcpy(steps + found * kBytes, &moved_by, kBytes);
       ++found;
     });
@@ -164,7 +163,7 @@ void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& g
       const std::uint64_t bits = word[0] >> shift | word[1] << 1 << (63 - shift);
       passed[c] += static_cast<std::size_t>(_mm_popcnt_u64(own));
       for_bits(_pdep_u64(bits, own), [&](std::size_t i) {
-        const Element moved = stepped(element_at<Element>(from, i), element_at<Element>(steps[c], taken[c]++));
+        const Element moved = stepped(load_at<Element>(from, i), load_at<Element>(steps[c], taken[c]++));
         __builtin_memcpy(to + i * kBytes, &moved, kBytes);
       });
     }
@@ -174,35 +173,9 @@ void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& g
 
 }  // namespace
 
-std::size_t find_changes_avx2(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                              const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
-                              std::uint8_t* steps) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return find<std::uint8_t>(data, base, elements, geometry, mask, contexts, steps);
-    case 2: return find<std::uint16_t>(data, base, elements, geometry, mask, contexts, steps);
-    default: return find<std::uint32_t>(data, base, elements, geometry, mask, contexts, steps);
-  }
-}
-
-void locate_changes_avx2(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
-                         const StepGeometry& geometry, const SparseClasses& classes,
-                         std::uint32_t* const* places) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return locate<std::uint8_t>(base, mask, elements, geometry, classes, places);
-    case 2: return locate<std::uint16_t>(base, mask, elements, geometry, classes, places);
-    default: return locate<std::uint32_t>(base, mask, elements, geometry, classes, places);
-  }
-}
-
-void place_changes_avx2(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                        const SparseClasses& classes, const std::uint64_t* const* masks,
-                        const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return place<std::uint8_t>(base, elements, geometry, classes, masks, steps, out, used);
-    case 2: return place<std::uint16_t>(base, elements, geometry, classes, masks, steps, out, used);
-    default: return place<std::uint32_t>(base, elements, geometry, classes, masks, steps, out, used);
-  }
-}
+constinit const SparseChangeKernels SparseChangeKernels::kAvx2 = {
+    {codec::find<std::uint8_t>, codec::find<std::uint16_t>, codec::find<std::uint32_t>},
+    {codec::locate<std::uint8_t>, codec::locate<std::uint16_t>, codec::locate<std::uint32_t>},
+    {codec::place<std::uint8_t>, codec::place<std::uint16_t>, codec::place<std::uint32_t>}};
 
 }  // namespace bitsnap::codec
-#endif

@@ -2,7 +2,6 @@
 // changed, since changes come at random.
 #include "codec/ordinal_delta/sparse_changes_kernel.hpp"
 
-#if defined(__x86_64__)
 #include "codec/ordinal_delta/element_lanes_avx512.hpp"
 
 namespace bitsnap::codec {
@@ -141,35 +140,9 @@ void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& g
 
 }  // namespace
 
-std::size_t find_changes_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                                const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
-                                std::uint8_t* steps) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return find<1>(data, base, elements, geometry, mask, contexts, steps);
-    case 2: return find<2>(data, base, elements, geometry, mask, contexts, steps);
-    default: return find<4>(data, base, elements, geometry, mask, contexts, steps);
-  }
-}
-
-void locate_changes_avx512(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
-                           const StepGeometry& geometry, const SparseClasses& classes,
-                           std::uint32_t* const* places) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return locate<1>(base, mask, elements, geometry, classes, places);
-    case 2: return locate<2>(base, mask, elements, geometry, classes, places);
-    default: return locate<4>(base, mask, elements, geometry, classes, places);
-  }
-}
-
-void place_changes_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                          const SparseClasses& classes, const std::uint64_t* const* masks,
-                          const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept {
-  switch (geometry.element_bytes) {
-    case 1: return place<1>(base, elements, geometry, classes, masks, steps, out, used);
-    case 2: return place<2>(base, elements, geometry, classes, masks, steps, out, used);
-    default: return place<4>(base, elements, geometry, classes, masks, steps, out, used);
-  }
-}
+constinit const SparseChangeKernels SparseChangeKernels::kAvx512 = {
+    {codec::find<1>, codec::find<2>, codec::find<4>},
+    {codec::locate<1>, codec::locate<2>, codec::locate<4>},
+    {codec::place<1>, codec::place<2>, codec::place<4>}};
 
 }  // namespace bitsnap::codec
-#endif

@@ -22,45 +22,35 @@ struct SparseClasses {
   std::uint8_t class_of[32] = {};  // by context
 };
 
-// Sets a bit of `mask` (elements / 64 + 1 words) for each element that differs from its base, and writes for each in
-// order its context and its steps, element_bytes each; returns how many there are. Precondition: `contexts` and `steps`
-// have room for 64 more than there are elements.
-std::size_t find_changes_scalar(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                                const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
-                                std::uint8_t* steps) noexcept;
-std::size_t find_changes_avx2(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                              const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
-                              std::uint8_t* steps) noexcept;
-std::size_t find_changes_avx512(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                                const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
-                                std::uint8_t* steps) noexcept;
-
-// Writes for each class the places of its changed elements among its elements, as a mask of find_changes() has them.
-// Precondition: a class's places have room for kPlacesBehind more than it has changed elements.
 inline constexpr std::size_t kPlacesBehind = 64;
 
-void locate_changes_scalar(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
-                           const StepGeometry& geometry, const SparseClasses& classes,
-                           std::uint32_t* const* places) noexcept;
-void locate_changes_avx2(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
-                         const StepGeometry& geometry, const SparseClasses& classes,
-                         std::uint32_t* const* places) noexcept;
-void locate_changes_avx512(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
-                           const StepGeometry& geometry, const SparseClasses& classes,
-                           std::uint32_t* const* places) noexcept;
+// By the logarithm of the element's bytes: 1, 2 or 4.
+struct SparseChangeKernels {
+  // Sets a bit of `mask` (elements / 64 + 1 words) for each element that differs from its base, and writes for each in
+  // order its context and its steps, as many bytes as an element; returns how many there are. Precondition: `contexts`
+  // and `steps` have room for 64 more than there are elements.
+  using Find = std::size_t(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                           const StepGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
+                           std::uint8_t* steps) noexcept;
+  Find* find[3];
 
-// Writes all elements: those that the mask of their class marks, which counts its elements alone, moved by the next of
-// its class's steps (element_bytes each), the others as their base. `used` gets how many steps of each class were
-// taken. Precondition: a mask has elements / 64
-// + 2 words, a class as many steps as its mask has bits set, and 64 bytes are readable behind them.
-void place_changes_scalar(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                          const SparseClasses& classes, const std::uint64_t* const* masks,
-                          const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;
-void place_changes_avx2(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                        const SparseClasses& classes, const std::uint64_t* const* masks,
-                        const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;
-void place_changes_avx512(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                          const SparseClasses& classes, const std::uint64_t* const* masks,
-                          const std::uint8_t* const* steps, std::uint8_t* out, std::size_t* used) noexcept;
+  // Writes for each class the places of its changed elements among its elements, as a mask of find() has them.
+  // Precondition: a class's places have room for kPlacesBehind more than it has changed elements.
+  using Locate = void(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements,
+                      const StepGeometry& geometry, const SparseClasses& classes,
+                      std::uint32_t* const* places) noexcept;
+  Locate* locate[3];
+
+  // Writes all elements: those that the mask of their class marks, which counts its elements alone, moved by the next
+  // of its class's steps, the others as their base. `used` gets how many steps of each class were taken. Precondition:
+  // a mask has elements / 64 + 2 words, a class as many steps as its mask has bits set, and 64 bytes are readable
+  // behind them.
+  using Place = void(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+                     const SparseClasses& classes, const std::uint64_t* const* masks, const std::uint8_t* const* steps,
+                     std::uint8_t* out, std::size_t* used) noexcept;
+  Place* place[3];
+
+  static const SparseChangeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

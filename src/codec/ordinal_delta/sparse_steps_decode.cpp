@@ -4,20 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <bit>
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 #include "codec/ordinal_delta/sparse_steps.hpp"
+#include "codec/payload_checks.hpp"
 #include "entropy/rice.hpp"
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, const StepGeometry&, const SparseClasses&,
-                           const std::uint64_t* const*, const std::uint8_t* const*, std::uint8_t*,
-                           std::size_t*) noexcept>
-    kPlaceChanges{place_changes_scalar, BITSNAP_X86(place_changes_avx2, place_changes_avx512)};
 
 constexpr std::size_t kReadableBehind = 64;  // behind the steps of a class
 
@@ -31,17 +27,15 @@ struct Header {
 Result<void> read_classes(ByteCursor& cursor, SparseClasses& classes) {
   BITSNAP_ASSIGN(classes.classes, cursor.read<std::uint8_t>("number of classes"));
   if (classes.classes == 0 || classes.classes > kMaxSparseClasses) {
-    return fail(ErrorKind::corrupt, "payload has " + std::to_string(classes.classes) + " classes, expected 1 to " +
-                                        std::to_string(kMaxSparseClasses));
+    return corrupt("payload has {} classes, expected 1 to {}", classes.classes, kMaxSparseClasses);
   }
   BITSNAP_ASSIGN(const ConstByteSpan begins, cursor.take(classes.classes - 1, "first contexts of the classes"));
   std::size_t least = 1;
   for (std::size_t i = 0; i < begins.size(); ++i) {
     const auto begin = std::to_integer<std::size_t>(begins[i]);
     if (begin < least || begin >= entropy::kClassContexts) {
-      return fail(ErrorKind::corrupt, "class " + std::to_string(i + 1) + " begins with context " +
-                                          std::to_string(begin) + ", expected " + std::to_string(least) + " to " +
-                                          std::to_string(entropy::kClassContexts - 1));
+      return corrupt("class {} begins with context {}, expected {} to {}", i + 1, begin, least,
+                     entropy::kClassContexts - 1);
     }
     std::fill(classes.class_of + begin, classes.class_of + entropy::kClassContexts, static_cast<std::uint8_t>(i + 1));
     least = begin + 1;
@@ -58,20 +52,17 @@ Result<ChangeList> read_list(ByteCursor& cursor, std::size_t elements, unsigned 
                         .farther_gap_parameter = first >> (kCountBits + 5) & kParameterMask,
                         .distance_parameter = second >> kCountBits & kParameterMask};
   if (first >> (kCountBits + 10) != 0 || second >> (kCountBits + 5) != 0) {
-    return fail(ErrorKind::corrupt, "bits of a list that have to be 0 are set");
+    return corrupt("reserved bits of a list are set");
   }
   if (list.changed > elements || list.farther > list.changed) {
-    return fail(ErrorKind::corrupt, "list has " + std::to_string(list.changed) + " changed elements and " +
-                                        std::to_string(list.farther) + " farther ones, expected at most " +
-                                        std::to_string(elements) + ", and no more farther than changed ones");
+    return corrupt(
+        "list has {} changed and {} farther elements, expected at most {}, and not more farther than changed ones",
+        list.changed, list.farther, elements);
   }
   if (list.gap_parameter >= kGapWidth || list.farther_gap_parameter >= kGapWidth ||
       list.distance_parameter >= distance_width) {
-    return fail(ErrorKind::corrupt, "parameters of a list are " + std::to_string(list.gap_parameter) + ", " +
-                                        std::to_string(list.farther_gap_parameter) + " and " +
-                                        std::to_string(list.distance_parameter) + ", expected below " +
-                                        std::to_string(kGapWidth) + ", " + std::to_string(kGapWidth) + " and " +
-                                        std::to_string(distance_width));
+    return corrupt("parameters of a list are {}, {} and {}, expected below {}, {} and {}", list.gap_parameter,
+                   list.farther_gap_parameter, list.distance_parameter, kGapWidth, kGapWidth, distance_width);
   }
   return list;
 }
@@ -85,8 +76,7 @@ Result<Header> read_header(ByteCursor& cursor, std::size_t elements, unsigned di
     header.changed += header.lists[c].changed;
   }
   if (header.changed > elements) {
-    return fail(ErrorKind::corrupt,
-                std::to_string(header.changed) + " elements changed, expected at most " + std::to_string(elements));
+    return corrupt("{} changed elements, expected at most {}", header.changed, elements);
   }
   return header;
 }
@@ -96,8 +86,7 @@ Result<void> fail_overrun() { return fail(ErrorKind::truncated, "lists need more
 // Where bits ran out, what was read behind them is no gap.
 Result<void> fail_place(const entropy::RiceReader& bits, const char* what, std::size_t place, std::size_t size) {
   if (bits.overran()) return fail_overrun();
-  return fail(ErrorKind::corrupt, "gap leads to " + std::string(what) + " " + std::to_string(place) +
-                                      ", expected below " + std::to_string(size));
+  return corrupt("gap leads to {} {}, expected below {}", what, place, size);
 }
 
 // Reads the list of one class: sets bits of `mask`, and writes the steps.
@@ -155,18 +144,19 @@ Result<void> decode(ConstByteSpan payload, const SteppedElements& elements, Scra
     next += header.lists[c].changed;
   }
   if (bits.overran()) return fail_overrun();
-  if (!bits.at_end()) return fail(ErrorKind::corrupt, "bits behind the lists");
+  if (!bits.at_end()) return corrupt("bits after the lists");
 
   std::size_t used[kMaxSparseClasses];
   ShortPart all;
   BITSNAP_TRY(all.open(elements, element_count, scratch));
   const ShortPart::Part part = all.begin(0, element_count);
-  kPlaceChanges.pick()(reinterpret_cast<const std::uint8_t*>(part.base), element_count, geometry, header.classes,
-                       mask_of, steps_of, reinterpret_cast<std::uint8_t*>(part.out), used);
+  kernels<SparseChangeKernels>().place[std::countr_zero(geometry.element_bytes)](
+      reinterpret_cast<const std::uint8_t*>(part.base), element_count, geometry, header.classes, mask_of, steps_of,
+      reinterpret_cast<std::uint8_t*>(part.out), used);
   all.finish();
   for (std::size_t c = 0; c < classes; ++c) {
     if (used[c] != header.lists[c].changed) {
-      return fail(ErrorKind::corrupt, "gaps lead behind the last element of class " + std::to_string(c));
+      return corrupt("gaps lead beyond the last element of class {}", c);
     }
   }
   return {};

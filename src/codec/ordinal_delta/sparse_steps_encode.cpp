@@ -5,23 +5,17 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <type_traits>
 
 #include "base/checked.hpp"
 #include "base/cpu_dispatch.hpp"
+#include "base/kernel_bits.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
-#include "codec/ordinal_delta/ordinal_steps_loop.hpp"
 #include "entropy/rans_table_encode.hpp"
 #include "entropy/rice_encode.hpp"
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<std::size_t(const std::uint8_t*, const std::uint8_t*, std::size_t, const StepGeometry&,
-                                  std::uint64_t*, std::uint8_t*, std::uint8_t*) noexcept>
-    kFindChanges{find_changes_scalar, BITSNAP_X86(find_changes_avx2, find_changes_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::uint64_t*, std::size_t, const StepGeometry&,
-                           const SparseClasses&, std::uint32_t* const*) noexcept>
-    kLocateChanges{locate_changes_scalar, BITSNAP_X86(locate_changes_avx2, locate_changes_avx512)};
 
 // More classes than this gain less than their lists and masks cost.
 constexpr std::size_t kUsedClasses = 4;
@@ -180,7 +174,7 @@ Result<void> part_lists(const Changes& changes, const SparseClasses& classes, st
     begin += sizes[c] + kPlacesBehind;
   }
   for (std::size_t i = 0; i < changed; ++i) {
-    const auto steps = static_cast<std::make_signed_t<Element>>(element_at<Element>(changes.steps, i));
+    const auto steps = static_cast<std::make_signed_t<Element>>(load_at<Element>(changes.steps, i));
     *next[classes.class_of[changes.contexts[i]]]++ = static_cast<std::uint32_t>(static_cast<std::int32_t>(steps));
   }
   return {};
@@ -232,8 +226,9 @@ Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chun
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(elements + 64));
   BITSNAP_ASSIGN(const std::span<std::uint8_t> steps,
                  scratch.take_array<std::uint8_t>((elements + 64) * element_bytes));
-  const std::size_t changed = kFindChanges.pick()(reinterpret_cast<const std::uint8_t*>(all.data.data()), base,
-                                                  elements, plan.geometry, mask.data(), contexts.data(), steps.data());
+  const std::size_t changed = kernels<SparseChangeKernels>().find[std::countr_zero(element_bytes)](
+      reinterpret_cast<const std::uint8_t*>(all.data.data()), base, elements, plan.geometry, mask.data(),
+      contexts.data(), steps.data());
   const Changes changes{.contexts = contexts.first(changed), .steps = steps.data()};
 
   ClassCounts counts;
@@ -253,7 +248,8 @@ Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chun
   }
   std::array<std::uint32_t*, kMaxSparseClasses> places{};
   for (std::size_t c = 0; c < classes.classes; ++c) places[c] = lists[c].gaps.data();
-  kLocateChanges.pick()(base, mask.data(), elements, plan.geometry, classes, places.data());
+  kernels<SparseChangeKernels>().locate[std::countr_zero(element_bytes)](base, mask.data(), elements, plan.geometry,
+                                                                         classes, places.data());
   const auto distance_width = static_cast<unsigned>(8 * element_bytes);
   std::uint64_t bits = 0;
   for (std::size_t c = 0; c < classes.classes; ++c) {

@@ -11,7 +11,7 @@ class RawDecoder final : public Decoder {
  public:
   CodecId id() const noexcept override { return CodecId::raw; }
   std::string_view name() const noexcept override { return "raw"; }
-  std::string_view summary() const noexcept override { return "the bytes as they are"; }
+  std::string_view summary() const noexcept override { return "the unchanged bytes"; }
   bool accepts(DType, std::span<const Input> inputs) const noexcept override { return inputs.empty(); }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext&, ByteSpan out, Scratch&) const override {

@@ -1,8 +1,6 @@
 // Codec rounded_from, reading: weights as the roundings of their masters, and masters beside their weights. spec.md.
 #include "codec/rounded_from/rounded_from.hpp"
 
-#include <string>
-
 #include "base/cpu_dispatch.hpp"
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
@@ -10,13 +8,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kRoundToBf16{
-    round_to_bf16_scalar, BITSNAP_X86(round_to_bf16_avx2, round_to_bf16_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kRoundToF16{
-    round_to_f16_scalar, BITSNAP_X86(round_to_f16_avx2, round_to_f16_avx512)};
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kWidenBf16{
-    widen_bf16_scalar, BITSNAP_X86(widen_bf16_avx2, widen_bf16_avx512)};
 
 class RoundedFromDecoder final : public Decoder {
  public:
@@ -38,8 +29,8 @@ class RoundedFromDecoder final : public Decoder {
     BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("rounded_from payload: form"));
     const unsigned most = context.dtype == DType::f32 ? kRoundedExceptions | kRoundedLowHalves : kRoundedExceptions;
     if (form > most) {
-      return fail(ErrorKind::corrupt, "rounded_from payload: form is " + std::to_string(form) + ", expected at most " +
-                                          std::to_string(most) + " for " + std::string(dtype_name(context.dtype)));
+      return corrupt("rounded_from payload: form is {}, expected at most {} for {}", form, most,
+                     dtype_name(context.dtype));
     }
     ConstByteSpan lows;
     if ((form & kRoundedLowHalves) != 0) {
@@ -54,7 +45,7 @@ class RoundedFromDecoder final : public Decoder {
     BITSNAP_ASSIGN(const ByteSpan expected, scratch.take(out.size()));
     expect_elements(context, lows, expected);
     const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
-    const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+    const ChunkContext beside{context.dtype, context.elements, {&base, 1}};
     return ordinal_delta_decoder().decode(payload.subspan(cursor.offset()), beside, out, scratch);
   }
 };
@@ -65,12 +56,12 @@ void expect_elements(const ChunkContext& context, ConstByteSpan lows, ByteSpan o
   const auto* const from = reinterpret_cast<const std::uint8_t*>(context.inputs[0].bytes.data());
   auto* const to = reinterpret_cast<std::uint8_t*>(out.data());
   switch (context.dtype) {
-    case DType::bf16: return kRoundToBf16.pick()(from, context.elements, to);
-    case DType::f16: return kRoundToF16.pick()(from, context.elements, to);
+    case DType::bf16: return kernels<RoundingKernels>().round_to_bf16(from, context.elements, to);
+    case DType::f16: return kernels<RoundingKernels>().round_to_f16(from, context.elements, to);
     default: break;
   }
   const auto* const halves = lows.empty() ? nullptr : reinterpret_cast<const std::uint8_t*>(lows.data());
-  kWidenBf16.pick()(from, halves, context.elements, to);
+  kernels<RoundingKernels>().widen_bf16(from, halves, context.elements, to);
 }
 
 const Decoder& rounded_from_decoder() noexcept {

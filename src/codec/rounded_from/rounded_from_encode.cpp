@@ -11,9 +11,6 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr KernelTable<void(const std::uint8_t*, std::size_t, std::uint8_t*) noexcept> kLowHalves{
-    low_halves_scalar, BITSNAP_X86(low_halves_avx2, low_halves_avx512)};
-
 class RoundedFromEncoder final : public Encoder {
  public:
   const Decoder& decoder() const noexcept override { return rounded_from_decoder(); }
@@ -23,15 +20,15 @@ class RoundedFromEncoder final : public Encoder {
     return 1 + lows + ordinal_delta_encoder().max_encoded_size(dtype, elements);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     std::uint8_t form = 0;
     std::size_t size = 1;
     ByteSpan lows;
     if (context.dtype == DType::f32) {
       lows = out.subspan(1, 2 * context.elements);
-      kLowHalves.pick()(reinterpret_cast<const std::uint8_t*>(data.data()), context.elements,
-                        reinterpret_cast<std::uint8_t*>(lows.data()));
+      kernels<RoundingKernels>().low_halves(reinterpret_cast<const std::uint8_t*>(data.data()), context.elements,
+                                            reinterpret_cast<std::uint8_t*>(lows.data()));
       if (std::ranges::all_of(lows, [](std::byte byte) { return byte == std::byte{0}; })) {
         lows = {};
       } else {
@@ -45,7 +42,7 @@ class RoundedFromEncoder final : public Encoder {
     if (std::memcmp(expected.data(), data.data(), data.size()) != 0) {
       form |= kRoundedExceptions;
       const Input base{.kind = InputKind::base, .dtype = context.dtype, .bytes = expected};
-      const ChunkContext beside{context.dtype, context.elements, {&base, 1}, {}};
+      const EncodeContext beside{{context.dtype, context.elements, {&base, 1}}};
       BITSNAP_ASSIGN(const std::optional<std::size_t> exceptions,
                      ordinal_delta_encoder().encode(data, beside, out.subspan(size), scratch));
       if (!exceptions) return std::nullopt;

@@ -10,26 +10,19 @@
 
 namespace bitsnap::codec {
 
-// F32 to BF16 and to F16, to the nearest, of two equally near to the even one.
-void round_to_bf16_scalar(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
-void round_to_bf16_avx2(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
-void round_to_bf16_avx512(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
+struct RoundingKernels {
+  // F32 to BF16 and to F16, to the nearest, of two equally near to the even one.
+  void (*round_to_bf16)(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
+  void (*round_to_f16)(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
 
-void round_to_f16_scalar(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
-void round_to_f16_avx2(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
-void round_to_f16_avx512(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept;
+  // The lower two bytes of each float of four.
+  void (*low_halves)(const std::uint8_t* masters, std::size_t elements, std::uint8_t* lows) noexcept;
 
-// The lower two bytes of each float of four.
-void low_halves_scalar(const std::uint8_t* masters, std::size_t elements, std::uint8_t* lows) noexcept;
-void low_halves_avx2(const std::uint8_t* masters, std::size_t elements, std::uint8_t* lows) noexcept;
-void low_halves_avx512(const std::uint8_t* masters, std::size_t elements, std::uint8_t* lows) noexcept;
-
-// The F32 with these lower halves that round to these BF16; with `lows` nullptr, all of them 0.
-void widen_bf16_scalar(const std::uint8_t* weights, const std::uint8_t* lows, std::size_t elements,
-                       std::uint8_t* masters) noexcept;
-void widen_bf16_avx2(const std::uint8_t* weights, const std::uint8_t* lows, std::size_t elements,
+  // The F32 with these lower halves that round to these BF16; with `lows` nullptr, all of them 0.
+  void (*widen_bf16)(const std::uint8_t* weights, const std::uint8_t* lows, std::size_t elements,
                      std::uint8_t* masters) noexcept;
-void widen_bf16_avx512(const std::uint8_t* weights, const std::uint8_t* lows, std::size_t elements,
-                       std::uint8_t* masters) noexcept;
+
+  static const RoundingKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

@@ -1,29 +1,14 @@
 // Scales, integers and multiples of one element: spec.md, "Lattice". For the loops of kernels; everything has internal
-// linkage, so that no other file can be given code it cannot run. Files that include it are compiled with
-// -fno-math-errno, or roots are not taken by vectors.
+// linkage, so that no other file can be given code it cannot run.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "base/kernel_bits.hpp"
+
 namespace bitsnap::codec {
 namespace {
-
-template <typename To, typename From>
-inline To bits_as(From from) noexcept {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  __builtin_memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-inline std::uint32_t word_at(const std::uint8_t* words, std::size_t i) noexcept {
-  std::uint32_t word;
-  __builtin_memcpy(&word, words + 4 * i, sizeof word);
-  return word;
-}
-
-inline float float_at(const std::uint8_t* floats, std::size_t i) noexcept { return bits_as<float>(word_at(floats, i)); }
 
 inline float scale_of(float square, float a, float b) noexcept {
   const float scaled = a * __builtin_sqrtf(square);
@@ -35,16 +20,16 @@ inline std::int32_t nearest_integer(float number) noexcept {
   constexpr std::uint32_t kMost = 0x46fffeff;   // the largest below 32,767.5
   constexpr float kOnlyIntegers = 12582912.0F;  // 1.5 * 2^23, from where on floats are whole numbers
   constexpr std::uint32_t kBitsOfThat = 0x4b400000;
-  const auto bits = bits_as<std::uint32_t>(number);
+  const auto bits = __builtin_bit_cast(std::uint32_t, number);
   // All bits where it is kept. A branch would keep the compiler from making vectors.
   const auto kept = static_cast<std::uint32_t>(static_cast<std::int32_t>((bits & 0x7fffffff) - (kMost + 1)) >> 31);
-  const float whole = bits_as<float>(bits & kept) + kOnlyIntegers;
-  return static_cast<std::int32_t>(bits_as<std::uint32_t>(whole) - kBitsOfThat);
+  const float whole = __builtin_bit_cast(float, bits& kept) + kOnlyIntegers;
+  return static_cast<std::int32_t>(__builtin_bit_cast(std::uint32_t, whole) - kBitsOfThat);
 }
 
 // The bits of that multiple; of 0 where it is no number, as that is not the same on all machines.
 inline std::uint32_t multiple_of(float scale, std::int32_t integer) noexcept {
-  const auto bits = bits_as<std::uint32_t>(static_cast<float>(integer) * scale);
+  const auto bits = __builtin_bit_cast(std::uint32_t, static_cast<float>(integer) * scale);
   return (bits & 0x7fffffff) > 0x7f800000 ? 0 : bits;
 }
 

@@ -19,29 +19,21 @@ struct LatticeScale {
   float b = 0;
 };
 
-// The multiples that come nearest to floats times `share`, 0 where that is none from -32,767 to 32,767.
-void nearest_multiples_scalar(const std::uint8_t* floats, const std::uint8_t* squares, std::size_t elements,
-                              const LatticeScale& scale, float share, std::int16_t* multiples) noexcept;
-void nearest_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, std::size_t elements,
+struct LatticeKernels {
+  // The multiples that come nearest to floats times `share`, 0 where that is none from -32,767 to 32,767.
+  void (*nearest_multiples)(const std::uint8_t* floats, const std::uint8_t* squares, std::size_t elements,
                             const LatticeScale& scale, float share, std::int16_t* multiples) noexcept;
-void nearest_multiples_avx512(const std::uint8_t* floats, const std::uint8_t* squares, std::size_t elements,
-                              const LatticeScale& scale, float share, std::int16_t* multiples) noexcept;
 
-// How far the multiples that floats are, to the bit, are from those expected, as zigzags modulo 2^16; and kOffLattice
-// of those that are none. Whether there is one.
-bool measure_multiples_scalar(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
-                              std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
-bool measure_multiples_avx2(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
+  // How far the multiples that floats are, to the bit, are from those expected, as zigzags modulo 2^16; and kOffLattice
+  // of those that are none. Whether there is one.
+  bool (*measure_multiples)(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
                             std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
-bool measure_multiples_avx512(const std::uint8_t* floats, const std::uint8_t* squares, const std::int16_t* expected,
-                              std::size_t elements, const LatticeScale& scale, std::uint16_t* values) noexcept;
 
-// And back. kOffLattice has no meaning of its own here; whether a value is that.
-bool put_multiples_scalar(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
-                          std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
-bool put_multiples_avx2(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
+  // And back. kOffLattice has no meaning of its own here; whether a value is that.
+  bool (*put_multiples)(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
                         std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
-bool put_multiples_avx512(const std::uint8_t* squares, const std::int16_t* expected, const std::uint16_t* values,
-                          std::size_t elements, const LatticeScale& scale, std::uint8_t* out) noexcept;
+
+  static const LatticeKernels kScalar, kAvx2, kAvx512;
+};
 
 }  // namespace bitsnap::codec

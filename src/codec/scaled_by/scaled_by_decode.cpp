@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "base/cpu_dispatch.hpp"
 #include "base/float_mode.hpp"
@@ -14,13 +13,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const LatticeScale&, float,
-                           std::int16_t*) noexcept>
-    kNearestMultiples{nearest_multiples_scalar, BITSNAP_X86(nearest_multiples_avx2, nearest_multiples_avx512)};
-constexpr KernelTable<bool(const std::uint8_t*, const std::int16_t*, const std::uint16_t*, std::size_t,
-                           const LatticeScale&, std::uint8_t*) noexcept>
-    kPutMultiples{put_multiples_scalar, BITSNAP_X86(put_multiples_avx2, put_multiples_avx512)};
 
 struct ScaledHeader {
   bool has_planes = false;
@@ -39,18 +31,15 @@ Result<ScaledHeader> read_header(ByteCursor& cursor, bool has_base) {
   BITSNAP_ASSIGN(const auto form, cursor.read<std::uint8_t>("scaled_by payload: form"));
   const unsigned from_base = has_base ? kScaledFromBase : 0;
   if ((form & ~unsigned{kScaledPlanes}) != from_base) {
-    return fail(ErrorKind::corrupt, "scaled_by payload: form is " + std::to_string(form) + ", expected " +
-                                        std::to_string(from_base) + " or " + std::to_string(from_base | kScaledPlanes) +
-                                        " for the inputs of this chunk");
+    return corrupt("scaled_by payload: form is {}, expected {} or {} for the inputs of this chunk", form, from_base,
+                   from_base | kScaledPlanes);
   }
   header.has_planes = (form & kScaledPlanes) != 0;
   BITSNAP_ASSIGN(header.scale.a, read_number(cursor, "scaled_by payload: a"));
   BITSNAP_ASSIGN(header.scale.b, read_number(cursor, "scaled_by payload: b"));
   if (!is_lattice_scale(header.scale)) {
-    return fail(ErrorKind::corrupt, "scaled_by payload: a and b have the bits " +
-                                        std::to_string(std::bit_cast<std::uint32_t>(header.scale.a)) + " and " +
-                                        std::to_string(std::bit_cast<std::uint32_t>(header.scale.b)) +
-                                        ", expected finite numbers without a sign");
+    return corrupt("scaled_by payload: a and b have the bits {} and {}, expected finite numbers without a sign",
+                   std::bit_cast<std::uint32_t>(header.scale.a), std::bit_cast<std::uint32_t>(header.scale.b));
   }
   if (has_base) {
     BITSNAP_ASSIGN(header.share, cursor.read<std::uint8_t>("scaled_by payload: share of the base"));
@@ -84,9 +73,8 @@ class Placing {
   // corrupt unless every exception found its place.
   [[nodiscard]] Result<void> check_end() const {
     if (used_ == header_.exceptions.size()) return {};
-    return fail(ErrorKind::corrupt, "scaled_by payload: " + std::to_string(used_ / sizeof(float)) +
-                                        " elements are exceptions, expected " +
-                                        std::to_string(header_.exceptions.size() / sizeof(float)));
+    return corrupt("scaled_by payload: {} exceptions in the values, expected {}", used_ / sizeof(float),
+                   header_.exceptions.size() / sizeof(float));
   }
 
  private:
@@ -94,8 +82,9 @@ class Placing {
   bool place(std::size_t first, std::size_t count, const std::uint16_t* values, std::int16_t* room) noexcept {
     const FloatMode mode;
     expected_.fill(first, count, room);
-    return kPutMultiples.pick()(squares_at(inputs_, first), room, values, count, header_.scale,
-                                reinterpret_cast<std::uint8_t*>(out_.data()) + first * sizeof(float));
+    return kernels<LatticeKernels>().put_multiples(
+        squares_at(inputs_, first), room, values, count, header_.scale,
+        reinterpret_cast<std::uint8_t*>(out_.data()) + first * sizeof(float));
   }
 
   const ScaledHeader& header_;
@@ -176,7 +165,7 @@ void ExpectedMultiples::fill(std::size_t first, std::size_t count, std::int16_t*
     return;
   }
   const auto* const base = reinterpret_cast<const std::uint8_t*>(inputs_[0].bytes.data()) + first * sizeof(float);
-  kNearestMultiples.pick()(base, squares_at(inputs_, first), count, scale_, share_, expected);
+  kernels<LatticeKernels>().nearest_multiples(base, squares_at(inputs_, first), count, scale_, share_, expected);
 }
 
 const Decoder& scaled_by_decoder() noexcept {

@@ -1,5 +1,5 @@
 // Codec scaled_by, writing: first moments as multiples of a step of the update that they make. spec.md. What the step
-// is stands in ChunkContext::lattice; chunks of which nobody said it are left to other codecs.
+// is stands in EncodeContext::lattice; chunks of which nobody said it are left to other codecs.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,13 +17,6 @@
 
 namespace bitsnap::codec {
 namespace {
-
-constexpr KernelTable<void(const std::uint8_t*, const std::uint8_t*, std::size_t, const LatticeScale&, float,
-                           std::int16_t*) noexcept>
-    kNearestMultiples{nearest_multiples_scalar, BITSNAP_X86(nearest_multiples_avx2, nearest_multiples_avx512)};
-constexpr KernelTable<bool(const std::uint8_t*, const std::uint8_t*, const std::int16_t*, std::size_t,
-                           const LatticeScale&, std::uint16_t*) noexcept>
-    kMeasureMultiples{measure_multiples_scalar, BITSNAP_X86(measure_multiples_avx2, measure_multiples_avx512)};
 
 // What tables and the share of the base are chosen by: runs of two cache lines and more, spread evenly.
 constexpr std::size_t kRuns = 64;
@@ -44,8 +37,8 @@ bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeSca
              std::size_t first, std::size_t count, std::int16_t* room, std::uint16_t* values) noexcept {
   const FloatMode mode;
   ExpectedMultiples(inputs, scale, share).fill(first, count, room);
-  return kMeasureMultiples.pick()(bytes_of(data) + first * sizeof(float), squares_at(inputs, first), room, count, scale,
-                                  values);
+  return kernels<LatticeKernels>().measure_multiples(bytes_of(data) + first * sizeof(float), squares_at(inputs, first),
+                                                     room, count, scale, values);
 }
 
 // A chunk and its inputs, or a sample of them. Lives as long as the frame of the Scratch that it was made in.
@@ -89,8 +82,10 @@ Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Sc
   {
     const FloatMode mode;
     const std::uint8_t* const squares = squares_at(sample.inputs(), 0);
-    kNearestMultiples.pick()(bytes_of(sample.data), squares, elements, scale, kFittedUnit, own.data());
-    kNearestMultiples.pick()(bytes_of(sample.inputs()[0].bytes), squares, elements, scale, kFittedUnit, before.data());
+    kernels<LatticeKernels>().nearest_multiples(bytes_of(sample.data), squares, elements, scale, kFittedUnit,
+                                                own.data());
+    kernels<LatticeKernels>().nearest_multiples(bytes_of(sample.inputs()[0].bytes), squares, elements, scale,
+                                                kFittedUnit, before.data());
   }
   std::int64_t products = 0;
   std::int64_t squares = 0;
@@ -173,7 +168,7 @@ class Exceptions {
 // One chunk on its way to a payload.
 class Writing {
  public:
-  Writing(ConstByteSpan data, const ChunkContext& context, const LatticeScale& scale, ByteSpan out) noexcept
+  Writing(ConstByteSpan data, const EncodeContext& context, const LatticeScale& scale, ByteSpan out) noexcept
       : data_(data), inputs_(context.inputs), elements_(context.elements), scale_(scale), out_(out) {}
 
   // Values by class. nullopt where that is not smaller than `limit`.
@@ -253,7 +248,7 @@ class Writing {
 };
 
 // nullopt: nobody said what elements may be multiples of.
-std::optional<LatticeScale> scale_of(const ChunkContext& context) noexcept {
+std::optional<LatticeScale> scale_of(const EncodeContext& context) noexcept {
   if (!context.lattice) return std::nullopt;
   const LatticeScale scale{context.lattice->a, context.lattice->b};
   return is_lattice_scale(scale) ? std::optional(scale) : std::nullopt;
@@ -272,7 +267,7 @@ class ScaledByEncoder final : public Encoder {
   // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
-  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const ChunkContext& sample_context,
+  Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
     const bool is_whole = sample_context.elements == elements;
     if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
@@ -285,7 +280,7 @@ class ScaledByEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext& context, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
                                             Scratch& scratch) const override {
     const std::optional<LatticeScale> scale = scale_of(context);
     if (!scale) return std::nullopt;

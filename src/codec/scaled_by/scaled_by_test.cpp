@@ -217,7 +217,7 @@ TEST_F(ScaledBy, EstimatesWhatItWrites) {
     EXPECT_NEAR(static_cast<double>(estimate->payload_bytes), static_cast<double>(payload.size()),
                 0.01 * static_cast<double>(payload.size()));
     // And what was found out is what encoding goes on from.
-    ChunkContext context = surroundings.context();
+    EncodeContext context = surroundings.context();
     context.analysis = estimate->analysis.get();
     ASSERT_NE(context.analysis, nullptr);
     std::vector<std::byte> out(scaled_by_encoder().max_encoded_size(chunk.dtype, chunk.elements()));

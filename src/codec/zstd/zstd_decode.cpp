@@ -37,34 +37,31 @@ std::size_t window_bytes(ConstByteSpan frame) noexcept {
 
 Result<void> check_frame(ConstByteSpan payload, std::size_t chunk_bytes) {
   if (payload.size() > chunk_bytes) {
-    return fail(ErrorKind::corrupt, "zstd payload: " + std::to_string(payload.size()) + " bytes for a chunk of " +
-                                        std::to_string(chunk_bytes));
+    return corrupt("zstd payload: {} bytes for a chunk of {} bytes", payload.size(), chunk_bytes);
   }
   if (payload.size() < sizeof(std::uint32_t)) {
-    return fail(ErrorKind::truncated, "zstd payload: " + std::to_string(payload.size()) + " bytes hold no frame");
+    return fail(ErrorKind::truncated, fmt::format("zstd payload: {} bytes are too few for a frame", payload.size()));
   }
   // Skippable and legacy frames are none of ours; the library would take both.
   if (const auto magic = load_le<std::uint32_t>(payload.data()); magic != ZSTD_MAGICNUMBER) {
-    return fail(ErrorKind::corrupt, "zstd payload: starts with " + std::to_string(magic) + ", not with a zstd frame");
+    return corrupt("zstd payload: magic number {} is not that of a zstd frame", magic);
   }
   const std::size_t frame_bytes = ZSTD_findFrameCompressedSize(payload.data(), payload.size());
   if (ZSTD_isError(frame_bytes) != 0) {
-    return fail(ErrorKind::corrupt, std::string("zstd payload: no whole frame: ") + ZSTD_getErrorName(frame_bytes));
+    return corrupt("zstd payload: incomplete frame: {}", ZSTD_getErrorName(frame_bytes));
   }
   BITSNAP_TRY(check_payload_size("zstd", payload.size(), frame_bytes));
   const unsigned long long content = ZSTD_getFrameContentSize(payload.data(), payload.size());
   if (content != chunk_bytes) {
     const bool stated = content != ZSTD_CONTENTSIZE_UNKNOWN && content != ZSTD_CONTENTSIZE_ERROR;
-    return fail(ErrorKind::corrupt, "zstd payload: the frame states " +
-                                        (stated ? std::to_string(content) + " bytes" : std::string("no size")) +
-                                        ", the chunk has " + std::to_string(chunk_bytes));
+    return corrupt("zstd payload: the frame states {}, the chunk has {}",
+                   stated ? std::to_string(content) + " bytes" : std::string("no size"), chunk_bytes);
   }
   if (ZSTD_getDictID_fromFrame(payload.data(), payload.size()) != 0) {
-    return fail(ErrorKind::corrupt, "zstd payload: the frame asks for a dictionary");
+    return corrupt("zstd payload: the frame needs a dictionary");
   }
   if (const std::size_t window = window_bytes(payload); window > kMaxWindowBytes) {
-    return fail(ErrorKind::corrupt, "zstd payload: the frame asks for a window of " + std::to_string(window) +
-                                        " bytes, the limit is " + std::to_string(kMaxWindowBytes));
+    return corrupt("zstd payload: the frame needs a window of {} bytes, the limit is {}", window, kMaxWindowBytes);
   }
   return {};
 }
@@ -82,11 +79,10 @@ class ZstdDecoder final : public Decoder {
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_decompressDCtx(context, out.data(), out.size(), payload.data(), payload.size());
     if (ZSTD_isError(size) != 0) {
-      return fail(ErrorKind::corrupt, std::string("zstd payload: ") + ZSTD_getErrorName(size));
+      return corrupt("zstd payload: {}", ZSTD_getErrorName(size));
     }
     if (size != out.size()) {
-      return fail(ErrorKind::corrupt, "zstd payload: decodes to " + std::to_string(size) + " bytes, the chunk has " +
-                                          std::to_string(out.size()));
+      return corrupt("zstd payload: decodes to {} bytes, the chunk has {}", size, out.size());
     }
     return {};
   }

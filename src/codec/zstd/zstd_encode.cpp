@@ -4,7 +4,8 @@
 #include <zstd.h>
 
 #include <memory>
-#include <string>
+
+#include <fmt/format.h>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
@@ -33,14 +34,14 @@ class ZstdEncoder final : public Encoder {
     return ZSTD_compressBound(elements * element_size(dtype));
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const ChunkContext&, ByteSpan out,
+  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out,
                                             Scratch&) const override {
     ZSTD_CCtx* context = thread_context();
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), data.data(), data.size(), kLevel);
     if (ZSTD_isError(size) != 0) {
       // The room suffices for any data, so memory is all that the library can be short of.
-      return fail(ErrorKind::resource_exhausted, std::string("zstd cannot encode: ") + ZSTD_getErrorName(size));
+      return fail(ErrorKind::resource_exhausted, fmt::format("zstd cannot encode: {}", ZSTD_getErrorName(size)));
     }
     if (size >= data.size()) return std::nullopt;
     return size;

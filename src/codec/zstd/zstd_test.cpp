@@ -74,7 +74,7 @@ TEST(Zstd, RejectsAFrameThatDoesNotStateItsSize) {
 }
 
 TEST(Zstd, RejectsASkippableFrame) {
-  expect_corrupt(hex_bytes("50 2A 4D 18 04 00 00 00 00 00 00 00"), run_of(32), "not with a zstd frame");
+  expect_corrupt(hex_bytes("50 2A 4D 18 04 00 00 00 00 00 00 00"), run_of(32), "is not that of a zstd frame");
 }
 
 TEST(Zstd, RejectsASkippableOrAnEmptyFrameBehindItsOwn) {
@@ -104,7 +104,7 @@ TEST(Zstd, RejectsAWindowLargerThanAnyChunk) {
 
 TEST(Zstd, RejectsAPayloadLongerThanTheChunk) {
   const TestChunk chunk{.dtype = DType::u8, .data = make_chunk(Pattern::random, DType::u8, 100, 1), .base = {}};
-  expect_corrupt(FrameWriter().write(chunk), chunk, "for a chunk of 100");
+  expect_corrupt(FrameWriter().write(chunk), chunk, "for a chunk of 100 bytes");
 }
 
 TEST(Zstd, RefusesWhatDoesNotShrink) {

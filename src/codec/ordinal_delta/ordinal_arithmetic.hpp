@@ -1,0 +1,75 @@
+// Floats as ordinals, their steps and their contexts: spec.md, "Steps". For kernels; everything has internal linkage.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/kernel_bits.hpp"
+#include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+
+namespace bitsnap::codec {
+namespace {
+
+template <typename Element>
+struct SignedOf;
+template <>
+struct SignedOf<std::uint8_t> {
+  using Type = std::int8_t;
+};
+template <>
+struct SignedOf<std::uint16_t> {
+  using Type = std::int16_t;
+};
+template <>
+struct SignedOf<std::uint32_t> {
+  using Type = std::int32_t;
+};
+
+// All bits the topmost one.
+template <typename Element>
+inline Element sign_of(Element x) noexcept {
+  constexpr int kTop = 8 * static_cast<int>(sizeof(Element)) - 1;
+  return static_cast<Element>(static_cast<typename SignedOf<Element>::Type>(x) >> kTop);
+}
+
+// Sign and magnitude to two's complement and back: the ordinal mapping (tensor/ordinal.hpp) up to an offset, which no
+// difference sees.
+template <typename Element>
+inline Element reflected(Element x) noexcept {
+  return static_cast<Element>(x ^ static_cast<Element>(sign_of(x) >> 1));
+}
+
+template <typename Element>
+inline std::uint8_t context_of(Element base, const StepGeometry& geometry) noexcept {
+  const auto exponent = static_cast<std::uint8_t>(base >> geometry.mantissa_bits & geometry.exponent_mask);
+  const auto distance =
+      static_cast<std::uint8_t>(exponent > geometry.top ? 0 : static_cast<std::uint8_t>(geometry.top - exponent));
+  return distance < geometry.last_context ? distance : geometry.last_context;
+}
+
+template <typename Element>
+inline Element zigzag_of(Element element, Element base) noexcept {
+  const auto steps = static_cast<Element>(reflected(element) - reflected(base));
+  return static_cast<Element>(static_cast<Element>(steps << 1) ^ sign_of(steps));
+}
+
+// The element so many steps (modulo all there are) from its base.
+template <typename Element>
+inline Element stepped(Element base, Element steps) noexcept {
+  return reflected(static_cast<Element>(reflected(base) + steps));
+}
+
+template <typename Element>
+inline Element moved(Element base, Element zigzag) noexcept {
+  return stepped(base, static_cast<Element>((zigzag >> 1) ^ static_cast<Element>(0 - (zigzag & 1))));
+}
+
+template <typename Element>
+inline void contexts_loop(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
+                          std::uint8_t* contexts) noexcept {
+  const StepGeometry own = geometry;
+  for (std::size_t i = 0; i < elements; ++i) contexts[i] = context_of(load_at<Element>(base, i), own);
+}
+
+}  // namespace
+}  // namespace bitsnap::codec

@@ -1,0 +1,61 @@
+// One entry of the content section's 'tensors' as plain data, with its table of fields: docs/spec/snapshot.md,
+// "Content". Shared by reading (content_reader.cpp) and writing (directory.cpp).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <bitsnap/limits.hpp>
+
+#include "container/json_fields.hpp"
+
+namespace bitsnap::container {
+
+struct TensorEntry {
+  std::string name;
+  std::string dtype;
+  std::vector<std::uint64_t> shape;
+  std::string role;
+  std::optional<std::uint64_t> alias = {};
+  std::optional<std::uint64_t> pool = {};
+  std::optional<std::uint64_t> bytes = {};
+  std::optional<std::vector<std::uint64_t>> global_shape = {};
+  std::optional<std::vector<std::uint64_t>> offset = {};
+  const DecodeLimits* limits = nullptr;  // set before reading
+};
+
+// A list of dimensions, of which there are at most limits->rank.
+template <auto kMember>
+[[nodiscard]] constexpr JsonField<TensorEntry> dimensions_field(std::string_view key, JsonNeed need) {
+  JsonField<TensorEntry> field = json_field<kMember>(key, need);
+  field.read = [](JsonReader& in, TensorEntry& to) -> Result<void> {
+    std::vector<std::uint64_t> numbers;
+    BITSNAP_TRY(read_json_list(in, numbers, read_json<std::uint64_t>,
+                               {.item = "dimension",
+                                .items = "dimensions",
+                                .most = to.limits->rank,
+                                .too_many = ErrorKind::resource_exhausted}));
+    to.*kMember = std::move(numbers);
+    return {};
+  };
+  return field;
+}
+
+constexpr auto json_fields(std::type_identity<TensorEntry>) {
+  using Entry = TensorEntry;
+  return std::array{json_field<&Entry::name>("name"),
+                    json_field<&Entry::dtype>("dtype"),
+                    dimensions_field<&Entry::shape>("shape", JsonNeed::required),
+                    json_field<&Entry::role>("role"),
+                    json_field<&Entry::alias>("alias", JsonNeed::optional),
+                    json_field<&Entry::pool>("pool", JsonNeed::optional),
+                    json_field<&Entry::bytes>("bytes", JsonNeed::optional),
+                    dimensions_field<&Entry::global_shape>("global_shape", JsonNeed::optional),
+                    dimensions_field<&Entry::offset>("offset", JsonNeed::optional)};
+}
+
+}  // namespace bitsnap::container

@@ -1,0 +1,50 @@
+// The parts of reading by field tables that depend on no type.
+#include "container/json_fields.hpp"
+
+#include <fmt/format.h>
+
+namespace bitsnap::container {
+
+Result<void> skip_unknown_key(JsonReader& in, const std::string&) { return in.skip_value(); }
+
+Result<void> reject_as_corrupt(JsonReader&, const std::string& key) {
+  return fail(ErrorKind::corrupt, fmt::format("unknown key {}", quote_name(key)));
+}
+
+Result<void> reject_as_unsupported(JsonReader&, const std::string& key) {
+  return fail(ErrorKind::unsupported, fmt::format("unknown key {}", quote_name(key)));
+}
+
+Error missing_json_key(std::string_view key) {
+  return Error(ErrorKind::corrupt, fmt::format("key '{}' is missing", key));
+}
+
+tl::unexpected<Error> bad_json_key(std::string_view key, std::string_view expected) {
+  return fail(ErrorKind::corrupt, fmt::format("key '{}': expected {}", key, expected));
+}
+
+Error within_json_key(Error error, std::string_view key) {
+  return std::move(error).within(fmt::format("key {}", quote_name(key)));
+}
+
+Error too_many_json_items(const JsonListRules& rules) {
+  const bool is_limit = rules.too_many == ErrorKind::resource_exhausted;
+  return Error(rules.too_many, is_limit ? fmt::format("more {} than the limit of {}", rules.items, rules.most)
+                                        : fmt::format("more than {} {}", rules.most, rules.items));
+}
+
+Error within_json_item(Error error, const JsonListRules& rules, std::size_t index) {
+  return std::move(error).within(fmt::format("{} {}", rules.item, index));
+}
+
+Result<void> read_json_id(JsonReader& in, SnapshotId& to) {
+  BITSNAP_ASSIGN(const std::string text, in.read_string("an id"));
+  const std::optional<SnapshotId> id = SnapshotId::from_hex(text);
+  if (!id) {
+    return fail(ErrorKind::corrupt, fmt::format("{} is not 32 lower-case hexadecimal digits", quote_name(text)));
+  }
+  to = *id;
+  return {};
+}
+
+}  // namespace bitsnap::container

@@ -1,0 +1,261 @@
+// Structs as JSON objects, by a table of fields each: reading with checks, and writing, come from the same table.
+//
+//   struct Staged { std::uint64_t ticket = 0; bool again = false; std::string attempt; };
+//   constexpr auto json_fields(std::type_identity<Staged>) {
+//     return std::array{json_field<&Staged::ticket>("ticket"),
+//                       json_field<&Staged::again>("again", JsonNeed::defaulted),
+//                       json_field<&Staged::attempt>("attempt", JsonNeed::optional).must("a name", is_valid_attempt)};
+//   }
+//
+// read_json() and write_json() find the table by the struct's type. A member may be a bool, an integer, a string, a
+// SnapshotId, a struct with a table, or a std::optional or std::vector of those; any other type needs a format of its
+// own (JsonDefault shows what one has). Errors are corrupt and name the key: "key 'ticket': expected an unsigned
+// integer, found a string".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/snapshot.hpp>
+
+#include "base/try.hpp"
+#include "container/json_reader.hpp"
+#include "container/json_writer.hpp"
+
+namespace bitsnap::container {
+
+enum class JsonNeed : std::uint8_t {
+  required,   // always written; an object without it is corrupt
+  defaulted,  // always written; the member keeps its value if the key is missing
+  optional,   // written unless it is empty, zero or false; the member keeps its value if the key is missing
+};
+
+template <typename Struct>
+struct JsonField {
+  std::string_view key;
+  JsonNeed need = JsonNeed::required;
+  Result<void> (*read)(JsonReader&, Struct&) = nullptr;
+  void (*write)(JsonWriter&, const Struct&) = nullptr;
+  bool (*is_set)(const Struct&) = nullptr;  // optional: whether it is written
+  // Checked when the whole object has been read; nullptr: every value is valid.
+  bool (*is_valid)(const Struct&) = nullptr;
+  std::string_view expected = {};  // what a valid value is
+
+  // The same field with a rule: is_valid(struct), or the object is corrupt: "key '...': expected ...".
+  [[nodiscard]] constexpr JsonField must(std::string_view be, bool (*valid)(const Struct&)) const {
+    JsonField field = *this;
+    field.is_valid = valid;
+    field.expected = be;
+    return field;
+  }
+};
+
+// What happens to a key that the table lacks: called with the reader before its value.
+using OnUnknownKey = FunctionRef<Result<void>(JsonReader&, const std::string& key)>;
+[[nodiscard]] Result<void> skip_unknown_key(JsonReader& in, const std::string& key);
+[[nodiscard]] Result<void> reject_as_corrupt(JsonReader& in, const std::string& key);
+[[nodiscard]] Result<void> reject_as_unsupported(JsonReader& in, const std::string& key);
+
+[[nodiscard]] Error missing_json_key(std::string_view key);
+// "key '...': expected ...", as corrupt.
+[[nodiscard]] tl::unexpected<Error> bad_json_key(std::string_view key, std::string_view expected);
+[[nodiscard]] Error within_json_key(Error error, std::string_view key);
+
+// Reads one object into `to`, and checks it by the rules of the fields. At most 64 fields.
+template <typename Struct>
+[[nodiscard]] Result<void> read_json_fields(JsonReader& in, Struct& to, std::span<const JsonField<Struct>> fields,
+                                            OnUnknownKey on_unknown = skip_unknown_key,
+                                            std::string_view expected = "an object") {
+  std::uint64_t seen = 0;
+  const auto read_member = [&](const std::string& key) -> Result<void> {
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].key != key) continue;
+      seen |= std::uint64_t{1} << i;
+      Result<void> read = fields[i].read(in, to);
+      if (!read) return tl::unexpected(within_json_key(std::move(read).error(), key));
+      return read;
+    }
+    return on_unknown(in, key);
+  };
+  BITSNAP_TRY(in.read_object(read_member, expected));
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].need == JsonNeed::required && (seen >> i & 1) == 0) {
+      return tl::unexpected(missing_json_key(fields[i].key));
+    }
+  }
+  for (const JsonField<Struct>& field : fields) {
+    if (field.is_valid != nullptr && !field.is_valid(to)) return bad_json_key(field.key, field.expected);
+  }
+  return {};
+}
+
+template <typename Struct>
+void write_json_fields(JsonWriter& out, const Struct& from, std::span<const JsonField<Struct>> fields) {
+  out.begin_object();
+  for (const JsonField<Struct>& field : fields) {
+    if (field.need == JsonNeed::optional && !field.is_set(from)) continue;
+    out.key(field.key);
+    field.write(out, from);
+  }
+  out.end_object();
+}
+
+// The table of a struct that has one.
+template <typename Struct>
+[[nodiscard]] std::span<const JsonField<Struct>> json_fields_of() {
+  static constexpr auto kFields = json_fields(std::type_identity<Struct>());
+  return kFields;
+}
+
+template <typename T>
+inline constexpr bool kIsJsonList = false;
+template <typename T>
+inline constexpr bool kIsJsonList<std::vector<T>> = true;
+template <typename T>
+inline constexpr bool kIsJsonOptional = false;
+template <typename T>
+inline constexpr bool kIsJsonOptional<std::optional<T>> = true;
+
+template <typename T>
+[[nodiscard]] Result<void> read_json(JsonReader& in, T& to);
+[[nodiscard]] Result<void> read_json_id(JsonReader& in, SnapshotId& to);
+
+struct JsonListRules {
+  std::string_view item = "entry";  // for messages: "stream 3: ...", "more than 255 inputs"
+  std::string_view items = "entries";
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  ErrorKind too_many = ErrorKind::corrupt;
+};
+
+[[nodiscard]] Error too_many_json_items(const JsonListRules& rules);
+[[nodiscard]] Error within_json_item(Error error, const JsonListRules& rules, std::size_t index);
+
+// Reads an array item by item, by read_item(in, item); never more items than the rules allow.
+template <typename Item, typename Read>
+[[nodiscard]] Result<void> read_json_list(JsonReader& in, std::vector<Item>& to, const Read& read_item,
+                                          const JsonListRules& rules = {}) {
+  to.clear();
+  return in.read_array([&]() -> Result<void> {
+    if (to.size() >= rules.most) return tl::unexpected(too_many_json_items(rules));
+    Result<void> read = read_item(in, to.emplace_back());
+    if (!read) return tl::unexpected(within_json_item(std::move(read).error(), rules, to.size() - 1));
+    return read;
+  });
+}
+
+template <typename T>
+Result<void> read_json(JsonReader& in, T& to) {
+  if constexpr (std::is_same_v<T, bool>) {
+    BITSNAP_ASSIGN(to, in.read_bool());
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    BITSNAP_ASSIGN(to, in.read_string());
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    BITSNAP_ASSIGN(to, in.read_integer());
+  } else if constexpr (std::is_unsigned_v<T>) {
+    BITSNAP_ASSIGN(const std::uint64_t number, in.read_unsigned(std::numeric_limits<T>::max()));
+    to = static_cast<T>(number);
+  } else if constexpr (std::is_same_v<T, SnapshotId>) {
+    return read_json_id(in, to);
+  } else if constexpr (kIsJsonOptional<T>) {
+    return read_json(in, to.emplace());
+  } else if constexpr (kIsJsonList<T>) {
+    return read_json_list(in, to, read_json<typename T::value_type>);
+  } else {
+    return read_json_fields<T>(in, to, json_fields_of<T>());
+  }
+  return {};
+}
+
+template <typename T>
+void write_json(JsonWriter& out, const T& from) {
+  if constexpr (std::is_same_v<T, bool>) {
+    out.boolean(from);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    out.string(from);
+  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+    out.number(from);
+  } else if constexpr (std::is_unsigned_v<T>) {
+    out.number(std::uint64_t{from});
+  } else if constexpr (std::is_same_v<T, SnapshotId>) {
+    out.string(from.to_hex());
+  } else if constexpr (kIsJsonOptional<T>) {
+    write_json(out, *from);
+  } else if constexpr (kIsJsonList<T>) {
+    out.begin_array();
+    for (const auto& item : from) write_json(out, item);
+    out.end_array();
+  } else {
+    write_json_fields<T>(out, from, json_fields_of<T>());
+  }
+}
+
+// How a member is read and written. Formats of their own have the same two functions.
+struct JsonDefault {
+  template <typename T>
+  static Result<void> read(JsonReader& in, T& to) {
+    return read_json(in, to);
+  }
+  template <typename T>
+  static void write(JsonWriter& out, const T& from) {
+    write_json(out, from);
+  }
+};
+
+template <typename T>
+[[nodiscard]] bool is_set_json(const T& member) {
+  if constexpr (kIsJsonOptional<T>) {
+    return member.has_value();
+  } else if constexpr (kIsJsonList<T> || std::is_same_v<T, std::string>) {
+    return !member.empty();
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return member != T();
+  } else {
+    return true;
+  }
+}
+
+template <typename Member>
+struct OwnerOf;
+template <typename T, typename Struct>
+struct OwnerOf<T Struct::*> {
+  using Type = Struct;
+};
+
+// `Struct`: derives from the struct that declares the member, or is it.
+template <auto kMember, typename Format = JsonDefault, typename Struct = typename OwnerOf<decltype(kMember)>::Type>
+[[nodiscard]] constexpr JsonField<Struct> json_field(std::string_view key, JsonNeed need = JsonNeed::required) {
+  return {.key = key,
+          .need = need,
+          .read = [](JsonReader& in, Struct& to) { return Format::read(in, to.*kMember); },
+          .write = [](JsonWriter& out, const Struct& from) { Format::write(out, from.*kMember); },
+          .is_set = [](const Struct& from) { return is_set_json(from.*kMember); }};
+}
+
+// A whole text as a struct that has a table, and back.
+template <typename Struct>
+[[nodiscard]] Result<Struct> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth) {
+  const auto read = [](JsonReader& in) -> Result<Struct> {
+    Struct value;
+    BITSNAP_TRY(read_json(in, value));
+    return value;
+  };
+  return read_whole_json(text, read, max_depth);
+}
+
+template <typename Struct>
+[[nodiscard]] std::string serialize_json(const Struct& value, JsonEscapes escapes = JsonEscapes::all_short) {
+  JsonWriter out(escapes);
+  write_json(out, value);
+  return out.take_text();
+}
+
+}  // namespace bitsnap::container

@@ -1,0 +1,197 @@
+// What the writer thread does: it publishes encoded saves in the store, commits the checkpoints of several ranks, and
+// prunes.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "engine/agent_rank.hpp"
+#include "store/commit_record.hpp"
+#include "store/run_layout.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+// Shards that wait for those of other ranks, of each of which it is looked whether they are there.
+constexpr std::size_t kMaxUncommitted = 64;
+
+}  // namespace
+
+Result<std::shared_ptr<Store>> AgentRank::open_store() {
+  const std::lock_guard store_lock(store_mutex_);
+  StoreOptions options;
+  {
+    const std::lock_guard lock(mutex_);
+    // One that another thread still uses is that thread's until it is done, and would not let another be opened.
+    if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
+    store_.reset();
+    must_reopen_ = false;
+    options.access = job_.world_size > 1 ? StoreAccess::shared : StoreAccess::write;
+    options.policy = settings_.policy;
+    options.objective = settings_.objective;
+    options.store_bytes_per_second = settings_.store_bytes_per_second;
+    options.base_rule = settings_.base_rule;
+    options.max_depth = settings_.max_depth;
+    options.codec = settings_.codec;
+    options.loss = settings_.loss;
+  }
+  constexpr std::uint64_t kLockWaitMs = 10'000;
+  options.lock_wait_ms = kLockWaitMs;
+  BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
+  note(*store_);
+  return store_;
+}
+
+SaveOptions AgentRank::memory_options() {
+  {
+    // The store says what is not said otherwise, and is only read for that: one that somebody has locked keeps nobody
+    // from memory, nor does one that the writer waits for.
+    const std::unique_lock store_lock(store_mutex_, std::try_to_lock);
+    bool is_known = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_known = says_.has_value();
+    }
+    if (store_lock && !is_known) {
+      if (const auto store = store::open_store(job_.files, job_.store_path, {.access = StoreAccess::read}))
+        note(**store);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  SaveOptions options = says_.value_or(SaveOptions());
+  // Rules are those of the policy that they were said with.
+  if (settings_.policy && *settings_.policy != options.policy) options.loss = {};
+  options.policy = settings_.policy.value_or(options.policy);
+  options.objective = settings_.objective.value_or(options.objective);
+  options.loss = settings_.loss.value_or(options.loss);
+  options.codec = settings_.codec;
+  options.store_bytes_per_second = settings_.store_bytes_per_second.value_or(0);
+  return options;
+}
+
+void AgentRank::note(const Store& store) {
+  const std::lock_guard lock(mutex_);
+  says_ = SaveOptions{.policy = store.policy(), .objective = store.objective(), .loss = store.loss()};
+}
+
+void AgentRank::publish(Publication& publication) {
+  const std::uint64_t step = publication.job.staged.step;
+  const bool was_there = !publication.save;
+  const os::Stopwatch stopwatch;
+  const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
+    if (was_there) return {};
+    return StoreImplAccess::impl(*publication.store).publish(*publication.save);
+  });
+  publication.save.reset();  // gives the store's lock back
+  publication.store.reset();
+  publication.event.write_us = elapsed_us(stopwatch);
+  if (!published) {
+    {
+      const std::lock_guard lock(mutex_);
+      must_reopen_ = true;
+    }
+    return fail_job(publication.job, Error(published.error()).within(fmt::format("persisting step {}", step)));
+  }
+  if (was_there || job_.world_size == 1) return finish(publication.event, step);
+  bool is_too_many = false;
+  {
+    const std::lock_guard lock(mutex_);
+    uncommitted_.push_back({step, publication.job.attempt, publication.event});
+    is_too_many = uncommitted_.size() > kMaxUncommitted;
+  }
+  if (is_too_many) give_up_oldest();
+}
+
+void AgentRank::give_up_oldest() {
+  Job job;
+  {
+    const std::lock_guard lock(mutex_);
+    job.staged.ticket = uncommitted_.front().event.ticket;
+    job.staged.step = uncommitted_.front().step;
+    uncommitted_.pop_front();
+  }
+  fail_job(job, Error(ErrorKind::busy,
+                      fmt::format("step {}: not all ranks have delivered it, and {} later ones wait as well",
+                                  job.staged.step, kMaxUncommitted)));
+}
+
+void AgentRank::commit_what_is_whole() {
+  auto store = open_store();
+  if (!store) {
+    note_error(store.error());
+    return;
+  }
+  std::deque<Uncommitted> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting = uncommitted_;
+  }
+  for (const Uncommitted& shard : waiting) {
+    auto outcome = no_throw("commit", [&] { return (*store)->commit(shard.step, job_.world_size, shard.attempt); });
+    // Too late, or another attempt was it: this one will never be. All else may pass.
+    const bool is_over = outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
+    if (!outcome && !is_over) {
+      note_error(outcome.error());
+      const std::lock_guard lock(mutex_);
+      must_reopen_ = true;
+    }
+    if (!is_over) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(uncommitted_, [&](const Uncommitted& each) { return each.event.ticket == shard.event.ticket; });
+    }
+    if (!outcome && !was_committed(shard)) {
+      Job job;
+      job.staged.ticket = shard.event.ticket;
+      fail_job(job, std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
+      continue;
+    }
+    ProgressEvent event = shard.event;
+    if (outcome) event.base = outcome->checkpoint->base;
+    job_.attempts.note_committed(shard.step, shard.attempt);  // before it can be pruned
+    finish(event, shard.step);
+  }
+}
+
+// Others may have committed it, and pruned it since.
+bool AgentRank::was_committed(const Uncommitted& shard) {
+  if (job_.attempts.was_committed(shard.step, shard.attempt)) return true;
+  const auto retired = store::read_commit_record(job_.files, store::RunLayout(job_.store_path), shard.step, true);
+  return retired && retired->attempt == shard.attempt;
+}
+
+void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++totals_.persisted;
+    totals_.write_us += event.write_us;
+    totals_.last_persisted_step = step;
+    ProgressEvent told = event;
+    told.stage = Stage::persisted;
+    tell(std::move(told));
+  }
+  if (rank_ == 0) prune();
+}
+
+void AgentRank::prune() {
+  Retention retention;
+  {
+    const std::lock_guard lock(mutex_);
+    retention.keep_last = settings_.keep_last;
+    retention.keep_every = settings_.keep_every;
+  }
+  if (!retention.keep_last && !retention.keep_every) return;
+  auto store = open_store();
+  if (!store) return note_error(store.error());
+  PruneOptions options;
+  options.run.threads = job_.threads;
+  auto pruned = no_throw("prune", [&] { return (*store)->prune(retention, options); });
+  if (pruned) return;
+  note_error(pruned.error());
+  const std::lock_guard lock(mutex_);
+  must_reopen_ = true;
+}
+
+}  // namespace bitsnap::engine

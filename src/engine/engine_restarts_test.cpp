@@ -1,0 +1,429 @@
+// Lives of a job one after another at one agent, calls that are interrupted, and children of a trainer.
+#include <bitsnap/engine.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/agent_process_testing.hpp"
+#include "engine/agent_thread_testing.hpp"
+#include "engine/messages.hpp"
+#include "os/clock.hpp"
+#include "os/file_identity.hpp"
+#include "os/file_system_faulty.hpp"
+#include "os/local_socket.hpp"
+#include "os/process.hpp"
+#include "os/temporary_directory_testing.hpp"
+#include "store/training_testing.hpp"
+
+namespace bitsnap::engine {
+namespace {
+
+using store::Training;
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kWaitMs = 30'000;
+
+class EngineRestartsTest : public ::testing::Test {
+ protected:
+  EngineOptions options(std::uint32_t rank = 0, std::uint32_t world_size = 1) const {
+    EngineOptions options;
+    options.path = directory_.path() + "/run";
+    options.job = job_;
+    options.rank = rank;
+    options.world_size = world_size;
+    options.wait_ms = kWaitMs;
+    options.agent_threads = 2;
+    return options;
+  }
+
+  os::TemporaryDirectory directory_;
+  const std::string job_ = unique_job();
+  Training trained_;
+};
+
+TEST_F(EngineRestartsTest, ANewSessionFindsTheMemoryOfTheLastOne) {
+  const AgentThread agent(job_);
+  for (const std::string session : {"first", "second", ""}) {
+    std::vector<std::unique_ptr<Engine>> engines;
+    std::vector<std::uint64_t> tickets;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      EngineOptions wanted = options(rank, 2);
+      wanted.session = session;
+      auto engine = Engine::attach(wanted);
+      ASSERT_TRUE(engine.has_value()) << engine.error().message();
+      engines.push_back(std::move(*engine));
+    }
+    const std::uint64_t step = session == "first" ? 1 : session == "second" ? 2 : 3;
+    if (step > 1) {
+      EXPECT_EQ(engines[0]->newest_common_step()->value(), step - 1);
+      EXPECT_TRUE(engines[1]->restore(step - 1)->from_memory);
+    }
+    for (const auto& engine : engines) tickets.push_back(engine->save(step, trained_.state())->ticket);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const auto done = engines[rank]->wait(tickets[rank], SaveStage::persisted, kWaitMs);
+      ASSERT_TRUE(done.has_value()) << done.error().message();
+      EXPECT_EQ(done->stage, SaveStage::persisted) << (done->error ? done->error->message() : "");
+    }
+  }
+}
+
+TEST_F(EngineRestartsTest, ANewSessionIsRefusedWhileTheLastOneRuns) {
+  const AgentThread agent(job_);
+  EngineOptions first = options(0, 2);
+  first.session = "first";
+  auto engine = Engine::attach(first);
+  ASSERT_TRUE(engine.has_value());
+  EngineOptions second = options(1, 2);
+  second.session = "second";
+  EXPECT_EQ(Engine::attach(second).error().kind(), ErrorKind::invalid_argument);
+  // What was staged is still being worked on when the job is restarted.
+  ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
+  engine->reset();
+  const auto next = Engine::attach(second);
+  EXPECT_TRUE(next.has_value()) << next.error().message();
+  EXPECT_EQ(Engine::attach(first).error().kind(), ErrorKind::invalid_argument);
+}
+
+TEST_F(EngineRestartsTest, AnArenaAboveTheBudgetIsNotReusedAfterARestart) {
+  const AgentThread agent(job_);
+  auto engine = Engine::attach(options());
+  ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
+  ASSERT_TRUE((*engine)->wait_all(kWaitMs).has_value());
+  const std::uint64_t arena = (*engine)->arena_bytes();
+  engine->reset();
+  for (const std::uint64_t budget : {arena - 1, arena}) {
+    EngineOptions wanted = options();
+    wanted.budget_bytes = budget;
+    engine = Engine::attach(wanted);
+    ASSERT_TRUE(engine.has_value()) << engine.error().message();
+    EXPECT_EQ((*engine)->arena_bytes(), budget == arena ? arena : 0);
+    engine->reset();
+  }
+}
+
+TEST_F(EngineRestartsTest, ARestartWithAnotherWorldSizeWaitsForEarlierSaves) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(200'000);
+  });
+  const AgentThread agent(job_, slow);
+  // More ranks; then larger states, in fewer slots.
+  auto engine = Engine::attach(options());
+  ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
+  engine->reset();
+  engine = Engine::attach(options(1, 2));
+  ASSERT_TRUE(engine.has_value()) << engine.error().message();
+  ASSERT_TRUE((*engine)->save(2, trained_.state()).has_value());
+  engine->reset();
+  EngineOptions wanted = options(1, 2);
+  wanted.slots = 1;
+  engine = Engine::attach(wanted);
+  ASSERT_TRUE(engine.has_value()) << engine.error().message();
+  State grown = trained_.state();
+  const save::Bytes more(1 << 20);
+  grown.tensors.push_back(save::source("more", DType::u8, {1 << 20}, more));
+  const auto save = (*engine)->save(3, grown);
+  EXPECT_TRUE(save.has_value()) << save.error().message();
+}
+
+TEST_F(EngineRestartsTest, ALockedStoreDoesNotPreventSavesForMemory) {
+  const AgentThread agent(job_);
+  StoreOptions writing;
+  writing.access = StoreAccess::write;
+  const auto locked = Store::open(directory_.path() + "/run", writing);
+  ASSERT_TRUE(locked.has_value()) << locked.error().message();
+  const auto engine = Engine::attach(options());
+  ASSERT_TRUE(engine.has_value()) << engine.error().message();
+  const os::Stopwatch stopwatch;
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    const auto save = (*engine)->save(step, trained_.state(), false);
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    EXPECT_EQ((*engine)->wait(save->ticket, SaveStage::memory, kWaitMs)->stage, SaveStage::memory);
+  }
+  EXPECT_LT(stopwatch.elapsed_seconds(), 5);
+}
+
+TEST_F(EngineRestartsTest, AListIncludesEarlierSavesOfAllRanks) {
+  os::FaultyFileSystem slow(os::real_file_system());
+  slow.watch([](const os::FaultyFileSystem::Step& step) {
+    if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(300'000);
+  });
+  for (const bool fits : {true, false}) {
+    // Encoded, or, where memory is too small for that, stored.
+    const std::string job = unique_job();
+    const AgentThread agent(job, slow);
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      EngineOptions wanted = options(rank, 2);
+      wanted.job = job;
+      wanted.path = directory_.path() + (fits ? "/fits" : "/does-not");
+      wanted.slots = fits ? 2 : 1;
+      if (!fits) wanted.budget_bytes = 6'400'000;
+      auto engine = Engine::attach(wanted);
+      ASSERT_TRUE(engine.has_value()) << engine.error().message();
+      const auto save = (*engine)->save(1, trained_.state(), !fits);
+      ASSERT_TRUE(save.has_value()) << save.error().message();
+      engines.push_back(std::move(*engine));
+    }
+    const auto newest = engines[0]->newest_common_step();
+    ASSERT_TRUE(newest.has_value()) << newest.error().message();
+    EXPECT_EQ(*newest, 1) << fits;
+    EXPECT_EQ(engines[1]->newest_common_step()->value(), 1u);
+  }
+}
+
+TEST_F(EngineRestartsTest, StatesFromBeforeAndAfterARestartAreNotMixed) {
+  const AgentThread agent(job_);
+  const auto attach = [&](std::uint32_t rank) { return std::move(*Engine::attach(options(rank, 2))); };
+  const auto save = [&](Engine& engine, std::uint64_t step) {
+    const auto staged = engine.save(step, trained_.state(), false);
+    EXPECT_TRUE(engine.wait(staged->ticket, SaveStage::memory, kWaitMs).has_value());
+  };
+  auto first = attach(0);
+  auto second = attach(1);
+  for (Engine* const engine : {first.get(), second.get()}) save(*engine, 1);
+  save(*first, 2);
+  first.reset();
+  second.reset();
+  first = attach(0);
+  second = attach(1);
+  EXPECT_EQ(first->newest_common_step()->value(), 1u);
+  trained_.step();
+  save(*second, 2);
+  // Rank 0 also has a step 2 from before the restart.
+  EXPECT_EQ(first->newest_common_step()->value(), 1u);
+  save(*first, 2);
+  EXPECT_EQ(first->newest_common_step()->value(), 2u);
+}
+
+TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
+  const AgentThread here(job_);
+  const std::string program = agent_program_in(directory_.path());
+  const std::string elsewhere = unique_job();
+  const auto attach = [&](std::uint32_t rank, const std::string& job) {
+    EngineOptions wanted = options(rank, 2);
+    wanted.job = job;
+    wanted.linger_ms = 1000;
+    wanted.agent_program = program;
+    return std::move(*Engine::attach(wanted));
+  };
+  // Rank 0 alone saved step 2, here; then both did, elsewhere.
+  auto engine = attach(0, job_);
+  const Training lost = trained_;
+  const auto save = engine->save(2, lost.state());
+  ASSERT_TRUE(engine->wait(save->ticket, SaveStage::memory, kWaitMs).has_value());
+  ASSERT_EQ(engine->steps()->size(), 1U);
+  const std::string attempt = engine->steps()->front().attempt;
+  EXPECT_NE(attempt, "");
+  // That it is one state of all ranks nobody but they can say.
+  EXPECT_EQ(engine->restore(2).error().kind(), ErrorKind::not_found);
+  const auto alone = engine->restore(2, attempt);
+  ASSERT_TRUE(alone.has_value()) << alone.error().message();
+  EXPECT_TRUE(alone->from_memory);
+  EXPECT_EQ(engine->restore(2, "another").error().kind(), ErrorKind::not_found);
+  engine.reset();
+  trained_.step();
+  {
+    const auto first = attach(0, elsewhere);
+    const auto second = attach(1, elsewhere);
+    for (Engine* const each : {first.get(), second.get()}) ASSERT_TRUE(each->save(2, trained_.state()).has_value());
+    ASSERT_TRUE(first->wait_all(kWaitMs).has_value());
+    EXPECT_TRUE(second->restore(2)->from_memory);  // as it is in the store
+  }
+
+  engine = attach(0, job_);
+  const auto steps = engine->steps();
+  ASSERT_TRUE(steps.has_value()) << steps.error().message();
+  EXPECT_EQ(*steps, std::vector<RestorableStep>{(RestorableStep{.step = 2, .in_store = true})});
+  const auto restored = engine->restore(2);
+  ASSERT_TRUE(restored.has_value()) << restored.error().message();
+  EXPECT_FALSE(restored->from_memory);
+  EXPECT_EQ(trained_.difference(*restored->snapshot), "");
+}
+
+TEST_F(EngineRestartsTest, AllSpellingsOfAPathAreOneJob) {
+  const std::string root = std::filesystem::canonical(directory_.path());
+  std::filesystem::create_directory_symlink(root, root + "/link");
+  const std::string plain = root + "/run";
+  for (const std::string other : {"/run/", "//run", "/./run", "/none/../run", "/link/run"}) {
+    EXPECT_EQ(default_job(root + other), default_job(plain)) << other;
+  }
+  EXPECT_NE(default_job(root + "/runs"), default_job(plain));
+  const AgentThread agent(job_);
+  EngineOptions wanted = options(0, 2);
+  wanted.path = plain;
+  const auto first = Engine::attach(wanted);
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  wanted = options(1, 2);
+  wanted.path = root + "/link/../" + std::filesystem::path(root).filename().string() + "/link/run/";
+  const auto second = Engine::attach(wanted);
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  EXPECT_EQ((*second)->path(), plain);
+}
+
+TEST_F(EngineRestartsTest, ATrainerSendsTheDirectoryAtItsPath) {
+  auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
+  ASSERT_TRUE(listener.has_value()) << listener.error().message();
+  const std::jthread trainer([wanted = options()] { EXPECT_FALSE(Engine::attach(wanted).has_value()); });
+  {
+    const os::LocalListener agent = std::move(*listener);
+    auto connection = agent.accept(kWaitMs);
+    ASSERT_TRUE(connection.has_value()) << connection.error().message();
+    const auto message = connection->receive(kMaxPacketBytes, 1, kWaitMs);
+    ASSERT_TRUE(message.has_value() && message->has_value());
+    const auto hello = parse_hello(parse_packet((*message)->bytes)->body);
+    ASSERT_TRUE(hello.has_value()) << hello.error().message();
+    const std::string above = std::filesystem::canonical(directory_.path());
+    EXPECT_EQ(hello->store, above + "/run");
+    EXPECT_EQ(hello->place, (os::FoundFile{above, *os::identify_file(above)}));
+  }
+}
+
+TEST_F(EngineRestartsTest, RefusesAPathThatIsNotUtf8) {
+  const AgentThread agent(job_);
+  EngineOptions wanted = options();
+  for (const std::string path : {"/run\xff", "/link/run"}) {
+    wanted.path = directory_.path() + path;
+    const auto engine = Engine::attach(wanted);
+    ASSERT_FALSE(engine.has_value());
+    EXPECT_EQ(engine.error().kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(engine.error().message().find("has to be UTF-8"), std::string::npos) << engine.error().message();
+    if (path == "/link/run") break;
+    std::filesystem::create_directory(wanted.path);
+    std::filesystem::create_directory_symlink(wanted.path, directory_.path() + "/link");
+  }
+}
+
+TEST_F(EngineRestartsTest, RefusesAnUnknownCodecBeforeStartingAnAgent) {
+  const AgentThread agent(job_);
+  EngineOptions wanted = options();
+  for (const std::string& codec : {std::string("gzip"), std::string(40'000, 'x'), std::string("\xff")}) {
+    wanted.codec = codec;
+    const auto engine = Engine::attach(wanted);
+    ASSERT_FALSE(engine.has_value());
+    EXPECT_EQ(engine.error().kind(), ErrorKind::invalid_argument);
+    EXPECT_NE(engine.error().message().find("; expected one of raw, "), std::string::npos) << engine.error().message();
+    EXPECT_LT(engine.error().message().size(), 1000U);
+  }
+  wanted.codec = "zstd";
+  EXPECT_TRUE(Engine::attach(wanted).has_value());
+}
+
+TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
+  const AgentThread agent(job_);
+  EngineOptions first = options(0, 2);
+  first.policy = Policy::bounded;
+  first.max_depth = 5;
+  first.keep_last = 3;
+  auto engine = Engine::attach(first);
+  ASSERT_TRUE(engine.has_value()) << engine.error().message();
+  const auto refusal = [&](void (*change)(EngineOptions&)) {
+    EngineOptions second = first;
+    second.rank = 1;
+    change(second);
+    const auto refused = Engine::attach(second);
+    if (refused) return std::string("welcome");
+    EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+    return refused.error().message();
+  };
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.policy = Policy::lossless; }),
+              HasSubstr("says policy \"bounded\"; rank 1 says \"lossless\""));
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.max_depth = 6; }), HasSubstr("max_depth 5; rank 1 says 6"));
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.keep_last.reset(); }),
+              HasSubstr("keep_last 3; rank 1 says none"));
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.codec = "zstd"; }),
+              HasSubstr("codec none; rank 1 says \"zstd\""));
+  // What is each rank's own, and the same settings.
+  EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
+  // After a restart the settings may differ.
+  engine->reset();
+  EXPECT_EQ(refusal([](EngineOptions& second) { second.max_depth = 6; }), "welcome");
+}
+
+TEST_F(EngineRestartsTest, TicketsDifferAfterARestart) {
+  const AgentThread agent(job_);
+  std::uint64_t last = 0;
+  for (std::uint64_t restart = 1; restart <= 2; ++restart) {
+    const auto engine = Engine::attach(options());
+    ASSERT_TRUE(engine.has_value());
+    const auto save = (*engine)->save(restart, trained_.state());
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    EXPECT_NE(save->ticket, last);
+    last = save->ticket;
+  }
+}
+
+TEST_F(EngineRestartsTest, TheLongestTimeoutsDoNotExpireAtOnce) {
+  const AgentThread agent(job_);
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  EngineOptions wanted = options();
+  wanted.wait_ms = kMost;
+  wanted.linger_ms = kMost;
+  const auto engine = Engine::attach(wanted);
+  ASSERT_TRUE(engine.has_value()) << engine.error().message();
+  const auto save = (*engine)->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value()) << save.error().message();
+  EXPECT_EQ((*engine)->wait(save->ticket, SaveStage::persisted, kMost)->stage, SaveStage::persisted);
+  EXPECT_TRUE((*engine)->wait_all(kMost).has_value());
+  EXPECT_EQ((*engine)->newest_common_step()->value(), 1U);
+  EXPECT_TRUE((*engine)->restore(1)->from_memory);
+  EXPECT_TRUE(agent_report(job_, kMost).has_value());
+  EXPECT_FALSE(agent.has_ended());
+}
+
+TEST_F(EngineRestartsTest, WaitsAreInterrupted) {
+  const AgentThread agent(job_);
+  std::atomic<bool> stop = false;
+  EngineOptions wanted = options(0, 2);
+  wanted.interrupted = [&] { return stop.load(); };
+  const auto engine = Engine::attach(wanted);
+  ASSERT_TRUE(engine.has_value());
+  const auto save = (*engine)->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value());
+  stop.store(true);
+  // It will not be committed: there is no other rank.
+  EXPECT_EQ((*engine)->wait(save->ticket, SaveStage::persisted, kWaitMs).error().kind(), ErrorKind::cancelled);
+  EXPECT_EQ((*engine)->wait_all(kWaitMs).error().kind(), ErrorKind::cancelled);
+  stop.store(false);
+  EXPECT_TRUE((*engine)->wait(save->ticket, SaveStage::memory, kWaitMs).has_value());
+}
+
+TEST_F(EngineRestartsTest, AForkedChildGetsErrorsAndDoesNoHarm) {
+  const AgentThread agent(job_);
+  auto engine = Engine::attach(options());
+  ASSERT_TRUE(engine.has_value());
+  const auto save = (*engine)->save(1, trained_.state());
+  ASSERT_TRUE(save.has_value());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool is_refused = (*engine)->save(2, trained_.state()).error().kind() == ErrorKind::invalid_argument &&
+                            (*engine)->look(save->ticket).error().kind() == ErrorKind::invalid_argument &&
+                            (*engine)->agent_process() == 0 && (*engine)->take_failures().empty();
+    engine->reset();
+    ::_exit(is_refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  const auto done = (*engine)->wait(save->ticket, SaveStage::persisted, kWaitMs);
+  ASSERT_TRUE(done.has_value()) << done.error().message();
+  EXPECT_EQ(done->stage, SaveStage::persisted);
+  trained_.step();
+  EXPECT_TRUE((*engine)->save(2, trained_.state()).has_value());
+  EXPECT_TRUE((*engine)->wait_all(kWaitMs).has_value());
+}
+
+}  // namespace
+}  // namespace bitsnap::engine

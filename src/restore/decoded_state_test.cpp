@@ -1,0 +1,117 @@
+// Reading decoded bytes from memory, its own and foreign.
+#include "restore/decoded_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "os/file_system_fake.hpp"
+#include "restore/open_snapshot.hpp"
+#include "restore/state_builder_testing.hpp"
+
+namespace bitsnap::restore {
+namespace {
+
+using codec::CodecId;
+using container::MemoryFile;
+using container::ReadLog;
+
+class DecodedStateTest : public ::testing::Test {
+ protected:
+  DecodedStateTest() {
+    builder_.add("x", DType::f32, data_, {CodecId::raw, {}, {}, 0});
+    file_ = builder_.build();
+    auto opened = open_snapshot(std::make_unique<MemoryFile>("x.bsnap", file_, log_), {}, no_files_);
+    EXPECT_TRUE(opened.has_value());
+    snapshot_ = *opened;
+    const ConstByteSpan tensor(memory_);
+    foreign_ = std::make_shared<DecodedState>(*snapshot_, std::span(&tensor, 1), nullptr);
+    attach_decoded(*snapshot_, foreign_);
+    opened_reads_ = log_->reads().size();
+  }
+
+  Bytes read() {
+    Bytes out(data_.size());
+    const Snapshot::ReadRequest request{0, out};
+    const auto done = snapshot_->read(std::span(&request, 1), {});
+    EXPECT_TRUE(done.has_value()) << done.error().message();
+    return out;
+  }
+
+  const Bytes data_ = random_bytes(4 * (2 * kChunkElements + 77), 1);
+  os::FakeFileSystem no_files_;
+  StateBuilder builder_;
+  Bytes file_;
+  std::shared_ptr<ReadLog> log_ = std::make_shared<ReadLog>();
+  Bytes memory_ = data_;  // of somebody else
+  std::shared_ptr<DecodedState> foreign_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::size_t opened_reads_ = 0;
+};
+
+TEST_F(DecodedStateTest, WhatIsStillInMemoryIsNotReadFromTheFile) {
+  EXPECT_EQ(read(), data_);
+  EXPECT_EQ(log_->reads().size(), opened_reads_);
+  EXPECT_EQ(foreign_->mismatches(), 0u);
+}
+
+TEST_F(DecodedStateTest, AChunkThatWasWrittenOverIsDecodedInstead) {
+  memory_[4 * kChunkElements + 5] ^= std::byte{1};
+  EXPECT_EQ(read(), data_);
+  EXPECT_EQ(log_->reads().size(), opened_reads_ + 1);
+  EXPECT_EQ(foreign_->mismatches(), 1u);
+}
+
+TEST_F(DecodedStateTest, PartsOfChunksAreHeldAgainstTheHashOfTheWhole) {
+  memory_[0] ^= std::byte{1};
+  Bytes out(10);
+  ASSERT_TRUE(snapshot_->read_bytes(0, 100, out).has_value());
+  EXPECT_EQ(out, Bytes(data_.begin() + 100, data_.begin() + 110));
+  EXPECT_EQ(foreign_->mismatches(), 1u);
+}
+
+TEST_F(DecodedStateTest, WhatIsNoLongerOfferedIsNotLookedAt) {
+  attach_decoded(*snapshot_, nullptr);
+  memory_[0] ^= std::byte{1};
+  EXPECT_EQ(read(), data_);
+  EXPECT_EQ(foreign_->mismatches(), 0u);
+}
+
+TEST_F(DecodedStateTest, ReleasedMemoryIsNotRead) {
+  foreign_->release();
+  memory_.assign(memory_.size(), std::byte{7});
+  EXPECT_EQ(read(), data_);
+  EXPECT_EQ(foreign_->found(), 0u);
+}
+
+TEST_F(DecodedStateTest, OwnMemoryIsReadInAnyPartsWithoutTheFile) {
+  std::vector<StreamBuffer> buffers(1);
+  buffers[0].size_bytes = data_.size();
+  buffers[0].bytes = std::make_unique<std::byte[]>(data_.size());
+  std::memcpy(buffers[0].bytes.get(), data_.data(), data_.size());
+  const auto own = std::make_shared<DecodedState>(*snapshot_, std::move(buffers));
+  EXPECT_TRUE(own->is_complete());
+  EXPECT_EQ(own->own_bytes(), data_.size());
+  attach_decoded(*snapshot_, own);
+  EXPECT_EQ(read(), data_);
+  const std::size_t begin = 4 * kChunkElements - 3;
+  Bytes out(100);
+  ASSERT_TRUE(snapshot_->read_bytes(0, begin, out).has_value());
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), data_.begin() + static_cast<std::ptrdiff_t>(begin)));
+  EXPECT_EQ(log_->reads().size(), opened_reads_);
+  EXPECT_EQ(own->take_buffers().size(), 1u);
+  EXPECT_FALSE(own->copy_own(0, 0, out));
+}
+
+TEST_F(DecodedStateTest, VerifyingLooksAtTheFileAlone) {
+  const auto damages = snapshot_->verify();
+  ASSERT_TRUE(damages.has_value());
+  EXPECT_TRUE(damages->empty());
+  EXPECT_GE(log_->reads().size(), opened_reads_ + 3);
+}
+
+}  // namespace
+}  // namespace bitsnap::restore

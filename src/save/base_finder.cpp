@@ -1,0 +1,131 @@
+// Matching the streams of a state with those of earlier snapshots.
+#include "save/base_finder.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "base/try.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+std::optional<BaseStream> if_alike(const std::shared_ptr<const Base>& base, std::size_t match,
+                                   const StreamInfo& stream) {
+  const StreamInfo& theirs = base->streams()[match];
+  if (theirs.dtype != stream.dtype || theirs.elements != stream.elements) return std::nullopt;
+  return BaseStream{base, match};
+}
+
+// The stream of a base that holds a tensor of this name, dtype and box.
+std::optional<std::size_t> stream_with(const Base& base, const TensorInfo& tensor) {
+  const std::optional<std::size_t> named = base.find(tensor.name);
+  if (!named) return std::nullopt;
+  const TensorInfo& info = base.tensors()[*named];
+  if (info.dtype_name != tensor.dtype_name || info.shard != tensor.shard) return std::nullopt;
+  // A box is its offset and its extent; a whole tensor may have been reshaped.
+  if (tensor.shard && info.shape != tensor.shape) return std::nullopt;
+  return base.stream_of(info.alias_of.value_or(*named));
+}
+
+std::optional<BaseStream> match_tensor(const std::shared_ptr<const Base>& base, const TensorInfo& tensor,
+                                       const StreamInfo& stream) {
+  const std::optional<std::size_t> match = stream_with(*base, tensor);
+  if (!match) return std::nullopt;
+  return if_alike(base, *match, stream);
+}
+
+bool holds(const Base& base, const TensorInfo& tensor) {
+  const std::optional<std::size_t> match = stream_with(base, tensor);
+  return match && base.streams()[*match].elements == tensor.element_count();
+}
+
+std::optional<BaseStream> match_pool(const std::shared_ptr<const Base>& base, const StreamInfo& stream) {
+  const std::span<const StreamInfo> theirs = base->streams();
+  if (theirs.empty() || theirs.back().tensor) return std::nullopt;
+  return if_alike(base, theirs.size() - 1, stream);
+}
+
+}  // namespace
+
+Result<std::optional<BaseStream>> SingleBase::find(const TensorInfo& tensor, const StreamInfo& stream) {
+  return match_tensor(base_, tensor, stream);
+}
+
+Result<std::optional<BaseStream>> SingleBase::find_pool(const StreamInfo& stream) { return match_pool(base_, stream); }
+
+Result<std::shared_ptr<const Base>> ShardedBases::own_base() {
+  if (own_.shard >= base_shards_) return nullptr;
+  if (!own_base_) {
+    BITSNAP_ASSIGN(own_base_, open_(own_.shard, Opening::use));
+  }
+  return *own_base_;
+}
+
+void ShardedBases::compare_with_own(const Base* own) {
+  missing_.emplace();
+  std::unordered_map<std::string_view, const TensorInfo*> by_name;
+  for (const TensorInfo& tensor : tensors_) {
+    by_name.emplace(tensor.name, &tensor);
+    if (!tensor.alias_of && (own == nullptr || !holds(*own, tensor))) missing_->push_back(&tensor);
+  }
+  bool has_moved = own == nullptr || own_.shards != base_shards_;
+  for (std::size_t i = 0; own != nullptr && !has_moved && i < own->tensors().size(); ++i) {
+    const TensorInfo& theirs = own->tensors()[i];
+    const auto ours = by_name.find(theirs.name);
+    has_moved = ours == by_name.end() || ours->second->shard != theirs.shard;
+  }
+  may_be_useless_ = has_moved ? kShardsLookedAtMoved : kShardsLookedAt;
+}
+
+bool ShardedBases::has_anything_missing(const Base& base) const {
+  return std::ranges::any_of(*missing_, [&](const TensorInfo* tensor) { return holds(base, *tensor); });
+}
+
+std::optional<std::uint32_t> ShardedBases::next_other() {
+  const std::uint64_t centre = std::uint64_t{own_.shard} * base_shards_ / std::max(own_.shards, 1U);
+  while (looks_ < 2 * (std::uint64_t{base_shards_} + centre)) {
+    const std::uint64_t distance = (looks_ + 1) / 2;
+    const bool is_above = looks_++ % 2 == 1;
+    if (!is_above && distance > centre) continue;
+    const std::uint64_t number = is_above ? centre + distance : centre - distance;
+    if (number < base_shards_ && number != own_.shard) return static_cast<std::uint32_t>(number);
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<BaseStream>> ShardedBases::find(const TensorInfo& tensor, const StreamInfo& stream) {
+  BITSNAP_ASSIGN(const std::shared_ptr<const Base> own, own_base());
+  if (own != nullptr) {
+    if (auto found = match_tensor(own, tensor, stream)) return found;
+  }
+  for (const std::shared_ptr<const Base>& other : others_) {
+    if (auto found = match_tensor(other, tensor, stream)) return found;
+  }
+  if (!missing_) compare_with_own(own.get());
+  while (may_be_useless_ > 0) {
+    const std::optional<std::uint32_t> number = next_other();
+    if (!number) return std::nullopt;
+    BITSNAP_ASSIGN(std::shared_ptr<const Base> other, open_(*number, Opening::look));
+    if (other == nullptr || !has_anything_missing(*other)) {
+      --may_be_useless_;
+      continue;
+    }
+    BITSNAP_ASSIGN(other, open_(*number, Opening::use));
+    if (other == nullptr) continue;
+    std::erase_if(*missing_, [&](const TensorInfo* missing) { return holds(*other, *missing); });
+    others_.push_back(other);
+    if (auto found = match_tensor(other, tensor, stream)) return found;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<BaseStream>> ShardedBases::find_pool(const StreamInfo& stream) {
+  BITSNAP_ASSIGN(const std::shared_ptr<const Base> own, own_base());
+  if (own == nullptr) return std::nullopt;
+  return match_pool(own, stream);
+}
+
+}  // namespace bitsnap::save

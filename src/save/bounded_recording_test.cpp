@@ -1,0 +1,514 @@
+// Loss that was asked for: what is stored keeps the bounds, is as small as they allow, says what it lost, and is not
+// lost once more.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "codec/optimizer_step/trained_step_testing.hpp"
+#include "codec/rounded_from/rounded_from.hpp"
+#include "os/file_system_fake.hpp"
+#include "save/snapshot_rewriter.hpp"
+#include "save/state_testing.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+constexpr std::size_t kElements = kChunkElements + 1000;
+constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 100};
+
+std::vector<float> floats(const Bytes& bytes) {
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+// A parameter with weight, master and moments, as bytes that outlive the state.
+struct Parameter {
+  explicit Parameter(std::uint64_t seed = 1) : trained(codec::trained_state(kElements, seed)) { write(); }
+  void step() {
+    codec::take_step(trained, {}, 77);
+    write();
+  }
+  void write() {
+    master = codec::trained_bytes(trained.x);
+    exp_avg = codec::trained_bytes(trained.m);
+    exp_avg_sq = codec::trained_bytes(trained.v);
+    weight = rounded(master);
+  }
+  static Bytes rounded(const Bytes& masters) {
+    Bytes bytes(masters.size() / 2);
+    for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
+      auto bits = load_le<std::uint32_t>(masters.data() + 4 * i);
+      bits += 0x7fff + (bits >> 16 & 1);
+      store_le(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16));
+    }
+    return bytes;
+  }
+  [[nodiscard]] State state() const {
+    State made;
+    made.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight));
+    made.tensors.push_back(source("master.w", DType::f32, {kElements}, master));
+    made.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, exp_avg));
+    made.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, exp_avg_sq));
+    return made;
+  }
+
+  codec::TrainedState trained;
+  Bytes weight, master, exp_avg, exp_avg_sq;
+};
+
+SaveOptions bounded() {
+  SaveOptions options{.policy = Policy::bounded};
+  options.adam = kAdam;
+  return options;
+}
+
+std::size_t stream_of(const Snapshot& snapshot, std::string_view name) {
+  return *snapshot.stream_of(*snapshot.find(name));
+}
+
+const QuantizerRecord& lost_of(const Snapshot& snapshot, std::string_view name) {
+  return snapshot.quantizer(stream_of(snapshot, name)).value();
+}
+
+std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name) {
+  std::set<std::string> names;
+  const std::size_t stream = stream_of(snapshot, name);
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    names.emplace(snapshot.chunk_info(stream, i).value().codec);
+  }
+  return names;
+}
+
+std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
+  std::uint64_t bytes = 0;
+  const std::size_t stream = stream_of(snapshot, name);
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    bytes += snapshot.chunk_info(stream, i).value().stored_bytes;
+  }
+  return bytes;
+}
+
+double wide(float number) { return static_cast<double>(number); }
+
+double update_of(float m, float v) {
+  const double c1 = 1 - std::pow(kAdam.beta1, static_cast<double>(kAdam.step));
+  const double c2 = 1 - std::pow(kAdam.beta2, static_cast<double>(kAdam.step));
+  return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.epsilon);
+}
+
+TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
+  const Parameter parameter;
+  Chain chain;
+  const Snapshot& snapshot = chain.save(parameter.state(), bounded());
+  EXPECT_TRUE(snapshot.verify().value().empty());
+
+  EXPECT_EQ(read_tensor(snapshot, "model.w"), parameter.weight);
+  EXPECT_FALSE(snapshot.quantizer(stream_of(snapshot, "model.w")).has_value());
+  const Bytes stored_master = read_tensor(snapshot, "master.w");
+  EXPECT_EQ(Parameter::rounded(stored_master), parameter.weight) << "masters still say all of weights";
+  EXPECT_EQ(codecs_of(snapshot, "model.w"), std::set<std::string>{"rounded_from"});
+  EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+
+  const auto x = floats(parameter.master), x1 = floats(stored_master);
+  const auto v = floats(parameter.exp_avg_sq), v1 = floats(read_tensor(snapshot, "exp_avg_sq.w"));
+  const auto m = floats(parameter.exp_avg), m1 = floats(read_tensor(snapshot, "exp_avg.w"));
+  double most_x = 0;
+  double most_v = 0;
+  double most_u = 0;
+  for (std::size_t i = 0; i < kElements; ++i) {
+    if (x[i] != 0) most_x = std::max(most_x, std::abs((wide(x1[i]) - wide(x[i])) / wide(x[i])));
+    if (v[i] != 0) most_v = std::max(most_v, std::abs((wide(v1[i]) - wide(v[i])) / wide(v[i])));
+    if (v1[i] != 0) most_u = std::max(most_u, std::abs(update_of(m1[i], v1[i]) - update_of(m[i], v1[i])));
+  }
+  const auto& master = lost_of(snapshot, "master.w");
+  EXPECT_EQ(master.quantization, Quantization::master_bits);
+  EXPECT_EQ(master.bound, std::ldexp(1, -16));
+  EXPECT_EQ(master.reached.max_relative, most_x);
+  EXPECT_LE(most_x, 2 * master.bound.value());
+  EXPECT_EQ(master.reached.elements, kElements);
+  const auto& squares = lost_of(snapshot, "exp_avg_sq.w");
+  EXPECT_EQ(squares.bound, std::ldexp(1, -4));
+  EXPECT_EQ(squares.reached.max_relative, most_v);
+  EXPECT_LE(most_v, squares.bound);
+  const auto& moments = lost_of(snapshot, "exp_avg.w");
+  EXPECT_GT(moments.bound, 0.01) << "second moments are off, too";
+  EXPECT_LT(moments.bound, 0.06);
+  EXPECT_LE(most_u, 0.010001);
+  EXPECT_LE(moments.updates.largest, moments.bound);
+  EXPECT_GT(most_u, 0.0099) << "and no finer than was asked for";
+  EXPECT_EQ(moments.adam, kAdam);
+  EXPECT_GT(moments.updates.elements, kElements / 17);
+  EXPECT_GT(moments.next_update_bound.value(), 0.009);
+  EXPECT_GT(moments.all_updates_bound.value(), moments.next_update_bound.value());
+}
+
+TEST(BoundedRecording, WhatWasStoredIsNotLostOnceMore) {
+  const Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  Parameter again;
+  again.weight = read_tensor(*chain.last(), "model.w");
+  again.master = read_tensor(*chain.last(), "master.w");
+  again.exp_avg = read_tensor(*chain.last(), "exp_avg.w");
+  again.exp_avg_sq = read_tensor(*chain.last(), "exp_avg_sq.w");
+  const Snapshot& second = chain.save(again.state(), bounded());
+  EXPECT_EQ(second.id(), chain.at(0)->id());
+  EXPECT_EQ(lost_of(second, "exp_avg.w").reached.changed, 0U);
+  EXPECT_EQ(codecs_of(second, "exp_avg.w"), std::set<std::string>{"same"});
+}
+
+TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  parameter.step();
+  SaveOptions next = bounded();
+  next.objective = Objective::ratio;
+  next.adam->step = 101;
+  const Snapshot& snapshot = chain.save(parameter.state(), next);
+  EXPECT_TRUE(snapshot.verify().value().empty());
+  const auto alone = open_file("alone", record_state(parameter.state(), next).value().file);
+  for (const std::string_view name : {"model.w", "master.w", "exp_avg.w", "exp_avg_sq.w"}) {
+    EXPECT_EQ(read_tensor(snapshot, name), read_tensor(*alone, name)) << "a base changes nothing of what is stored";
+  }
+  EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+  EXPECT_TRUE(snapshot.chunk_info(stream_of(snapshot, "exp_avg.w"), 0).value().uses_base);
+}
+
+TEST(BoundedRecording, TheBytesDoNotDependOnThreads) {
+  const Parameter parameter;
+  for (const Policy policy : {Policy::bounded, Policy::bitsnap}) {
+    SaveOptions options = bounded();
+    options.policy = policy;
+    options.threads = 1;
+    const Bytes one = record_state(parameter.state(), options).value().file;
+    options.threads = 4;
+    EXPECT_EQ(record_state(parameter.state(), options).value().file, one);
+  }
+}
+
+TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
+  const Parameter parameter;
+  const auto refused = record_state(parameter.state(), {.policy = Policy::bounded});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
+  for (const std::string_view part : {"'exp_avg.w'", "betas", "epsilon", "exp_avg=exact"}) {
+    EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
+  }
+  SaveOptions exact{.policy = Policy::bounded};
+  exact.loss = {parse_loss_rule("exp_avg=exact").value()};
+  const auto snapshot = open_file("x", record_state(parameter.state(), exact).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  EXPECT_NE(read_tensor(*snapshot, "master.w"), parameter.master);
+  // A tensor's own numbers are taken before those for all.
+  State state = parameter.state();
+  state.tensors[2].adam = kAdam;
+  EXPECT_TRUE(record_state(state, {.policy = Policy::bounded}).has_value());
+  SaveOptions wrong = bounded();
+  wrong.adam->beta1 = 1;
+  EXPECT_FALSE(record_state(state, wrong).has_value());
+}
+
+// Of numbers that no rule needs, too: errors are measured with them, and they are recorded.
+TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
+  const Parameter parameter;
+  for (const AdamNumbers& wrong : {AdamNumbers{std::nan(""), 0.95, 1e-8, 1}, AdamNumbers{0.9, HUGE_VAL, 1e-8, 1},
+                                   AdamNumbers{0.9, 0.95, -1, 0}, AdamNumbers{0.9, 0.95, HUGE_VAL, 1}}) {
+    for (const bool is_lossless : {false, true}) {
+      SaveOptions options;
+      if (!is_lossless) options.loss = {parse_loss_rule("exp_avg=mantissa_bits:4").value()};
+      options.adam = wrong;
+      EXPECT_EQ(record_state(parameter.state(), options).error().kind(), ErrorKind::invalid_argument);
+      options.adam.reset();
+      State state = parameter.state();
+      state.tensors[2].adam = wrong;
+      const auto refused = record_state(state, options);
+      ASSERT_FALSE(refused.has_value());
+      EXPECT_NE(refused.error().message().find("'exp_avg.w': Adam's "), std::string::npos) << refused.error().message();
+    }
+  }
+}
+
+// Moments of an Adam that had these betas all along, and what becomes of their updates, this one and the next.
+TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
+  const auto check = [](double beta1, double beta2, std::uint64_t steps, const char* rule) {
+    std::vector<float> m(kElements), v(kElements);
+    std::uint64_t random = 88172645463325252U;
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      for (std::size_t i = 0; i < kElements; ++i) {
+        random = random * 6364136223846793005U + 1442695040888963407U;
+        // Every 64th element has the gradients that make its update the largest.
+        double g = static_cast<double>(static_cast<std::int64_t>(random)) * 0x1p-73 * static_cast<double>(1 + i % 7);
+        if (i % 64 == 0 && beta2 > 0) g = 1e-3 * std::pow(beta1 / beta2, static_cast<double>(steps - 1 - step));
+        m[i] = static_cast<float>(beta1 * wide(m[i]) + (1 - beta1) * g);
+        v[i] = static_cast<float>(beta2 * wide(v[i]) + (1 - beta2) * g * g);
+      }
+    }
+    Bytes m_bytes(4 * kElements), v_bytes(4 * kElements);
+    std::memcpy(m_bytes.data(), m.data(), m_bytes.size());
+    std::memcpy(v_bytes.data(), v.data(), v_bytes.size());
+    State state;
+    state.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, m_bytes));
+    state.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, v_bytes));
+    SaveOptions options = bounded();
+    options.adam = AdamNumbers{beta1, beta2, 1e-12, steps};
+    options.loss = {parse_loss_rule(rule).value()};
+    const auto snapshot = open_file("x", record_state(state, options).value().file);
+    const QuantizerRecord lost = lost_of(*snapshot, "exp_avg.w");
+    if (lost.bound) {
+      EXPECT_LE(lost.updates.largest, *lost.bound) << beta1 << ' ' << beta2 << ' ' << rule;
+      EXPECT_GE(lost.updates.largest, *lost.bound / 3) << beta1 << ' ' << beta2 << ' ' << rule;
+    } else {
+      EXPECT_FALSE(lost.next_update_bound || lost.all_updates_bound);
+    }
+    return lost;
+  };
+  constexpr const char* kUsual = "exp_avg_sq=mantissa_bits:3";
+  EXPECT_TRUE(check(0.9, 0.95, 30, kUsual).all_updates_bound);
+  const QuantizerRecord growing = check(0.9, 0.8, 30, kUsual);
+  EXPECT_TRUE(growing.bound && growing.next_update_bound);
+  EXPECT_FALSE(growing.all_updates_bound) << "later updates can be of any size";
+  EXPECT_EQ(check(0, 0, 5, kUsual).next_update_bound, 0);
+  EXPECT_EQ(check(0.9, 0, 5, kUsual).bound, std::nullopt);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=exact").bound);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=mantissa_bits:0").bound);
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=master_bits:0").bound) << "twice the bound of its own";
+  EXPECT_EQ(check(0.9, 0.95, 30, "exp_avg_sq=clusters:16").bound, std::nullopt);
+}
+
+TEST(BoundedRecording, BeforeTheFirstStepMomentsAreKept) {
+  Parameter parameter;
+  std::ranges::fill(parameter.exp_avg, std::byte{0});
+  SaveOptions options = bounded();
+  options.adam->step = 0;
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  EXPECT_FALSE(snapshot->quantizer(stream_of(*snapshot, "exp_avg.w")).has_value());
+}
+
+TEST(BoundedRecording, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
+  const Parameter parameter;
+  State state = parameter.state();
+  const auto halves = Parameter::rounded(parameter.exp_avg);
+  state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
+  SaveOptions options = bounded();
+  options.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
+  const auto recorded = record_state(state, options);
+  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+  const auto snapshot = open_file("x", recorded->file);
+  const QuantizerRecord& lost = lost_of(*snapshot, "exp_avg.w");
+  EXPECT_GT(lost.reached.changed, 0U);
+  EXPECT_EQ(lost.updates, UpdateErrors{});
+}
+
+TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
+  const Parameter parameter;
+  SaveOptions options = bounded();
+  for (const std::string_view rule : {"exp_avg_sq:*.x=exact", "exp_avg_sq:*.w=mantissa_bits:6", "*:*=exact"}) {
+    options.loss.push_back(parse_loss_rule(rule).value());
+  }
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_EQ(lost_of(*snapshot, "exp_avg_sq.w").amount, 6);
+  EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
+  EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
+  // Rules hold under any policy, and without them nothing is lost.
+  options.policy = Policy::lossless;
+  EXPECT_NE(read_tensor(*open_file("y", record_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
+            parameter.exp_avg_sq);
+  options.loss = {{.role = {}, .name = "*", .quantization = Quantization::clusters, .amount = 17}};
+  EXPECT_NE(record_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
+}
+
+TEST(BoundedRecording, MomentsWithoutSquaresBesideThemAreKept) {
+  const Parameter parameter;
+  State state;
+  state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
+  const auto snapshot = open_file("x", record_state(state, {.policy = Policy::bounded}).value().file);
+  EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
+}
+
+// Bytes that have several names, each with a role of its own, as tied weights of F32 are.
+TEST(BoundedRecording, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
+  const Parameter parameter;
+  const auto tied = [&](const std::vector<const char*>& names, const std::vector<const char*>& rules) {
+    State state;
+    for (const char* name : names) {
+      state.tensors.push_back(source(name, DType::f32, {kElements}, parameter.exp_avg_sq));
+      if (state.tensors.size() > 1) state.tensors.back().info.alias_of = 0;
+    }
+    SaveOptions options = bounded();
+    for (const char* rule : rules) options.loss.push_back(parse_loss_rule(rule).value());
+    const auto snapshot = open_file("x", record_state(state, options).value().file);
+    const auto& lost = snapshot->quantizer(0);
+    EXPECT_EQ(read_tensor(*snapshot, names.back()) == parameter.exp_avg_sq, !lost.has_value());
+    return lost ? std::string(quantization_name(lost->quantization)) : "exact";
+  };
+  EXPECT_EQ(tied({"master.w", "model.w"}, {}), "exact") << "the weight may lose nothing";
+  EXPECT_EQ(tied({"model.w", "master.w"}, {}), "exact");
+  EXPECT_EQ(tied({"exp_avg_sq.w", "model.v", "exp_avg_sq.v"}, {}), "exact") << "one in between";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {}), "mantissa_bits");
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {"exp_avg_sq:*.v=exact"}), "exact") << "a rule for one name";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {"exp_avg_sq:*.v=mantissa_bits:4"}), "exact") << "another amount";
+  EXPECT_EQ(tied({"exp_avg_sq.w", "model.w"}, {"*=mantissa_bits:4"}), "mantissa_bits") << "a rule for both";
+}
+
+Bytes halves_of(const Bytes& masters) {
+  const codec::Input input{codec::InputKind::peer, DType::f32, masters};
+  Bytes halves(masters.size() / 2);
+  codec::expect_elements({DType::f16, masters.size() / 4, {&input, 1}, {}}, {}, halves);
+  return halves;
+}
+
+// Of a state that has weights of both dtypes, under names that say nothing.
+TEST(BoundedRecording, MastersRoundToTheWeightsThatTheyHave) {
+  const Parameter one(1), two(2);
+  const Bytes halves = halves_of(one.master);
+  State state;
+  state.tensors.push_back(source("model.a", DType::f16, {kElements}, halves));
+  state.tensors.push_back(source("model.b", DType::bf16, {kElements}, two.weight));
+  state.tensors.push_back(source("master.0", DType::f32, {kElements}, one.master));
+  state.tensors.push_back(source("master.1", DType::f32, {kElements}, two.master));
+  const auto amount_of = [&](const Snapshot& snapshot, const char* name) {
+    return lost_of(snapshot, name).bound.value();
+  };
+  const auto check = [&] {
+    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    EXPECT_EQ(halves_of(read_tensor(*snapshot, "master.0")), halves);
+    EXPECT_EQ(Parameter::rounded(read_tensor(*snapshot, "master.1")), two.weight);
+    EXPECT_EQ(amount_of(*snapshot, "master.0"), std::ldexp(1, -19));
+    return amount_of(*snapshot, "master.1");
+  };
+  EXPECT_EQ(check(), std::ldexp(1, -16)) << "found by bits";
+  for (TensorSource& tensor : state.tensors) tensor.read_brings_all = true;
+  const auto unknown = open_file("x", record_state(state, bounded()).value().file);
+  EXPECT_EQ(halves_of(read_tensor(*unknown, "master.0")), halves) << "the finer one";
+  state.tensors[0].master = MasterSlice{"master.0", 0};
+  state.tensors[1].master = MasterSlice{"master.1", 0};
+  EXPECT_EQ(check(), std::ldexp(1, -16)) << "said";
+}
+
+TEST(BoundedRecording, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
+  const Parameter parameter;
+  State state = parameter.state();
+  state.tensors.push_back(state.tensors[2]);
+  state.tensors[4].info.name = "exp_avg.v";
+  state.tensors[4].info.alias_of = 2;
+  const auto is_kept = [&] {
+    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    return read_tensor(*snapshot, "exp_avg.w") == parameter.exp_avg;
+  };
+  EXPECT_TRUE(is_kept()) << "beside exp_avg.v stands nothing";
+  state.tensors.push_back(state.tensors[3]);
+  state.tensors[5].info.name = "exp_avg_sq.v";
+  EXPECT_TRUE(is_kept()) << "beside it stand others";
+  state.tensors[5].info.alias_of = 3;
+  EXPECT_FALSE(is_kept());
+}
+
+TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
+  const Parameter parameter;
+  const auto snapshot = open_file("x", record_state(parameter.state(), {.policy = Policy::bitsnap}).value().file);
+  for (const std::string_view name : {"exp_avg.w", "exp_avg_sq.w"}) {
+    const auto numbers = floats(read_tensor(*snapshot, name));
+    EXPECT_LE(std::set<float>(numbers.begin(), numbers.end()).size(), 16U * 256U) << name;
+    EXPECT_EQ(lost_of(*snapshot, name).quantization, Quantization::clusters);
+    EXPECT_LE(lost_of(*snapshot, name).reached.max_absolute, lost_of(*snapshot, name).bound);
+    EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
+    EXPECT_LE(stored_bytes(*snapshot, name), kElements * 12 / 8 + 2 * 150) << "12 bits, and two tables";
+  }
+  EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
+}
+
+TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
+  const Parameter parameter;
+  SaveOptions options{.policy = Policy::lossless};
+  options.loss = {parse_loss_rule("exp_avg=clusters:16").value(), parse_loss_rule("exp_avg_sq=clusters:256").value()};
+  options.objective = Objective::ratio;
+  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  EXPECT_TRUE(snapshot->verify().value().empty());
+  for (const auto& [name, bits] : {std::pair("exp_avg.w", 12U), std::pair("exp_avg_sq.w", 16U)}) {
+    EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
+    EXPECT_LE(stored_bytes(*snapshot, name), kElements * bits / 8 + 2 * 2100);
+  }
+}
+
+TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  parameter.step();
+  const Snapshot& before = chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  EXPECT_EQ(codecs_of(before, "model.w"), std::set<std::string>{"bitmask"});
+  os::FakeFileSystem files;
+  const auto file = files.create("/again").value();
+  const SnapshotId dropped[] = {chain.at(0)->id()};
+  const auto executor = exec::make_executor(2);
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bitsnap}, *file, *executor).has_value());
+  ASSERT_TRUE(file->close());
+  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  EXPECT_EQ(after->id(), before.id());
+  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"clustered"});
+  EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(before, "exp_avg.w"));
+}
+
+// Whatever their chunks were coded against: of none of these do the chunks themselves say what they are multiples of.
+TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
+  Parameter parameter;
+  SaveOptions options = bounded();
+  options.objective = Objective::ratio;
+  Chain chain;
+  chain.save(parameter.state(), options);
+  const auto expect_as_alone = [&](const Snapshot& before, const char* codec) {
+    EXPECT_EQ(codecs_of(before, "exp_avg.w"), std::set<std::string>{codec});
+    ASSERT_TRUE(before.chunk_info(stream_of(before, "exp_avg.w"), 0).value().uses_base);
+    os::FakeFileSystem files;
+    const auto file = files.create("/again").value();
+    std::vector<SnapshotId> dropped;
+    for (const BaseReference& base : before.bases()) dropped.push_back(base.id);
+    const auto executor = exec::make_executor(2);
+    const SaveOptions again{.policy = Policy::bounded, .objective = Objective::ratio};
+    ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, again, *file, *executor).has_value());
+    ASSERT_TRUE(file->close());
+    const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+    EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"});
+    const auto alone = open_file("alone", record_state(parameter.state(), options).value().file);
+    EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(*alone, "exp_avg.w"));
+    EXPECT_TRUE(after->verify().value().empty());
+  };
+  expect_as_alone(chain.save(parameter.state(), options), "same");
+  parameter.step();
+  options.adam->step = 101;
+  expect_as_alone(chain.save(parameter.state(), options), "scaled_by");
+}
+
+TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
+  Parameter parameter;
+  Chain chain;
+  chain.save(parameter.state(), bounded());
+  parameter.step();
+  const Snapshot& before = chain.save(parameter.state(), bounded());
+  os::FakeFileSystem files;
+  const auto file = files.create("/again").value();
+  const SnapshotId dropped[] = {chain.at(0)->id()};
+  const auto executor = exec::make_executor(2);
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bounded}, *file, *executor).has_value());
+  ASSERT_TRUE(file->close());
+  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  EXPECT_EQ(after->id(), before.id());
+  EXPECT_TRUE(after->bases().empty());
+  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"}) << "what the multiples are of is known";
+  for (const std::string_view name : {"master.w", "exp_avg.w", "exp_avg_sq.w"}) {
+    EXPECT_EQ(lost_of(*after, name), lost_of(before, name));
+  }
+}
+
+}  // namespace
+}  // namespace bitsnap::save

@@ -1,0 +1,229 @@
+// Who is whose master: by bits, by names where bits say too little, and within flat buffers.
+#include "save/peer_finder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "codec/trained_like_testing.hpp"
+#include "save/state_layout.hpp"
+#include "save/state_testing.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+constexpr std::size_t kElements = 5000;
+constexpr std::size_t kInFlat = kChunkElements / 4;  // the fewest that are looked for
+
+Bytes masters(std::size_t elements, unsigned seed) {
+  Bytes bytes(4 * elements);
+  codec::fill_trained_like(DType::f32, bytes, seed);
+  return bytes;
+}
+
+// To the nearest BF16; `up_every`: each so many-th goes to the next one up instead.
+Bytes rounded(ConstByteSpan from, std::size_t up_every = 0) {
+  Bytes bytes(from.size() / 2);
+  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from.data() + 4 * i, sizeof bits);
+    bits += 0x7fff + (bits >> 16 & 1);
+    if (up_every > 0 && i % up_every == 0) bits += 0x10000;
+    const auto weight = static_cast<std::uint16_t>(bits >> 16);
+    std::memcpy(bytes.data() + 2 * i, &weight, sizeof weight);
+  }
+  return bytes;
+}
+
+Bytes joined(std::initializer_list<ConstByteSpan> parts) {
+  Bytes bytes;
+  for (const ConstByteSpan part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
+  return bytes;
+}
+
+class PeerFinder : public testing::Test {
+ protected:
+  // Of bytes that outlive the test's state.
+  void add(std::string name, DType dtype, Bytes&& bytes, std::vector<std::uint64_t> shape = {}) = delete;
+  // Streams are numbered as tensors were added: all are large enough not to be pooled.
+  void add(std::string name, DType dtype, const Bytes& bytes, std::vector<std::uint64_t> shape = {}) {
+    if (shape.empty()) shape = {bytes.size() / element_size(dtype)};
+    state_.tensors.push_back(source(std::move(name), dtype, std::move(shape), bytes));
+  }
+
+  std::vector<std::optional<PeerStream>> found() {
+    const container::Content content = lay_out(state_).value();
+    const container::StreamTable streams = container::derive_streams(content).value();
+    if (wanted_.empty()) wanted_.assign(streams.streams.size(), true);
+    return find_peers(content, streams, StreamReader(state_, content, streams), wanted_);
+  }
+
+  State state_;
+  std::vector<bool> wanted_;  // empty: all
+};
+
+using Peers = std::vector<std::optional<PeerStream>>;
+
+TEST_F(PeerFinder, FindsMastersByTheirBitsWhateverNamesSay) {
+  const Bytes first = masters(kElements, 1);
+  const Bytes second = masters(kElements, 2);
+  const Bytes first_weight = rounded(first);
+  const Bytes second_weight = rounded(second);
+  add("a", DType::bf16, first_weight);
+  add("b", DType::bf16, second_weight);
+  add("optimizer.0.b", DType::f32, first);
+  add("optimizer.0.a", DType::f32, second);
+  EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, PeerStream{3, 0}, {}, {}}));
+}
+
+TEST_F(PeerFinder, FindsNoneWhereNoBitsFit) {
+  const Bytes master = masters(kElements, 1);
+  const Bytes other = rounded(masters(kElements, 3));
+  const Bytes shorter = rounded(ConstByteSpan(master).first(4 * (kElements - 1)));
+  add("w", DType::bf16, other);
+  add("master.w", DType::f32, master);
+  add("v", DType::bf16, other);
+  EXPECT_EQ(found(), (Peers{{}, {}, {}}));
+  state_.tensors.clear();
+  const Bytes weight = rounded(master);
+  add("w", DType::f16, weight);
+  add("master.w", DType::f32, master);
+  EXPECT_EQ(found(), (Peers{{}, {}})) << "rounded to BF16";
+}
+
+// Zeros and ones are what many tensors begin a training with.
+TEST_F(PeerFinder, LetsNamesDecideBetweenEqualMasters) {
+  const Bytes ones = [] {
+    Bytes bytes(4 * kElements);
+    for (std::size_t i = 0; i < bytes.size(); i += 4) std::memcpy(bytes.data() + i, "\x00\x00\x80\x3f", 4);
+    return bytes;
+  }();
+  const Bytes weights = rounded(ones);
+  add("model.layers.0.norm.weight", DType::bf16, weights);
+  add("model.layers.1.norm.weight", DType::bf16, weights);
+  add("optimizer.master.layers.0.norm.weight", DType::f32, ones);
+  add("optimizer.exp_avg.layers.1.norm.weight", DType::f32, ones);
+  add("optimizer.master.layers.1.norm.weight", DType::f32, ones);
+  EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, PeerStream{4, 0}, {}, {}, {}}));
+}
+
+TEST_F(PeerFinder, FindsAMasterThatWasRoundedAtRandomByItsName) {
+  const Bytes first = masters(kElements, 1);
+  const Bytes second = masters(kElements, 2);
+  const Bytes weight = rounded(second, 3);
+  add("layers.1.weight", DType::bf16, weight);
+  add("master.layers.0.weight", DType::f32, first);
+  add("master.layers.1.weight", DType::f32, second);
+  EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, {}, {}}));
+  state_.tensors.pop_back();
+  add("something.else", DType::f32, second);
+  EXPECT_EQ(found(), (Peers{{}, {}, {}})) << "neither bits nor names say so";
+}
+
+TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
+  const Bytes a = masters(kInFlat, 1);
+  const Bytes b = masters(3 * kInFlat, 2);
+  const Bytes c = masters(kInFlat + 77, 3);
+  const Bytes padding(4 * 51);
+  const Bytes flat = joined({padding, b, a, padding, c});
+  const Bytes weight_a = rounded(a);
+  const Bytes weight_b = rounded(b);
+  const Bytes weight_c = rounded(c);
+  add("a", DType::bf16, weight_a, {kInFlat / 64, 64});
+  add("b", DType::bf16, weight_b, {3 * kInFlat / 64, 64});
+  add("c", DType::bf16, weight_c);
+  add("optimizer.flat", DType::f32, flat);
+  EXPECT_EQ(found(),
+            (Peers{PeerStream{3, 51 + 3 * kInFlat}, PeerStream{3, 51}, PeerStream{3, 51 + 4 * kInFlat + 51}, {}}));
+}
+
+// As tensors on another device are: they would be brought over for a sample, and stay until their turn.
+TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
+  const Bytes master = masters(kElements, 1);
+  const Bytes weight = rounded(master);
+  add("model.layers.0.weight", DType::bf16, weight);
+  add("model.layers.1.weight", DType::bf16, weight);
+  add("optimizer.master.layers.1.weight", DType::f32, master);
+  add("optimizer.exp_avg.layers.0.weight", DType::f32, master);
+  add("optimizer.master.head.weight", DType::f32, master);
+  for (TensorSource& tensor : state_.tensors) {
+    tensor.data = nullptr;
+    tensor.read_brings_all = true;
+    tensor.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> {
+      ADD_FAILURE() << "it was read";
+      return {};
+    };
+  }
+  EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}, {}, {}})) << "by names alone";
+}
+
+TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
+  for (const std::size_t before : {kChunkElements - 8, kChunkElements - 7, kChunkElements - 1, kChunkElements}) {
+    const Bytes own = masters(kInFlat, 1);
+    const Bytes flat = joined({masters(before, 2), own, masters(1000, 3)});
+    const Bytes weight = rounded(own);
+    state_.tensors.clear();
+    add("w", DType::bf16, weight);
+    add("flat", DType::f32, flat);
+    EXPECT_EQ(found(), (Peers{PeerStream{1, before}, {}})) << before;
+  }
+}
+
+// Each would have a chunk of the buffer decoded for itself.
+TEST_F(PeerFinder, LeavesSmallWeightsOutOfFlatBuffers) {
+  const Bytes own = masters(kInFlat - 1, 1);
+  const Bytes flat = joined({own, masters(kInFlat, 2)});
+  const Bytes weight = rounded(own);
+  add("w", DType::bf16, weight);
+  add("flat", DType::f32, flat);
+  EXPECT_EQ(found(), (Peers{{}, {}}));
+}
+
+// A weight that begins as all of the buffer does must not have its samples compared at each of its places.
+TEST_F(PeerFinder, GivesUpWhereAPatternComesAgainAndAgain) {
+  Bytes flat(4 * 5 * kChunkElements);
+  for (std::size_t i = 3; i < flat.size(); i += 8) flat[i] = std::byte{0x3f};
+  Bytes own = masters(kInFlat, 1);
+  std::copy_n(flat.begin(), 4 * 16, own.begin());
+  const Bytes weight = rounded(own);
+  add("w", DType::bf16, weight);
+  add("flat", DType::f32, flat);
+  std::size_t reads = 0;
+  state_.tensors[1].data = nullptr;
+  state_.tensors[1].read = [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+    ++reads;
+    std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
+    return {};
+  };
+  EXPECT_EQ(found(), (Peers{{}, {}}));
+  EXPECT_LT(reads, 5000U);
+}
+
+TEST_F(PeerFinder, LooksForNoOtherThanThoseThatAreWanted) {
+  const Bytes master = masters(kElements, 1);
+  const Bytes weight = rounded(master);
+  add("v", DType::bf16, weight);
+  add("w", DType::bf16, weight);
+  add("master", DType::f32, master);
+  wanted_ = {false, true, false};
+  EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}}));
+}
+
+TEST_F(PeerFinder, GivesAWeightThatCannotBeReadNoMaster) {
+  const Bytes master = masters(kElements, 1);
+  add("master", DType::f32, master);
+  TensorSource broken;
+  broken.info = state_.tensors[0].info;
+  broken.info.name = "w";
+  broken.info.dtype = DType::bf16;
+  broken.info.dtype_name = "BF16";
+  broken.info.size_bytes = 2 * kElements;
+  broken.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> { return fail(ErrorKind::io, "no"); };
+  state_.tensors.push_back(std::move(broken));
+  EXPECT_EQ(found(), (Peers{{}, {}}));
+}
+
+}  // namespace
+}  // namespace bitsnap::save

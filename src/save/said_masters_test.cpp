@@ -1,0 +1,366 @@
+// Masters that the caller says: which claims are refused and by what words, where what is said goes beyond what is
+// found, and what a wrong one costs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codec/trained_like_testing.hpp"
+#include "os/file_system_fake.hpp"
+#include "save/snapshot_rewriter.hpp"
+#include "save/state_layout.hpp"
+#include "save/state_testing.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+constexpr std::size_t kElements = kChunkElements + 1000;
+
+Bytes masters(std::size_t elements, unsigned seed) {
+  Bytes bytes(4 * elements);
+  codec::fill_trained_like(DType::f32, bytes, seed);
+  return bytes;
+}
+
+// To BF16; by their upper halves alone, as no framework does it, where `down`.
+Bytes rounded(ConstByteSpan from, bool down = false) {
+  Bytes bytes(from.size() / 2);
+  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from.data() + 4 * i, sizeof bits);
+    if (!down) bits += 0x7fff + (bits >> 16 & 1);
+    const auto half = static_cast<std::uint16_t>(bits >> 16);
+    std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
+  }
+  return bytes;
+}
+
+class SaidMasters : public testing::Test {
+ protected:
+  void add(std::string name, DType dtype, Bytes&& bytes) = delete;
+  TensorSource& add(std::string name, DType dtype, const Bytes& bytes,
+                    std::optional<MasterSlice> master = std::nullopt) {
+    TensorSource tensor = source(std::move(name), dtype, {bytes.size() / element_size(dtype)}, bytes);
+    tensor.master = std::move(master);
+    state_.tensors.push_back(std::move(tensor));
+    return state_.tensors.back();
+  }
+
+  void add_alias(std::string name, std::size_t of, std::optional<MasterSlice> master) {
+    TensorSource tensor = state_.tensors[of];
+    tensor.info.name = std::move(name);
+    tensor.info.alias_of = of;
+    tensor.master = std::move(master);
+    state_.tensors.push_back(std::move(tensor));
+  }
+
+  std::shared_ptr<const Snapshot> recorded(const SaveOptions& options = {}) {
+    auto result = record_state(state_, options);
+    EXPECT_TRUE(result.has_value()) << result.error().message();
+    auto snapshot = open_file("a.bsnap", std::move(result->file));
+    EXPECT_TRUE(snapshot->verify().value().empty());
+    for (const TensorSource& tensor : state_.tensors) {
+      if (tensor.data == nullptr) continue;
+      const Bytes expected(tensor.data, tensor.data + tensor.info.size_bytes);
+      EXPECT_EQ(read_tensor(*snapshot, tensor.info.name), expected) << tensor.info.name;
+    }
+    return snapshot;
+  }
+
+  std::string refusal() {
+    const auto result = record_state(state_, {});
+    EXPECT_FALSE(result.has_value());
+    if (result) return {};
+    EXPECT_EQ(result.error().kind(), ErrorKind::invalid_argument);
+    return result.error().message();
+  }
+
+  // The masters that reach the coding, by stream.
+  std::vector<std::optional<PeerStream>> laid_out() {
+    const container::Content content = lay_out(state_).value();
+    return lay_out_masters(state_, content, container::derive_streams(content).value()).value();
+  }
+
+  static std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
+    const std::size_t stream = *snapshot.stream_of(*snapshot.find(name));
+    std::vector<ChunkInfo> chunks;
+    for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+      chunks.push_back(snapshot.chunk_info(stream, i).value());
+    }
+    return chunks;
+  }
+
+  static std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
+    std::uint64_t bytes = 0;
+    for (const ChunkInfo& chunk : chunks_of(snapshot, name)) bytes += chunk.stored_bytes;
+    return bytes;
+  }
+
+  static bool is_rounded(const Snapshot& snapshot, std::string_view name) {
+    return std::ranges::all_of(chunks_of(snapshot, name),
+                               [](const ChunkInfo& chunk) { return chunk.codec == "rounded_from"; });
+  }
+
+  State state_;
+  const Bytes master_ = masters(kElements, 1);
+  const Bytes weight_ = rounded(master_);
+};
+
+using Peers = std::vector<std::optional<PeerStream>>;
+
+TEST_F(SaidMasters, AMasterThatIsNotThereIsRefused) {
+  add("w", DType::bf16, weight_, MasterSlice{"mister"});
+  add("master", DType::f32, master_);
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'mister' is not in the state");
+}
+
+TEST_F(SaidMasters, AMasterThatIsNotF32IsRefused) {
+  add("v", DType::bf16, weight_);
+  add("w", DType::bf16, weight_, MasterSlice{"v"});
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is BF16, not F32");
+  state_.tensors[1].master = MasterSlice{"w"};
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'w' is BF16, not F32");
+  state_.tensors[0].info.dtype = DType::i16;
+  state_.tensors[0].info.dtype_name = "I16";
+  state_.tensors[1].master = MasterSlice{"v"};
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is I16, not F32");
+}
+
+TEST_F(SaidMasters, AWeightThatIsNoRoundingIsRefused) {
+  add("w", DType::f32, master_, MasterSlice{"master"});
+  add("master", DType::f32, master_);
+  EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is F32: only BF16 and F16 are roundings of masters");
+  state_.tensors[0].info.dtype = DType::i32;
+  state_.tensors[0].info.dtype_name = "I32";
+  EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is I32: only BF16 and F16 are roundings of masters");
+}
+
+TEST_F(SaidMasters, ElementsThatTheMasterDoesNotHaveAreRefused) {
+  add("w", DType::bf16, weight_, MasterSlice{"master", 1});
+  add("master", DType::f32, master_);
+  EXPECT_EQ(refusal(),
+            "tensor 'w': its 263144 elements are to stand from element 1 on of its master 'master', which has 263144");
+  for (const std::uint64_t element : {std::uint64_t{kElements} + 1, UINT64_MAX, UINT64_MAX - kElements + 1}) {
+    state_.tensors[0].master->element = element;
+    EXPECT_NE(refusal().find("from element " + std::to_string(element) + " on"), std::string::npos);
+  }
+  state_.tensors[0].master->element = 0;
+  EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}}));
+}
+
+// One weight has two names, and each of them is said to have a master.
+TEST_F(SaidMasters, TiedWeightsHaveToAgree) {
+  const Bytes flat = masters(kElements + 5, 2);
+  add("embed", DType::bf16, weight_, MasterSlice{"master", 0});
+  add_alias("head", 0, MasterSlice{"flat", 3});
+  add("master", DType::f32, master_);
+  add("flat", DType::f32, flat);
+  EXPECT_EQ(refusal(),
+            "tensor 'embed': its master is 'master' from element 0 on; tensor 'head': its master is 'flat' from "
+            "element 3 on, and both are the same bytes");
+  state_.tensors[0].master = MasterSlice{"flat", 4};
+  EXPECT_NE(refusal().find("'flat' from element 4 on; tensor 'head'"), std::string::npos);
+  state_.tensors[0].master = state_.tensors[1].master = MasterSlice{"master", 0};
+  EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}}));
+  state_.tensors[0].master.reset();
+  EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}})) << "what is said of one holds for both";
+  EXPECT_TRUE(is_rounded(*recorded(), "embed"));
+}
+
+TEST_F(SaidMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
+  add("master", DType::f32, master_);
+  add_alias("shadow", 0, std::nullopt);
+  add("w", DType::bf16, weight_, MasterSlice{"shadow"});
+  EXPECT_EQ(laid_out(), (Peers{{}, PeerStream{0, 0}}));
+}
+
+// The bytes of an alias are stored as what the first tensor is.
+TEST_F(SaidMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
+  const auto call = [&](std::size_t tensor, DType dtype) {
+    state_.tensors[tensor].info.dtype = dtype;
+    state_.tensors[tensor].info.dtype_name = dtype_name(dtype);
+  };
+  add("bits", DType::i16, weight_);
+  add_alias("w", 0, MasterSlice{"true"});
+  call(1, DType::bf16);
+  add("words", DType::i32, master_);
+  add_alias("master", 2, std::nullopt);
+  call(3, DType::f32);
+  add("v", DType::bf16, weight_, MasterSlice{"master"});
+  add("true", DType::f32, master_);
+  EXPECT_EQ(laid_out(), Peers(4));
+  const auto snapshot = recorded();
+  EXPECT_FALSE(is_rounded(*snapshot, "bits"));
+  EXPECT_TRUE(is_rounded(*snapshot, "v")) << "of no use is as if nothing were said";
+}
+
+TEST_F(SaidMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
+  const Bytes small_master = masters(100, 3);
+  const Bytes small = rounded(small_master);
+  const Bytes none;
+  add("norm", DType::bf16, small, MasterSlice{"master.norm"});
+  add("master.norm", DType::f32, small_master);
+  add("empty", DType::bf16, none, MasterSlice{"master.norm", 100});
+  EXPECT_EQ(laid_out(), Peers(1));
+  recorded();
+  state_.tensors[0].master->element = 1;
+  EXPECT_EQ(refusal(),
+            "tensor 'norm': its 100 elements are to stand from element 1 on of its master 'master.norm', which has "
+            "100");
+}
+
+// 1 in 8 of them: no sample of the weight is the rounding of a master, and no name says whose it is.
+TEST_F(SaidMasters, WhatIsSaidGoesBeyondWhatIsFound) {
+  Bytes near = weight_;
+  for (std::size_t i = 0; i < near.size(); i += 16) near[i] ^= std::byte{1};
+  const Bytes flat = [&] {
+    Bytes bytes = masters(1234, 9);
+    bytes.insert(bytes.end(), master_.begin(), master_.end());
+    return bytes;
+  }();
+  add("w", DType::bf16, near);
+  add("flat", DType::f32, flat);
+  const auto found = recorded({.objective = Objective::ratio});
+  state_.tensors[0].master = MasterSlice{"flat", 1234};
+  const auto said = recorded({.objective = Objective::ratio});
+  EXPECT_FALSE(is_rounded(*found, "w"));
+  EXPECT_TRUE(is_rounded(*said, "w"));
+  EXPECT_LT(stored_bytes(*said, "w"), stored_bytes(*found, "w") / 4);
+}
+
+// Which are not looked for there: the caller knows what he asks for.
+TEST_F(SaidMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
+  constexpr std::size_t kSmall = 3000;
+  const Bytes slice = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - 77), 4 * kSmall).first(4 * 1000));
+  const Bytes small = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - kSmall / 2), 4 * (kSmall - 600)));
+  add("on both sides of a chunk's end", DType::bf16, small, MasterSlice{"flat", kChunkElements - kSmall / 2});
+  add("pooled", DType::bf16, slice, MasterSlice{"flat", kChunkElements - 77});
+  add("flat", DType::f32, master_);
+  const auto snapshot = recorded();
+  EXPECT_TRUE(is_rounded(*snapshot, "on both sides of a chunk's end"));
+  EXPECT_EQ(stored_bytes(*snapshot, "on both sides of a chunk's end"), 1U);
+}
+
+TEST_F(SaidMasters, NothingIsReadToFindThem) {
+  const Bytes flat = [&] {
+    Bytes bytes = masters(77, 9);
+    bytes.insert(bytes.end(), master_.begin(), master_.end());
+    return bytes;
+  }();
+  add("w", DType::bf16, weight_, MasterSlice{"flat", 77});
+  add("flat", DType::f32, flat);
+  for (const bool brings_all : {false, true}) {
+    for (TensorSource& tensor : state_.tensors) {
+      const Bytes& bytes = tensor.info.dtype == DType::f32 ? flat : weight_;
+      tensor.data = nullptr;
+      tensor.read_brings_all = brings_all;
+      tensor.read = [&bytes](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
+        EXPECT_GE(out.size(), 2000U) << "a sample was read";
+        std::memcpy(out.data(), bytes.data() + offset, out.size());
+        return {};
+      };
+    }
+    const auto snapshot = recorded();
+    EXPECT_TRUE(is_rounded(*snapshot, "w"));
+    EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
+  }
+}
+
+TEST_F(SaidMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
+  const Bytes other = masters(kElements, 5);
+  const Bytes zeros(4 * kElements);
+  add("w", DType::bf16, weight_);
+  add("other", DType::f32, other);
+  add("zeros", DType::f32, zeros);
+  const auto alone = recorded({.objective = Objective::ratio});
+  add("true", DType::f32, master_);
+  ASSERT_TRUE(is_rounded(*recorded(), "w"));
+  for (const char* const wrong : {"other", "zeros"}) {
+    state_.tensors[0].master = MasterSlice{wrong};
+    const auto snapshot = recorded({.objective = Objective::ratio});
+    EXPECT_FALSE(is_rounded(*snapshot, "w")) << wrong;
+    EXPECT_EQ(stored_bytes(*snapshot, "w"), stored_bytes(*alone, "w")) << wrong;
+  }
+}
+
+TEST_F(SaidMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
+  Bytes flat = masters(10, 6);
+  flat.insert(flat.end(), master_.begin(), master_.end());
+  const Bytes padding(4 * 10);
+  flat.insert(flat.end(), padding.begin(), padding.end());
+  add("w", DType::bf16, weight_);
+  add("flat", DType::f32, flat);
+  for (const std::uint64_t element : {9U, 10U, 11U, 20U}) {
+    state_.tensors[0].master = MasterSlice{"flat", element};
+    EXPECT_EQ(is_rounded(*recorded(), "w"), element == 10) << element;
+  }
+}
+
+// Everybody claims the same master, forced to be coded beside it, and every second one is no rounding of it at all.
+TEST_F(SaidMasters, WhateverIsSaidTheBitsComeBack) {
+  const Bytes truncated = rounded(master_, true);
+  const Bytes noise = random_bytes(weight_.size(), 7);
+  const Bytes zeros(weight_.size());
+  add("a", DType::bf16, weight_, MasterSlice{"master"});
+  add("b", DType::bf16, noise, MasterSlice{"master"});
+  add("c", DType::f16, weight_, MasterSlice{"master"});
+  add("master", DType::f32, master_);
+  add("d", DType::bf16, truncated, MasterSlice{"master"});
+  add("e", DType::f16, noise, MasterSlice{"master"});
+  add("f", DType::bf16, zeros, MasterSlice{"master"});
+  for (const char* const codec : {"", "rounded_from", "ordinal_delta"}) recorded({.codec = codec});
+  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) recorded({.policy = policy});
+  std::optional<Bytes> first;
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    Bytes file = record_state(state_, {.threads = threads}).value().file;
+    if (!first) first = file;
+    EXPECT_EQ(file, *first) << threads << " threads";
+  }
+}
+
+TEST_F(SaidMasters, SayingWhatIsFoundAnywayGivesTheSameFile) {
+  add("w", DType::bf16, weight_);
+  add("master", DType::f32, master_);
+  const Bytes found = record_state(state_, {}).value().file;
+  state_.tensors[0].master = MasterSlice{"master"};
+  EXPECT_EQ(record_state(state_, {}).value().file, found);
+}
+
+// Neither bits nor names lead to it. What did not change is referred to in the file before until that is dropped.
+TEST_F(SaidMasters, ARewrittenFileKeepsThem) {
+  const auto nearly_rounded = [](const Bytes& master) {
+    Bytes bytes = rounded(master);
+    for (std::size_t i = 0; i < bytes.size(); i += 16) bytes[i] ^= std::byte{1};
+    return bytes;
+  };
+  Bytes moved = master_;
+  for (std::size_t i = 0; i < 4 * kChunkElements; i += 4) moved[i + 2] ^= std::byte{1};
+  const Bytes near = nearly_rounded(master_);
+  const Bytes moved_near = nearly_rounded(moved);
+  add("w", DType::bf16, near, MasterSlice{"optimizer.7"});
+  add("optimizer.7", DType::f32, master_);
+  Chain chain;
+  const SnapshotId first = chain.save(state_, {.objective = Objective::ratio}).id();
+  state_.tensors[0].data = moved_near.data();
+  state_.tensors[1].data = moved.data();
+  const Snapshot& second = chain.save(state_, {.objective = Objective::ratio});
+  ASSERT_EQ(chunks_of(second, "w")[0].codec, "rounded_from");
+  ASSERT_EQ(chunks_of(second, "w")[1].codec, "same");
+  os::FakeFileSystem files;
+  const auto file = files.create("/rewritten").value();
+  const auto executor = exec::make_executor(2);
+  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, {}, *file, *executor);
+  ASSERT_TRUE(rewritten.has_value()) << rewritten.error().message();
+  ASSERT_TRUE(file->close());
+  const auto alone = open_file("1.bsnap", os::read_file(files, "/rewritten", UINT64_MAX).value());
+  EXPECT_TRUE(alone->bases().empty());
+  EXPECT_TRUE(is_rounded(*alone, "w"));
+  EXPECT_EQ(read_tensor(*alone, "w"), moved_near);
+}
+
+}  // namespace
+}  // namespace bitsnap::save

@@ -1,0 +1,99 @@
+// Saving: a state is checked, laid out and recorded.
+#include "save/snapshot_recorder.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/index.hpp"
+#include "os/atomic_file.hpp"
+#include "save/recording.hpp"
+#include "save/state_layout.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+// Half of what the format allows, so that references to chunks that may not be built upon always have room.
+constexpr std::uint32_t kMaxBuildDepth = container::kMaxDepth / 2;
+
+}  // namespace
+
+Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
+                                      os::WritableFile& file, exec::Executor& executor) {
+  return no_throw("saving", [&]() -> Result<RecordSummary> {
+    if (options.max_depth > kMaxBuildDepth) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("max_depth {} is above {}", options.max_depth, kMaxBuildDepth));
+    }
+    BITSNAP_ASSIGN(
+        const plan::PlannerSettings planner_settings,
+        plan::make_planner_settings(options.policy, options.objective, options.store_bytes_per_second, options.codec));
+    container::Index index;
+    BITSNAP_ASSIGN(index.content, lay_out(state));
+    BITSNAP_ASSIGN(index.streams, container::derive_streams(index.content));
+    BITSNAP_ASSIGN(const auto masters, lay_out_masters(state, index.content, index.streams));
+    index.chunks.resize(static_cast<std::size_t>(index.streams.first_chunk.back()));
+    index.safetensors_header = state.safetensors_header;
+    const StreamReader source(state, index.content, index.streams);
+    QuantizedSource quantized(source, index.content, index.streams);
+    BITSNAP_TRY(quantized.prepare(state, options, masters, executor));
+    const bool is_lossy = quantized.is_lossy();
+    const RecordingParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
+                               .settings = planner_settings,
+                               .rules = {.max_depth = options.max_depth},
+                               .bases = bases,
+                               .tap = tap,
+                               .masters = masters,
+                               .quantized = is_lossy ? &quantized : nullptr,
+                               .progress = options.progress};
+    return Recording(index, parts, file).run(executor);
+  });
+}
+
+}  // namespace bitsnap::save
+
+namespace bitsnap {
+
+namespace {
+
+// A file that a store counts on is not anybody's to replace.
+Result<void> check_not_in_store(const std::string& path) {
+  for (const std::string_view record : {"commit.json", "retired.json"}) {
+    BITSNAP_ASSIGN(const os::FileInfo beside,
+                   os::real_file_system().stat(os::join_path(os::parent_directory(path), record)));
+    if (!beside.exists) continue;
+    return fail(ErrorKind::invalid_argument,
+                path + ": it stands in a checkpoint of a store, where only the store writes; choose another place");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<SaveSummary> save_snapshot(const std::string& path, const State& state, const SaveOptions& options) {
+  const auto save = [&]() -> Result<SaveSummary> {
+    BITSNAP_TRY(check_not_in_store(path));
+    if (const auto* base = dynamic_cast<const Snapshot*>(options.base.get()); base != nullptr && options.overwrite) {
+      BITSNAP_TRY(base->check_not_needed(path));
+    }
+    BITSNAP_ASSIGN(os::AtomicFile file, os::AtomicFile::create(os::real_file_system(), path, options.overwrite));
+    const auto executor = exec::make_executor(options.threads);
+    std::optional<save::SingleBase> base;
+    if (options.base != nullptr) base.emplace(options.base);
+    save::BaseFinder* const bases = base ? &*base : nullptr;
+    BITSNAP_ASSIGN(const save::RecordSummary recorded,
+                   save::record_snapshot(state, options, bases, nullptr, file.file(), *executor));
+    BITSNAP_TRY(file.commit());
+    return recorded.summary;
+  };
+  auto result = no_throw("saving", save);
+  if (!result) return tl::unexpected(name_file(std::move(result).error(), path));
+  return result;
+}
+
+}  // namespace bitsnap

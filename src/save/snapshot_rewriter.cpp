@@ -1,0 +1,144 @@
+// Which chunks are taken over and what they name in the new file; the pipeline does the rest.
+#include "save/snapshot_rewriter.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "container/index.hpp"
+#include "restore/snapshot_impl.hpp"
+#include "save/recording.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+class DecodedStreams final : public StreamSource {
+ public:
+  explicit DecodedStreams(const Snapshot& source) noexcept : source_(source) {}
+
+  Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override {
+    return source_.read_elements(stream, offset / element_size(source_.streams()[stream].dtype), out, context);
+  }
+  // A whole chunk is decoded for each.
+  bool can_be_sampled(std::size_t) const noexcept override { return false; }
+
+ private:
+  const Snapshot& source_;
+};
+
+// The chunks that are taken over: all that have no input of a dropped base.
+class KeptChunks final : public StoredChunks {
+ public:
+  KeptChunks(const Snapshot::Impl& source, std::span<const SnapshotId> dropped)
+      : source_(source), kept_(source.index().chunks.size()) {
+    const container::Index& index = source.index();
+    for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
+      const auto& inputs = index.encoding.streams[stream].inputs;
+      const auto is_dropped = [&](std::uint8_t input) {
+        if (input == container::kNoInput || !inputs[input].base) return false;
+        return std::ranges::find(dropped, index.encoding.bases[*inputs[input].base].id) != dropped.end();
+      };
+      const std::uint64_t end = index.streams.first_chunk[stream + 1];
+      for (auto number = static_cast<std::size_t>(index.streams.first_chunk[stream]); number < end; ++number) {
+        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped) ? 1 : 0;
+      }
+    }
+  }
+
+  [[nodiscard]] bool contains(std::size_t number) const noexcept override { return kept_[number] != 0; }
+
+  Result<ConstByteSpan> read(std::size_t number, Scratch& scratch) const override {
+    const container::ChunkEntry& entry = source_.index().chunks[number];
+    BITSNAP_ASSIGN(const ByteSpan payload, scratch.take(entry.stored_bytes));
+    if (Result<void> read = source_.reader->read_payload(entry, payload); !read) {
+      const auto [stream, chunk] = source_.chunk_numbered(number);
+      return tl::unexpected(std::move(read).error().within(source_.place(stream, chunk)));
+    }
+    return payload;
+  }
+
+ private:
+  const Snapshot::Impl& source_;
+  std::vector<std::uint8_t> kept_;  // by the chunk's number: not 0 where it is
+};
+
+// Leaves of the tables of bases and inputs what kept chunks name, and renumbers it there and in their entries.
+void keep_inputs(container::Index& index, const KeptChunks& kept) {
+  std::vector<std::optional<std::uint32_t>> base_numbers(index.encoding.bases.size());
+  for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
+    std::vector<container::StreamInput>& inputs = index.encoding.streams[stream].inputs;
+    std::vector<bool> used(inputs.size());
+    const auto for_kept_inputs = [&](const auto& action) {
+      const std::uint64_t end = index.streams.first_chunk[stream + 1];
+      for (auto number = static_cast<std::size_t>(index.streams.first_chunk[stream]); number < end; ++number) {
+        if (!kept.contains(number)) continue;
+        for (std::uint8_t& input : index.chunks[number].inputs) {
+          if (input != container::kNoInput) action(input);
+        }
+      }
+    };
+    for_kept_inputs([&](std::uint8_t input) { used[input] = true; });
+    std::vector<container::StreamInput> left;
+    std::vector<std::uint8_t> numbers(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!used[i]) continue;
+      numbers[i] = static_cast<std::uint8_t>(left.size());
+      left.push_back(inputs[i]);
+      if (inputs[i].base) base_numbers[*inputs[i].base] = 0;
+    }
+    for_kept_inputs([&](std::uint8_t& input) { input = numbers[input]; });
+    inputs = std::move(left);
+  }
+
+  std::vector<BaseReference> bases;
+  for (std::size_t i = 0; i < base_numbers.size(); ++i) {
+    if (!base_numbers[i]) continue;
+    base_numbers[i] = static_cast<std::uint32_t>(bases.size());
+    bases.push_back(std::move(index.encoding.bases[i]));
+  }
+  index.encoding.bases = std::move(bases);
+  for (container::StreamEncoding& stream : index.encoding.streams) {
+    for (container::StreamInput& input : stream.inputs) {
+      if (input.base) input.base = base_numbers[*input.base];
+    }
+  }
+}
+
+}  // namespace
+
+Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
+                                       const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
+  return no_throw("rewriting", [&]() -> Result<RecordSummary> {
+    BITSNAP_ASSIGN(
+        const plan::PlannerSettings planner_settings,
+        plan::make_planner_settings(options.policy, options.objective, options.store_bytes_per_second, options.codec));
+    const Snapshot::Impl& impl = SnapshotAccess::impl(source);
+    const DecodedStreams streams(source);
+    const KeptChunks kept(impl, dropped);
+    container::Index index = impl.index();
+    BITSNAP_ASSIGN(index.content_text, impl.reader->read_content_text(impl.limits));
+    keep_inputs(index, kept);
+    std::vector<SnapshotId> barred(dropped.begin(), dropped.end());
+    barred.push_back(source.id());
+    const RecordingParts parts{.source = streams,
+                               .settings = planner_settings,
+                               .rules = {.max_depth = 0, .barred = barred},
+                               .bases = bases,
+                               .stored = &kept,
+                               .progress = options.progress};
+    BITSNAP_ASSIGN(RecordSummary recorded, Recording(index, parts, file).run(executor));
+    if (recorded.summary.id != source.id()) {
+      return fail(ErrorKind::internal, fmt::format("{} written again has the id {}, expected {}", source.name(),
+                                                   recorded.summary.id.to_hex(), source.id().to_hex()));
+    }
+    return recorded;
+  });
+}
+
+}  // namespace bitsnap::save

@@ -1,0 +1,235 @@
+// Checking a state and laying it out.
+#include "save/state_layout.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/checked.hpp"
+#include "base/try.hpp"
+#include "container/json_text.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+Result<void> check_shard(const TensorInfo& info) {
+  const ShardBox& box = *info.shard;
+  if (box.global_shape.size() != info.shape.size() || box.offset.size() != info.shape.size()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("global shape has {} and offset {} dimensions, the tensor {}", box.global_shape.size(),
+                            box.offset.size(), info.shape.size()));
+  }
+  for (std::size_t i = 0; i < info.shape.size(); ++i) {
+    const auto end = checked_add(box.offset[i], info.shape[i]);
+    if (!end || *end > box.global_shape[i]) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("dimension {}: offset {} and extent {} leave the global extent {}", i, box.offset[i],
+                              info.shape[i], box.global_shape[i]));
+    }
+  }
+  return {};
+}
+
+Result<void> check_tensor(const TensorSource& source, const State& state, std::size_t index) {
+  const TensorInfo& info = source.info;
+  const DecodeLimits limits;
+  if (info.name.size() > limits.name_bytes) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("the name has {} bytes, at most {} can be stored", info.name.size(), limits.name_bytes));
+  }
+  if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
+    return fail(ErrorKind::invalid_argument, "the name or the dtype's name is not UTF-8");
+  }
+  if (info.shape.size() > limits.rank) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{} dimensions, at most {} can be stored", info.shape.size(), limits.rank));
+  }
+  if (info.size_bytes > limits.tensor_bytes) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{} bytes, at most {} can be stored", info.size_bytes, limits.tensor_bytes));
+  }
+  BITSNAP_ASSIGN(const std::uint64_t expected, shape_size_bytes(info.dtype, info.shape));
+  if (info.dtype != DType::opaque) {
+    if (info.size_bytes != expected) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("dtype and shape make {} bytes, the tensor claims {}", expected, info.size_bytes));
+    }
+  }
+  if (dtype_from_name(info.dtype_name) != info.dtype) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("dtype is called \"{}\" but is {}", info.dtype_name, dtype_name(info.dtype)));
+  }
+  if (info.shard) BITSNAP_TRY(check_shard(info));
+  if (info.alias_of) {
+    const std::size_t target = *info.alias_of;
+    if (target >= index || state.tensors[target].info.alias_of ||
+        state.tensors[target].info.size_bytes != info.size_bytes || info.size_bytes == 0) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("alias of tensor {}, which is not an earlier tensor of the same size above 0", target));
+    }
+  } else if (info.size_bytes > 0 && source.data == nullptr && !source.read) {
+    return fail(ErrorKind::invalid_argument, "has no bytes: neither data nor read is given");
+  }
+  return {};
+}
+
+// What a tensor says of its master.
+struct SaidMaster {
+  std::size_t weight = 0;  // tensors
+  std::size_t master = 0;
+  std::uint64_t element = 0;
+};
+
+// The tensor whose bytes these are.
+std::size_t holder_of(const container::Content& content, std::size_t tensor) noexcept {
+  return content.tensors[tensor].alias_of.value_or(tensor);
+}
+
+Result<SaidMaster> check_master(const State& state, std::size_t weight,
+                                const std::unordered_map<std::string_view, std::size_t>& numbers) {
+  const TensorInfo& info = state.tensors[weight].info;
+  const MasterSlice& said = *state.tensors[weight].master;
+  if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("has the master {}, and is {}: only BF16 and F16 are roundings of masters",
+                            container::quote_name(said.tensor), info.dtype_name));
+  }
+  const auto found = numbers.find(said.tensor);
+  if (found == numbers.end()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its master {} is not in the state", container::quote_name(said.tensor)));
+  }
+  const TensorInfo& master = state.tensors[found->second].info;
+  if (master.dtype != DType::f32) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its master {} is {}, not F32", container::quote_name(said.tensor), master.dtype_name));
+  }
+  const std::uint64_t elements = info.element_count();
+  const std::uint64_t there = master.element_count();
+  if (said.element > there || elements > there - said.element) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("its {} elements are to stand from element {} on of its master {}, which has {}", elements,
+                            said.element, container::quote_name(said.tensor), there));
+  }
+  return SaidMaster{weight, found->second, said.element};
+}
+
+}  // namespace
+
+Result<container::Content> lay_out(const State& state) {
+  const DecodeLimits limits;
+  if (state.tensors.size() > limits.tensors) {
+    return fail(ErrorKind::invalid_argument, fmt::format("the state has {} tensors, at most {} can be stored",
+                                                         state.tensors.size(), limits.tensors));
+  }
+  container::Content content;
+  content.tree = state.tree;
+  content.metadata = state.metadata;
+  content.tensors.reserve(state.tensors.size());
+  content.pool_offsets.resize(state.tensors.size());
+  std::unordered_map<std::string_view, std::size_t> names;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    const TensorInfo& info = state.tensors[i].info;
+    if (auto checked = check_tensor(state.tensors[i], state, i); !checked) {
+      return tl::unexpected(
+          std::move(checked).error().within(fmt::format("tensor {}", container::quote_name(info.name))));
+    }
+    if (!names.emplace(info.name, i).second) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tensor {}: the name stands twice", container::quote_name(info.name)));
+    }
+    if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
+      content.pool_offsets[i] = content.pool_bytes;
+      content.pool_bytes += info.size_bytes;
+    }
+    content.tensors.push_back(info);
+  }
+  return content;
+}
+
+Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state, const container::Content& content,
+                                                               const container::StreamTable& streams) {
+  std::vector<std::optional<PeerStream>> masters(streams.streams.size());
+  const auto says_master = [](const TensorSource& source) { return source.master.has_value(); };
+  if (std::ranges::none_of(state.tensors, says_master)) return masters;
+  std::unordered_map<std::string_view, std::size_t> numbers;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) numbers.emplace(state.tensors[i].info.name, i);
+  std::unordered_map<std::size_t, SaidMaster> said;  // of the tensor that holds the weight's bytes
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    if (!state.tensors[i].master) continue;
+    auto checked = check_master(state, i, numbers);
+    if (!checked) {
+      return tl::unexpected(std::move(checked).error().within(
+          fmt::format("tensor {}", container::quote_name(state.tensors[i].info.name))));
+    }
+    const std::size_t holder = holder_of(content, i);
+    const std::size_t master = holder_of(content, checked->master);
+    const auto [before, is_new] = said.try_emplace(holder, *checked);
+    if (!is_new &&
+        (holder_of(content, before->second.master) != master || before->second.element != checked->element)) {
+      const auto describe = [&](const SaidMaster& one) {
+        return fmt::format("tensor {}: its master is {} from element {} on",
+                           container::quote_name(state.tensors[one.weight].info.name),
+                           container::quote_name(state.tensors[one.master].info.name), one.element);
+      };
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}; {}, and both are the same bytes", describe(before->second), describe(*checked)));
+    }
+    // Of bytes that are stored as another dtype there is no rounding.
+    const std::optional<std::size_t> stream = streams.stream_of[holder];
+    const std::optional<std::size_t> peer = streams.stream_of[master];
+    if (!stream || !peer || streams.streams[*stream].dtype != content.tensors[i].dtype) continue;
+    if (streams.streams[*peer].dtype == DType::f32) masters[*stream] = PeerStream{*peer, checked->element};
+  }
+  return masters;
+}
+
+StreamReader::StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams)
+    : state_(state), content_(content), streams_(streams) {
+  // Offsets ascend with the tensors' numbers, so this is sorted.
+  for (std::size_t i = 0; i < content.pool_offsets.size(); ++i) {
+    if (content.pool_offsets[i]) pooled_.push_back(i);
+  }
+}
+
+Result<void> StreamReader::read(std::size_t stream, std::uint64_t offset, ByteSpan out,
+                                ReadContext& /*context*/) const {
+  const StreamInfo& info = streams_.streams[stream];
+  if (info.tensor) return read_tensor(*info.tensor, offset, out);
+
+  const auto after = std::ranges::upper_bound(pooled_, offset, {},
+                                              [this](std::size_t tensor) { return *content_.pool_offsets[tensor]; });
+  for (auto each = after - 1; !out.empty(); ++each) {
+    const std::uint64_t skip = offset - *content_.pool_offsets[*each];
+    const std::uint64_t size = std::min<std::uint64_t>(content_.tensors[*each].size_bytes - skip, out.size());
+    BITSNAP_TRY(read_tensor(*each, skip, out.first(size)));
+    offset += size;
+    out = out.subspan(size);
+  }
+  return {};
+}
+
+bool StreamReader::can_be_sampled(std::size_t stream) const noexcept {
+  const auto& tensor = streams_.streams[stream].tensor;
+  return tensor && !state_.tensors[*tensor].read_brings_all;
+}
+
+Result<void> StreamReader::read_tensor(std::size_t tensor, std::uint64_t offset, ByteSpan out) const {
+  const TensorSource& source = state_.tensors[tensor];
+  if (source.data != nullptr) {
+    std::memcpy(out.data(), source.data + offset, out.size());
+    return {};
+  }
+  auto result = source.read(offset, out);
+  // The stream is named by whoever asked for it; a tensor in the pool only here.
+  if (!result && content_.pool_offsets[tensor]) {
+    return tl::unexpected(
+        std::move(result).error().within(fmt::format("tensor {}", container::quote_name(source.info.name))));
+  }
+  return result;
+}
+
+}  // namespace bitsnap::save

@@ -1,0 +1,120 @@
+// States, files and bases in memory for tests.
+#include "save/state_testing.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <utility>
+
+#include "base/try.hpp"
+#include "codec/trained_like_testing.hpp"
+#include "os/file_system_fake.hpp"
+#include "restore/open_snapshot.hpp"
+#include "restore/state_builder_testing.hpp"
+
+namespace bitsnap::save {
+
+TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes) {
+  TensorSource tensor;
+  tensor.info.role = guess_role(name, dtype);
+  tensor.info.name = std::move(name);
+  tensor.info.dtype = dtype;
+  tensor.info.dtype_name = dtype_name(dtype);
+  tensor.info.shape = std::move(shape);
+  tensor.info.size_bytes = bytes.size();
+  tensor.data = bytes.data();
+  return tensor;
+}
+
+Bytes bf16_weights(std::size_t elements, unsigned seed) {
+  Bytes bytes(elements * 2);
+  codec::fill_trained_like(DType::bf16, bytes, seed);
+  return bytes;
+}
+
+Bytes random_bytes(std::size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes bytes(size);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Bytes read_tensor(const Snapshot& snapshot, std::string_view name) {
+  const auto tensor = snapshot.find(name);
+  if (!tensor) return {};
+  Bytes bytes(snapshot.tensors()[*tensor].size_bytes);
+  const Snapshot::ReadRequest request{*tensor, bytes};
+  const auto result = snapshot.read(std::span(&request, 1));
+  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message());
+  return bytes;
+}
+
+Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap) {
+  os::FakeFileSystem files;
+  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/recorded"));
+  const auto executor = exec::make_executor(options.threads > 0 ? options.threads : 2);
+  Recorded recorded;
+  BITSNAP_ASSIGN(recorded.summary, record_snapshot(state, options, bases, tap, *file, *executor));
+  BITSNAP_TRY(file->close());
+  BITSNAP_ASSIGN(recorded.file, os::read_file(files, "/recorded", UINT64_MAX));
+  return recorded;
+}
+
+void change(Bytes& bytes, std::size_t stride, unsigned by) {
+  for (std::size_t i = 0; i < bytes.size(); i += stride) {
+    bytes[i] = static_cast<std::byte>(std::to_integer<unsigned>(bytes[i]) + by);
+  }
+}
+
+std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
+                                          std::shared_ptr<const BaseProvider> bases,
+                                          std::shared_ptr<container::ReadLog> log) {
+  OpenOptions options;
+  options.bases = bases ? std::move(bases) : std::make_shared<const restore::MapBases>();
+  auto opened = restore::open_snapshot(std::make_unique<container::MemoryFile>(name, std::move(file), log), options,
+                                       os::real_file_system());
+  if (!opened) throw std::logic_error(opened.error().message());
+  if (log != nullptr) log->clear();
+  return std::move(*opened);
+}
+
+const Snapshot& Chain::save(const State& state, const SaveOptions& options) {
+  std::optional<SingleBase> base;
+  if (!snapshots_.empty()) base.emplace(snapshots_.back());
+  auto recorded = record_state(state, options, base ? &*base : nullptr);
+  if (!recorded) throw std::logic_error(recorded.error().message());
+  summary_ = recorded->summary;
+  const auto bases = std::make_shared<restore::MapBases>();
+  for (const auto& snapshot : snapshots_) bases->add(snapshot);
+  snapshots_.push_back(open_file(std::to_string(snapshots_.size()) + ".bsnap", recorded->file, bases));
+  files_.push_back(std::move(recorded->file));
+  return *snapshots_.back();
+}
+
+std::shared_ptr<const BaseProvider> Chain::bases(const std::vector<std::size_t>& numbers) const {
+  auto bases = std::make_shared<restore::MapBases>();
+  for (const std::size_t number : numbers) bases->add(snapshots_.at(number));
+  return bases;
+}
+
+Result<void> MemoryBase::begin(std::span<const StreamInfo> streams) {
+  for (const StreamInfo& stream : streams) bytes_.emplace_back(stream.elements * element_size(stream.dtype));
+  return {};
+}
+
+void MemoryBase::take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept {
+  std::ranges::copy(bytes, bytes_[stream].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
+  ++chunks_taken_;
+}
+
+Result<void> MemoryBase::read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
+                                       ReadContext& /*context*/) const {
+  std::memcpy(out.data(), bytes_.at(stream).data() + first * element_size(streams()[stream].dtype), out.size());
+  ++reads_;
+  return {};
+}
+
+}  // namespace bitsnap::save

@@ -1,0 +1,257 @@
+// Moments by their names, parameters by theirs or by the way they went.
+#include "save/step_finder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <bitsnap/tensor.hpp>
+
+#include "base/spread_runs.hpp"
+#include "codec/registry_encode.hpp"
+#include "restore/read_context.hpp"
+#include "tensor/name_parts.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+// A sample: runs of elements spread over the first chunk, whose base has to be decoded anyhow. Of an embedding most
+// rows may be of tokens that nothing was learnt of.
+constexpr std::size_t kRuns = 64;
+constexpr std::size_t kRunElements = 16;
+constexpr std::size_t kSampled = kRuns * kRunElements;
+
+// Of the elements whose moments are not among the smaller ones, so many have to have moved, and all but one in so many
+// against their moment, before a pair is looked at closely.
+constexpr std::size_t kFewestMoved = 16;
+constexpr std::size_t kPerWrong = 4;
+
+// What a step explains, it explains to one part in so many of the bytes.
+constexpr std::size_t kPerExplained = 2;
+
+// So many first moments of the same size, from the one in the same place on, are held against a parameter.
+constexpr std::size_t kMostCompared = 1024;
+
+// Empty where it cannot be taken.
+using Sample = std::vector<float>;
+
+class Finder {
+ public:
+  Finder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
+         std::span<const std::optional<BaseStream>> bases)
+      : content_(content), streams_(streams.streams), source_(source), bases_(bases), steps_(streams_.size()) {}
+
+  std::vector<std::optional<StepPeers>> find() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (!streams_[i].tensor || streams_[i].dtype != DType::f32) continue;
+      const TensorInfo& tensor = content_.tensors[*streams_[i].tensor];
+      OfSize& same_size = by_size_[streams_[i].elements];
+      if (is_first_moment(tensor)) {
+        same_size.moments.push_back({.first = i, .second = {}, .largest = {}});
+      } else if (is_largest_square(tensor)) {
+        same_size.largest.emplace(tensor::bare_name(tensor.name), i);
+      } else if (tensor.role == Role::exp_avg_sq) {
+        same_size.squares.push_back(i);
+      } else if (bases_[i]) {
+        same_size.parameters.push_back(i);
+      }
+    }
+    for (auto& [elements, same_size] : by_size_) {
+      if (same_size.moments.empty()) continue;
+      pair_moments(same_size);
+      find_parameters(same_size);
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  struct Moments {
+    std::size_t first = 0;
+    std::optional<std::size_t> second;
+    std::optional<std::size_t> largest;  // of AMSGrad, what parameters are divided by
+    bool sampled = false;
+    Sample sample = {};  // of the first
+    float large = 0;     // what a third of it is not below
+  };
+  struct OfSize {
+    std::vector<Moments> moments;
+    std::vector<std::size_t> squares;
+    std::unordered_map<std::string, std::size_t> largest;  // by name
+    std::vector<std::size_t> parameters;
+  };
+
+  [[nodiscard]] const std::string& name_of(std::size_t stream) const {
+    return content_.tensors[*streams_[stream].tensor].name;
+  }
+
+  static bool is_first_moment(const TensorInfo& tensor) {
+    return tensor.role == Role::exp_avg || tensor.name.ends_with("momentum_buffer");
+  }
+
+  static bool is_largest_square(const TensorInfo& tensor) { return tensor.name.ends_with("max_exp_avg_sq"); }
+
+  // By name; of those that have none in common, by their order.
+  void pair_moments(OfSize& same_size) {
+    std::unordered_map<std::string, std::size_t> by_name;
+    for (const std::size_t square : same_size.squares) by_name.emplace(tensor::without_moment(name_of(square)), square);
+    const bool in_order = same_size.squares.size() == same_size.moments.size();
+    for (std::size_t i = 0; i < same_size.moments.size(); ++i) {
+      Moments& moments = same_size.moments[i];
+      const std::string name = tensor::without_moment(name_of(moments.first));
+      if (const auto known = by_name.find(name); known != by_name.end()) {
+        moments.second = known->second;
+      } else if (in_order) {
+        moments.second = same_size.squares[i];
+      }
+      const auto largest = same_size.largest.find(name);
+      if (largest != same_size.largest.end()) moments.largest = largest->second;
+      if (moments.second && bases_[*moments.second] && bases_[moments.first]) {
+        steps_[*moments.second] = StepPeers{.moment = moments.first, .square = {}, .is_square = true};
+      }
+    }
+  }
+
+  void find_parameters(OfSize& same_size) {
+    std::unordered_map<std::string, std::size_t> by_name;
+    for (std::size_t i = 0; i < same_size.moments.size(); ++i) {
+      by_name.emplace(tensor::bare_name(name_of(same_size.moments[i].first)), i);
+    }
+    for (std::size_t k = 0; k < same_size.parameters.size(); ++k) {
+      const std::size_t parameter = same_size.parameters[k];
+      const std::string name = tensor::bare_name(name_of(parameter));
+      const auto known = by_name.find(name);
+      std::optional<std::size_t> named;
+      if (known != by_name.end()) named = known->second;
+      // Numbers count in the order of whoever gave them.
+      const bool is_told = named && name.find_first_not_of("0123456789.") != std::string::npos;
+      const std::optional<std::size_t> found = is_told ? named : find_by_way(parameter, k, named, same_size.moments);
+      if (!found) continue;
+      const Moments& moments = same_size.moments[*found];
+      steps_[parameter] = StepPeers{.moment = moments.first, .square = square_of(moments), .is_square = false};
+    }
+  }
+
+  static std::optional<std::size_t> square_of(const Moments& moments) {
+    return moments.largest ? moments.largest : moments.second;
+  }
+
+  // The moments that explain a sample of a parameter: those of its name, or of its place, or those that it went
+  // against. Where nothing can be sampled, what its name says.
+  std::optional<std::size_t> find_by_way(std::size_t parameter, std::size_t place, std::optional<std::size_t> named,
+                                         std::vector<Moments>& all) {
+    const Sample now = sample(parameter);
+    const Sample before = now.empty() ? Sample() : sample_base(parameter);
+    if (before.empty()) return named;
+    if (named && explains(all[*named], now, before)) return named;
+    const std::size_t middle = std::min(place, all.size() - 1);
+    // Nearer places first, on both sides in turn.
+    for (std::size_t k = 0; k < std::min(2 * all.size(), kMostCompared); ++k) {
+      const std::size_t distance = (k + 1) / 2;
+      const bool is_behind = k % 2 == 1;
+      if (is_behind ? distance >= all.size() - middle : distance > middle) continue;
+      const std::size_t i = is_behind ? middle + distance : middle - distance;
+      if (i == named || (k > 0 && !went_against(all[i], now, before))) continue;
+      if (explains(all[i], now, before)) return i;
+    }
+    return std::nullopt;
+  }
+
+  const Sample& sample_of_first(Moments& moments) {
+    if (!moments.sampled) {
+      moments.sampled = true;
+      moments.sample = sample(moments.first);
+      Sample sizes = moments.sample;
+      for (float& size : sizes) size = std::isnan(size) ? 0 : std::abs(size);
+      if (!sizes.empty()) {
+        const auto two_thirds = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() * 2 / 3);
+        std::ranges::nth_element(sizes, two_thirds);
+        moments.large = *two_thirds;
+      }
+    }
+    return moments.sample;
+  }
+
+  // Whether most elements of a large moment moved the other way.
+  bool went_against(Moments& moments, const Sample& now, const Sample& before) {
+    const Sample& moment = sample_of_first(moments);
+    std::size_t moved = 0;
+    std::size_t wrong = 0;
+    for (std::size_t k = 0; k < moment.size(); ++k) {
+      const float change = now[k] - before[k];
+      if (!(std::abs(moment[k]) >= moments.large) || moment[k] == 0 || change == 0 || std::isnan(change)) continue;
+      ++moved;
+      if ((change > 0) == (moment[k] > 0)) ++wrong;
+    }
+    return moved >= kFewestMoved && wrong * kPerWrong <= moved;
+  }
+
+  // Whether the codec finds a step that makes next to all of it.
+  bool explains(Moments& moments, const Sample& now, const Sample& before) {
+    const Sample& moment = sample_of_first(moments);
+    if (moment.empty()) return false;
+    Sample square;
+    std::vector<codec::Input> inputs{{codec::InputKind::base, DType::f32, std::as_bytes(std::span(before))},
+                                     {codec::InputKind::peer, DType::f32, std::as_bytes(std::span(moment))}};
+    if (const auto stream = square_of(moments)) {
+      square = sample(*stream);
+      if (square.empty()) return false;
+      inputs.push_back({codec::InputKind::peer, DType::f32, std::as_bytes(std::span(square))});
+    }
+    const ConstByteSpan bytes = std::as_bytes(std::span(now));
+    const codec::EncodeContext context{{DType::f32, now.size(), inputs}};
+    const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::optimizer_step);
+    context_.scratch().reset();
+    const auto estimate = encoder.analyze(bytes, context, now.size(), context_.scratch());
+    return estimate && *estimate && (*estimate)->payload_bytes * kPerExplained <= bytes.size();
+  }
+
+  [[nodiscard]] static std::size_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {
+    return spread_run_start(run, kRuns, kRunElements, static_cast<std::size_t>(std::min(elements, kChunkElements)), 1);
+  }
+
+  Sample sample(std::size_t stream) {
+    if (streams_[stream].elements < kSampled || !source_.can_be_sampled(stream)) return {};
+    Sample all(kSampled);
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      const ByteSpan out = std::as_writable_bytes(std::span(all).subspan(run * kRunElements, kRunElements));
+      context_.restart();
+      const std::uint64_t offset = first_of_run(run, streams_[stream].elements) * sizeof(float);
+      if (!source_.read(stream, offset, out, context_)) return {};
+    }
+    return all;
+  }
+
+  Sample sample_base(std::size_t stream) {
+    const BaseStream& base = *bases_[stream];
+    Sample chunk(static_cast<std::size_t>(std::min(streams_[stream].elements, kChunkElements)));
+    context_.restart();
+    if (!base.base->read_elements(base.stream, 0, std::as_writable_bytes(std::span(chunk)), context_)) return {};
+    Sample all(kSampled);
+    for (std::size_t run = 0; run < kRuns; ++run) {
+      std::copy_n(chunk.begin() + static_cast<std::ptrdiff_t>(first_of_run(run, streams_[stream].elements)),
+                  kRunElements, all.begin() + static_cast<std::ptrdiff_t>(run * kRunElements));
+    }
+    return all;
+  }
+
+  const container::Content& content_;
+  const std::vector<StreamInfo>& streams_;
+  const StreamSource& source_;
+  const std::span<const std::optional<BaseStream>> bases_;
+  ReadContext context_;
+  std::map<std::uint64_t, OfSize> by_size_;
+  std::vector<std::optional<StepPeers>> steps_;
+};
+
+}  // namespace
+
+std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
+                                                 const container::StreamTable& streams, const StreamSource& source,
+                                                 std::span<const std::optional<BaseStream>> bases) {
+  return Finder(content, streams, source, bases).find();
+}
+
+}  // namespace bitsnap::save

@@ -1,0 +1,338 @@
+// What is held, what it depends on, and what goes.
+#include "store/base_cache.hpp"
+
+#include <algorithm>
+#include <ranges>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/no_throw.hpp"
+#include "base/try.hpp"
+#include "os/file_system.hpp"
+#include "restore/open_snapshot.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+// What one snapshot depends on, opened before it.
+class OpenedChain final : public BaseProvider {
+ public:
+  void add(std::shared_ptr<const Snapshot> snapshot) { snapshots_.push_back(std::move(snapshot)); }
+
+  Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override {
+    for (const auto& snapshot : snapshots_) {
+      if (snapshot->id() == id) return snapshot;
+    }
+    return fail(ErrorKind::corrupt, fmt::format("base {} is not among those that it was kept with", id.to_hex()));
+  }
+
+ private:
+  std::vector<std::shared_ptr<const Snapshot>> snapshots_;
+};
+
+bool is_same_file(const os::FileInfo& a, const os::FileInfo& b) {
+  return a.is_regular && b.is_regular && a.size_bytes == b.size_bytes && a.file_id == b.file_id &&
+         a.modified_ns == b.modified_ns;
+}
+
+}  // namespace
+
+bool BaseCache::put(CachedSnapshot snapshot) {
+  const std::lock_guard lock(mutex_);
+  while (!records_.empty() && records_.back().step >= snapshot.step) records_.pop_back();
+  const SnapshotId id = snapshot.id;
+  records_.push_back({snapshot.step, id, std::move(snapshot.attempt)});
+  // One of the same content that is whole serves as well, and may be what this one is coded against.
+  if (!order(id, nullptr)) {
+    entries_.insert_or_assign(id, Entry{.blob = std::move(snapshot.blob),
+                                        .needs = std::move(snapshot.needs),
+                                        .name = fmt::format("{:010}-in-memory.bsnap", snapshot.step),
+                                        .age = ++ages_});
+  }
+  entries_.at(id).persisted |= snapshot.persisted;
+  trim();
+  return order(id, nullptr).has_value();
+}
+
+void BaseCache::set_limits(const Limits& limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = limits;
+  trim();
+}
+
+BaseCache::Limits BaseCache::limits() const {
+  const std::lock_guard lock(mutex_);
+  return limits_;
+}
+
+void BaseCache::note_published(os::FileSystem& files, const std::string& path, const Blob& blob) {
+  const Result<os::FileInfo> file = files.stat(path);
+  if (!file || !file->is_regular || file->size_bytes != blob.size_bytes()) return;
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, entry] : entries_) {
+    if (entry.blob.get() != &blob) continue;
+    entry.path = path;
+    entry.file = *file;
+  }
+}
+
+Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSystem& files,
+                                                                   const std::string& path) const {
+  Entry published;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(entries_, [&](const auto& each) { return each.second.path == path; });
+    if (found != entries_.end()) published = found->second;
+  }
+  if (published.blob != nullptr) {
+    // The disk is always right: another process may have removed or replaced the file.
+    const Result<os::FileInfo> file = files.stat(path);
+    if (file && is_same_file(*file, published.file)) return blob_file(std::move(published.blob), path);
+  }
+  return files.open(path);
+}
+
+void BaseCache::set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(decoded_, [](const auto& each) { return each.second.expired(); });
+  decoded_.insert_or_assign(id, decoded);
+}
+
+void BaseCache::attach_decoded(const Snapshot& snapshot) const {
+  std::shared_ptr<const restore::DecodedState> decoded;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = decoded_.find(snapshot.id()); found != decoded_.end()) decoded = found->second.lock();
+  }
+  if (decoded != nullptr) restore::attach_decoded(snapshot, std::move(decoded));
+}
+
+std::unique_ptr<StateKeeper> BaseCache::make_keeper() {
+  const std::lock_guard lock(mutex_);
+  if (limits_.decoded_bytes == 0) return nullptr;
+  return std::make_unique<StateKeeper>(limits_.decoded_bytes / 2, std::exchange(spare_, {}));
+}
+
+void BaseCache::keep_base(std::uint64_t step, std::shared_ptr<const Snapshot> snapshot, StateKeeper* keeper) {
+  std::vector<StreamBuffer> streams;
+  if (keeper != nullptr) streams = keeper->release();
+  const std::lock_guard lock(mutex_);
+  if (base_state_ != nullptr) spare_ = base_state_->take_buffers();
+  base_state_ = nullptr;
+  if (!streams.empty()) {
+    base_state_ = std::make_shared<restore::DecodedState>(*snapshot, std::move(streams));
+    restore::attach_decoded(*snapshot, base_state_);
+  }
+  base_ = std::move(snapshot);
+  base_step_ = step;
+}
+
+std::shared_ptr<const Snapshot> BaseCache::base(std::uint64_t step) const {
+  const std::lock_guard lock(mutex_);
+  return step == base_step_ ? base_ : nullptr;
+}
+
+void BaseCache::forget_base() {
+  const std::lock_guard lock(mutex_);
+  base_.reset();
+  base_state_.reset();
+}
+
+std::optional<BaseCache::Newest> BaseCache::newest() const {
+  const std::lock_guard lock(mutex_);
+  if (records_.empty()) return std::nullopt;
+  const auto& [step, id, attempt] = records_.back();
+  const bool is_whole = order(id, nullptr).has_value();
+  return Newest{step, id, is_whole, is_whole ? links_of(id) : 0};
+}
+
+std::vector<std::uint64_t> BaseCache::steps() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint64_t> steps;
+  for (const Record& record : records_) steps.push_back(record.step);
+  return steps;
+}
+
+std::vector<std::pair<std::uint64_t, std::string>> BaseCache::attempts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::uint64_t, std::string>> attempts;
+  for (const Record& record : records_) attempts.emplace_back(record.step, record.attempt);
+  return attempts;
+}
+
+std::optional<std::vector<BaseCache::Held>> BaseCache::chain(std::uint64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const auto record = std::ranges::find(records_, step, &Record::step);
+  if (record == records_.end()) return std::nullopt;
+  const auto ids = order(record->id, nullptr);
+  if (!ids) return std::nullopt;
+  std::vector<Held> chain;
+  for (const SnapshotId& id : *ids) chain.push_back({id, entries_.at(id).blob});
+  return chain;
+}
+
+Result<std::shared_ptr<const Base>> BaseCache::find(const SnapshotId& id) const { return open(id); }
+
+Result<std::shared_ptr<const Snapshot>> BaseCache::open(const SnapshotId& id) const {
+  return no_throw("snapshot in memory", [&]() -> Result<std::shared_ptr<const Snapshot>> {
+    std::vector<std::pair<SnapshotId, Entry>> needed;
+    {
+      const std::lock_guard lock(mutex_);
+      SnapshotId missing = id;
+      const auto ids = order(id, &missing);
+      if (!ids) {
+        std::string message = fmt::format("snapshot {} is not in memory", id.to_hex());
+        if (missing != id) message += fmt::format(" whole: {}, which it depends on, is not there", missing.to_hex());
+        return fail(ErrorKind::not_found, std::move(message));
+      }
+      for (const SnapshotId& one : *ids) needed.emplace_back(one, entries_.at(one));
+    }
+    // Each after those that it depends on. Without the lock, as it takes its time.
+    std::map<SnapshotId, std::shared_ptr<const Snapshot>> opened;
+    for (const auto& [one, entry] : std::views::reverse(needed)) {
+      std::shared_ptr<const Snapshot> snapshot = entry.opened.lock();
+      if (snapshot == nullptr) {
+        const auto bases = std::make_shared<OpenedChain>();
+        for (const SnapshotId& base : entry.needs) bases->add(opened.at(base));
+        OpenOptions options;
+        options.limits = decode_limits_;
+        options.bases = bases;
+        BITSNAP_ASSIGN(snapshot,
+                       restore::open_snapshot(blob_file(entry.blob, entry.name), options, os::real_file_system()));
+        if (snapshot->id() != one) {
+          return fail(ErrorKind::corrupt,
+                      fmt::format("{}: holds {}, expected {}", entry.name, snapshot->id().to_hex(), one.to_hex()));
+        }
+      }
+      opened.emplace(one, std::move(snapshot));
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [one, entry] : needed) {
+        const auto held = entries_.find(one);
+        if (held != entries_.end() && held->second.blob == entry.blob) held->second.opened = opened.at(one);
+      }
+    }
+    attach_decoded(*opened.at(id));
+    return opened.at(id);
+  });
+}
+
+std::uint64_t BaseCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return held_bytes();
+}
+
+bool BaseCache::holds(const Blob& blob) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(entries_, [&](const auto& entry) { return entry.second.blob.get() == &blob; });
+}
+
+std::optional<std::vector<SnapshotId>> BaseCache::order(const SnapshotId& id, SnapshotId* missing) const {
+  // Depth first: what is left when all that it depends on has been left is the order backwards.
+  std::vector<SnapshotId> left;
+  std::map<SnapshotId, bool> is_left;  // false while it is on the way
+  struct Place {
+    SnapshotId id;
+    std::size_t next = 0;  // of its needs
+  };
+  std::vector<Place> way;
+  const auto enter = [&](const SnapshotId& one) {
+    if (const auto known = is_left.find(one); known != is_left.end()) return known->second;
+    if (!entries_.contains(one)) {
+      if (missing != nullptr) *missing = one;
+      return false;
+    }
+    is_left.emplace(one, false);
+    way.push_back({one});
+    return true;
+  };
+  if (!enter(id)) return std::nullopt;
+  while (!way.empty()) {
+    Place& place = way.back();
+    const std::vector<SnapshotId>& needs = entries_.at(place.id).needs;
+    if (place.next < needs.size()) {
+      if (!enter(needs[place.next++])) return std::nullopt;
+      continue;
+    }
+    is_left[place.id] = true;
+    left.push_back(place.id);
+    way.pop_back();
+  }
+  std::ranges::reverse(left);
+  return left;
+}
+
+void BaseCache::reach(const SnapshotId& id, std::set<SnapshotId>& reached) const {
+  std::vector<SnapshotId> pending = {id};
+  while (!pending.empty()) {
+    const SnapshotId one = pending.back();
+    pending.pop_back();
+    const auto found = entries_.find(one);
+    if (found == entries_.end() || !reached.insert(one).second) continue;
+    pending.insert(pending.end(), found->second.needs.begin(), found->second.needs.end());
+  }
+}
+
+// Precondition: it is whole.
+std::uint32_t BaseCache::links_of(const SnapshotId& id) const {
+  std::map<SnapshotId, std::uint32_t> links;
+  const std::vector<SnapshotId> ids = *order(id, nullptr);
+  for (const SnapshotId& one : std::views::reverse(ids)) {
+    const Entry& entry = entries_.at(one);
+    std::uint32_t& own = links[one];
+    if (entry.persisted) continue;
+    for (const SnapshotId& base : entry.needs) own = std::max(own, links.at(base) + 1);
+  }
+  return links.at(id);
+}
+
+std::uint64_t BaseCache::held_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, entry] : entries_) bytes += entry.blob->size_bytes();
+  return bytes;
+}
+
+void BaseCache::trim() {
+  while (records_.size() > limits_.snapshots) records_.pop_front();
+  drop_unneeded();
+  while (held_bytes() > limits_.bytes) {
+    drop_with_dependants(next_to_go());
+    drop_unneeded();
+  }
+}
+
+void BaseCache::drop_unneeded() {
+  std::set<SnapshotId> needed;
+  for (const Record& record : records_) reach(record.id, needed);
+  std::erase_if(entries_, [&](const auto& entry) { return !needed.contains(entry.first); });
+}
+
+// The oldest that the newest does without; else the oldest that it depends on; itself last.
+SnapshotId BaseCache::next_to_go() const {
+  const SnapshotId newest = records_.back().id;
+  std::set<SnapshotId> chain;
+  reach(newest, chain);
+  const auto rank = [&](const auto& entry) {
+    return std::tuple(entry.first == newest, chain.contains(entry.first), entry.second.age);
+  };
+  return std::ranges::min_element(entries_, {}, rank)->first;
+}
+
+// The newest stays, as the store may have what it depends on.
+void BaseCache::drop_with_dependants(const SnapshotId& id) {
+  const SnapshotId newest = records_.back().id;
+  std::vector<SnapshotId> gone = {id};
+  for (std::size_t i = 0; i < gone.size(); ++i) {
+    entries_.erase(gone[i]);
+    for (const auto& [other, entry] : entries_) {
+      const bool depends = std::ranges::find(entry.needs, gone[i]) != entry.needs.end();
+      if (depends && other != newest && std::ranges::find(gone, other) == gone.end()) gone.push_back(other);
+    }
+  }
+  std::erase_if(records_, [&](const Record& record) { return !entries_.contains(record.id); });
+}
+
+}  // namespace bitsnap::store

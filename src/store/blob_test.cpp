@@ -1,0 +1,92 @@
+// Files in memory: their bytes, and reading them as files.
+#include "store/blob.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "container/raw_file_testing.hpp"
+
+namespace bitsnap::store {
+namespace {
+
+using container::Bytes;
+using container::bytes_of;
+
+Bytes noise(std::size_t size) {
+  std::mt19937 random(1);
+  Bytes bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Bytes contents(const Blob& blob) {
+  Bytes bytes;
+  for (std::size_t i = 0; i < blob.pieces(); ++i) {
+    bytes.insert(bytes.end(), blob.piece(i).begin(), blob.piece(i).end());
+  }
+  return bytes;
+}
+
+TEST(Blob, HoldsTheAppendedBytesForAnySizesOfPieces) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, Blob::kPieceBytes - 1, Blob::kPieceBytes,
+                                 Blob::kPieceBytes + 1, 3 * Blob::kPieceBytes + 77}) {
+    const Bytes bytes = noise(size);
+    for (const std::size_t cut : {std::size_t{700'001}, 2 * Blob::kPieceBytes, std::size_t{1} << 25}) {
+      BlobBuilder builder;
+      for (ConstByteSpan left = bytes; !left.empty();) {
+        const ConstByteSpan part = left.first(std::min(cut, left.size()));
+        ASSERT_TRUE(builder.append(part));
+        left = left.subspan(part.size());
+      }
+      EXPECT_EQ(builder.size_bytes(), size);
+      const auto blob = builder.finish().value();
+      EXPECT_EQ(blob->size_bytes(), size);
+      EXPECT_EQ(contents(*blob), bytes);
+      EXPECT_EQ(builder.size_bytes(), 0U);
+    }
+  }
+}
+
+TEST(Blob, ReadsAsAFileAtAnyOffset) {
+  const Bytes bytes = noise(2 * Blob::kPieceBytes + 100);
+  BlobBuilder builder;
+  ASSERT_TRUE(builder.append(bytes));
+  const auto file = blob_file(builder.finish().value(), "in/memory");
+  EXPECT_EQ(file->path(), "in/memory");
+  EXPECT_EQ(file->size_bytes(), bytes.size());
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t offset = random() % (bytes.size() + 1);
+    Bytes out(random() % (bytes.size() + 1 - offset));
+    ASSERT_TRUE(file->read_at(offset, out));
+    ASSERT_TRUE(std::equal(out.begin(), out.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset)));
+  }
+  Bytes two(2);
+  for (const std::uint64_t offset : {std::uint64_t{bytes.size() - 1}, std::uint64_t{bytes.size()}, UINT64_MAX}) {
+    const Result<void> past = file->read_at(offset, two);
+    ASSERT_FALSE(past);
+    EXPECT_EQ(past.error().kind(), ErrorKind::truncated);
+    EXPECT_NE(past.error().message().find("in/memory"), std::string::npos);
+  }
+}
+
+TEST(BlobWriter, ReturnsItsBlobOnceItIsClosed) {
+  BlobWriter writer("a.bsnap");
+  ASSERT_TRUE(writer.append(bytes_of("one ")));
+  ASSERT_TRUE(writer.append(bytes_of("two")));
+  EXPECT_TRUE(writer.sync());
+  EXPECT_EQ(writer.blob(), nullptr);
+  EXPECT_EQ(writer.size_bytes(), 7U);
+  EXPECT_TRUE(writer.close());
+  EXPECT_TRUE(writer.close());
+  ASSERT_NE(writer.blob(), nullptr);
+  EXPECT_EQ(contents(*writer.blob()), bytes_of("one two"));
+  EXPECT_EQ(writer.append(bytes_of("more")).error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(writer.sync().error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(writer.path(), "a.bsnap");
+}
+
+}  // namespace
+}  // namespace bitsnap::store

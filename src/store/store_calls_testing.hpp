@@ -1,0 +1,42 @@
+// For tests of a store: opening one at /run, saving test states and comparing what is restored.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <bitsnap/store.hpp>
+
+#include "os/file_system.hpp"
+#include "store/run_testing.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap::store {
+
+inline StoreOptions writing() {
+  StoreOptions options;
+  options.access = StoreAccess::write;
+  return options;
+}
+
+inline std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options = writing()) {
+  auto store = open_store(files, "/run", options);
+  EXPECT_TRUE(store) << store.error().message();
+  return store ? std::move(*store) : nullptr;
+}
+
+inline void save_steps(Store& store, std::uint64_t first, std::uint64_t last) {
+  for (std::uint64_t step = first; step <= last; ++step) {
+    const auto saved = store.save(step, TestState(step).state());
+    ASSERT_TRUE(saved) << saved.error().message();
+  }
+}
+
+inline void expect_steps(const Store& store, const std::vector<std::uint64_t>& expected) {
+  EXPECT_EQ(store.steps().value(), expected);
+  for (const std::uint64_t step : expected) EXPECT_EQ(check_step(store, step, TestState(step)), "") << step;
+}
+
+}  // namespace bitsnap::store

@@ -1,0 +1,190 @@
+// Committing: the record that makes a checkpoint exist, of one rank or of several, whose shards were written before.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "container/file_reader.hpp"
+#include "os/clock.hpp"
+#include "store/catalog.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+
+Result<void> Store::Impl::check_place(const ShardPlace& place) {
+  if (place.shards == 0 || place.shards > store::kMaxShards) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("shards must be 1 to {}, got {}", store::kMaxShards, place.shards));
+  }
+  if (place.shard >= place.shards) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("shard must be below shards = {}, got {}", place.shards, place.shard));
+  }
+  if (!store::is_attempt_name(place.attempt)) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("attempt '{}': expected 1 to {} of the characters a-z, 0-9 and '-'", place.attempt,
+                            store::kMaxAttemptBytes));
+  }
+  return {};
+}
+
+// Makes the checkpoint exist, and makes sure that it is known whether it does.
+Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& record) {
+  const std::uint64_t step = record.step;
+  auto committed = store::write_commit_record(file_system_, layout_, record);
+  if (!committed) {
+    // Whether the record is there, and outlives a crash, nobody can say now: nothing may be built upon it.
+    give_up(step, committed.error().kind() != ErrorKind::invalid_argument);
+    return tl::unexpected(std::move(committed).error());
+  }
+  directories_.note_sync(*committed);
+  return note_committed(record);
+}
+
+CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
+  Known& known = known_[record.step];
+  known.state = store::StepState::committed;
+  known.record_bytes = store::serialize_commit_record(record).size();
+  known.record = std::make_shared<const Result<store::CommitRecord>>(record);
+  update_catalog();
+  return store::checkpoint_info(record, known.record_bytes);
+}
+
+// Takes back what was written of a step, and its record if that may be this handle's. If that fails the handle cannot
+// go on; nor if there is a record of somebody else, who should not be there.
+void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
+  const auto record = file_system_.stat(layout_.commit(step));
+  if (!record_is_own && record && record->exists) {
+    broken_ = Error(ErrorKind::busy, fmt::format("{}: somebody else committed step {} in spite of the lock; open the "
+                                                 "store again",
+                                                 layout_.root(), step));
+    return;
+  }
+  const auto there = file_system_.stat(layout_.step_directory(step));
+  if (there && !there->exists) return;
+  Result<void> removed = there ? directories_.remove(step) : tl::unexpected(there.error());
+  if (removed) return;
+  broken_ = Error(ErrorKind::io,
+                  fmt::format("{}: what was written of step {} could not be taken back ({}); open the store again",
+                              layout_.root(), step, removed.error().message()));
+}
+
+// Rewritten when enough is missing from it that listing would notice.
+void Store::Impl::update_catalog() {
+  constexpr std::size_t kMissing = 64;
+  constexpr std::size_t kShare = 32;
+  if (++catalog_missing_ < std::max(kMissing, std::max(known_.size(), all_steps_) / kShare)) return;
+  catalog_missing_ = 0;
+  // A cache: if it cannot be written, listing is slower, that is all.
+  static_cast<void>(store::write_catalog(directories_));
+}
+
+Result<void> Store::Impl::check_not_too_late(std::uint64_t step, const std::string& attempt) {
+  Result<void> checked = check_new_step(step);
+  if (checked || checked.error().kind() != ErrorKind::invalid_argument) return checked;
+  const auto retired = store::read_commit_record(file_system_, layout_, step, true);
+  if (retired && retired->attempt == attempt) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: step {} was committed by attempt '{}', and has been pruned since", layout_.root(),
+                            step, attempt));
+  }
+  const std::optional<std::uint64_t> above = newest();
+  if (!above) return checked;
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("{}: step {} is not above {}, the newest: it may have been committed and pruned since",
+                          layout_.root(), step, *above));
+}
+
+Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t step, std::uint32_t shards,
+                                                               const std::string& attempt, std::uint32_t first) const {
+  // One listing, not a look at each name: every rank asks, and each may have thousands of others.
+  auto listed = file_system_.list_directory(layout_.step_directory(step));
+  if (!listed && listed.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(listed).error());
+  std::vector<std::string> names = listed ? *std::move(listed) : std::vector<std::string>();
+  std::ranges::sort(names);
+  std::vector<std::uint32_t> missing = {first};
+  for (std::uint32_t shard = first + 1; shard < shards; ++shard) {
+    if (!std::ranges::binary_search(names, store::shard_record_name(shard, shards, attempt))) missing.push_back(shard);
+  }
+  return missing;
+}
+
+Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
+  BITSNAP_TRY(check_place({0, shards, attempt}));
+  BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
+  BITSNAP_TRY(refresh_newest());
+
+  // Somebody else may have committed it, before this call or during it.
+  const auto committed_already = [&]() -> Result<std::optional<CheckpointInfo>> {
+    auto record = store::read_commit_record(file_system_, layout_, step);
+    if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
+    if (!record) return tl::unexpected(std::move(record).error());
+    if (record->attempt != attempt) {
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}', not '{}'",
+                                                           layout_.root(), step, record->attempt, attempt));
+    }
+    BITSNAP_TRY(directories_.sync_step(step));
+    return std::optional(store::checkpoint_info(*record, store::serialize_commit_record(*record).size()));
+  };
+  const auto wait_for = [&](std::uint32_t first) -> Result<CommitOutcome> {
+    BITSNAP_ASSIGN(std::optional<CheckpointInfo> there, committed_already());
+    if (there) return CommitOutcome{std::move(there), {}};
+    BITSNAP_ASSIGN(std::vector<std::uint32_t> missing, missing_shards(step, shards, attempt, first));
+    return CommitOutcome{std::nullopt, std::move(missing)};
+  };
+  BITSNAP_ASSIGN(std::optional<CheckpointInfo> earlier, committed_already());
+  if (earlier) return CommitOutcome{std::move(earlier), {}};
+  BITSNAP_TRY(check_not_too_late(step, attempt));
+
+  store::CommitRecord record;
+  record.step = step;
+  record.attempt = attempt;
+  record.policy = policy_name(policy());
+  for (std::uint32_t shard = 0; shard < shards; ++shard) {
+    const std::string path = layout_.step_file(step, store::shard_record_name(shard, shards, attempt));
+    auto part = store::read_shard_record(file_system_, path);
+    if (!part && part.error().kind() == ErrorKind::not_found) return wait_for(shard);
+    if (!part) return tl::unexpected(std::move(part).error());
+    if (part->step != step || part->shard != shard || part->shards != shards || part->attempt != attempt) {
+      return fail(ErrorKind::corrupt, fmt::format("{}: is about another shard than its name says", path));
+    }
+    // The record is written last, but a crash may have spared it and not the file.
+    const std::string file_path = layout_.step_file(step, part->file.file);
+    auto file = file_system_.open(file_path);
+    if (!file && file.error().kind() == ErrorKind::not_found) return wait_for(shard);
+    if (!file) return tl::unexpected(std::move(file).error());
+    BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
+    if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
+      return fail(ErrorKind::corrupt, fmt::format("{}: is not the file that {} is about", file_path, path));
+    }
+    // A prune between the two may have taken away what it was coded against.
+    BITSNAP_TRY(reader_->check_references(step, part->file));
+    record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
+    if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
+    record.links = std::max(record.links, part->links);
+    record.directory_sync = record.directory_sync && part->directory_sync;
+    record.policy = part->policy;
+    record.shards.push_back(std::move(part->file));
+  }
+
+  BITSNAP_TRY(directories_.sync_step(step));
+  BITSNAP_TRY(directories_.sync_checkpoints());
+  auto written = store::write_commit_record(file_system_, layout_, record);
+  if (!written) {
+    // Somebody else was faster; any other failure is one of this call, whatever stands there now.
+    if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
+      BITSNAP_ASSIGN(earlier, committed_already());
+      if (earlier) return CommitOutcome{std::move(earlier), {}};
+    }
+    return tl::unexpected(std::move(written).error());
+  }
+  directories_.note_sync(*written);
+  // What is left of this attempt and of earlier ones.
+  if (const auto strays = directories_.strays(step, &record)) {
+    for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
+  }
+  return CommitOutcome{note_committed(record), {}};
+}
+
+}  // namespace bitsnap

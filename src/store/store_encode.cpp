@@ -1,0 +1,193 @@
+// How a checkpoint is coded, and its snapshot file.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/try.hpp"
+#include "exec/executor.hpp"
+#include "save/base_finder.hpp"
+#include "save/snapshot_recorder.hpp"
+#include "store/store_impl.hpp"
+
+namespace bitsnap {
+
+using Opening = save::ShardedBases::Opening;
+
+store::Coding Store::Impl::choose_coding() {
+  store::Coding coding;
+  const std::optional<std::uint64_t> last = newest();
+  if (!last) return coding;
+  const std::uint64_t step = *last;
+  const Result<store::CommitRecord>& record = record_of(step, known_[step]);
+  if (!record) {
+    coding.damage = record.error();
+    return coding;
+  }
+  coding.finder = step;
+  const std::uint32_t max_depth = options_.max_depth.value_or(run_.max_depth);
+  if (record->links >= max_depth) return coding;  // a keyframe: it refers to what is unchanged, and builds on nothing
+  coding.base = step;
+  if (options_.base_rule.value_or(run_.base_rule) == BaseRule::keyframe) {
+    std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
+    while ((*at)->base) {
+      const std::uint64_t earlier = *(*at)->base;
+      Result<Known*> known = find_known(earlier);
+      if (!known || *known == nullptr) {  // pruned, as nothing in it was needed: there is no keyframe to code against
+        if (!known) coding.damage = std::move(known).error();
+        coding.base.reset();
+        return coding;
+      }
+      const Result<store::CommitRecord>& next = record_of(earlier, **known);
+      if (!next) {
+        coding.damage = next.error();
+        coding.base.reset();
+        return coding;
+      }
+      at = (*known)->record;
+    }
+    const store::CommitRecord& keyframe = **at;
+    const auto refers_to_what_is_there = [&](const store::ShardFile& file) {
+      return reader_->check_references(keyframe.step, file).has_value();
+    };
+    // What a pruned one refers to may have gone, unless a keyframe was to be coded against when it was pruned.
+    if (known_[keyframe.step].state == store::StepState::retired &&
+        !std::ranges::all_of(keyframe.shards, refers_to_what_is_there)) {
+      coding.base.reset();
+      return coding;
+    }
+    coding.base = keyframe.step;
+    coding.finder = coding.base;
+  }
+  coding.max_depth = max_depth;
+  coding.links = record->links + 1;
+  return coding;
+}
+
+SaveOptions Store::Impl::save_options() const {
+  SaveOptions save;
+  save.policy = policy();
+  save.objective = objective();
+  save.store_bytes_per_second = options_.store_bytes_per_second.value_or(run_.store_bytes_per_second);
+  save.codec = options_.codec;
+  save.loss = loss();
+  return save;
+}
+
+std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSave& save,
+                                                          store::CheckpointReader& reader,
+                                                          const std::shared_ptr<store::BaseWatch>& watch) {
+  const auto record = known_[*save.coding.finder].record;
+  const save::ShardedBases::Place own =
+      save.place ? save::ShardedBases::Place{save.place->shard, save.place->shards} : save::ShardedBases::Place{};
+  return std::make_unique<save::ShardedBases>(
+      static_cast<std::uint32_t>((*record)->shards.size()), own,
+      [this, &reader, record, own, watch](std::uint32_t shard, Opening opening) -> Result<std::shared_ptr<const Base>> {
+        const store::CommitRecord& base = **record;
+        const auto watched = [&](std::shared_ptr<const Base> there) {
+          return std::make_shared<store::WatchedBase>(std::move(there), watch);
+        };
+        std::shared_ptr<const Snapshot> snapshot = shard == own.shard ? cache_->base(base.step) : nullptr;
+        if (snapshot == nullptr) {
+          const store::ShardFile& file = base.shards[shard];
+          auto opened =
+              opening == Opening::look ? reader.open_alone(base.step, file) : reader.open_file(base.step, file);
+          // Damage in a shard that may hold nothing for this one does not concern this one.
+          if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
+          if (!opened) {
+            watch->failed = true;
+            return tl::unexpected(std::move(opened).error());
+          }
+          snapshot = std::move(*opened);
+        }
+        if (shard == own.shard) cache_->attach_decoded(*snapshot);
+        return watched(std::move(snapshot));
+      });
+}
+
+Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
+                                      store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch) {
+  SaveOptions coding = save_options();
+  coding.max_depth = save.coding.max_depth;
+  coding.progress = options.progress;
+  // Files that others hold open may have been removed or replaced since: the new file refers to what is there now.
+  store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get());
+  std::unique_ptr<save::BaseFinder> bases;
+  if (save.coding.finder) bases = find_bases(save, reader, watch);
+
+  const std::string path = layout_.step_file(save.step, save.file_name);
+  std::unique_ptr<os::WritableFile> file;
+  store::BlobWriter* in_memory = nullptr;
+  if (destination == store::Destination::memory) {
+    auto writer = std::make_unique<store::BlobWriter>(path);
+    in_memory = writer.get();
+    file = std::move(writer);
+  } else {
+    BITSNAP_ASSIGN(file, file_system_.create(path));
+  }
+  const auto executor = exec::make_executor(options.threads);
+  auto recorded = save::record_snapshot(state, coding, bases.get(), save.keeper.get(), *file, *executor);
+  if (!recorded) return tl::unexpected(name_file(std::move(recorded).error(), path));
+  BITSNAP_TRY(file->sync());
+  BITSNAP_TRY(file->close());
+  if (in_memory != nullptr) save.blob = in_memory->blob();
+
+  save.summary = recorded->summary;
+  save.file = {};
+  save.file.file = save.file_name;
+  save.file.id = recorded->summary.id;
+  save.file.bytes = recorded->summary.stored_bytes;
+  save.file.raw_bytes = recorded->summary.raw_bytes;
+  save.file.depth = recorded->depth;
+  // From here on what fails is the base: with what it refers to, the file can or cannot be read.
+  const auto refer = [&]() -> Result<void> {
+    for (const save::Reference& reference : recorded->references) {
+      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader.place_of(reference.name, reference.id));
+      save.file.references.push_back({reference.id, place.step, place.shard, reference.standalone});
+    }
+    store::CheckpointReader fresh(file_system_, layout_, options_.limits, cache_.get());
+    std::unique_ptr<os::RandomAccessFile> written;
+    if (save.blob != nullptr) {
+      written = store::blob_file(save.blob, path);
+    } else {
+      BITSNAP_ASSIGN(written, file_system_.open(path));
+    }
+    BITSNAP_ASSIGN(save.snapshot, fresh.open_as(save.step, save.file, std::move(written)));
+    return {};
+  };
+  if (Result<void> referred = refer(); !referred) {
+    watch->failed = true;
+    return referred;
+  }
+  return {};
+}
+
+bool Store::Impl::is_next_base(const store::PendingSave& save) const {
+  if (save.place) return false;  // others may write the next checkpoint
+  return options_.base_rule.value_or(run_.base_rule) == BaseRule::previous || save.coding.links == 0;
+}
+
+Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,
+                                 store::Destination destination) {
+  if (destination == store::Destination::disk && is_next_base(save)) save.keeper = cache_->make_keeper();
+  const auto encode_or_keyframe = [&]() -> Result<void> {
+    if (destination == store::Destination::disk) BITSNAP_TRY(directories_.create(save.step));
+    const auto watch = std::make_shared<store::BaseWatch>();
+    Result<void> encoded = encode_file(save, state, options, destination, watch);
+    if (encoded || !watch->failed || encoded.error().kind() == ErrorKind::cancelled) return encoded;
+    // The base is damaged or gone. That must not keep the training from saving.
+    cache_->forget_base();
+    save.coding = {};
+    save.coding.damage = std::move(encoded).error();
+    const std::string path = layout_.step_file(save.step, save.file_name);
+    if (const auto file = file_system_.stat(path); file && file->exists) {
+      BITSNAP_TRY(directories_.remove_file(save.step, save.file_name));
+    }
+    return encode_file(save, state, options, destination, std::make_shared<store::BaseWatch>());
+  };
+  Result<void> encoded = encode_or_keyframe();
+  if (!encoded) take_back(save);
+  return encoded;
+}
+
+}  // namespace bitsnap

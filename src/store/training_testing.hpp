@@ -1,0 +1,53 @@
+// For tests of the store and the engine: a small training whose states follow from their seed, and files as blobs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <bitsnap/snapshot.hpp>
+#include <bitsnap/writer.hpp>
+
+#include "codec/optimizer_step/trained_step_testing.hpp"
+#include "save/state_testing.hpp"
+#include "store/base_cache.hpp"
+#include "store/blob.hpp"
+
+namespace bitsnap::store {
+
+[[nodiscard]] std::shared_ptr<const Blob> to_blob(const save::Bytes& bytes);
+
+// A snapshot and the file that it was opened from.
+[[nodiscard]] CachedSnapshot from_file(std::uint64_t step, const Snapshot& snapshot, const save::Bytes& file);
+
+// A parameter with weight, master and moments, an embedding that never changes with another name for it, a tensor of
+// zeros and some small ones. Owns the bytes; the states it makes refer to them.
+class Training {
+ public:
+  static constexpr std::size_t kElements = kChunkElements + 1000;
+
+  explicit Training(std::uint64_t seed = 1);
+  void step();
+  // Writes over all of it, as whoever trains on once it was saved.
+  void scribble();
+
+  [[nodiscard]] State state() const;
+  // What is lost where the policy says so.
+  [[nodiscard]] SaveOptions bounded() const;
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  // The bytes of each tensor, as a slot has them: none of an alias.
+  [[nodiscard]] std::vector<save::Bytes> slot() const;
+  // Empty if the snapshot holds exactly this state; else what is different.
+  [[nodiscard]] std::string difference(const Snapshot& snapshot) const;
+
+ private:
+  void write();
+
+  codec::TrainedState trained_;
+  std::uint64_t steps_ = 0;
+  save::Bytes weight_, master_, exp_avg_, exp_avg_sq_, frozen_, zeros_, count_, scale_;
+};
+
+}  // namespace bitsnap::store

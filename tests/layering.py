@@ -1,0 +1,184 @@
+"""Checks the rules that can be read from the sources: which layer includes which, and how long files and functions are.
+
+A layer includes only itself and the layers below it; code that reads snapshots never includes code that writes them;
+the command and the Python extension include only public headers; only src/os calls the operating system; kernels
+include no standard library; the name of each source file is unique; files and functions have at most MAX_LINES and
+MAX_FUNCTION_LINES lines.
+
+    python tests/layering.py [ROOT]     prints every violation and exits with 1 if there is one
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from function_lengths import cpp_functions, python_functions
+
+# From the bottom up; the public headers are below all of them.
+LAYERS = [
+    "base",
+    "os",
+    "exec",
+    "tensor",
+    "entropy",
+    "codec",
+    "container",
+    "restore",
+    "quantize",
+    "plan",
+    "save",
+    "analyze",
+    "store",
+    "engine",
+    "interop",
+]
+# Layers that reading snapshots needs; their encoding files are not among those.
+READING = LAYERS[: LAYERS.index("restore") + 1]
+OUTSIDE = ["cli", "python", "tests", "fuzz", "bench"]
+# The aim is 500 and 80.
+MAX_LINES = 600
+MAX_FUNCTION_LINES = 110
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+TEST_FILE = re.compile(r"_(test|testing|benchmark|fuzz)\.[ch]pp$")
+ENCODE_FILE = re.compile(r"(_encode[^/]*|/encoder)\.[ch]pp$")
+OS_HEADER = re.compile(
+    r"^(sys/.*|linux/.*|unistd\.h|fcntl\.h|dirent\.h|pthread\.h|sched\.h|signal\.h|csignal|poll\.h|dlfcn\.h"
+    r"|filesystem|fstream)$"
+)
+# Sources compiled for an instruction set. An inline function of the standard library that was compiled there could be
+# the copy that the linker keeps for every CPU, so these sources and the headers that they include, directly or not,
+# see only headers without such functions (xxhash.h has internal linkage).
+KERNEL_FILE = re.compile(r"_(levels|scalar|avx2|avx512|neon)\.cpp$")
+KERNEL_HEADERS = {"cstddef", "cstdint", "immintrin.h", "arm_neon.h", "xxhash.h"}
+# Names that each folder may have.
+COMMON_NAMES = {"__init__.py", "__main__.py", "conftest.py"}
+
+
+def sources(root: Path) -> Iterator[Path]:
+    for folder in ["include", "src", "interop", *OUTSIDE]:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in {".hpp", ".cpp", ".py"} and "fixtures" not in path.parts:
+                yield path
+
+
+def home_of(path: Path) -> str:
+    """The layer or outer folder that a file (relative to the root) belongs to; "include" for the public headers."""
+    return path.parts[1] if path.parts[0] == "src" else path.parts[0]
+
+
+def check_include(root: Path, path: Path, bracket: str, name: str) -> str | None:
+    """Returns why the file `path`, relative to the root, may not have this #include; None if it may."""
+    home = home_of(path)
+    is_test = bool(TEST_FILE.search(path.name)) or home in {"tests", "fuzz", "bench"}
+    first = name.split("/")[0]
+
+    if bracket == "<":
+        if first == "bitsnap":
+            return None if (root / "include" / name).is_file() else "there is no such public header"
+        if first in LAYERS or first in OUTSIDE:
+            return "private headers of bitsnap are included with quotes"
+        if is_test or home in {"cli", "python"}:
+            return None
+        if first in {"tbb", "oneapi"} and home != "exec":
+            return "only src/exec uses oneTBB"
+        if OS_HEADER.match(name) and home != "os":
+            return "only src/os calls the operating system"
+        if name == "iostream":
+            return "the library never prints"
+        return None
+
+    if home == "include":
+        return "public headers include public headers only"
+    if home in {"cli", "python"}:
+        if first == home or (root / path.parent / name).is_file():
+            return None
+        return f"{home} includes the public headers only"
+    if home not in LAYERS:
+        return None  # tests, fuzz and bench may see everything
+    if first not in LAYERS:
+        return 'must be written as "layer/header.hpp", from an existing layer'
+    if LAYERS.index(first) > LAYERS.index(home):
+        return f"{home} is below {first}"
+    if is_test:
+        return None
+    if TEST_FILE.search(name):
+        return "only tests include testing headers"
+    reads = home in READING and not ENCODE_FILE.search("/" + path.name)
+    if reads and ENCODE_FILE.search("/" + name):
+        return "code that reads may not include code that writes"
+    return None
+
+
+def kernel_files(root: Path) -> set[Path]:
+    """The kernels and all headers of this project that they include, relative to the root."""
+    pending = [file for file in sources(root) if KERNEL_FILE.search(file.name)]
+    found = set()
+    while pending:
+        file = pending.pop()
+        found.add(file.relative_to(root))
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if (match := INCLUDE.match(line)) and match[1] == '"':
+                header = root / "src" / match[2]
+                if header.is_file() and header.relative_to(root) not in found:
+                    pending.append(header)
+    return found
+
+
+def long_functions(path: Path, text: str) -> Iterator[str]:
+    functions = python_functions(text) if path.suffix == ".py" else cpp_functions(text)
+    for function in functions:
+        if function.lines > MAX_FUNCTION_LINES:
+            yield f"{path}:{function.line}: {function.name} has {function.lines} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def violations(root: Path) -> list[str]:
+    kernels = kernel_files(root)
+    found = []
+    names: dict[str, Path] = {}
+    for file in sources(root):
+        path = file.relative_to(root)
+        home = home_of(path)
+        if path.parts[0] == "src" and home not in LAYERS:
+            found.append(f"{path}: there is no layer {home}")
+            continue
+        text = file.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        if len(lines) > MAX_LINES:
+            found.append(f"{path}: {len(lines)} lines, at most {MAX_LINES}")
+        found.extend(long_functions(path, text))
+        if path.name not in COMMON_NAMES and "install" not in path.parts:
+            if path.name in names:
+                found.append(f"{path}: {names[path.name]} has the same name")
+            names.setdefault(path.name, path)
+        if path.suffix == ".py":
+            continue
+        for number, line in enumerate(lines, 1):
+            if match := INCLUDE.match(line):
+                bracket, name = match.groups()
+                reason = check_include(root, path, bracket, name)
+                if path in kernels and bracket == "<" and name not in KERNEL_HEADERS:
+                    reason = "kernels and their headers include no standard library"
+                if reason:
+                    found.append(f"{path}:{number}: includes {name}: {reason}")
+    return found
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    count = sum(1 for _ in sources(root))
+    if count == 0:
+        print(f"no sources under {root}")
+        return 1
+    found = violations(root)
+    for line in found:
+        print(line)
+    print(f"{count} files, {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
