@@ -73,11 +73,12 @@ class Demo:
         self.screen.progress(f"{what}: step {child.latest_step()} of {self.steps}   reference run: {other}")
 
     def train_and_kill(self, reference: Child) -> dict[int, dict[str, Any]]:
-        every = ["--every", str(self.every)]
+        # The trainer goes no further than the step to be killed in, however late this process gets to kill it.
+        options = ["--every", str(self.every), "--wait-after", str(self.kill_step)]
         self.screen.heading("1  Train, and kill it hard")
         last_save_seconds = 0.0
         start = time.monotonic()
-        with self.child(self.run, "killed", *every) as child:
+        with self.child(self.run, "killed", *options) as child:
             for event in child.events():
                 if event["event"] == "start":
                     self.introduce(event)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +81,7 @@ def pick_up(trainer: Trainer, saver: Saver, run: Path, resume: bool, emit: Emit)
     emit("restored", step=step, source=source, tensors=restore(trainer, state, record_path(run, step)))
 
 
-def run_steps(trainer: Trainer, saver: Saver | None, run: Path, emit: Emit) -> None:
+def run_steps(trainer: Trainer, saver: Saver | None, run: Path, wait_after: int, emit: Emit) -> None:
     while trainer.step < trainer.config.steps:
         result = trainer.train_step()
         emit("step", step=result.step, loss=result.loss.hex(), grad_norm=result.grad_norm.hex(), lr=result.lr)
@@ -94,17 +95,21 @@ def run_steps(trainer: Trainer, saver: Saver | None, run: Path, emit: Emit) -> N
             emit("saved", step=result.step, seconds=saver.save(result.step, state))
             for each in saver.finished():
                 emit("finished", **each)
+            if result.step == wait_after:
+                signal.pause()
 
 
-def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, emit: Emit) -> None:
+def train(
+    run: Path, config: TrainConfig, every: int, resume: bool, storage: str, wait_after: int, emit: Emit
+) -> None:
     trainer = Trainer(config)
     emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
     if every:
         with open_saver(storage, run / "store", every) as saver:
             pick_up(trainer, saver, run, resume, emit)
-            run_steps(trainer, saver, run, emit)
+            run_steps(trainer, saver, run, wait_after, emit)
     else:
-        run_steps(trainer, None, run, emit)
+        run_steps(trainer, None, run, wait_after, emit)
     emit("done", step=trainer.step)
 
 
@@ -116,13 +121,16 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--storage", choices=STORAGES, default="bitsnap")
+    parser.add_argument("--wait-after", type=int, default=0, help="wait to be killed once this step's save was started")
     parser.add_argument("--events", action="store_true", help="report as lines of JSON")
     arguments = parser.parse_args()
     if arguments.resume and not arguments.every:
         parser.error("--resume needs --every")
     emit = emit_json if arguments.events else emit_text
     config = run_config(arguments.size, arguments.steps)
-    train(arguments.out, config, arguments.every, arguments.resume, arguments.storage, emit)
+    train(
+        arguments.out, config, arguments.every, arguments.resume, arguments.storage, arguments.wait_after, emit
+    )
     return 0
 
 
