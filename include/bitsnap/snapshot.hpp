@@ -21,7 +21,9 @@
 
 namespace bitsnap {
 
-class ReadContext;  // working memory and budget of one read; src/restore/read_context.hpp
+// Working memory and budget of one read. Only the library makes one, and passes it from one base to the next; callers
+// use the functions of Snapshot without this parameter.
+class ReadContext;
 
 // XXH3-128 over what a snapshot holds, not over how it is coded.
 struct SnapshotId {
@@ -156,6 +158,10 @@ class Snapshot final : public Base {
   // What a stream lost before it was stored; nullopt where nothing was to be lost.
   [[nodiscard]] const std::optional<QuantizerRecord>& quantizer(std::size_t stream) const noexcept;
 
+  // Elements [first, first + out.size() / element_size(dtype)) of a stream, decoded on the calling thread.
+  // invalid_argument if the stream has no such elements.
+  [[nodiscard]] Result<void> read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out) const;
+
   // Bytes [offset, offset + out.size()) of a tensor, on the calling thread; decodes only the chunks it touches and what
   // those depend on.
   [[nodiscard]] Result<void> read_bytes(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) const;
@@ -184,8 +190,6 @@ class Snapshot final : public Base {
   explicit Snapshot(std::unique_ptr<Impl> impl) noexcept;
 
  private:
-  friend class SnapshotAccess;  // for the library itself
-
   std::unique_ptr<Impl> impl_;
 };
 

@@ -249,8 +249,6 @@ class Store {
   explicit Store(std::unique_ptr<Impl> impl) noexcept;
 
  private:
-  friend class StoreImplAccess;  // for the library itself
-
   std::unique_ptr<Impl> impl_;
 };
 

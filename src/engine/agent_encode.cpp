@@ -98,7 +98,7 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job
   // Before the lock of the store, which would keep others from pruning for as long as this rank waits to encode.
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
-  Store::Impl& impl = StoreImplAccess::impl(*publication.store);
+  Store::Impl& impl = Store::Impl::of(*publication.store);
   BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
   BITSNAP_TRY(impl.encode(*publication.save, state, run, store::Destination::memory));
   if (publication.save->coding.damage) note_error(*publication.save->coding.damage);

@@ -82,7 +82,7 @@ void AgentRank::publish(Publication& publication) {
   const os::Stopwatch stopwatch;
   const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
     if (was_there) return {};
-    return StoreImplAccess::impl(*publication.store).publish(*publication.save);
+    return Store::Impl::of(*publication.store).publish(*publication.save);
   });
   publication.save.reset();  // gives the store's lock back
   publication.store.reset();

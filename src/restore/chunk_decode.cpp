@@ -254,4 +254,17 @@ Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_
   return {};
 }
 
+Result<void> Snapshot::Impl::read_stream(std::size_t stream_number, std::uint64_t offset, ByteSpan out) const {
+  const std::uint64_t whole_chunk = kChunkElements * element_size(stream(stream_number).dtype);
+  ReadContext context(limits);
+  while (!out.empty()) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), whole_chunk - offset % whole_chunk));
+    context.restart();
+    BITSNAP_TRY(read_stream(stream_number, offset, out.first(size), context));
+    offset += size;
+    out = out.subspan(size);
+  }
+  return {};
+}
+
 }  // namespace bitsnap

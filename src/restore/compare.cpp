@@ -96,8 +96,8 @@ class SnapshotComparison {
   }
 
   Result<std::vector<TensorDifference>> run(const RunOptions& options) {
-    const Snapshot::Impl& impl_a = SnapshotAccess::impl(a_);
-    const Snapshot::Impl& impl_b = SnapshotAccess::impl(b_);
+    const Snapshot::Impl& impl_a = Snapshot::Impl::of(a_);
+    const Snapshot::Impl& impl_b = Snapshot::Impl::of(b_);
     std::uint64_t total = 0;
     for (const Part& part : parts_) total += part.size;
     restore::RunControl control(options, impl_a.limits, total);

@@ -14,7 +14,7 @@ namespace bitsnap::restore {
 DecodedState::DecodedState(const Snapshot& snapshot, std::span<const ConstByteSpan> tensors,
                            std::shared_ptr<const void> owner)
     : owner_(std::move(owner)), streams_(snapshot.streams().size()) {
-  const container::Index& index = SnapshotAccess::impl(snapshot).index();
+  const container::Index& index = Snapshot::Impl::of(snapshot).index();
   const std::size_t count = std::min(snapshot.tensors().size(), tensors.size());
   pool_.resize(static_cast<std::size_t>(index.content.pool_bytes));
   for (std::size_t i = 0; i < count; ++i) {

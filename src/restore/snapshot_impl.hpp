@@ -30,6 +30,8 @@ namespace bitsnap {
 struct Snapshot::Impl {
   Impl(std::unique_ptr<container::FileReader> file_reader, const DecodeLimits& decode_limits);
 
+  [[nodiscard]] static const Impl& of(const Snapshot& snapshot) noexcept { return *snapshot.impl_; }
+
   [[nodiscard]] const container::Index& index() const noexcept { return reader->index(); }
   [[nodiscard]] const StreamInfo& stream(std::size_t number) const noexcept { return index().streams.streams[number]; }
   [[nodiscard]] const container::ChunkEntry& entry(std::size_t stream, std::uint64_t chunk) const noexcept {
@@ -71,6 +73,8 @@ struct Snapshot::Impl {
   // Bytes [offset, offset + out.size()) of a stream. Precondition: they lie inside it.
   [[nodiscard]] Result<void> read_stream(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                          ReadContext& context) const;
+  // With a context of its own; each chunk has the whole budget.
+  [[nodiscard]] Result<void> read_stream(std::size_t stream, std::uint64_t offset, ByteSpan out) const;
 
   // Unique to this opening of the file in this process.
   const std::uint64_t opening;
@@ -110,12 +114,6 @@ struct Snapshot::Impl {
   mutable std::atomic<bool> has_decoded_ = false;  // so that most need no lock
   mutable std::mutex decoded_mutex_;
   mutable std::shared_ptr<const restore::DecodedState> decoded_;
-};
-
-// Access to the implementation for other layers of the library.
-class SnapshotAccess {
- public:
-  [[nodiscard]] static const Snapshot::Impl& impl(const Snapshot& snapshot) noexcept { return *snapshot.impl_; }
 };
 
 namespace restore {

@@ -115,7 +115,7 @@ Result<std::shared_ptr<const Snapshot>> open_snapshot(std::unique_ptr<os::Random
 }
 
 void attach_decoded(const Snapshot& snapshot, std::shared_ptr<const DecodedState> decoded) {
-  SnapshotAccess::impl(snapshot).set_decoded(std::move(decoded));
+  Snapshot::Impl::of(snapshot).set_decoded(std::move(decoded));
 }
 
 }  // namespace restore

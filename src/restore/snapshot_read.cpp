@@ -66,24 +66,39 @@ Result<void> read_pieces(const Snapshot::Impl& impl, std::span<const Piece> piec
   return {};
 }
 
+// Returns where element `first` begins in the stream, in bytes.
+Result<std::uint64_t> check_elements(const Snapshot& snapshot, std::size_t stream, std::uint64_t first,
+                                     std::size_t size_bytes) {
+  const std::span<const StreamInfo> streams = snapshot.streams();
+  if (stream >= streams.size()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: no stream {}, there are {}", snapshot.name(), stream, streams.size()));
+  }
+  const StreamInfo& info = streams[stream];
+  const std::size_t element_bytes = element_size(info.dtype);
+  const std::uint64_t count = size_bytes / element_bytes;
+  if (size_bytes % element_bytes != 0 || first > info.elements || count > info.elements - first) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: {} bytes from element {} are not elements of stream {}, which has {} of {} bytes",
+                            snapshot.name(), size_bytes, first, stream, info.elements, element_bytes));
+  }
+  return first * element_bytes;
+}
+
 }  // namespace
 
 Result<void> Snapshot::read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out,
                                      ReadContext& context) const {
   return no_throw("read", [&]() -> Result<void> {
-    if (stream >= streams().size()) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: no stream {}, there are {}", name(), stream, streams().size()));
-    }
-    const StreamInfo& info = streams()[stream];
-    const std::size_t element_bytes = element_size(info.dtype);
-    const std::uint64_t count = out.size() / element_bytes;
-    if (out.size() % element_bytes != 0 || first > info.elements || count > info.elements - first) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: {} bytes from element {} are not elements of stream {}, which has {} of {} bytes",
-                              name(), out.size(), first, stream, info.elements, element_bytes));
-    }
-    return impl_->read_stream(stream, first * element_bytes, out, context);
+    BITSNAP_ASSIGN(const std::uint64_t begin, check_elements(*this, stream, first, out.size()));
+    return impl_->read_stream(stream, begin, out, context);
+  });
+}
+
+Result<void> Snapshot::read_elements(std::size_t stream, std::uint64_t first, std::span<std::byte> out) const {
+  return no_throw("read", [&]() -> Result<void> {
+    BITSNAP_ASSIGN(const std::uint64_t begin, check_elements(*this, stream, first, out.size()));
+    return impl_->read_stream(stream, begin, out);
   });
 }
 
@@ -98,18 +113,7 @@ Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std:
     }
     if (out.empty()) return {};
     const auto [stream, begin] = impl_->tensor_place(tensor);
-    const std::uint64_t chunk_bytes = kChunkElements * element_size(impl_->stream(stream).dtype);
-    ReadContext context(impl_->limits);
-    // The budget is for each chunk.
-    for (std::uint64_t at = begin + offset; !out.empty();) {
-      const std::size_t size =
-          static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), chunk_bytes - at % chunk_bytes));
-      context.restart();
-      BITSNAP_TRY(impl_->read_stream(stream, at, out.first(size), context));
-      at += size;
-      out = out.subspan(size);
-    }
-    return {};
+    return impl_->read_stream(stream, begin + offset, out);
   });
 }
 

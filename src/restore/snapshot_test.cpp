@@ -160,6 +160,13 @@ TEST_F(Reading, ReturnsEveryRange) {
   }
 }
 
+TEST_F(Reading, ReturnsElementsOfAStream) {
+  const Bytes& weight = state().bytes_of(1);
+  Bytes out(2 * 400'000);  // of several chunks
+  ASSERT_TRUE(snapshot_->read_elements(*snapshot_->stream_of(1), 5, out).has_value());
+  EXPECT_EQ(out, slice(weight, 2 * 5, out.size()));
+}
+
 TEST_F(Reading, RejectsRangesAndBuffersThatDoNotFit) {
   Bytes out(10);
   EXPECT_EQ(snapshot_->read_bytes(99, 0, out).error().kind(), ErrorKind::invalid_argument);
@@ -174,6 +181,8 @@ TEST_F(Reading, RejectsRangesAndBuffersThatDoNotFit) {
   EXPECT_EQ(snapshot_->read_elements(0, 599'998, out, context).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(snapshot_->read_elements(0, 0, std::span(out).first(5), context).error().kind(),
             ErrorKind::invalid_argument);
+  EXPECT_EQ(snapshot_->read_elements(99, 0, out).error().kind(), ErrorKind::invalid_argument);
+  EXPECT_EQ(snapshot_->read_elements(0, 599'998, out).error().kind(), ErrorKind::invalid_argument);
 }
 
 TEST_F(Reading, ReadsManyTensorsOnAnyNumberOfThreads) {

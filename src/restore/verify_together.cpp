@@ -67,7 +67,7 @@ class Columns {
   }
 
   [[nodiscard]] const Snapshot::Impl& impl(std::size_t snapshot) const {
-    return SnapshotAccess::impl(*snapshots_[snapshot]);
+    return Snapshot::Impl::of(*snapshots_[snapshot]);
   }
   [[nodiscard]] std::size_t batches() const noexcept { return groups_->batches(); }
 

@@ -118,7 +118,7 @@ Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const S
     BITSNAP_ASSIGN(
         const plan::PlannerSettings planner_settings,
         plan::make_planner_settings(options.policy, options.objective, options.store_bytes_per_second, options.codec));
-    const Snapshot::Impl& impl = SnapshotAccess::impl(source);
+    const Snapshot::Impl& impl = Snapshot::Impl::of(source);
     const DecodedStreams streams(source);
     const KeptChunks kept(impl, dropped);
     container::Index index = impl.index();

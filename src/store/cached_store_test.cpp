@@ -42,7 +42,7 @@ std::map<std::string, Bytes> snapshots(os::FakeFileSystem& files) {
 // Encodes in memory, keeps the file in the cache and publishes it, as an agent does.
 Result<void> save_through_memory(Store& store, BaseCache& cache, std::uint64_t step, const State& state,
                                  const std::optional<ShardPlace>& place = std::nullopt) {
-  Store::Impl& impl = StoreImplAccess::impl(store);
+  Store::Impl& impl = Store::Impl::of(store);
   auto save = impl.begin(step, place);
   if (!save) return tl::unexpected(save.error());
   if (Result<void> encoded = impl.encode(*save, state, {}, Destination::memory); !encoded) return encoded;
@@ -154,7 +154,7 @@ TEST(CachedStore, EncodingWritesNoSnapshot) {
   const auto cached = open(files, cache);
   ASSERT_TRUE(save_through_memory(*cached, *cache, 1, TestState(1).state()));
   files.reset();
-  Store::Impl& impl = StoreImplAccess::impl(*cached);
+  Store::Impl& impl = Store::Impl::of(*cached);
   {
     auto save = impl.begin(2, std::nullopt);
     ASSERT_TRUE(save);

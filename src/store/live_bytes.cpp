@@ -10,7 +10,7 @@
 namespace bitsnap::store {
 
 void LiveChunks::note(const Snapshot& snapshot, const ShardFile& file, const std::set<std::uint64_t>& targets) {
-  const container::Index& index = SnapshotAccess::impl(snapshot).index();
+  const container::Index& index = Snapshot::Impl::of(snapshot).index();
   const auto& streams = index.streams.streams;
   for (std::size_t stream = 0; stream < streams.size(); ++stream) {
     const auto& inputs = index.encoding.streams[stream].inputs;
@@ -34,7 +34,7 @@ void LiveChunks::note(const Snapshot& snapshot, const ShardFile& file, const std
 std::uint64_t LiveChunks::bytes(std::uint64_t step, std::uint32_t shard, const Snapshot& snapshot) const {
   const auto found = chunks_.find({step, shard});
   if (found == chunks_.end()) return 0;
-  const container::Index& index = SnapshotAccess::impl(snapshot).index();
+  const container::Index& index = Snapshot::Impl::of(snapshot).index();
   std::uint64_t bytes = 0;
   std::set<Chunk> needed;
   std::vector<Chunk> pending(found->second.begin(), found->second.end());

@@ -39,6 +39,8 @@ class Store::Impl {
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open_for_repair(os::FileSystem& file_system,
                                                                      const std::string& path, bool dry_run);
 
+  [[nodiscard]] static Impl& of(Store& store) noexcept { return *store.impl_; }
+
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
@@ -198,12 +200,6 @@ class Store::Impl {
   bool is_settled_ = true;
   std::optional<Error> broken_;                    // a failure after which the handle is of no use
   const std::shared_ptr<store::BaseCache> cache_;  // an agent's, or the handle's own
-};
-
-// For those of the library who have to look behind an open store.
-class StoreImplAccess {
- public:
-  [[nodiscard]] static Store::Impl& impl(Store& store) noexcept { return *store.impl_; }
 };
 
 namespace store {

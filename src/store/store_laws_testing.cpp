@@ -153,7 +153,7 @@ Result<void> remove_steps(Journal& journal, const std::function<std::vector<std:
 
 Result<void> save_to(Destination destination, Store& store, std::uint64_t step, const std::optional<ShardPlace>& place,
                      const TestState& state) {
-  Store::Impl& impl = StoreImplAccess::impl(store);
+  Store::Impl& impl = Store::Impl::of(store);
   BITSNAP_ASSIGN(PendingSave save, impl.begin(step, place));
   BITSNAP_TRY(impl.encode(save, state.state(), kOneThread, destination));
   return impl.publish(save);
