@@ -161,10 +161,7 @@ TEST_F(SafetensorsTest, MakesAHeaderForAStateWithoutOne) {
   State state;
   state.metadata = {{"format", "pt"}};
   state.tree = Value(Value::Variant(std::string("hello")));
-  TensorSource tensor;
-  tensor.info = {"quo\"te", DType::u16, "U16", {2, 2}, 8, Role::other, std::nullopt, std::nullopt};
-  tensor.data = reinterpret_cast<const std::byte*>(data.data());
-  state.tensors.push_back(tensor);
+  state.tensors.push_back(TensorSource::of("quo\"te", DType::u16, {2, 2}, data).value());
   ASSERT_TRUE(save_snapshot(path("x.bsnap"), state).has_value());
   const auto snapshot = Snapshot::open(path("x.bsnap")).value();
   ASSERT_TRUE(export_safetensors(*snapshot, path("out.safetensors"), false).has_value());

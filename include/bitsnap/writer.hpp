@@ -1,16 +1,20 @@
 // Writing: one state into one .bsnap file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/snapshot.hpp>
@@ -48,33 +52,48 @@ enum class Objective : std::uint8_t {
 
 // The fp32 master of a weight, a tensor of the same state.
 struct MasterSlice {
-  std::string tensor;         // its name
-  std::uint64_t element = 0;  // of it, beside element 0 of the weight: masters may stand one behind another in a buffer
+  std::string tensor;         // name of the tensor that holds the master
+  std::uint64_t element = 0;  // of that tensor, the master of element 0 of the weight: a buffer may hold many masters
 };
 
-// A tensor to be stored. Its bytes are read chunk by chunk, mostly once, from any thread, several at a time.
+// A tensor to be stored. Its bytes are read chunk by chunk, mostly once, by several threads at a time.
 struct TensorSource {
+  // A tensor in memory, which must outlive the save: `data` is a contiguous range, such as a vector<float> or a
+  // span<const std::byte>. The role is guessed from the name. invalid_argument if dtype and shape need another number
+  // of bytes than `data` has; DType::opaque takes any number.
+  [[nodiscard]] static Result<TensorSource> of(std::string name, DType dtype, std::vector<std::uint64_t> shape,
+                                               std::span<const std::byte> data);
+  template <std::ranges::contiguous_range Data>
+    requires std::ranges::sized_range<Data> && std::ranges::borrowed_range<Data> &&
+             std::is_trivially_copyable_v<std::ranges::range_value_t<Data>>
+  [[nodiscard]] static Result<TensorSource> of(std::string name, DType dtype, std::vector<std::uint64_t> shape,
+                                               Data&& data) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(data));
+    return of(std::move(name), dtype, std::move(shape), bytes);
+  }
+
   TensorInfo info;
-  // Either memory of the caller, which has to outlive the call ...
+  // Memory of the caller, which must outlive the save; nullptr: `read` is used.
   const std::byte* data = nullptr;
-  // ... or a function that fills `out` with the bytes from `offset` on; thread-safe.
+  // Fills `out` with the bytes from `offset` on. Thread-safe.
   std::function<Result<void>(std::uint64_t offset, std::span<std::byte> out)> read = nullptr;
-  // Whether reading a few bytes costs as much as reading all of them, as of a tensor on another device: then nothing is
-  // read before the tensor's turn.
+  // Set this if reading a few bytes costs as much as reading the whole tensor, as for a tensor on another device.
+  // The tensor is then read once, when it is stored, and not sampled before.
   bool read_brings_all = false;
-  // Of a first moment of Adam, in place of SaveOptions::adam.
+  // For a first moment of Adam; replaces SaveOptions::adam.
   std::optional<AdamNumbers> adam = {};
-  // Of which F32 elements this tensor of BF16 or F16 is the rounding, where the caller knows: it is stored as what
-  // differs from that. nullopt: they are looked for, by bits and names. Where something is said, nothing is looked for;
-  // where it is wrong, the tensor costs what it would without a master, and its bits come back all the same.
+  // The F32 elements that this BF16 or F16 tensor is the rounding of. Only the differences from the rounding are
+  // stored. nullopt: bitsnap searches for the master by bits and names. A wrong master costs space: the tensor is
+  // stored as if it had none, still bit for bit.
   std::optional<MasterSlice> master = std::nullopt;
 };
 
 struct State {
-  std::vector<TensorSource> tensors;  // names are unique; an alias stands after the tensor it names
+  std::vector<TensorSource> tensors;  // names are unique; an alias comes after the tensor that it names
   std::optional<Value> tree;
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::optional<std::string> safetensors_header;  // verbatim, of the file these tensors are the data of, in its order
+  // The header, verbatim, of the safetensors file whose data these tensors are, in the order of the file.
+  std::optional<std::string> safetensors_header;
 };
 
 struct SaveOptions {

@@ -241,13 +241,7 @@ TEST_F(EngineTest, GrowsTheArenaWithTheState) {
   saved(*engine, 1, trained_.state());
   const std::vector<std::byte> more(std::size_t{20} << 20, std::byte{7});
   State larger = trained_.state();
-  TensorSource& added = larger.tensors.emplace_back();
-  added.info.name = "more";
-  added.info.dtype = DType::u8;
-  added.info.dtype_name = "U8";
-  added.info.shape = {more.size()};
-  added.info.size_bytes = more.size();
-  added.data = more.data();
+  larger.tensors.push_back(TensorSource::of("more", DType::u8, {more.size()}, more).value());
   const std::uint64_t before = engine->arena_bytes();
   EXPECT_EQ(saved(*engine, 2, larger).stage, SaveStage::persisted);
   EXPECT_GT(engine->arena_bytes(), before);

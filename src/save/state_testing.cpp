@@ -18,15 +18,7 @@
 namespace bitsnap::save {
 
 TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes) {
-  TensorSource tensor;
-  tensor.info.role = guess_role(name, dtype);
-  tensor.info.name = std::move(name);
-  tensor.info.dtype = dtype;
-  tensor.info.dtype_name = dtype_name(dtype);
-  tensor.info.shape = std::move(shape);
-  tensor.info.size_bytes = bytes.size();
-  tensor.data = bytes.data();
-  return tensor;
+  return TensorSource::of(std::move(name), dtype, std::move(shape), bytes).value();
 }
 
 Bytes bf16_weights(std::size_t elements, unsigned seed) {

@@ -191,13 +191,7 @@ TEST(Store, WritesTheSameBytesWithTheBaseInMemory) {
 State noise(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   State state;
   for (const auto& [name, bytes] : {std::pair("b", &b), std::pair("a", &a)}) {
-    TensorSource& source = state.tensors.emplace_back();
-    source.info.name = name;
-    source.info.dtype = DType::u8;
-    source.info.dtype_name = "U8";
-    source.info.shape = {bytes->size()};
-    source.info.size_bytes = bytes->size();
-    source.data = bytes->data();
+    state.tensors.push_back(TensorSource::of(name, DType::u8, {bytes->size()}, *bytes).value());
   }
   return state;
 }
