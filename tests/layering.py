@@ -1,9 +1,9 @@
 """Checks the rules that can be read from the sources: which layer includes which, and how long files and functions are.
 
 A layer includes only itself and the layers below it; code that reads snapshots never includes code that writes them;
-the command and the Python extension include only public headers; only src/os calls the operating system; kernels
-include no standard library; the name of each source file is unique; files and functions have at most MAX_LINES and
-MAX_FUNCTION_LINES lines.
+the command and the Python extension include only public headers, and bitsnap.hpp includes all of these; only src/os
+calls the operating system; kernels include no standard library; the name of each source file is unique; files and
+functions have at most MAX_LINES and MAX_FUNCTION_LINES lines.
 
     python tests/layering.py [ROOT]     prints every violation and exits with 1 if there is one
 """
@@ -128,6 +128,15 @@ def kernel_files(root: Path) -> set[Path]:
     return found
 
 
+def missing_public_headers(root: Path) -> Iterator[str]:
+    """The public headers that bitsnap.hpp, which stands for all of them, does not include."""
+    everything = root / "include" / "bitsnap" / "bitsnap.hpp"
+    included = {match[2] for line in everything.read_text().splitlines() if (match := INCLUDE.match(line))}
+    for header in sorted(everything.parent.glob("*.hpp")):
+        if header != everything and f"bitsnap/{header.name}" not in included:
+            yield f"{header.relative_to(root)}: bitsnap.hpp does not include it"
+
+
 def long_functions(path: Path, text: str) -> Iterator[str]:
     functions = python_functions(text) if path.suffix == ".py" else cpp_functions(text)
     for function in functions:
@@ -137,7 +146,7 @@ def long_functions(path: Path, text: str) -> Iterator[str]:
 
 def violations(root: Path) -> list[str]:
     kernels = kernel_files(root)
-    found = []
+    found = list(missing_public_headers(root))
     names: dict[str, Path] = {}
     for file in sources(root):
         path = file.relative_to(root)

@@ -13,6 +13,7 @@ MOST = layering.MAX_LINES
 LONGEST = layering.MAX_FUNCTION_LINES
 
 VALID = {
+    "include/bitsnap/bitsnap.hpp": "#include <bitsnap/error.hpp>\n",
     "include/bitsnap/error.hpp": "#include <string>\n",
     "src/base/bytes.hpp": "#include <bitsnap/error.hpp>\n",
     "src/os/file_posix.cpp": '#include <unistd.h>\n#include "base/bytes.hpp"\n',
@@ -58,7 +59,12 @@ class Layering(unittest.TestCase):
             "a header without its layer": ("src/base/near.cpp", '#include "bytes.hpp"', "layer/header.hpp"),
             "brackets around an inner header": ("src/os/b.cpp", "#include <base/bytes.hpp>", "with quotes"),
             "a public header that is not there": ("src/os/b.cpp", "#include <bitsnap/gone.hpp>", "no such public"),
-            "a public header includes an inner one": ("include/bitsnap/x.hpp", '#include "base/bytes.hpp"', "public"),
+            "a public header includes an inner one": (
+                "include/bitsnap/error.hpp",
+                '#include "base/bytes.hpp"',
+                "public",
+            ),
+            "bitsnap.hpp leaves a header out": ("include/bitsnap/more.hpp", "", "does not include it"),
             "the command includes an inner one": ("cli/x.cpp", '#include "base/bytes.hpp"', "public headers only"),
             "the extension includes an inner one": ("python/x.cpp", '#include "base/bytes.hpp"', "public headers only"),
             "the system called elsewhere": ("src/plan/p.cpp", "#include <sys/mman.h>", "only src/os"),

@@ -1,4 +1,4 @@
-// Everything of bitsnap in one include.
+// All public headers of bitsnap.
 #pragma once
 
 #include <bitsnap/analysis.hpp>
@@ -6,12 +6,14 @@
 #include <bitsnap/coder.hpp>
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/dtype.hpp>
+#include <bitsnap/engine.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/error_tally.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/store.hpp>
 #include <bitsnap/tensor.hpp>
 #include <bitsnap/value.hpp>
 #include <bitsnap/version.hpp>
