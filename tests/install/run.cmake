@@ -1,5 +1,5 @@
 # Installs the build tree BUILD_DIR into WORK_DIR, builds the outside program against it by find_package and by
-# pkg-config, and runs both. Any step that fails fails the script.
+# pkg-config, and runs both with the installed command as the agent. Any step that fails fails the script.
 foreach(variable BUILD_DIR WORK_DIR SOURCE_DIR COMPILER GENERATOR VERSION SHARED)
   if(NOT DEFINED ${variable})
     message(FATAL_ERROR "${variable} is not given")
@@ -19,7 +19,8 @@ function(step)
 endfunction()
 
 function(check_run name program)
-  step(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${libdir} ${program} ${WORK_DIR}/${name}.bsnap)
+  file(MAKE_DIRECTORY ${WORK_DIR}/${name}.saved)
+  step(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${libdir} ${program} ${WORK_DIR}/${name}.saved ${agent_program})
   if(NOT output MATCHES "^bitsnap ${VERSION}, ")
     message(FATAL_ERROR "${program} printed: ${output}")
   endif()
@@ -31,6 +32,7 @@ file(RENAME ${WORK_DIR}/first ${prefix})
 file(GLOB_RECURSE pc ${prefix}/*/bitsnap.pc)
 cmake_path(GET pc PARENT_PATH pc_dir)
 cmake_path(GET pc_dir PARENT_PATH libdir)
+file(GLOB agent_program ${prefix}/*/bitsnap)
 
 step(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/by_cmake -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
      -DCMAKE_PREFIX_PATH=${prefix} -DBITSNAP_EXPECTED_VERSION=${VERSION})
