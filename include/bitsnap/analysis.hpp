@@ -26,7 +26,8 @@
 
 namespace bitsnap {
 
-// Tensors, and a function that reads their bytes from `offset` on. Several threads call `read` at the same time.
+// Tensors, and a function that fills `out` with the bytes of a tensor from `offset` on. Several threads call `read` at
+// the same time.
 struct AnalysisState {
   std::vector<TensorInfo> tensors;
   std::function<Result<void>(std::size_t tensor, std::uint64_t offset, std::span<std::byte> out)> read;

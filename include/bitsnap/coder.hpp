@@ -1,9 +1,9 @@
-// Coder: anything that compresses one chunk. bitsnap's codecs, compressors that a caller brings along to compare with
-// them (baselines), and byte planes in front of any of those share this interface.
+// Coder: anything that compresses one chunk. The codecs of bitsnap, the compressors that a caller compares with them
+// (baselines), and byte planes in front of either share this interface.
 //
-// A coder is immutable and may be used by all threads. A worker belongs to one thread and holds its working memory, so
-// that a measurement of repeated calls includes no allocation that a careful user would avoid. Snapshots are not
-// written with coders: the planner calls the codecs directly.
+// A coder is immutable and thread-safe. A worker belongs to one thread and owns the working memory, so that a
+// measurement of repeated calls does not include allocations. Snapshots are not written with coders: the planner calls
+// the codecs directly.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace bitsnap {
 
-// At most kChunkElements elements. Coders that use no base ignore `base`; for others it is as long as `data`.
+// At most kChunkElements elements of one tensor. `base` is as long as `data`; coders that use no base ignore it.
 struct CoderChunk {
   DType dtype = DType::opaque;
   Role role = Role::other;
@@ -35,11 +35,12 @@ class CoderWorker {
   CoderWorker& operator=(const CoderWorker&) = delete;
   virtual ~CoderWorker() = default;
 
-  // Returns the number of bytes written to `out`, which has max_encoded_size() bytes; nullopt if the coder cannot
-  // express this chunk.
+  // Returns the number of bytes written to `out`, which has at least max_encoded_size() bytes, or nullopt if the coder
+  // cannot express this chunk.
   [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(const CoderChunk& chunk,
                                                                   std::span<std::byte> out) = 0;
-  // `out` has the size of the encoded chunk; `chunk.data` is ignored.
+  // Decodes into `out`, which has the size of the original chunk. `chunk` is the one given to encode(), except that its
+  // `data` is ignored.
   [[nodiscard]] virtual Result<void> decode(const CoderChunk& chunk, std::span<const std::byte> payload,
                                             std::span<std::byte> out) = 0;
 };
@@ -58,14 +59,19 @@ class Coder {
   [[nodiscard]] virtual std::unique_ptr<CoderWorker> make_worker() const = 0;
 };
 
-// A codec of <bitsnap/codec.hpp>: "float_split", or "float_split+base" against a base.
+// A codec of <bitsnap/codec.hpp>, named "float_split", or "float_split+base" if it uses the base. invalid_argument for
+// an unknown codec.
 [[nodiscard]] Result<std::shared_ptr<const Coder>> make_codec_coder(std::string_view codec, bool with_base);
 
-// `rotated` turns elements left by one bit first, so that a plane holds the whole exponent of a bf16 or f32.
-enum class BytePlanes : std::uint8_t { plain, rotated, of_xor };
+// Plane i holds byte i of every element.
+enum class BytePlanes : std::uint8_t {
+  plain,
+  rotated,  // of the elements rotated left by one bit: one plane then holds the whole exponent of a BF16 or F32
+  of_xor,   // of the XOR with the base
+};
 
-// Byte planes in front of another coder, which sees them as bytes: "zstd-1+planes", or "zstd-1+xor+planes" for planes
-// of the XOR with the base. The first two accept elements of two bytes and more.
+// Splits a chunk into byte planes and gives them to `coder` as one chunk of dtype u8. The name is that of `coder` with
+// "+planes", or "+xor+planes" for `of_xor`: "zstd-1+planes". `plain` and `rotated` accept dtypes of at least two bytes.
 [[nodiscard]] std::shared_ptr<const Coder> make_plane_coder(std::shared_ptr<const Coder> coder, BytePlanes planes);
 
 }  // namespace bitsnap

@@ -1,7 +1,7 @@
-// Errors and Result: the one way in which bitsnap reports failure.
+// Errors, and Result<T>, which every function that can fail returns.
 //
-// No function of bitsnap throws, prints, aborts or exits. A function that can fail returns Result<T>; the Error inside
-// names what was being done, where (file, offset, tensor, chunk), what was expected and what was found.
+// No function of bitsnap throws, prints, aborts or exits. The message of an Error says what was being done, where
+// (file, offset, tensor, chunk), what was expected and what was found.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 
 namespace bitsnap {
 
-// Each kind is defined by whose fault the error is. The values are also the order of the command's exit codes.
+// Each kind is defined by whose fault the error is. The exit codes of the command have the same order.
 enum class ErrorKind : std::uint8_t {
-  invalid_argument = 1,    // the caller: an argument or an input that bitsnap cannot take
-  not_found = 2,           // the caller or the world: a file, tensor, base or step that is not there
-  unsupported = 3,         // this version: a newer format, an unknown codec or feature; upgrade
-  truncated = 4,           // the data: it ends before it should
+  invalid_argument = 1,    // the caller: bitsnap cannot accept an argument or an input
+  not_found = 2,           // the caller or the system: a file, tensor, base or step does not exist
+  unsupported = 3,         // this version: the file has a newer format, or an unknown codec or feature; upgrade
+  truncated = 4,           // the data: it ends too early
   corrupt = 5,             // the data: it contradicts itself or its hashes
-  io = 6,                  // the world: the operating system refused or failed
-  resource_exhausted = 7,  // a limit that the caller set, or memory
-  busy = 8,                // somebody else holds it
-  cancelled = 9,           // the caller asked to stop
+  io = 6,                  // the system: an operation of the operating system failed
+  resource_exhausted = 7,  // the caller or the system: a limit was reached, or memory is exhausted
+  busy = 8,                // another process or thread: it holds what this call needs
+  cancelled = 9,           // the caller: it asked to stop
   internal = 10,           // bitsnap: a bug; please report it
 };
 
-// "corrupt", "io", ...: the name of the kind as it stands above.
+// The name of the enumerator: "corrupt", "io".
 [[nodiscard]] std::string_view error_kind_name(ErrorKind kind) noexcept;
 
 // A kind and a message for people. Cheap to move; copied only when reported twice.
@@ -38,7 +38,7 @@ class [[nodiscard]] Error {
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
   [[nodiscard]] const std::string& message() const noexcept { return message_; }
 
-  // The same error with "where: " put before its message, for the caller that knows the file, tensor or chunk.
+  // Puts "where: " before the message. A caller uses it to add the file, tensor or chunk.
   Error within(std::string_view where) &&;
 
  private:

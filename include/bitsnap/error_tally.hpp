@@ -1,30 +1,31 @@
-// How far a quantizer moved elements: counts, largest and mean errors, reached and not just promised. Plain data.
+// ErrorTally: the measured errors of a quantizer, as counts, largest errors and sums.
 //
-// Each part of a tensor has a tally of its own, whichever thread it is quantized by; merged in the order of the parts,
-// they give the same bits always. Parts are chunks: sums of floats depend on where a tensor is cut.
+// Each chunk has its own tally. Merging the tallies in the order of the chunks gives the same bits for every number of
+// threads; another division of the tensor would give other sums, because sums of floats depend on their order.
 #pragma once
 
 #include <cstdint>
 
 namespace bitsnap {
 
-// Of an element x that became x': its absolute error is |x' - x|, in the tensor's own unit, and its relative error
-// |x' - x| / |x|, without a unit. Errors are those of the numbers, so -0 that became +0 has changed by 0.
+// An element x becomes x'. Its absolute error is |x' - x|, in the unit of the tensor. Its relative error is
+// |x' - x| / |x|, without a unit. Errors compare numbers, not bits: the error of a -0 that becomes +0 is 0.
 struct ErrorTally {
-  std::uint64_t elements = 0;      // all
-  std::uint64_t changed = 0;       // other bits than before
-  std::uint64_t finite = 0;        // neither infinite nor NaN: those that have an absolute error
-  std::uint64_t nonzero = 0;       // finite and not 0: those that have a relative error
-  std::uint64_t past_nearest = 0;  // not at what was nearest, by a rule of the quantizer, within its wider bound
+  std::uint64_t elements = 0;
+  std::uint64_t changed = 0;       // elements whose bits changed
+  std::uint64_t finite = 0;        // elements that are neither infinite nor NaN: they have an absolute error
+  std::uint64_t nonzero = 0;       // finite elements that are not 0: they have a relative error
+  std::uint64_t past_nearest = 0;  // elements for which a rule of the quantizer forbids the nearest value; they have a
+                                   // wider bound (docs/spec/quantizers.md)
   double max_absolute = 0;
   double max_relative = 0;
-  double sum_square = 0;    // of absolute errors squared
-  double sum_relative = 0;  // of relative errors
+  double sum_square = 0;    // of the squares of the absolute errors
+  double sum_relative = 0;  // of the relative errors
 
-  // Elements with the bits that they had.
+  // Elements whose bits did not change.
   [[nodiscard]] std::uint64_t kept_exact() const noexcept { return elements - changed; }
 
-  // MRE and MSE; 0 where no element has such an error.
+  // Mean relative error (MRE) and mean squared error (MSE); 0 if no element has such an error.
   [[nodiscard]] double mean_relative() const noexcept {
     return nonzero == 0 ? 0.0 : sum_relative / static_cast<double>(nonzero);
   }
@@ -32,7 +33,7 @@ struct ErrorTally {
     return finite == 0 ? 0.0 : sum_square / static_cast<double>(finite);
   }
 
-  // Adds those of the part that follows.
+  // Adds the tally of the next chunk.
   void merge(const ErrorTally& next) noexcept {
     elements += next.elements;
     changed += next.changed;

@@ -1,5 +1,5 @@
-// Loss that was asked for: which tensors may be replaced by nearby ones that take less, by how much, and what was
-// reached. docs/spec/quantizers.md.
+// Loss on request: rules that say which tensors a quantizer may change and by how much, and the errors that it caused.
+// docs/spec/quantizers.md specifies the quantizers.
 #pragma once
 
 #include <cstdint>
@@ -13,77 +13,81 @@
 
 namespace bitsnap {
 
-// What becomes of elements before they are stored.
+// How elements change before they are stored. N and X stand for the amount of the rule.
 enum class Quantization : std::uint8_t {
-  exact,          // nothing
-  mantissa_bits,  // F32, BF16 and F16 keep so many bits of their mantissa
-  master_bits,    // fp32 masters keep so many bits beyond the mantissa of their weight, and round to it as before
-  update_step,    // first moments of Adam become multiples of so much of the update that they make; needs AdamNumbers
-  clusters,       // F32 become one of 256 numbers of their cluster, of which there are 16 or 256
+  exact,          // not at all
+  mantissa_bits,  // F32, BF16 and F16 are rounded to N bits of mantissa, 0 to 22
+  master_bits,    // F32 masters are rounded to the mantissa of their BF16 or F16 weight and N more bits, 0 to 15; they
+                  // still round to the same weight
+  update_step,    // first moments of Adam become multiples of X (0 < X <= 1) times the update that they produce; needs
+                  // AdamNumbers
+  clusters,       // F32 elements become one of 256 values of their cluster; there are N = 16 or 256 clusters. The
+                  // quantization of optimizer states of BitSnap (arXiv 2511.12376), reconstructed from the paper
 };
 
 [[nodiscard]] std::string_view quantization_name(Quantization quantization) noexcept;
 [[nodiscard]] std::optional<Quantization> quantization_from_name(std::string_view name) noexcept;
 
-// Which tensors may lose what. Of several rules the first that fits a tensor holds. What a rule does not apply to, as
-// clusters do not to integers, and tensors below 4 KiB, are kept exact.
+// Which tensors may lose what. The first rule that matches a tensor applies. A tensor stays exact if it is smaller than
+// 4 KiB or if the quantization does not accept its dtype.
 struct LossRule {
   std::optional<Role> role = {};  // nullopt: any
-  std::string name = "*";         // a pattern: * stands for any letters, ? for one
+  std::string name = "*";         // a pattern: * matches any characters, ? matches one byte
   Quantization quantization = Quantization::exact;
-  double amount = 0;  // bits, part of an update, or the number of clusters
+  double amount = 0;  // N or X of the quantization; 0 for `exact`
 
   friend bool operator==(const LossRule&, const LossRule&) = default;
 };
 
-// "exp_avg_sq=mantissa_bits:3", "*:*.router.*=exact": a role or *, a pattern for names that may be left out, and what
-// is to become of them. invalid_argument for any other text and for amounts out of range, with those that are in it.
+// Parses ROLE[:PATTERN]=QUANTIZATION[:AMOUNT], where ROLE is a role or *: "exp_avg_sq=mantissa_bits:3",
+// "*:*.router.*=exact". invalid_argument for any other text, and for an amount out of range.
 [[nodiscard]] Result<LossRule> parse_loss_rule(std::string_view text);
 [[nodiscard]] std::string format_loss_rule(const LossRule& rule);
 
-// Whether a rule is for tensors of that role and name. What fits none of a state may be a slip of whoever wrote it.
+// Whether the rule matches a tensor of this role and name. A rule that matches no tensor of a state may be a typing
+// error.
 [[nodiscard]] bool fits(const LossRule& rule, Role role, std::string_view name) noexcept;
 
-// What Adam's next update is computed with, once the moments are those of `step`.
+// The hyperparameters of Adam (arXiv 1412.6980), and the number of the last step that the moments include.
 struct AdamNumbers {
   double beta1 = 0;
   double beta2 = 0;
   double epsilon = 0;
-  std::uint64_t step = 0;  // steps that were taken; with none, moments are kept exact
+  std::uint64_t step = 0;  // steps taken so far, t below; with 0, moments stay exact
 
   friend bool operator==(const AdamNumbers&, const AdamNumbers&) = default;
 };
 
-// How far updates moved: u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon), without a unit, from both
-// moments as they were and as they are stored. One in 16 elements is looked at; where u is not finite it does not
-// count.
+// Errors of Adam's updates u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon), without a unit. The error of
+// an element is |u' - u|: u is computed from the exact moments m and v, and u' from the stored ones. Every 16th element
+// is sampled; elements whose u or u' is not finite are left out.
 struct UpdateErrors {
-  std::uint64_t elements = 0;
-  double largest = 0;     // of the differences
-  double sum = 0;         // of the differences
-  double sum_square = 0;  // of the differences squared
-  double sum_update = 0;  // of the updates as they were, by magnitude
+  std::uint64_t elements = 0;  // sampled
+  double largest = 0;          // of the errors
+  double sum = 0;              // of the errors
+  double sum_square = 0;       // of the squares of the errors
+  double sum_update = 0;       // of |u|
   double sum_update_square = 0;
 
   friend bool operator==(const UpdateErrors&, const UpdateErrors&) = default;
 };
 
-// What a quantizer promised of a tensor, and what it did to it.
+// The bounds that a quantizer guarantees for a tensor, and the errors that it caused.
 struct QuantizerRecord {
   Quantization quantization = Quantization::exact;
   double amount = 0;
-  // Most that an element can be off, but for those past nearest, which may be twice that: of its own magnitude
-  // (mantissa_bits, master_bits), in its tensor's unit (clusters), or of the update that it makes, the stored
-  // second moment's error included (update_step): for updates as large as Adam's can be. nullopt: there is no bound, as
-  // beside second moments that are stored by clusters.
+  // The largest error of an element; twice that for the elements that `reached.past_nearest` counts. The error is
+  // relative (mantissa_bits, master_bits), absolute (clusters), or that of the update that the element produces,
+  // including the error of the stored second moment, for updates as large as Adam's can be (update_step). nullopt:
+  // there is no bound, as when the second moments are stored as clusters.
   std::optional<double> bound = {};
   std::optional<AdamNumbers> adam = {};
-  // With the second moments' own error, for updates as large as Adam's can be: most that the next update is off, and
-  // most that all later ones together are. nullopt: there is no such bound, or it is not known.
+  // The largest error of the next update, and of the sum of all later updates, including the error of the second
+  // moments, for updates as large as Adam's can be. nullopt: there is no such bound, or it is unknown.
   std::optional<double> next_update_bound = {};
   std::optional<double> all_updates_bound = {};
   ErrorTally reached = {};
-  UpdateErrors updates = {};  // of first moments whose AdamNumbers are known
+  UpdateErrors updates = {};  // for first moments with known AdamNumbers
 
   friend bool operator==(const QuantizerRecord&, const QuantizerRecord&) = default;
 };

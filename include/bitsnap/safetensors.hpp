@@ -1,4 +1,4 @@
-// safetensors files in and out, byte for byte.
+// Reads and writes safetensors files, byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,12 @@
 
 namespace bitsnap {
 
-// An open safetensors file as a state whose tensors are read from the file when they are asked for. The state stays
-// valid as long as it exists; the file must not change meanwhile (a change is noticed as a truncated read or goes into
-// the snapshot as read, never beyond bounds). Header rules are those of the safetensors format: the data has no holes
-// and no overlaps.
+// Opens a safetensors file as a state. The tensors are read from the file when they are needed; the state keeps the
+// file open. Do not change the file meanwhile: a read then fails with truncated, or returns the new bytes. corrupt or
+// truncated if the header violates the safetensors format, such as tensors that overlap or leave holes.
 [[nodiscard]] Result<State> open_safetensors(const std::string& path, const DecodeLimits& limits = {});
 
-// Whether the file looks like a snapshot or like safetensors; not_found or io if it cannot be read.
+// Tells snapshots and safetensors files by their first bytes. not_found or io if the file cannot be read.
 enum class FileKind : std::uint8_t { snapshot, safetensors, other };
 [[nodiscard]] Result<FileKind> detect_file_kind(const std::string& path);
 
@@ -24,14 +23,14 @@ struct ExportSummary {
   std::uint64_t bytes = 0;
 };
 
-// Writes the snapshot as a safetensors file, atomically. One that was made from a safetensors file gives that very
-// file, byte for byte; any other gets a header of its own, with its tree, if it has one, as JSON under "bitsnap.tree"
-// in __metadata__.
+// Writes the snapshot as a safetensors file, by a temporary file and one rename. A snapshot of a safetensors file gives
+// the same file, byte for byte. Any other snapshot gets a new header; its tree, if it has one, is stored as JSON under
+// "bitsnap.tree" in __metadata__. invalid_argument if `path` exists and `overwrite` is false.
 [[nodiscard]] Result<ExportSummary> export_safetensors(const Snapshot& snapshot, const std::string& path,
                                                        bool overwrite, const RunOptions& options = {});
 
-// The bytes of that same file to a sink, piece by piece and in order, one call at a time though not always on the same
-// thread: for pipes and sockets.
+// Passes the bytes of the same file to `sink`, piece by piece and in order: for pipes and sockets. Calls of `sink` do
+// not overlap, but may come from different threads.
 [[nodiscard]] Result<ExportSummary> stream_safetensors(const Snapshot& snapshot, const Snapshot::Sink& sink,
                                                        const RunOptions& options = {});
 

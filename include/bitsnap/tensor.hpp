@@ -1,4 +1,5 @@
-// What a tensor is to bitsnap: a name, a dtype, a shape, a role, and contiguous little-endian row-major bytes.
+// TensorInfo describes a tensor: its name, dtype, shape and role. The bytes of a tensor are contiguous, little-endian
+// and row-major.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +14,11 @@
 
 namespace bitsnap {
 
-// Elements of one chunk, whatever the dtype: the unit of coding, hashing, random access and parallel work. Chunk i of a
-// weight, of its master and of its moments so covers the same parameters.
+// Elements of one chunk, for every dtype. A chunk is the unit of coding, hashing, random access and parallel work.
+// Chunk i of a weight, of its master and of its moments therefore covers the same parameters.
 inline constexpr std::uint64_t kChunkElements = std::uint64_t{1} << 18;
 
-// What a tensor is within the state of a training.
+// What a tensor is in the training. exp_avg and exp_avg_sq are the first and second moments of Adam.
 enum class Role : std::uint8_t { other, weight, master, exp_avg, exp_avg_sq };
 
 [[nodiscard]] std::string_view role_name(Role role) noexcept;
@@ -26,10 +27,10 @@ enum class Role : std::uint8_t { other, weight, master, exp_avg, exp_avg_sq };
 // The role that a tensor's name and dtype suggest by the conventions of torch, Megatron-LM, DeepSpeed and Hugging Face.
 [[nodiscard]] Role guess_role(std::string_view tensor_name, DType dtype) noexcept;
 
-// The part of a sharded tensor that one rank holds: the tensor's own shape is the box's extent.
+// The part of a sharded tensor that one rank holds. The shape of the rank's tensor is the extent of the box.
 struct ShardBox {
-  std::vector<std::uint64_t> global_shape;  // elements
-  std::vector<std::uint64_t> offset;        // elements, as many as global_shape has
+  std::vector<std::uint64_t> global_shape;  // elements in each dimension
+  std::vector<std::uint64_t> offset;        // elements in each dimension
 
   friend bool operator==(const ShardBox&, const ShardBox&) = default;
 };
@@ -37,18 +38,18 @@ struct ShardBox {
 struct TensorInfo {
   std::string name;
   DType dtype = DType::opaque;
-  std::string dtype_name;  // as the source wrote it; "F4" has dtype opaque
-  std::vector<std::uint64_t> shape;
+  std::string dtype_name;            // the name in the source: "F4" has dtype opaque
+  std::vector<std::uint64_t> shape;  // elements in each dimension; empty for a scalar
   std::uint64_t size_bytes = 0;
   Role role = Role::other;
   std::optional<ShardBox> shard;
-  std::optional<std::size_t> alias_of;  // index of the earlier tensor whose bytes these are (tied weights)
+  std::optional<std::size_t> alias_of;  // index of an earlier tensor with the same memory (tied weights)
 
-  // Elements as the codecs count them: size_bytes / element_size(dtype).
+  // Elements as codecs count them; bytes for DType::opaque.
   [[nodiscard]] std::uint64_t element_count() const noexcept { return size_bytes / element_size(dtype); }
 };
 
-// Product of the shape and the size in bytes; invalid_argument where they do not fit in 63 bits.
+// The size of a tensor in bytes; one element for the shape []. invalid_argument if it does not fit in 63 bits.
 [[nodiscard]] Result<std::uint64_t> shape_size_bytes(DType dtype, const std::vector<std::uint64_t>& shape);
 
 }  // namespace bitsnap

@@ -1,4 +1,4 @@
-// The version of the library and of the snapshot format it writes.
+// The version of the library, and of the snapshot format that it writes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace bitsnap {
 
 [[nodiscard]] std::string_view version() noexcept;  // "0.1.0"
 
-// Format 0: not declared stable yet, may change with any version.
+// Format 0 is not stable: it may change with any release.
 inline constexpr std::uint32_t kFormatVersion = 0;
 
 }  // namespace bitsnap
