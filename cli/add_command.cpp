@@ -26,16 +26,11 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::uint32_t kLargestDepth = 32;  // of StoreOptions::max_depth
-
 struct AddOptions {
   std::string run;
   std::string input;
   std::optional<std::uint64_t> step;
-  std::string policy;  // empty, as the others where they are not given: that of the run
-  CodingOptions coding;
-  std::string base;
-  std::optional<std::uint32_t> max_depth;
+  CodingOptions coding;  // settings that are not given are those of the run
   Retention retention;
   std::chrono::milliseconds wait{0};
 };
@@ -47,7 +42,6 @@ struct AddReport {
   std::optional<std::string> objective;  // of the policy that has one
   bool durable = true;
   CheckpointInfo checkpoint;
-  std::optional<Pruning> pruned;
 };
 
 void print_report_json(const AddOptions& options, const AddReport& report) {
@@ -72,7 +66,7 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
   document["seconds"] = report.seconds;
   document["gbps"] = static_cast<double>(report.input_bytes) / report.seconds / 1e9;
   document["durable"] = report.durable;
-  document["pruned"] = report.pruned ? to_json(*report.pruned) : Json();
+  document["pruned"] = checkpoint.pruned ? to_json(*checkpoint.pruned) : Json();
   print_json(document);
 }
 
@@ -106,39 +100,17 @@ Result<void> print_report(const Store& store, const AddOptions& options, const A
     print_note(fmt::format("{}: this file system cannot sync directories; a crash of the machine may undo the step\n",
                            printable(options.run)));
   }
-  if (report.pruned) {
-    print_note(common.verbose ? render_pruning(*report.pruned) : render_pruning_sum(*report.pruned));
+  if (checkpoint.pruned) {
+    print_note(common.verbose ? render_pruning(*checkpoint.pruned) : render_pruning_sum(*checkpoint.pruned));
   }
   return common.verbose ? print_details(store, report) : Result<void>{};
 }
 
 Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
-  StoreOptions open;
-  if (!options.policy.empty()) {
-    open.policy = policy_from_name(options.policy);
-  }
-  if (!options.base.empty()) {
-    open.base_rule = base_rule_from_name(options.base);
-  }
-  open.max_depth = options.max_depth;
-  open.objective = options.coding.objective;
-  open.store_bytes_per_second = options.coding.store_bytes_per_second;
-  open.codec = options.coding.codec;
-  open.first_loss = options.coding.loss;
+  StoreOptions open{.settings = options.coding.settings, .retention = options.retention};
+  // Rules of the command line come before those of the run, and do not replace them.
+  open.first_loss = std::exchange(open.settings.loss, std::nullopt).value_or(std::vector<LossRule>());
   return open_to_write(options.run, open, options.wait);
-}
-
-Result<Pruning> prune_after(Store& store, const AddOptions& options, const CommonOptions& common) {
-  ProgressBar bar(run_name(options.run), !common.quiet);
-  PruneOptions prune;
-  prune.run.threads = common.threads;
-  prune.run.progress = bar.callback();
-  auto pruned = prune_run(store, options.retention, prune);
-  if (!pruned) {
-    return tl::unexpected(
-        std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", *options.step)));
-  }
-  return pruned;
 }
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
@@ -159,13 +131,12 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
     tensor.adam = adam;
   }
   if (!common.quiet) {
-    warn_of_idle_rules(options.coding, state);
+    warn_of_idle_rules(options.coding.settings, state);
   }
   BITSNAP_ASSIGN(auto store, open_run(options));
-  report.policy = policy_name(store->policy());
-  if (chooses_by_objective(store->policy())) {
-    report.objective = objective_name(store->objective());
-  }
+  const CodingSettings& settings = store->settings();
+  report.policy = policy_name(*settings.policy);
+  if (chooses_by_objective(*settings.policy)) report.objective = objective_name(*settings.objective);
 
   const auto start = std::chrono::steady_clock::now();
   {
@@ -181,9 +152,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   if (report.checkpoint.damage && !common.quiet) {
     warn_of_base(options, report.checkpoint);
   }
-  if (is_given(options.retention)) {
-    BITSNAP_ASSIGN(report.pruned, prune_after(*store, options, common));
-  }
+  if (report.checkpoint.prune_error) return tl::unexpected(*report.checkpoint.prune_error);
   if (common.json) {
     print_report_json(options, report);
   } else if (!common.quiet) {
@@ -202,20 +171,7 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   app->add_option("IN.safetensors", options->input, "The safetensors file")->required()->type_name("");
   add_number_option(*app, "--step", options->step, 0, "The step it was saved at, above all steps of the run")
       ->required();
-  app->add_option("--policy", options->policy,
-                  "lossless, bounded, lmc, bitsnap or raw, as for `compress`; otherwise that of the run")
-      ->type_name("POLICY")
-      ->check(CLI::IsMember({"lossless", "bounded", "lmc", "bitsnap", "raw"}).description(""));
-  add_coding_options(*app, options->coding, "otherwise as the run has it");
-  app->add_option("--base", options->base,
-                  "previous: against the checkpoint before it, smallest; keyframe: against the last keyframe, quicker "
-                  "to read; otherwise as the run has it")
-      ->type_name("RULE")
-      ->check(CLI::IsMember({"previous", "keyframe"}).description(""));
-  app->add_option("--max-depth", options->max_depth,
-                  "Most checkpoints from one keyframe to the next; 0: keyframes only")
-      ->type_name("N")
-      ->check(CLI::Range(0U, kLargestDepth).description(""));
+  add_coding_options(*app, options->coding, CodingTarget::run);
   add_keep_options(*app, options->retention);
   add_wait_option(*app, options->wait);
   app->footer(

@@ -1,7 +1,12 @@
-// Options of how codecs are chosen.
+// Options of how a state is coded.
 #include "cli/coding_options.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,85 +20,108 @@ namespace {
 
 constexpr const char* kLossGroup = "Loss (nothing is lost unless it is asked for)";
 
-void add_rule(CodingOptions& options, const std::string& option, const std::string& text) {
-  auto rule = parse_loss_rule(text);
-  if (!rule) throw CLI::ValidationError(option, rule.error().message());
-  options.loss.push_back(std::move(*rule));
+void set_or_throw(CodingSettings& settings, const std::string& option, const SettingField& field,
+                  const SettingValue& value) {
+  if (Result<void> set = field.set(field, settings, value); !set) {
+    throw CLI::ValidationError(option, set.error().message());
+  }
 }
 
-void add_loss_options(CLI::App& app, CodingOptions& options) {
+// Rules of several options add up, in the order of the command line.
+void add_rule(CodingSettings& settings, const std::string& option, const std::string& text) {
+  const SettingField& field = *find_setting("loss");
+  std::vector<std::string> rules;
+  if (const auto value = field.get(settings)) rules = std::get<std::vector<std::string>>(*value);
+  rules.push_back(text);
+  set_or_throw(settings, option, field, rules);
+}
+
+void set_from_text(CodingSettings& settings, const std::string& option, const SettingField& field,
+                   const std::string& text) {
+  if (field.kind == SettingKind::number) {
+    const auto number = parse_count(text);
+    if (!number) throw CLI::ValidationError(option, fmt::format("'{}' is not a number, such as 8 or 200M", text));
+    return set_or_throw(settings, option, field, *number);
+  }
+  set_or_throw(settings, option, field, text);
+}
+
+std::string option_name(const SettingField& field) {
+  std::string name(field.name);
+  std::ranges::replace(name, '_', '-');
+  return "--" + name;
+}
+
+std::string describe_default(const SettingField& field) {
+  const auto value = field.get(default_settings());
+  if (!value) return {};
+  const auto* number = std::get_if<std::uint64_t>(&*value);
+  return fmt::format(" [{}]", number != nullptr ? fmt::format("{}", *number) : std::get<std::string>(*value));
+}
+
+void add_loss_options(CLI::App& app, CodingOptions& options, const SettingField& loss) {
   app.add_option_function<std::vector<std::string>>(
          "--loss",
          [&options](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) add_rule(options, "--loss", text);
+           for (const std::string& text : texts) add_rule(options.settings, "--loss", text);
          },
-         "What tensors may lose, before what the policy says: ROLE[:PATTERN]=exact, mantissa_bits:N, master_bits:N, "
-         "update_step:X or clusters:N; given again, the first that fits a tensor holds, and the short forms come last")
-      ->type_name("RULE")
+         std::string(loss.help))
+      ->type_name(std::string(loss.metavar))
       ->allow_extra_args(false)
       ->group(kLossGroup);
-  // A short form is the rule of that role.
-  const auto add_short = [&](const std::string& name, std::string rule, const char* type, const char* description) {
+  const auto add_short = [&](const std::string& name, const std::string& rule, const char* metavar, const char* help) {
     app.add_option_function<std::string>(
-           name, [&options, name, rule](const std::string& text) { add_rule(options, name, rule + text); }, description)
-        ->type_name(type)
+           name, [&options, name, rule](const std::string& text) { add_rule(options.settings, name, rule + text); },
+           help)
+        ->type_name(metavar)
         ->group(kLossGroup);
   };
   add_short("--master-bits", "master=master_bits:", "N",
-            "Bits that masters keep beyond their weights, 0 to 15; 8 by the policy bounded");
+            "Mantissa bits that masters keep beyond those of their weights, 0 to 15; 8 in the policy bounded");
   add_short("--v-bits", "exp_avg_sq=mantissa_bits:", "N",
-            "Bits of mantissa that second moments keep, 0 to 22; 3 by the policy bounded");
+            "Mantissa bits that second moments keep, 0 to 22; 3 in the policy bounded");
   add_short("--update-step", "exp_avg=update_step:", "X",
-            "Part of the update that first moments become multiples of; 0.02 by the policy bounded");
-  add_adam_options(app, options.adam, kLossGroup, "Of Adam, which an update step needs, with --eps and --adam-step",
+            "Fraction of the update that first moments become multiples of; 0.02 in the policy bounded");
+  add_adam_options(app, options.adam, kLossGroup,
+                   "Adam's betas, which an update step needs, with --eps and --adam-step",
                    "Steps that Adam has taken, as its state counts them");
 }
 
 }  // namespace
 
-std::optional<std::uint64_t> parse_speed(std::string_view text) noexcept {
-  constexpr std::uint64_t kMost = 1'000'000'000'000;
+std::optional<std::uint64_t> parse_count(std::string_view text) noexcept {
   std::uint64_t unit = 1;
+  if (text.ends_with('K')) unit = 1'000;
   if (text.ends_with('M')) unit = 1'000'000;
   if (text.ends_with('G')) unit = 1'000'000'000;
-  if (text.ends_with('T')) unit = kMost;
-  if (unit > 1) {
-    text.remove_suffix(1);
-  }
+  if (text.ends_with('T')) unit = 1'000'000'000'000;
+  if (unit > 1) text.remove_suffix(1);
   const auto number = parse_decimal(text);
-  if (!number || *number > kMost / unit || *number * unit < 1'000'000) {
-    return std::nullopt;
-  }
+  if (!number || *number > std::numeric_limits<std::uint64_t>::max() / unit) return std::nullopt;
   return *number * unit;
 }
 
-void add_coding_options(CLI::App& app, CodingOptions& options, std::string_view otherwise) {
-  app.add_option_function<std::string>(
-         "--objective", [&options](const std::string& text) { options.objective = objective_from_name(text); },
-         fmt::format("What a codec is chosen for. ratio: least bytes; balanced: least time, writing at 2 GB/s and now "
-                     "and then reading back; speed: the same for a store of 20 GB/s that is read as often as written; "
-                     "{}",
-                     otherwise))
-      ->type_name("OBJECTIVE")
-      ->check(CLI::IsMember({"ratio", "balanced", "speed"}).description(""));
-  app.add_option_function<std::string>(
-         "--store-speed",
-         [&options](const std::string& text) {
-           options.store_bytes_per_second = parse_speed(text);
-           if (!options.store_bytes_per_second) {
-             throw CLI::ValidationError("--store-speed",
-                                        fmt::format("'{}' is not a speed from 1M to 1T, as 200M, 2G or 20G", text));
-           }
-         },
-         "The store's bytes per second that the objective counts on")
-      ->type_name("SPEED");
-  add_loss_options(app, options);
-  app.add_option("--codec", options.codec, "Force this codec for every chunk that it takes; raw for the others")
-      ->type_name("CODEC");
+void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget target) {
+  for (const SettingField& field : setting_fields()) {
+    if (field.kind == SettingKind::rules) {
+      add_loss_options(app, options, field);
+      continue;
+    }
+    const bool is_for_file = target == CodingTarget::file;
+    if (is_for_file && field.name == "base") continue;
+    const std::string option = option_name(field);
+    app.add_option_function<std::string>(
+           option,
+           [&options, &field, option](const std::string& text) {
+             set_from_text(options.settings, option, field, text);
+           },
+           std::string(field.help) + (is_for_file ? describe_default(field) : ""))
+        ->type_name(std::string(field.metavar));
+  }
 }
 
-void warn_of_idle_rules(const CodingOptions& options, const State& state) {
-  for (const LossRule& rule : options.loss) {
+void warn_of_idle_rules(const CodingSettings& settings, const State& state) {
+  for (const LossRule& rule : settings.loss.value_or(std::vector<LossRule>())) {
     const auto is_for = [&](const TensorSource& tensor) { return fits(rule, tensor.info.role, tensor.info.name); };
     if (std::ranges::any_of(state.tensors, is_for)) continue;
     print_warning(fmt::format("the rule {} fits no tensor", printable(format_loss_rule(rule))),
@@ -102,10 +130,8 @@ void warn_of_idle_rules(const CodingOptions& options, const State& state) {
 }
 
 Error explain_adam(Error error) {
-  if (error.kind() != ErrorKind::invalid_argument || error.message().find("needs Adam's") == std::string::npos) {
-    return error;
-  }
-  return {error.kind(), error.message() + "; --betas 0.9,0.95 --eps 1e-8 --adam-step 1000 say them"};
+  if (error.code() != ErrorCode::adam_needed) return error;
+  return {error.kind(), error.message() + "; give them as in --betas 0.9,0.95 --eps 1e-8 --adam-step 1000"};
 }
 
 }  // namespace bitsnap::cli

@@ -1,14 +1,14 @@
-// How the codecs are chosen, as options of the commands that store something.
+// How a state is coded, as options of the commands that store something: one option for each row of the table of
+// settings, and short forms of loss rules.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include <bitsnap/settings.hpp>
 #include <bitsnap/writer.hpp>
 
 #include "cli/adam_options.hpp"
@@ -16,24 +16,24 @@
 namespace bitsnap::cli {
 
 struct CodingOptions {
-  std::optional<Objective> objective;
-  std::optional<std::uint64_t> store_bytes_per_second;
-  std::string codec;  // empty: none is forced
-  std::vector<LossRule> loss;
+  CodingSettings settings;
   AdamOptions adam;
 };
 
-// --objective, --store-speed, --codec, and what may be lost: --loss and its short forms, and the numbers of Adam. The
-// options have to outlive the parsing. `otherwise` says what holds for an objective that is not given.
-void add_coding_options(CLI::App& app, CodingOptions& options, std::string_view otherwise);
+// For `file` there is no --base, as a single file has no rule for choosing one, and help shows defaults.
+enum class CodingTarget : std::uint8_t { file, run };
 
-// Says of each rule that fits no tensor of the state, as one with a slip in its pattern, that it does not.
-void warn_of_idle_rules(const CodingOptions& options, const State& state);
+// Adds the options of all settings, --master-bits, --v-bits and --update-step, and Adam's numbers. `options` must
+// outlive the parsing.
+void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget target);
 
-// Where nobody said the numbers of Adam that are needed, how to say them here.
+// Warns about each rule that fits no tensor of the state: its pattern may have a typing error.
+void warn_of_idle_rules(const CodingSettings& settings, const State& state);
+
+// Adds the options that give Adam's numbers to an error that needs them.
 [[nodiscard]] Error explain_adam(Error error);
 
-// Bytes per second as people write them: "200M", "2G"; powers of 1000.
-[[nodiscard]] std::optional<std::uint64_t> parse_speed(std::string_view text) noexcept;
+// A whole number with an optional unit, a power of 1000: "8", "200M", "2G".
+[[nodiscard]] std::optional<std::uint64_t> parse_count(std::string_view text) noexcept;
 
 }  // namespace bitsnap::cli

@@ -24,15 +24,11 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::uint32_t kLargestDepth = 32;  // of SaveOptions::max_depth
-
 struct CompressOptions {
   std::string input;
   std::string output;
   std::vector<std::string> bases;  // the base, then where its own bases are looked for
-  std::string policy = "lossless";
   CodingOptions coding;
-  std::uint32_t max_depth = SaveOptions{}.max_depth;
   bool force = false;
 };
 
@@ -78,18 +74,12 @@ Result<void> print_details(const CompressReport& report, const OpenOptions& open
 }
 
 Result<int> compress(const CompressOptions& options, const CommonOptions& common) {
-  const auto policy = policy_from_name(options.policy);
-  if (!policy) {
-    return fail(ErrorKind::invalid_argument, fmt::format("policy '{}' is not known", options.policy));
-  }
+  const CodingSettings settings = merge_settings(options.coding.settings, default_settings());
   CompressReport report;
   report.input = options.input;
   report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
-  report.policy = policy_name(*policy);
-  const Objective objective = options.coding.objective.value_or(SaveOptions{}.objective);
-  if (chooses_by_objective(*policy)) {
-    report.objective = objective_name(objective);
-  }
+  report.policy = policy_name(*settings.policy);
+  if (chooses_by_objective(*settings.policy)) report.objective = objective_name(*settings.objective);
 
   BITSNAP_TRY(check_no_run(options.input));
   BITSNAP_ASSIGN(auto kind, detect_file_kind(options.input));
@@ -102,10 +92,8 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   inputs.push_back(options.input);
   BITSNAP_TRY(check_output(report.output, inputs, options.force));
 
-  SaveOptions save;
-  BITSNAP_ASSIGN(auto adam, adam_of(options.coding.adam));
-  save.loss = options.coding.loss;
-  save.adam = adam;
+  SaveOptions save{.settings = settings};
+  BITSNAP_ASSIGN(save.adam, adam_of(options.coding.adam));
   OpenOptions open;
   open.base_paths = options.bases;
   if (!options.bases.empty()) {
@@ -119,16 +107,11 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   const auto start = std::chrono::steady_clock::now();
   BITSNAP_ASSIGN(auto state, open_safetensors(options.input));
   if (!common.quiet) {
-    warn_of_idle_rules(options.coding, state);
+    warn_of_idle_rules(settings, state);
   }
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
-    save.policy = *policy;
-    save.objective = objective;
-    save.store_bytes_per_second = options.coding.store_bytes_per_second.value_or(0);
-    save.codec = options.coding.codec;
     save.base = report.base;
-    save.max_depth = options.max_depth;
     save.overwrite = options.force;
     save.threads = common.threads;
     save.progress = bar.callback();
@@ -167,18 +150,7 @@ Command add_compress(CLI::App& program, const CommonOptions& common) {
                   "Store what changed since this snapshot; given again, files or folders with its own bases")
       ->type_name("BASE.bsnap")
       ->allow_extra_args(false);
-  app->add_option(
-         "--policy", options->policy,
-         "lossless: the best of all codecs; bounded: the same once masters and moments lost what a bound lets go; lmc, "
-         "bitsnap: the published methods, of which bitsnap is lossy for moments; raw: as it is")
-      ->type_name("POLICY")
-      ->check(CLI::IsMember({"lossless", "bounded", "lmc", "bitsnap", "raw"}).description(""))
-      ->capture_default_str();
-  add_coding_options(*app, options->coding, "otherwise balanced");
-  app->add_option("--max-depth", options->max_depth, "Longest chain of bases that reading a chunk may have to follow")
-      ->type_name("N")
-      ->check(CLI::Range(0U, kLargestDepth).description(""))
-      ->capture_default_str();
+  add_coding_options(*app, options->coding, CodingTarget::file);
   app->add_flag("-f,--force", options->force, "Overwrite the output");
   return {app, [options, &common] { return compress(*options, common); }};
 }

@@ -36,7 +36,7 @@ struct DuReport {
   std::vector<PruneReport::Needed> needed;  // pruned, but kept because others need them
   StoredRole needed_sum;
   CheckpointSizes total;  // including `needed`
-  std::optional<Pruning> pruning;
+  std::optional<PruneReport> pruning;
 };
 
 Json role_json(const StoredRole& role) {
@@ -175,10 +175,10 @@ std::string render(const DuReport& report, const CommonOptions& common) {
   return out;
 }
 
-Result<Pruning> foresee_pruning(Store& store, const Retention& retention) {
+Result<PruneReport> foresee_pruning(Store& store, const Retention& retention) {
   PruneOptions options;
   options.dry_run = true;
-  return prune_run(store, retention, options);
+  return store.prune(retention, options);
 }
 
 void find_needed(Store& store, DuReport& report) {

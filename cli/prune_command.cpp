@@ -45,7 +45,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
   prune.run.progress = bar.callback();
-  auto pruning = prune_run(*store, options.retention, prune);
+  auto pruning = store->prune(options.retention, prune);
   bar.clear();
   if (!pruning) {
     return tl::unexpected(std::move(pruning).error());

@@ -16,9 +16,8 @@ namespace bitsnap::cli {
 namespace {
 
 // Bytes that pruning freed, less those that rewriting added; nullopt before rewriting is done.
-std::optional<std::int64_t> freed_bytes(const Pruning& pruning) {
-  const PruneReport& report = pruning.report;
-  if (pruning.dry_run && !report.rewritten.empty()) {
+std::optional<std::int64_t> freed_bytes(const PruneReport& report) {
+  if (report.dry_run && !report.rewritten.empty()) {
     return std::nullopt;
   }
   auto freed = static_cast<std::int64_t>(report.removed_bytes);
@@ -28,27 +27,24 @@ std::optional<std::int64_t> freed_bytes(const Pruning& pruning) {
   return freed;
 }
 
-std::string describe_freed(const Pruning& pruning) {
-  const auto freed = freed_bytes(pruning);
+std::string describe_freed(const PruneReport& report) {
+  const auto freed = freed_bytes(report);
   if (!freed) {
-    return fmt::format("would free up to {}", format_size(pruning.report.removed_bytes));
+    return fmt::format("would free up to {}", format_size(report.removed_bytes));
   }
   if (*freed < 0) {
     return fmt::format("took {} more", format_size(static_cast<std::uint64_t>(-*freed)));
   }
-  return fmt::format("{} {}", pruning.dry_run ? "would free" : "freed",
-                     format_size(static_cast<std::uint64_t>(*freed)));
+  return fmt::format("{} {}", report.dry_run ? "would free" : "freed", format_size(static_cast<std::uint64_t>(*freed)));
 }
 
-bool was_listed(const Pruning& pruning, std::uint64_t step) { return std::ranges::binary_search(pruning.listed, step); }
-
-std::string describe_needed(const Pruning& pruning, const PruneReport::Needed& needed) {
-  const bool is_new = was_listed(pruning, needed.step);
-  const std::string pruned = !is_new           ? fmt::format("step {} was pruned before", needed.step)
-                             : pruning.dry_run ? fmt::format("would prune step {}", needed.step)
-                                               : fmt::format("step {} pruned", needed.step);
+std::string describe_needed(const PruneReport& report, const PruneReport::Needed& needed) {
+  const bool is_new = !needed.was_pruned;
+  const std::string pruned = !is_new          ? fmt::format("step {} was pruned before", needed.step)
+                             : report.dry_run ? fmt::format("would prune step {}", needed.step)
+                                              : fmt::format("step {} pruned", needed.step);
   return fmt::format("{}; its files {} until step {} no longer needs them ({})\n", pruned,
-                     is_new && pruning.dry_run ? "would stay" : "stay", needed.by, format_size(needed.bytes));
+                     is_new && report.dry_run ? "would stay" : "stay", needed.by, format_size(needed.bytes));
 }
 
 }  // namespace
@@ -66,12 +62,6 @@ bool is_given(const Retention& retention) noexcept {
   return retention.keep_last || retention.keep_every || !retention.keep.empty();
 }
 
-Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options) {
-  BITSNAP_ASSIGN(auto listed, store.steps());
-  BITSNAP_ASSIGN(auto report, store.prune(retention, options));
-  return Pruning{std::move(report), std::move(listed), options.dry_run};
-}
-
 // A dry run that keeps all listed checkpoints reports the pruned ones that stay.
 Result<std::vector<PruneReport::Needed>> find_pruned(Store& store) {
   Retention all;
@@ -83,31 +73,29 @@ Result<std::vector<PruneReport::Needed>> find_pruned(Store& store) {
   return std::move(report.needed);
 }
 
-std::string render_pruning(const Pruning& pruning) {
-  const PruneReport& report = pruning.report;
-  const std::string_view removed_word = pruning.dry_run ? "would remove" : "removed";
+std::string render_pruning(const PruneReport& report) {
+  const std::string_view removed_word = report.dry_run ? "would remove" : "removed";
   std::string out;
   for (const PruneReport::Removed& removed : report.removed) {
     out += fmt::format("{} step {} ({})\n", removed_word, removed.step, format_size(removed.bytes));
   }
   for (const PruneReport::Rewritten& rewritten : report.rewritten) {
-    out += pruning.dry_run
+    out += report.dry_run
                ? fmt::format("would rewrite step {} ({})\n", rewritten.step, format_size(rewritten.bytes_before))
                : fmt::format("rewrote step {} ({} -> {})\n", rewritten.step, format_size(rewritten.bytes_before),
                              format_size(rewritten.bytes_after));
   }
   for (const PruneReport::Needed& needed : report.needed) {
-    out += describe_needed(pruning, needed);
+    out += describe_needed(report, needed);
   }
   for (const std::string& stray : report.strays) {
     out += fmt::format("{} {}, which belongs to no checkpoint\n", removed_word, printable(stray));
   }
-  return out + render_pruning_sum(pruning);
+  return out + render_pruning_sum(report);
 }
 
-std::string render_pruning_sum(const Pruning& pruning) {
-  const PruneReport& report = pruning.report;
-  const auto is_new = [&](const auto& entry) { return was_listed(pruning, entry.step); };
+std::string render_pruning_sum(const PruneReport& report) {
+  const auto is_new = [](const auto& entry) { return !entry.was_pruned; };
   const auto removed = static_cast<std::size_t>(std::ranges::count_if(report.removed, is_new));
   const auto staying = static_cast<std::size_t>(std::ranges::count_if(report.needed, is_new));
   const std::size_t removed_later = report.removed.size() - removed;
@@ -115,23 +103,23 @@ std::string render_pruning_sum(const Pruning& pruning) {
 
   const std::string pruned = format_count(removed + staying);
   std::string out = removed + staying == 0 ? "nothing to prune"
-                    : pruning.dry_run      ? fmt::format("would prune {}", pruned)
+                    : report.dry_run       ? fmt::format("would prune {}", pruned)
                                            : fmt::format("{} pruned", pruned);
   if (staying > 0) {
     out += fmt::format(", of which {} {} as files for others", format_count(staying),
-                       pruning.dry_run ? "would stay"
-                       : staying == 1  ? "stays"
-                                       : "stay");
+                       report.dry_run ? "would stay"
+                       : staying == 1 ? "stays"
+                                      : "stay");
   }
   if (removed_later > 0) {
-    out += fmt::format("; {} {} that {} pruned before", pruning.dry_run ? "would remove" : "removed",
+    out += fmt::format("; {} {} that {} pruned before", report.dry_run ? "would remove" : "removed",
                        format_count(removed_later), removed_later == 1 ? "was" : "were");
   }
   if (!report.rewritten.empty()) {
-    out += fmt::format("; {} {}", pruning.dry_run ? "would rewrite" : "rewrote", format_count(report.rewritten.size()));
+    out += fmt::format("; {} {}", report.dry_run ? "would rewrite" : "rewrote", format_count(report.rewritten.size()));
   }
   if (!report.removed.empty() || !report.rewritten.empty()) {
-    out += "; " + describe_freed(pruning);
+    out += "; " + describe_freed(report);
   }
   out += fmt::format("; {} kept", format_count(report.kept.size()));
   if (still_staying > 0) {
@@ -140,9 +128,8 @@ std::string render_pruning_sum(const Pruning& pruning) {
   return out + '\n';
 }
 
-Json to_json(const Pruning& pruning) {
-  const PruneReport& report = pruning.report;
-  Json document = {{"dry_run", pruning.dry_run}, {"kept", report.kept}};
+Json to_json(const PruneReport& report) {
+  Json document = {{"dry_run", report.dry_run}, {"kept", report.kept}};
   document["removed"] = Json::array();
   for (const PruneReport::Removed& removed : report.removed) {
     document["removed"].push_back({{"step", removed.step}, {"bytes", removed.bytes}});
@@ -155,9 +142,9 @@ Json to_json(const Pruning& pruning) {
   for (const PruneReport::Rewritten& rewritten : report.rewritten) {
     document["rewritten"].push_back({{"step", rewritten.step},
                                      {"bytes_before", rewritten.bytes_before},
-                                     {"bytes_after", pruning.dry_run ? Json() : Json(rewritten.bytes_after)}});
+                                     {"bytes_after", report.dry_run ? Json() : Json(rewritten.bytes_after)}});
   }
-  const auto freed = freed_bytes(pruning);
+  const auto freed = freed_bytes(report);
   document["removed_bytes"] = report.removed_bytes;
   document["freed_bytes"] = freed ? Json(*freed) : Json();
   document["strays"] = report.strays;

@@ -23,22 +23,13 @@ void add_keep_steps_option(CLI::App& app, Retention& retention);
 // Whether any --keep option is given. Pruning without one would remove all checkpoints but the newest.
 [[nodiscard]] bool is_given(const Retention& retention) noexcept;
 
-// `listed` tells checkpoints that this pruning removed from the log from those that an earlier one removed.
-struct Pruning {
-  PruneReport report;
-  std::vector<std::uint64_t> listed;  // steps before the pruning, ascending
-  bool dry_run = false;
-};
-
-[[nodiscard]] Result<Pruning> prune_run(Store& store, const Retention& retention, const PruneOptions& options);
-
 // Pruned checkpoints whose files stay because others need them. Damaged records may hide some of them.
 [[nodiscard]] Result<std::vector<PruneReport::Needed>> find_pruned(Store& store);
 
 // One line per checkpoint that is removed, rewritten or needed, and one with the sum.
-[[nodiscard]] std::string render_pruning(const Pruning& pruning);
+[[nodiscard]] std::string render_pruning(const PruneReport& report);
 // The last of these lines alone.
-[[nodiscard]] std::string render_pruning_sum(const Pruning& pruning);
-[[nodiscard]] Json to_json(const Pruning& pruning);
+[[nodiscard]] std::string render_pruning_sum(const PruneReport& report);
+[[nodiscard]] Json to_json(const PruneReport& report);
 
 }  // namespace bitsnap::cli

@@ -42,8 +42,8 @@ T must(Result<T> result) {
 StoreOptions writing(BaseRule rule, std::uint32_t max_depth) {
   StoreOptions options;
   options.access = StoreAccess::write;
-  options.base_rule = rule;
-  options.max_depth = max_depth;
+  options.settings.base = rule;
+  options.settings.max_depth = max_depth;
   return options;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <bitsnap/error.hpp>
+#include <bitsnap/settings.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/writer.hpp>
@@ -36,17 +37,8 @@ struct EngineOptions {
   // What all ranks of this life of the job agreed upon, 1 to 48 of a-z 0-9 and -, different in every life; needed where
   // ranks are on several nodes. Empty: the agent tells lives apart, and serves all ranks.
   std::string session;
-  // As in StoreOptions: where not given, those of the store. The same for all ranks, as is what is kept.
-  std::optional<Policy> policy = std::nullopt;
-  std::optional<Objective> objective = std::nullopt;
-  std::optional<std::uint64_t> store_bytes_per_second = std::nullopt;
-  std::optional<BaseRule> base_rule = std::nullopt;
-  std::optional<std::uint32_t> max_depth = std::nullopt;
-  std::string codec = {};
-  std::optional<std::vector<LossRule>> loss = std::nullopt;
-  // After each checkpoint; none given: all are kept.
-  std::optional<std::uint64_t> keep_last = std::nullopt;
-  std::optional<std::uint64_t> keep_every = std::nullopt;
+  CodingSettings settings = {};  // as in StoreOptions; the same for all ranks, as is `retention`
+  Retention retention = {};      // applied after each checkpoint; without any rule, all are kept
 
   // The most memory for this rank: the arena, and compressed snapshots in the agent. 0: what the first state takes for
   // its slots and once more for compressed ones. Held against what the machine and the control group have left before

@@ -30,21 +30,43 @@ enum class ErrorKind : std::uint8_t {
 // The name of the enumerator: "corrupt", "io".
 [[nodiscard]] std::string_view error_kind_name(ErrorKind kind) noexcept;
 
-// A kind and a message for people. Cheap to move; copied only when reported twice.
+// Errors that a caller can handle beyond their kind, so that no caller parses messages.
+enum class ErrorCode : std::uint8_t {
+  none,
+  adam_needed,  // a loss rule needs Adam's numbers for the tensor that field() names
+};
+
+// A kind, a message for people, and for programs a code and the argument or setting that is wrong. Cheap to move.
 class [[nodiscard]] Error {
  public:
   Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
 
   [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+  // Name of the argument, setting or tensor that is wrong; empty where the error is about something else.
+  [[nodiscard]] const std::string& field() const noexcept { return field_; }
   [[nodiscard]] const std::string& message() const noexcept { return message_; }
 
   // Puts "where: " before the message. A caller uses it to add the file, tensor or chunk.
   Error within(std::string_view where) &&;
+  Error with_code(ErrorCode code) && {
+    code_ = code;
+    return std::move(*this);
+  }
+  Error about(std::string_view field) && {
+    field_ = field;
+    return std::move(*this);
+  }
 
  private:
   ErrorKind kind_;
+  ErrorCode code_ = ErrorCode::none;
+  std::string field_;
   std::string message_;
 };
+
+// "adam_needed"; for ErrorCode::none the name of the kind.
+[[nodiscard]] std::string_view error_code_name(const Error& error) noexcept;
 
 template <typename T>
 using Result = tl::expected<T, Error>;

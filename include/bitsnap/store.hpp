@@ -18,6 +18,7 @@
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/settings.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/writer.hpp>
 
@@ -29,31 +30,66 @@ enum class StoreAccess : std::uint8_t {
   shared,  // one of several ranks that write shards: takes the lock for each call only, for shards together with others
 };
 
-// What a checkpoint is coded against.
-enum class BaseRule : std::uint8_t {
-  previous,  // the checkpoint before it: smallest; reading follows the chain back to the keyframe
-  keyframe,  // the last keyframe: reading opens two checkpoints
+// Which checkpoints stay: those that any of the rules keeps, and always the newest.
+struct Retention {
+  std::optional<std::uint64_t> keep_last = {};   // the N newest, at least 1
+  std::optional<std::uint64_t> keep_every = {};  // steps that are multiples of N, at least 1
+  std::vector<std::uint64_t> keep = {};          // these steps; pruning by hand only, and not_found if one is missing
+
+  friend bool operator==(const Retention&, const Retention&) = default;
 };
 
-[[nodiscard]] std::string_view base_rule_name(BaseRule rule) noexcept;
-[[nodiscard]] std::optional<BaseRule> base_rule_from_name(std::string_view name) noexcept;
+// invalid_argument, with field(), for a number that is 0.
+[[nodiscard]] Result<void> check_retention(const Retention& retention);
+
+// What to do about a checkpoint that is not to stay but that others need.
+enum class Reencode : std::uint8_t {
+  when_it_pays,  // rewrite the others without it where that frees more bytes than it writes, and no chain is broken up
+  never,         // leave it until nothing needs it
+  always,        // rewrite the others, as keyframes where nothing else is left
+};
+
+struct PruneOptions {
+  Reencode reencode = Reencode::when_it_pays;
+  bool dry_run = false;  // report, and change nothing
+  RunOptions run = {};   // progress: bytes of what is rewritten
+};
+
+struct PruneReport {
+  struct Removed {
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+    bool was_pruned = false;  // by an earlier call, which left its files because others needed them
+  };
+  // Not kept, but others need its files.
+  struct Needed {
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t by = 0;  // a step that needs it
+    bool was_pruned = false;
+  };
+  struct Rewritten {
+    std::uint64_t step = 0;
+    std::uint64_t bytes_before = 0;
+    std::uint64_t bytes_after = 0;  // 0 in a dry run: not known before it is done
+  };
+  bool dry_run = false;
+  std::vector<std::uint64_t> kept;  // ascending, like the others
+  std::vector<Removed> removed;
+  std::vector<Needed> needed;
+  std::vector<Rewritten> rewritten;
+  std::uint64_t removed_bytes = 0;
+  std::vector<std::string> strays;  // files and directories that belonged to no checkpoint, relative to the store
+};
 
 struct StoreOptions {
   StoreAccess access = StoreAccess::read;
-  bool create = true;  // when writing: make the store if there is none. The directory above it has to exist
-  // Where not given, those of the store; a new store keeps these, by default lossless, balanced, the speed that the
-  // objective has (0), previous and 8.
-  std::optional<Policy> policy = std::nullopt;
-  std::optional<Objective> objective = std::nullopt;
-  std::optional<std::uint64_t> store_bytes_per_second = std::nullopt;
-  std::optional<BaseRule> base_rule = std::nullopt;
-  std::optional<std::uint32_t> max_depth = std::nullopt;  // checkpoints between two keyframes, at most 32; 0: keyframes
-                                                          // only
-  std::string codec = {};                                 // forced, as SaveOptions::codec; a store does not keep it
-  // What may be lost before the rules of the policy, as SaveOptions::loss; a new store keeps these, none by default.
-  std::optional<std::vector<LossRule>> loss = std::nullopt;
-  // Rules that come before all of those: what the store has stays behind them. A new store keeps these, too.
+  bool create = true;            // when writing: make the store if there is none. The directory above it has to exist
+  CodingSettings settings = {};  // a new store remembers them
+  // Rules before those of `settings` or of the store; a new store remembers them, too.
   std::vector<LossRule> first_loss = {};
+  // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
+  Retention retention = {};
   // Memory for keeping the newest state as the base of the next, so that saving decodes nothing: it is kept if twice
   // its size fits. Otherwise the base is read from its file.
   std::uint64_t base_memory_bytes = 0;
@@ -73,50 +109,10 @@ struct CheckpointInfo {
   std::uint32_t depth = 0;            // of its deepest chunk
   std::optional<Error> damage;        // its commit record cannot be read, and all else is unknown; of a
                                       // save: why a keyframe was made, as the base could not be read
-};
-
-// Which checkpoints are to stay. One stays if any of these asks for it; the newest always stays.
-struct Retention {
-  std::optional<std::uint64_t> keep_last;   // the newest so many, at least 1
-  std::optional<std::uint64_t> keep_every;  // steps that are multiples of this, at least 1
-  std::vector<std::uint64_t> keep;          // these steps; not_found if one is not there
-};
-
-// What to do about a checkpoint that is not to stay but that others need.
-enum class Reencode : std::uint8_t {
-  when_it_pays,  // rewrite the others without it where that frees more bytes than it writes, and no chain is broken up
-  never,         // leave it until nothing needs it
-  always,        // rewrite the others, as keyframes where nothing else is left
-};
-
-struct PruneOptions {
-  Reencode reencode = Reencode::when_it_pays;
-  bool dry_run = false;  // report, and change nothing
-  RunOptions run = {};   // progress: bytes of what is rewritten
-};
-
-struct PruneReport {
-  struct Removed {
-    std::uint64_t step = 0;
-    std::uint64_t bytes = 0;
-  };
-  // Not to stay, but needed by others.
-  struct Needed {
-    std::uint64_t step = 0;
-    std::uint64_t bytes = 0;
-    std::uint64_t by = 0;  // a step that needs it
-  };
-  struct Rewritten {
-    std::uint64_t step = 0;
-    std::uint64_t bytes_before = 0;
-    std::uint64_t bytes_after = 0;  // 0 in a dry run: not known before it is done
-  };
-  std::vector<std::uint64_t> kept;  // ascending, like the others
-  std::vector<Removed> removed;
-  std::vector<Needed> needed;
-  std::vector<Rewritten> rewritten;
-  std::uint64_t removed_bytes = 0;
-  std::vector<std::string> strays;  // files and directories that belonged to no checkpoint, relative to the store
+  // Of a save or commit whose store has a retention: what was removed, or why nothing was. The checkpoint is saved
+  // either way.
+  std::optional<PruneReport> pruned = {};
+  std::optional<Error> prune_error = {};
 };
 
 struct RollbackReport {
@@ -200,10 +196,9 @@ class Store {
 
   [[nodiscard]] const std::string& path() const noexcept;    // absolute
   [[nodiscard]] const std::string& run_id() const noexcept;  // 32 hexadecimal digits
-  [[nodiscard]] Policy policy() const noexcept;
-  [[nodiscard]] Objective objective() const noexcept;
-  // What may be lost before the rules of the policy: what this handle was opened with, or what the store keeps.
-  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept;
+  // How this handle codes: what it was opened with, and what the store remembers where it was opened without. Every
+  // setting that has a default has a value.
+  [[nodiscard]] const CodingSettings& settings() const noexcept;
 
   // Committed steps, ascending.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;

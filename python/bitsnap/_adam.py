@@ -21,8 +21,6 @@ from bitsnap._typed_values import items_of
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.policy import OptimizerLike, Policy, count_of
 
-# The library's words for an update_step without numbers; what follows them is said anew, for Python.
-_MISSING = ": update_step needs Adam's "
 _HOW_TO_SAY = (
     "save the optimizer's state_dict() with the state, or give bitsnap.bounded(optimizer=...) or "
     "bitsnap.bounded(betas=..., eps=..., step=...); or keep first moments exact, with bitsnap.bounded(update_step=None)"
@@ -95,13 +93,12 @@ class AdamOfState:
         try:
             yield
         except InvalidArgumentError as error:
-            where, found, _ = str(error).partition(_MISSING)
-            if not found:
+            if error.code != "adam_needed":
                 raise
-            name = where[where.rfind("tensor '") + len("tensor '") : -1]
+            name = error.field or ""
             known = self._known.get(name, self._said.or_else(self._for_all))
             missing = [field for field, value in zip(known._fields, known, strict=True) if value is None]
-            if not missing:  # of a tensor whose name stands in messages in another form
+            if not missing:
                 raise
             differing = [text for text in self._differing if text.split()[0] in missing]
             why = (
@@ -110,7 +107,9 @@ class AdamOfState:
                 if differing
                 else ", which neither the caller nor the state says"
             )
-            raise InvalidArgumentError(f"{where}{_MISSING}{_and(missing)}{why}: {_HOW_TO_SAY}") from None
+            raise InvalidArgumentError(
+                f"tensor {name!r}: update_step needs Adam's {_and(missing)}{why}: {_HOW_TO_SAY}"
+            ) from None
 
     def _ask_caller(self) -> None:
         step = self._policy.step

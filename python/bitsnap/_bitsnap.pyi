@@ -1,6 +1,6 @@
 """Bindings of libbitsnap; use the package bitsnap. Paths are bytes as os.fsencode gives them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 FORMAT_VERSION: int
@@ -15,9 +15,8 @@ def warn_of_leaks(warn: bool) -> None: ...
 def peek_snapshot_id(path: bytes) -> str: ...
 def is_safetensors(path: bytes) -> bool: ...
 def is_store(path: bytes) -> bool: ...
-def check_policy(name: str) -> None: ...
-def loss_rule(text: str) -> str:
-    """A rule in the words that a file has for it."""
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they are stored: checked, with loss rules in their normal form."""
 
 def idle_rules(rules: Sequence[str], tensors: Sequence[tuple[str, str, str | None]]) -> list[str]:
     """Which of the rules fit none of the tensors: of name, dtype, and role, where it is not to be guessed."""
@@ -167,6 +166,9 @@ class CheckpointInfo:
     @property
     def damage(self) -> tuple[str, str] | None:
         """Kind of error, message."""
+    @property
+    def prune_error(self) -> tuple[str, str] | None:
+        """Kind of error, message."""
 
 class Store:
     @staticmethod
@@ -175,13 +177,9 @@ class Store:
         *,
         access: Literal["read", "write", "shared"] | str,
         create: bool,
-        policy: str | None,
-        loss: Sequence[str] | None,
-        objective: str | None,
-        store_speed: int | None,
-        codec: str,
-        base_rule: str | None,
-        max_depth: int | None,
+        settings: Mapping[str, Any],
+        keep_last: int | None,
+        keep_every: int | None,
         base_memory_bytes: int,
         wait_ms: int,
     ) -> Store: ...
@@ -285,13 +283,7 @@ class Engine:
         rank: int,
         world_size: int,
         session: str,
-        policy: str | None,
-        loss: Sequence[str] | None,
-        objective: str | None,
-        store_speed: int | None,
-        codec: str,
-        base_rule: str | None,
-        max_depth: int | None,
+        settings: Mapping[str, Any],
         keep_last: int | None,
         keep_every: int | None,
         budget_bytes: int,
@@ -359,13 +351,8 @@ def save(
     tree: tuple[Any] | None,
     metadata: Sequence[tuple[str, str]],
     *,
-    policy: str,
-    loss: Sequence[str],
-    objective: str,
-    store_speed: int,
-    codec: str,
+    settings: Mapping[str, Any],
     base: Snapshot | None,
-    max_depth: int,
     overwrite: bool,
     threads: int,
     progress: Callable[[int, int], object] | None,
@@ -374,14 +361,9 @@ def compress(
     source: bytes,
     path: bytes,
     *,
-    policy: str,
-    loss: Sequence[str],
+    settings: Mapping[str, Any],
     adam: tuple[float, float, float, int] | None,
-    objective: str,
-    store_speed: int,
-    codec: str,
     base: Snapshot | None,
-    max_depth: int,
     overwrite: bool,
     threads: int,
     progress: Callable[[int, int], object] | None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias, cast
 
+from bitsnap._arguments import number_of, text_of
 from bitsnap.errors import ExistsError, InvalidArgumentError
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -19,6 +20,21 @@ Masters: TypeAlias = Mapping[str, str | tuple[str, SupportsIndex]]
 Progress: TypeAlias = Callable[[int, int], object]
 # Where the bases of a file are looked for: files or directories.
 Bases: TypeAlias = PathLike | Iterable[PathLike]
+
+
+def given_settings(**settings: object) -> dict[str, Any]:
+    """Those that are given, as the extension takes them."""
+    given: dict[str, Any] = {}
+    for name, value in settings.items():
+        if value is None or (name == "codec" and value == ""):
+            continue
+        if isinstance(value, str) or name in ("policy", "objective", "base", "codec"):
+            given[name] = text_of(value, name)
+        elif name == "loss":
+            given[name] = list(cast("Iterable[str]", value))
+        else:
+            given[name] = number_of(cast("SupportsIndex", value), name)
+    return given
 
 
 def native_path(path: PathLike) -> bytes:

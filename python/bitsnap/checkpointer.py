@@ -19,7 +19,7 @@ from bitsnap._arguments import check_callable, number_of, positive_of, text_of
 from bitsnap._command import find_program
 from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
-from bitsnap._options import Masters, Objective, PathLike, PolicyName, Role, absolute_path, native_path
+from bitsnap._options import Masters, Objective, PathLike, PolicyName, Role, absolute_path, given_settings, native_path
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
 from bitsnap._tree import Entry, flatten
@@ -154,13 +154,15 @@ class Checkpointer:
         wait_ms = milliseconds_of(wait, "wait")
         options: dict[str, Any] = {
             "job": "" if job is None else text_of(job, "job"),
-            "policy": None if self._policy is None else self._policy.name,
-            "loss": None if self._policy is None else self._policy.rules,
-            "objective": None if objective is None else text_of(objective, "objective"),
-            "store_speed": None if store_speed is None else number_of(store_speed, "store_speed"),
-            "codec": text_of(codec, "codec"),
-            "base_rule": None if base is None else text_of(base, "base"),
-            "max_depth": None if max_depth is None else number_of(max_depth, "max_depth", _LARGEST_COUNT),
+            "settings": given_settings(
+                policy=None if self._policy is None else self._policy.name,
+                objective=objective,
+                store_speed=store_speed,
+                base=base,
+                max_depth=max_depth,
+                loss=None if self._policy is None else self._policy.rules,
+                codec=codec,
+            ),
             "keep_last": positive_of(keep_last, "keep_last"),
             "keep_every": positive_of(keep_every, "keep_every"),
             "budget_bytes": positive_of(budget, "budget") or 0,
@@ -440,13 +442,9 @@ class Checkpointer:
             self._saves.native.path,
             access="read",
             create=False,
-            policy=None,
-            loss=None,
-            objective=None,
-            store_speed=None,
-            codec="",
-            base_rule=None,
-            max_depth=None,
+            settings={},
+            keep_last=None,
+            keep_every=None,
             base_memory_bytes=0,
             wait_ms=0,
         )

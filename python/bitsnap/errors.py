@@ -26,7 +26,15 @@ __all__ = [
 
 
 class BitsnapError(Exception):
-    """Any error that bitsnap reports."""
+    """Any error that bitsnap reports.
+
+    Attributes:
+        code: what went wrong, for programs: ``"adam_needed"``, or the name of the kind, such as ``"corrupt"``.
+        field: the argument, setting or tensor that is wrong; None where the error is about something else.
+    """
+
+    code: str = "internal"
+    field: str | None = None
 
     def __str__(self) -> str:
         # KeyError and OSError, which some of the classes below also are, have other ways to show themselves.
@@ -97,6 +105,10 @@ _CLASSES: dict[str, type[BitsnapError]] = {
     "cancelled": CancelledError,
     "internal": InternalError,
 }
+
+
+for _code, _class in _CLASSES.items():
+    _class.code = _code
 
 
 def class_of_kind(kind: str) -> type[BitsnapError]:

@@ -11,7 +11,17 @@ import numpy as np
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import AdamOfState
 from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._options import Bases, Masters, Objective, PathLike, PolicyName, Progress, Role, native_target
+from bitsnap._options import (
+    Bases,
+    Masters,
+    Objective,
+    PathLike,
+    PolicyName,
+    Progress,
+    Role,
+    given_settings,
+    native_target,
+)
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap._tree import Entries, check_text
@@ -115,13 +125,15 @@ def save_file(
             entries.finish(),
             None,
             native_metadata(metadata),
-            policy=chosen.name,
-            loss=chosen.rules,
-            objective=objective,
-            store_speed=store_speed,
-            codec=codec,
+            settings=given_settings(
+                policy=chosen.name,
+                objective=objective,
+                store_speed=store_speed,
+                max_depth=max_depth,
+                loss=chosen.rules,
+                codec=codec,
+            ),
             base=native_base(base, bases, path, overwrite),
-            max_depth=max_depth,
             overwrite=overwrite,
             threads=threads,
             progress=progress,

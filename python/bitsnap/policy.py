@@ -66,14 +66,16 @@ class Policy:
         step: AdamStep | None = None,
         optimizer: OptimizerLike | None = None,
     ) -> None:
-        _bitsnap.check_policy(text_of(name, "policy"))
         if isinstance(rules, str) or not isinstance(rules, Iterable):
             raise TypeError(f"rules is a list of str, not {rules!r}")
         if optimizer is not None and not (hasattr(optimizer, "param_groups") and hasattr(optimizer, "state")):
             raise TypeError(f"optimizer has param_groups and state, as those of torch, not {optimizer!r}")
+        checked = _bitsnap.check_settings(
+            {"policy": text_of(name, "policy"), "loss": [text_of(rule, "a rule") for rule in rules]}
+        )
         fields = {
             "name": name,
-            "rules": tuple(_bitsnap.loss_rule(text_of(rule, "a rule")) for rule in rules),
+            "rules": tuple(checked["loss"]),
             "betas": None if betas is None else _betas_of(betas),
             "eps": None if eps is None else _below(_float_of(eps, "eps"), math.inf, "eps"),
             "step": step if step is None or callable(step) else count_of(step),

@@ -11,7 +11,17 @@ from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import AdamOfState
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import Bases, Masters, Objective, PathLike, PolicyName, Progress, Role, native_target
+from bitsnap._options import (
+    Bases,
+    Masters,
+    Objective,
+    PathLike,
+    PolicyName,
+    Progress,
+    Role,
+    given_settings,
+    native_target,
+)
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
 from bitsnap._tree import Path, flatten, place_of, prune, rebuild, references
 from bitsnap._typed_values import decode, items_of
@@ -91,13 +101,15 @@ def save(
             entries.finish(),
             (tree,),
             native_metadata(metadata),
-            policy=chosen.name,
-            loss=chosen.rules,
-            objective=objective,
-            store_speed=store_speed,
-            codec=codec,
+            settings=given_settings(
+                policy=chosen.name,
+                objective=objective,
+                store_speed=store_speed,
+                max_depth=max_depth,
+                loss=chosen.rules,
+                codec=codec,
+            ),
             base=native_base(base, bases, path, overwrite),
-            max_depth=max_depth,
             overwrite=overwrite,
             threads=threads,
             progress=progress,

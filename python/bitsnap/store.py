@@ -12,7 +12,17 @@ from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, cast
 from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
 from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import Masters, Objective, PathLike, PolicyName, Progress, Role, absolute_path, native_path
+from bitsnap._options import (
+    Masters,
+    Objective,
+    PathLike,
+    PolicyName,
+    Progress,
+    Role,
+    absolute_path,
+    given_settings,
+    native_path,
+)
 from bitsnap._reading import Device
 from bitsnap._store_reports import (
     Checkpoint,
@@ -27,7 +37,7 @@ from bitsnap._store_reports import (
     repair_report_of,
 )
 from bitsnap._tree import Entry, flatten
-from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
+from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
 from bitsnap.files import native_metadata
 from bitsnap.policy import Policy, policy_for_many, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
@@ -114,8 +124,6 @@ class Store:
         if read_only and (keep_last is not None or keep_every is not None):
             raise InvalidArgumentError("keep_last and keep_every are for a store that is written to, not read_only")
         seconds = seconds_of(wait, "wait")
-        self._keep_last = positive_of(keep_last, "keep_last")
-        self._keep_every = positive_of(keep_every, "keep_every")
         self._access = "read" if read_only else "shared" if shared else "write"
         self._threads = number_of(threads, "threads", _LARGEST_COUNT)
         self._policy = None if policy is None else policy_for_many(policy, "a store")
@@ -123,14 +131,18 @@ class Store:
             native_path(absolute_path(path, "a store")),
             access=self._access,
             create=bool(create),
-            policy=None if self._policy is None else self._policy.name,
-            # A name says nothing of rules: those of the store hold where it has that policy.
-            loss=policy.rules if isinstance(policy, Policy) else None,
-            objective=None if objective is None else text_of(objective, "objective"),
-            store_speed=None if store_speed is None else number_of(store_speed, "store_speed"),
-            codec=text_of(codec, "codec"),
-            base_rule=None if base is None else text_of(base, "base"),
-            max_depth=None if max_depth is None else number_of(max_depth, "max_depth", _LARGEST_COUNT),
+            settings=given_settings(
+                policy=None if self._policy is None else self._policy.name,
+                objective=objective,
+                store_speed=store_speed,
+                base=base,
+                max_depth=max_depth,
+                # A name says nothing of rules: those of the store hold where it has that policy.
+                loss=policy.rules if isinstance(policy, Policy) else None,
+                codec=codec,
+            ),
+            keep_last=positive_of(keep_last, "keep_last"),
+            keep_every=positive_of(keep_every, "keep_every"),
             base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
             wait_ms=math.ceil(min(seconds * 1000, _LONGEST_WAIT_MS)),
         )
@@ -306,9 +318,7 @@ class Store:
         adam, entries, tree, strings = self._packed(state, roles, masters, metadata, True)
         with adam.explained():
             native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
-        saved = checkpoint_of(native)
-        self._remove_old(saved)
-        return saved
+        return self._saved(native)
 
     def save_shard(
         self,
@@ -380,9 +390,7 @@ class Store:
         )
         if native is None:
             return CommitOutcome(None, missing)
-        saved = checkpoint_of(native)
-        self._remove_old(saved)
-        return CommitOutcome(saved, [])
+        return CommitOutcome(self._saved(native), [])
 
     def prune(
         self,
@@ -524,15 +532,9 @@ class Store:
                 if step is not None or self.latest() == at:
                     raise
 
-    def _remove_old(self, saved: Checkpoint) -> None:
-        if self._keep_last is None and self._keep_every is None:
-            return
-        try:
-            self.prune(self._keep_last, self._keep_every)
-        except BitsnapError as error:
-            # Of several processes that commit one checkpoint, one prunes; if none can, the next commit does it.
-            if isinstance(error, BusyError) and self._access == "shared":
-                return
-            raise type(error)(
-                f"the checkpoint of step {saved.step} is saved, but removing older ones failed: {error}"
-            ) from error
+    @staticmethod
+    def _saved(native: _bitsnap.CheckpointInfo) -> Checkpoint:
+        if native.prune_error is not None:
+            kind, message = native.prune_error
+            raise class_of_kind(kind)(message)
+        return checkpoint_of(native)

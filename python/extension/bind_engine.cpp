@@ -144,29 +144,19 @@ nb::dict to_dict(const SaveState& state) {
 }
 
 PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std::uint32_t world_size,
-                const std::string& session, const std::optional<std::string>& policy,
-                const std::optional<std::vector<std::string>>& loss, const std::optional<std::string>& objective,
-                std::optional<std::uint64_t> store_speed, const std::string& codec,
-                const std::optional<std::string>& base_rule, std::optional<std::uint32_t> max_depth,
-                std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
-                std::uint64_t budget_bytes, std::uint32_t slots, std::uint32_t memory_snapshots,
-                const std::string& when_busy, std::uint64_t wait_ms, std::uint64_t linger_ms, unsigned threads,
-                unsigned agent_threads, nb::bytes agent_program, nb::bytes agent_log) {
+                const std::string& session, const nb::dict& settings, std::optional<std::uint64_t> keep_last,
+                std::optional<std::uint64_t> keep_every, std::uint64_t budget_bytes, std::uint32_t slots,
+                std::uint32_t memory_snapshots, const std::string& when_busy, std::uint64_t wait_ms,
+                std::uint64_t linger_ms, unsigned threads, unsigned agent_threads, nb::bytes agent_program,
+                nb::bytes agent_log) {
   EngineOptions options;
   options.path = to_path(path);
   options.job = job;
   options.rank = rank;
   options.world_size = world_size;
   options.session = session;
-  if (policy) options.policy = to_policy(*policy);
-  if (loss) options.loss = to_loss_rules(*loss);
-  if (objective) options.objective = to_objective(*objective);
-  options.store_bytes_per_second = store_speed;
-  options.codec = codec;
-  if (base_rule) options.base_rule = to_base_rule(*base_rule);
-  options.max_depth = max_depth;
-  options.keep_last = keep_last;
-  options.keep_every = keep_every;
+  options.settings = to_settings(settings);
+  options.retention = {.keep_last = keep_last, .keep_every = keep_every};
   options.budget_bytes = budget_bytes;
   options.slots = slots;
   options.memory_snapshots = memory_snapshots;
@@ -283,9 +273,7 @@ auto sliced(std::uint64_t timeout_ms, Work&& work) {
 void bind_engine(nb::module_& module) {
   nb::class_<PyEngine>(module, "Engine")
       .def_static("attach", &attach, nb::arg("path"), nb::kw_only(), nb::arg("job"), nb::arg("rank"),
-                  nb::arg("world_size"), nb::arg("session"), nb::arg("policy").none(), nb::arg("loss").none(),
-                  nb::arg("objective").none(), nb::arg("store_speed").none(), nb::arg("codec"),
-                  nb::arg("base_rule").none(), nb::arg("max_depth").none(), nb::arg("keep_last").none(),
+                  nb::arg("world_size"), nb::arg("session"), nb::arg("settings"), nb::arg("keep_last").none(),
                   nb::arg("keep_every").none(), nb::arg("budget_bytes"), nb::arg("slots"), nb::arg("memory_snapshots"),
                   nb::arg("when_busy"), nb::arg("wait_ms"), nb::arg("linger_ms"), nb::arg("threads"),
                   nb::arg("agent_threads"), nb::arg("agent_program"), nb::arg("agent_log"))

@@ -84,21 +84,14 @@ nb::list to_tuples(const std::vector<StoreDamage>& damages) {
   return result;
 }
 
-PyStore open(nb::bytes path, std::string_view access, bool create, const std::optional<std::string>& policy,
-             const std::optional<std::vector<std::string>>& loss, const std::optional<std::string>& objective,
-             std::optional<std::uint64_t> store_speed, const std::string& codec,
-             const std::optional<std::string>& base_rule, std::optional<std::uint32_t> max_depth,
+PyStore open(nb::bytes path, std::string_view access, bool create, const nb::dict& settings,
+             std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
              std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
-  if (policy) options.policy = to_policy(*policy);
-  if (loss) options.loss = to_loss_rules(*loss);
-  if (objective) options.objective = to_objective(*objective);
-  options.store_bytes_per_second = store_speed;
-  options.codec = codec;
-  if (base_rule) options.base_rule = to_base_rule(*base_rule);
-  options.max_depth = max_depth;
+  options.settings = to_settings(settings);
+  options.retention = {.keep_last = keep_last, .keep_every = keep_every};
   options.base_memory_bytes = base_memory_bytes;
   const std::string directory = to_path(path);
   RunContext context{nb::none()};
@@ -229,20 +222,16 @@ void bind_checkpoint_info(nb::module_& module) {
       .def_ro("base", &CheckpointInfo::base)
       .def_ro("links", &CheckpointInfo::links)
       .def_ro("depth", &CheckpointInfo::depth)
-      .def_prop_ro("damage", [](const CheckpointInfo& self) -> nb::object {
-        return self.damage ? nb::object(to_tuple(*self.damage)) : nb::none();
+      .def_prop_ro("damage",
+                   [](const CheckpointInfo& self) -> nb::object {
+                     return self.damage ? nb::object(to_tuple(*self.damage)) : nb::none();
+                   })
+      .def_prop_ro("prune_error", [](const CheckpointInfo& self) -> nb::object {
+        return self.prune_error ? nb::object(to_tuple(*self.prune_error)) : nb::none();
       });
 }
 
 }  // namespace
-
-BaseRule to_base_rule(const std::string& name) {
-  const std::optional<BaseRule> rule = base_rule_from_name(name);
-  if (!rule) {
-    raise(Error(ErrorKind::invalid_argument, "unknown base '" + name + "', expected 'previous' or 'keyframe'"));
-  }
-  return *rule;
-}
 
 void bind_store(nb::module_& module) {
   bind_checkpoint_info(module);
@@ -250,23 +239,20 @@ void bind_store(nb::module_& module) {
 
   nb::class_<PyStore>(module, "Store")
       .def_static("open", &open, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
-                  nb::arg("policy").none(), nb::arg("loss").none(), nb::arg("objective").none(),
-                  nb::arg("store_speed").none(), nb::arg("codec"), nb::arg("base_rule").none(),
-                  nb::arg("max_depth").none(), nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
+                  nb::arg("settings"), nb::arg("keep_last").none(), nb::arg("keep_every").none(),
+                  nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
                   nb::arg("progress").none())
       .def("close", &close)
       .def_prop_ro("is_closed", [](const PyStore& self) { return self.store == nullptr; })
       .def_prop_ro("path", [](const PyStore& self) { return to_bytes(self.path); })
       .def_prop_ro("run_id", [](const PyStore& self) { return self.in_use()->run_id(); })
-      .def_prop_ro("policy", [](const PyStore& self) { return policy_name(self.in_use()->policy()); })
-      .def_prop_ro("objective", [](const PyStore& self) { return objective_name(self.in_use()->objective()); })
+      .def_prop_ro("policy", [](const PyStore& self) { return policy_name(*self.in_use()->settings().policy); })
+      .def_prop_ro("objective",
+                   [](const PyStore& self) { return objective_name(*self.in_use()->settings().objective); })
       .def_prop_ro("loss",
                    [](const PyStore& self) {
-                     const std::shared_ptr<Store> store = self.in_use();
-                     std::vector<std::string> rules;
-                     for (const LossRule& rule : store->loss()) rules.push_back(format_loss_rule(rule));
-                     return rules;
+                     return to_texts(self.in_use()->settings().loss.value_or(std::vector<LossRule>()));
                    })
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
       .def("steps",

@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -28,17 +29,10 @@ namespace bitsnap::python {
 
 namespace {
 
-SaveOptions save_options(const std::string& policy, const std::vector<std::string>& loss, const std::string& objective,
-                         std::uint64_t store_speed, const std::string& codec, const PySnapshot* base,
-                         std::uint32_t max_depth, bool overwrite, unsigned threads, RunContext& context) {
-  SaveOptions options;
-  options.policy = to_policy(policy);
-  options.loss = to_loss_rules(loss);
-  options.objective = to_objective(objective);
-  options.store_bytes_per_second = store_speed;
-  options.codec = codec;
+SaveOptions save_options(const nb::dict& settings, const PySnapshot* base, bool overwrite, unsigned threads,
+                         RunContext& context) {
+  SaveOptions options{.settings = to_settings(settings)};
   if (base != nullptr) options.base = base->snapshot;
-  options.max_depth = max_depth;
   options.overwrite = overwrite;
   options.threads = usable_threads(threads);
   options.progress = context.progress();
@@ -46,25 +40,19 @@ SaveOptions save_options(const std::string& policy, const std::vector<std::strin
 }
 
 SaveSummary save(nb::bytes path, nb::sequence tensors, nb::object tree,
-                 std::vector<std::pair<std::string, std::string>> metadata, const std::string& policy,
-                 const std::vector<std::string>& loss, const std::string& objective, std::uint64_t store_speed,
-                 const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
-                 unsigned threads, nb::object progress) {
+                 std::vector<std::pair<std::string, std::string>> metadata, const nb::dict& settings,
+                 const PySnapshot* base, bool overwrite, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  const SaveOptions options =
-      save_options(policy, loss, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
+  const SaveOptions options = save_options(settings, base, overwrite, threads, context);
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   const std::string to = to_path(path);
   return context.call([&] { return save_snapshot(to, state, options); });
 }
 
-SaveSummary compress(nb::bytes source, nb::bytes path, const std::string& policy, const std::vector<std::string>& loss,
-                     const std::optional<AdamTuple>& adam, const std::string& objective, std::uint64_t store_speed,
-                     const std::string& codec, const PySnapshot* base, std::uint32_t max_depth, bool overwrite,
-                     unsigned threads, nb::object progress) {
+SaveSummary compress(nb::bytes source, nb::bytes path, const nb::dict& settings, const std::optional<AdamTuple>& adam,
+                     const PySnapshot* base, bool overwrite, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
-  SaveOptions options =
-      save_options(policy, loss, objective, store_speed, codec, base, max_depth, overwrite, threads, context);
+  SaveOptions options = save_options(settings, base, overwrite, threads, context);
   if (adam) options.adam = adam_numbers(*adam);
   const std::string from = to_path(source);
   const std::string to = to_path(path);
@@ -85,28 +73,26 @@ std::uint64_t decompress(const PySnapshot& snapshot, nb::bytes path, bool overwr
 
 }  // namespace
 
-Policy to_policy(const std::string& name) {
-  const std::optional<Policy> policy = policy_from_name(name);
-  if (!policy) {
-    raise(Error(ErrorKind::invalid_argument,
-                "unknown policy '" + name + "', expected 'lossless', 'bounded', 'lmc', 'bitsnap' or 'raw'"));
+CodingSettings to_settings(const nb::dict& settings) {
+  CodingSettings made;
+  for (const auto& [key, value] : settings) {
+    SettingValue given;
+    if (nb::isinstance<nb::int_>(value)) {
+      given = nb::cast<std::uint64_t>(value);
+    } else if (nb::isinstance<nb::str>(value)) {
+      given = nb::cast<std::string>(value);
+    } else {
+      given = nb::cast<std::vector<std::string>>(value);
+    }
+    value_or_raise(set_setting(made, nb::cast<std::string>(key), given));
   }
-  return *policy;
+  return made;
 }
 
-Objective to_objective(const std::string& name) {
-  const std::optional<Objective> objective = objective_from_name(name);
-  if (!objective) {
-    raise(Error(ErrorKind::invalid_argument,
-                "unknown objective '" + name + "', expected 'ratio', 'balanced' or 'speed'"));
-  }
-  return *objective;
-}
-
-std::vector<LossRule> to_loss_rules(const std::vector<std::string>& texts) {
-  std::vector<LossRule> rules;
-  for (const std::string& text : texts) rules.push_back(value_or_raise(parse_loss_rule(text)));
-  return rules;
+std::vector<std::string> to_texts(const std::vector<LossRule>& rules) {
+  std::vector<std::string> texts;
+  for (const LossRule& rule : rules) texts.push_back(format_loss_rule(rule));
+  return texts;
 }
 
 void bind_writing(nb::module_& module) {
@@ -121,28 +107,35 @@ void bind_writing(nb::module_& module) {
       });
 
   module.def("save", &save, nb::arg("path"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
-             nb::kw_only(), nb::arg("policy"), nb::arg("loss"), nb::arg("objective"), nb::arg("store_speed"),
-             nb::arg("codec"), nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
+             nb::kw_only(), nb::arg("settings"), nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"),
              nb::arg("progress").none());
-  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("policy"),
-             nb::arg("loss"), nb::arg("adam").none(), nb::arg("objective"), nb::arg("store_speed"), nb::arg("codec"),
-             nb::arg("base").none(), nb::arg("max_depth"), nb::arg("overwrite"), nb::arg("threads"),
+  module.def("compress", &compress, nb::arg("source"), nb::arg("path"), nb::kw_only(), nb::arg("settings"),
+             nb::arg("adam").none(), nb::arg("base").none(), nb::arg("overwrite"), nb::arg("threads"),
              nb::arg("progress").none());
   module.def("decompress", &decompress, nb::arg("snapshot"), nb::arg("path"), nb::kw_only(), nb::arg("overwrite"),
              nb::arg("threads"), nb::arg("progress").none());
-  // Raises for a name that no policy has.
-  module.def("check_policy", [](const std::string& name) { static_cast<void>(to_policy(name)); }, nb::arg("name"));
-  // A rule in the words that a file has for it.
+  // The settings as they are stored: checked, and with loss rules in their normal form.
   module.def(
-      "loss_rule", [](const std::string& text) { return format_loss_rule(value_or_raise(parse_loss_rule(text))); },
-      nb::arg("text"));
+      "check_settings",
+      [](const nb::dict& settings) {
+        const CodingSettings made = to_settings(settings);
+        nb::dict result;
+        for (const SettingField& field : setting_fields()) {
+          const std::optional<SettingValue> value = field.get(made);
+          const nb::str name(field.name.data(), field.name.size());
+          if (value) std::visit([&](const auto& member) { result[name] = nb::cast(member); }, *value);
+        }
+        return result;
+      },
+      nb::arg("settings"));
   // Which of the rules fit none of the tensors: of name, dtype, and role, where it is not to be guessed.
   module.def(
       "idle_rules",
       [](const std::vector<std::string>& texts,
          const std::vector<std::tuple<std::string, std::string, std::optional<std::string>>>& tensors) {
         std::vector<std::string> idle;
-        for (const LossRule& rule : to_loss_rules(texts)) {
+        for (const std::string& text : texts) {
+          const LossRule rule = value_or_raise(parse_loss_rule(text));
           const auto is_for = [&](const auto& tensor) {
             const auto& [name, dtype, said] = tensor;
             const auto role = said ? role_from_name(*said) : guess_role(name, dtype_from_name(dtype));

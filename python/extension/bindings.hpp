@@ -21,14 +21,9 @@ struct PySnapshot {
 // Paths cross as os.fsencode gives them: file names need not be text.
 [[nodiscard]] inline std::string to_path(const nanobind::bytes& path) { return {path.c_str(), path.size()}; }
 
-// Raises InvalidArgumentError for a name that no policy has.
-[[nodiscard]] Policy to_policy(const std::string& name);
-// The same for an objective.
-[[nodiscard]] Objective to_objective(const std::string& name);
-// The same for a rule of bases.
-[[nodiscard]] BaseRule to_base_rule(const std::string& name);
-// The same for a text that is no rule of loss.
-[[nodiscard]] std::vector<LossRule> to_loss_rules(const std::vector<std::string>& texts);
+// By the table of settings; raises InvalidArgumentError for an unknown name or a value out of range.
+[[nodiscard]] CodingSettings to_settings(const nanobind::dict& settings);
+[[nodiscard]] std::vector<std::string> to_texts(const std::vector<LossRule>& rules);
 
 void bind_engine(nanobind::module_& module);
 void bind_reading(nanobind::module_& module);

@@ -35,8 +35,11 @@ nb::object text_of_message(std::string_view message) {
 }
 
 void raise(const Error& error) {
-  const nb::object type = exception_class(error.kind());
-  PyErr_SetObject(type.ptr(), text_of_message(error.message()).ptr());
+  const nb::object exception = exception_class(error.kind())(text_of_message(error.message()));
+  const std::string_view code = error_code_name(error);
+  exception.attr("code") = nb::str(code.data(), code.size());
+  if (!error.field().empty()) exception.attr("field") = text_of_message(error.field());
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }
 

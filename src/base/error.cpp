@@ -21,11 +21,13 @@ std::string_view error_kind_name(ErrorKind kind) noexcept {
   return "unknown";
 }
 
+std::string_view error_code_name(const Error& error) noexcept {
+  return error.code() == ErrorCode::adam_needed ? "adam_needed" : error_kind_name(error.kind());
+}
+
 Error Error::within(std::string_view where) && {
-  std::string message;
-  message.reserve(where.size() + 2 + message_.size());
-  message.append(where).append(": ").append(message_);
-  return Error(kind_, std::move(message));
+  message_.insert(0, ": ").insert(0, where);
+  return std::move(*this);
 }
 
 }  // namespace bitsnap

@@ -18,7 +18,7 @@ namespace bitsnap::engine {
 namespace {
 
 // Snapshots in memory that may have to be decoded one after another before the newest can be.
-constexpr std::uint32_t kMaxLinks = 8;
+constexpr std::uint32_t kMemoryChain = 8;
 
 }  // namespace
 
@@ -111,8 +111,8 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job
 Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Job& job, const State& state,
                                                                         ProgressEvent& event) {
   return no_throw("encoding", [&]() -> Result<std::shared_ptr<const store::Blob>> {
-    SaveOptions options = memory_options();
-    options.max_depth = kMaxLinks;
+    SaveOptions options{.settings = memory_settings()};
+    options.settings.max_depth = kMemoryChain;
     const std::unique_lock gate(job_.encode_gate);
     const os::Stopwatch stopwatch;
     std::optional<save::SingleBase> base;
@@ -130,7 +130,7 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Jo
 
 std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
   const auto newest = cache_->newest();
-  if (!newest || !newest->is_whole || newest->links >= kMaxLinks) return nullptr;
+  if (!newest || !newest->is_whole || newest->links >= kMemoryChain) return nullptr;
   auto opened = cache_->open(newest->id);
   if (!opened) {
     note_error(opened.error());
@@ -207,11 +207,8 @@ std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
   if (!request.attempt.empty() && std::ranges::any_of(cache_->attempts(), is_other)) {
-    return fail(
-        ErrorKind::not_found,
-        fmt::format(
-            "step {} of rank {} is in the agent's memory, but of another attempt",
-            request.step, rank_));
+    return fail(ErrorKind::not_found, fmt::format("step {} of rank {} is in the agent's memory, but of another attempt",
+                                                  request.step, rank_));
   }
   const std::optional<SlotFile> slot = request.whole ? std::nullopt : slot_of(request.step);
   const auto chain = slot ? std::nullopt : cache_->chain(request.step);

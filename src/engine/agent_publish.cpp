@@ -29,13 +29,8 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
     store_.reset();
     must_reopen_ = false;
     options.access = job_.world_size > 1 ? StoreAccess::shared : StoreAccess::write;
-    options.policy = settings_.policy;
-    options.objective = settings_.objective;
-    options.store_bytes_per_second = settings_.store_bytes_per_second;
-    options.base_rule = settings_.base_rule;
-    options.max_depth = settings_.max_depth;
-    options.codec = settings_.codec;
-    options.loss = settings_.loss;
+    options.settings = settings_.coding;
+    if (rank_ == 0) options.retention = settings_.retention;
   }
   constexpr std::uint64_t kLockWaitMs = 10'000;
   options.lock_wait_ms = kLockWaitMs;
@@ -44,7 +39,7 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
   return store_;
 }
 
-SaveOptions AgentRank::memory_options() {
+CodingSettings AgentRank::memory_settings() {
   {
     // The store says what is not said otherwise, and is only read for that: one that somebody has locked keeps nobody
     // from memory, nor does one that the writer waits for.
@@ -52,7 +47,7 @@ SaveOptions AgentRank::memory_options() {
     bool is_known = false;
     {
       const std::lock_guard lock(mutex_);
-      is_known = says_.has_value();
+      is_known = remembered_.has_value();
     }
     if (store_lock && !is_known) {
       if (const auto store = store::open_store(job_.files, job_.store_path, {.access = StoreAccess::read}))
@@ -60,20 +55,12 @@ SaveOptions AgentRank::memory_options() {
     }
   }
   const std::lock_guard lock(mutex_);
-  SaveOptions options = says_.value_or(SaveOptions());
-  // Rules are those of the policy that they were said with.
-  if (settings_.policy && *settings_.policy != options.policy) options.loss = {};
-  options.policy = settings_.policy.value_or(options.policy);
-  options.objective = settings_.objective.value_or(options.objective);
-  options.loss = settings_.loss.value_or(options.loss);
-  options.codec = settings_.codec;
-  options.store_bytes_per_second = settings_.store_bytes_per_second.value_or(0);
-  return options;
+  return merge_settings(settings_.coding, remembered_.value_or(CodingSettings()));
 }
 
 void AgentRank::note(const Store& store) {
   const std::lock_guard lock(mutex_);
-  says_ = SaveOptions{.policy = store.policy(), .objective = store.objective(), .loss = store.loss()};
+  remembered_ = store.settings();
 }
 
 void AgentRank::publish(Publication& publication) {
@@ -129,7 +116,9 @@ void AgentRank::commit_what_is_whole() {
     waiting = uncommitted_;
   }
   for (const Uncommitted& shard : waiting) {
-    auto outcome = no_throw("commit", [&] { return (*store)->commit(shard.step, job_.world_size, shard.attempt); });
+    auto outcome = no_throw("committing", [&] {
+      return StoreImplAccess::impl(**store).commit(shard.step, job_.world_size, shard.attempt);
+    });
     // Too late, or another attempt was it: this one will never be. All else may pass.
     const bool is_over = outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
     if (!outcome && !is_over) {
@@ -172,24 +161,17 @@ void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
     told.stage = Stage::persisted;
     tell(std::move(told));
   }
-  if (rank_ == 0) prune();
+  if (rank_ == 0) prune(step);
 }
 
-void AgentRank::prune() {
-  Retention retention;
-  {
-    const std::lock_guard lock(mutex_);
-    retention.keep_last = settings_.keep_last;
-    retention.keep_every = settings_.keep_every;
-  }
-  if (!retention.keep_last && !retention.keep_every) return;
+void AgentRank::prune(std::uint64_t step) {
   auto store = open_store();
   if (!store) return note_error(store.error());
-  PruneOptions options;
-  options.run.threads = job_.threads;
-  auto pruned = no_throw("prune", [&] { return (*store)->prune(retention, options); });
-  if (pruned) return;
-  note_error(pruned.error());
+  CheckpointInfo info;
+  info.step = step;
+  StoreImplAccess::impl(**store).apply_retention(info, {.threads = job_.threads});
+  if (!info.prune_error) return;
+  note_error(*info.prune_error);
   const std::lock_guard lock(mutex_);
   must_reopen_ = true;
 }

@@ -234,13 +234,13 @@ class AgentRank {
   void publish(Publication& publication);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
   // How a state for memory alone is coded.
-  [[nodiscard]] SaveOptions memory_options();
+  [[nodiscard]] CodingSettings memory_settings();
   void note(const Store& store);
   void commit_what_is_whole();
   void give_up_oldest();
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   void finish(const ProgressEvent& event, std::uint64_t step);
-  void prune();
+  void prune(std::uint64_t step);
 
   JobContext& job_;
   ProgressSink& sink_;
@@ -264,7 +264,7 @@ class AgentRank {
   std::deque<Uncommitted> uncommitted_;       // changed by the writer alone
   RankReport totals_;
   std::uint32_t memory_snapshots_ = 1;
-  std::optional<SaveOptions> says_;  // what the store said of itself last
+  std::optional<CodingSettings> remembered_;  // by the store, when it was opened last
 
   const std::unique_ptr<exec::Executor> executor_;
   const std::shared_ptr<store::BaseCache> cache_ = std::make_shared<store::BaseCache>();

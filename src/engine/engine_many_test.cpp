@@ -63,7 +63,7 @@ class EngineManyTest : public ::testing::Test {
     options.rank = rank;
     options.world_size = world_size;
     options.wait_ms = kWaitMs;
-    options.keep_last = 2;
+    options.retention.keep_last = 2;
     options.threads = 1;
     options.agent_threads = 1;
     return options;

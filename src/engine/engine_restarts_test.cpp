@@ -309,23 +309,23 @@ TEST_F(EngineRestartsTest, RefusesAnUnknownCodecBeforeStartingAnAgent) {
   const AgentThread agent(job_);
   EngineOptions wanted = options();
   for (const std::string& codec : {std::string("gzip"), std::string(40'000, 'x'), std::string("\xff")}) {
-    wanted.codec = codec;
+    wanted.settings.codec = codec;
     const auto engine = Engine::attach(wanted);
     ASSERT_FALSE(engine.has_value());
     EXPECT_EQ(engine.error().kind(), ErrorKind::invalid_argument);
-    EXPECT_NE(engine.error().message().find("; expected one of raw, "), std::string::npos) << engine.error().message();
+    EXPECT_NE(engine.error().message().find("codec must be one of raw, "), std::string::npos) << engine.error().message();
     EXPECT_LT(engine.error().message().size(), 1000U);
   }
-  wanted.codec = "zstd";
+  wanted.settings.codec = "zstd";
   EXPECT_TRUE(Engine::attach(wanted).has_value());
 }
 
 TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
   const AgentThread agent(job_);
   EngineOptions first = options(0, 2);
-  first.policy = Policy::bounded;
-  first.max_depth = 5;
-  first.keep_last = 3;
+  first.settings.policy = Policy::bounded;
+  first.settings.max_depth = 5;
+  first.retention.keep_last = 3;
   auto engine = Engine::attach(first);
   ASSERT_TRUE(engine.has_value()) << engine.error().message();
   const auto refusal = [&](void (*change)(EngineOptions&)) {
@@ -337,18 +337,19 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
     EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
     return refused.error().message();
   };
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.policy = Policy::lossless; }),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.policy = Policy::lossless; }),
               HasSubstr("says policy \"bounded\"; rank 1 says \"lossless\""));
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.max_depth = 6; }), HasSubstr("max_depth 5; rank 1 says 6"));
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.keep_last.reset(); }),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }),
+              HasSubstr("max_depth 5; rank 1 says 6"));
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.retention.keep_last.reset(); }),
               HasSubstr("keep_last 3; rank 1 says none"));
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.codec = "zstd"; }),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.codec = "zstd"; }),
               HasSubstr("codec none; rank 1 says \"zstd\""));
   // What is each rank's own, and the same settings.
   EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
   // After a restart the settings may differ.
   engine->reset();
-  EXPECT_EQ(refusal([](EngineOptions& second) { second.max_depth = 6; }), "welcome");
+  EXPECT_EQ(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }), "welcome");
 }
 
 TEST_F(EngineRestartsTest, TicketsDifferAfterARestart) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <memory>
 #include <string>
 
@@ -112,6 +114,23 @@ TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
   // The store never depends on what was in memory only.
   trained_.step();
   EXPECT_EQ(saved(*engine, 4, trained_.state()).base, 0u);
+}
+
+TEST_F(EngineTest, StepsForMemoryAreCodedWithTheSettingsThatTheStoreRemembers) {
+  std::array<std::uint64_t, 2> stored{};
+  for (const bool is_fast : {false, true}) {
+    EngineOptions wanted = options();
+    wanted.path += is_fast ? "-fast" : "-slow";
+    wanted.job += is_fast ? "f" : "s";
+    const CodingSettings remembered{.store_speed = is_fast ? 1'000'000'000'000 : 1'000'000};
+    ASSERT_TRUE(Store::open(wanted.path, {.access = StoreAccess::write, .settings = remembered}));
+    const AgentThread agent(wanted.job);
+    const auto engine = attach(wanted);
+    const auto save = engine->save(1, trained_.state(), false);
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    stored[is_fast ? 1 : 0] = engine->wait(save->ticket, SaveStage::memory, kWaitMs)->stored_bytes;
+  }
+  EXPECT_LT(stored[0], stored[1]) << "for a slow store, bytes count";
 }
 
 TEST_F(EngineTest, ARestartedTrainerReusesStateAndArena) {

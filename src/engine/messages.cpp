@@ -8,6 +8,7 @@
 
 #include "base/hash.hpp"
 #include "base/try.hpp"
+#include "store/settings_json.hpp"
 
 namespace bitsnap::engine {
 namespace {
@@ -36,49 +37,16 @@ Result<std::optional<std::string>> maybe_string(const Json& body, const char* ke
   return std::optional(std::move(value));
 }
 
-// A member by its name, where it is there.
-template <typename T>
-Result<std::optional<T>> maybe_named(const Json& body, const char* key,
-                                     std::optional<T> (*from_name)(std::string_view)) {
-  BITSNAP_ASSIGN(const std::optional<std::string> name, maybe_string(body, key));
-  if (!name) return std::optional<T>();
-  const std::optional<T> value = from_name(*name);
-  if (!value) return bad_key(key, "a name that this version knows");
-  return value;
-}
-
 template <typename T>
 void put(Json& to, const char* key, const std::optional<T>& value) {
   if (value) to[key] = *value;
 }
 
-Result<std::optional<std::vector<LossRule>>> parse_loss(const Json& body) {
-  if (json_member(body, "loss") == nullptr) return std::optional<std::vector<LossRule>>();
-  BITSNAP_ASSIGN(const Json::array_t* const texts, json_array(body, "loss"));
-  std::vector<LossRule> rules;
-  for (const Json& text : *texts) {
-    if (!text.is_string()) return bad_key("loss", "rules");
-    auto rule = parse_loss_rule(text.get<std::string>());
-    if (!rule) return fail(ErrorKind::corrupt, "key \"loss\": " + rule.error().message());
-    rules.push_back(std::move(*rule));
-  }
-  return std::optional(std::move(rules));
-}
-
 Json to_json(const WriteSettings& settings) {
   Json json = Json::object();
-  if (settings.policy) json["policy"] = policy_name(*settings.policy);
-  if (settings.objective) json["objective"] = objective_name(*settings.objective);
-  put(json, "store_speed", settings.store_bytes_per_second);
-  if (settings.base_rule) json["base"] = base_rule_name(*settings.base_rule);
-  put(json, "max_depth", settings.max_depth);
-  if (!settings.codec.empty()) json["codec"] = settings.codec;
-  if (settings.loss) {
-    Json& rules = json["loss"] = Json::array();
-    for (const LossRule& rule : *settings.loss) rules.push_back(format_loss_rule(rule));
-  }
-  put(json, "keep_last", settings.keep_last);
-  put(json, "keep_every", settings.keep_every);
+  store::put_settings(json, settings.coding, store::SettingsToWrite::all);
+  put(json, "keep_last", settings.retention.keep_last);
+  put(json, "keep_every", settings.retention.keep_every);
   return json;
 }
 
@@ -86,19 +54,9 @@ Result<WriteSettings> parse_settings(const Json& body) {
   const Json* const json = json_member(body, "settings");
   if (json == nullptr || !json->is_object()) return bad_key("settings", "an object");
   WriteSettings settings;
-  BITSNAP_ASSIGN(settings.policy, maybe_named<Policy>(*json, "policy", policy_from_name));
-  BITSNAP_ASSIGN(settings.objective, maybe_named<Objective>(*json, "objective", objective_from_name));
-  BITSNAP_ASSIGN(settings.store_bytes_per_second, maybe_unsigned(*json, "store_speed"));
-  BITSNAP_ASSIGN(settings.base_rule,
-                 maybe_named<BaseRule>(*json, "base", [](std::string_view name) { return base_rule_from_name(name); }));
-  if (json_member(*json, "max_depth") != nullptr) {
-    BITSNAP_ASSIGN(settings.max_depth, json_unsigned_32(*json, "max_depth"));
-  }
-  BITSNAP_ASSIGN(std::optional<std::string> codec, maybe_string(*json, "codec"));
-  settings.codec = std::move(codec).value_or("");
-  BITSNAP_ASSIGN(settings.loss, parse_loss(*json));
-  BITSNAP_ASSIGN(settings.keep_last, maybe_unsigned(*json, "keep_last"));
-  BITSNAP_ASSIGN(settings.keep_every, maybe_unsigned(*json, "keep_every"));
+  BITSNAP_TRY(store::take_settings(*json, settings.coding));
+  BITSNAP_ASSIGN(settings.retention.keep_last, maybe_unsigned(*json, "keep_last"));
+  BITSNAP_ASSIGN(settings.retention.keep_every, maybe_unsigned(*json, "keep_every"));
   return settings;
 }
 

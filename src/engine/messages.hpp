@@ -33,17 +33,10 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 // Where the agent of a job listens, without the zero byte before it.
 [[nodiscard]] std::string socket_name(std::uint32_t uid, std::string_view job);
 
-// How the store is written, as far as the trainer said it.
+// How the store is written: the same for all ranks of a job.
 struct WriteSettings {
-  std::optional<Policy> policy;
-  std::optional<Objective> objective;
-  std::optional<std::uint64_t> store_bytes_per_second;
-  std::optional<BaseRule> base_rule;
-  std::optional<std::uint32_t> max_depth;
-  std::string codec;
-  std::optional<std::vector<LossRule>> loss;
-  std::optional<std::uint64_t> keep_last;
-  std::optional<std::uint64_t> keep_every;
+  CodingSettings coding = {};
+  Retention retention = {};  // keep_last and keep_every
 
   friend bool operator==(const WriteSettings&, const WriteSettings&) = default;
 };

@@ -34,16 +34,15 @@ Hello full_hello() {
   hello.rank = 3;
   hello.world_size = 8;
   hello.session = "a-1";
-  hello.settings = {.policy = Policy::bounded,
-                    .objective = Objective::speed,
-                    .store_bytes_per_second = 2'000'000'000,
-                    .base_rule = BaseRule::keyframe,
-                    .max_depth = 4,
-                    .codec = "zstd",
-                    .loss = std::vector<LossRule>{*parse_loss_rule("exp_avg_sq=mantissa_bits:3"),
-                                                  *parse_loss_rule("*:*.router.*=exact")},
-                    .keep_last = 5,
-                    .keep_every = 100};
+  hello.settings = {.coding = {.policy = Policy::bounded,
+                               .objective = Objective::speed,
+                               .store_speed = 2'000'000'000,
+                               .base = BaseRule::keyframe,
+                               .max_depth = 4,
+                               .loss = std::vector<LossRule>{*parse_loss_rule("exp_avg_sq=mantissa_bits:3"),
+                                                             *parse_loss_rule("*:*.router.*=exact")},
+                               .codec = "zstd"},
+                    .retention = {.keep_last = 5, .keep_every = 100}};
   hello.budget_bytes = kMost;
   hello.memory_snapshots = 3;
   hello.linger_ms = 60'000;
@@ -87,7 +86,7 @@ TEST(Messages, AbsentFieldsStayAbsent) {
   const Json json = sent(to_json(hello));
   EXPECT_EQ(json["settings"], Json::object());
   EXPECT_EQ(parse_hello(json)->settings, WriteSettings());
-  hello.settings.loss.emplace();  // no rules is something else than nothing said
+  hello.settings.coding.loss.emplace();  // no rules is something else than nothing said
   EXPECT_EQ(parse_hello(sent(to_json(hello)))->settings, hello.settings);
 }
 
@@ -315,7 +314,7 @@ TEST(Messages, RejectsInvalidValuesAndNamesTheKey) {
   rules["settings"]["loss"] = Json::array({"nonsense"});
   const auto parsed = parse_hello(rules);
   ASSERT_FALSE(parsed.has_value());
-  EXPECT_EQ(parsed.error().kind(), ErrorKind::corrupt);
+  EXPECT_EQ(parsed.error().kind(), ErrorKind::unsupported);
   EXPECT_NE(parsed.error().message().find("\"loss\""), std::string::npos) << parsed.error().message();
 
   expect_bad(to_json(ArenaOffer{1, 1}), "slots", 0, parse_arena);

@@ -18,7 +18,6 @@
 #include "os/process.hpp"
 #include "os/random.hpp"
 #include "os/thread_count.hpp"
-#include "plan/planner_settings.hpp"
 #include "store/run_layout.hpp"
 
 namespace bitsnap {
@@ -72,10 +71,8 @@ Result<void> check_options(const EngineOptions& options) {
     return wrong(fmt::format("{} slots: expected 1 or {}", options.slots, engine::kMaxSlots));
   }
   if (options.memory_snapshots == 0) return wrong("memory_snapshots is 0: at least the newest is kept");
-  if (options.keep_last == 0 || options.keep_every == 0) return wrong("keep_last and keep_every are at least 1");
-  BITSNAP_TRY(plan::make_planner_settings(Policy::lossless, Objective::balanced,
-                                          options.store_bytes_per_second.value_or(0), options.codec));
-  return {};
+  BITSNAP_TRY(check_retention(options.retention));
+  return check_settings(options.settings);
 }
 
 }  // namespace
@@ -163,15 +160,7 @@ engine::Hello Engine::Impl::hello() const {
   hello.rank = options_.rank;
   hello.world_size = options_.world_size;
   hello.session = options_.session;
-  hello.settings = {.policy = options_.policy,
-                    .objective = options_.objective,
-                    .store_bytes_per_second = options_.store_bytes_per_second,
-                    .base_rule = options_.base_rule,
-                    .max_depth = options_.max_depth,
-                    .codec = options_.codec,
-                    .loss = options_.loss,
-                    .keep_last = options_.keep_last,
-                    .keep_every = options_.keep_every};
+  hello.settings = {.coding = options_.settings, .retention = options_.retention};
   hello.budget_bytes = options_.budget_bytes;
   hello.memory_snapshots = options_.memory_snapshots;
   hello.linger_ms = options_.linger_ms;

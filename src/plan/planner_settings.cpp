@@ -1,12 +1,8 @@
-// Checks the settings that callers pass by value and name.
+// Resolves settings into what the planner looks up for each chunk.
 #include "plan/planner_settings.hpp"
 
-#include <string>
-
-#include <fmt/format.h>
-
+#include "base/try.hpp"
 #include "codec/registry_encode.hpp"
-#include "container/json_text.hpp"
 
 namespace bitsnap::plan {
 namespace {
@@ -17,26 +13,15 @@ constexpr CostModel kFastStore{.store_bytes_per_second = 20'000'000'000, .restor
 
 }  // namespace
 
-Result<PlannerSettings> make_planner_settings(Policy policy, Objective objective, std::uint64_t store_bytes_per_second,
-                                              std::string_view codec) {
-  PlannerSettings settings{
-      .policy = policy, .objective = objective, .model = objective == Objective::speed ? kFastStore : CostModel{}};
-  if (store_bytes_per_second != 0) {
-    if (store_bytes_per_second < kSlowestStore || store_bytes_per_second > kFastestStore) {
-      return fail(ErrorKind::invalid_argument, fmt::format("store speed must be {} to {} bytes per second, got {}",
-                                                           kSlowestStore, kFastestStore, store_bytes_per_second));
-    }
-    settings.model.store_bytes_per_second = store_bytes_per_second;
-  }
-  if (codec.empty()) return settings;
-  settings.forced = codec::find_encoder(codec);
-  if (settings.forced != nullptr) return settings;
-  std::string known;
-  for (const codec::Encoder* encoder : codec::all_encoders()) {
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", encoder->decoder().name());
-  }
-  return fail(ErrorKind::invalid_argument,
-              fmt::format("unknown codec {}; expected one of {}", container::quote_name(codec), known));
+Result<PlannerSettings> make_planner_settings(const CodingSettings& settings) {
+  BITSNAP_TRY(check_settings(settings));
+  const CodingSettings complete = merge_settings(settings, default_settings());
+  PlannerSettings made{.policy = *complete.policy,
+                       .objective = *complete.objective,
+                       .model = *complete.objective == Objective::speed ? kFastStore : CostModel{}};
+  if (complete.store_speed.value_or(0) != 0) made.model.store_bytes_per_second = *complete.store_speed;
+  if (complete.codec) made.forced = codec::find_encoder(*complete.codec);
+  return made;
 }
 
 }  // namespace bitsnap::plan

@@ -3,11 +3,8 @@
 // Plain data, made once for a snapshot and read by all threads.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include <bitsnap/error.hpp>
-#include <bitsnap/writer.hpp>
+#include <bitsnap/settings.hpp>
 
 #include "codec/encoder.hpp"
 #include "plan/cost_model.hpp"
@@ -26,10 +23,7 @@ struct PlannerSettings {
   }
 };
 
-// A `store_bytes_per_second` of 0 takes the speed that belongs to the objective. An empty `codec` forces none. Fails
-// with invalid_argument if the speed is out of range or no codec has the name.
-[[nodiscard]] Result<PlannerSettings> make_planner_settings(Policy policy, Objective objective,
-                                                            std::uint64_t store_bytes_per_second,
-                                                            std::string_view codec);
+// Settings without a value have their defaults. invalid_argument for one that is out of range.
+[[nodiscard]] Result<PlannerSettings> make_planner_settings(const CodingSettings& settings);
 
 }  // namespace bitsnap::plan

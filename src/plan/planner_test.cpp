@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -41,8 +43,10 @@ Bytes bf16_weights(std::size_t elements, unsigned seed) {
 }
 
 PlannerSettings settings_of(Objective objective, std::uint64_t store_bytes_per_second = 0,
-                            std::string_view codec = "") {
-  return make_planner_settings(Policy::lossless, objective, store_bytes_per_second, codec).value();
+                            std::optional<std::string> codec = {}) {
+  return make_planner_settings(
+             {.objective = objective, .store_speed = store_bytes_per_second, .codec = std::move(codec)})
+      .value();
 }
 
 Surroundings on_base(ConstByteSpan base, std::uint32_t base_depth = 0) {
@@ -344,7 +348,7 @@ TEST(StreamPlanner, SkipsCandidatesWhoseCodingAloneTakesTooLong) {
 TEST(StreamPlanner, UsesOnlyTheForcedCodec) {
   const Moved moved(64);
   const auto forced = [&](std::string_view codec, Policy policy, DType dtype, bool has_base) {
-    PlannerSettings settings = settings_of(Objective::balanced, 0, codec);
+    PlannerSettings settings = settings_of(Objective::balanced, 0, std::string(codec));
     settings.policy = policy;
     return StreamPlanner(settings, {.dtype = dtype, .role = Role::weight, .has_base = has_base});
   };

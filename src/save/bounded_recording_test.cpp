@@ -65,7 +65,7 @@ struct Parameter {
 };
 
 SaveOptions bounded() {
-  SaveOptions options{.policy = Policy::bounded};
+  SaveOptions options{.settings = {.policy = Policy::bounded}};
   options.adam = kAdam;
   return options;
 }
@@ -171,7 +171,7 @@ TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
   chain.save(parameter.state(), bounded());
   parameter.step();
   SaveOptions next = bounded();
-  next.objective = Objective::ratio;
+  next.settings.objective = Objective::ratio;
   next.adam->step = 101;
   const Snapshot& snapshot = chain.save(parameter.state(), next);
   EXPECT_TRUE(snapshot.verify().value().empty());
@@ -187,7 +187,7 @@ TEST(BoundedRecording, TheBytesDoNotDependOnThreads) {
   const Parameter parameter;
   for (const Policy policy : {Policy::bounded, Policy::bitsnap}) {
     SaveOptions options = bounded();
-    options.policy = policy;
+    options.settings.policy = policy;
     options.threads = 1;
     const Bytes one = record_state(parameter.state(), options).value().file;
     options.threads = 4;
@@ -197,21 +197,21 @@ TEST(BoundedRecording, TheBytesDoNotDependOnThreads) {
 
 TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
   const Parameter parameter;
-  const auto refused = record_state(parameter.state(), {.policy = Policy::bounded});
+  const auto refused = record_state(parameter.state(), {.settings = {.policy = Policy::bounded}});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
   for (const std::string_view part : {"'exp_avg.w'", "betas", "epsilon", "exp_avg=exact"}) {
     EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
   }
-  SaveOptions exact{.policy = Policy::bounded};
-  exact.loss = {parse_loss_rule("exp_avg=exact").value()};
+  SaveOptions exact{.settings = {.policy = Policy::bounded}};
+  exact.settings.loss = {parse_loss_rule("exp_avg=exact").value()};
   const auto snapshot = open_file("x", record_state(parameter.state(), exact).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   EXPECT_NE(read_tensor(*snapshot, "master.w"), parameter.master);
   // A tensor's own numbers are taken before those for all.
   State state = parameter.state();
   state.tensors[2].adam = kAdam;
-  EXPECT_TRUE(record_state(state, {.policy = Policy::bounded}).has_value());
+  EXPECT_TRUE(record_state(state, {.settings = {.policy = Policy::bounded}}).has_value());
   SaveOptions wrong = bounded();
   wrong.adam->beta1 = 1;
   EXPECT_FALSE(record_state(state, wrong).has_value());
@@ -224,7 +224,7 @@ TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
                                    AdamNumbers{0.9, 0.95, -1, 0}, AdamNumbers{0.9, 0.95, HUGE_VAL, 1}}) {
     for (const bool is_lossless : {false, true}) {
       SaveOptions options;
-      if (!is_lossless) options.loss = {parse_loss_rule("exp_avg=mantissa_bits:4").value()};
+      if (!is_lossless) options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:4").value()};
       options.adam = wrong;
       EXPECT_EQ(record_state(parameter.state(), options).error().kind(), ErrorKind::invalid_argument);
       options.adam.reset();
@@ -260,7 +260,7 @@ TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
     state.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, v_bytes));
     SaveOptions options = bounded();
     options.adam = AdamNumbers{beta1, beta2, 1e-12, steps};
-    options.loss = {parse_loss_rule(rule).value()};
+    options.settings.loss = {parse_loss_rule(rule).value()};
     const auto snapshot = open_file("x", record_state(state, options).value().file);
     const QuantizerRecord lost = lost_of(*snapshot, "exp_avg.w");
     if (lost.bound) {
@@ -300,7 +300,7 @@ TEST(BoundedRecording, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
   const auto halves = Parameter::rounded(parameter.exp_avg);
   state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
   SaveOptions options = bounded();
-  options.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
+  options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
   const auto recorded = record_state(state, options);
   ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
   const auto snapshot = open_file("x", recorded->file);
@@ -312,18 +312,19 @@ TEST(BoundedRecording, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
 TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
   const Parameter parameter;
   SaveOptions options = bounded();
+  options.settings.loss.emplace();
   for (const std::string_view rule : {"exp_avg_sq:*.x=exact", "exp_avg_sq:*.w=mantissa_bits:6", "*:*=exact"}) {
-    options.loss.push_back(parse_loss_rule(rule).value());
+    options.settings.loss->push_back(parse_loss_rule(rule).value());
   }
   const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
   EXPECT_EQ(lost_of(*snapshot, "exp_avg_sq.w").amount, 6);
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   // Rules hold under any policy, and without them nothing is lost.
-  options.policy = Policy::lossless;
+  options.settings.policy = Policy::lossless;
   EXPECT_NE(read_tensor(*open_file("y", record_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
             parameter.exp_avg_sq);
-  options.loss = {{.role = {}, .name = "*", .quantization = Quantization::clusters, .amount = 17}};
+  options.settings.loss = {{.role = {}, .name = "*", .quantization = Quantization::clusters, .amount = 17}};
   EXPECT_NE(record_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
 }
 
@@ -331,7 +332,7 @@ TEST(BoundedRecording, MomentsWithoutSquaresBesideThemAreKept) {
   const Parameter parameter;
   State state;
   state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
-  const auto snapshot = open_file("x", record_state(state, {.policy = Policy::bounded}).value().file);
+  const auto snapshot = open_file("x", record_state(state, {.settings = {.policy = Policy::bounded}}).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
 }
 
@@ -345,7 +346,8 @@ TEST(BoundedRecording, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
       if (state.tensors.size() > 1) state.tensors.back().info.alias_of = 0;
     }
     SaveOptions options = bounded();
-    for (const char* rule : rules) options.loss.push_back(parse_loss_rule(rule).value());
+    auto& loss = options.settings.loss.emplace();
+    for (const char* rule : rules) loss.push_back(parse_loss_rule(rule).value());
     const auto snapshot = open_file("x", record_state(state, options).value().file);
     const auto& lost = snapshot->quantizer(0);
     EXPECT_EQ(read_tensor(*snapshot, names.back()) == parameter.exp_avg_sq, !lost.has_value());
@@ -415,7 +417,8 @@ TEST(BoundedRecording, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) 
 
 TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
   const Parameter parameter;
-  const auto snapshot = open_file("x", record_state(parameter.state(), {.policy = Policy::bitsnap}).value().file);
+  const auto snapshot =
+      open_file("x", record_state(parameter.state(), {.settings = {.policy = Policy::bitsnap}}).value().file);
   for (const std::string_view name : {"exp_avg.w", "exp_avg_sq.w"}) {
     const auto numbers = floats(read_tensor(*snapshot, name));
     EXPECT_LE(std::set<float>(numbers.begin(), numbers.end()).size(), 16U * 256U) << name;
@@ -429,9 +432,10 @@ TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
 
 TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
   const Parameter parameter;
-  SaveOptions options{.policy = Policy::lossless};
-  options.loss = {parse_loss_rule("exp_avg=clusters:16").value(), parse_loss_rule("exp_avg_sq=clusters:256").value()};
-  options.objective = Objective::ratio;
+  SaveOptions options{.settings = {.policy = Policy::lossless}};
+  options.settings.loss = {parse_loss_rule("exp_avg=clusters:16").value(),
+                           parse_loss_rule("exp_avg_sq=clusters:256").value()};
+  options.settings.objective = Objective::ratio;
   const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
   EXPECT_TRUE(snapshot->verify().value().empty());
   for (const auto& [name, bits] : {std::pair("exp_avg.w", 12U), std::pair("exp_avg_sq.w", 16U)}) {
@@ -443,15 +447,16 @@ TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
 TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
   Parameter parameter;
   Chain chain;
-  chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  chain.save(parameter.state(), {.settings = {.policy = Policy::bitsnap}});
   parameter.step();
-  const Snapshot& before = chain.save(parameter.state(), {.policy = Policy::bitsnap});
+  const Snapshot& before = chain.save(parameter.state(), {.settings = {.policy = Policy::bitsnap}});
   EXPECT_EQ(codecs_of(before, "model.w"), std::set<std::string>{"bitmask"});
   os::FakeFileSystem files;
   const auto file = files.create("/again").value();
   const SnapshotId dropped[] = {chain.at(0)->id()};
   const auto executor = exec::make_executor(2);
-  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bitsnap}, *file, *executor).has_value());
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.settings = {.policy = Policy::bitsnap}}, *file, *executor)
+                  .has_value());
   ASSERT_TRUE(file->close());
   const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
   EXPECT_EQ(after->id(), before.id());
@@ -463,7 +468,7 @@ TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
 TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
   Parameter parameter;
   SaveOptions options = bounded();
-  options.objective = Objective::ratio;
+  options.settings.objective = Objective::ratio;
   Chain chain;
   chain.save(parameter.state(), options);
   const auto expect_as_alone = [&](const Snapshot& before, const char* codec) {
@@ -474,7 +479,7 @@ TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
     std::vector<SnapshotId> dropped;
     for (const BaseReference& base : before.bases()) dropped.push_back(base.id);
     const auto executor = exec::make_executor(2);
-    const SaveOptions again{.policy = Policy::bounded, .objective = Objective::ratio};
+    const SaveOptions again{.settings = {.policy = Policy::bounded, .objective = Objective::ratio}};
     ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, again, *file, *executor).has_value());
     ASSERT_TRUE(file->close());
     const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
@@ -499,7 +504,8 @@ TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
   const auto file = files.create("/again").value();
   const SnapshotId dropped[] = {chain.at(0)->id()};
   const auto executor = exec::make_executor(2);
-  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.policy = Policy::bounded}, *file, *executor).has_value());
+  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.settings = {.policy = Policy::bounded}}, *file, *executor)
+                  .has_value());
   ASSERT_TRUE(file->close());
   const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
   EXPECT_EQ(after->id(), before.id());

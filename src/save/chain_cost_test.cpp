@@ -121,7 +121,7 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
       std::optional<SingleBase> finder;
       if (base) finder.emplace(base);
       const auto recorded =
-          record_state(training.state, {.max_depth = max_depth}, finder ? &*finder : nullptr, next.get());
+          record_state(training.state, {.settings = {.max_depth = max_depth}}, finder ? &*finder : nullptr, next.get());
       ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
       EXPECT_EQ(files.reads(), 0U) << "step " << step;
       // Frozen chunks are compared; what learns only where it is built upon.
@@ -147,8 +147,8 @@ TEST(ChainCost, ABaseInMemoryGivesTheBytesThatItsFileWouldGive) {
   for (const std::uint32_t max_depth : {0U, 8U}) {
     SingleBase from_file(file);
     SingleBase from_memory(in_memory);
-    EXPECT_EQ(record_state(training.state, {.max_depth = max_depth}, &from_file).value().file,
-              record_state(training.state, {.max_depth = max_depth}, &from_memory).value().file);
+    EXPECT_EQ(record_state(training.state, {.settings = {.max_depth = max_depth}}, &from_file).value().file,
+              record_state(training.state, {.settings = {.max_depth = max_depth}}, &from_memory).value().file);
   }
 }
 

@@ -174,7 +174,7 @@ TEST_F(PeerRecording, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) 
   const Bytes before = weight_;
   std::ranges::copy(rounded(master_), weight_.begin());
   ASSERT_EQ(weight_, before);
-  const Snapshot& alone = chain.save(state, {.max_depth = 0});
+  const Snapshot& alone = chain.save(state, {.settings = {.max_depth = 0}});
   expect_all_rounded(alone, "model.w");
   EXPECT_TRUE(alone.bases().empty());
 }
@@ -259,7 +259,7 @@ TEST_F(PeerRecording, OtherPoliciesDoWithoutPeers) {
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) {
-    const auto snapshot = open_file("a.bsnap", record(state, {.policy = policy}).file);
+    const auto snapshot = open_file("a.bsnap", record(state, {.settings = {.policy = policy}}).file);
     for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");
   }
 }

@@ -45,14 +45,15 @@ Result<void> check_numbers_of_adam(const State& state, const SaveOptions& option
 
 Result<void> QuantizedSource::prepare(const State& state, const SaveOptions& options,
                                       std::span<const std::optional<PeerStream>> masters, exec::Executor& executor) {
-  for (const LossRule& rule : options.loss) {
+  const std::vector<LossRule> rules = options.settings.loss.value_or(std::vector<LossRule>());
+  for (const LossRule& rule : rules) {
     if (auto checked = quantize::check_rule(rule); !checked) {
       return tl::unexpected(std::move(checked).error().within(fmt::format("rule {}", format_loss_rule(rule))));
     }
   }
   BITSNAP_TRY(check_numbers_of_adam(state, options));
-  const auto preset = quantize::preset_rules(options.policy);
-  if (options.loss.empty() && preset.empty()) return {};
+  const auto preset = quantize::preset_rules(*options.settings.policy);
+  if (rules.empty() && preset.empty()) return {};
   masters_.assign(masters.begin(), masters.end());
   find_aliases();
   squares_ = pair_moments(content_, streams_);
@@ -60,7 +61,7 @@ Result<void> QuantizedSource::prepare(const State& state, const SaveOptions& opt
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const auto& tensor = streams_.streams[i].tensor;
     if (!tensor) continue;
-    const LossRule* const rule = agreed_rule(*tensor, options.loss, preset);
+    const LossRule* const rule = agreed_rule(*tensor, rules, preset);
     if (rule == nullptr || rule->quantization == Quantization::exact) continue;
     if (rule->quantization == Quantization::update_step) {
       first_moments.emplace_back(i, rule);
@@ -221,11 +222,13 @@ Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const Loss
                                                   std::optional<AdamNumbers> adam) {
   Loss& loss = losses_[stream];
   if (!adam) {
-    return fail(
-        ErrorKind::invalid_argument,
-        fmt::format("{}: update_step needs Adam's betas, epsilon and count of steps, which nobody said; the rule "
-                    "exp_avg=exact keeps first moments exact",
-                    describe(stream)));
+    return tl::unexpected(
+        Error(ErrorKind::invalid_argument,
+              fmt::format("{}: update_step needs Adam's betas, epsilon and step count, and none were given; the rule "
+                          "exp_avg=exact keeps first moments exact",
+                          describe(stream)))
+            .with_code(ErrorCode::adam_needed)
+            .about(content_.tensors[streams_.streams[stream].tensor.value_or(0)].name));
   }
   if (adam->step == 0) return {};  // no step was taken: moments are those that an optimizer begins with
   auto made = quantize::UpdateStep::of(parameters_of(*adam, rule.amount));

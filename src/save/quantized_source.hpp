@@ -40,6 +40,7 @@ class QuantizedSource final : public StreamSource {
   // By rules and the policy's own. `state` says what it knows of the optimizer, `masters` (lay_out_masters()) which
   // streams are roundings of which. Clusters are fitted: their tensors are read twice for that. invalid_argument,
   // naming the tensor, for an amount out of range, and where the numbers of Adam are needed and not there.
+  // Policy and objective of `options` have values.
   [[nodiscard]] Result<void> prepare(const State& state, const SaveOptions& options,
                                      std::span<const std::optional<PeerStream>> masters, exec::Executor& executor);
 

@@ -105,7 +105,7 @@ TEST_F(RecordTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
     if (!force_cpu_level(level)) continue;
     for (const unsigned threads : {1U, 2U, 5U}) {
       for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bounded, Policy::bitsnap, Policy::raw}) {
-        SaveOptions options{.policy = policy, .overwrite = true, .threads = threads};
+        SaveOptions options{.settings = {.policy = policy}, .overwrite = true, .threads = threads};
         ASSERT_TRUE(save_snapshot(path("base.bsnap"), before, options).has_value());
         options.base = Snapshot::open(path("base.bsnap")).value();
         ASSERT_TRUE(save_snapshot(path("delta.bsnap"), after, options).has_value());
@@ -281,13 +281,13 @@ TEST_F(RecordTest, ChainsAreNoDeeperThanAsked) {
   for (int step = 0; step < 9; ++step) {
     for (int i = 0; i < 1000; ++i) weights[2 * (random() % 300'000)] ^= std::byte{1};
     const std::string name = std::to_string(step) + ".bsnap";
-    ASSERT_TRUE(save_snapshot(path(name), state, {.base = base, .max_depth = 3}).has_value());
+    ASSERT_TRUE(save_snapshot(path(name), state, {.settings = {.max_depth = 3}, .base = base}).has_value());
     base = Snapshot::open(path(name)).value();
     depths.push_back(base->chunk_info(0, 0).value().depth);
     EXPECT_EQ(read_tensor(*base, "w"), weights);
   }
   EXPECT_EQ(depths, (std::vector<std::uint32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0}));
-  EXPECT_EQ(save_snapshot(path("x"), state, {.base = base, .max_depth = 33}).error().kind(),
+  EXPECT_EQ(save_snapshot(path("x"), state, {.settings = {.max_depth = 33}, .base = base}).error().kind(),
             ErrorKind::invalid_argument);
 }
 
@@ -498,12 +498,13 @@ TEST_F(RecordTest, PoliciesUseTheirOwnCodecsOnly) {
   after.tensors[0].data = changed.data();
   const auto codecs = [&](Policy policy) {
     const auto base_path = path(std::string(policy_name(policy)) + "-base");
-    EXPECT_TRUE(save_snapshot(base_path, before, {.policy = policy, .objective = Objective::ratio}).has_value());
-    const auto delta_path = path(std::string(policy_name(policy)) + "-delta");
     EXPECT_TRUE(
-        save_snapshot(delta_path, after,
-                      {.policy = policy, .objective = Objective::ratio, .base = Snapshot::open(base_path).value()})
-            .has_value());
+        save_snapshot(base_path, before, {.settings = {.policy = policy, .objective = Objective::ratio}}).has_value());
+    const auto delta_path = path(std::string(policy_name(policy)) + "-delta");
+    EXPECT_TRUE(save_snapshot(delta_path, after,
+                              {.settings = {.policy = policy, .objective = Objective::ratio},
+                               .base = Snapshot::open(base_path).value()})
+                    .has_value());
     const auto snapshot = Snapshot::open(delta_path, {.bases = nullptr, .base_paths = {base_path}}).value();
     EXPECT_EQ(read_tensor(*snapshot, "w"), changed);
     EXPECT_EQ(read_tensor(*snapshot, "optimizer.exp_avg"), zeros);

@@ -224,9 +224,9 @@ TEST_F(SaidMasters, WhatIsSaidGoesBeyondWhatIsFound) {
   }();
   add("w", DType::bf16, near);
   add("flat", DType::f32, flat);
-  const auto found = recorded({.objective = Objective::ratio});
+  const auto found = recorded({.settings = {.objective = Objective::ratio}});
   state_.tensors[0].master = MasterSlice{"flat", 1234};
-  const auto said = recorded({.objective = Objective::ratio});
+  const auto said = recorded({.settings = {.objective = Objective::ratio}});
   EXPECT_FALSE(is_rounded(*found, "w"));
   EXPECT_TRUE(is_rounded(*said, "w"));
   EXPECT_LT(stored_bytes(*said, "w"), stored_bytes(*found, "w") / 4);
@@ -276,12 +276,12 @@ TEST_F(SaidMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
   add("w", DType::bf16, weight_);
   add("other", DType::f32, other);
   add("zeros", DType::f32, zeros);
-  const auto alone = recorded({.objective = Objective::ratio});
+  const auto alone = recorded({.settings = {.objective = Objective::ratio}});
   add("true", DType::f32, master_);
   ASSERT_TRUE(is_rounded(*recorded(), "w"));
   for (const char* const wrong : {"other", "zeros"}) {
     state_.tensors[0].master = MasterSlice{wrong};
-    const auto snapshot = recorded({.objective = Objective::ratio});
+    const auto snapshot = recorded({.settings = {.objective = Objective::ratio}});
     EXPECT_FALSE(is_rounded(*snapshot, "w")) << wrong;
     EXPECT_EQ(stored_bytes(*snapshot, "w"), stored_bytes(*alone, "w")) << wrong;
   }
@@ -312,8 +312,9 @@ TEST_F(SaidMasters, WhateverIsSaidTheBitsComeBack) {
   add("d", DType::bf16, truncated, MasterSlice{"master"});
   add("e", DType::f16, noise, MasterSlice{"master"});
   add("f", DType::bf16, zeros, MasterSlice{"master"});
-  for (const char* const codec : {"", "rounded_from", "ordinal_delta"}) recorded({.codec = codec});
-  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) recorded({.policy = policy});
+  recorded();
+  for (const char* const codec : {"rounded_from", "ordinal_delta"}) recorded({.settings = {.codec = codec}});
+  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) recorded({.settings = {.policy = policy}});
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
     Bytes file = record_state(state_, {.threads = threads}).value().file;
@@ -344,10 +345,10 @@ TEST_F(SaidMasters, ARewrittenFileKeepsThem) {
   add("w", DType::bf16, near, MasterSlice{"optimizer.7"});
   add("optimizer.7", DType::f32, master_);
   Chain chain;
-  const SnapshotId first = chain.save(state_, {.objective = Objective::ratio}).id();
+  const SnapshotId first = chain.save(state_, {.settings = {.objective = Objective::ratio}}).id();
   state_.tensors[0].data = moved_near.data();
   state_.tensors[1].data = moved.data();
-  const Snapshot& second = chain.save(state_, {.objective = Objective::ratio});
+  const Snapshot& second = chain.save(state_, {.settings = {.objective = Objective::ratio}});
   ASSERT_EQ(chunks_of(second, "w")[0].codec, "rounded_from");
   ASSERT_EQ(chunks_of(second, "w")[1].codec, "same");
   os::FakeFileSystem files;

@@ -16,23 +16,13 @@
 #include "save/state_layout.hpp"
 
 namespace bitsnap::save {
-namespace {
-
-// Half of what the format allows, so that references to chunks that may not be built upon always have room.
-constexpr std::uint32_t kMaxBuildDepth = container::kMaxDepth / 2;
-
-}  // namespace
 
 Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
                                       os::WritableFile& file, exec::Executor& executor) {
   return no_throw("saving", [&]() -> Result<RecordSummary> {
-    if (options.max_depth > kMaxBuildDepth) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("max_depth {} is above {}", options.max_depth, kMaxBuildDepth));
-    }
-    BITSNAP_ASSIGN(
-        const plan::PlannerSettings planner_settings,
-        plan::make_planner_settings(options.policy, options.objective, options.store_bytes_per_second, options.codec));
+    BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
+    SaveOptions complete = options;
+    complete.settings = merge_settings(options.settings, default_settings());
     container::Index index;
     BITSNAP_ASSIGN(index.content, lay_out(state));
     BITSNAP_ASSIGN(index.streams, container::derive_streams(index.content));
@@ -41,11 +31,11 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     index.safetensors_header = state.safetensors_header;
     const StreamReader source(state, index.content, index.streams);
     QuantizedSource quantized(source, index.content, index.streams);
-    BITSNAP_TRY(quantized.prepare(state, options, masters, executor));
+    BITSNAP_TRY(quantized.prepare(state, complete, masters, executor));
     const bool is_lossy = quantized.is_lossy();
     const RecordingParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
                                .settings = planner_settings,
-                               .rules = {.max_depth = options.max_depth},
+                               .rules = {.max_depth = *complete.settings.max_depth},
                                .bases = bases,
                                .tap = tap,
                                .masters = masters,

@@ -64,7 +64,7 @@ struct Layers {
 
 TEST(SnapshotRecorder, LayersGoByTheChoiceOfTheFirst) {
   const Layers layers(20);
-  const SaveOptions options{.objective = Objective::ratio};
+  const SaveOptions options{.settings = {.objective = Objective::ratio}};
   const Recorded recorded = record_state(layers.state(), options).value();
   const auto snapshot = open_file("x", recorded.file);
   EXPECT_TRUE(snapshot->reason(0).starts_with("factored_split 2/2; ratio: factored_split ")) << snapshot->reason(0);
@@ -72,8 +72,9 @@ TEST(SnapshotRecorder, LayersGoByTheChoiceOfTheFirst) {
   EXPECT_TRUE(snapshot->reason(16).starts_with("factored_split 2/2; ratio: "))
       << "so many chunks later one looks again";
   for (const unsigned threads : {1U, 4U}) {
-    EXPECT_EQ(record_state(layers.state(), {.objective = Objective::ratio, .threads = threads}).value().file,
-              recorded.file);
+    EXPECT_EQ(
+        record_state(layers.state(), {.settings = {.objective = Objective::ratio}, .threads = threads}).value().file,
+        recorded.file);
   }
 }
 
@@ -84,7 +85,8 @@ TEST(SnapshotRecorder, ALayerThatIsLikeNoOtherIsLookedAtItself) {
     if (i % 4 < 2) layers.bytes[3][i] = std::byte{0};
   }
   for (std::size_t i = 3; i < layers.bytes[4].size(); i += 4) layers.bytes[4][i] &= std::byte{0xbf};  // other exponents
-  const auto snapshot = open_file("x", record_state(layers.state(), {.objective = Objective::ratio}).value().file);
+  const auto snapshot =
+      open_file("x", record_state(layers.state(), {.settings = {.objective = Objective::ratio}}).value().file);
   EXPECT_EQ(snapshot->reason(0), "constant 2/2");
   EXPECT_TRUE(snapshot->reason(1).starts_with("factored_split 2/2; ratio: ")) << snapshot->reason(1);
   EXPECT_EQ(snapshot->reason(2), "factored_split 2/2, as tensor 'layers.1.w.exp_avg'");
@@ -272,7 +274,7 @@ TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
   EXPECT_EQ(recorded.error().kind(), ErrorKind::io);
 }
 
-SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.policy = policy, .max_depth = 0}; }
+SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.settings = {.policy = policy, .max_depth = 0}}; }
 
 TEST(SnapshotRecorder, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
   Rows rows(35);
@@ -316,7 +318,7 @@ TEST(SnapshotRecorder, AtDepthZeroNoPolicyCodesAgainstTheBase) {
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
   for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
     Chain chain;
-    chain.save(state, {.policy = policy});
+    chain.save(state, {.settings = {.policy = policy}});
     change(weights, 1000, 1);
     chain.save(state, at_depth_zero(policy));
     EXPECT_TRUE(chain.last_summary().references.empty()) << policy_name(policy);

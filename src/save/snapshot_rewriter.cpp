@@ -115,9 +115,7 @@ void keep_inputs(container::Index& index, const KeptChunks& kept) {
 Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
                                        const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
   return no_throw("rewriting", [&]() -> Result<RecordSummary> {
-    BITSNAP_ASSIGN(
-        const plan::PlannerSettings planner_settings,
-        plan::make_planner_settings(options.policy, options.objective, options.store_bytes_per_second, options.codec));
+    BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
     const Snapshot::Impl& impl = Snapshot::Impl::of(source);
     const DecodedStreams streams(source);
     const KeptChunks kept(impl, dropped);

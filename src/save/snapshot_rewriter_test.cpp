@@ -26,8 +26,7 @@ using restore::StateBuilder;
 
 struct RewriteOptions {
   BaseFinder* bases = nullptr;
-  Policy policy = Policy::lossless;
-  Objective objective = Objective::balanced;
+  CodingSettings settings = {};
   unsigned threads = 2;
   Progress progress = nullptr;
 };
@@ -37,7 +36,7 @@ Result<Recorded> rewrite(const Snapshot& source, const std::vector<SnapshotId>& 
   BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/rewritten"));
   const auto executor = exec::make_executor(options.threads);
   Recorded recorded;
-  const SaveOptions save{.policy = options.policy, .objective = options.objective, .progress = options.progress};
+  const SaveOptions save{.settings = options.settings, .progress = options.progress};
   BITSNAP_ASSIGN(recorded.summary, rewrite_snapshot(source, dropped, options.bases, save, *file, *executor));
   BITSNAP_TRY(file->close());
   BITSNAP_ASSIGN(recorded.file, os::read_file(files, "/rewritten", UINT64_MAX));
@@ -264,7 +263,7 @@ TEST_F(Rewriting, ASnapshotOfItsBasesOwnContentLosesThatBase) {
 TEST_F(Rewriting, EveryPolicyKeepsEveryBit) {
   const Snapshot& before = *chain_.at(3);
   for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
-    const auto recorded = rewrite(before, ids_of(before.bases()), {.policy = policy}).value();
+    const auto recorded = rewrite(before, ids_of(before.bases()), {.settings = {.policy = policy}}).value();
     const auto after = open_file("x.bsnap", recorded.file);
     EXPECT_EQ(after->policy(), policy_name(policy));
     expect_same_content(before, *after);

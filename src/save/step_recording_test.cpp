@@ -292,7 +292,7 @@ TEST(StepRecording, TheCodecCanBeForced) {
   training.step();
   State next;
   training.add(next);
-  const Snapshot& snapshot = chain.save(next, {.codec = "optimizer_step"});
+  const Snapshot& snapshot = chain.save(next, {.settings = {.codec = "optimizer_step"}});
   EXPECT_TRUE(is_all_stepped(snapshot, "master.w"));
   EXPECT_TRUE(is_all_stepped(snapshot, "exp_avg_sq.w"));
   EXPECT_EQ(chunks_of(snapshot, "exp_avg.w")[0].codec, "raw");
@@ -304,7 +304,7 @@ TEST(StepRecording, AChainOfStepsIsReadBitForBit) {
   for (std::uint32_t number = 0; number < 6; ++number) {
     State state;
     training.add(state);
-    const Snapshot& snapshot = chain.save(state, {.max_depth = 3});
+    const Snapshot& snapshot = chain.save(state, {.settings = {.max_depth = 3}});
     const std::uint32_t depth = number % 4;
     EXPECT_EQ(chunks_of(snapshot, "master.w")[0].depth, depth);
     EXPECT_EQ(is_all_stepped(snapshot, "master.w"), depth > 0);

@@ -18,7 +18,7 @@ namespace {
 // A record that changes more often than this while it is being followed is not changed by retention.
 constexpr int kOpenAttempts = 16;
 constexpr int kUnchangedAttempts = 4;
-// Files on one way of references. A chain has at most kMaxLinks; what is rewritten may add a few.
+// Files on one way of references. A chain has at most kLongestChain; what is rewritten may add a few.
 constexpr std::uint32_t kMaxNesting = 1024;
 
 // What one file refers to, opened before it.

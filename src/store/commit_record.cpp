@@ -9,8 +9,8 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
-#include "plan/cost_model.hpp"
 #include "store/sealed_json.hpp"
+#include "store/settings_json.hpp"
 
 namespace bitsnap::store {
 namespace {
@@ -175,41 +175,12 @@ Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string
     RunRecord record;
     BITSNAP_ASSIGN(record.id, json_string(json, "id"));
     if (!SnapshotId::from_hex(record.id)) return fail(ErrorKind::corrupt, "key \"id\": expected 32 digits");
-    BITSNAP_ASSIGN(const std::string policy, json_string(json, "policy"));
-    BITSNAP_ASSIGN(const std::string rule, json_string(json, "base"));
-    record.objective = Objective::ratio;  // of stores made before there were others
-    if (json_member(json, "objective") != nullptr) {
-      BITSNAP_ASSIGN(const std::string objective, json_string(json, "objective"));
-      const auto known = objective_from_name(objective);
-      if (!known) return fail(ErrorKind::unsupported, fmt::format("objective '{}' is not known", objective));
-      record.objective = *known;
-    }
-    if (json_member(json, "store_speed") != nullptr) {
-      BITSNAP_ASSIGN(record.store_bytes_per_second, json_unsigned(json, "store_speed"));
-      if (record.store_bytes_per_second < plan::kSlowestStore || record.store_bytes_per_second > plan::kFastestStore) {
-        return fail(ErrorKind::corrupt, fmt::format("store_speed {}: expected {} to {}", record.store_bytes_per_second,
-                                                    plan::kSlowestStore, plan::kFastestStore));
-      }
-    }
-    BITSNAP_ASSIGN(record.max_depth, json_unsigned_32(json, "max_depth"));
-    const auto known_policy = policy_from_name(policy);
-    const auto known_rule = base_rule_from_name(rule);
-    if (!known_policy) return fail(ErrorKind::unsupported, fmt::format("policy '{}' is not known", policy));
-    if (!known_rule) return fail(ErrorKind::unsupported, fmt::format("base rule '{}' is not known", rule));
-    if (record.max_depth > kMaxLinks) {
-      return fail(ErrorKind::corrupt, fmt::format("max_depth {} is above {}", record.max_depth, kMaxLinks));
-    }
-    if (const Json* const rules = json_member(json, "loss"); rules != nullptr) {
-      if (!rules->is_array()) return fail(ErrorKind::corrupt, "key \"loss\": expected an array");
-      for (const Json& text : *rules) {
-        if (!text.is_string()) return fail(ErrorKind::corrupt, "key \"loss\": expected strings");
-        auto parsed = parse_loss_rule(text.get_ref<const std::string&>());
-        if (!parsed) return fail(ErrorKind::unsupported, fmt::format("key \"loss\": {}", parsed.error().message()));
-        record.loss.push_back(std::move(*parsed));
-      }
-    }
-    record.policy = *known_policy;
-    record.base_rule = *known_rule;
+    record.settings = {.objective = Objective::ratio};  // of stores made before there were others
+    BITSNAP_TRY(take_settings(json, record.settings));
+    if (record.settings.store_speed == 0U) return fail(ErrorKind::corrupt, "key \"store_speed\": expected no 0");
+    if (!record.settings.policy) return fail(ErrorKind::corrupt, "key \"policy\": expected a string");
+    if (!record.settings.base) return fail(ErrorKind::corrupt, "key \"base\": expected a string");
+    if (!record.settings.max_depth) return fail(ErrorKind::corrupt, "key \"max_depth\": expected an unsigned integer");
     return record;
   };
   auto record = parse();
@@ -219,14 +190,8 @@ Result<RunRecord> read_run_record(os::FileSystem& file_system, const std::string
 
 Result<bool> write_run_record(os::FileSystem& file_system, const std::string& path, const RunRecord& record,
                               bool overwrite) {
-  Json json = {{"format", kStoreFormat},
-               {"id", record.id},
-               {"policy", policy_name(record.policy)},
-               {"objective", objective_name(record.objective)}};
-  if (record.store_bytes_per_second != 0) json["store_speed"] = record.store_bytes_per_second;
-  json["base"] = base_rule_name(record.base_rule);
-  json["max_depth"] = record.max_depth;
-  for (const LossRule& rule : record.loss) json["loss"].push_back(format_loss_rule(rule));
+  Json json = {{"format", kStoreFormat}, {"id", record.id}};
+  put_settings(json, record.settings, SettingsToWrite::remembered);
   return write_sealed_json(file_system, path, kRunKey, json, overwrite);
 }
 
@@ -247,15 +212,3 @@ CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_
 }
 
 }  // namespace bitsnap::store
-
-namespace bitsnap {
-
-std::string_view base_rule_name(BaseRule rule) noexcept { return rule == BaseRule::keyframe ? "keyframe" : "previous"; }
-
-std::optional<BaseRule> base_rule_from_name(std::string_view name) noexcept {
-  if (name == "previous") return BaseRule::previous;
-  if (name == "keyframe") return BaseRule::keyframe;
-  return std::nullopt;
-}
-
-}  // namespace bitsnap

@@ -65,16 +65,8 @@ struct ShardRecord : CommitHeader {
 
 struct RunRecord {
   std::string id;
-  Policy policy = Policy::lossless;
-  Objective objective = Objective::balanced;
-  std::uint64_t store_bytes_per_second = 0;  // 0: as the objective has it
-  BaseRule base_rule = BaseRule::previous;
-  std::uint32_t max_depth = 8;
-  std::vector<LossRule> loss = {};
+  CodingSettings settings = default_settings();
 };
-
-// Steps between two keyframes; a chain must not get longer than chunks may be deep.
-inline constexpr std::uint32_t kMaxLinks = 32;
 
 // `step`: that of the directory; a record of another one is corrupt. So is one that breaks a rule of the document.
 // Errors name the file. `retired`: of retired.json.

@@ -361,22 +361,18 @@ TEST(RunRecord, RoundTrips) {
   ASSERT_TRUE(files.create_directory("/run"));
   RunRecord record;
   record.id = "00112233445566778899aabbccddeeff";
-  record.policy = Policy::lmc;
-  record.objective = Objective::speed;
-  record.store_bytes_per_second = 5'000'000;
-  record.base_rule = BaseRule::keyframe;
-  record.max_depth = kMaxLinks;
+  record.settings = {.policy = Policy::lmc,
+                     .objective = Objective::speed,
+                     .store_speed = 5'000'000,
+                     .base = BaseRule::keyframe,
+                     .max_depth = kLongestChain};
   ASSERT_TRUE(write_run_record(files, kLayout.run_record(), record, false));
   const auto bytes = os::read_file(files, kLayout.run_record(), 1000).value();
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), seal_text("store", kRunBody));
   const auto read = read_run_record(files, kLayout.run_record());
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(read->id, record.id);
-  EXPECT_EQ(read->policy, record.policy);
-  EXPECT_EQ(read->objective, record.objective);
-  EXPECT_EQ(read->store_bytes_per_second, record.store_bytes_per_second);
-  EXPECT_EQ(read->base_rule, record.base_rule);
-  EXPECT_EQ(read->max_depth, record.max_depth);
+  EXPECT_EQ(read->settings, record.settings);
 }
 
 TEST(RunRecord, RejectsInvalidValues) {
@@ -388,7 +384,8 @@ TEST(RunRecord, RejectsInvalidValues) {
     }
   }
   expect_refused(read_run_body(changed(body, {"/id", "0011", ""})), ErrorKind::corrupt, "32 digits");
-  expect_refused(read_run_body(changed(body, {"/max_depth", 33, ""})), ErrorKind::corrupt, "max_depth 33");
+  expect_refused(read_run_body(changed(body, {"/max_depth", 33, ""})), ErrorKind::corrupt,
+                 "max_depth must be 0 to 32, got 33");
   expect_refused(read_run_body(changed(body, {"/policy", "best", ""})), ErrorKind::unsupported, "'best'");
   expect_refused(read_run_body(changed(body, {"/base", "next", ""})), ErrorKind::unsupported, "'next'");
   expect_refused(read_run_body(changed(body, {"/format", 1, ""})), ErrorKind::unsupported, "format 1");
@@ -404,15 +401,16 @@ TEST(RunRecord, KeepsLossRules) {
   ASSERT_TRUE(files.create_directory("/run"));
   RunRecord record;
   record.id = "00112233445566778899aabbccddeeff";
-  record.policy = Policy::bounded;
-  record.loss = {parse_loss_rule("exp_avg:*.embed*=exact").value(), parse_loss_rule("*=mantissa_bits:9").value()};
+  record.settings.policy = Policy::bounded;
+  record.settings.loss = {parse_loss_rule("exp_avg:*.embed*=exact").value(),
+                          parse_loss_rule("*=mantissa_bits:9").value()};
   ASSERT_TRUE(write_run_record(files, kLayout.run_record(), record, false));
   const auto read = read_run_record(files, kLayout.run_record());
   ASSERT_TRUE(read) << read.error().message();
-  EXPECT_EQ(read->loss, record.loss);
+  EXPECT_EQ(read->settings.loss, record.settings.loss);
   const Json body = Json::parse(kRunBody);
-  EXPECT_TRUE(read_run_body(body)->loss.empty());
-  expect_refused(read_run_body(changed(body, {"/loss", "exact", ""})), ErrorKind::corrupt, "an array");
+  EXPECT_TRUE(!read_run_body(body)->settings.loss);
+  expect_refused(read_run_body(changed(body, {"/loss", "exact", ""})), ErrorKind::corrupt, "a list of rules");
   expect_refused(read_run_body(changed(body, {"/loss", Json::array({1}), ""})), ErrorKind::corrupt, "strings");
   expect_refused(read_run_body(changed(body, {"/loss", Json::array({"exp_avg=less"}), ""})), ErrorKind::unsupported,
                  "exp_avg=less");
@@ -422,8 +420,8 @@ TEST(RunRecord, WithoutAnObjectiveMeansRatio) {
   const auto read = read_run_body(
       changed(changed(Json::parse(kRunBody), {"/objective", kMissing, ""}), {"/store_speed", kMissing, ""}));
   ASSERT_TRUE(read) << read.error().message();
-  EXPECT_EQ(read->objective, Objective::ratio);
-  EXPECT_EQ(read->store_bytes_per_second, 0U);
+  EXPECT_EQ(read->settings.objective, Objective::ratio);
+  EXPECT_EQ(read->settings.store_speed, std::nullopt);
 }
 
 TEST(RunRecord, NamesEachBaseRule) {

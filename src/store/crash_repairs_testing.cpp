@@ -23,7 +23,7 @@ const RunOptions kOneThread{1, nullptr};
 StoreOptions options_of(StoreAccess access) {
   StoreOptions options;
   options.access = access;
-  options.max_depth = 2;
+  options.settings.max_depth = 2;
   return options;
 }
 

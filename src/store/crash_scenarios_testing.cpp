@@ -15,7 +15,7 @@ namespace {
 StoreOptions writing(std::uint32_t max_depth) {
   StoreOptions options;
   options.access = StoreAccess::write;
-  options.max_depth = max_depth;
+  options.settings.max_depth = max_depth;
   return options;
 }
 
@@ -168,7 +168,7 @@ std::vector<CrashScenario> make_scenarios() {
   StoreOptions in_memory = depth_2;
   in_memory.base_memory_bytes = 1 << 20;
   StoreOptions on_keyframes = depth_3;
-  on_keyframes.base_rule = BaseRule::keyframe;
+  on_keyframes.settings.base = BaseRule::keyframe;
 
   std::vector<CrashScenario> scenarios;
   scenarios.push_back(

@@ -83,12 +83,10 @@ void run_run(std::string_view text) {
   files.plant(layout().run_record(), as_bytes(text));
   const auto record = read_run_record(files, layout().run_record());
   if (!record) return;
-  require(record->max_depth <= kMaxLinks);
+  require(record->settings.max_depth <= kLongestChain);
   require(write_run_record(files, layout().run_record(), *record, true).has_value());
   const auto again = read_run_record(files, layout().run_record());
-  require(again && again->id == record->id && again->policy == record->policy &&
-          again->objective == record->objective && again->store_bytes_per_second == record->store_bytes_per_second &&
-          again->base_rule == record->base_rule && again->max_depth == record->max_depth);
+  require(again && again->id == record->id && again->settings == record->settings);
 }
 
 void run_catalog(ConstByteSpan bytes) {

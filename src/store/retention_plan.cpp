@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <ranges>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "base/try.hpp"
 
@@ -73,16 +76,6 @@ class Marking {
 
 }  // namespace
 
-Result<void> check_retention(const Retention& retention) {
-  if (retention.keep_last == 0U) {
-    return fail(ErrorKind::invalid_argument, "keep_last is 0, and the newest checkpoint always stays: at least 1");
-  }
-  if (retention.keep_every == 0U) {
-    return fail(ErrorKind::invalid_argument, "keep_every is 0: at least 1");
-  }
-  return {};
-}
-
 RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                              std::optional<std::uint64_t> next_base) {
   RetentionPlan plan;
@@ -115,3 +108,17 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
 }
 
 }  // namespace bitsnap::store
+
+namespace bitsnap {
+
+Result<void> check_retention(const Retention& retention) {
+  for (const auto& [field, number] :
+       {std::pair("keep_last", retention.keep_last), {"keep_every", retention.keep_every}}) {
+    if (number != 0U) continue;
+    return tl::unexpected(
+        Error(ErrorKind::invalid_argument, fmt::format("{} must be at least 1, got 0", field)).about(field));
+  }
+  return {};
+}
+
+}  // namespace bitsnap

@@ -36,9 +36,7 @@ struct RetentionPlan {
 };
 
 // `nodes` by step; those that are uncommitted are neither kept nor removed. The newest committed one whose record can
-// be read is always kept, and so are those whose records cannot; retired ones never are. invalid_argument for zero in
-// keep_last or keep_every.
-[[nodiscard]] Result<void> check_retention(const Retention& retention);
+// be read is always kept, and so are those whose records cannot; retired ones never are.
 // `next_base` and what it refers to are needed besides, and so is what uncommitted steps refer to.
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);

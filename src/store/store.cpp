@@ -43,10 +43,8 @@ bool is_store(const std::string& path) noexcept {
 
 const std::string& Store::path() const noexcept { return impl_->path(); }
 const std::string& Store::run_id() const noexcept { return impl_->run().id; }
-Policy Store::policy() const noexcept { return impl_->policy(); }
 
-Objective Store::objective() const noexcept { return impl_->objective(); }
-const std::vector<LossRule>& Store::loss() const noexcept { return impl_->loss(); }
+const CodingSettings& Store::settings() const noexcept { return impl_->settings(); }
 bool Store::is_durable() const noexcept { return impl_->is_durable(); }
 
 Result<std::vector<std::uint64_t>> Store::steps() const {
@@ -66,7 +64,9 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
 }
 
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
-  return no_throw("saving", [&] { return impl_->save(step, state, options); });
+  auto saved = no_throw("saving", [&] { return impl_->save(step, state, options); });
+  if (saved) impl_->apply_retention(*saved, options);
+  return saved;
 }
 
 Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
@@ -75,7 +75,9 @@ Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& plac
 }
 
 Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  return no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+  auto outcome = no_throw("committing", [&] { return impl_->commit(step, shards, attempt); });
+  if (outcome && *outcome) impl_->apply_retention(*outcome->checkpoint, {});
+  return outcome;
 }
 
 Result<PruneReport> Store::prune(const Retention& retention, const PruneOptions& options) {

@@ -140,7 +140,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   store::CommitRecord record;
   record.step = step;
   record.attempt = attempt;
-  record.policy = policy_name(policy());
+  record.policy = policy_name(*settings_.policy);
   for (std::uint32_t shard = 0; shard < shards; ++shard) {
     const std::string path = layout_.step_file(step, store::shard_record_name(shard, shards, attempt));
     auto part = store::read_shard_record(file_system_, path);

@@ -25,10 +25,10 @@ store::Coding Store::Impl::choose_coding() {
     return coding;
   }
   coding.finder = step;
-  const std::uint32_t max_depth = options_.max_depth.value_or(run_.max_depth);
+  const std::uint32_t max_depth = *settings_.max_depth;
   if (record->links >= max_depth) return coding;  // a keyframe: it refers to what is unchanged, and builds on nothing
   coding.base = step;
-  if (options_.base_rule.value_or(run_.base_rule) == BaseRule::keyframe) {
+  if (settings_.base == BaseRule::keyframe) {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
       const std::uint64_t earlier = *(*at)->base;
@@ -64,16 +64,6 @@ store::Coding Store::Impl::choose_coding() {
   return coding;
 }
 
-SaveOptions Store::Impl::save_options() const {
-  SaveOptions save;
-  save.policy = policy();
-  save.objective = objective();
-  save.store_bytes_per_second = options_.store_bytes_per_second.value_or(run_.store_bytes_per_second);
-  save.codec = options_.codec;
-  save.loss = loss();
-  return save;
-}
-
 std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSave& save,
                                                           store::CheckpointReader& reader,
                                                           const std::shared_ptr<store::BaseWatch>& watch) {
@@ -107,8 +97,8 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
 
 Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
                                       store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch) {
-  SaveOptions coding = save_options();
-  coding.max_depth = save.coding.max_depth;
+  SaveOptions coding{.settings = settings_};
+  coding.settings.max_depth = save.coding.max_depth;
   coding.progress = options.progress;
   // Files that others hold open may have been removed or replaced since: the new file refers to what is there now.
   store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get());
@@ -164,7 +154,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
 
 bool Store::Impl::is_next_base(const store::PendingSave& save) const {
   if (save.place) return false;  // others may write the next checkpoint
-  return options_.base_rule.value_or(run_.base_rule) == BaseRule::previous || save.coding.links == 0;
+  return settings_.base == BaseRule::previous || save.coding.links == 0;
 }
 
 Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, const RunOptions& options,

@@ -27,7 +27,7 @@ const RunOptions kOneThread{1, nullptr};
 StoreOptions writing(std::uint32_t max_depth = 2) {
   StoreOptions options;
   options.access = StoreAccess::write;
-  options.max_depth = max_depth;
+  options.settings.max_depth = max_depth;
   return options;
 }
 

@@ -43,11 +43,8 @@ class Store::Impl {
 
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
-  [[nodiscard]] Policy policy() const noexcept { return options_.policy.value_or(run_.policy); }
-  [[nodiscard]] Objective objective() const noexcept { return options_.objective.value_or(run_.objective); }
-  [[nodiscard]] const std::vector<LossRule>& loss() const noexcept { return loss_; }
+  [[nodiscard]] const CodingSettings& settings() const noexcept { return settings_; }
   // How chunks are coded: all of it that the store and this handle say.
-  [[nodiscard]] SaveOptions save_options() const;
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
 
   // store_read.cpp
@@ -73,6 +70,9 @@ class Store::Impl {
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp
+  // Prunes by the retention that the handle was opened with, after a checkpoint was saved, and notes in `info` what
+  // came of it.
+  void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
@@ -106,8 +106,6 @@ class Store::Impl {
   // store_open.cpp
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
-  // What this handle says and what the run has.
-  [[nodiscard]] std::vector<LossRule> gather_rules() const;
   Result<store::WriteGuard> begin_writing(os::LockKind kind);
   // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
   Result<void> refresh_known();
@@ -182,7 +180,7 @@ class Store::Impl {
   const store::RunLayout layout_;
   const StoreOptions options_;
   store::RunRecord run_;
-  std::vector<LossRule> loss_;
+  CodingSettings settings_;  // those of options_, then those of run_
   const std::shared_ptr<store::CheckpointReader> reader_;
 
   store::WriteTurn turn_;

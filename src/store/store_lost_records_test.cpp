@@ -102,7 +102,7 @@ TEST_F(LostRecord, IsRebuiltForAnUnneededStep) {
     // A keyframe, so that 2 is needed no longer.
     StoreOptions options;
     options.access = StoreAccess::write;
-    options.max_depth = 0;
+    options.settings.max_depth = 0;
     const auto store = open_store(files_, "/run", options).value();
     TestState other(5, 7);
     ASSERT_TRUE(store->save(5, other.state()));
@@ -209,7 +209,7 @@ TEST_F(LostRecord, RepairOfALongChainIsFast) {
     os::FakeFileSystem files;
     StoreOptions options;
     options.access = StoreAccess::write;
-    options.max_depth = 32;
+    options.settings.max_depth = 32;
     const RunLayout layout("/run");
     {
       const auto store = open_store(files, "/run", options).value();
@@ -239,15 +239,15 @@ TEST_F(LostRecord, RunRecordIsRebuiltWithTheNewestPolicy) {
     StoreOptions options;
     options.access = StoreAccess::write;
     const StoreOptions write = options;
-    options.policy = policy;
-    options.loss = {parse_loss_rule("master=exact").value()};
+    options.settings.policy = policy;
+    options.settings.loss = {parse_loss_rule("master=exact").value()};
     ASSERT_TRUE(open_store(files, "/run", options).value()->save(1, TestState(1).state()));
     ASSERT_TRUE(open_store(files, "/run", write).value()->save(2, TestState(2).state()));
     ASSERT_TRUE(files.remove("/run/bitsnap.json"));
     const RepairReport report = repair_store(files, "/run", {}).value();
     const auto store = open_store(files, "/run", write).value();
-    EXPECT_EQ(store->policy(), policy);
-    EXPECT_TRUE(store->loss().empty());
+    EXPECT_EQ(store->settings().policy, policy);
+    EXPECT_TRUE(store->settings().loss->empty());
     ASSERT_EQ(report.mended.size(), 1U);
     const std::string& said = report.mended[0].what;
     EXPECT_NE(said.find(policy_name(policy)), std::string::npos) << said;
@@ -289,7 +289,7 @@ TEST_F(LostRecord, IsRebuiltForRetiredDependencies) {
   StoreOptions options;
   options.access = StoreAccess::write;
   for (std::uint64_t step = 1; step <= 5; ++step) {
-    options.max_depth = step <= 3 ? 1 : 2;
+    options.settings.max_depth = step <= 3 ? 1 : 2;
     ASSERT_TRUE(open_store(files_, "/run", options).value()->save(step, state(step).state()));
   }
   prune({5});

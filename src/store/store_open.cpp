@@ -13,7 +13,6 @@
 #include "os/atomic_file.hpp"
 #include "os/clock.hpp"
 #include "os/random.hpp"
-#include "plan/planner_settings.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -33,19 +32,21 @@ bool is_unfinished_store(const std::vector<std::string>& names) {
   });
 }
 
-Result<void> check_options(const StoreOptions& options) {
-  if (options.max_depth && *options.max_depth > store::kMaxLinks) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("max_depth {} is above {}", *options.max_depth, store::kMaxLinks));
-  }
-  BITSNAP_TRY(plan::make_planner_settings(Policy::lossless, Objective::balanced,
-                                          options.store_bytes_per_second.value_or(0), options.codec));
-  return {};
-}
-
 Error lost_run_record(const store::RunLayout& layout) {
   return Error(ErrorKind::not_found, fmt::format("{}: there is no store: its {} is gone; a repair makes it again",
                                                  layout.root(), store::kRunRecordName));
+}
+
+// How a handle codes. Rules that the store remembers already are not repeated: of a store that was made with these
+// options, all are.
+CodingSettings settings_of(const StoreOptions& options, const CodingSettings& remembered) {
+  CodingSettings settings = merge_settings(options.settings, merge_settings(remembered, default_settings()));
+  std::vector<LossRule> rules = options.first_loss;
+  for (LossRule& rule : settings.loss.value_or(std::vector<LossRule>())) {
+    if (std::ranges::find(rules, rule) == rules.end()) rules.push_back(std::move(rule));
+  }
+  settings.loss = std::move(rules);
+  return settings;
 }
 
 std::string without_slashes(std::string path) {
@@ -70,7 +71,8 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
                                                        const StoreOptions& options,
                                                        std::shared_ptr<store::BaseCache> cache) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
-  BITSNAP_TRY(check_options(options));
+  BITSNAP_TRY(check_settings(options.settings));
+  BITSNAP_TRY(check_retention(options.retention));
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options, std::move(cache)));
   BITSNAP_ASSIGN(os::FileInfo record, file_system.stat(impl->layout_.run_record()));
   const bool writes = options.access != StoreAccess::read;
@@ -95,7 +97,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
-  impl->loss_ = impl->gather_rules();
+  impl->settings_ = settings_of(options, impl->run_.settings);
   if (options.access == StoreAccess::write) {
     if (impl->lock_ == nullptr) {
       BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
@@ -104,22 +106,6 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_TRY(impl->settle());
   }
   return impl;
-}
-
-// A policy that this handle says comes without the rules of another. What stands there already is not said again: of
-// a run that was made with these options, all of them do.
-std::vector<LossRule> Store::Impl::gather_rules() const {
-  std::vector<LossRule> rules = options_.first_loss;
-  std::vector<LossRule> others;
-  if (options_.loss) {
-    others = *options_.loss;
-  } else if (policy() == run_.policy) {
-    others = run_.loss;
-  }
-  for (LossRule& rule : others) {
-    if (std::ranges::find(rules, rule) == rules.end()) rules.push_back(std::move(rule));
-  }
-  return rules;
 }
 
 // Also retired ones, and damaged.
@@ -159,13 +145,12 @@ Result<void> Store::Impl::create_run() {
     BITSNAP_TRY(directories_.sync(layout_.root()));
     store::RunRecord run;
     run.id = random_run_id();
-    run.policy = options_.policy.value_or(run.policy);
-    run.objective = options_.objective.value_or(run.objective);
-    run.store_bytes_per_second = options_.store_bytes_per_second.value_or(run.store_bytes_per_second);
-    run.base_rule = options_.base_rule.value_or(run.base_rule);
-    run.max_depth = options_.max_depth.value_or(run.max_depth);
-    run.loss = options_.first_loss;
-    if (options_.loss) run.loss.insert(run.loss.end(), options_.loss->begin(), options_.loss->end());
+    run.settings = merge_settings(options_.settings, default_settings());
+    std::vector<LossRule> rules = options_.first_loss;
+    if (run.settings.loss) rules.insert(rules.end(), run.settings.loss->begin(), run.settings.loss->end());
+    run.settings.loss.reset();
+    if (!rules.empty()) run.settings.loss = std::move(rules);
+    if (run.settings.store_speed == 0) run.settings.store_speed.reset();
     BITSNAP_ASSIGN(const bool synced, store::write_run_record(file_system_, layout_.run_record(), run, false));
     directories_.note_sync(synced);
   } else {

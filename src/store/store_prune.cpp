@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "os/atomic_file.hpp"
 #include "store/live_bytes.hpp"
@@ -192,10 +193,14 @@ void Store::Impl::Pruner::report_plan() {
   const auto bytes_of = [&](std::uint64_t step) {
     return std::ranges::lower_bound(nodes_, step, {}, &store::StepNode::step)->bytes;
   };
+  report_.dry_run = options_.dry_run;
   report_.kept = plan_.kept;
-  for (const auto& needed : plan_.needed) report_.needed.push_back({needed.step, bytes_of(needed.step), needed.by});
+  const auto was_pruned = [&](std::uint64_t step) { return store_.known_[step].state == store::StepState::retired; };
+  for (const auto& needed : plan_.needed) {
+    report_.needed.push_back({needed.step, bytes_of(needed.step), needed.by, was_pruned(needed.step)});
+  }
   for (const std::uint64_t step : plan_.removed) {
-    report_.removed.push_back({step, bytes_of(step)});
+    report_.removed.push_back({step, bytes_of(step), was_pruned(step)});
     report_.removed_bytes += bytes_of(step);
   }
 }
@@ -246,8 +251,20 @@ Result<PruneReport> Store::Impl::Pruner::run() {
   return std::move(report_);
 }
 
+void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& options) {
+  if (!options_.retention.keep_last && !options_.retention.keep_every) return;
+  auto pruned = no_throw("pruning", [&] { return prune(options_.retention, {.run = options}); });
+  if (pruned) {
+    info.pruned = std::move(*pruned);
+    return;
+  }
+  // Of the ranks that commit a checkpoint one prunes; if none can, the next commit does.
+  if (options_.access == StoreAccess::shared && pruned.error().kind() == ErrorKind::busy) return;
+  info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
+}
+
 Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOptions& options) {
-  BITSNAP_TRY(store::check_retention(retention));
+  BITSNAP_TRY(check_retention(retention));
   store::WriteGuard guard;
   if (options.dry_run) {
     guard.turn = turn_.take();

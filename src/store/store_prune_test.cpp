@@ -19,7 +19,7 @@ std::uint64_t stored_bytes(os::FakeFileSystem& files) {
 TEST(StorePrune, StoresAFrozenBackboneOnceThroughKeyframesAndPrunes) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
-  options.max_depth = 2;
+  options.settings.max_depth = 2;
   const auto store = open(files, options);
   for (std::uint64_t step = 1; step <= 60; ++step) {
     TestState state(step);
@@ -104,7 +104,7 @@ TEST(StorePrune, SavesAfterTheUnneededKeyframeWasRemoved) {
     ASSERT_TRUE(store->save(2, other.state()));
     ASSERT_EQ(store->prune(retention)->removed.size(), 1U);
   }
-  options.base_rule = BaseRule::keyframe;
+  options.settings.base = BaseRule::keyframe;
   const auto store = open(files, options);
   for (std::uint64_t step = 3; step <= 5; ++step) {
     const auto saved = store->save(step, TestState(step).state());
@@ -119,8 +119,8 @@ TEST(StorePrune, KeepsTheKeyframeForTheNextSave) {
   for (const std::uint64_t memory : {0U, 1U << 26}) {
     os::FakeFileSystem files;
     StoreOptions options = writing();
-    options.base_rule = BaseRule::keyframe;
-    options.max_depth = 4;
+    options.settings.base = BaseRule::keyframe;
+    options.settings.max_depth = 4;
     options.base_memory_bytes = memory;
     const auto store = open(files, options);
     Retention retention;

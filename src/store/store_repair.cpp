@@ -117,14 +117,15 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
   }
   if (!store::is_damage(run.error())) return tl::unexpected(std::move(run).error());
   BITSNAP_ASSIGN(const std::optional<Policy> policy, newest_policy());
-  store_.run_.policy = policy.value_or(store_.run_.policy);
-  const bool loses = !quantize::preset_rules(store_.run_.policy).empty();
+  Policy& chosen = *store_.run_.settings.policy;
+  chosen = policy.value_or(chosen);
+  const bool loses = !quantize::preset_rules(chosen).empty();
   const std::string_view then = loses ? "what it says may be lost is lost from now on, too"
                                       : "nothing is lost from now on, unless it is asked for";
   report_.mended.push_back(
       {std::nullopt,
        fmt::format("{} made again ({}); with the policy {}{}, and without rules of loss, if it had any: {}",
-                   store::kRunRecordName, run.error().message(), policy_name(store_.run_.policy),
+                   store::kRunRecordName, run.error().message(), policy_name(chosen),
                    policy ? " of the newest checkpoint" : "", then)});
   store_.run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
   if (options_.dry_run) return {};

@@ -19,7 +19,7 @@ class DamagedStore : public testing::Test {
   void save_steps(std::uint64_t last) {
     StoreOptions options;
     options.access = StoreAccess::write;
-    options.max_depth = 3;
+    options.settings.max_depth = 3;
     const auto store = open_store(files_, "/run", options).value();
     for (std::uint64_t step = 1; step <= last; ++step) {
       ASSERT_TRUE(store->save(step, TestState(step).state())) << step;

@@ -95,10 +95,10 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
   written_.push_back(name);
   // As it was stored; what its file does not say, as this store has it.
-  SaveOptions save = store_.save_options();
-  save.policy = policy_from_name(record.policy).value_or(save.policy);
-  save.objective = objective_from_name(source->objective()).value_or(save.objective);
-  save.progress = progress;
+  SaveOptions save{.settings = merge_settings({.policy = policy_from_name(record.policy),
+                                               .objective = objective_from_name(source->objective())},
+                                              store_.settings_),
+                   .progress = progress};
   auto written = save::rewrite_snapshot(*source, dropped_ids, bases.get(), save, *out, *executor_);
   if (!written) return tl::unexpected(name_file(std::move(written).error(), path));
   BITSNAP_TRY(out->sync());

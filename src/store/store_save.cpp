@@ -102,7 +102,7 @@ Result<void> Store::Impl::publish_checkpoint(store::PendingSave& save) {
   store::CommitRecord record;
   record.step = save.step;
   record.time_unix_ms = os::unix_time_ms();
-  record.policy = policy_name(policy());
+  record.policy = policy_name(*settings_.policy);
   record.base = save.coding.base;
   record.links = save.coding.links;
   record.directory_sync = directories_.is_durable();
@@ -120,7 +120,7 @@ Result<void> Store::Impl::publish_shard(const store::PendingSave& save) {
     record.file = save.file;
     record.step = save.step;
     record.time_unix_ms = os::unix_time_ms();
-    record.policy = policy_name(policy());
+    record.policy = policy_name(*settings_.policy);
     record.attempt = place.attempt;
     record.base = save.coding.base;
     record.links = save.coding.links;

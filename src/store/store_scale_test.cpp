@@ -128,7 +128,7 @@ TEST(StoreScale, SavingAShardReadsOnlyTheNewestRecords) {
   const auto operations = [](std::uint64_t earlier) {
     os::FakeFileSystem fake;
     StoreOptions options = writing();
-    options.max_depth = 2;
+    options.settings.max_depth = 2;
     {
       const auto store = open_store(fake, kTestRun, options);
       for (std::uint64_t step = 1; step <= earlier; ++step) {

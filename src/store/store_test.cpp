@@ -78,7 +78,7 @@ TEST(Store, IsNotRecreatedIfItsRunRecordIsLost) {
 TEST(Store, StartsAKeyframeAfterMaxDepthLinks) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
-  options.max_depth = 3;
+  options.settings.max_depth = 3;
   const auto store = open(files, options);
   save_steps(*store, 1, 9);
   const auto list = store->list().value();
@@ -93,18 +93,18 @@ TEST(Store, StartsAKeyframeAfterMaxDepthLinks) {
 TEST(Store, KeepsLossRulesThatAHandleMayOverride) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
-  options.loss = {parse_loss_rule("*=exact").value()};
-  EXPECT_EQ(open(files, options)->loss(), *options.loss);
-  EXPECT_EQ(open(files)->loss(), *options.loss);
+  options.settings.loss = {parse_loss_rule("*=exact").value()};
+  EXPECT_EQ(open(files, options)->settings().loss, options.settings.loss);
+  EXPECT_EQ(open(files)->settings().loss, options.settings.loss);
   StoreOptions others = writing();
-  others.loss.emplace();
-  EXPECT_TRUE(open(files, others)->loss().empty());
-  EXPECT_EQ(open(files, StoreOptions{})->loss(), *options.loss);
+  others.settings.loss.emplace();
+  EXPECT_TRUE(open(files, others)->settings().loss->empty());
+  EXPECT_EQ(open(files, StoreOptions{})->settings().loss, options.settings.loss);
   StoreOptions other = writing();
-  other.policy = Policy::raw;
-  EXPECT_TRUE(open(files, other)->loss().empty()) << "a policy comes without the rules of another";
-  other.policy = Policy::lossless;
-  EXPECT_EQ(open(files, other)->loss(), *options.loss) << "it is the run's own";
+  other.settings.policy = Policy::raw;
+  EXPECT_TRUE(open(files, other)->settings().loss->empty()) << "a policy comes without the rules of another";
+  other.settings.policy = Policy::lossless;
+  EXPECT_EQ(open(files, other)->settings().loss, options.settings.loss) << "it is the run's own";
 }
 
 TEST(Store, FirstRulesPrecedeItsOwn) {
@@ -116,22 +116,22 @@ TEST(Store, FirstRulesPrecedeItsOwn) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.first_loss = rules({"master=exact"});
-  options.loss = rules({"exp_avg=exact"});
-  EXPECT_EQ(open(files, options)->loss(), rules({"master=exact", "exp_avg=exact"}));
-  EXPECT_EQ(open(files)->loss(), rules({"master=exact", "exp_avg=exact"})) << "the run was made with both";
+  options.settings.loss = rules({"exp_avg=exact"});
+  EXPECT_EQ(open(files, options)->settings().loss, rules({"master=exact", "exp_avg=exact"}));
+  EXPECT_EQ(open(files)->settings().loss, rules({"master=exact", "exp_avg=exact"})) << "the run was made with both";
   StoreOptions more = writing();
   more.first_loss = rules({"exp_avg=mantissa_bits:5"});
-  EXPECT_EQ(open(files, more)->loss(), rules({"exp_avg=mantissa_bits:5", "master=exact", "exp_avg=exact"}));
-  EXPECT_EQ(open(files)->loss(), rules({"master=exact", "exp_avg=exact"})) << "of the one handle";
-  more.policy = Policy::raw;
-  EXPECT_EQ(open(files, more)->loss(), more.first_loss);
+  EXPECT_EQ(open(files, more)->settings().loss, rules({"exp_avg=mantissa_bits:5", "master=exact", "exp_avg=exact"}));
+  EXPECT_EQ(open(files)->settings().loss, rules({"master=exact", "exp_avg=exact"})) << "of the one handle";
+  more.settings.policy = Policy::raw;
+  EXPECT_EQ(open(files, more)->settings().loss, more.first_loss);
 }
 
 TEST(Store, CodesAgainstTheLastKeyframeWithThatRule) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
-  options.max_depth = 3;
-  options.base_rule = BaseRule::keyframe;
+  options.settings.max_depth = 3;
+  options.settings.base = BaseRule::keyframe;
   const auto store = open(files, options);
   save_steps(*store, 1, 7);
   const auto list = store->list().value();
@@ -147,8 +147,8 @@ TEST(Store, ShardsAreCodedAgainstTheLastKeyframe) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.access = StoreAccess::shared;
-  options.max_depth = 3;
-  options.base_rule = BaseRule::keyframe;
+  options.settings.max_depth = 3;
+  options.settings.base = BaseRule::keyframe;
   const auto store = open(files, options);
   std::vector<std::optional<std::uint64_t>> bases;
   for (std::uint64_t step = 1; step <= 7; ++step) {

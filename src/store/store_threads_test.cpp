@@ -21,7 +21,7 @@ const RunOptions kTwoThreads{2, nullptr};
 StoreOptions options_for(StoreAccess access) {
   StoreOptions options;
   options.access = access;
-  options.max_depth = 3;
+  options.settings.max_depth = 3;
   options.base_memory_bytes = 1 << 20;
   options.lock_wait_ms = 60'000;
   return options;
