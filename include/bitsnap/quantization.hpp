@@ -69,7 +69,7 @@ struct UpdateErrors {
 };
 
 // What a quantizer promised of a tensor, and what it did to it.
-struct QuantizerRecord {
+struct LossReport {
   Quantization quantization = Quantization::exact;
   double amount = 0;
   // Most that an element can be off, but for those past nearest, which may be twice that: of its own magnitude
@@ -85,7 +85,7 @@ struct QuantizerRecord {
   ErrorTally reached = {};
   UpdateErrors updates = {};  // of first moments whose AdamNumbers are known
 
-  friend bool operator==(const QuantizerRecord&, const QuantizerRecord&) = default;
+  friend bool operator==(const LossReport&, const LossReport&) = default;
 };
 
 }  // namespace bitsnap

@@ -154,7 +154,7 @@ class Snapshot final : public Base {
   [[nodiscard]] Result<ChunkInfo> chunk_info(std::size_t stream, std::uint64_t chunk) const;
   [[nodiscard]] const std::string& reason(std::size_t stream) const noexcept;
   // What a stream lost before it was stored; nullopt where nothing was to be lost.
-  [[nodiscard]] const std::optional<QuantizerRecord>& quantizer(std::size_t stream) const noexcept;
+  [[nodiscard]] const std::optional<LossReport>& quantizer(std::size_t stream) const noexcept;
 
   // Bytes [offset, offset + out.size()) of a tensor, on the calling thread; decodes only the chunks it touches and what
   // those depend on.
