@@ -16,8 +16,8 @@ namespace bitsnap::cli {
 
 namespace {
 
-std::string rule_text(const QuantizerRecord& record) {
-  return fmt::format("{} {}", quantization_name(record.quantization), record.amount);
+std::string rule_text(const LossReport& report) {
+  return fmt::format("{} {}", quantization_name(report.quantization), report.amount);
 }
 
 std::string format_error(double error) { return error == 0 ? "0" : fmt::format("{:.2e}", error); }
@@ -25,29 +25,29 @@ std::string format_error(double error) { return error == 0 ? "0" : fmt::format("
 double share(double sum, std::uint64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
 
 // The unit that a bound is in, and what was reached of it.
-std::string_view unit_of(const QuantizerRecord& record) {
-  switch (record.quantization) {
+std::string_view unit_of(const LossReport& report) {
+  switch (report.quantization) {
     case Quantization::update_step: return "of the update";
     case Quantization::clusters: return "absolute";
     default: return "relative";
   }
 }
 
-double reached_of(const QuantizerRecord& record) {
-  switch (record.quantization) {
-    case Quantization::update_step: return record.updates.largest;
-    case Quantization::clusters: return record.reached.max_absolute;
-    default: return record.reached.max_relative;
+double reached_of(const LossReport& report) {
+  switch (report.quantization) {
+    case Quantization::update_step: return report.updates.largest;
+    case Quantization::clusters: return report.reached.max_absolute;
+    default: return report.reached.max_relative;
   }
 }
 
 struct Line {
   std::string name;
   std::uint64_t tensors = 0;
-  QuantizerRecord record;
+  LossReport report;
 };
 
-void merge(QuantizerRecord& to, const QuantizerRecord& other) {
+void merge(LossReport& to, const LossReport& other) {
   to.bound = to.bound && other.bound ? std::optional(std::max(*to.bound, *other.bound)) : std::nullopt;
   to.reached.merge(other.reached);
   to.updates.elements += other.updates.elements;
@@ -65,16 +65,16 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
     if (!stream || tensor.alias_of || !snapshot.quantizer(*stream)) {
       continue;
     }
-    const QuantizerRecord& record = *snapshot.quantizer(*stream);
+    const LossReport& report = *snapshot.quantizer(*stream);
     std::string name = common.verbose ? printable(tensor.name) : std::string(role_name(tensor.role));
     const auto known = std::ranges::find_if(lines, [&](const Line& line) {
-      return !common.verbose && line.name == name && rule_text(line.record) == rule_text(record);
+      return !common.verbose && line.name == name && rule_text(line.report) == rule_text(report);
     });
     if (known == lines.end()) {
-      lines.push_back({std::move(name), 1, record});
+      lines.push_back({std::move(name), 1, report});
     } else {
       ++known->tensors;
-      merge(known->record, record);
+      merge(known->report, report);
     }
   }
   if (lines.empty()) {
@@ -90,11 +90,11 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
                {"MSE", Align::right, Narrow::never, 4},
                {"update, mean", Align::right, Narrow::never, 2}});
   for (const Line& line : lines) {
-    const ErrorTally& reached = line.record.reached;
-    const UpdateErrors& updates = line.record.updates;
-    table.add_row({line.name, format_count(line.tensors), rule_text(line.record),
-                   line.record.bound ? format_error(*line.record.bound) : "-", format_error(reached_of(line.record)),
-                   std::string(unit_of(line.record)), format_error(reached.mean_relative()),
+    const ErrorTally& reached = line.report.reached;
+    const UpdateErrors& updates = line.report.updates;
+    table.add_row({line.name, format_count(line.tensors), rule_text(line.report),
+                   line.report.bound ? format_error(*line.report.bound) : "-", format_error(reached_of(line.report)),
+                   std::string(unit_of(line.report)), format_error(reached.mean_relative()),
                    format_error(reached.mean_square()),
                    updates.elements == 0 ? "-" : format_error(share(updates.sum, updates.elements))});
   }
@@ -105,16 +105,16 @@ Json to_json(const AdamNumbers& adam) {
   return {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"epsilon", adam.epsilon}, {"step", adam.step}};
 }
 
-Json to_json(const QuantizerRecord& record) {
-  Json object = {{"name", quantization_name(record.quantization)}, {"amount", record.amount}};
-  object["bound"] = record.bound ? Json(*record.bound) : Json();
-  object["bound_of"] = unit_of(record);
-  object["next_update_bound"] = record.next_update_bound ? Json(*record.next_update_bound) : Json();
-  object["all_updates_bound"] = record.all_updates_bound ? Json(*record.all_updates_bound) : Json();
-  if (record.adam) {
-    object["adam"] = to_json(*record.adam);
+Json to_json(const LossReport& report) {
+  Json object = {{"name", quantization_name(report.quantization)}, {"amount", report.amount}};
+  object["bound"] = report.bound ? Json(*report.bound) : Json();
+  object["bound_of"] = unit_of(report);
+  object["next_update_bound"] = report.next_update_bound ? Json(*report.next_update_bound) : Json();
+  object["all_updates_bound"] = report.all_updates_bound ? Json(*report.all_updates_bound) : Json();
+  if (report.adam) {
+    object["adam"] = to_json(*report.adam);
   }
-  const ErrorTally& reached = record.reached;
+  const ErrorTally& reached = report.reached;
   object["elements"] = reached.elements;
   object["changed"] = reached.changed;
   object["kept_exact"] = reached.kept_exact();
@@ -123,7 +123,7 @@ Json to_json(const QuantizerRecord& record) {
   object["mean_relative"] = reached.mean_relative();
   object["max_absolute"] = reached.max_absolute;
   object["mean_square"] = reached.mean_square();
-  const UpdateErrors& updates = record.updates;
+  const UpdateErrors& updates = report.updates;
   if (updates.elements > 0) {
     object["update"] = {{"elements", updates.elements},
                         {"largest", updates.largest},

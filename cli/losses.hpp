@@ -15,7 +15,7 @@ namespace bitsnap::cli {
 // lost.
 [[nodiscard]] std::string render_losses(const Snapshot& snapshot, const CommonOptions& common);
 
-[[nodiscard]] Json to_json(const QuantizerRecord& record);
+[[nodiscard]] Json to_json(const LossReport& report);
 [[nodiscard]] Json to_json(const AdamNumbers& adam);
 
 }  // namespace bitsnap::cli

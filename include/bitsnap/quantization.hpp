@@ -73,7 +73,7 @@ struct UpdateErrors {
 };
 
 // The bounds that a quantizer guarantees for a tensor, and the errors that it caused.
-struct QuantizerRecord {
+struct LossReport {
   Quantization quantization = Quantization::exact;
   double amount = 0;
   // The largest error of an element; twice that for the elements that `reached.past_nearest` counts. The error is
@@ -89,7 +89,7 @@ struct QuantizerRecord {
   ErrorTally reached = {};
   UpdateErrors updates = {};  // for first moments with known AdamNumbers
 
-  friend bool operator==(const QuantizerRecord&, const QuantizerRecord&) = default;
+  friend bool operator==(const LossReport&, const LossReport&) = default;
 };
 
 }  // namespace bitsnap

@@ -167,7 +167,7 @@ class Snapshot final : public Base {
   // Why the codecs of a stream were chosen, in one line; empty for a stream that does not exist.
   [[nodiscard]] const std::string& reason(std::size_t stream) const noexcept;
   // What a stream lost before it was stored; nullopt if no loss was requested.
-  [[nodiscard]] const std::optional<QuantizerRecord>& quantizer(std::size_t stream) const noexcept;
+  [[nodiscard]] const std::optional<LossReport>& quantizer(std::size_t stream) const noexcept;
 
   // Elements [first, first + out.size() / element_size(dtype)) of a stream, decoded on the calling thread.
   // invalid_argument if the stream has no such elements.

@@ -22,7 +22,7 @@ import os
 from bitsnap import _bitsnap, callbacks
 from bitsnap._bitsnap import SaveSummary
 from bitsnap._engine_saves import Save, SaveResult
-from bitsnap._loss_reports import AdamNumbers, ErrorTally, QuantizerRecord, UpdateErrors
+from bitsnap._loss_reports import AdamNumbers, ErrorTally, LossReport, UpdateErrors
 from bitsnap._store_reports import (
     Checkpoint,
     CommitOutcome,
@@ -82,7 +82,7 @@ __all__ = [
     "NotFoundError",
     "Policy",
     "PruneReport",
-    "QuantizerRecord",
+    "LossReport",
     "RepairReport",
     "ResourceExhaustedError",
     "RestoreWarning",

@@ -54,7 +54,7 @@ class UpdateErrors:
 
 
 @dataclass(frozen=True)
-class QuantizerRecord:
+class LossReport:
     """What became of a tensor before it was stored."""
 
     name: str  # "mantissa_bits", "master_bits", "update_step" or "clusters"
@@ -69,11 +69,11 @@ class QuantizerRecord:
     updates: UpdateErrors | None  # of a first moment whose AdamNumbers are known
 
 
-def quantizer_of(found: dict[str, Any] | None) -> QuantizerRecord | None:
+def quantizer_of(found: dict[str, Any] | None) -> LossReport | None:
     if found is None:
         return None
     adam, updates = found["adam"], found["updates"]
-    return QuantizerRecord(
+    return LossReport(
         name=found["name"],
         amount=found["amount"],
         bound=found["bound"],

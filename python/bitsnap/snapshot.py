@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bitsnap import _bitsnap
 from bitsnap._adam import AdamOfState
-from bitsnap._loss_reports import QuantizerRecord, quantizer_of
+from bitsnap._loss_reports import LossReport, quantizer_of
 from bitsnap._options import (
     Bases,
     Objective,
@@ -139,7 +139,7 @@ class TensorSummary:
     chunks_with_base: int
     depth: int  # snapshots that have to be read for it, beside this one
     reason: str  # why it was coded so
-    quantizer: QuantizerRecord | None  # what it lost before that; None: every bit is kept
+    quantizer: LossReport | None  # what it lost before that; None: every bit is kept
 
     @property
     def ratio(self) -> float | None:

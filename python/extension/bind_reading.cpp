@@ -144,7 +144,7 @@ struct StreamSummary {
   std::uint32_t depth = 0;
   std::map<std::string, std::uint64_t> codecs;
   std::string reason;
-  std::optional<QuantizerRecord> quantizer;
+  std::optional<LossReport> quantizer;
 };
 
 Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
@@ -170,34 +170,34 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
   return summaries;
 }
 
-// What a record holds, by the names of its fields.
-nb::dict to_dict(const QuantizerRecord& record) {
+// What a loss report holds, by the names of its fields.
+nb::dict to_dict(const LossReport& report) {
   nb::dict result;
-  result["name"] = quantization_name(record.quantization);
-  result["amount"] = record.amount;
-  result["bound"] = record.bound;
-  result["next_update_bound"] = record.next_update_bound;
-  result["all_updates_bound"] = record.all_updates_bound;
-  const auto& adam = record.adam;
+  result["name"] = quantization_name(report.quantization);
+  result["amount"] = report.amount;
+  result["bound"] = report.bound;
+  result["next_update_bound"] = report.next_update_bound;
+  result["all_updates_bound"] = report.all_updates_bound;
+  const auto& adam = report.adam;
   result["adam"] = adam ? nb::object(nb::make_tuple(adam->beta1, adam->beta2, adam->epsilon, adam->step)) : nb::none();
   nb::dict reached;
-  reached["elements"] = record.reached.elements;
-  reached["changed"] = record.reached.changed;
-  reached["finite"] = record.reached.finite;
-  reached["nonzero"] = record.reached.nonzero;
-  reached["past_nearest"] = record.reached.past_nearest;
-  reached["max_absolute"] = record.reached.max_absolute;
-  reached["max_relative"] = record.reached.max_relative;
-  reached["mean_relative"] = record.reached.mean_relative();
-  reached["mean_square"] = record.reached.mean_square();
+  reached["elements"] = report.reached.elements;
+  reached["changed"] = report.reached.changed;
+  reached["finite"] = report.reached.finite;
+  reached["nonzero"] = report.reached.nonzero;
+  reached["past_nearest"] = report.reached.past_nearest;
+  reached["max_absolute"] = report.reached.max_absolute;
+  reached["max_relative"] = report.reached.max_relative;
+  reached["mean_relative"] = report.reached.mean_relative();
+  reached["mean_square"] = report.reached.mean_square();
   result["reached"] = reached;
   nb::dict updates;
-  updates["elements"] = record.updates.elements;
-  updates["largest"] = record.updates.largest;
-  updates["sum"] = record.updates.sum;
-  updates["sum_square"] = record.updates.sum_square;
-  updates["sum_update"] = record.updates.sum_update;
-  updates["sum_update_square"] = record.updates.sum_update_square;
+  updates["elements"] = report.updates.elements;
+  updates["largest"] = report.updates.largest;
+  updates["sum"] = report.updates.sum;
+  updates["sum_square"] = report.updates.sum_square;
+  updates["sum_update"] = report.updates.sum_update;
+  updates["sum_update_square"] = report.updates.sum_update_square;
   result["updates"] = updates;
   return result;
 }

@@ -50,7 +50,7 @@ struct StreamEncoding {
   std::string reason;
   // Inputs in this file are streams that come before this one: of a lower rank, or of the same rank and a lower number.
   std::uint8_t rank = 0;
-  std::optional<QuantizerRecord> quantizer = {};  // the loss before it was stored
+  std::optional<LossReport> quantizer = {};  // the loss before it was stored
 };
 
 struct Encoding {

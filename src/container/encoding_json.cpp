@@ -51,10 +51,8 @@ struct ParametersFormat : JsonDefault {
 };
 
 struct QuantizerFormat {
-  static Result<void> read(JsonReader& in, std::optional<QuantizerRecord>& to) {
-    return read_quantizer(in, to.emplace());
-  }
-  static void write(JsonWriter& out, const std::optional<QuantizerRecord>& from) { write_quantizer(out, *from); }
+  static Result<void> read(JsonReader& in, std::optional<LossReport>& to) { return read_quantizer(in, to.emplace()); }
+  static void write(JsonWriter& out, const std::optional<LossReport>& from) { write_quantizer(out, *from); }
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The tables of fields of a quantizer's record.
+// The tables of fields of a quantizer's report.
 #include "container/quantizer_json.hpp"
 
 #include <array>
@@ -106,35 +106,35 @@ static constexpr auto json_fields(std::type_identity<AdamNumbers>) {
                     amount<&AdamNumbers::epsilon>("epsilon"), count<&AdamNumbers::step>("step")};
 }
 
-static constexpr auto json_fields(std::type_identity<QuantizerRecord>) {
-  using Record = QuantizerRecord;
-  return std::array{json_field<&Record::quantization, NameFormat>("name"),
-                    amount<&Record::bound>("bound", JsonNeed::optional),
-                    amount<&Record::next_update_bound>("next_update_bound", JsonNeed::optional),
-                    amount<&Record::all_updates_bound>("all_updates_bound", JsonNeed::optional),
-                    amount<&Record::amount>("amount"),
-                    json_field<&Record::reached, PartFormat>("reached", JsonNeed::defaulted),
-                    json_field<&Record::updates, PartFormat>("updates", JsonNeed::defaulted),
-                    json_field<&Record::adam, PartFormat>("adam", JsonNeed::optional)};
+static constexpr auto json_fields(std::type_identity<LossReport>) {
+  using Report = LossReport;
+  return std::array{json_field<&Report::quantization, NameFormat>("name"),
+                    amount<&Report::bound>("bound", JsonNeed::optional),
+                    amount<&Report::next_update_bound>("next_update_bound", JsonNeed::optional),
+                    amount<&Report::all_updates_bound>("all_updates_bound", JsonNeed::optional),
+                    amount<&Report::amount>("amount"),
+                    json_field<&Report::reached, PartFormat>("reached", JsonNeed::defaulted),
+                    json_field<&Report::updates, PartFormat>("updates", JsonNeed::defaulted),
+                    json_field<&Report::adam, PartFormat>("adam", JsonNeed::optional)};
 }
 
 }  // namespace bitsnap
 
 namespace bitsnap::container {
 
-void write_quantizer(JsonWriter& out, const QuantizerRecord& record) { write_json(out, record); }
+void write_quantizer(JsonWriter& out, const LossReport& report) { write_json(out, report); }
 
-Result<void> read_quantizer(JsonReader& in, QuantizerRecord& record) {
-  record = {};
-  BITSNAP_TRY(read_json(in, record));
-  if (!tensor::is_amount_of(record.quantization, record.amount)) {
+Result<void> read_quantizer(JsonReader& in, LossReport& report) {
+  report = {};
+  BITSNAP_TRY(read_json(in, report));
+  if (!tensor::is_amount_of(report.quantization, report.amount)) {
     return fail(ErrorKind::corrupt,
-                fmt::format("{} is no amount for {}", record.amount, quantization_name(record.quantization)));
+                fmt::format("{} is no amount for {}", report.amount, quantization_name(report.quantization)));
   }
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  if (record.adam && !(is_beta(record.adam->beta1) && is_beta(record.adam->beta2))) {
+  if (report.adam && !(is_beta(report.adam->beta1) && is_beta(report.adam->beta2))) {
     return fail(ErrorKind::corrupt, fmt::format("betas {} and {}: expected numbers of at least 0 and below 1",
-                                                record.adam->beta1, record.adam->beta2));
+                                                report.adam->beta1, report.adam->beta2));
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// The record of a quantizer as JSON in the encoding section: docs/spec/snapshot.md, "Encoding".
+// The loss report of a tensor as JSON in the encoding section: docs/spec/snapshot.md, "Encoding".
 #pragma once
 
 #include <bitsnap/error.hpp>
@@ -9,9 +9,9 @@
 
 namespace bitsnap::container {
 
-void write_quantizer(JsonWriter& out, const QuantizerRecord& record);
+void write_quantizer(JsonWriter& out, const LossReport& report);
 
 // corrupt for values that no writer can have meant. Unknown keys are skipped, and so are parts that are no objects.
-[[nodiscard]] Result<void> read_quantizer(JsonReader& in, QuantizerRecord& record);
+[[nodiscard]] Result<void> read_quantizer(JsonReader& in, LossReport& report);
 
 }  // namespace bitsnap::container

@@ -1,4 +1,4 @@
-// Records of quantizers as JSON: round trips, unknown keys, values that are corrupt.
+// Loss reports as JSON: round trips, unknown keys, values that are corrupt.
 #include "container/quantizer_json.hpp"
 
 #include <gtest/gtest.h>
@@ -11,15 +11,15 @@
 namespace bitsnap::container {
 namespace {
 
-QuantizerRecord full_record() {
-  QuantizerRecord record;
-  record.quantization = Quantization::update_step;
-  record.amount = 0.02;
-  record.bound = 0.048;
-  record.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
-  record.next_update_bound = 0.05;
-  record.all_updates_bound = 0.7;
-  record.reached = {.elements = 100,
+LossReport full_report() {
+  LossReport report;
+  report.quantization = Quantization::update_step;
+  report.amount = 0.02;
+  report.bound = 0.048;
+  report.adam = AdamNumbers{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 300};
+  report.next_update_bound = 0.05;
+  report.all_updates_bound = 0.7;
+  report.reached = {.elements = 100,
                     .changed = 99,
                     .finite = 98,
                     .nonzero = 97,
@@ -28,9 +28,9 @@ QuantizerRecord full_record() {
                     .max_relative = 0.5,
                     .sum_square = 1e-300,
                     .sum_relative = 3};
-  record.updates = {
+  report.updates = {
       .elements = 7, .largest = 0.03, .sum = 0.1, .sum_square = 0.01, .sum_update = 3, .sum_update_square = 4};
-  return record;
+  return report;
 }
 
 Result<Encoding> parse(const std::string& quantizer) {
@@ -39,22 +39,22 @@ Result<Encoding> parse(const std::string& quantizer) {
 }
 
 TEST(QuantizerJson, ReadsWhatItWrote) {
-  for (const QuantizerRecord& record : {full_record(), QuantizerRecord{.quantization = Quantization::mantissa_bits}}) {
+  for (const LossReport& report : {full_report(), LossReport{.quantization = Quantization::mantissa_bits}}) {
     Encoding encoding;
     encoding.streams.resize(2);
-    encoding.streams[1].quantizer = record;
+    encoding.streams[1].quantizer = report;
     const auto again = parse_encoding(serialize_encoding(encoding), 2, {});
     ASSERT_TRUE(again.has_value()) << again.error().message();
     EXPECT_FALSE(again->streams[0].quantizer.has_value());
-    EXPECT_EQ(again->streams[1].quantizer, record);
+    EXPECT_EQ(again->streams[1].quantizer, report);
   }
 }
 
 TEST(QuantizerJson, WritesInfinityAsTheLargestDouble) {
-  QuantizerRecord record;
-  record.reached.sum_square = std::numeric_limits<double>::infinity();
+  LossReport report;
+  report.reached.sum_square = std::numeric_limits<double>::infinity();
   JsonWriter json;
-  write_quantizer(json, record);
+  write_quantizer(json, report);
   EXPECT_EQ(parse(json.text())->streams[0].quantizer->reached.sum_square, std::numeric_limits<double>::max());
 }
 
@@ -63,12 +63,12 @@ TEST(QuantizerJson, SkipsUnknownKeys) {
       R"({"new":[{"name":"x","deep":[1,[2]]}],"name":"clusters","reached":{"elements":3,"later":{"elements":9}},"amount":16,)"
       R"("updates":[1,{"sum":2}],"whole":{"amount":4},"bound":2})");
   ASSERT_TRUE(parsed.has_value()) << parsed.error().message();
-  const QuantizerRecord& record = *parsed->streams[0].quantizer;
-  EXPECT_EQ(record.quantization, Quantization::clusters);
-  EXPECT_EQ(record.amount, 16);
-  EXPECT_EQ(record.bound, 2.0);
-  EXPECT_EQ(record.reached.elements, 3U);
-  EXPECT_EQ(record.updates, UpdateErrors{});
+  const LossReport& report = *parsed->streams[0].quantizer;
+  EXPECT_EQ(report.quantization, Quantization::clusters);
+  EXPECT_EQ(report.amount, 16);
+  EXPECT_EQ(report.bound, 2.0);
+  EXPECT_EQ(report.reached.elements, 3U);
+  EXPECT_EQ(report.updates, UpdateErrors{});
   EXPECT_EQ(parsed->streams[0].reason, "r");
 }
 

@@ -11,7 +11,7 @@
 #include "engine/slot_layout.hpp"
 #include "restore/open_snapshot.hpp"
 #include "save/base_finder.hpp"
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap::engine {
@@ -118,12 +118,12 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Jo
     std::optional<save::SingleBase> base;
     if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
     store::BlobWriter writer(fmt::format("step {} in memory", job.staged.step));
-    BITSNAP_ASSIGN(const save::RecordSummary recorded,
-                   save::record_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
+    BITSNAP_ASSIGN(const save::WriteSummary written,
+                   save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
     BITSNAP_TRY(writer.close());
-    event.raw_bytes = recorded.summary.raw_bytes;
+    event.raw_bytes = written.summary.raw_bytes;
     event.encode_us = elapsed_us(stopwatch);
-    if (recorded.references.empty()) event.base.reset();
+    if (written.references.empty()) event.base.reset();
     return writer.blob();
   });
 }

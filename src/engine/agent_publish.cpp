@@ -116,9 +116,8 @@ void AgentRank::commit_what_is_whole() {
     waiting = uncommitted_;
   }
   for (const Uncommitted& shard : waiting) {
-    auto outcome = no_throw("committing", [&] {
-      return StoreImplAccess::impl(**store).commit(shard.step, job_.world_size, shard.attempt);
-    });
+    auto outcome = no_throw(
+        "committing", [&] { return Store::Impl::of(**store).commit(shard.step, job_.world_size, shard.attempt); });
     // Too late, or another attempt was it: this one will never be. All else may pass.
     const bool is_over = outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
     if (!outcome && !is_over) {
@@ -169,7 +168,7 @@ void AgentRank::prune(std::uint64_t step) {
   if (!store) return note_error(store.error());
   CheckpointInfo info;
   info.step = step;
-  StoreImplAccess::impl(**store).apply_retention(info, {.threads = job_.threads});
+  Store::Impl::of(**store).apply_retention(info, {.threads = job_.threads});
   if (!info.prune_error) return;
   note_error(*info.prune_error);
   const std::lock_guard lock(mutex_);

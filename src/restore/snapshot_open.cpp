@@ -179,8 +179,8 @@ const std::string& Snapshot::reason(std::size_t stream) const noexcept {
   return stream < streams.size() ? streams[stream].reason : kNone;
 }
 
-const std::optional<QuantizerRecord>& Snapshot::quantizer(std::size_t stream) const noexcept {
-  static const std::optional<QuantizerRecord> kNone;
+const std::optional<LossReport>& Snapshot::quantizer(std::size_t stream) const noexcept {
+  static const std::optional<LossReport> kNone;
   const std::vector<container::StreamEncoding>& streams = impl_->index().encoding.streams;
   return stream < streams.size() ? streams[stream].quantizer : kNone;
 }

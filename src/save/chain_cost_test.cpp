@@ -120,16 +120,16 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
       const auto next = std::make_shared<MemoryBase>();
       std::optional<SingleBase> finder;
       if (base) finder.emplace(base);
-      const auto recorded =
-          record_state(training.state, {.settings = {.max_depth = max_depth}}, finder ? &*finder : nullptr, next.get());
-      ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+      const auto written =
+          write_state(training.state, {.settings = {.max_depth = max_depth}}, finder ? &*finder : nullptr, next.get());
+      ASSERT_TRUE(written.has_value()) << written.error().message();
       EXPECT_EQ(files.reads(), 0U) << "step " << step;
       // Frozen chunks are compared; what learns only where it is built upon.
       if (base) {
         EXPECT_GE(base->reads(), 3U);
         EXPECT_LE(base->reads(), max_depth == 0 ? 3U : 5U);
       }
-      next->attach(files.add(std::to_string(step), recorded->file).snapshot);
+      next->attach(files.add(std::to_string(step), written->file).snapshot);
       base = next;
     }
     EXPECT_EQ(read_tensor(*base->file(), "learns"), training.learns);
@@ -141,14 +141,14 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
 TEST(ChainCost, ABaseInMemoryGivesTheBytesThatItsFileWouldGive) {
   Training training;
   const auto in_memory = std::make_shared<MemoryBase>();
-  const auto file = open_file("0.bsnap", record_state(training.state, {}, nullptr, in_memory.get()).value().file);
+  const auto file = open_file("0.bsnap", write_state(training.state, {}, nullptr, in_memory.get()).value().file);
   in_memory->attach(file);
   training.step(1);
   for (const std::uint32_t max_depth : {0U, 8U}) {
     SingleBase from_file(file);
     SingleBase from_memory(in_memory);
-    EXPECT_EQ(record_state(training.state, {.settings = {.max_depth = max_depth}}, &from_file).value().file,
-              record_state(training.state, {.settings = {.max_depth = max_depth}}, &from_memory).value().file);
+    EXPECT_EQ(write_state(training.state, {.settings = {.max_depth = max_depth}}, &from_file).value().file,
+              write_state(training.state, {.settings = {.max_depth = max_depth}}, &from_memory).value().file);
   }
 }
 

@@ -17,7 +17,7 @@
 #include "container/directory.hpp"
 #include "save/base_finder.hpp"
 #include "save/peer_finder.hpp"
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 
 namespace bitsnap::save {
 

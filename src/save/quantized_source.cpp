@@ -28,7 +28,7 @@ std::optional<double> finite(double number) noexcept {
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-// Whether a rule needs them or not: what is said is recorded, and errors are measured with it.
+// Whether a rule needs them or not: what is said is written, and errors are measured with it.
 Result<void> check_numbers_of_adam(const State& state, const SaveOptions& options) {
   if (options.adam) BITSNAP_TRY(quantize::check_adam(*options.adam));
   for (const TensorSource& tensor : state.tensors) {
@@ -300,17 +300,17 @@ bool QuantizedSource::is_lossy() const noexcept {
   return std::ranges::any_of(losses_, [](const Loss& loss) { return loss.quantizer != nullptr; });
 }
 
-std::optional<QuantizerRecord> QuantizedSource::promise(std::size_t stream) const {
+std::optional<LossReport> QuantizedSource::promise(std::size_t stream) const {
   const Loss& loss = losses_[stream];
   if (loss.quantizer == nullptr) return std::nullopt;
-  return QuantizerRecord{.quantization = loss.rule.quantization,
-                         .amount = loss.rule.amount,
-                         .bound = loss.bound,
-                         .adam = loss.adam,
-                         .next_update_bound = loss.next_update_bound,
-                         .all_updates_bound = loss.all_updates_bound,
-                         .reached = {},
-                         .updates = {}};
+  return LossReport{.quantization = loss.rule.quantization,
+                    .amount = loss.rule.amount,
+                    .bound = loss.bound,
+                    .adam = loss.adam,
+                    .next_update_bound = loss.next_update_bound,
+                    .all_updates_bound = loss.all_updates_bound,
+                    .reached = {},
+                    .updates = {}};
 }
 
 std::string QuantizedSource::describe(std::size_t stream) const {

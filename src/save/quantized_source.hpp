@@ -63,7 +63,7 @@ class QuantizedSource final : public StreamSource {
   }
 
   // What is promised of a stream, with nothing reached yet; nullopt where it is kept exact.
-  [[nodiscard]] std::optional<QuantizerRecord> promise(std::size_t stream) const;
+  [[nodiscard]] std::optional<LossReport> promise(std::size_t stream) const;
   // What a first moment was made multiples of, and the stream of second moments beside it.
   struct Multiples {
     codec::Lattice lattice;

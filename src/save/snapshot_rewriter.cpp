@@ -13,7 +13,7 @@
 #include "base/try.hpp"
 #include "container/index.hpp"
 #include "restore/snapshot_impl.hpp"
-#include "save/recording.hpp"
+#include "save/snapshot_pipeline.hpp"
 
 namespace bitsnap::save {
 namespace {
@@ -112,9 +112,9 @@ void keep_inputs(container::Index& index, const KeptChunks& kept) {
 
 }  // namespace
 
-Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
-                                       const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
-  return no_throw("rewriting", [&]() -> Result<RecordSummary> {
+Result<WriteSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped, BaseFinder* bases,
+                                      const SaveOptions& options, os::WritableFile& file, exec::Executor& executor) {
+  return no_throw("rewriting", [&]() -> Result<WriteSummary> {
     BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
     const Snapshot::Impl& impl = Snapshot::Impl::of(source);
     const DecodedStreams streams(source);
@@ -124,18 +124,18 @@ Result<RecordSummary> rewrite_snapshot(const Snapshot& source, std::span<const S
     keep_inputs(index, kept);
     std::vector<SnapshotId> barred(dropped.begin(), dropped.end());
     barred.push_back(source.id());
-    const RecordingParts parts{.source = streams,
-                               .settings = planner_settings,
-                               .rules = {.max_depth = 0, .barred = barred},
-                               .bases = bases,
-                               .stored = &kept,
-                               .progress = options.progress};
-    BITSNAP_ASSIGN(RecordSummary recorded, Recording(index, parts, file).run(executor));
-    if (recorded.summary.id != source.id()) {
+    const PipelineParts parts{.source = streams,
+                              .settings = planner_settings,
+                              .rules = {.max_depth = 0, .barred = barred},
+                              .bases = bases,
+                              .stored = &kept,
+                              .progress = options.progress};
+    BITSNAP_ASSIGN(WriteSummary written, SnapshotPipeline(index, parts, file).run(executor));
+    if (written.summary.id != source.id()) {
       return fail(ErrorKind::internal, fmt::format("{} written again has the id {}, expected {}", source.name(),
-                                                   recorded.summary.id.to_hex(), source.id().to_hex()));
+                                                   written.summary.id.to_hex(), source.id().to_hex()));
     }
-    return recorded;
+    return written;
   });
 }
 

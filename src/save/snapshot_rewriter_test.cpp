@@ -31,16 +31,17 @@ struct RewriteOptions {
   Progress progress = nullptr;
 };
 
-Result<Recorded> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped, RewriteOptions options = {}) {
+Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped,
+                            RewriteOptions options = {}) {
   os::FakeFileSystem files;
   BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/rewritten"));
   const auto executor = exec::make_executor(options.threads);
-  Recorded recorded;
+  WrittenFile written;
   const SaveOptions save{.settings = options.settings, .progress = options.progress};
-  BITSNAP_ASSIGN(recorded.summary, rewrite_snapshot(source, dropped, options.bases, save, *file, *executor));
+  BITSNAP_ASSIGN(written.summary, rewrite_snapshot(source, dropped, options.bases, save, *file, *executor));
   BITSNAP_TRY(file->close());
-  BITSNAP_ASSIGN(recorded.file, os::read_file(files, "/rewritten", UINT64_MAX));
-  return recorded;
+  BITSNAP_ASSIGN(written.file, os::read_file(files, "/rewritten", UINT64_MAX));
+  return written;
 }
 
 std::vector<SnapshotId> ids_of(std::span<const BaseReference> bases) {
@@ -119,9 +120,9 @@ TEST_F(Rewriting, WhatReferredToADroppedBaseIsStoredAndAllElseIsCopied) {
   // Frozen and the pool lie in 0, "once" in 1, the others are built upon 2.
   ASSERT_EQ(ids_of(before.bases()),
             (std::vector<SnapshotId>{chain_.at(0)->id(), chain_.at(2)->id(), chain_.at(1)->id()}));
-  const auto recorded = rewrite(before, {chain_.at(2)->id()});
-  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
-  const auto after = open_file("3.bsnap", recorded->file, chain_.bases({0, 1}));
+  const auto written = rewrite(before, {chain_.at(2)->id()});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto after = open_file("3.bsnap", written->file, chain_.bases({0, 1}));
   expect_same_content(before, *after);
   EXPECT_EQ(ids_of(after->bases()), (std::vector<SnapshotId>{chain_.at(0)->id(), chain_.at(1)->id()}));
   EXPECT_EQ(after->bases()[1].name, "1.bsnap");
@@ -137,9 +138,9 @@ TEST_F(Rewriting, WhatReferredToADroppedBaseIsStoredAndAllElseIsCopied) {
   EXPECT_EQ(after->reason(0), before.reason(0));
   EXPECT_NE(after->reason(1), before.reason(1));
 
-  const RecordSummary& summary = recorded->summary;
+  const WriteSummary& summary = written->summary;
   EXPECT_EQ(summary.summary.id, before.id());
-  EXPECT_EQ(summary.summary.stored_bytes, recorded->file.size());
+  EXPECT_EQ(summary.summary.stored_bytes, written->file.size());
   EXPECT_EQ(summary.summary.chunks, 3U + 2U + 2U + 1U + 1U);
   EXPECT_EQ(summary.depth, 2U);
   ASSERT_EQ(ids_of(summary.references), ids_of(after->bases()));
@@ -150,11 +151,11 @@ TEST_F(Rewriting, WhatReferredToADroppedBaseIsStoredAndAllElseIsCopied) {
 TEST_F(Rewriting, WithAllBasesDroppedItStandsAlone) {
   for (std::size_t number = 0; number < 4; ++number) {
     const Snapshot& before = *chain_.at(number);
-    const auto recorded = rewrite(before, ids_of(before.bases()));
-    ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
-    EXPECT_TRUE(recorded->summary.references.empty());
-    EXPECT_EQ(recorded->summary.depth, 0U);
-    const auto after = open_file("x.bsnap", recorded->file);
+    const auto written = rewrite(before, ids_of(before.bases()));
+    ASSERT_TRUE(written.has_value()) << written.error().message();
+    EXPECT_TRUE(written->summary.references.empty());
+    EXPECT_EQ(written->summary.depth, 0U);
+    const auto after = open_file("x.bsnap", written->file);
     EXPECT_TRUE(after->bases().empty());
     expect_same_content(before, *after);
   }
@@ -163,8 +164,8 @@ TEST_F(Rewriting, WithAllBasesDroppedItStandsAlone) {
 TEST_F(Rewriting, WithNothingDroppedEveryChunkIsCopied) {
   const Snapshot& before = *chain_.at(3);
   const SnapshotId stranger{1, 2};
-  const auto recorded = rewrite(before, {stranger}).value();
-  const auto after = open_file("3.bsnap", recorded.file, chain_.bases({0, 1, 2}));
+  const auto written = rewrite(before, {stranger}).value();
+  const auto after = open_file("3.bsnap", written.file, chain_.bases({0, 1, 2}));
   expect_same_content(before, *after);
   EXPECT_EQ(ids_of(after->bases()), ids_of(before.bases()));
   for (std::size_t stream = 0; stream < before.streams().size(); ++stream) {
@@ -173,18 +174,18 @@ TEST_F(Rewriting, WithNothingDroppedEveryChunkIsCopied) {
     }
     EXPECT_EQ(after->reason(stream), before.reason(stream));
   }
-  ASSERT_EQ(recorded.summary.references.size(), 3U);
-  EXPECT_TRUE(recorded.summary.references[0].standalone);
-  EXPECT_FALSE(recorded.summary.references[1].standalone);
-  EXPECT_FALSE(recorded.summary.references[2].standalone);
+  ASSERT_EQ(written.summary.references.size(), 3U);
+  EXPECT_TRUE(written.summary.references[0].standalone);
+  EXPECT_FALSE(written.summary.references[1].standalone);
+  EXPECT_FALSE(written.summary.references[2].standalone);
 }
 
 TEST_F(Rewriting, WhatDependsOnItNeedsNoRewriting) {
   // 2 without 1; 3 is decoded against the new 2, whose id is the same.
-  const auto recorded = rewrite(*chain_.at(2), {chain_.at(1)->id()}).value();
+  const auto written = rewrite(*chain_.at(2), {chain_.at(1)->id()}).value();
   const auto bases = std::make_shared<MapBases>();
   bases->add(chain_.at(0));
-  bases->add(open_file("2.bsnap", recorded.file, chain_.bases({0})));
+  bases->add(open_file("2.bsnap", written.file, chain_.bases({0})));
   bases->add(chain_.at(1));
   const auto last = open_file("3.bsnap", chain_.file(3), bases);
   EXPECT_EQ(read_tensor(*last, "learns"), learns_);
@@ -193,22 +194,22 @@ TEST_F(Rewriting, WhatDependsOnItNeedsNoRewriting) {
 
 TEST_F(Rewriting, AnEqualChunkThatIsHeldStandaloneIsReferredTo) {
   // A keyframe of the last state, beside which 3 need not hold a thing.
-  const auto keyframe = record_state(state_, {}).value();
+  const auto keyframe = write_state(state_, {}).value();
   Bytes other = small_;
   state_.tensors.back().data = other.data();
   other[0] ^= std::byte{1};
-  const auto similar = open_file("similar.bsnap", record_state(state_, {}).value().file);
+  const auto similar = open_file("similar.bsnap", write_state(state_, {}).value().file);
   ASSERT_NE(similar->id(), chain_.at(3)->id());
   SingleBase finder(similar);
   const Snapshot& before = *chain_.at(3);
-  const auto recorded = rewrite(before, ids_of(before.bases()), {.bases = &finder}).value();
-  EXPECT_EQ(ids_of(recorded.summary.references), std::vector<SnapshotId>{similar->id()});
-  EXPECT_TRUE(recorded.summary.references[0].standalone);
-  EXPECT_EQ(recorded.summary.depth, 1U);
-  EXPECT_LT(recorded.file.size(), keyframe.file.size() / 50);
+  const auto written = rewrite(before, ids_of(before.bases()), {.bases = &finder}).value();
+  EXPECT_EQ(ids_of(written.summary.references), std::vector<SnapshotId>{similar->id()});
+  EXPECT_TRUE(written.summary.references[0].standalone);
+  EXPECT_EQ(written.summary.depth, 1U);
+  EXPECT_LT(written.file.size(), keyframe.file.size() / 50);
   const auto bases = std::make_shared<MapBases>();
   bases->add(similar);
-  const auto after = open_file("3.bsnap", recorded.file, bases);
+  const auto after = open_file("3.bsnap", written.file, bases);
   EXPECT_EQ(after->chunk_info(1, 1)->codec, "same");
   EXPECT_EQ(after->chunk_info(4, 0)->depth, 0U);  // the pool has changed
   EXPECT_EQ(after->bases()[0].name, "similar.bsnap");
@@ -220,9 +221,9 @@ TEST_F(Rewriting, AChunkThatLiesInAChainIsNotReferredTo) {
   chain_.save(state_);
   const Snapshot& before = *chain_.at(4);
   SingleBase finder(chain_.at(3));
-  const auto recorded = rewrite(before, {chain_.at(0)->id()}, {.bases = &finder}).value();
-  for (const Reference& reference : recorded.summary.references) EXPECT_NE(reference.id, chain_.at(0)->id());
-  const auto after = open_file("4.bsnap", recorded.file, chain_.bases({1, 2, 3}));
+  const auto written = rewrite(before, {chain_.at(0)->id()}, {.bases = &finder}).value();
+  for (const Reference& reference : written.summary.references) EXPECT_NE(reference.id, chain_.at(0)->id());
+  const auto after = open_file("4.bsnap", written.file, chain_.bases({1, 2, 3}));
   EXPECT_EQ(after->chunk_info(0, 0)->depth, 0U);
   EXPECT_TRUE(is_copy(before, *after, 1, 0));
   const auto all = rewrite(before, ids_of(before.bases()), {.bases = &finder}).value();
@@ -231,7 +232,7 @@ TEST_F(Rewriting, AChunkThatLiesInAChainIsNotReferredTo) {
 
 TEST_F(Rewriting, NothingNewRefersToADroppedIdOrToItsOwn) {
   // The keyframe of the same content: the file that is being replaced may be the one.
-  const auto keyframe = open_file("again.bsnap", record_state(state_, {}).value().file);
+  const auto keyframe = open_file("again.bsnap", write_state(state_, {}).value().file);
   ASSERT_EQ(keyframe->id(), chain_.at(3)->id());
   const Snapshot& before = *chain_.at(3);
   SingleBase itself(keyframe);
@@ -248,23 +249,23 @@ TEST_F(Rewriting, NothingNewRefersToADroppedIdOrToItsOwn) {
 }
 
 TEST_F(Rewriting, ASnapshotOfItsBasesOwnContentLosesThatBase) {
-  const auto first = open_file("first.bsnap", record_state(state_, {}).value().file);
+  const auto first = open_file("first.bsnap", write_state(state_, {}).value().file);
   SingleBase base(first);
   const auto bases = std::make_shared<MapBases>();
   bases->add(first);
-  const auto second = open_file("second.bsnap", record_state(state_, {}, &base).value().file, bases);
+  const auto second = open_file("second.bsnap", write_state(state_, {}, &base).value().file, bases);
   ASSERT_EQ(first->id(), second->id());
   ASSERT_EQ(ids_of(second->bases()), std::vector<SnapshotId>{second->id()});
-  const auto recorded = rewrite(*second, {second->id()}, {.bases = &base}).value();
-  EXPECT_TRUE(recorded.summary.references.empty());
-  expect_same_content(*second, *open_file("second.bsnap", recorded.file));
+  const auto written = rewrite(*second, {second->id()}, {.bases = &base}).value();
+  EXPECT_TRUE(written.summary.references.empty());
+  expect_same_content(*second, *open_file("second.bsnap", written.file));
 }
 
 TEST_F(Rewriting, EveryPolicyKeepsEveryBit) {
   const Snapshot& before = *chain_.at(3);
   for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
-    const auto recorded = rewrite(before, ids_of(before.bases()), {.settings = {.policy = policy}}).value();
-    const auto after = open_file("x.bsnap", recorded.file);
+    const auto written = rewrite(before, ids_of(before.bases()), {.settings = {.policy = policy}}).value();
+    const auto after = open_file("x.bsnap", written.file);
     EXPECT_EQ(after->policy(), policy_name(policy));
     expect_same_content(before, *after);
   }
@@ -297,8 +298,8 @@ TEST_F(Rewriting, ProgressEndsWithEverythingAndCancels) {
     last = done;
     return done <= total;
   };
-  const auto recorded = rewrite(*chain_.at(3), {chain_.at(2)->id()}, {.progress = count}).value();
-  EXPECT_EQ(last, recorded.summary.summary.raw_bytes);
+  const auto written = rewrite(*chain_.at(3), {chain_.at(2)->id()}, {.progress = count}).value();
+  EXPECT_EQ(last, written.summary.summary.raw_bytes);
   const auto cancel = [](std::uint64_t done, std::uint64_t total) { return done < total / 2; };
   EXPECT_EQ(rewrite(*chain_.at(3), {chain_.at(2)->id()}, {.progress = cancel}).error().kind(), ErrorKind::cancelled);
 }
@@ -311,13 +312,13 @@ TEST_F(Rewriting, DamageInTheSourceIsFoundInCopiedChunksAndInDecodedOnes) {
     ASSERT_GT(info.stored_bytes, 0U);
     file[info.offset + info.stored_bytes / 2] ^= std::byte{1};
     const auto source = open_file("damaged.bsnap", std::move(file), chain_.bases({0, 1, 2}));
-    const auto recorded = rewrite(*source, {chain_.at(2)->id()});
-    ASSERT_FALSE(recorded.has_value());
-    EXPECT_EQ(recorded.error().kind(), ErrorKind::corrupt);
-    EXPECT_NE(recorded.error().message().find("damaged.bsnap"), std::string::npos) << recorded.error().message();
-    EXPECT_NE(recorded.error().message().find(stream == 1 ? "tensor 'learns', chunk 0" : "pool, chunk 0"),
+    const auto written = rewrite(*source, {chain_.at(2)->id()});
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().kind(), ErrorKind::corrupt);
+    EXPECT_NE(written.error().message().find("damaged.bsnap"), std::string::npos) << written.error().message();
+    EXPECT_NE(written.error().message().find(stream == 1 ? "tensor 'learns', chunk 0" : "pool, chunk 0"),
               std::string::npos)
-        << recorded.error().message();
+        << written.error().message();
   }
 }
 
@@ -348,13 +349,13 @@ TEST(RewritingByHand, ChunksThatReferToTheirOwnFileFollowWhatTheyReferTo) {
   const auto source = open_file("second", second.build(), bases);
   ASSERT_EQ(source->chunk_info(3, 0)->depth, 1U);
 
-  const auto recorded = rewrite(*source, {first.id()}).value();
+  const auto written = rewrite(*source, {first.id()}).value();
   const auto left = std::make_shared<MapBases>();
   left->add(open_file("other", other_file));
-  const auto after = open_file("second", recorded.file, left);
+  const auto after = open_file("second", written.file, left);
   expect_same_content(*source, *after);
   EXPECT_EQ(ids_of(after->bases()), std::vector<SnapshotId>{other.id()});
-  EXPECT_TRUE(recorded.summary.references[0].standalone);
+  EXPECT_TRUE(written.summary.references[0].standalone);
   EXPECT_EQ(after->chunk_info(0, 0)->depth, 0U);
   EXPECT_EQ(after->chunk_info(1, 0)->codec, "same");
   EXPECT_EQ(after->chunk_info(1, 0)->depth, 0U);
@@ -380,18 +381,18 @@ TEST(RewritingByHand, AnotherWritersWordsAndCodecsAreKept) {
   const SnapshotId dropped{2, 1};
   ASSERT_EQ(ids_of(source->bases())[0], dropped);
 
-  const auto recorded = rewrite(*source, {dropped});
-  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
-  EXPECT_EQ(recorded->summary.summary.id, source->id());
-  EXPECT_EQ(recorded->summary.depth, 7U);
-  ASSERT_EQ(ids_of(recorded->summary.references), (std::vector<SnapshotId>{{3, 1}}));
-  EXPECT_FALSE(recorded->summary.references[0].standalone);
-  const auto after = open_file("raw", recorded->file);
+  const auto written = rewrite(*source, {dropped});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  EXPECT_EQ(written->summary.summary.id, source->id());
+  EXPECT_EQ(written->summary.depth, 7U);
+  ASSERT_EQ(ids_of(written->summary.references), (std::vector<SnapshotId>{{3, 1}}));
+  EXPECT_FALSE(written->summary.references[0].standalone);
+  const auto after = open_file("raw", written->file);
   EXPECT_TRUE(is_copy(*source, *after, 0, 0));
   EXPECT_EQ(after->reason(1), "why not");
   EXPECT_EQ(read_tensor(*after, "b"), container::bytes_of("four"));
   const auto parsed =
-      container::FileReader::open(std::make_unique<container::MemoryFile>("raw", recorded->file), DecodeLimits());
+      container::FileReader::open(std::make_unique<container::MemoryFile>("raw", written->file), DecodeLimits());
   const container::Index& index = (*parsed)->index();
   EXPECT_EQ(index.encoding.streams[0].inputs, (std::vector<container::StreamInput>{{0, 7, 5}}));
   EXPECT_EQ(index.chunks[0].inputs[0], 0);

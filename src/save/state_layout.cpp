@@ -77,7 +77,7 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
 }
 
 // What a tensor says of its master.
-struct SaidMaster {
+struct GivenMaster {
   std::size_t weight = 0;  // tensors
   std::size_t master = 0;
   std::uint64_t element = 0;
@@ -88,33 +88,33 @@ std::size_t holder_of(const container::Content& content, std::size_t tensor) noe
   return content.tensors[tensor].alias_of.value_or(tensor);
 }
 
-Result<SaidMaster> check_master(const State& state, std::size_t weight,
-                                const std::unordered_map<std::string_view, std::size_t>& numbers) {
+Result<GivenMaster> check_master(const State& state, std::size_t weight,
+                                 const std::unordered_map<std::string_view, std::size_t>& numbers) {
   const TensorInfo& info = state.tensors[weight].info;
-  const MasterSlice& said = *state.tensors[weight].master;
+  const MasterSlice& given = *state.tensors[weight].master;
   if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("has the master {}, and is {}: only BF16 and F16 are roundings of masters",
-                            container::quote_name(said.tensor), info.dtype_name));
+                            container::quote_name(given.tensor), info.dtype_name));
   }
-  const auto found = numbers.find(said.tensor);
+  const auto found = numbers.find(given.tensor);
   if (found == numbers.end()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("its master {} is not in the state", container::quote_name(said.tensor)));
+                fmt::format("its master {} is not in the state", container::quote_name(given.tensor)));
   }
   const TensorInfo& master = state.tensors[found->second].info;
   if (master.dtype != DType::f32) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("its master {} is {}, not F32", container::quote_name(said.tensor), master.dtype_name));
+                fmt::format("its master {} is {}, not F32", container::quote_name(given.tensor), master.dtype_name));
   }
   const std::uint64_t elements = info.element_count();
   const std::uint64_t there = master.element_count();
-  if (said.element > there || elements > there - said.element) {
+  if (given.element > there || elements > there - given.element) {
     return fail(ErrorKind::invalid_argument,
                 fmt::format("its {} elements are to stand from element {} on of its master {}, which has {}", elements,
-                            said.element, container::quote_name(said.tensor), there));
+                            given.element, container::quote_name(given.tensor), there));
   }
-  return SaidMaster{weight, found->second, said.element};
+  return GivenMaster{weight, found->second, given.element};
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
   if (std::ranges::none_of(state.tensors, says_master)) return masters;
   std::unordered_map<std::string_view, std::size_t> numbers;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) numbers.emplace(state.tensors[i].info.name, i);
-  std::unordered_map<std::size_t, SaidMaster> said;  // of the tensor that holds the weight's bytes
+  std::unordered_map<std::size_t, GivenMaster> given;  // of the tensor that holds the weight's bytes
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     if (!state.tensors[i].master) continue;
     auto checked = check_master(state, i, numbers);
@@ -167,10 +167,10 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
     }
     const std::size_t holder = holder_of(content, i);
     const std::size_t master = holder_of(content, checked->master);
-    const auto [before, is_new] = said.try_emplace(holder, *checked);
+    const auto [before, is_new] = given.try_emplace(holder, *checked);
     if (!is_new &&
         (holder_of(content, before->second.master) != master || before->second.element != checked->element)) {
-      const auto describe = [&](const SaidMaster& one) {
+      const auto describe = [&](const GivenMaster& one) {
         return fmt::format("tensor {}: its master is {} from element {} on",
                            container::quote_name(state.tensors[one.weight].info.name),
                            container::quote_name(state.tensors[one.master].info.name), one.element);

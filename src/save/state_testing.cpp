@@ -44,15 +44,15 @@ Bytes read_tensor(const Snapshot& snapshot, std::string_view name) {
   return bytes;
 }
 
-Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap) {
+Result<WrittenFile> write_state(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap) {
   os::FakeFileSystem files;
-  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/recorded"));
+  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/written"));
   const auto executor = exec::make_executor(options.threads > 0 ? options.threads : 2);
-  Recorded recorded;
-  BITSNAP_ASSIGN(recorded.summary, record_snapshot(state, options, bases, tap, *file, *executor));
+  WrittenFile written;
+  BITSNAP_ASSIGN(written.summary, write_snapshot(state, options, bases, tap, *file, *executor));
   BITSNAP_TRY(file->close());
-  BITSNAP_ASSIGN(recorded.file, os::read_file(files, "/recorded", UINT64_MAX));
-  return recorded;
+  BITSNAP_ASSIGN(written.file, os::read_file(files, "/written", UINT64_MAX));
+  return written;
 }
 
 void change(Bytes& bytes, std::size_t stride, unsigned by) {
@@ -76,13 +76,13 @@ std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
 const Snapshot& Chain::save(const State& state, const SaveOptions& options) {
   std::optional<SingleBase> base;
   if (!snapshots_.empty()) base.emplace(snapshots_.back());
-  auto recorded = record_state(state, options, base ? &*base : nullptr);
-  if (!recorded) throw std::logic_error(recorded.error().message());
-  summary_ = recorded->summary;
+  auto written = write_state(state, options, base ? &*base : nullptr);
+  if (!written) throw std::logic_error(written.error().message());
+  summary_ = written->summary;
   const auto bases = std::make_shared<restore::MapBases>();
   for (const auto& snapshot : snapshots_) bases->add(snapshot);
-  snapshots_.push_back(open_file(std::to_string(snapshots_.size()) + ".bsnap", recorded->file, bases));
-  files_.push_back(std::move(recorded->file));
+  snapshots_.push_back(open_file(std::to_string(snapshots_.size()) + ".bsnap", written->file, bases));
+  files_.push_back(std::move(written->file));
   return *snapshots_.back();
 }
 

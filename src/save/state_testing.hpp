@@ -18,7 +18,7 @@
 #include <bitsnap/writer.hpp>
 
 #include "container/raw_file_testing.hpp"
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 #include "save/state_tap.hpp"
 
 namespace bitsnap::save {
@@ -36,14 +36,14 @@ using container::Bytes;
 [[nodiscard]] Bytes read_tensor(const Snapshot& snapshot, std::string_view name);
 
 // A file in memory, and what it depends on.
-struct Recorded {
-  RecordSummary summary;
+struct WrittenFile {
+  WriteSummary summary;
   Bytes file;
 };
 
 // Records with two threads where the options say none; nullptr for what is not needed.
-[[nodiscard]] Result<Recorded> record_state(const State& state, const SaveOptions& options, BaseFinder* bases = nullptr,
-                                            StateTap* tap = nullptr);
+[[nodiscard]] Result<WrittenFile> write_state(const State& state, const SaveOptions& options,
+                                              BaseFinder* bases = nullptr, StateTap* tap = nullptr);
 
 // Adds to every so many-th byte: a few changes of the same sign do not lead back to an earlier state.
 void change(Bytes& bytes, std::size_t stride, unsigned by);
@@ -59,7 +59,7 @@ class Chain {
   const Snapshot& save(const State& state, const SaveOptions& options = {});
   [[nodiscard]] const std::shared_ptr<const Snapshot>& at(std::size_t number) const { return snapshots_.at(number); }
   [[nodiscard]] const std::shared_ptr<const Snapshot>& last() const { return snapshots_.back(); }
-  [[nodiscard]] const RecordSummary& last_summary() const { return summary_; }
+  [[nodiscard]] const WriteSummary& last_summary() const { return summary_; }
   [[nodiscard]] const Bytes& file(std::size_t number) const { return files_.at(number); }
   // These snapshots, for others that depend on them.
   [[nodiscard]] std::shared_ptr<const BaseProvider> bases(const std::vector<std::size_t>& numbers) const;
@@ -67,7 +67,7 @@ class Chain {
  private:
   std::vector<std::shared_ptr<const Snapshot>> snapshots_;
   std::vector<Bytes> files_;
-  RecordSummary summary_;
+  WriteSummary summary_;
 };
 
 // A base that answers as an open file does. For overriding what a test is about.

@@ -7,7 +7,7 @@
 #include "base/try.hpp"
 #include "exec/executor.hpp"
 #include "save/base_finder.hpp"
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
@@ -116,22 +116,22 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
     BITSNAP_ASSIGN(file, file_system_.create(path));
   }
   const auto executor = exec::make_executor(options.threads);
-  auto recorded = save::record_snapshot(state, coding, bases.get(), save.keeper.get(), *file, *executor);
-  if (!recorded) return tl::unexpected(name_file(std::move(recorded).error(), path));
+  auto result = save::write_snapshot(state, coding, bases.get(), save.keeper.get(), *file, *executor);
+  if (!result) return tl::unexpected(name_file(std::move(result).error(), path));
   BITSNAP_TRY(file->sync());
   BITSNAP_TRY(file->close());
   if (in_memory != nullptr) save.blob = in_memory->blob();
 
-  save.summary = recorded->summary;
+  save.summary = result->summary;
   save.file = {};
   save.file.file = save.file_name;
-  save.file.id = recorded->summary.id;
-  save.file.bytes = recorded->summary.stored_bytes;
-  save.file.raw_bytes = recorded->summary.raw_bytes;
-  save.file.depth = recorded->depth;
+  save.file.id = result->summary.id;
+  save.file.bytes = result->summary.stored_bytes;
+  save.file.raw_bytes = result->summary.raw_bytes;
+  save.file.depth = result->depth;
   // From here on what fails is the base: with what it refers to, the file can or cannot be read.
   const auto refer = [&]() -> Result<void> {
-    for (const save::Reference& reference : recorded->references) {
+    for (const save::Reference& reference : result->references) {
       BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader.place_of(reference.name, reference.id));
       save.file.references.push_back({reference.id, place.step, place.shard, reference.standalone});
     }

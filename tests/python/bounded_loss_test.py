@@ -58,12 +58,12 @@ def updates_of(moment: torch.Tensor, square: torch.Tensor, step: int) -> np.ndar
     return updates
 
 
-def quantizers_of(path: Path | bitsnap.Snapshot) -> dict[str, bitsnap.QuantizerRecord]:
+def quantizers_of(path: Path | bitsnap.Snapshot) -> dict[str, bitsnap.LossReport]:
     return {each.name: each.quantizer for each in bitsnap.inspect(path).tensors if each.quantizer is not None}
 
 
-def rule_of(record: bitsnap.QuantizerRecord) -> tuple[str, float]:
-    return record.name, record.amount
+def rule_of(report: bitsnap.LossReport) -> tuple[str, float]:
+    return report.name, report.amount
 
 
 def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(tmp_path: Path) -> None:
@@ -78,43 +78,43 @@ def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(t
         master, stored = state["master"][f"w{i}"], loaded["master"][f"w{i}"]
         assert bits(stored.bfloat16()) == bits(master.bfloat16())
         relative = np.abs(double(stored) - double(master)) / np.abs(double(master))
-        record = found[f"master.w{i}"]
-        assert (record.bound, record.bound_of) == (2.0**-16, "relative")
-        assert (record.adam, record.updates, record.next_update_bound) == (None, None, None)
-        assert 0 < relative.max() == record.reached.max_relative <= 2.0**-15
-        assert record.reached.changed == np.count_nonzero(double(stored) != double(master))
-        assert record.reached.kept_exact == master.numel() - record.reached.changed
+        report = found[f"master.w{i}"]
+        assert (report.bound, report.bound_of) == (2.0**-16, "relative")
+        assert (report.adam, report.updates, report.next_update_bound) == (None, None, None)
+        assert 0 < relative.max() == report.reached.max_relative <= 2.0**-15
+        assert report.reached.changed == np.count_nonzero(double(stored) != double(master))
+        assert report.reached.kept_exact == master.numel() - report.reached.changed
 
         slots, kept = state["optimizer"]["state"][i], loaded["optimizer"]["state"][i]
         square, stored_square = slots["exp_avg_sq"], kept["exp_avg_sq"]
         assert torch.equal(square == 0, stored_square == 0)
         error = np.abs(double(stored_square) - double(square))
         relative = error[double(square) > 0] / double(square)[double(square) > 0]
-        record = found[f"optimizer.state.{i}.exp_avg_sq"]
-        assert rule_of(record) == ("mantissa_bits", 3)
-        assert record.bound is not None
-        assert 0 < relative.max() == record.reached.max_relative <= record.bound == 2.0**-4
-        assert record.reached.mean_square == pytest.approx(np.mean(error**2))
-        assert record.reached.mean_relative == pytest.approx(relative.mean())
+        report = found[f"optimizer.state.{i}.exp_avg_sq"]
+        assert rule_of(report) == ("mantissa_bits", 3)
+        assert report.bound is not None
+        assert 0 < relative.max() == report.reached.max_relative <= report.bound == 2.0**-4
+        assert report.reached.mean_square == pytest.approx(np.mean(error**2))
+        assert report.reached.mean_relative == pytest.approx(relative.mean())
 
         before = updates_of(slots["exp_avg"], stored_square, 7)
         after = updates_of(kept["exp_avg"], stored_square, 7)
         assert np.all(np.abs(after - before) <= STEP / 2 * (1 + 2.0**-21) + np.abs(before) * 2.0**-22)
-        record = found[f"optimizer.state.{i}.exp_avg"]
-        assert rule_of(record) == ("update_step", STEP)
-        assert record.bound_of == "of the update"
-        assert record.adam == bitsnap.AdamNumbers(BETAS, EPS, 7)
-        assert record.bound is not None
-        assert record.all_updates_bound is not None
-        assert record.updates is not None
+        report = found[f"optimizer.state.{i}.exp_avg"]
+        assert rule_of(report) == ("update_step", STEP)
+        assert report.bound_of == "of the update"
+        assert report.adam == bitsnap.AdamNumbers(BETAS, EPS, 7)
+        assert report.bound is not None
+        assert report.all_updates_bound is not None
+        assert report.updates is not None
         moved = np.abs(after - updates_of(slots["exp_avg"], square, 7)).ravel()
-        assert moved.max() <= record.bound < 0.05  # the second moment's own error counts
+        assert moved.max() <= report.bound < 0.05  # the second moment's own error counts
         moved = moved[::16]  # those that are looked at
-        assert record.updates.largest == pytest.approx(moved.max())
-        assert record.updates.mean == pytest.approx(moved.mean())
-        assert record.updates.mean_square == pytest.approx(np.mean(moved**2))
-        assert record.updates.elements == moved.size
-        assert record.updates.mean_of_updates > record.updates.mean
+        assert report.updates.largest == pytest.approx(moved.max())
+        assert report.updates.mean == pytest.approx(moved.mean())
+        assert report.updates.mean_square == pytest.approx(np.mean(moved**2))
+        assert report.updates.elements == moved.size
+        assert report.updates.mean_of_updates > report.updates.mean
 
     # Below 4 KiB nothing is lost.
     assert len(found) == 6
@@ -136,10 +136,10 @@ def test_training_goes_on_from_what_was_loaded_within_the_bound_of_the_next_upda
     training.advance()
     resumed.advance()
     for i in range(2):
-        record = quantizers_of(tmp_path / "a.bsnap")[f"optimizer.state.{i}.exp_avg"]
-        assert record.next_update_bound is not None
+        report = quantizers_of(tmp_path / "a.bsnap")[f"optimizer.state.{i}.exp_avg"]
+        assert report.next_update_bound is not None
         moved = np.abs(double(resumed.masters[i]) - double(training.masters[i])).max() / 1e-3
-        assert 0 < moved <= record.next_update_bound + 1e-3  # of rounding the masters
+        assert 0 < moved <= report.next_update_bound + 1e-3  # of rounding the masters
     assert bits(resumed.masters[2]) == bits(training.masters[2])
 
 
@@ -150,7 +150,7 @@ def test_what_was_loaded_loses_nothing_more(tmp_path: Path, policy: bitsnap.Poli
     bitsnap.save(tmp_path / "b.bsnap", loaded, policy=policy)
     assert_same(bitsnap.load(tmp_path / "b.bsnap"), loaded)
     assert bitsnap.snapshot_id(tmp_path / "a.bsnap") == bitsnap.snapshot_id(tmp_path / "b.bsnap")
-    assert {record.reached.changed for record in quantizers_of(tmp_path / "b.bsnap").values()} == {0}
+    assert {report.reached.changed for report in quantizers_of(tmp_path / "b.bsnap").values()} == {0}
 
 
 def test_the_same_state_is_smaller_the_more_it_may_lose(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_none_keeps_a_role_exact(tmp_path: Path) -> None:
     assert quantizers_of(tmp_path / "a.bsnap") == {}
     assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
     bitsnap.save(tmp_path / "b.bsnap", state, policy=bitsnap.bounded(master_bits=None, update_step=None))
-    assert {rule_of(record) for record in quantizers_of(tmp_path / "b.bsnap").values()} == {("mantissa_bits", 3)}
+    assert {rule_of(report) for report in quantizers_of(tmp_path / "b.bsnap").values()} == {("mantissa_bits", 3)}
 
 
 def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
     rules = ["exp_avg_sq:*state.1.*=mantissa_bits:5", "exp_avg=exact"]
     bitsnap.save(tmp_path / "a.bsnap", state, policy=bitsnap.bounded(rules=rules))
     found = quantizers_of(tmp_path / "a.bsnap")
-    assert {name: rule_of(record) for name, record in found.items()} == {
+    assert {name: rule_of(report) for name, report in found.items()} == {
         "master.w0": ("master_bits", 8),
         "master.w1": ("master_bits", 8),
         "optimizer.state.0.exp_avg_sq": ("mantissa_bits", 3),
@@ -196,14 +196,14 @@ def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
 
 def test_what_clusters_take_from_moments_is_measured_by_updates(tmp_path: Path) -> None:
     bitsnap.save(tmp_path / "a.bsnap", Training().advance(9).state(), policy="bitsnap")
-    record = quantizers_of(tmp_path / "a.bsnap")["optimizer.state.0.exp_avg"]
-    assert rule_of(record) == ("clusters", 16)
-    assert record.bound_of == "absolute"
-    assert record.bound is not None
-    assert 0 < record.reached.max_absolute <= record.bound
-    assert record.updates is not None
-    assert record.updates.largest > STEP
-    assert record.next_update_bound is None
+    report = quantizers_of(tmp_path / "a.bsnap")["optimizer.state.0.exp_avg"]
+    assert rule_of(report) == ("clusters", 16)
+    assert report.bound_of == "absolute"
+    assert report.bound is not None
+    assert 0 < report.reached.max_absolute <= report.bound
+    assert report.updates is not None
+    assert report.updates.largest > STEP
+    assert report.next_update_bound is None
 
 
 @pytest.mark.parametrize("order", [("master", "model"), ("model", "master")])

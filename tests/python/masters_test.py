@@ -38,16 +38,16 @@ def masters_of_zero_like() -> dict[str, tuple[str, int]]:
     return {f"model.layer{i}": ("optimizer.flat", 11 + i * PARAMETERS) for i in range(3)}
 
 
-def test_slices_of_a_flat_buffer_are_taken_where_they_are_said(tmp_path: Path) -> None:
+def test_slices_of_a_flat_buffer_are_taken_where_they_are_given(tmp_path: Path) -> None:
     state = zero_like()
     bitsnap.save(tmp_path / "found.bsnap", state)
-    saved = bitsnap.save(tmp_path / "said.bsnap", state, masters=masters_of_zero_like())
+    saved = bitsnap.save(tmp_path / "given.bsnap", state, masters=masters_of_zero_like())
     for i in range(3):
         assert codec_of(tmp_path / "found.bsnap", f"model.layer{i}") != {"rounded_from"}
-        assert codec_of(tmp_path / "said.bsnap", f"model.layer{i}") == {"rounded_from"}
+        assert codec_of(tmp_path / "given.bsnap", f"model.layer{i}") == {"rounded_from"}
     assert saved.stored_bytes + 3 * PARAMETERS < (tmp_path / "found.bsnap").stat().st_size
-    bitsnap.verify(tmp_path / "said.bsnap")
-    assert_same(bitsnap.load(tmp_path / "said.bsnap"), state)
+    bitsnap.verify(tmp_path / "given.bsnap")
+    assert_same(bitsnap.load(tmp_path / "given.bsnap"), state)
 
 
 @pytest.mark.parametrize("element", [11, np.int64(11), True])

@@ -1,5 +1,5 @@
-// Saving: a state is checked, laid out and recorded.
-#include "save/snapshot_recorder.hpp"
+// Saving: a state is checked, laid out and written.
+#include "save/snapshot_writer.hpp"
 
 #include <memory>
 #include <optional>
@@ -12,14 +12,14 @@
 #include "base/try.hpp"
 #include "container/index.hpp"
 #include "os/atomic_file.hpp"
-#include "save/recording.hpp"
+#include "save/snapshot_pipeline.hpp"
 #include "save/state_layout.hpp"
 
 namespace bitsnap::save {
 
-Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
-                                      os::WritableFile& file, exec::Executor& executor) {
-  return no_throw("saving", [&]() -> Result<RecordSummary> {
+Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
+                                    os::WritableFile& file, exec::Executor& executor) {
+  return no_throw("saving", [&]() -> Result<WriteSummary> {
     BITSNAP_ASSIGN(const plan::PlannerSettings planner_settings, plan::make_planner_settings(options.settings));
     SaveOptions complete = options;
     complete.settings = merge_settings(options.settings, default_settings());
@@ -33,15 +33,15 @@ Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& opt
     QuantizedSource quantized(source, index.content, index.streams);
     BITSNAP_TRY(quantized.prepare(state, complete, masters, executor));
     const bool is_lossy = quantized.is_lossy();
-    const RecordingParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
-                               .settings = planner_settings,
-                               .rules = {.max_depth = *complete.settings.max_depth},
-                               .bases = bases,
-                               .tap = tap,
-                               .masters = masters,
-                               .quantized = is_lossy ? &quantized : nullptr,
-                               .progress = options.progress};
-    return Recording(index, parts, file).run(executor);
+    const PipelineParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
+                              .settings = planner_settings,
+                              .rules = {.max_depth = *complete.settings.max_depth},
+                              .bases = bases,
+                              .tap = tap,
+                              .masters = masters,
+                              .quantized = is_lossy ? &quantized : nullptr,
+                              .progress = options.progress};
+    return SnapshotPipeline(index, parts, file).run(executor);
   });
 }
 
@@ -76,10 +76,10 @@ Result<SaveSummary> save_snapshot(const std::string& path, const State& state, c
     std::optional<save::SingleBase> base;
     if (options.base != nullptr) base.emplace(options.base);
     save::BaseFinder* const bases = base ? &*base : nullptr;
-    BITSNAP_ASSIGN(const save::RecordSummary recorded,
-                   save::record_snapshot(state, options, bases, nullptr, file.file(), *executor));
+    BITSNAP_ASSIGN(const save::WriteSummary written,
+                   save::write_snapshot(state, options, bases, nullptr, file.file(), *executor));
     BITSNAP_TRY(file.commit());
-    return recorded.summary;
+    return written.summary;
   };
   auto result = no_throw("saving", save);
   if (!result) return tl::unexpected(name_file(std::move(result).error(), path));

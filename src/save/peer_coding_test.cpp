@@ -46,12 +46,12 @@ void step(Bytes& bytes, unsigned seed) {
   }
 }
 
-class PeerRecording : public testing::Test {
+class PeerCoding : public testing::Test {
  protected:
-  static Recorded record(const State& state, const SaveOptions& options = {}) {
-    auto recorded = record_state(state, options);
-    EXPECT_TRUE(recorded.has_value()) << recorded.error().message();
-    return std::move(recorded).value();
+  static WrittenFile write(const State& state, const SaveOptions& options = {}) {
+    auto written = write_state(state, options);
+    EXPECT_TRUE(written.has_value()) << written.error().message();
+    return std::move(written).value();
   }
 
   static std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
@@ -80,23 +80,23 @@ class PeerRecording : public testing::Test {
   Bytes weight_ = rounded(master_);
 };
 
-TEST_F(PeerRecording, AWeightCostsAByteForEachChunkWhereverItStands) {
+TEST_F(PeerCoding, AWeightCostsAByteForEachChunkWhereverItStands) {
   for (const bool weight_first : {false, true}) {
     State state;
     if (!weight_first) state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
     state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
     if (weight_first) state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
-    const Recorded recorded = record(state);
-    const auto snapshot = open_file("a.bsnap", recorded.file);
+    const WrittenFile written = write(state);
+    const auto snapshot = open_file("a.bsnap", written.file);
     expect_all_rounded(*snapshot, "model.w");
     EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);
     EXPECT_EQ(read_tensor(*snapshot, "master.w"), master_);
-    EXPECT_EQ(recorded.summary.depth, 0U);
+    EXPECT_EQ(written.summary.depth, 0U);
     EXPECT_TRUE(snapshot->verify().value().empty());
   }
 }
 
-TEST_F(PeerRecording, AWeightIsFoundInAFlatBufferAtAnyOffset) {
+TEST_F(PeerCoding, AWeightIsFoundInAFlatBufferAtAnyOffset) {
   constexpr std::size_t kBefore = 100'003;
   const Bytes before = masters(kBefore, 2);
   Bytes flat = before;
@@ -104,19 +104,19 @@ TEST_F(PeerRecording, AWeightIsFoundInAFlatBufferAtAnyOffset) {
   State state;
   state.tensors.push_back(source("w", DType::bf16, {kElements / 8, 8}, weight_));
   state.tensors.push_back(source("flat", DType::f32, {flat.size() / 4}, flat));
-  const auto snapshot = open_file("a.bsnap", record(state).file);
+  const auto snapshot = open_file("a.bsnap", write(state).file);
   expect_all_rounded(*snapshot, "w");
   EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
 }
 
-TEST_F(PeerRecording, TheBytesDoNotDependOnThreads) {
+TEST_F(PeerCoding, TheBytesDoNotDependOnThreads) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("model.v", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
-    Bytes bytes = record(state, {.threads = threads}).file;
+    Bytes bytes = write(state, {.threads = threads}).file;
     if (!first)
       first = std::move(bytes);
     else
@@ -124,7 +124,7 @@ TEST_F(PeerRecording, TheBytesDoNotDependOnThreads) {
   }
 }
 
-TEST_F(PeerRecording, WeightsFollowTheirMastersThroughAChain) {
+TEST_F(PeerCoding, WeightsFollowTheirMastersThroughAChain) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -142,26 +142,26 @@ TEST_F(PeerRecording, WeightsFollowTheirMastersThroughAChain) {
   }
 }
 
-TEST_F(PeerRecording, AWeightThatIsFoundInItsMasterLeavesTheBaseAlone) {
+TEST_F(PeerCoding, AWeightThatIsFoundInItsMasterLeavesTheBaseAlone) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   const auto log = std::make_shared<container::ReadLog>();
-  const auto base = open_file("a.bsnap", record(state).file, nullptr, log);
+  const auto base = open_file("a.bsnap", write(state).file, nullptr, log);
   log->clear();
   step(master_, 1);
   std::ranges::copy(rounded(master_), weight_.begin());
   SingleBase bases(base);
   MemoryBase tap;
-  const auto recorded = record_state(state, {}, &bases, &tap);
-  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
+  const auto written = write_state(state, {}, &bases, &tap);
+  ASSERT_TRUE(written.has_value()) << written.error().message();
   EXPECT_EQ(log->reads().size(), chunks_of(*base, "master.w").size());
   EXPECT_EQ(tap.chunks_taken(), 2 * chunks_of(*base, "master.w").size());
   EXPECT_EQ(tap.stream_bytes(0), weight_);
 }
 
 // A learning rate so small that no weight changes: to say that it is the same would lead to the file before.
-TEST_F(PeerRecording, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
+TEST_F(PeerCoding, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -179,7 +179,7 @@ TEST_F(PeerRecording, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) 
   EXPECT_TRUE(alone.bases().empty());
 }
 
-TEST_F(PeerRecording, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
+TEST_F(PeerCoding, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
   State state;
   state.tensors.push_back(source("other", DType::f32, {kElements}, master_));
   const Bytes own_master = masters(kElements, 7);
@@ -187,7 +187,7 @@ TEST_F(PeerRecording, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, own_weight));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, own_master));
   const auto log = std::make_shared<container::ReadLog>();
-  const auto snapshot = open_file("a.bsnap", record(state).file, nullptr, log);
+  const auto snapshot = open_file("a.bsnap", write(state).file, nullptr, log);
   const std::uint64_t master_chunk = chunks_of(*snapshot, "master.w")[1].stored_bytes;
   log->clear();
   Bytes range(200);
@@ -201,7 +201,7 @@ TEST_F(PeerRecording, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
 }
 
 // Somebody writes to the master after it was stored and before it is looked at again.
-TEST_F(PeerRecording, AMasterThatChangesMeanwhileIsNotReferredTo) {
+TEST_F(PeerCoding, AMasterThatChangesMeanwhileIsNotReferredTo) {
   Bytes other = master_;
   for (std::size_t i = 0; i < other.size(); i += 4) other[i] ^= std::byte{1};
   State state;
@@ -215,24 +215,24 @@ TEST_F(PeerRecording, AMasterThatChangesMeanwhileIsNotReferredTo) {
     return {};
   };
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  const auto snapshot = open_file("a.bsnap", record(state, {.threads = 1}).file);
+  const auto snapshot = open_file("a.bsnap", write(state, {.threads = 1}).file);
   EXPECT_GT(whole_reads, 4U);
   for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");
   EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);
   EXPECT_TRUE(snapshot->verify().value().empty());
 }
 
-TEST_F(PeerRecording, WeightsThatAreAlmostTheirRoundingsCostTheirExceptions) {
+TEST_F(PeerCoding, WeightsThatAreAlmostTheirRoundingsCostTheirExceptions) {
   for (std::size_t i = 0; i < weight_.size(); i += 20'000) weight_[i] ^= std::byte{1};
   State state;
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  const auto snapshot = open_file("a.bsnap", record(state).file);
+  const auto snapshot = open_file("a.bsnap", write(state).file);
   EXPECT_LT(stored_bytes(*snapshot, "model.w"), weight_.size() / 1000);
   EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);
 }
 
-TEST_F(PeerRecording, ARewrittenFileKeepsWhatWasRounded) {
+TEST_F(PeerCoding, ARewrittenFileKeepsWhatWasRounded) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -254,12 +254,12 @@ TEST_F(PeerRecording, ARewrittenFileKeepsWhatWasRounded) {
   EXPECT_EQ(read_tensor(*alone, "model.w"), weight_);
 }
 
-TEST_F(PeerRecording, OtherPoliciesDoWithoutPeers) {
+TEST_F(PeerCoding, OtherPoliciesDoWithoutPeers) {
   State state;
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) {
-    const auto snapshot = open_file("a.bsnap", record(state, {.settings = {.policy = policy}}).file);
+    const auto snapshot = open_file("a.bsnap", write(state, {.settings = {.policy = policy}}).file);
     for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");
   }
 }

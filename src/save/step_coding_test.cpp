@@ -103,7 +103,7 @@ std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
   return bytes;
 }
 
-TEST(StepRecording, AStepIsStoredAsItsFirstMomentInWhateverOrderTensorsStand) {
+TEST(StepCoding, AStepIsStoredAsItsFirstMomentInWhateverOrderTensorsStand) {
   for (const std::string_view order : {"xmv", "vxm", "mvx", "xvm"}) {
     SCOPED_TRACE(order);
     Training training;
@@ -126,7 +126,7 @@ TEST(StepRecording, AStepIsStoredAsItsFirstMomentInWhateverOrderTensorsStand) {
   }
 }
 
-TEST(StepRecording, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
+TEST(StepCoding, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
   Training training;
   const auto rounded = [&] {
     const Bytes& masters = training.bytes_of(0, 'x');
@@ -157,7 +157,7 @@ TEST(StepRecording, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
   EXPECT_TRUE(snapshot.verify().value().empty());
 }
 
-TEST(StepRecording, MomentsAreFoundByTheNamesOfManyFrameworks) {
+TEST(StepCoding, MomentsAreFoundByTheNamesOfManyFrameworks) {
   const Names conventions[] = {
       {"model.layers.0.w", "optimizer.state.layers.0.w.exp_avg", "optimizer.state.layers.0.w.exp_avg_sq"},
       {"optimizer.state.fp32_param.decoder.w", "optimizer.state.exp_avg.decoder.w",
@@ -183,7 +183,7 @@ TEST(StepRecording, MomentsAreFoundByTheNamesOfManyFrameworks) {
 }
 
 // Numbers in the order of the optimizer's groups, which is not that of the model.
-TEST(StepRecording, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
+TEST(StepCoding, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
   constexpr std::size_t kParameters = 5;
   Training training(kParameters, 5000);
   const auto state_of = [&] {
@@ -209,7 +209,7 @@ TEST(StepRecording, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
 }
 
 // As where a list of masters counts in the order of the model, and the optimizer in that of its groups.
-TEST(StepRecording, NumbersThatAgreeByChanceDoNotDeceive) {
+TEST(StepCoding, NumbersThatAgreeByChanceDoNotDeceive) {
   constexpr std::size_t kParameters = 4;
   Training training(kParameters, 5000);
   const auto state_of = [&] {
@@ -235,7 +235,7 @@ TEST(StepRecording, NumbersThatAgreeByChanceDoNotDeceive) {
 }
 
 // Most rows of an embedding are of tokens that did not come up: nothing moved them but decay.
-TEST(StepRecording, ParametersOfWhichFewRowsMovedAreFound) {
+TEST(StepCoding, ParametersOfWhichFewRowsMovedAreFound) {
   constexpr std::size_t kRow = 250;
   for (const std::size_t every : {3U, 20U}) {
     Training training(3, 200 * kRow);
@@ -262,7 +262,7 @@ TEST(StepRecording, ParametersOfWhichFewRowsMovedAreFound) {
   }
 }
 
-TEST(StepRecording, MomentsThatAreNoNumbersTellNothing) {
+TEST(StepCoding, MomentsThatAreNoNumbersTellNothing) {
   Training training(2, 5000);
   for (const std::size_t every : {1U, 3U}) {
     Bytes moment = training.bytes_of(1, 'm');
@@ -283,7 +283,7 @@ TEST(StepRecording, MomentsThatAreNoNumbersTellNothing) {
   }
 }
 
-TEST(StepRecording, TheCodecCanBeForced) {
+TEST(StepCoding, TheCodecCanBeForced) {
   Training training;
   State state;
   training.add(state);
@@ -298,7 +298,7 @@ TEST(StepRecording, TheCodecCanBeForced) {
   EXPECT_EQ(chunks_of(snapshot, "exp_avg.w")[0].codec, "raw");
 }
 
-TEST(StepRecording, AChainOfStepsIsReadBitForBit) {
+TEST(StepCoding, AChainOfStepsIsReadBitForBit) {
   Training training;
   Chain chain;
   for (std::uint32_t number = 0; number < 6; ++number) {
@@ -318,7 +318,7 @@ TEST(StepRecording, AChainOfStepsIsReadBitForBit) {
   EXPECT_TRUE(chain.last()->verify().value().empty());
 }
 
-TEST(StepRecording, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
+TEST(StepCoding, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
   Training training;
   Chain chain;
   constexpr std::uint32_t kDepth = 8;
@@ -343,7 +343,7 @@ TEST(StepRecording, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
   }
 }
 
-TEST(StepRecording, SeveralStepsAtOnceAreStoredInAnotherWay) {
+TEST(StepCoding, SeveralStepsAtOnceAreStoredInAnotherWay) {
   Training training;
   State state;
   training.add(state);
@@ -359,7 +359,7 @@ TEST(StepRecording, SeveralStepsAtOnceAreStoredInAnotherWay) {
   EXPECT_EQ(read_tensor(snapshot, "master.w"), training.bytes_of(0, 'x'));
 }
 
-TEST(StepRecording, TheBytesDoNotDependOnThreads) {
+TEST(StepCoding, TheBytesDoNotDependOnThreads) {
   Training training(3);
   const auto state_of = [&] {
     State state;
@@ -375,7 +375,7 @@ TEST(StepRecording, TheBytesDoNotDependOnThreads) {
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
     SingleBase bases(chain.last());
-    Bytes bytes = record_state(state_of(), {.threads = threads}, &bases).value().file;
+    Bytes bytes = write_state(state_of(), {.threads = threads}, &bases).value().file;
     if (!first)
       first = std::move(bytes);
     else
@@ -384,7 +384,7 @@ TEST(StepRecording, TheBytesDoNotDependOnThreads) {
 }
 
 // Somebody writes to the first moment after it was stored and before it is looked at again.
-TEST(StepRecording, AMomentThatChangesMeanwhileIsNotReferredTo) {
+TEST(StepCoding, AMomentThatChangesMeanwhileIsNotReferredTo) {
   Training training;
   State state;
   training.add(state);
@@ -403,9 +403,9 @@ TEST(StepRecording, AMomentThatChangesMeanwhileIsNotReferredTo) {
     return {};
   };
   SingleBase bases(chain.last());
-  const Recorded recorded = record_state(next, {.threads = 1}, &bases).value();
+  const WrittenFile written = write_state(next, {.threads = 1}, &bases).value();
   EXPECT_GT(whole_reads, 4U);
-  const auto snapshot = open_file("1.bsnap", recorded.file, chain.bases({0}));
+  const auto snapshot = open_file("1.bsnap", written.file, chain.bases({0}));
   for (const std::string_view name : {"master.w", "exp_avg_sq.w"}) {
     for (const ChunkInfo& chunk : chunks_of(*snapshot, name)) EXPECT_NE(chunk.codec, "optimizer_step") << name;
   }
@@ -414,7 +414,7 @@ TEST(StepRecording, AMomentThatChangesMeanwhileIsNotReferredTo) {
   EXPECT_TRUE(snapshot->verify().value().empty());
 }
 
-TEST(StepRecording, ARewrittenFileStandsWithoutItsBases) {
+TEST(StepCoding, ARewrittenFileStandsWithoutItsBases) {
   Training training;
   State state;
   training.add(state);
@@ -439,7 +439,7 @@ TEST(StepRecording, ARewrittenFileStandsWithoutItsBases) {
 }
 
 // Tensors of the same names and sizes that no step leads to.
-TEST(StepRecording, OtherContentUnderTheSameNamesIsStoredAsWell) {
+TEST(StepCoding, OtherContentUnderTheSameNamesIsStoredAsWell) {
   Training training;
   State state;
   training.add(state);

@@ -1,5 +1,5 @@
 // The pipeline, and what of a chunk goes into the tables.
-#include "save/recording.hpp"
+#include "save/snapshot_pipeline.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -15,10 +15,10 @@
 
 namespace bitsnap::save {
 
-Recording::Recording(container::Index& index, const RecordingParts& parts, os::WritableFile& file)
+SnapshotPipeline::SnapshotPipeline(container::Index& index, const PipelineParts& parts, os::WritableFile& file)
     : index_(index), parts_(parts), writer_(file) {}
 
-Result<RecordSummary> Recording::run(exec::Executor& executor) {
+Result<WriteSummary> SnapshotPipeline::run(exec::Executor& executor) {
   index_.encoding.writer = fmt::format("bitsnap {}", version());
   index_.encoding.policy = policy_name(parts_.settings.policy);
   index_.encoding.objective =
@@ -54,11 +54,11 @@ Result<RecordSummary> Recording::run(exec::Executor& executor) {
     index_.encoding.streams[i].quantizer = std::move(promise);
   }
   BITSNAP_TRY(writer_.finish(index_));
-  return RecordSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
-                       inputs_->references()};
+  return WriteSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
+                      inputs_->references()};
 }
 
-bool Recording::is_all_stored(std::size_t stream) const {
+bool SnapshotPipeline::is_all_stored(std::size_t stream) const {
   const auto& first = index_.streams.first_chunk;
   for (std::uint64_t number = first[stream]; number < first[stream + 1]; ++number) {
     if (!is_stored(static_cast<std::size_t>(number))) return false;
@@ -66,18 +66,18 @@ bool Recording::is_all_stored(std::size_t stream) const {
   return true;
 }
 
-std::size_t Recording::stream_of(std::size_t number) const {
+std::size_t SnapshotPipeline::stream_of(std::size_t number) const {
   const auto& first = index_.streams.first_chunk;
   return static_cast<std::size_t>(std::ranges::upper_bound(first, number) - first.begin()) - 1;
 }
 
-std::string Recording::describe(std::size_t stream) const {
+std::string SnapshotPipeline::describe(std::size_t stream) const {
   const auto& tensor = index_.streams.streams[stream].tensor;
   return tensor ? fmt::format("tensor {}", container::quote_name(index_.content.tensors[*tensor].name))
                 : "the pool of small tensors";
 }
 
-Result<EncodedChunk> Recording::make_chunk(std::size_t number, ChunkEncoder& encoder) {
+Result<EncodedChunk> SnapshotPipeline::make_chunk(std::size_t number, ChunkEncoder& encoder) {
   const std::size_t stream = stream_of(number);
   const std::uint64_t chunk = number - index_.streams.first_chunk[stream];
   if (!is_stored(number)) {
@@ -94,7 +94,7 @@ Result<EncodedChunk> Recording::make_chunk(std::size_t number, ChunkEncoder& enc
   return copied;
 }
 
-Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
+Result<void> SnapshotPipeline::commit_chunk(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
   container::ChunkEntry& entry = index_.chunks[number];
   if (is_stored(number)) {
     enter_stored(number);
@@ -117,7 +117,7 @@ Result<void> Recording::commit_chunk(std::size_t number, EncodedChunk& chunk, Ch
   return {};
 }
 
-Result<void> Recording::enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
+Result<void> SnapshotPipeline::enter_encoded(std::size_t number, EncodedChunk& chunk, ChunkEncoder& encoder) {
   const std::size_t stream = stream_of(number);
   const std::uint64_t first = (number - index_.streams.first_chunk[stream]) * kChunkElements;
   container::ChunkEntry entry;
@@ -139,7 +139,7 @@ Result<void> Recording::enter_encoded(std::size_t number, EncodedChunk& chunk, C
 }
 
 // What its peers in this file need may have become less, and with it the depth of a chunk that has nothing else.
-void Recording::enter_stored(std::size_t number) {
+void SnapshotPipeline::enter_stored(std::size_t number) {
   const std::size_t stream = stream_of(number);
   container::ChunkEntry& entry = index_.chunks[number];
   const StreamInfo& info = index_.streams.streams[stream];
@@ -164,7 +164,8 @@ void Recording::enter_stored(std::size_t number) {
 }
 
 // False where the peer's bytes were others when it was stored: whoever owns them was writing.
-bool Recording::refer_to_peer(std::size_t stream, const PeerUse& use, std::size_t place, container::ChunkEntry& entry) {
+bool SnapshotPipeline::refer_to_peer(std::size_t stream, const PeerUse& use, std::size_t place,
+                                     container::ChunkEntry& entry) {
   const std::uint64_t first = index_.streams.first_chunk[use.peer.stream] + use.first_chunk;
   std::uint8_t depth = entry.depth;
   for (std::size_t i = 0; i < use.chunks; ++i) {
@@ -183,8 +184,8 @@ bool Recording::refer_to_peer(std::size_t stream, const PeerUse& use, std::size_
 // at an offset before the start, or the stream has too many holders) the base itself is named, which holds the same
 // bytes. False where that may not be, as it would need the holder in turn; and where there is no place for another base
 // than the stream's own.
-Result<bool> Recording::refer_to_base(std::size_t stream, std::uint64_t first, const BaseUse& use, std::size_t place,
-                                      container::ChunkEntry& entry) {
+Result<bool> SnapshotPipeline::refer_to_base(std::size_t stream, std::uint64_t first, const BaseUse& use,
+                                             std::size_t place, container::ChunkEntry& entry) {
   const BaseStream& own = *use.stream;
   const ChunkHolder& holder = use.holder;
   std::optional<std::uint8_t> input;

@@ -24,33 +24,33 @@
 #include "save/chunk_encoder.hpp"
 #include "save/input_table.hpp"
 #include "save/quantized_source.hpp"
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 #include "save/stream_source.hpp"
 
 namespace bitsnap::save {
 
 // What a file is made from and by which rules. All of it outlives the recording.
-struct RecordingParts {
+struct PipelineParts {
   const StreamSource& source;
   plan::PlannerSettings settings = {};
   ReferenceRules rules = {};
   BaseFinder* bases = nullptr;  // nullptr: no stream has a base
   StateTap* tap = nullptr;      // may be nullptr
-  // Which streams are said to be roundings of which, and are not looked for; empty: none.
+  // Which streams are given to be roundings of which, and are not looked for; empty: none.
   std::span<const std::optional<PeerStream>> masters = {};
   const StoredChunks* stored = nullptr;        // chunks that are taken over; nullptr: none
   const QuantizedSource* quantized = nullptr;  // the source, where it loses anything
   const Progress& progress;
 };
 
-class Recording {
+class SnapshotPipeline {
  public:
   // The index has content, streams and safetensors header, and an entry for every chunk. Of chunks that are taken over
   // the entries are those to be written but for where the payload lies, with the bases, inputs and parameters that they
   // name, and its streams have the reasons that hold if all their chunks are. The rest is filled in.
-  Recording(container::Index& index, const RecordingParts& parts, os::WritableFile& file);
+  SnapshotPipeline(container::Index& index, const PipelineParts& parts, os::WritableFile& file);
 
-  [[nodiscard]] Result<RecordSummary> run(exec::Executor& executor);
+  [[nodiscard]] Result<WriteSummary> run(exec::Executor& executor);
 
  private:
   Result<void> prepare_streams();
@@ -59,7 +59,7 @@ class Recording {
   // Ranks first moments that are multiples behind what they are multiples of.
   void find_multiples();
   [[nodiscard]] std::optional<QuantizedSource::Multiples> multiples_of(std::size_t stream) const noexcept;
-  [[nodiscard]] bool are_said_multiples(std::size_t stream) const noexcept;
+  [[nodiscard]] bool holds_multiples(std::size_t stream) const noexcept;
   [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const;
   [[nodiscard]] Quantization quantization_of(std::size_t stream, bool are_multiples) const;
   [[nodiscard]] std::span<const codec::ClusterExtent> clusters_of(std::size_t stream) const noexcept;
@@ -95,7 +95,7 @@ class Recording {
                              container::ChunkEntry& entry);
 
   container::Index& index_;
-  const RecordingParts parts_;
+  const PipelineParts parts_;
   container::FileWriter writer_;
   std::optional<InputTable> inputs_;
   std::vector<std::optional<BaseStream>> bases_;  // as the next four, by stream

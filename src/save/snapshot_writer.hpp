@@ -28,7 +28,7 @@ struct Reference {
 };
 
 // What was written, and what it depends on.
-struct RecordSummary {
+struct WriteSummary {
   SaveSummary summary;
   std::uint32_t depth = 0;            // of the deepest chunk
   std::vector<Reference> references;  // in the order of the table of bases
@@ -37,7 +37,7 @@ struct RecordSummary {
 // Writes into a file that the caller created and will make durable. `options.base`, `options.overwrite` and
 // `options.threads` are not looked at. `bases` may be nullptr: a keyframe; `tap` too. On an error the file's contents
 // are unspecified.
-[[nodiscard]] Result<RecordSummary> record_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases,
-                                                    StateTap* tap, os::WritableFile& file, exec::Executor& executor);
+[[nodiscard]] Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases,
+                                                  StateTap* tap, os::WritableFile& file, exec::Executor& executor);
 
 }  // namespace bitsnap::save

@@ -1,5 +1,5 @@
 // Tests of what a store asks of the recorder: bases of many shards, a tap on the bytes, and what a file depends on.
-#include "save/snapshot_recorder.hpp"
+#include "save/snapshot_writer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -62,23 +62,23 @@ struct Layers {
   std::vector<Bytes> bytes;
 };
 
-TEST(SnapshotRecorder, LayersGoByTheChoiceOfTheFirst) {
+TEST(SnapshotWriter, LayersGoByTheChoiceOfTheFirst) {
   const Layers layers(20);
   const SaveOptions options{.settings = {.objective = Objective::ratio}};
-  const Recorded recorded = record_state(layers.state(), options).value();
-  const auto snapshot = open_file("x", recorded.file);
+  const WrittenFile written = write_state(layers.state(), options).value();
+  const auto snapshot = open_file("x", written.file);
   EXPECT_TRUE(snapshot->reason(0).starts_with("factored_split 2/2; ratio: factored_split ")) << snapshot->reason(0);
   EXPECT_EQ(snapshot->reason(3), "factored_split 2/2, as tensor 'layers.0.w.exp_avg'");
   EXPECT_TRUE(snapshot->reason(16).starts_with("factored_split 2/2; ratio: "))
       << "so many chunks later one looks again";
   for (const unsigned threads : {1U, 4U}) {
     EXPECT_EQ(
-        record_state(layers.state(), {.settings = {.objective = Objective::ratio}, .threads = threads}).value().file,
-        recorded.file);
+        write_state(layers.state(), {.settings = {.objective = Objective::ratio}, .threads = threads}).value().file,
+        written.file);
   }
 }
 
-TEST(SnapshotRecorder, ALayerThatIsLikeNoOtherIsLookedAtItself) {
+TEST(SnapshotWriter, ALayerThatIsLikeNoOtherIsLookedAtItself) {
   Layers layers(6);
   std::ranges::fill(layers.bytes[0], std::byte{0});           // chooses nothing
   for (std::size_t i = 0; i < layers.bytes[3].size(); ++i) {  // leaves half of its mantissas
@@ -86,7 +86,7 @@ TEST(SnapshotRecorder, ALayerThatIsLikeNoOtherIsLookedAtItself) {
   }
   for (std::size_t i = 3; i < layers.bytes[4].size(); i += 4) layers.bytes[4][i] &= std::byte{0xbf};  // other exponents
   const auto snapshot =
-      open_file("x", record_state(layers.state(), {.settings = {.objective = Objective::ratio}}).value().file);
+      open_file("x", write_state(layers.state(), {.settings = {.objective = Objective::ratio}}).value().file);
   EXPECT_EQ(snapshot->reason(0), "constant 2/2");
   EXPECT_TRUE(snapshot->reason(1).starts_with("factored_split 2/2; ratio: ")) << snapshot->reason(1);
   EXPECT_EQ(snapshot->reason(2), "factored_split 2/2, as tensor 'layers.1.w.exp_avg'");
@@ -97,28 +97,28 @@ TEST(SnapshotRecorder, ALayerThatIsLikeNoOtherIsLookedAtItself) {
   }
 }
 
-TEST(SnapshotRecorder, AKeyframeRefersToNothing) {
+TEST(SnapshotWriter, AKeyframeRefersToNothing) {
   const Bytes weights = bf16_weights(300'000, 1);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
-  const auto recorded = record_state(state, {}).value();
-  EXPECT_EQ(recorded.summary.depth, 0U);
-  EXPECT_TRUE(recorded.summary.references.empty());
-  EXPECT_EQ(recorded.summary.summary.stored_bytes, recorded.file.size());
-  const auto snapshot = open_file("a.bsnap", recorded.file);
-  EXPECT_EQ(recorded.summary.summary.id, snapshot->id());
+  const auto written = write_state(state, {}).value();
+  EXPECT_EQ(written.summary.depth, 0U);
+  EXPECT_TRUE(written.summary.references.empty());
+  EXPECT_EQ(written.summary.summary.stored_bytes, written.file.size());
+  const auto snapshot = open_file("a.bsnap", written.file);
+  EXPECT_EQ(written.summary.summary.id, snapshot->id());
   EXPECT_EQ(read_tensor(*snapshot, "w"), weights);
 }
 
-TEST(SnapshotRecorder, TheBaseOfTheOptionsIsNotLookedAt) {
+TEST(SnapshotWriter, TheBaseOfTheOptionsIsNotLookedAt) {
   const Bytes weights = bf16_weights(300'000, 1);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
-  const auto base = open_file("a.bsnap", record_state(state, {}).value().file);
-  EXPECT_TRUE(record_state(state, {.base = base}).value().summary.references.empty());
+  const auto base = open_file("a.bsnap", write_state(state, {}).value().file);
+  EXPECT_TRUE(write_state(state, {.base = base}).value().summary.references.empty());
 }
 
-TEST(SnapshotRecorder, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
+TEST(SnapshotWriter, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
   Bytes frozen = bf16_weights(300'000, 2);
   Bytes weights = bf16_weights(300'000, 3);
   State state;
@@ -146,7 +146,7 @@ TEST(SnapshotRecorder, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
   EXPECT_EQ(read_tensor(third, "w"), weights);
 }
 
-TEST(SnapshotRecorder, ATapSeesTheStoredBytesOfEveryChunkOnce) {
+TEST(SnapshotWriter, ATapSeesTheStoredBytesOfEveryChunkOnce) {
   const Bytes weights = bf16_weights(700'000, 4);
   const Bytes small = random_bytes(40, 5);
   State state;
@@ -155,13 +155,13 @@ TEST(SnapshotRecorder, ATapSeesTheStoredBytesOfEveryChunkOnce) {
   state.tensors.push_back(source("tied", DType::bf16, {700'000}, weights));
   state.tensors.back().info.alias_of = 0;
   MemoryBase tap;
-  const auto recorded = record_state(state, {}, nullptr, &tap).value();
+  const auto written = write_state(state, {}, nullptr, &tap).value();
   EXPECT_EQ(tap.chunks_taken(), 4U);
   EXPECT_EQ(tap.stream_bytes(0), weights);
   EXPECT_EQ(tap.stream_bytes(1), small);
 }
 
-TEST(SnapshotRecorder, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
+TEST(SnapshotWriter, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
   State state;
   TensorSource noise;
   noise.info = source("w", DType::u8, {1'000'000}, Bytes(1'000'000)).info;
@@ -173,11 +173,11 @@ TEST(SnapshotRecorder, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
   };
   state.tensors.push_back(noise);
   MemoryBase tap;
-  const auto recorded = record_state(state, {}, nullptr, &tap).value();
-  EXPECT_EQ(read_tensor(*open_file("a.bsnap", recorded.file), "w"), tap.stream_bytes(0));
+  const auto written = write_state(state, {}, nullptr, &tap).value();
+  EXPECT_EQ(read_tensor(*open_file("a.bsnap", written.file), "w"), tap.stream_bytes(0));
 }
 
-TEST(SnapshotRecorder, ATapThatRefusesTheStreamsEndsTheSave) {
+TEST(SnapshotWriter, ATapThatRefusesTheStreamsEndsTheSave) {
   class Refusing final : public StateTap {
    public:
     Result<void> begin(std::span<const StreamInfo>) override { return fail(ErrorKind::resource_exhausted, "too much"); }
@@ -187,9 +187,9 @@ TEST(SnapshotRecorder, ATapThatRefusesTheStreamsEndsTheSave) {
   State state;
   state.tensors.push_back(source("w", DType::bf16, {3000}, weights));
   Refusing tap;
-  const auto recorded = record_state(state, {}, nullptr, &tap);
-  ASSERT_FALSE(recorded.has_value());
-  EXPECT_EQ(recorded.error().kind(), ErrorKind::resource_exhausted);
+  const auto written = write_state(state, {}, nullptr, &tap);
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().kind(), ErrorKind::resource_exhausted);
 }
 
 // A tensor of four rows, a row for each of four ranks.
@@ -208,38 +208,38 @@ struct Rows {
   std::vector<Bytes> rows;
 };
 
-TEST(SnapshotRecorder, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHadThem) {
+TEST(SnapshotWriter, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHadThem) {
   Rows rows(10);
   const auto bases = std::make_shared<MapBases>();
   std::vector<std::shared_ptr<const Snapshot>> shards;
   for (const auto& which : {std::vector<std::uint64_t>{0, 2}, std::vector<std::uint64_t>{1, 3}}) {
     const std::string name = "shard-" + std::to_string(shards.size());
-    shards.push_back(open_file(name, record_state(rows.state(which), {}).value().file));
+    shards.push_back(open_file(name, write_state(rows.state(which), {}).value().file));
     bases->add(shards.back());
   }
   for (Bytes& row : rows.rows) change(row, 200, 1);
   ShardedBases finder(
       2, {0, 2},
       [&](std::uint32_t shard, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> { return shards[shard]; });
-  const auto recorded = record_state(rows.state({0, 3}), {}, &finder).value();
-  ASSERT_EQ(recorded.summary.references.size(), 2U);
-  EXPECT_EQ(recorded.summary.references[0].id, shards[0]->id());
-  EXPECT_EQ(recorded.summary.references[1].id, shards[1]->id());
-  const auto snapshot = open_file("next", recorded.file, bases);
+  const auto written = write_state(rows.state({0, 3}), {}, &finder).value();
+  ASSERT_EQ(written.summary.references.size(), 2U);
+  EXPECT_EQ(written.summary.references[0].id, shards[0]->id());
+  EXPECT_EQ(written.summary.references[1].id, shards[1]->id());
+  const auto snapshot = open_file("next", written.file, bases);
   EXPECT_TRUE(snapshot->chunk_info(0, 0).value().uses_base);
   EXPECT_TRUE(snapshot->chunk_info(1, 0).value().uses_base);
   EXPECT_EQ(read_tensor(*snapshot, "w0"), rows.rows[0]);
   EXPECT_EQ(read_tensor(*snapshot, "w1"), rows.rows[3]);
 }
 
-TEST(SnapshotRecorder, ShardsOfOneContentAreOneBase) {
+TEST(SnapshotWriter, ShardsOfOneContentAreOneBase) {
   Bytes first = bf16_weights(20'000, 20);
   Bytes second = bf16_weights(20'000, 21);
   State state;
   state.tensors.push_back(source("a", DType::bf16, {20'000}, first));
   state.tensors.push_back(source("b", DType::bf16, {20'000}, second));
-  const auto one = open_file("shard-0", record_state(state, {}).value().file);
-  const auto other = open_file("shard-1", record_state(state, {}).value().file);
+  const auto one = open_file("shard-0", write_state(state, {}).value().file);
+  const auto other = open_file("shard-1", write_state(state, {}).value().file);
   ASSERT_EQ(one->id(), other->id());
   change(second, 200, 1);
   class Split final : public BaseFinder {
@@ -255,28 +255,28 @@ TEST(SnapshotRecorder, ShardsOfOneContentAreOneBase) {
     SingleBase b_;
   };
   Split finder(one, other);
-  const auto recorded = record_state(state, {}, &finder).value();
-  EXPECT_EQ(recorded.summary.references.size(), 1U);
+  const auto written = write_state(state, {}, &finder).value();
+  EXPECT_EQ(written.summary.references.size(), 1U);
   const auto bases = std::make_shared<MapBases>();
   bases->add(one);
-  const auto snapshot = open_file("next", recorded.file, bases);
+  const auto snapshot = open_file("next", written.file, bases);
   EXPECT_EQ(read_tensor(*snapshot, "a"), first);
   EXPECT_EQ(read_tensor(*snapshot, "b"), second);
 }
 
-TEST(SnapshotRecorder, AFinderThatFailsEndsTheSave) {
+TEST(SnapshotWriter, AFinderThatFailsEndsTheSave) {
   Rows rows(30);
   ShardedBases finder(1, {0, 1}, [](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
     return fail(ErrorKind::io, "the disk is gone");
   });
-  const auto recorded = record_state(rows.state({0}), {}, &finder);
-  ASSERT_FALSE(recorded.has_value());
-  EXPECT_EQ(recorded.error().kind(), ErrorKind::io);
+  const auto written = write_state(rows.state({0}), {}, &finder);
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().kind(), ErrorKind::io);
 }
 
 SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.settings = {.policy = policy, .max_depth = 0}}; }
 
-TEST(SnapshotRecorder, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
+TEST(SnapshotWriter, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
   Rows rows(35);
   std::atomic<int> opened = 0;
   ShardedBases finder(2, {0, 2}, [&](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
@@ -284,14 +284,14 @@ TEST(SnapshotRecorder, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
     return std::shared_ptr<const Base>();
   });
   for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) {
-    EXPECT_TRUE(record_state(rows.state({0}), at_depth_zero(policy), &finder).has_value());
+    EXPECT_TRUE(write_state(rows.state({0}), at_depth_zero(policy), &finder).has_value());
   }
   EXPECT_EQ(opened, 0);
-  EXPECT_TRUE(record_state(rows.state({0}), at_depth_zero(), &finder).has_value());
+  EXPECT_TRUE(write_state(rows.state({0}), at_depth_zero(), &finder).has_value());
   EXPECT_EQ(opened, 2);
 }
 
-TEST(SnapshotRecorder, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponTheBase) {
+TEST(SnapshotWriter, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponTheBase) {
   const Bytes frozen = bf16_weights(600'000, 40);
   Bytes weights = bf16_weights(300'000, 41);
   State state;
@@ -312,7 +312,7 @@ TEST(SnapshotRecorder, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponT
   }
 }
 
-TEST(SnapshotRecorder, AtDepthZeroNoPolicyCodesAgainstTheBase) {
+TEST(SnapshotWriter, AtDepthZeroNoPolicyCodesAgainstTheBase) {
   Bytes weights = bf16_weights(300'000, 42);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -327,7 +327,7 @@ TEST(SnapshotRecorder, AtDepthZeroNoPolicyCodesAgainstTheBase) {
   }
 }
 
-TEST(SnapshotRecorder, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
+TEST(SnapshotWriter, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
   Bytes weights = bf16_weights(300'000, 43);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -339,13 +339,13 @@ TEST(SnapshotRecorder, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
   chain.save(state);  // unchanged: refers to the one before, which is of depth 1
   ASSERT_EQ(chain.last_summary().depth, 2U);
   SingleBase base(std::make_shared<UnreadableBase>(chain.last()));
-  const auto recorded = record_state(state, at_depth_zero(), &base);
-  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
-  EXPECT_TRUE(recorded->summary.references.empty());
-  EXPECT_EQ(read_tensor(*open_file("x", recorded->file), "w"), weights);
+  const auto written = write_state(state, at_depth_zero(), &base);
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  EXPECT_TRUE(written->summary.references.empty());
+  EXPECT_EQ(read_tensor(*open_file("x", written->file), "w"), weights);
 }
 
-TEST(SnapshotRecorder, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
+TEST(SnapshotWriter, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
   Bytes weights = bf16_weights(600'000, 44);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {600'000}, weights));
@@ -355,14 +355,14 @@ TEST(SnapshotRecorder, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
   const auto unreadable = std::make_shared<UnreadableBase>(chain.at(0));
   SingleBase base(unreadable);
   // Of three chunks two are unchanged, and those alone are compared.
-  EXPECT_EQ(record_state(state, at_depth_zero(), &base).error().kind(), ErrorKind::io);
+  EXPECT_EQ(write_state(state, at_depth_zero(), &base).error().kind(), ErrorKind::io);
   for (const std::uint64_t first : unreadable->refused()) EXPECT_GE(first, kChunkElements);
   change(weights, 2 * kChunkElements, 2);
-  EXPECT_TRUE(record_state(state, at_depth_zero(), &base).has_value());
-  EXPECT_EQ(record_state(state, {}, &base).error().kind(), ErrorKind::io);
+  EXPECT_TRUE(write_state(state, at_depth_zero(), &base).has_value());
+  EXPECT_EQ(write_state(state, {}, &base).error().kind(), ErrorKind::io);
 }
 
-TEST(SnapshotRecorder, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
+TEST(SnapshotWriter, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
   const Bytes before(600'000, std::byte{1});
   Bytes now = random_bytes(600'000, 45);
   State state;
@@ -384,12 +384,12 @@ TEST(SnapshotRecorder, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
     const Bytes& now_;
   };
   SingleBase base(std::make_shared<Colliding>(chain.at(0), now));
-  const auto recorded = record_state(state, at_depth_zero(), &base).value();
-  EXPECT_TRUE(recorded.summary.references.empty());
-  EXPECT_EQ(read_tensor(*open_file("x", recorded.file), "w"), now);
+  const auto written = write_state(state, at_depth_zero(), &base).value();
+  EXPECT_TRUE(written.summary.references.empty());
+  EXPECT_EQ(read_tensor(*open_file("x", written.file), "w"), now);
 }
 
-TEST(SnapshotRecorder, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
+TEST(SnapshotWriter, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
   constexpr std::uint64_t kChunks = 260;
   Bytes data(kChunks * kChunkElements, std::byte{42});
   for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk) data[chunk * kChunkElements] = std::byte{1};
@@ -418,11 +418,11 @@ TEST(SnapshotRecorder, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
     }
   };
   SingleBase base(std::make_shared<Scattered>(chain.at(0)));
-  const auto recorded = record_state(state, at_depth_zero(), &base).value();
-  EXPECT_EQ(recorded.summary.depth, 1U);
-  EXPECT_EQ(recorded.summary.references.size(), 254U);
-  EXPECT_TRUE(std::ranges::all_of(recorded.summary.references, &Reference::standalone));
-  const auto snapshot = open_file("x", recorded.file);
+  const auto written = write_state(state, at_depth_zero(), &base).value();
+  EXPECT_EQ(written.summary.depth, 1U);
+  EXPECT_EQ(written.summary.references.size(), 254U);
+  EXPECT_TRUE(std::ranges::all_of(written.summary.references, &Reference::standalone));
+  const auto snapshot = open_file("x", written.file);
   EXPECT_EQ(snapshot->chunk_info(0, 253).value().codec, "same");
   EXPECT_EQ(snapshot->chunk_info(0, 254).value().depth, 0U);
   Bytes last(kChunkElements);

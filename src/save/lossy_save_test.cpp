@@ -74,7 +74,7 @@ std::size_t stream_of(const Snapshot& snapshot, std::string_view name) {
   return *snapshot.stream_of(*snapshot.find(name));
 }
 
-const QuantizerRecord& lost_of(const Snapshot& snapshot, std::string_view name) {
+const LossReport& lost_of(const Snapshot& snapshot, std::string_view name) {
   return snapshot.quantizer(stream_of(snapshot, name)).value();
 }
 
@@ -104,7 +104,7 @@ double update_of(float m, float v) {
   return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.epsilon);
 }
 
-TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
+TEST(LossySave, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   const Parameter parameter;
   Chain chain;
   const Snapshot& snapshot = chain.save(parameter.state(), bounded());
@@ -150,7 +150,7 @@ TEST(BoundedRecording, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   EXPECT_GT(moments.all_updates_bound.value(), moments.next_update_bound.value());
 }
 
-TEST(BoundedRecording, WhatWasStoredIsNotLostOnceMore) {
+TEST(LossySave, WhatWasStoredIsNotLostOnceMore) {
   const Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());
@@ -165,7 +165,7 @@ TEST(BoundedRecording, WhatWasStoredIsNotLostOnceMore) {
   EXPECT_EQ(codecs_of(second, "exp_avg.w"), std::set<std::string>{"same"});
 }
 
-TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
+TEST(LossySave, TheNextStateIsCodedAgainstWhatWasStored) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());
@@ -175,7 +175,7 @@ TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
   next.adam->step = 101;
   const Snapshot& snapshot = chain.save(parameter.state(), next);
   EXPECT_TRUE(snapshot.verify().value().empty());
-  const auto alone = open_file("alone", record_state(parameter.state(), next).value().file);
+  const auto alone = open_file("alone", write_state(parameter.state(), next).value().file);
   for (const std::string_view name : {"model.w", "master.w", "exp_avg.w", "exp_avg_sq.w"}) {
     EXPECT_EQ(read_tensor(snapshot, name), read_tensor(*alone, name)) << "a base changes nothing of what is stored";
   }
@@ -183,21 +183,21 @@ TEST(BoundedRecording, TheNextStateIsCodedAgainstWhatWasStored) {
   EXPECT_TRUE(snapshot.chunk_info(stream_of(snapshot, "exp_avg.w"), 0).value().uses_base);
 }
 
-TEST(BoundedRecording, TheBytesDoNotDependOnThreads) {
+TEST(LossySave, TheBytesDoNotDependOnThreads) {
   const Parameter parameter;
   for (const Policy policy : {Policy::bounded, Policy::bitsnap}) {
     SaveOptions options = bounded();
     options.settings.policy = policy;
     options.threads = 1;
-    const Bytes one = record_state(parameter.state(), options).value().file;
+    const Bytes one = write_state(parameter.state(), options).value().file;
     options.threads = 4;
-    EXPECT_EQ(record_state(parameter.state(), options).value().file, one);
+    EXPECT_EQ(write_state(parameter.state(), options).value().file, one);
   }
 }
 
-TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
+TEST(LossySave, WhatNobodySaidOfAdamIsAskedFor) {
   const Parameter parameter;
-  const auto refused = record_state(parameter.state(), {.settings = {.policy = Policy::bounded}});
+  const auto refused = write_state(parameter.state(), {.settings = {.policy = Policy::bounded}});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
   for (const std::string_view part : {"'exp_avg.w'", "betas", "epsilon", "exp_avg=exact"}) {
@@ -205,20 +205,20 @@ TEST(BoundedRecording, WhatNobodySaidOfAdamIsAskedFor) {
   }
   SaveOptions exact{.settings = {.policy = Policy::bounded}};
   exact.settings.loss = {parse_loss_rule("exp_avg=exact").value()};
-  const auto snapshot = open_file("x", record_state(parameter.state(), exact).value().file);
+  const auto snapshot = open_file("x", write_state(parameter.state(), exact).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   EXPECT_NE(read_tensor(*snapshot, "master.w"), parameter.master);
   // A tensor's own numbers are taken before those for all.
   State state = parameter.state();
   state.tensors[2].adam = kAdam;
-  EXPECT_TRUE(record_state(state, {.settings = {.policy = Policy::bounded}}).has_value());
+  EXPECT_TRUE(write_state(state, {.settings = {.policy = Policy::bounded}}).has_value());
   SaveOptions wrong = bounded();
   wrong.adam->beta1 = 1;
-  EXPECT_FALSE(record_state(state, wrong).has_value());
+  EXPECT_FALSE(write_state(state, wrong).has_value());
 }
 
-// Of numbers that no rule needs, too: errors are measured with them, and they are recorded.
-TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
+// Of numbers that no rule needs, too: errors are measured with them, and they are written.
+TEST(LossySave, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
   const Parameter parameter;
   for (const AdamNumbers& wrong : {AdamNumbers{std::nan(""), 0.95, 1e-8, 1}, AdamNumbers{0.9, HUGE_VAL, 1e-8, 1},
                                    AdamNumbers{0.9, 0.95, -1, 0}, AdamNumbers{0.9, 0.95, HUGE_VAL, 1}}) {
@@ -226,11 +226,11 @@ TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
       SaveOptions options;
       if (!is_lossless) options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:4").value()};
       options.adam = wrong;
-      EXPECT_EQ(record_state(parameter.state(), options).error().kind(), ErrorKind::invalid_argument);
+      EXPECT_EQ(write_state(parameter.state(), options).error().kind(), ErrorKind::invalid_argument);
       options.adam.reset();
       State state = parameter.state();
       state.tensors[2].adam = wrong;
-      const auto refused = record_state(state, options);
+      const auto refused = write_state(state, options);
       ASSERT_FALSE(refused.has_value());
       EXPECT_NE(refused.error().message().find("'exp_avg.w': Adam's "), std::string::npos) << refused.error().message();
     }
@@ -238,7 +238,7 @@ TEST(BoundedRecording, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
 }
 
 // Moments of an Adam that had these betas all along, and what becomes of their updates, this one and the next.
-TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
+TEST(LossySave, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
   const auto check = [](double beta1, double beta2, std::uint64_t steps, const char* rule) {
     std::vector<float> m(kElements), v(kElements);
     std::uint64_t random = 88172645463325252U;
@@ -261,8 +261,8 @@ TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
     SaveOptions options = bounded();
     options.adam = AdamNumbers{beta1, beta2, 1e-12, steps};
     options.settings.loss = {parse_loss_rule(rule).value()};
-    const auto snapshot = open_file("x", record_state(state, options).value().file);
-    const QuantizerRecord lost = lost_of(*snapshot, "exp_avg.w");
+    const auto snapshot = open_file("x", write_state(state, options).value().file);
+    const LossReport lost = lost_of(*snapshot, "exp_avg.w");
     if (lost.bound) {
       EXPECT_LE(lost.updates.largest, *lost.bound) << beta1 << ' ' << beta2 << ' ' << rule;
       EXPECT_GE(lost.updates.largest, *lost.bound / 3) << beta1 << ' ' << beta2 << ' ' << rule;
@@ -273,7 +273,7 @@ TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
   };
   constexpr const char* kUsual = "exp_avg_sq=mantissa_bits:3";
   EXPECT_TRUE(check(0.9, 0.95, 30, kUsual).all_updates_bound);
-  const QuantizerRecord growing = check(0.9, 0.8, 30, kUsual);
+  const LossReport growing = check(0.9, 0.8, 30, kUsual);
   EXPECT_TRUE(growing.bound && growing.next_update_bound);
   EXPECT_FALSE(growing.all_updates_bound) << "later updates can be of any size";
   EXPECT_EQ(check(0, 0, 5, kUsual).next_update_bound, 0);
@@ -284,60 +284,60 @@ TEST(BoundedRecording, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
   EXPECT_EQ(check(0.9, 0.95, 30, "exp_avg_sq=clusters:16").bound, std::nullopt);
 }
 
-TEST(BoundedRecording, BeforeTheFirstStepMomentsAreKept) {
+TEST(LossySave, BeforeTheFirstStepMomentsAreKept) {
   Parameter parameter;
   std::ranges::fill(parameter.exp_avg, std::byte{0});
   SaveOptions options = bounded();
   options.adam->step = 0;
-  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  const auto snapshot = open_file("x", write_state(parameter.state(), options).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   EXPECT_FALSE(snapshot->quantizer(stream_of(*snapshot, "exp_avg.w")).has_value());
 }
 
-TEST(BoundedRecording, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
+TEST(LossySave, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
   const Parameter parameter;
   State state = parameter.state();
   const auto halves = Parameter::rounded(parameter.exp_avg);
   state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
   SaveOptions options = bounded();
   options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
-  const auto recorded = record_state(state, options);
-  ASSERT_TRUE(recorded.has_value()) << recorded.error().message();
-  const auto snapshot = open_file("x", recorded->file);
-  const QuantizerRecord& lost = lost_of(*snapshot, "exp_avg.w");
+  const auto written = write_state(state, options);
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto snapshot = open_file("x", written->file);
+  const LossReport& lost = lost_of(*snapshot, "exp_avg.w");
   EXPECT_GT(lost.reached.changed, 0U);
   EXPECT_EQ(lost.updates, UpdateErrors{});
 }
 
-TEST(BoundedRecording, TheFirstRuleThatFitsHolds) {
+TEST(LossySave, TheFirstRuleThatFitsHolds) {
   const Parameter parameter;
   SaveOptions options = bounded();
   options.settings.loss.emplace();
   for (const std::string_view rule : {"exp_avg_sq:*.x=exact", "exp_avg_sq:*.w=mantissa_bits:6", "*:*=exact"}) {
     options.settings.loss->push_back(parse_loss_rule(rule).value());
   }
-  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  const auto snapshot = open_file("x", write_state(parameter.state(), options).value().file);
   EXPECT_EQ(lost_of(*snapshot, "exp_avg_sq.w").amount, 6);
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   // Rules hold under any policy, and without them nothing is lost.
   options.settings.policy = Policy::lossless;
-  EXPECT_NE(read_tensor(*open_file("y", record_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
+  EXPECT_NE(read_tensor(*open_file("y", write_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
             parameter.exp_avg_sq);
   options.settings.loss = {{.role = {}, .name = "*", .quantization = Quantization::clusters, .amount = 17}};
-  EXPECT_NE(record_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
+  EXPECT_NE(write_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
 }
 
-TEST(BoundedRecording, MomentsWithoutSquaresBesideThemAreKept) {
+TEST(LossySave, MomentsWithoutSquaresBesideThemAreKept) {
   const Parameter parameter;
   State state;
   state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
-  const auto snapshot = open_file("x", record_state(state, {.settings = {.policy = Policy::bounded}}).value().file);
+  const auto snapshot = open_file("x", write_state(state, {.settings = {.policy = Policy::bounded}}).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
 }
 
 // Bytes that have several names, each with a role of its own, as tied weights of F32 are.
-TEST(BoundedRecording, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
+TEST(LossySave, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
   const Parameter parameter;
   const auto tied = [&](const std::vector<const char*>& names, const std::vector<const char*>& rules) {
     State state;
@@ -348,7 +348,7 @@ TEST(BoundedRecording, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
     SaveOptions options = bounded();
     auto& loss = options.settings.loss.emplace();
     for (const char* rule : rules) loss.push_back(parse_loss_rule(rule).value());
-    const auto snapshot = open_file("x", record_state(state, options).value().file);
+    const auto snapshot = open_file("x", write_state(state, options).value().file);
     const auto& lost = snapshot->quantizer(0);
     EXPECT_EQ(read_tensor(*snapshot, names.back()) == parameter.exp_avg_sq, !lost.has_value());
     return lost ? std::string(quantization_name(lost->quantization)) : "exact";
@@ -370,7 +370,7 @@ Bytes halves_of(const Bytes& masters) {
 }
 
 // Of a state that has weights of both dtypes, under names that say nothing.
-TEST(BoundedRecording, MastersRoundToTheWeightsThatTheyHave) {
+TEST(LossySave, MastersRoundToTheWeightsThatTheyHave) {
   const Parameter one(1), two(2);
   const Bytes halves = halves_of(one.master);
   State state;
@@ -382,7 +382,7 @@ TEST(BoundedRecording, MastersRoundToTheWeightsThatTheyHave) {
     return lost_of(snapshot, name).bound.value();
   };
   const auto check = [&] {
-    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    const auto snapshot = open_file("x", write_state(state, bounded()).value().file);
     EXPECT_EQ(halves_of(read_tensor(*snapshot, "master.0")), halves);
     EXPECT_EQ(Parameter::rounded(read_tensor(*snapshot, "master.1")), two.weight);
     EXPECT_EQ(amount_of(*snapshot, "master.0"), std::ldexp(1, -19));
@@ -390,21 +390,21 @@ TEST(BoundedRecording, MastersRoundToTheWeightsThatTheyHave) {
   };
   EXPECT_EQ(check(), std::ldexp(1, -16)) << "found by bits";
   for (TensorSource& tensor : state.tensors) tensor.read_brings_all = true;
-  const auto unknown = open_file("x", record_state(state, bounded()).value().file);
+  const auto unknown = open_file("x", write_state(state, bounded()).value().file);
   EXPECT_EQ(halves_of(read_tensor(*unknown, "master.0")), halves) << "the finer one";
   state.tensors[0].master = MasterSlice{"master.0", 0};
   state.tensors[1].master = MasterSlice{"master.1", 0};
-  EXPECT_EQ(check(), std::ldexp(1, -16)) << "said";
+  EXPECT_EQ(check(), std::ldexp(1, -16)) << "given";
 }
 
-TEST(BoundedRecording, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
+TEST(LossySave, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
   const Parameter parameter;
   State state = parameter.state();
   state.tensors.push_back(state.tensors[2]);
   state.tensors[4].info.name = "exp_avg.v";
   state.tensors[4].info.alias_of = 2;
   const auto is_kept = [&] {
-    const auto snapshot = open_file("x", record_state(state, bounded()).value().file);
+    const auto snapshot = open_file("x", write_state(state, bounded()).value().file);
     return read_tensor(*snapshot, "exp_avg.w") == parameter.exp_avg;
   };
   EXPECT_TRUE(is_kept()) << "beside exp_avg.v stands nothing";
@@ -415,10 +415,10 @@ TEST(BoundedRecording, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) 
   EXPECT_FALSE(is_kept());
 }
 
-TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
+TEST(LossySave, BitSnapStoresMomentsByClusters) {
   const Parameter parameter;
   const auto snapshot =
-      open_file("x", record_state(parameter.state(), {.settings = {.policy = Policy::bitsnap}}).value().file);
+      open_file("x", write_state(parameter.state(), {.settings = {.policy = Policy::bitsnap}}).value().file);
   for (const std::string_view name : {"exp_avg.w", "exp_avg_sq.w"}) {
     const auto numbers = floats(read_tensor(*snapshot, name));
     EXPECT_LE(std::set<float>(numbers.begin(), numbers.end()).size(), 16U * 256U) << name;
@@ -430,13 +430,13 @@ TEST(BoundedRecording, BitSnapStoresMomentsByClusters) {
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
 }
 
-TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
+TEST(LossySave, ClustersAreStoredAsSuchWhereThatTakesLeast) {
   const Parameter parameter;
   SaveOptions options{.settings = {.policy = Policy::lossless}};
   options.settings.loss = {parse_loss_rule("exp_avg=clusters:16").value(),
                            parse_loss_rule("exp_avg_sq=clusters:256").value()};
   options.settings.objective = Objective::ratio;
-  const auto snapshot = open_file("x", record_state(parameter.state(), options).value().file);
+  const auto snapshot = open_file("x", write_state(parameter.state(), options).value().file);
   EXPECT_TRUE(snapshot->verify().value().empty());
   for (const auto& [name, bits] : {std::pair("exp_avg.w", 12U), std::pair("exp_avg_sq.w", 16U)}) {
     EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
@@ -444,7 +444,7 @@ TEST(BoundedRecording, ClustersAreStoredAsSuchWhereThatTakesLeast) {
   }
 }
 
-TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
+TEST(LossySave, ClustersThatAreWrittenAgainAreTakenOver) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), {.settings = {.policy = Policy::bitsnap}});
@@ -465,7 +465,7 @@ TEST(BoundedRecording, ClustersThatAreWrittenAgainAreTakenOver) {
 }
 
 // Whatever their chunks were coded against: of none of these do the chunks themselves say what they are multiples of.
-TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
+TEST(LossySave, MultiplesAreFoundAgainWhereTheirBaseGoes) {
   Parameter parameter;
   SaveOptions options = bounded();
   options.settings.objective = Objective::ratio;
@@ -484,7 +484,7 @@ TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
     ASSERT_TRUE(file->close());
     const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
     EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"});
-    const auto alone = open_file("alone", record_state(parameter.state(), options).value().file);
+    const auto alone = open_file("alone", write_state(parameter.state(), options).value().file);
     EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(*alone, "exp_avg.w"));
     EXPECT_TRUE(after->verify().value().empty());
   };
@@ -494,7 +494,7 @@ TEST(BoundedRecording, MultiplesAreFoundAgainWhereTheirBaseGoes) {
   expect_as_alone(chain.save(parameter.state(), options), "scaled_by");
 }
 
-TEST(BoundedRecording, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
+TEST(LossySave, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());

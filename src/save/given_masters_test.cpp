@@ -39,7 +39,7 @@ Bytes rounded(ConstByteSpan from, bool down = false) {
   return bytes;
 }
 
-class SaidMasters : public testing::Test {
+class GivenMasters : public testing::Test {
  protected:
   void add(std::string name, DType dtype, Bytes&& bytes) = delete;
   TensorSource& add(std::string name, DType dtype, const Bytes& bytes,
@@ -58,8 +58,8 @@ class SaidMasters : public testing::Test {
     state_.tensors.push_back(std::move(tensor));
   }
 
-  std::shared_ptr<const Snapshot> recorded(const SaveOptions& options = {}) {
-    auto result = record_state(state_, options);
+  std::shared_ptr<const Snapshot> written(const SaveOptions& options = {}) {
+    auto result = write_state(state_, options);
     EXPECT_TRUE(result.has_value()) << result.error().message();
     auto snapshot = open_file("a.bsnap", std::move(result->file));
     EXPECT_TRUE(snapshot->verify().value().empty());
@@ -72,7 +72,7 @@ class SaidMasters : public testing::Test {
   }
 
   std::string refusal() {
-    const auto result = record_state(state_, {});
+    const auto result = write_state(state_, {});
     EXPECT_FALSE(result.has_value());
     if (result) return {};
     EXPECT_EQ(result.error().kind(), ErrorKind::invalid_argument);
@@ -112,13 +112,13 @@ class SaidMasters : public testing::Test {
 
 using Peers = std::vector<std::optional<PeerStream>>;
 
-TEST_F(SaidMasters, AMasterThatIsNotThereIsRefused) {
+TEST_F(GivenMasters, AMasterThatIsNotThereIsRefused) {
   add("w", DType::bf16, weight_, MasterSlice{"mister"});
   add("master", DType::f32, master_);
   EXPECT_EQ(refusal(), "tensor 'w': its master 'mister' is not in the state");
 }
 
-TEST_F(SaidMasters, AMasterThatIsNotF32IsRefused) {
+TEST_F(GivenMasters, AMasterThatIsNotF32IsRefused) {
   add("v", DType::bf16, weight_);
   add("w", DType::bf16, weight_, MasterSlice{"v"});
   EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is BF16, not F32");
@@ -130,7 +130,7 @@ TEST_F(SaidMasters, AMasterThatIsNotF32IsRefused) {
   EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is I16, not F32");
 }
 
-TEST_F(SaidMasters, AWeightThatIsNoRoundingIsRefused) {
+TEST_F(GivenMasters, AWeightThatIsNoRoundingIsRefused) {
   add("w", DType::f32, master_, MasterSlice{"master"});
   add("master", DType::f32, master_);
   EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is F32: only BF16 and F16 are roundings of masters");
@@ -139,7 +139,7 @@ TEST_F(SaidMasters, AWeightThatIsNoRoundingIsRefused) {
   EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is I32: only BF16 and F16 are roundings of masters");
 }
 
-TEST_F(SaidMasters, ElementsThatTheMasterDoesNotHaveAreRefused) {
+TEST_F(GivenMasters, ElementsThatTheMasterDoesNotHaveAreRefused) {
   add("w", DType::bf16, weight_, MasterSlice{"master", 1});
   add("master", DType::f32, master_);
   EXPECT_EQ(refusal(),
@@ -153,7 +153,7 @@ TEST_F(SaidMasters, ElementsThatTheMasterDoesNotHaveAreRefused) {
 }
 
 // One weight has two names, and each of them is said to have a master.
-TEST_F(SaidMasters, TiedWeightsHaveToAgree) {
+TEST_F(GivenMasters, TiedWeightsHaveToAgree) {
   const Bytes flat = masters(kElements + 5, 2);
   add("embed", DType::bf16, weight_, MasterSlice{"master", 0});
   add_alias("head", 0, MasterSlice{"flat", 3});
@@ -168,10 +168,10 @@ TEST_F(SaidMasters, TiedWeightsHaveToAgree) {
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}}));
   state_.tensors[0].master.reset();
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}})) << "what is said of one holds for both";
-  EXPECT_TRUE(is_rounded(*recorded(), "embed"));
+  EXPECT_TRUE(is_rounded(*written(), "embed"));
 }
 
-TEST_F(SaidMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
+TEST_F(GivenMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
   add("master", DType::f32, master_);
   add_alias("shadow", 0, std::nullopt);
   add("w", DType::bf16, weight_, MasterSlice{"shadow"});
@@ -179,7 +179,7 @@ TEST_F(SaidMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
 }
 
 // The bytes of an alias are stored as what the first tensor is.
-TEST_F(SaidMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
+TEST_F(GivenMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
   const auto call = [&](std::size_t tensor, DType dtype) {
     state_.tensors[tensor].info.dtype = dtype;
     state_.tensors[tensor].info.dtype_name = dtype_name(dtype);
@@ -193,12 +193,12 @@ TEST_F(SaidMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
   add("v", DType::bf16, weight_, MasterSlice{"master"});
   add("true", DType::f32, master_);
   EXPECT_EQ(laid_out(), Peers(4));
-  const auto snapshot = recorded();
+  const auto snapshot = written();
   EXPECT_FALSE(is_rounded(*snapshot, "bits"));
   EXPECT_TRUE(is_rounded(*snapshot, "v")) << "of no use is as if nothing were said";
 }
 
-TEST_F(SaidMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
+TEST_F(GivenMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
   const Bytes small_master = masters(100, 3);
   const Bytes small = rounded(small_master);
   const Bytes none;
@@ -206,7 +206,7 @@ TEST_F(SaidMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
   add("master.norm", DType::f32, small_master);
   add("empty", DType::bf16, none, MasterSlice{"master.norm", 100});
   EXPECT_EQ(laid_out(), Peers(1));
-  recorded();
+  written();
   state_.tensors[0].master->element = 1;
   EXPECT_EQ(refusal(),
             "tensor 'norm': its 100 elements are to stand from element 1 on of its master 'master.norm', which has "
@@ -214,7 +214,7 @@ TEST_F(SaidMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
 }
 
 // 1 in 8 of them: no sample of the weight is the rounding of a master, and no name says whose it is.
-TEST_F(SaidMasters, WhatIsSaidGoesBeyondWhatIsFound) {
+TEST_F(GivenMasters, WhatIsSaidGoesBeyondWhatIsFound) {
   Bytes near = weight_;
   for (std::size_t i = 0; i < near.size(); i += 16) near[i] ^= std::byte{1};
   const Bytes flat = [&] {
@@ -224,28 +224,28 @@ TEST_F(SaidMasters, WhatIsSaidGoesBeyondWhatIsFound) {
   }();
   add("w", DType::bf16, near);
   add("flat", DType::f32, flat);
-  const auto found = recorded({.settings = {.objective = Objective::ratio}});
+  const auto found = written({.settings = {.objective = Objective::ratio}});
   state_.tensors[0].master = MasterSlice{"flat", 1234};
-  const auto said = recorded({.settings = {.objective = Objective::ratio}});
+  const auto given = written({.settings = {.objective = Objective::ratio}});
   EXPECT_FALSE(is_rounded(*found, "w"));
-  EXPECT_TRUE(is_rounded(*said, "w"));
-  EXPECT_LT(stored_bytes(*said, "w"), stored_bytes(*found, "w") / 4);
+  EXPECT_TRUE(is_rounded(*given, "w"));
+  EXPECT_LT(stored_bytes(*given, "w"), stored_bytes(*found, "w") / 4);
 }
 
 // Which are not looked for there: the caller knows what he asks for.
-TEST_F(SaidMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
+TEST_F(GivenMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
   constexpr std::size_t kSmall = 3000;
   const Bytes slice = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - 77), 4 * kSmall).first(4 * 1000));
   const Bytes small = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - kSmall / 2), 4 * (kSmall - 600)));
   add("on both sides of a chunk's end", DType::bf16, small, MasterSlice{"flat", kChunkElements - kSmall / 2});
   add("pooled", DType::bf16, slice, MasterSlice{"flat", kChunkElements - 77});
   add("flat", DType::f32, master_);
-  const auto snapshot = recorded();
+  const auto snapshot = written();
   EXPECT_TRUE(is_rounded(*snapshot, "on both sides of a chunk's end"));
   EXPECT_EQ(stored_bytes(*snapshot, "on both sides of a chunk's end"), 1U);
 }
 
-TEST_F(SaidMasters, NothingIsReadToFindThem) {
+TEST_F(GivenMasters, NothingIsReadToFindThem) {
   const Bytes flat = [&] {
     Bytes bytes = masters(77, 9);
     bytes.insert(bytes.end(), master_.begin(), master_.end());
@@ -264,30 +264,30 @@ TEST_F(SaidMasters, NothingIsReadToFindThem) {
         return {};
       };
     }
-    const auto snapshot = recorded();
+    const auto snapshot = written();
     EXPECT_TRUE(is_rounded(*snapshot, "w"));
     EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
   }
 }
 
-TEST_F(SaidMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
+TEST_F(GivenMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
   const Bytes other = masters(kElements, 5);
   const Bytes zeros(4 * kElements);
   add("w", DType::bf16, weight_);
   add("other", DType::f32, other);
   add("zeros", DType::f32, zeros);
-  const auto alone = recorded({.settings = {.objective = Objective::ratio}});
+  const auto alone = written({.settings = {.objective = Objective::ratio}});
   add("true", DType::f32, master_);
-  ASSERT_TRUE(is_rounded(*recorded(), "w"));
+  ASSERT_TRUE(is_rounded(*written(), "w"));
   for (const char* const wrong : {"other", "zeros"}) {
     state_.tensors[0].master = MasterSlice{wrong};
-    const auto snapshot = recorded({.settings = {.objective = Objective::ratio}});
+    const auto snapshot = written({.settings = {.objective = Objective::ratio}});
     EXPECT_FALSE(is_rounded(*snapshot, "w")) << wrong;
     EXPECT_EQ(stored_bytes(*snapshot, "w"), stored_bytes(*alone, "w")) << wrong;
   }
 }
 
-TEST_F(SaidMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
+TEST_F(GivenMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
   Bytes flat = masters(10, 6);
   flat.insert(flat.end(), master_.begin(), master_.end());
   const Bytes padding(4 * 10);
@@ -296,12 +296,12 @@ TEST_F(SaidMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
   add("flat", DType::f32, flat);
   for (const std::uint64_t element : {9U, 10U, 11U, 20U}) {
     state_.tensors[0].master = MasterSlice{"flat", element};
-    EXPECT_EQ(is_rounded(*recorded(), "w"), element == 10) << element;
+    EXPECT_EQ(is_rounded(*written(), "w"), element == 10) << element;
   }
 }
 
 // Everybody claims the same master, forced to be coded beside it, and every second one is no rounding of it at all.
-TEST_F(SaidMasters, WhateverIsSaidTheBitsComeBack) {
+TEST_F(GivenMasters, WhateverIsSaidTheBitsComeBack) {
   const Bytes truncated = rounded(master_, true);
   const Bytes noise = random_bytes(weight_.size(), 7);
   const Bytes zeros(weight_.size());
@@ -312,27 +312,27 @@ TEST_F(SaidMasters, WhateverIsSaidTheBitsComeBack) {
   add("d", DType::bf16, truncated, MasterSlice{"master"});
   add("e", DType::f16, noise, MasterSlice{"master"});
   add("f", DType::bf16, zeros, MasterSlice{"master"});
-  recorded();
-  for (const char* const codec : {"rounded_from", "ordinal_delta"}) recorded({.settings = {.codec = codec}});
-  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) recorded({.settings = {.policy = policy}});
+  written();
+  for (const char* const codec : {"rounded_from", "ordinal_delta"}) written({.settings = {.codec = codec}});
+  for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) written({.settings = {.policy = policy}});
   std::optional<Bytes> first;
   for (const unsigned threads : {1U, 2U, 5U}) {
-    Bytes file = record_state(state_, {.threads = threads}).value().file;
+    Bytes file = write_state(state_, {.threads = threads}).value().file;
     if (!first) first = file;
     EXPECT_EQ(file, *first) << threads << " threads";
   }
 }
 
-TEST_F(SaidMasters, SayingWhatIsFoundAnywayGivesTheSameFile) {
+TEST_F(GivenMasters, SayingWhatIsFoundAnywayGivesTheSameFile) {
   add("w", DType::bf16, weight_);
   add("master", DType::f32, master_);
-  const Bytes found = record_state(state_, {}).value().file;
+  const Bytes found = write_state(state_, {}).value().file;
   state_.tensors[0].master = MasterSlice{"master"};
-  EXPECT_EQ(record_state(state_, {}).value().file, found);
+  EXPECT_EQ(write_state(state_, {}).value().file, found);
 }
 
 // Neither bits nor names lead to it. What did not change is referred to in the file before until that is dropped.
-TEST_F(SaidMasters, ARewrittenFileKeepsThem) {
+TEST_F(GivenMasters, ARewrittenFileKeepsThem) {
   const auto nearly_rounded = [](const Bytes& master) {
     Bytes bytes = rounded(master);
     for (std::size_t i = 0; i < bytes.size(); i += 16) bytes[i] ^= std::byte{1};

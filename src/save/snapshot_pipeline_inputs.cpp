@@ -1,5 +1,5 @@
 // Which streams are coded against what, and the order of chunks that follows from it.
-#include "save/recording.hpp"
+#include "save/snapshot_pipeline.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,7 @@
 #include "tensor/row_elements.hpp"
 
 namespace bitsnap::save {
-Result<void> Recording::prepare_streams() {
+Result<void> SnapshotPipeline::prepare_streams() {
   const std::size_t streams = index_.streams.streams.size();
   bases_.resize(streams);
   steps_.resize(streams);
@@ -31,7 +31,7 @@ Result<void> Recording::prepare_streams() {
   return {};
 }
 
-Result<void> Recording::find_bases() {
+Result<void> SnapshotPipeline::find_bases() {
   if (parts_.bases == nullptr) return {};
   for (std::size_t i = 0; i < bases_.size(); ++i) {
     const StreamInfo& stream = index_.streams.streams[i];
@@ -48,41 +48,41 @@ Result<void> Recording::find_bases() {
   return {};
 }
 
-std::optional<QuantizedSource::Multiples> Recording::multiples_of(std::size_t stream) const noexcept {
+std::optional<QuantizedSource::Multiples> SnapshotPipeline::multiples_of(std::size_t stream) const noexcept {
   return parts_.quantized != nullptr ? parts_.quantized->multiples(stream) : std::nullopt;
 }
 
 // update_step only where what elements are multiples of is known, and clusters where these are.
-Quantization Recording::quantization_of(std::size_t stream, bool are_multiples) const {
+Quantization SnapshotPipeline::quantization_of(std::size_t stream, bool are_multiples) const {
   const auto promise = parts_.quantized != nullptr ? parts_.quantized->promise(stream) : std::nullopt;
-  const auto& said = promise ? promise : index_.encoding.streams[stream].quantizer;
-  const Quantization quantization = said ? said->quantization : Quantization::exact;
+  const auto& given = promise ? promise : index_.encoding.streams[stream].quantizer;
+  const Quantization quantization = given ? given->quantization : Quantization::exact;
   if (quantization == Quantization::update_step && !are_multiples) return Quantization::exact;
   if (quantization == Quantization::clusters && clusters_of(stream).empty()) return Quantization::exact;
   return quantization;
 }
 
-bool Recording::are_said_multiples(std::size_t stream) const noexcept {
-  const auto& said = index_.encoding.streams[stream].quantizer;
-  return said && said->quantization == Quantization::update_step && said->adam;
+bool SnapshotPipeline::holds_multiples(std::size_t stream) const noexcept {
+  const auto& given = index_.encoding.streams[stream].quantizer;
+  return given && given->quantization == Quantization::update_step && given->adam;
 }
 
 // Of what is written again, by what was said of it.
-std::optional<codec::Lattice> Recording::lattice_of(std::size_t stream) const {
+std::optional<codec::Lattice> SnapshotPipeline::lattice_of(std::size_t stream) const {
   if (const auto multiples = multiples_of(stream)) return multiples->lattice;
-  if (!are_said_multiples(stream) || !peers_[stream]) return std::nullopt;
-  const auto& said = index_.encoding.streams[stream].quantizer;
-  const auto update_step = quantize::UpdateStep::of(QuantizedSource::parameters_of(*said->adam, said->amount));
+  if (!holds_multiples(stream) || !peers_[stream]) return std::nullopt;
+  const auto& given = index_.encoding.streams[stream].quantizer;
+  const auto update_step = quantize::UpdateStep::of(QuantizedSource::parameters_of(*given->adam, given->amount));
   return update_step ? std::optional(update_step->lattice()) : std::nullopt;
 }
 
 // Nobody knows those of what is written again: chunks that hold them are taken over.
-std::span<const codec::ClusterExtent> Recording::clusters_of(std::size_t stream) const noexcept {
+std::span<const codec::ClusterExtent> SnapshotPipeline::clusters_of(std::size_t stream) const noexcept {
   if (parts_.quantized == nullptr) return {};
   return parts_.quantized->clusters(stream);
 }
 
-void Recording::find_multiples() {
+void SnapshotPipeline::find_multiples() {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const auto multiples = multiples_of(i);
     if (!multiples) continue;
@@ -92,7 +92,7 @@ void Recording::find_multiples() {
   }
 }
 
-void Recording::find_optimizer_steps() {
+void SnapshotPipeline::find_optimizer_steps() {
   if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
   const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
   // Second moments first: parameters are ranked behind them.
@@ -111,7 +111,7 @@ void Recording::find_optimizer_steps() {
 }
 
 // The least with which all of them come before.
-std::uint8_t Recording::rank_behind(std::size_t stream, std::span<const PeerStream> peers) {
+std::uint8_t SnapshotPipeline::rank_behind(std::size_t stream, std::span<const PeerStream> peers) {
   const auto& streams = index_.encoding.streams;
   std::uint8_t rank = streams[stream].rank;
   for (const PeerStream& peer : peers) {
@@ -121,22 +121,22 @@ std::uint8_t Recording::rank_behind(std::size_t stream, std::span<const PeerStre
   return rank;
 }
 
-void Recording::find_rounding_peers() {
+void SnapshotPipeline::find_rounding_peers() {
   if (parts_.stored != nullptr) {
     peers_ = peers_named();
     // What is coded anew may not have named any, as what was coded against a base or is the same as there.
     const auto squares = pair_moments(index_.content, index_.streams);
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (squares[i] && !is_all_stored(i) && are_said_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
+      if (squares[i] && !is_all_stored(i) && holds_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
     }
   } else {
-    std::vector<std::optional<PeerStream>> said(parts_.masters.begin(), parts_.masters.end());
-    said.resize(peers_.size());
+    std::vector<std::optional<PeerStream>> given(parts_.masters.begin(), parts_.masters.end());
+    given.resize(peers_.size());
     std::vector<bool> wanted(peers_.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !said[i] && !is_all_stored(i);
+    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !given[i] && !is_all_stored(i);
     peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
-    for (std::size_t i = 0; i < said.size(); ++i) {
-      if (said[i]) peers_[i] = said[i];
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      if (given[i]) peers_[i] = given[i];
     }
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -145,7 +145,7 @@ void Recording::find_rounding_peers() {
   rank_peers();
 }
 
-StreamJob Recording::make_job(std::size_t stream) {
+StreamJob SnapshotPipeline::make_job(std::size_t stream) {
   const StreamInfo& info = index_.streams.streams[stream];
   total_bytes_ += info.elements * element_size(info.dtype);
   std::optional<DType> peer_dtype;
@@ -186,12 +186,12 @@ StreamJob Recording::make_job(std::size_t stream) {
   return job;
 }
 
-Role Recording::role_of(std::size_t stream) const {
+Role SnapshotPipeline::role_of(std::size_t stream) const {
   const auto& tensor = index_.streams.streams[stream].tensor;
   return tensor ? index_.content.tensors[*tensor].role : Role::other;
 }
 
-std::vector<std::optional<PeerStream>> Recording::peers_named() const {
+std::vector<std::optional<PeerStream>> SnapshotPipeline::peers_named() const {
   const auto& streams = index_.encoding.streams;
   std::vector<std::optional<PeerStream>> peers(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -207,7 +207,7 @@ std::vector<std::optional<PeerStream>> Recording::peers_named() const {
 }
 
 // One that is referred to keeps its rank.
-void Recording::rank_peers() {
+void SnapshotPipeline::rank_peers() {
   auto& streams = index_.encoding.streams;
   std::vector<bool> is_referred_to(streams.size());
   for (const container::StreamEncoding& stream : streams) {
@@ -229,7 +229,7 @@ void Recording::rank_peers() {
 
 // By rank; where nothing is taken over, each chunk right behind the last of its peers' that it needs, whose bytes are
 // still in the cache.
-void Recording::order_chunks() {
+void SnapshotPipeline::order_chunks() {
   const auto& first = index_.streams.first_chunk;
   std::vector<std::size_t> streams(jobs_.size());
   std::iota(streams.begin(), streams.end(), std::size_t{0});
@@ -264,7 +264,7 @@ void Recording::order_chunks() {
   }
 }
 
-void Recording::group_like_chunks() {
+void SnapshotPipeline::group_like_chunks() {
   std::map<std::string, plan::SharedChoice*> open;
   std::vector<std::string> keys;
   for (const StreamJob& job : jobs_) keys.push_back(likeness_key(job));
@@ -278,7 +278,7 @@ void Recording::group_like_chunks() {
   }
 }
 
-std::string Recording::likeness_key(const StreamJob& job) const {
+std::string SnapshotPipeline::likeness_key(const StreamJob& job) const {
   const auto& tensor = index_.streams.streams[job.stream].tensor;
   if (!tensor) return {};
   std::string key = fmt::format("{} {} {}", dtype_name(job.dtype), role_name(role_of(job.stream)), job.row_elements);
@@ -294,7 +294,7 @@ std::string Recording::likeness_key(const StreamJob& job) const {
   return key;
 }
 
-std::vector<PeerStream> Recording::peers_of(const StreamJob& job) {
+std::vector<PeerStream> SnapshotPipeline::peers_of(const StreamJob& job) {
   std::vector<PeerStream> peers;
   if (job.step) peers = job.step->after;
   if (job.peer) peers.push_back(*job.peer);

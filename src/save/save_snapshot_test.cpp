@@ -28,7 +28,7 @@ using save::random_bytes;
 using save::read_tensor;
 using save::source;
 
-class RecordTest : public testing::Test {
+class SaveSnapshotTest : public testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return directory_ / name; }
 
@@ -44,7 +44,7 @@ class RecordTest : public testing::Test {
   os::TemporaryDirectory directory_;
 };
 
-TEST_F(RecordTest, EveryTensorComesBackBitForBit) {
+TEST_F(SaveSnapshotTest, EveryTensorComesBackBitForBit) {
   const Bytes weights = bf16_weights(600'001, 1);
   const Bytes noise = random_bytes(4 * 70'000, 2);
   const Bytes step = random_bytes(4, 3);
@@ -87,7 +87,7 @@ TEST_F(RecordTest, EveryTensorComesBackBitForBit) {
   EXPECT_TRUE(damage->empty());
 }
 
-TEST_F(RecordTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
+TEST_F(SaveSnapshotTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
   const Bytes weights = bf16_weights(2'000'000, 5);
   const Bytes base_weights = bf16_weights(2'000'000, 5);
   Bytes changed = weights;
@@ -137,7 +137,7 @@ Bytes scaled_matrix(std::size_t rows, std::size_t columns) {
   return bytes;
 }
 
-TEST_F(RecordTest, ChunksKnowTheirPlaceInTheMatrix) {
+TEST_F(SaveSnapshotTest, ChunksKnowTheirPlaceInTheMatrix) {
   // Chunks begin anywhere in a row.
   const Bytes moments = scaled_matrix(1000, 777);
   const auto stored_as = [&](const std::vector<std::uint64_t>& shape) {
@@ -156,7 +156,7 @@ TEST_F(RecordTest, ChunksKnowTheirPlaceInTheMatrix) {
   EXPECT_NEAR(static_cast<double>(stored_as({100, 10, 777})), static_cast<double>(matrix), 8) << "but for the shape";
 }
 
-TEST_F(RecordTest, WhatIsUnchangedIsStoredOnceInAChain) {
+TEST_F(SaveSnapshotTest, WhatIsUnchangedIsStoredOnceInAChain) {
   const Bytes frozen = bf16_weights(4'000'000, 7);
   Bytes counter(8192);
   State state;
@@ -183,7 +183,7 @@ TEST_F(RecordTest, WhatIsUnchangedIsStoredOnceInAChain) {
   }
 }
 
-TEST_F(RecordTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveOneId) {
+TEST_F(SaveSnapshotTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveOneId) {
   const Bytes weights = bf16_weights(500'000, 8);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {500'000}, weights));
@@ -196,7 +196,7 @@ TEST_F(RecordTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveOneId) 
   EXPECT_EQ(read_tensor(*Snapshot::open(path("second.bsnap")).value(), "w"), weights);
 }
 
-TEST_F(RecordTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDependsOnTheAsker) {
+TEST_F(SaveSnapshotTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDependsOnTheAsker) {
   const Bytes weights = bf16_weights(500'000, 16);
   Bytes changed = weights;
   for (std::size_t i = 0; i < changed.size(); i += 20) changed[i] ^= std::byte{3};
@@ -214,7 +214,7 @@ TEST_F(RecordTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDependsOnT
   EXPECT_EQ(read_tensor(*Snapshot::open(path("back.bsnap")).value(), "w"), weights);
 }
 
-TEST_F(RecordTest, AChainThatComesBackToEarlierContentIsReadByTheNamesInIt) {
+TEST_F(SaveSnapshotTest, AChainThatComesBackToEarlierContentIsReadByTheNamesInIt) {
   Bytes weights = bf16_weights(300'000, 18);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -227,7 +227,7 @@ TEST_F(RecordTest, AChainThatComesBackToEarlierContentIsReadByTheNamesInIt) {
   }
 }
 
-TEST_F(RecordTest, NothingThatABaseIsReadFromIsReplaced) {
+TEST_F(SaveSnapshotTest, NothingThatABaseIsReadFromIsReplaced) {
   State state;
   Bytes weights = bf16_weights(300'000, 17);
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -250,7 +250,7 @@ TEST_F(RecordTest, NothingThatABaseIsReadFromIsReplaced) {
           .has_value());
 }
 
-TEST_F(RecordTest, WhatCouldNotBeReadAgainReplacesNothing) {
+TEST_F(SaveSnapshotTest, WhatCouldNotBeReadAgainReplacesNothing) {
   const Bytes bytes(64);
   State state;
   state.tensors.push_back(source("w", DType::f32, {16}, bytes));
@@ -271,7 +271,7 @@ TEST_F(RecordTest, WhatCouldNotBeReadAgainReplacesNothing) {
   EXPECT_TRUE(refused());
 }
 
-TEST_F(RecordTest, ChainsAreNoDeeperThanAsked) {
+TEST_F(SaveSnapshotTest, ChainsAreNoDeeperThanAsked) {
   Bytes weights = bf16_weights(300'000, 9);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -281,7 +281,8 @@ TEST_F(RecordTest, ChainsAreNoDeeperThanAsked) {
   for (int step = 0; step < 9; ++step) {
     for (int i = 0; i < 1000; ++i) weights[2 * (random() % 300'000)] ^= std::byte{1};
     const std::string name = std::to_string(step) + ".bsnap";
-    ASSERT_TRUE(save_snapshot(path(name), state, {.settings = {.max_depth = 3}, .base = base}).has_value());
+    ASSERT_TRUE(
+        save_snapshot(path(name), state, {.settings = {.max_depth = 3}, .base = base}).has_value());
     base = Snapshot::open(path(name)).value();
     depths.push_back(base->chunk_info(0, 0).value().depth);
     EXPECT_EQ(read_tensor(*base, "w"), weights);
@@ -291,7 +292,7 @@ TEST_F(RecordTest, ChainsAreNoDeeperThanAsked) {
             ErrorKind::invalid_argument);
 }
 
-TEST_F(RecordTest, EverySourceByteIsReadOnce) {
+TEST_F(SaveSnapshotTest, EverySourceByteIsReadOnce) {
   const Bytes weights = bf16_weights(1'000'000, 10);
   std::vector<std::atomic<int>> reads(weights.size());
   State state;
@@ -306,7 +307,7 @@ TEST_F(RecordTest, EverySourceByteIsReadOnce) {
   EXPECT_TRUE(std::ranges::all_of(reads, [](const auto& count) { return count == 1; }));
 }
 
-TEST_F(RecordTest, AFailingSourceLeavesNothingAndIsNamed) {
+TEST_F(SaveSnapshotTest, AFailingSourceLeavesNothingAndIsNamed) {
   const Bytes weights = bf16_weights(1'000'000, 11);
   State state;
   state.tensors.push_back(source("good", DType::bf16, {1'000'000}, weights));
@@ -322,7 +323,7 @@ TEST_F(RecordTest, AFailingSourceLeavesNothingAndIsNamed) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(RecordTest, CancellingLeavesNothing) {
+TEST_F(SaveSnapshotTest, CancellingLeavesNothing) {
   const Bytes weights = bf16_weights(2'000'000, 12);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {2'000'000}, weights));
@@ -339,7 +340,7 @@ TEST_F(RecordTest, CancellingLeavesNothing) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(RecordTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
+TEST_F(SaveSnapshotTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
   const Bytes weights = bf16_weights(1000, 13);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {1000}, weights));
@@ -352,7 +353,7 @@ TEST_F(RecordTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
   EXPECT_NE(contents("a.bsnap"), before);
 }
 
-TEST_F(RecordTest, StatesThatContradictThemselvesAreRefusedByName) {
+TEST_F(SaveSnapshotTest, StatesThatContradictThemselvesAreRefusedByName) {
   const Bytes bytes(64);
   const auto kind_of = [&](auto change) {
     State state;
@@ -379,7 +380,7 @@ TEST_F(RecordTest, StatesThatContradictThemselvesAreRefusedByName) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(RecordTest, ManySmallTensorsShareThePool) {
+TEST_F(SaveSnapshotTest, ManySmallTensorsShareThePool) {
   const Bytes steps = random_bytes(4, 14);
   State state;
   std::uint64_t header_like = 0;
@@ -449,7 +450,7 @@ class ScatteredBase final : public Base {
   std::string name_ = "scattered.bsnap";
 };
 
-TEST_F(RecordTest, AStreamWithMoreHoldersThanInputsFallsBackToItsBase) {
+TEST_F(SaveSnapshotTest, AStreamWithMoreHoldersThanInputsFallsBackToItsBase) {
   constexpr std::uint64_t kChunks = 300;
   const Bytes data(kChunks * kChunkElements, std::byte{42});
   State state;
@@ -465,7 +466,7 @@ TEST_F(RecordTest, AStreamWithMoreHoldersThanInputsFallsBackToItsBase) {
 }
 
 // The base agrees wherever the chunk is sampled, by the planner and by the codec that is chosen, and nowhere else.
-TEST_F(RecordTest, ASampleThatDeceivesDoesNotLeaveAChunkRaw) {
+TEST_F(SaveSnapshotTest, ASampleThatDeceivesDoesNotLeaveAChunkRaw) {
   const Bytes weights = bf16_weights(kChunkElements, 16);
   Bytes base(weights.size());
   std::mt19937_64 random(18);
@@ -486,7 +487,7 @@ TEST_F(RecordTest, ASampleThatDeceivesDoesNotLeaveAChunkRaw) {
   EXPECT_EQ(read_tensor(*snapshot, "w"), weights);
 }
 
-TEST_F(RecordTest, PoliciesUseTheirOwnCodecsOnly) {
+TEST_F(SaveSnapshotTest, PoliciesUseTheirOwnCodecsOnly) {
   const Bytes weights = bf16_weights(500'000, 15);
   Bytes changed = weights;
   for (std::size_t i = 0; i < changed.size(); i += 20) changed[i] ^= std::byte{3};
@@ -499,7 +500,8 @@ TEST_F(RecordTest, PoliciesUseTheirOwnCodecsOnly) {
   const auto codecs = [&](Policy policy) {
     const auto base_path = path(std::string(policy_name(policy)) + "-base");
     EXPECT_TRUE(
-        save_snapshot(base_path, before, {.settings = {.policy = policy, .objective = Objective::ratio}}).has_value());
+        save_snapshot(base_path, before, {.settings = {.policy = policy, .objective = Objective::ratio}})
+            .has_value());
     const auto delta_path = path(std::string(policy_name(policy)) + "-delta");
     EXPECT_TRUE(save_snapshot(delta_path, after,
                               {.settings = {.policy = policy, .objective = Objective::ratio},
