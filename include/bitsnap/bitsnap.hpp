@@ -12,6 +12,7 @@
 #include <bitsnap/limits.hpp>
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/safetensors.hpp>
+#include <bitsnap/settings.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 #include <bitsnap/tensor.hpp>
