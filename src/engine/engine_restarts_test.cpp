@@ -337,19 +337,19 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
     EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
     return refused.error().message();
   };
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings = {.policy = Policy::lossless; }}),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.policy = Policy::lossless; }),
               HasSubstr("says policy \"bounded\"; rank 1 says \"lossless\""));
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings = {.max_depth = 6; }}),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }),
               HasSubstr("max_depth 5; rank 1 says 6"));
   EXPECT_THAT(refusal([](EngineOptions& second) { second.retention.keep_last.reset(); }),
               HasSubstr("keep_last 3; rank 1 says none"));
-  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings = {.codec = "zstd"; }}),
+  EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.codec = "zstd"; }),
               HasSubstr("codec none; rank 1 says \"zstd\""));
   // What is each rank's own, and the same settings.
   EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
   // After a restart the settings may differ.
   engine->reset();
-  EXPECT_EQ(refusal([](EngineOptions& second) { second.settings = {.max_depth = 6; }}), "welcome");
+  EXPECT_EQ(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }), "welcome");
 }
 
 TEST_F(EngineRestartsTest, TicketsDifferAfterARestart) {
