@@ -53,13 +53,12 @@ struct Estimate {
 
 class Encoder {
  public:
-  Encoder() = default;
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
   virtual ~Encoder() = default;
 
   // The other side of the same codec: its id, name and accepts() hold for this side, too.
-  [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
+  [[nodiscard]] const Decoder& decoder() const noexcept { return decoder_; }
 
   // Whether analyze() wants whole chunks of this dtype and samples them itself. True for codecs that look for something
   // that a sample of a few runs does not show.
@@ -75,8 +74,10 @@ class Encoder {
                                                                 const EncodeContext& sample_context,
                                                                 std::size_t elements, Scratch& scratch) const;
 
-  // The size of `out` that encode() needs for any chunk of this geometry.
-  [[nodiscard]] virtual std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept = 0;
+  // The size of `out` that encode() needs for any chunk of this geometry; by default the size of the chunk.
+  [[nodiscard]] virtual std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept {
+    return elements * element_size(dtype);
+  }
 
   // Encodes a chunk and returns the payload's size. Returns nullopt if the codec cannot express the chunk (`constant`:
   // elements differ) or if the payload would not be smaller than the chunk. The caller guarantees: accepted dtype and
@@ -84,6 +85,12 @@ class Encoder {
   // no other thread writes to `data` during the call.
   [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context,
                                                                   ByteSpan out, Scratch& scratch) const = 0;
+
+ protected:
+  explicit Encoder(const Decoder& decoder) noexcept : decoder_(decoder) {}
+
+ private:
+  const Decoder& decoder_;
 };
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// Codec rounded_from, writing: weights as the roundings of their masters, and masters beside their weights. spec.md.
+// Encodes rounded_from: weights from their masters, and masters from their weights. See spec.md.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@ namespace {
 
 class RoundedFromEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return rounded_from_decoder(); }
+  RoundedFromEncoder() noexcept : Encoder(rounded_from_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     const std::size_t lows = dtype == DType::f32 ? 2 * elements : 0;
@@ -56,9 +56,6 @@ class RoundedFromEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& rounded_from_encoder() noexcept {
-  static const RoundedFromEncoder encoder;
-  return encoder;
-}
+const Encoder& rounded_from_encoder() noexcept { return only<RoundedFromEncoder>(); }
 
 }  // namespace bitsnap::codec

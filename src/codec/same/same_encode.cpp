@@ -1,4 +1,4 @@
-// Codec same, writing: nothing at all, where the chunk is its input. spec.md.
+// Encodes same: an empty payload if the chunk equals its input. See spec.md.
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 class SameEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return same_decoder(); }
+  SameEncoder() noexcept : Encoder(same_decoder()) {}
 
   std::size_t max_encoded_size(DType, std::size_t) const noexcept override { return 0; }
 
@@ -22,9 +22,6 @@ class SameEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& same_encoder() noexcept {
-  static const SameEncoder encoder;
-  return encoder;
-}
+const Encoder& same_encoder() noexcept { return only<SameEncoder>(); }
 
 }  // namespace bitsnap::codec
