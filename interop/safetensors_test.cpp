@@ -1,4 +1,4 @@
-// Tests of the safetensors header, and of files going through a snapshot and back byte for byte.
+// Tests of the safetensors header, and of files that round-trip through a snapshot byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -59,7 +59,7 @@ TEST_F(SafetensorsTest, RoundTripsFilesByteForByte) {
   expect_round_trip("{}", "");
   expect_round_trip("{}      ", "");
   expect_round_trip(R"({"__metadata__":{"format":"pt","note":"a\u00e9\"b"}})", "");
-  // Data in another order than the header, odd spacing, an empty tensor, a scalar, a sub-byte and an unknown dtype.
+  // Data in another order than the header, unusual spacing, an empty tensor, a scalar, a sub-byte and an unknown dtype.
   expect_round_trip(
       R"({ "b" : {"dtype":"F32","shape":[2],"data_offsets":[4,12]},"a":{"dtype":"I32","shape":[],"data_offsets":[0,4]},)"
       R"("e":{"dtype":"BF16","shape":[0,7],"data_offsets":[12,12]},"q":{"dtype":"F4","shape":[6],"data_offsets":[12,15]},)"

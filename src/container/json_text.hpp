@@ -42,8 +42,8 @@ void append_base64(std::string& to, std::string_view bytes);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 
-// A name from a file, for messages: in single quotes, without characters that could disturb a terminal, cut after about
-// 120 bytes.
+// Quotes a name from a file for messages: in single quotes, without characters that could disturb a terminal, cut after
+// about 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
 }  // namespace bitsnap::container
