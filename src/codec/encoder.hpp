@@ -46,6 +46,9 @@ struct EncodeContext : ChunkContext {
   const Analysis* analysis = nullptr;            // by the same encoder; nullptr: encode() analyzes the chunk itself
 };
 
+// nullopt: the codec cannot express the chunk, or the payload would not be smaller than it.
+using PayloadSize = std::optional<std::size_t>;
+
 struct Estimate {
   std::uint64_t payload_bytes = 0;
   std::shared_ptr<const Analysis> analysis = nullptr;  // nullptr: encode() would gain nothing from it
@@ -79,12 +82,11 @@ class Encoder {
     return elements * element_size(dtype);
   }
 
-  // Encodes a chunk and returns the payload's size. Returns nullopt if the codec cannot express the chunk (`constant`:
-  // elements differ) or if the payload would not be smaller than the chunk. The caller guarantees: accepted dtype and
-  // inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), that nothing overlaps, and that
-  // no other thread writes to `data` during the call.
-  [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context,
-                                                                  ByteSpan out, Scratch& scratch) const = 0;
+  // Encodes a chunk and returns the payload's size. The caller guarantees: accepted dtype and inputs, data.size() ==
+  // context.size_bytes(), out.size() >= max_encoded_size(...), that nothing overlaps, and that no other thread writes
+  // to `data` during the call.
+  [[nodiscard]] virtual Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                                                   Scratch& scratch) const = 0;
 
  protected:
   explicit Encoder(const Decoder& decoder) noexcept : decoder_(decoder) {}

@@ -116,13 +116,6 @@ TEST(ProcessWatch, ReportsTheEndOfAPeerWhoseChildHoldsTheSocket) {
   EXPECT_EQ(late.error().kind(), ErrorKind::not_found);
 }
 
-TEST(Process, KnowsItsOwnProgram) {
-  const auto path = own_executable();
-  ASSERT_TRUE(path) << path.error().message();
-  EXPECT_THAT(*path, HasSubstr("os_test"));
-  EXPECT_EQ(::access(path->c_str(), X_OK), 0);
-}
-
 TEST(Process, LowersThePriorityOfTheCallingThread) {
   // In a separate thread, because the change is permanent.
   std::thread([] {

@@ -42,19 +42,6 @@ TEST(Memory, CountsTouchedAllocations) {
   EXPECT_GE(process_memory()->peak_resident_bytes, kBytes);
 }
 
-TEST(Memory, ResetsThePeak) {
-  constexpr std::size_t kBytes = std::size_t{64} << 20;
-  // With mmap, because an allocator might keep the memory.
-  void* const block = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(block, MAP_FAILED);
-  std::memset(block, 1, kBytes);
-  const auto high = process_memory();
-  ASSERT_TRUE(high);
-  ASSERT_EQ(::munmap(block, kBytes), 0);
-  if (const auto reset = reset_peak_resident(); !reset) GTEST_SKIP() << reset.error().message();
-  EXPECT_LT(process_memory()->peak_resident_bytes, high->peak_resident_bytes - kBytes / 2);
-}
-
 TEST(Memory, HasPagesOfAPowerOfTwo) {
   const std::size_t size = page_size_bytes();
   EXPECT_GE(size, 4096u);

@@ -10,8 +10,7 @@ class BitmaskEncoder final : public Encoder {
  public:
   BitmaskEncoder() noexcept : Encoder(bitmask_decoder()) {}
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out, Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     std::byte* mask = out.data();
     std::byte* values = mask + entropy::mask_bytes(context.elements);

@@ -14,8 +14,8 @@ class ByteGroupEncoder final : public Encoder {
     return max_plane_groups_size(elements, element_size(dtype));
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const bool has_base = !context.inputs.empty();
     BITSNAP_ASSIGN(const std::size_t size,
                    encode_plane_groups(data,

@@ -124,8 +124,8 @@ class ClusteredEncoder final : public Encoder {
     return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     if (!are_clusters(context.clusters)) return std::nullopt;
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(std::optional<Labelled> found, label_chunk(data, context.clusters, scratch));

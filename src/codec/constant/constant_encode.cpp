@@ -22,8 +22,7 @@ class ConstantEncoder final : public Encoder {
 
   std::size_t max_encoded_size(DType dtype, std::size_t) const noexcept override { return element_size(dtype); }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out, Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     if (!entropy::all_equal_element(data.data(), context.elements, element_bytes)) return std::nullopt;
     std::memcpy(out.data(), data.data(), element_bytes);

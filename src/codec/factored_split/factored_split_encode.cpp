@@ -73,8 +73,8 @@ class FactoredSplitEncoder final : public Encoder {
     return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(Elements all, shorten(data, context.dtype, scratch));
     const std::size_t head_bytes = all.head_bytes();
@@ -114,8 +114,8 @@ class FactoredSplitEncoder final : public Encoder {
   }
 
   // Returns nullopt if the payload would not be smaller than `most` bytes.
-  static Result<std::optional<std::size_t>> encode_elements(const Elements& all, const EncodeContext& context,
-                                                            std::size_t most, ByteSpan out, Scratch& scratch) {
+  static Result<PayloadSize> encode_elements(const Elements& all, const EncodeContext& context, std::size_t most,
+                                             ByteSpan out, Scratch& scratch) {
     BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(all, context, scratch));
     const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * all.floats.low_bytes();
     if (plan.coded == 0) {

@@ -72,8 +72,8 @@ class FloatSplitEncoder final : public Encoder {
     return Encoder::analyze(sample, sampled, elements, scratch);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     const bool has_sign = element_bytes > 1 && entropy::any_sign_bit_set(data.data(), context.elements, element_bytes);
     const ByteSpan coded = out.subspan(kFloatSplitHeaderBytes);

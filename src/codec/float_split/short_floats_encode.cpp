@@ -101,8 +101,8 @@ std::size_t max_short_floats_size(DType dtype, std::size_t elements) noexcept {
          entropy::max_split_size(shape_of(elements, widest));
 }
 
-Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const ShortFloats& floats, bool has_signs,
-                                                       ByteSpan out, Scratch& scratch) {
+Result<PayloadSize> encode_short_floats(ConstByteSpan data, const ShortFloats& floats, bool has_signs, ByteSpan out,
+                                        Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const bool suits, mantissas_look_random(data, floats, scratch));
   if (!suits) return std::nullopt;
@@ -128,8 +128,8 @@ Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const
   return before + *size;
 }
 
-Result<std::optional<std::size_t>> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats,
-                                                         bool has_signs, std::size_t elements, Scratch& scratch) {
+Result<PayloadSize> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats, bool has_signs,
+                                          std::size_t elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const bool suits, mantissas_look_random(sample, floats, scratch));
   if (!suits) return std::nullopt;

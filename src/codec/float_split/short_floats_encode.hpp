@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
+#include "codec/encoder.hpp"
 #include "codec/short_elements.hpp"
 
 namespace bitsnap::codec {
@@ -16,12 +16,11 @@ namespace bitsnap::codec {
 // Encodes the whole payload. Returns nullopt if this form does not suit the elements: the remaining mantissa looks
 // compressible, the exponents do not suit lanes, there are too many exceptions, or the payload would not be smaller.
 // Precondition: floats.zero_bits is not 0.
-[[nodiscard]] Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const ShortFloats& floats,
-                                                                     bool has_signs, ByteSpan out, Scratch& scratch);
+[[nodiscard]] Result<PayloadSize> encode_short_floats(ConstByteSpan data, const ShortFloats& floats, bool has_signs,
+                                                      ByteSpan out, Scratch& scratch);
 
 // The likely result of encode_short_floats() for a chunk of `elements` elements, from a sample.
-[[nodiscard]] Result<std::optional<std::size_t>> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats,
-                                                                       bool has_signs, std::size_t elements,
-                                                                       Scratch& scratch);
+[[nodiscard]] Result<PayloadSize> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats, bool has_signs,
+                                                        std::size_t elements, Scratch& scratch);
 
 }  // namespace bitsnap::codec

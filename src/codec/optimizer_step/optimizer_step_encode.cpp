@@ -167,8 +167,8 @@ class OptimizerStepEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     Step step;
     if (const auto* const found = static_cast<const FoundStep*>(context.analysis)) {
       step = found->step();

@@ -58,8 +58,8 @@ std::size_t dense_fixed_bytes(const DeltaGeometry& geometry, std::size_t classes
          (entropy::kRansGroups + 3) * sizeof(std::uint32_t) + entropy::kRansStateBytes;
 }
 
-Result<std::optional<std::size_t>> encode_dense_deltas(const DeltasToEncode& deltas, const DensePlan& plan,
-                                                       ByteSpan out, Scratch& scratch) {
+Result<PayloadSize> encode_dense_deltas(const DeltasToEncode& deltas, const DensePlan& plan, ByteSpan out,
+                                        Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = plan.geometry.element_bytes;
   const std::size_t low_bytes = plan.geometry.low_bytes;

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
+#include "codec/encoder.hpp"
 #include "codec/ordinal_delta/measure_deltas_encode.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 #include "entropy/class_tables_encode.hpp"
@@ -28,8 +28,7 @@ struct DensePlan {
 
 // Encodes the whole payload with its form byte. Returns nullopt if it would not be smaller than the elements. `out` has
 // room for the chunk plus kFloorHeaderBytes.
-[[nodiscard]] Result<std::optional<std::size_t>> encode_dense_deltas(const DeltasToEncode& deltas,
-                                                                     const DensePlan& plan, ByteSpan out,
-                                                                     Scratch& scratch);
+[[nodiscard]] Result<PayloadSize> encode_dense_deltas(const DeltasToEncode& deltas, const DensePlan& plan, ByteSpan out,
+                                                      Scratch& scratch);
 
 }  // namespace bitsnap::codec

@@ -166,8 +166,8 @@ class OrdinalDeltaEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     if (const auto* const planned = static_cast<const PlannedChunk*>(context.analysis)) {
       return encode_as(planned->plan(), data, context, out, scratch);
@@ -177,16 +177,16 @@ class OrdinalDeltaEncoder final : public Encoder {
   }
 
  private:
-  static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data,
-                                                      const EncodeContext& context, ByteSpan out, Scratch& scratch) {
+  static Result<PayloadSize> encode_as(const Plan& plan, ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                                       Scratch& scratch) {
     if (plan.payload_bytes() >= data.size()) return std::nullopt;
     if (plan.floats.zero_bits > 0) return encode_short(plan, data, context, out, scratch);
     DeltasToEncode deltas{.data = data, .base = context.inputs[0].bytes, .floats = plan.floats, .shortener = nullptr};
     return encode_deltas(plan, deltas, out, scratch);
   }
 
-  static Result<std::optional<std::size_t>> encode_short(const Plan& plan, ConstByteSpan data,
-                                                         const EncodeContext& context, ByteSpan out, Scratch& scratch) {
+  static Result<PayloadSize> encode_short(const Plan& plan, ConstByteSpan data, const EncodeContext& context,
+                                          ByteSpan out, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     const ConstByteSpan base = context.inputs[0].bytes;
     Shortener shortener;
@@ -207,8 +207,8 @@ class OrdinalDeltaEncoder final : public Encoder {
     return encode_as(whole, data, context, out, scratch);
   }
 
-  static Result<std::optional<std::size_t>> encode_deltas(const Plan& plan, const DeltasToEncode& deltas, ByteSpan out,
-                                                          Scratch& scratch) {
+  static Result<PayloadSize> encode_deltas(const Plan& plan, const DeltasToEncode& deltas, ByteSpan out,
+                                           Scratch& scratch) {
     if (plan.sparse) return encode_sparse_deltas(deltas, *plan.sparse, out, scratch);
     return encode_dense_deltas(deltas, plan.dense, out, scratch);
   }

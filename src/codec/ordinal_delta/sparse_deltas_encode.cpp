@@ -213,8 +213,8 @@ SparsePlan plan_sparse(const DeltaSample& sample, std::size_t elements) noexcept
   return plan;
 }
 
-Result<std::optional<std::size_t>> encode_sparse_deltas(const DeltasToEncode& chunk, const SparsePlan& plan,
-                                                        ByteSpan out, Scratch& scratch) {
+Result<PayloadSize> encode_sparse_deltas(const DeltasToEncode& chunk, const SparsePlan& plan, ByteSpan out,
+                                         Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = plan.geometry.element_bytes;
   const std::size_t elements = chunk.count();

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
+#include "codec/encoder.hpp"
 #include "codec/ordinal_delta/measure_deltas_encode.hpp"
 #include "codec/ordinal_delta/sparse_deltas.hpp"
 #include "entropy/class_lanes.hpp"
@@ -29,8 +29,7 @@ struct SparsePlan {
 
 // Encodes the whole payload with its form byte. Returns nullopt if it would not be smaller than the elements. `out` has
 // room for the chunk plus kRiceWritableBehind.
-[[nodiscard]] Result<std::optional<std::size_t>> encode_sparse_deltas(const DeltasToEncode& chunk,
-                                                                      const SparsePlan& plan, ByteSpan out,
-                                                                      Scratch& scratch);
+[[nodiscard]] Result<PayloadSize> encode_sparse_deltas(const DeltasToEncode& chunk, const SparsePlan& plan,
+                                                       ByteSpan out, Scratch& scratch);
 
 }  // namespace bitsnap::codec

@@ -16,8 +16,7 @@ class RawEncoder final : public Encoder {
     return Estimate{.payload_bytes = elements * element_size(sample_context.dtype)};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out, Scratch&) const override {
     std::memcpy(out.data(), data.data(), data.size());
     return data.size();
   }

@@ -20,8 +20,8 @@ class RoundedFromEncoder final : public Encoder {
     return 1 + lows + ordinal_delta_encoder().max_encoded_size(dtype, elements);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     std::uint8_t form = 0;
     std::size_t size = 1;
     ByteSpan lows;

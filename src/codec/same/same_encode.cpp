@@ -13,8 +13,7 @@ class SameEncoder final : public Encoder {
 
   std::size_t max_encoded_size(DType, std::size_t) const noexcept override { return 0; }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan, Scratch&) const override {
     if (std::memcmp(data.data(), context.inputs[0].bytes.data(), data.size()) != 0) return std::nullopt;
     return std::size_t{0};
   }

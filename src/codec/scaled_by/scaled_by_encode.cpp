@@ -172,7 +172,7 @@ class Writing {
       : data_(data), inputs_(context.inputs), elements_(context.elements), scale_(scale), out_(out) {}
 
   // Values by class. nullopt if the payload is not smaller than `limit`.
-  Result<std::optional<std::size_t>> as_lanes(const ScaledPlan& plan, std::size_t limit, Scratch& scratch) {
+  Result<PayloadSize> as_lanes(const ScaledPlan& plan, std::size_t limit, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kScaledPart));
     BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(kScaledPart));
@@ -206,7 +206,7 @@ class Writing {
   }
 
   // Byte planes of all values, for small chunks.
-  Result<std::optional<std::size_t>> as_planes(std::uint8_t share, std::size_t limit, Scratch& scratch) {
+  Result<PayloadSize> as_planes(std::uint8_t share, std::size_t limit, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(elements_));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(elements_));
@@ -279,8 +279,8 @@ class ScaledByEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const std::optional<LatticeScale> scale = scale_of(context);
     if (!scale) return std::nullopt;
     Writing writing(data, context, *scale, out);

@@ -33,8 +33,7 @@ class ZstdEncoder final : public Encoder {
     return ZSTD_compressBound(elements * element_size(dtype));
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out, Scratch&) const override {
     ZSTD_CCtx* context = thread_context();
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), data.data(), data.size(), kLevel);
