@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import torch
 
@@ -25,13 +25,10 @@ STORAGES = ("bitsnap", "torch")
 Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
 
 
-class CheckpointFolder(ABC):
-    """A context manager; after the block, other processes may write."""
+class Closing(ABC):
+    """A context manager that closes itself."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> CheckpointFolder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -41,6 +38,13 @@ class CheckpointFolder(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class CheckpointFolder(Closing):
+    """Stored checkpoints; after close(), other processes may write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     @abstractmethod
     def steps(self) -> list[int]:
@@ -147,19 +151,8 @@ class TorchFolder(CheckpointFolder):
         return self.steps()
 
 
-class Saver(ABC):
-    """A context manager; after the block, all saves are stored."""
-
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None: ...
+class Saver(Closing):
+    """Saves checkpoints; after close(), all saves are stored."""
 
     @abstractmethod
     def wants(self, step: int) -> bool: ...

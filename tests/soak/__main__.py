@@ -72,35 +72,24 @@ def _say(line: str) -> None:
 
 def kill_table(tallies: list[Tally]) -> list[str]:
     rows = [
-        [
-            f"{tally.ranks}",
-            f"{tally.kills}",
-            f"{tally.killed_trainers}",
-            f"{tally.killed_agents}",
-            f"{tally.from_memory}",
-            f"{tally.from_store}",
-            f"{tally.events.get('begin', 0)}",
-            f"{tally.events.get('persisted', 0)}",
-            f"{tally.excused}",
-            f"{tally.verified}",
-            f"{tally.longest_recovery:.2f}",
-            f"{tally.descriptors}",
-            f"{tally.seconds:.0f}",
-        ]
+        {
+            "ranks": f"{tally.ranks}",
+            "kills": f"{tally.kills}",
+            "trainers": f"{tally.killed_trainers}",
+            "agents": f"{tally.killed_agents}",
+            "from memory": f"{tally.from_memory}",
+            "from the store": f"{tally.from_store}",
+            "saves": f"{tally.events.get('begin', 0)}",
+            "persisted": f"{tally.events.get('persisted', 0)}",
+            "lost, reported": f"{tally.excused}",
+            "checkpoints read": f"{tally.verified}",
+            "longest recovery (s)": f"{tally.longest_recovery:.2f}",
+            "descriptors": f"{tally.descriptors}",
+            "s": f"{tally.seconds:.0f}",
+        }
         for tally in tallies
     ]
-    head = [
-        "ranks",
-        "kills",
-        "trainers",
-        "agents",
-        "from memory",
-        "from the store",
-        "saves",
-        "persisted",
-        "lost, reported",
-    ]
-    return align([*head, "checkpoints read", "longest recovery (s)", "descriptors", "s"], rows)
+    return align(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def memory_table(result: memory_run.MemoryResult) -> list[str]:
