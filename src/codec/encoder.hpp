@@ -15,7 +15,7 @@
 
 namespace bitsnap::codec {
 
-// Where a chunk stands in its tensor, taken as a matrix.
+// The position of a chunk in its tensor, seen as a matrix.
 struct RowPlace {
   std::size_t row_elements = 0;  // 0: unknown, or the tensor has no rows
   std::size_t first_column = 0;  // of the chunk's first element
@@ -38,7 +38,7 @@ class Analysis {
   virtual ~Analysis() = default;
 };
 
-// A chunk's context, and what the writer knows beyond it. Decoders find in the payload what they need of that.
+// A chunk's context, and what only the writer knows. The payload contains the parts that decoders need.
 struct EncodeContext : ChunkContext {
   RowPlace rows = {};
   std::optional<Lattice> lattice = {};           // nullopt: the elements are not known to be multiples

@@ -24,8 +24,7 @@ inline Table make_table(const ClassDecodeTable& from) noexcept {
   return table;
 }
 
-// Where the index of each slot stands in the tables: in each of four steps, half the indexes of its class that are
-// left.
+// The symbol index of each slot, by a binary search in four steps among the indexes of its class.
 inline __m512i indexes_of(const Table& table, __m512i slots, __m512i classes) noexcept {
   __m512i indexes = classes;
 #pragma GCC unroll 4

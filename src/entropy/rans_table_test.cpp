@@ -64,7 +64,7 @@ TEST(RansTable, GivesEverySymbolAndTheEscapeASlotAndUsesAllSlots) {
   }
 }
 
-TEST(RansTable, CostsWhatItPredicts) {
+TEST(RansTable, HasThePredictedCost) {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {
     const Histogram counts = random_counts(random);

@@ -139,7 +139,7 @@ def _parse_tensor(entry: Any, earlier: list[Tensor], pool_size: int, where: str)
 
 
 def streams_of(content: Content) -> tuple[list[Stream], dict[int, int]]:
-    """The streams, and the number of the stream of each tensor that has one of its own."""
+    """The streams, and the number of each tensor's stream, if it has one."""
     streams: list[Stream] = []
     stream_of_tensor: dict[int, int] = {}
     next_chunk = 0

@@ -158,7 +158,7 @@ TEST_F(Clustered, RefusesChunksWithoutClusters) {
   }
 }
 
-TEST_F(Clustered, EstimatesWhatItWrites) {
+TEST_F(Clustered, EstimatesThePayloadSize) {
   for (const std::size_t clusters : {16U, 256U}) {
     TestChunk chunk = clustered_chunk(kChunkElements, normal_clusters(clusters, 9), 10);
     for (const bool has_exceptions : {false, true}) {

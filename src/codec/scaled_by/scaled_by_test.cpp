@@ -186,7 +186,7 @@ TEST_F(ScaledBy, RefusesChunksWithoutALattice) {
   }
 }
 
-TEST_F(ScaledBy, EstimatesWhatItWrites) {
+TEST_F(ScaledBy, EstimatesThePayloadSize) {
   for (const bool from_base : {false, true}) {
     const TestChunk chunk = lattice_chunk(kChunkElements, trained_lattice(), from_base, 9);
     const TestSurroundings surroundings(chunk);
