@@ -1,7 +1,4 @@
-// Shortens elements and lengthens them again: docs/spec/codecs.md, "Shortened elements". There is one kernel per CPU
-// level; all give the same bytes.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers need no alignment; outputs must not overlap inputs.
+// Kernels that shorten elements and lengthen them again: docs/spec/codecs.md, "Shortened elements".
 #pragma once
 
 #include <cstddef>

@@ -2,9 +2,7 @@
 //
 // Bit i % 8 (least significant first) of byte i / 8 stands for element i; mask_bytes(elements) bytes. The writer
 // leaves the unused bits of the last byte zero; the readers here ignore them.
-// Kernels: they allocate nothing, cannot fail, any thread may call them, and give the same bytes on every CPU level.
-// Preconditions: element_size is 1, 2, 4 or 8; buffers have the sizes that the arguments imply; no alignment is needed;
-// outputs must not overlap inputs, except that `out` may be `base` in scatter_changed.
+// Kernels (base/cpu_dispatch.hpp). Precondition: element_size is 1, 2, 4 or 8. `out` may be `base` in scatter_changed.
 #pragma once
 
 #include <cstddef>

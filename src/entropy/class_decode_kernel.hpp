@@ -1,9 +1,8 @@
-// The kernels that decode values by class: docs/spec/rans.md, "Values by class". There is one per CPU level; all return
-// the same values and the same verdict.
+// The kernels that decode values by class: docs/spec/rans.md, "Values by class".
 //
-// They allocate nothing. Preconditions: every context is below 32; every cursor is at or below `limit`, and 64 bytes
-// are readable at `limit`. No input is trusted: cursors are clamped to `limit` before every load, table indexes are
-// masked, and the bytes that a round writes do not depend on the data. Inputs and outputs must not overlap.
+// Preconditions: every context is below 32; every cursor is at or below `limit`, and 64 bytes are readable at `limit`.
+// No input is trusted: cursors are clamped to `limit` before every load, table indexes are masked, and the bytes that a
+// round writes do not depend on the data.
 #pragma once
 
 #include <cstddef>

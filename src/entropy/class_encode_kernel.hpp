@@ -1,9 +1,8 @@
-// The kernels that encode values by class: docs/spec/rans.md, "Values by class". There is one per CPU level; all write
-// the same bytes.
+// The kernels that encode values by class: docs/spec/rans.md, "Values by class".
 //
-// They allocate nothing and run from the last value to the first, so they write streams downwards. Preconditions:
-// every context is below 32; below every cursor there is room for 64 bytes, plus for each value: a byte of its group's
-// stream at `out`, a byte at `bytes`, two at `escapes` and seven bits at `bits`. Inputs and outputs must not overlap.
+// They run from the last value to the first, so they write streams downwards. Preconditions: every context is below 32;
+// below every cursor there is room for 64 bytes, plus for each value: a byte of its group's stream at `out`, a byte at
+// `bytes`, two at `escapes` and seven bits at `bits`.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,8 @@
-// The Huffman decoding kernel, compiled once for the baseline and once with AVX2's bit instructions; both give the same
-// bytes and the same verdict.
+// The Huffman decoding kernel, compiled once for the baseline and once with AVX2's bit instructions.
 //
-// It allocates nothing. Preconditions: `order` is a complete prefix code; every stream lies inside the payload that
-// ends at `readable_end`, and inside the block. The bits are not trusted: no read passes `readable_end`, and no write
-// leaves the stream's own output. Inputs and outputs must not overlap.
+// Preconditions: `order` is a complete prefix code; every stream lies inside the payload that ends at `readable_end`,
+// and inside the block. The bits are not trusted: no read passes `readable_end`, and no write leaves the stream's own
+// output.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,5 @@
-// The Huffman encoding kernel: symbols to one bit stream, with the same bytes at every level.
-//
-// It allocates nothing. Preconditions: every symbol of `in` has a code, and `out` has room for all bits plus
-// kEncodeOverhang bytes, which may be overwritten. `in` and `out` must not overlap.
+// The Huffman encoding kernel: symbols to one bit stream. Preconditions: every symbol of `in` has a code, and `out` has
+// room for all bits plus kEncodeOverhang bytes, which may be overwritten.
 #pragma once
 
 #include <cstddef>

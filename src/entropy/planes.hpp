@@ -1,9 +1,7 @@
 // Splits elements into byte planes and merges them: plane k holds byte k (little-endian) of each element.
 //
-// Kernels: they allocate nothing, cannot fail, any thread may call them, and give the same bytes on every CPU level.
-// Preconditions: element_size is 1, 2, 4 or 8 (rotated forms: 2, 4 or 8); `planes` has element_size entries, each with
-// room for `elements` bytes; `in`, `base` and `out` hold elements * element_size bytes. No alignment is needed. Outputs
-// must not overlap inputs, except that `out` may be `base` in xor_merge_planes.
+// Kernels (base/cpu_dispatch.hpp). Preconditions: element_size is 1, 2, 4 or 8 (rotated forms: 2, 4 or 8); `planes` has
+// element_size entries, each with room for `elements` bytes. `out` may be `base` in xor_merge_planes.
 #pragma once
 
 #include <cstddef>

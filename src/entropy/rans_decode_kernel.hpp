@@ -1,10 +1,9 @@
-// The decoding kernels of the lane coder, which also join the elements: docs/spec/rans.md. There is one per CPU level;
-// all give the same bytes and the same verdict.
+// The decoding kernels of the lane coder, which also join the elements: docs/spec/rans.md.
 //
-// They allocate nothing. Preconditions: every cursor is at or below `limit`, and 64 bytes are readable at `limit`;
-// `rest` holds the lower bytes of all rounds and 64 readable bytes more; `out` has room for `rounds` whole rounds. No
-// input is trusted: cursors are clamped to `limit` before every load, table indexes are masked, and the bytes that a
-// round writes do not depend on the data. Inputs and outputs must not overlap.
+// Preconditions: every cursor is at or below `limit`, and 64 bytes are readable at `limit`; `rest` holds the lower
+// bytes of all rounds and 64 readable bytes more; `out` has room for `rounds` whole rounds. No input is trusted:
+// cursors are clamped to `limit` before every load, table indexes are masked, and the bytes that a round writes do not
+// depend on the data.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,8 @@
-// The encoding kernels of the lane coder, which also split the elements: docs/spec/rans.md. There is one per CPU level;
-// all give the same bytes.
+// The encoding kernels of the lane coder, which also split the elements: docs/spec/rans.md.
 //
-// They allocate nothing and run from the last element to the first, so they write streams downwards. Preconditions:
-// `in` holds `rounds` whole rounds of elements; `rest` has room for their lower bytes and 64 bytes more, which may be
-// overwritten; below every cursor there is room for one byte per element of its group (of all groups, for the escapes)
-// and 64 bytes more. Inputs and outputs must not overlap.
+// They run from the last element to the first, so they write streams downwards. Preconditions: `in` holds `rounds`
+// whole rounds of elements; `rest` has room for their lower bytes and 64 bytes more, which may be overwritten; below
+// every cursor there is room for one byte per element of its group (of all groups, for the escapes) and 64 bytes more.
 #pragma once
 
 #include <cstddef>

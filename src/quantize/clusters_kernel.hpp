@@ -1,9 +1,6 @@
-// The moments of elements, and their nearest numbers in clusters; labels and codes are those of the codec clustered.
-// There is one kernel per CPU level; all give the same bits, because sums are taken in lanes (lanes.hpp) and each
-// operation is an IEEE 754 operation in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Elements are F32 and need no alignment; outputs must not overlap
-// inputs. Precondition: a FloatMode is active.
+// Kernels: the moments of F32 elements, and their nearest numbers in clusters; labels and codes are those of the codec
+// clustered. Sums are taken in lanes (lanes.hpp), and each operation is an IEEE 754 operation in a fixed order.
+// Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,6 @@
-// Measures the errors of quantized elements. There is one kernel per CPU level; all give the same bits: element i of a
-// part is added to lane i mod 16, and lanes are added in order, with IEEE 754 operations on F64.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers need no alignment. Precondition: a FloatMode is active.
-// F64 sums of F32 errors neither overflow nor underflow.
+// Kernels that measure the errors of quantized elements. Element i of a part is added to lane i mod 16, and lanes are
+// added in order, with IEEE 754 operations on F64; sums of F32 errors neither overflow nor underflow. Precondition: a
+// FloatMode is active.
 #pragma once
 
 #include <cstddef>

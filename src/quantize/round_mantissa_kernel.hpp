@@ -1,8 +1,5 @@
-// Rounds to fewer mantissa bits. There is one kernel per CPU level; all give the same bits, because they use integer
-// arithmetic, which no floating-point mode affects.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers hold `elements` elements, need no alignment, and must not
-// overlap. A call has at most 2^15 elements. `kept` is less than the mantissa bits of the dtype.
+// Kernels that round to fewer mantissa bits. They use integer arithmetic, which no floating-point mode affects. A call
+// has at most 2^15 elements. `kept` is less than the mantissa bits of the dtype.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,6 @@
-// Rounds first moments to multiples of a fraction of the update: docs/spec/update_step.md. There is one kernel per CPU
-// level; all give the same bits, because each operation is an IEEE 754 operation on F32 in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Moments are replaced in place; there are as many squares, which
-// must not overlap them. Neither needs alignment. Precondition: a FloatMode is active.
+// Kernels that round first moments to multiples of a fraction of the update: docs/spec/update_step.md. Each operation
+// is an IEEE 754 operation on F32 in a fixed order. Moments are replaced in place; there are as many squares, which
+// must not overlap them. Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,5 @@
-// Elements to labels and codes of clusters, and back: spec.md, "Clusters". There is one kernel per CPU level; all give
-// the same bits, because each operation is an IEEE 754 operation in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Elements are F32 and need no alignment; outputs must not overlap
-// inputs. Precondition: a FloatMode is active.
+// Kernels: F32 elements to labels and codes of clusters, and back: spec.md, "Clusters". Each operation is an IEEE 754
+// operation in a fixed order. Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>

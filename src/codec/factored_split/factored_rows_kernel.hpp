@@ -1,8 +1,5 @@
-// Removes the scales of row and column from elements, and adds them again: spec.md, "Elements". There is one kernel per
-// CPU level; all give the same numbers.
-//
-// Kernels: they allocate nothing and cannot fail. A call is for adjacent elements of one row, with the scales of
-// their columns in the same order. Buffers need no alignment; outputs must not overlap inputs.
+// Kernels that remove the scales of row and column from elements, and add them again: spec.md, "Elements". A call is
+// for adjacent elements of one row, with the scales of their columns in the same order.
 #pragma once
 
 #include <cstddef>

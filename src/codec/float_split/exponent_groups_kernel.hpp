@@ -1,8 +1,5 @@
-// Splits shortened elements into exponents and low bits, and joins them: spec.md, "Shortened elements". There is one
-// kernel per CPU level; all give the same bytes.
-//
-// Kernels: they allocate nothing and cannot fail. A call is for rows of kGroupColumns elements. Buffers need no
-// alignment; outputs must not overlap inputs.
+// Kernels that split shortened elements into exponents and low bits, and join them: spec.md, "Shortened elements". A
+// call is for rows of kGroupColumns elements.
 #pragma once
 
 #include <cstddef>

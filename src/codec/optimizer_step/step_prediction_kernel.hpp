@@ -1,8 +1,5 @@
-// Computes an optimizer step: spec.md. There is one kernel per CPU level; all give the same bits, because each
-// operation is an IEEE 754 operation on F32 in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers have the sizes that the arguments imply and need no
-// alignment; `out` must not overlap the others. Precondition: a FloatMode is active.
+// Kernels that compute an optimizer step: spec.md. Each operation is an IEEE 754 operation on F32 in a fixed order.
+// Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,4 @@
-// Floats to deltas from their base, and back: spec.md, "Deltas". There is one kernel per CPU level; all give the same
-// numbers.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers have the sizes that the arguments imply and need no
-// alignment; outputs must not overlap inputs.
+// Kernels: floats to deltas from their base, and back: spec.md, "Deltas".
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,8 @@
-// Finds the changed elements of a chunk by class, and applies changes: spec.md, "Sparse". There is one kernel per CPU
-// level; all give the same results.
+// Kernels that find the changed elements of a chunk by class, and apply changes: spec.md, "Sparse".
 //
-// The elements of a class are those whose base's context has its number in `class_of`. The mask of a class has one
-// bit for each of its elements, in order, least significant first, in 64-bit words. Kernels: they allocate nothing and
-// cannot fail. Preconditions: a mask has room for elements / 64 + 2 words; class_of is below `classes`, which is at
-// most kMaxSparseClasses; nothing overlaps.
+// The elements of a class are those whose base's context has its number in `class_of`. The mask of a class has one bit
+// for each of its elements, in order, least significant first, in 64-bit words. Preconditions: a mask has room for
+// elements / 64 + 2 words; class_of is below `classes`, which is at most kMaxSparseClasses; nothing overlaps.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,4 @@
-// Rounds F32 and widens again: spec.md. There is one kernel per CPU level; all give the same bits, because they use
-// integer arithmetic, which no floating-point mode affects.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers have the sizes that the arguments imply and need no
-// alignment; outputs must not overlap inputs.
+// Kernels that round F32 and widen again: spec.md. They use integer arithmetic, which no floating-point mode affects.
 #pragma once
 
 #include <cstddef>

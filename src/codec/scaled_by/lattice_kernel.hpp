@@ -1,8 +1,5 @@
-// Moments to multiples of a lattice, and back: spec.md, "Lattice". There is one kernel per CPU level; all give the same
-// bits, because each operation is an IEEE 754 operation on F32 in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers have the sizes that the arguments imply and need no
-// alignment; outputs must not overlap inputs. Precondition: a FloatMode is active.
+// Kernels: moments to multiples of a lattice, and back: spec.md, "Lattice". Each operation is an IEEE 754 operation on
+// F32 in a fixed order. Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>
