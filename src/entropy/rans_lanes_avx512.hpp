@@ -162,28 +162,29 @@ inline void take_indexes(__m512i indexes, DecodeLanes& lanes, const IndexTable& 
 // The states of the four groups of a coder. They are members instead of an array, so that every compiler keeps them in
 // registers.
 template <typename Lanes>
-struct LaneGroups {
+class LaneGroups {
+ public:
   // `streams` are the cursors of the groups.
   template <typename Coding, typename Cursor>
   LaneGroups(const Coding& at, Cursor* const (&streams)[4]) noexcept
-      : group0(load(at, streams, 0)),
-        group1(load(at, streams, 1)),
-        group2(load(at, streams, 2)),
-        group3(load(at, streams, 3)) {}
+      : group0_(load(at, streams, 0)),
+        group1_(load(at, streams, 1)),
+        group2_(load(at, streams, 2)),
+        group3_(load(at, streams, 3)) {}
 
   template <typename Body>
   [[gnu::always_inline]] void up(const Body& body) noexcept {
-    body(group0);
-    body(group1);
-    body(group2);
-    body(group3);
+    body(group0_);
+    body(group1_);
+    body(group2_);
+    body(group3_);
   }
   template <typename Body>
   [[gnu::always_inline]] void down(const Body& body) noexcept {
-    body(group3);
-    body(group2);
-    body(group1);
-    body(group0);
+    body(group3_);
+    body(group2_);
+    body(group1_);
+    body(group0_);
   }
 
   template <typename Coding, typename Cursor>
@@ -202,10 +203,10 @@ struct LaneGroups {
     return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), streams[group]};
   }
 
-  Lanes group0;
-  Lanes group1;
-  Lanes group2;
-  Lanes group3;
+  Lanes group0_;
+  Lanes group1_;
+  Lanes group2_;
+  Lanes group3_;
 };
 
 }  // namespace
