@@ -186,9 +186,9 @@ TEST(Content, RejectsSizesThatOverflowOrPassTheLimit) {
   limits.tensor_bytes = 1000;
   limits.dimensions = 2;
   limits.name_bytes = 3;
-  expect_bad_content({{one("", "F32", "[4294967296,4294967296]"), ErrorKind::corrupt, "63 bits"},
-                      {one("", "F32", "[18446744073709551615]"), ErrorKind::corrupt, "63 bits"},
-                      {one(R"(,"bytes":1)", "F4", "[4294967296,4294967296]"), ErrorKind::corrupt, "63 bits"}});
+  expect_bad_content({{one("", "F32", "[4294967296,4294967296]"), ErrorKind::corrupt, "2^63 - 1 bytes"},
+                      {one("", "F32", "[18446744073709551615]"), ErrorKind::corrupt, "2^63 - 1 bytes"},
+                      {one(R"(,"bytes":1)", "F4", "[4294967296,4294967296]"), ErrorKind::corrupt, "2^63 - 1 bytes"}});
   expect_bad_content({{one("", "F32", "[251]"), ErrorKind::resource_exhausted, "limit of 1000"},
                       {one(R"(,"bytes":1001)", "F4"), ErrorKind::resource_exhausted, "limit of 1000"},
                       {R"({"tensors":[],"pool":1001})", ErrorKind::resource_exhausted, "limit of 1000"},

@@ -170,7 +170,7 @@ def parse_encoding(section: bytes, streams: list[Stream]) -> Encoding:
         base_id = check_type(fields["id"], str, "encoding: id of a base")
         require(re.fullmatch("[0-9a-f]{32}", base_id) is not None, f"encoding: {base_id!r} is not an id")
         bases.append((base_id, check_type(fields.get("name", ""), str, "encoding: name of a base")))
-    require(len({base_id for base_id, _ in bases}) == len(bases), "encoding: one base stands twice")
+    require(len({base_id for base_id, _ in bases}) == len(bases), "encoding: a base appears twice")
 
     sizes = counts(top.get("parameters", []), "encoding: parameters", 2**32 - 1)
     require(len(sizes) <= _MAX_PARAMETER_SETS, f"encoding: {len(sizes)} parameter sets")

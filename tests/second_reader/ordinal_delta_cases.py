@@ -268,7 +268,7 @@ REJECTED: dict[str, dict[str, Case]] = {
             _BASE[:1000],
             Dense(0x7F, replace(_FULL, states=_replaced(_FULL.states, 255, _FULL.states[255] + 1))).build(),
         ),
-        "bytes behind the states": _dense(behind=b"\0"),
+        "bytes after the states": _dense(behind=b"\0"),
         "no classes of lists": _sparse(class_count=0, firsts=[], lists=[]),
         "nine classes of lists": Case("BF16", _BASE, Sparse(0x7F, [Lists(0, 0)] * 9, "", range(1, 9)).build()),
         "a second class from context 0": _sparse(firsts=[0]),

@@ -76,7 +76,7 @@ def _parse_dict(pairs: Any, shapes: list[list[int]], depth: int) -> dict[Any, An
         require(len(check_type(pair, list, "tree: dict entry")) == 2, "tree: a dict entry is not a pair")
         key = _parse(pair[0], shapes, depth + 1)
         identity = _identity(key)
-        require(identity not in seen, f"tree: key {key!r} stands twice")
+        require(identity not in seen, f"tree: key {key!r} appears twice")
         seen.add(identity)
         result[key] = _parse(pair[1], shapes, depth + 1)
     return result
