@@ -1,5 +1,5 @@
-// Runs a fuzz target over files: each argument is a file or a folder, taken recursively. For builds without libFuzzer,
-// so that the corpus is part of every test run. The empty input always runs; a folder that does not exist is empty.
+// Runs a fuzz target on files, for builds without libFuzzer, so that every test run includes the corpus. Arguments are
+// files and folders, which are searched recursively; a missing folder is empty. The empty input always runs.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Any text as a safetensors header: it is refused, or describes tensors that cover the data exactly and makes a header
-// that reads back as the same.
+// Fuzz target: any text as a safetensors header is refused, or describes tensors that cover the data exactly and makes
+// a header that round-trips.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -36,7 +36,7 @@ constexpr auto json_fields(std::type_identity<Entry>) {
   auto shape = container::json_field<&Entry::shape>("shape");
   shape.read = [](JsonReader& in, Entry& to) {
     return read_json_list(in, to.shape, container::read_json<std::uint64_t>,
-                          {.item = "dimension", .items = "dimensions", .most = to.limits->rank});
+                          {.item = "dimension", .items = "dimensions", .most = to.limits->dimensions});
   };
   auto offsets = container::json_field<&Entry::offsets>("data_offsets");
   offsets.read = [](JsonReader& in, Entry& to) {

@@ -1,4 +1,4 @@
-// Tests of the safetensors header, and of files going through a snapshot and back byte for byte.
+// Tests of the safetensors header, and of files that round-trip through a snapshot byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -59,7 +59,7 @@ TEST_F(SafetensorsTest, RoundTripsFilesByteForByte) {
   expect_round_trip("{}", "");
   expect_round_trip("{}      ", "");
   expect_round_trip(R"({"__metadata__":{"format":"pt","note":"a\u00e9\"b"}})", "");
-  // Data in another order than the header, odd spacing, an empty tensor, a scalar, a sub-byte and an unknown dtype.
+  // Data in another order than the header, unusual spacing, an empty tensor, a scalar, a sub-byte and an unknown dtype.
   expect_round_trip(
       R"({ "b" : {"dtype":"F32","shape":[2],"data_offsets":[4,12]},"a":{"dtype":"I32","shape":[],"data_offsets":[0,4]},)"
       R"("e":{"dtype":"BF16","shape":[0,7],"data_offsets":[12,12]},"q":{"dtype":"F4","shape":[6],"data_offsets":[12,15]},)"
@@ -98,7 +98,7 @@ TEST_F(SafetensorsTest, RejectsBrokenFilesByNameAndKind) {
       R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
       eight, "twice");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", eight, "take 4 bytes");
-  expect_corrupt(R"({"a":{"dtype":"F64","shape":[9223372036854775807,3],"data_offsets":[0,8]}})", eight, "63 bits");
+  expect_corrupt(R"({"a":{"dtype":"F64","shape":[9223372036854775807,3],"data_offsets":[0,8]}})", eight, "2^63 - 1 bytes");
   expect_corrupt(R"({"__metadata__":{"a":1}})", "", "__metadata__: key 'a': expected a string, found an integer");
   expect_corrupt(R"({"__metadata__":null})", "", "null");
   expect_corrupt(R"({"__metadata__":{"a":"x","a":"y"}})", "", "twice");

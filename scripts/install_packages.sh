@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and testing bitsnap need, as root or through sudo.
-# Prints nothing and changes nothing when all of them are there; the lists below are the only ones in the project.
+# Does nothing if all are installed. The project has no other list of packages.
 set -euo pipefail
 
 packages=(
@@ -11,7 +11,7 @@ packages=(
   liblz4-dev libbz2-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
-# For the tests of the kernels for aarch64, which are compiled for it and emulated.
+# For the tests of the aarch64 kernels, which are cross-compiled and run under emulation.
 [ "$(uname -m)" != x86_64 ] || packages+=(g++-aarch64-linux-gnu googletest qemu-user-static)
 
 if ! command -v dpkg-query >/dev/null; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make_venv.sh PYTHON VENV REQUIREMENTS...
-# Makes the virtual environment and installs the pinned packages; a file named constraints*.txt only bounds versions.
+# Creates the virtual environment and installs the pinned packages. A file constraints*.txt only limits versions.
 set -euo pipefail
 
 python=$1

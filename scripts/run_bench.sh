@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# run_bench.sh [arguments of python -m bench]: installs the baselines that can be had, builds the shared library of the
-# benchmark and runs it. A baseline that cannot be installed is left out, and the results say so.
+# run_bench.sh [arguments of python -m bench]: installs the available baselines, builds the shared library of the
+# benchmark and runs it. A baseline that cannot be installed is skipped, and the results say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Versions that are there already stay as they are: the constraints pin torch and numpy, too.
+# The constraints also pin torch and numpy, so installed versions stay.
 install=(.venv/bin/python -m pip install --quiet --disable-pip-version-check
   --constraint scripts/constraints.txt --constraint scripts/requirements-test.txt)
 stamp=.venv/.baselines-installed

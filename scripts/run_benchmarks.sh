@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run_benchmarks.sh [google-benchmark arguments]: builds the benchmarks and runs them one after the other.
+# run_benchmarks.sh [google-benchmark arguments]: builds the benchmarks and runs them one by one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

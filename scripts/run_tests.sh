@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run_tests.sh all     every stage; what `make test` and CI run
-# run_tests.sh quick   the optimised C++ tests only, with samples in place of all crashes
+# run_tests.sh quick   the optimised C++ tests only, with a sample of the crash tests
 # run_tests.sh STAGE...   stages by name: dev asan fuzz tsan aarch64 pytest
-# The first stage that fails ends the run. FUZZ_SECONDS (5) is what each fuzz target gets besides its corpus.
+# The first failing stage ends the run. Each fuzz target runs FUZZ_SECONDS (5) besides its corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,19 +22,19 @@ run_ctest() {  # PRESET [ctest arguments]
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$jobs" "$@"
 }
 
-# Optimised; with the layering check and the installed library used from outside.
+# Optimised, with the layering check and a program that uses the installed library.
 stage_dev() {
   configure_and_build dev
   run_ctest dev
 }
 
-# AddressSanitizer and UndefinedBehaviorSanitizer over the same tests, and every fuzz target over its corpus.
+# The same tests with AddressSanitizer and UndefinedBehaviorSanitizer, and every fuzz target on its corpus.
 stage_asan() {
   configure_and_build asan
   run_ctest asan
 }
 
-# What fuzzing finds goes to build/fuzz-findings/; inputs worth keeping are added to fuzz/corpus by hand.
+# Findings go to build/fuzz-findings/; useful inputs are added to fuzz/corpus by hand.
 stage_fuzz() {
   configure_and_build asan
   local targets=build/asan/fuzz_targets.txt findings=build/fuzz-findings
@@ -57,13 +57,13 @@ stage_fuzz() {
   ' _ '{}' "$fuzz_seconds" "$findings" <"$targets"
 }
 
-# ThreadSanitizer over what runs in parallel, on plain threads, as it cannot see into oneTBB.
+# ThreadSanitizer on parallel code, with plain threads because it does not understand oneTBB.
 stage_tsan() {
   configure_and_build tsan --target parallel_tests
   run_ctest tsan --label-regex parallel
 }
 
-# The kernels of another machine: the layers up to entropy for aarch64, under emulation. On such a machine `dev` has them.
+# The layers up to entropy for aarch64, under emulation. On an aarch64 machine, `dev` covers them.
 stage_aarch64() {
   if [ "$(uname -m)" != x86_64 ]; then
     echo "left out: cross-compiled from x86-64 only"
@@ -73,7 +73,7 @@ stage_aarch64() {
   run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
 }
 
-# One worker per core; the tests of one file run in one worker, because they share what the file's fixtures make.
+# One worker per core. The tests of a file share fixtures, so they run in one worker.
 stage_pytest() {
   .venv/bin/python -m pytest --quiet --numprocesses "$jobs" --dist loadfile "$@"
 }
@@ -95,7 +95,7 @@ times=()
 for stage in "${stages[@]}"; do
   echo "=== $stage"
   stage_began=$SECONDS
-  # Not in a condition: there `set -e` would be off within the stage.
+  # Not in a condition, which would turn `set -e` off within the stage.
   "stage_$stage"
   times+=("$stage $((SECONDS - stage_began)) s")
 done

@@ -1,7 +1,7 @@
 """Runs clang-tidy over the files of a compile database, in parallel.
 
-A file is skipped if it passed before and nothing it is made of changed since: its text, the headers it includes, its
-command line, the settings and clang-tidy itself are hashed. Prints the findings; exits with 1 if there are any.
+A file is skipped if it passed before with the same hash of its text, its headers, its command line, the settings and
+clang-tidy itself. Prints the findings and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TIDY = "clang-tidy-19"
-# Tests are made of macros of others; two compilers and the sanitizers watch them.
+# Tests consist of macros of other libraries; two compilers and the sanitizers check them.
 NOT_BY_DEFAULT = re.compile(r"_(test|benchmark)\.cpp$|/tests/install/")
 
 

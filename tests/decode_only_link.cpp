@@ -1,5 +1,5 @@
-// Links the reading half of the layers alone: the build fails once reading needs an encoder, a plan or a writer. Calls
-// every public way of reading a snapshot.
+// Links only the layers for reading: the build fails if reading needs an encoder, a plan or a writer. Calls every
+// public function that reads a snapshot.
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace {
 
-// Does not compile once ChunkContext gains a field: what only encoders use belongs in EncodeContext.
+// Does not compile if ChunkContext gains a field; fields for encoders belong in EncodeContext.
 [[maybe_unused]] void expect_only_what_decoders_use(const bitsnap::codec::ChunkContext& context) {
   [[maybe_unused]] const auto& [dtype, elements, inputs, parameters] = context;
 }
 
-// The test passes a file name only by hand. Taking part in the link is the purpose of this function.
+// Linking this function is the test. It runs only if a file name is passed by hand.
 bitsnap::Result<void> read_all(const bitsnap::Snapshot& snapshot) {
   std::vector<std::vector<std::byte>> memory;
   std::vector<bitsnap::Snapshot::ReadRequest> requests;
@@ -36,7 +36,7 @@ bitsnap::Result<void> read_all(const bitsnap::Snapshot& snapshot) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string path = argc > 1 ? argv[1] : "there is no such file.bsnap";
+  const std::string path = argc > 1 ? argv[1] : "missing.bsnap";
   const auto snapshot = bitsnap::Snapshot::open(path);
   if (!snapshot) {
     std::printf("%s\n", snapshot.error().message().c_str());

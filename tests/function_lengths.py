@@ -1,4 +1,4 @@
-"""Finds the functions of a C++ or Python source and how many lines each has.
+"""Finds the functions of a C++ or Python source and their numbers of lines.
 
 Python is parsed. C++ is read by its braces, without the preprocessor: enough for sources that clang-format formats.
 Lambdas and local classes count as part of the function around them.
@@ -44,8 +44,8 @@ def _opens_scope(head: str) -> bool:
 
 def cpp_functions(text: str) -> Iterator[Function]:
     text = DIRECTIVE.sub(_blank, IGNORED.sub(_blank, text))
-    head = 0  # where the declaration at hand begins
-    depth = 0  # braces that are open within the function or initializer at hand
+    head = 0  # start of the current declaration
+    depth = 0  # open braces in the current function or initializer
     begin = 0
     for match in re.finditer(r"[{};]", text):
         if depth > 0:

@@ -98,7 +98,7 @@ def check_include(root: Path, path: Path, bracket: str, name: str) -> str | None
             return None
         return f"{home} includes the public headers only"
     if home not in LAYERS:
-        return None  # tests, fuzz and bench may see everything
+        return None  # tests, fuzz and bench may include everything
     if first not in LAYERS:
         return 'must be written as "layer/header.hpp", from an existing layer'
     if LAYERS.index(first) > LAYERS.index(home):

@@ -1,4 +1,4 @@
-// The samples, and each codec on each of them that it takes.
+// The samples, and the size of each with every codec that accepts it.
 #include "pinned_sizes.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 struct PinnedCase {
   std::string_view data;
-  std::string_view base;  // empty: alone
+  std::string_view base;  // empty: none
   DType dtype;
   Role role;
 };
@@ -39,10 +39,10 @@ constexpr PinnedCase kCases[] = {
     {"exp_avg_sq-f32.1-later", "exp_avg_sq-f32.base", DType::f32, Role::exp_avg_sq},
 };
 
-// All are the first elements of matrices of this width.
+// All samples are the first elements of matrices of this width.
 constexpr codec::RowPlace kRows{.row_elements = 320, .first_column = 0};
 
-// The last stores what a quantizer made, which none of these is.
+// The last one stores quantized elements, which no sample has.
 constexpr std::array<std::string_view, 5> kLeftOut{"raw", "constant", "same", "zstd", "clustered"};
 
 Result<std::vector<std::byte>> read_sample(const std::string& folder, std::string_view name) {
@@ -50,7 +50,7 @@ Result<std::vector<std::byte>> read_sample(const std::string& folder, std::strin
   const std::string path = fmt::format("{}/{}.raw", folder, name);
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (text.empty()) return fail(ErrorKind::not_found, path + ": there is no sample");
+  if (text.empty()) return fail(ErrorKind::not_found, path + ": the sample is missing");
   const ConstByteSpan bytes = std::as_bytes(std::span(text));
   return std::vector<std::byte>(bytes.begin(), bytes.end());
 }

@@ -1,5 +1,5 @@
-// What every codec makes of the real samples in tests/pinned, as the lines of sizes.csv: shared by the test that holds
-// them and the program that writes them. pinned/README.md.
+// The sizes of the real samples in tests/pinned with every codec, as the lines of sizes.csv, for the test that compares
+// them and the program that writes them. See pinned/README.md.
 #pragma once
 
 #include <string>
@@ -9,9 +9,10 @@
 
 namespace bitsnap {
 
-// Header first: "sample,base,codec,raw_bytes,payload_bytes". The codec "lossless" stands for the policy's choice.
-// Codecs that code nothing are left out, and zstd, whose sizes depend on the version of the library; a payload of the
-// raw size is of a codec that cannot shrink the sample. Fails for a sample that cannot be read or a codec that fails.
+// The first line is the header: "sample,base,codec,raw_bytes,payload_bytes". The codec "lossless" means the choice of
+// this policy. The lines omit codecs that code nothing, and zstd, whose sizes depend on the version of the library. A
+// payload of the raw size means that the codec cannot shrink the sample. Fails if a sample cannot be read or a codec
+// fails.
 [[nodiscard]] Result<std::vector<std::string>> pinned_size_lines(const std::string& folder);
 
 }  // namespace bitsnap

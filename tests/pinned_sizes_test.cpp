@@ -1,4 +1,4 @@
-// Compressed sizes of real samples do not change unnoticed, for better or worse: pinned/README.md.
+// The compressed sizes of real samples change only on purpose: pinned/README.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// What a store holds, as JSON: what is written beside the golden stores, and what is held against it.
+// Describes the contents of a store as JSON: the expectations beside the golden stores, and what tests compare with
+// them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace bitsnap::store {
 
-// Of each tensor, by name, a digest of its bytes; a failure stands in the place of the digest.
+// A digest of the bytes of each tensor, by name, or the error instead.
 inline nlohmann::ordered_json describe_tensors(const Snapshot& snapshot) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::object();
   for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {

@@ -1,4 +1,4 @@
-// The golden stores, read by the library. golden/README.md says what they are.
+// Tests of the golden stores, which golden/README.md describes.
 #include <gtest/gtest.h>
 
 #include <filesystem>

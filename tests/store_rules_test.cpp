@@ -1,6 +1,5 @@
-// Stores that break one rule of docs/spec/store.md each, and stores that only seem to: store_rules.json, which the
-// second reader goes by too (second_reader/test_store_rules.py says what is in it). The library has to refuse, or read,
-// each.
+// Stores that each break one rule of docs/spec/store.md, or only seem to, from store_rules.json, which the second
+// reader also uses (second_reader/test_store_rules.py describes it). The library must reject or read each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +45,7 @@ std::string replaced(std::string text, const Json& pair) {
   return text.replace(at, old_part.size(), pair.at(1).get<std::string>());
 }
 
-// The record with another body and the hash that belongs to it.
+// The record with another body and its correct hash.
 std::string with_body(const std::string& record, const std::string& body) {
   const std::string head = record.substr(0, record.find(':') + 1);
   const std::uint64_t hash = hash64(std::as_bytes(std::span(body.data(), body.size())));
@@ -84,7 +83,7 @@ void edit(const fs::path& store, const Json& change) {
   }
 }
 
-// Reads all of one checkpoint; what is wrong with it, if anything is.
+// Reads all of one checkpoint; returns the first error.
 std::optional<Error> read_step(const Store& store, std::uint64_t step) {
   const auto info = store.info(step);
   if (!info) return info.error();
@@ -99,7 +98,7 @@ std::optional<Error> read_step(const Store& store, std::uint64_t step) {
   return std::nullopt;
 }
 
-// What is wrong with the store where the case says that it has to show.
+// The error of the operation that the rule names.
 std::optional<Error> fault_of(const std::string& path, const Json& rule) {
   StoreOptions options;
   if (rule.contains("commits")) options.access = StoreAccess::shared;

@@ -1,8 +1,7 @@
 // Writes the golden files of the codecs: write_codec_golden <folder>. See golden/README.md.
 //
-// A case that is there already is left alone, for golden files are written once and read for ever: run this after a
-// codec or a case was added. The data is small and varied: the point is that payloads written by this version stay
-// readable.
+// Existing files are kept, because golden files are written once and read forever. Run it after adding a codec or a
+// case. The data is small and varied; its purpose is that the payloads of this version stay readable.
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -25,9 +24,9 @@ struct GoldenCase {
   Pattern pattern;
   std::size_t elements;
   BaseKind base;
-  std::string_view only_codec = {};  // empty: all that take it
+  std::string_view only_codec = {};  // empty: all that accept the chunk
   RowPlace rows = {};
-  DType peer = DType::opaque;  // instead of a base; opaque: none
+  DType peer = DType::opaque;  // replaces the base; opaque: none
 };
 
 constexpr GoldenCase kCases[] = {
@@ -101,7 +100,7 @@ std::string name_of(const GoldenCase& golden) {
          std::to_string(golden.elements) + "-" + std::string(base_kind_name(golden.base)) + rows;
 }
 
-// Of optimizer_step, whose chunks come with the state that they follow from.
+// For optimizer_step: chunks with the state from which they follow.
 struct StepCase {
   std::string_view name;
   bool is_square = false;
@@ -116,7 +115,7 @@ constexpr StepCase kStepCases[] = {
     {"parameter", false, 3003, {.epsilon = 1e-4, .bias1 = 0.19, .bias2 = 0.0975}},
 };
 
-// Of scaled_by, whose chunks come with what they are multiples of.
+// For scaled_by: chunks with their lattice.
 struct LatticeCase {
   std::size_t elements = 0;
   float step = 0;
@@ -132,7 +131,7 @@ constexpr LatticeCase kLatticeCases[] = {
     {16600, 0.05F, 1e-8F, true, 0},
 };
 
-// Of clustered, whose chunks come with the clusters of their tensor.
+// For clustered: chunks with the clusters of their tensor.
 struct ClusterCase {
   std::size_t elements = 0;
   std::size_t clusters = 0;

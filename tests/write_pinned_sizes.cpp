@@ -1,4 +1,4 @@
-// Writes the sizes of the real samples: write_pinned_sizes tests/pinned. See pinned/README.md.
+// Writes the sizes of the real samples: write_pinned_sizes FOLDER, usually tests/pinned. See pinned/README.md.
 #include <cstdio>
 #include <fstream>
 #include <string>

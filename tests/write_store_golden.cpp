@@ -1,8 +1,8 @@
 // Writes the golden stores: write_store_golden <folder>. See golden/README.md.
 //
-// A store that is there already is left alone: times and run ids make it another one each time, and golden files are
-// written once and read for ever. Beside each stands what a reader must find in it, as <name>.json: of each checkpoint
-// the ids of its shards and a digest of each tensor's bytes.
+// Existing stores are kept: golden files are written once and read forever, and times and run ids would differ. Beside
+// each store, <name>.json describes what a reader must find: the shard ids of each checkpoint, and a digest of the
+// bytes of each tensor.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A failure of the library ends the program: there is nothing to go on with.
+// Ends the program on an error.
 template <typename T>
 T must(Result<T> result) {
   if (!result) {
@@ -47,7 +47,7 @@ StoreOptions writing(BaseRule rule, std::uint32_t max_depth) {
   return options;
 }
 
-// Steps 10, 20, ... so that a reader cannot take numbers in a row for granted.
+// Steps 10, 20, ..., so that no reader can assume consecutive numbers.
 std::unique_ptr<Store> save_steps(const std::string& path, std::uint64_t checkpoints, BaseRule rule,
                                   std::uint32_t max_depth) {
   auto store = must(Store::open(path, writing(rule, max_depth)));
@@ -55,7 +55,7 @@ std::unique_ptr<Store> save_steps(const std::string& path, std::uint64_t checkpo
   return store;
 }
 
-// Two keyframes with what is built upon them; a catalog of all but what is too new for it.
+// Two keyframes with checkpoints that depend on them, and a catalog of all checkpoints except those that are too new.
 void write_chain(const std::string& path) {
   save_steps(path, 5, BaseRule::previous, 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
@@ -73,9 +73,9 @@ void prune(const std::string& path, std::vector<std::uint64_t> keep, Reencode re
   must(save_steps(path, 5, BaseRule::previous, 2)->prune(retention, options));
 }
 
-// Checkpoints that are gone while others still need their files, whole or in part.
+// Removed checkpoints whose files others need, completely or in part.
 void write_retired(const std::string& path) { prune(path, {30}, Reencode::never); }
-// Checkpoints that were written again without those that are gone.
+// Checkpoints that were rewritten without the removed ones.
 void write_rewritten(const std::string& path) { prune(path, {20, 30}, Reencode::always); }
 
 constexpr std::uint32_t kShards = 2;
@@ -86,7 +86,7 @@ void write_shards(Store& store, std::uint64_t step, const std::string& attempt, 
   }
 }
 
-// Two ranks; the last checkpoint is complete and not committed.
+// Two ranks; the last checkpoint is complete but not committed.
 void write_sharded(const std::string& path) {
   StoreOptions options = writing(BaseRule::previous, 2);
   options.access = StoreAccess::shared;

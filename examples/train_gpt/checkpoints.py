@@ -1,9 +1,9 @@
-"""Where the example's checkpoints are stored: the only module here that calls a storage library.
+"""Stores the example's checkpoints; the only module here that calls a storage library.
 
-A `Saver` is what a training saves with: `EngineSaver`, a bitsnap.Checkpointer, which copies each step's state into the
-memory of an agent and stores every so many of them; or `FolderSaver`, which stores them itself. A `CheckpointFolder` is
-what is stored then, for whoever looks at it: `BitsnapFolder` is a bitsnap.Store, which codes each checkpoint against
-the one before; `TorchFolder` offers the same on torch.save, one file per step, for comparison.
+A training saves with a `Saver`: `EngineSaver` uses a bitsnap.Checkpointer, which copies each step's state into the
+memory of an agent and stores every Nth of them; `FolderSaver` stores checkpoints itself. A `CheckpointFolder` reads
+stored checkpoints: `BitsnapFolder` is a bitsnap.Store, which codes each checkpoint against the previous one;
+`TorchFolder` does the same with torch.save, one file per step, for comparison.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import torch
 
@@ -25,13 +25,10 @@ STORAGES = ("bitsnap", "torch")
 Policy: TypeAlias = Literal["lossless", "lmc", "bitsnap", "raw"]
 
 
-class CheckpointFolder(ABC):
-    """A context manager: at the end of the block others may write."""
+class Closing(ABC):
+    """A context manager that closes itself."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> CheckpointFolder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -42,9 +39,16 @@ class CheckpointFolder(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+
+class CheckpointFolder(Closing):
+    """Stored checkpoints; after close(), other processes may write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     @abstractmethod
     def steps(self) -> list[int]:
-        """Steps whose checkpoint is complete: a save that was cut short is not among them."""
+        """The steps with a complete checkpoint, without interrupted saves."""
 
     @abstractmethod
     def save(self, step: int, state: Any) -> None: ...
@@ -54,11 +58,11 @@ class CheckpointFolder(ABC):
 
     @abstractmethod
     def stored_bytes(self, step: int) -> int:
-        """What the checkpoint takes on disk."""
+        """The size of the checkpoint on disk."""
 
     @abstractmethod
     def stored_bytes_by_role(self, step: int) -> dict[str, int]:
-        """The same by role; what belongs to no tensor (names, index) counts as "other"."""
+        """The size by role; bytes of no tensor (names, index) count as "other"."""
 
     @abstractmethod
     def keyframe_steps(self) -> list[int]:
@@ -72,7 +76,7 @@ class BitsnapFolder(CheckpointFolder):
         super().__init__(folder)
         if not read_only:
             folder.parent.mkdir(parents=True, exist_ok=True)
-        # What the method of BitSnap loses of moments is left out: all are to give the same bits.
+        # BitSnap's loss of moments is turned off, because all policies must restore the same bits.
         exact = bitsnap.Policy("bitsnap", ["*=exact"]) if policy == "bitsnap" else policy
         self._store = bitsnap.Store(folder, policy=exact, read_only=read_only)
 
@@ -95,7 +99,7 @@ class BitsnapFolder(CheckpointFolder):
         import bitsnap
 
         found = bitsnap.inspect(self._store.snapshot(step))
-        # Small tensors share chunks: each is taken to cost as much per byte as all of them together.
+        # Small tensors share chunks, so their cost is divided by their size.
         shared = found.pool_stored_bytes / max(found.pool_raw_bytes, 1)
         sizes = dict.fromkeys(ROLES, 0.0)
         for tensor in found.tensors:
@@ -103,7 +107,7 @@ class BitsnapFolder(CheckpointFolder):
                 own = tensor.stored_bytes
                 sizes[tensor.role] += tensor.raw_bytes * shared if own is None else own
         rounded = {role: round(size) for role, size in sizes.items()}
-        # The index, which says what is where, and the commit record belong to no tensor.
+        # The index and the commit record belong to no tensor.
         rounded["other"] += self.stored_bytes(step) - sum(rounded.values())
         return rounded
 
@@ -147,40 +151,29 @@ class TorchFolder(CheckpointFolder):
         return self.steps()
 
 
-class Saver(ABC):
-    """A context manager: at the end of the block all that was saved is stored."""
-
-    def __enter__(self) -> Saver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None: ...
+class Saver(Closing):
+    """Saves checkpoints; after close(), all saves are stored."""
 
     @abstractmethod
     def wants(self, step: int) -> bool: ...
 
     @abstractmethod
     def newest(self) -> tuple[int, Any, str] | None:
-        """The newest state there is, its step, and where it comes from."""
+        """The newest state, its step, and its source."""
 
     @abstractmethod
     def save(self, step: int, state: Any) -> float:
-        """Seconds for which the training was held up."""
+        """Seconds for which the training waited."""
 
     def finished(self) -> list[dict[str, Any]]:
-        """Of saves that came to their end since this was asked last, what they took."""
+        """The sizes and times of the saves that ended since the last call."""
         return []
 
 
 class EngineSaver(Saver):
-    """Every step into memory, and every so many of them to the disk, while the training goes on."""
+    """Saves every step in memory and every Nth to the disk while the training continues."""
 
-    # An agent whose training was killed waits so long for the next one.
+    # Seconds for which an agent waits for the next training after a kill.
     _LINGER_SECONDS = 60
 
     def __init__(self, folder: Path, every: int) -> None:
@@ -256,7 +249,7 @@ def open_saver(storage: str, folder: Path, every: int) -> Saver:
 
 
 def end_agent(folder: Path) -> None:
-    """So that nothing of the demonstration stays behind; an agent ends by itself a while after its last training."""
+    """Ends the agent now; otherwise it ends by itself some time after its last training."""
     import bitsnap
 
     with suppress(bitsnap.NotFoundError):

@@ -1,4 +1,4 @@
-"""A training in a child process: its events as they come, and the means to kill it."""
+"""Runs a training in a child process, passes on its events, and can kill it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TRAIN = Path(__file__).resolve().with_name("train.py")
 
 
 class ChildError(Exception):
-    """The child ended in another way than it should have."""
+    """The child ended with an unexpected status."""
 
 
 class Child:
-    """Owns the process and a thread that reads its events; use as a context manager, which leaves nothing running."""
+    """Owns the process and a thread that reads its events. A context manager, which ends both."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -51,14 +51,14 @@ class Child:
         with self._process.stdout as stream:
             for line in stream:
                 if not line.endswith(b"\n"):
-                    break  # cut short by the kill
+                    break  # truncated by the kill
                 event = json.loads(line)
                 self.seen.append(event)
                 self._queue.put(event)
         self._queue.put(None)
 
     def events(self) -> Iterator[Event]:
-        """What the child reports, as it comes, until its end."""
+        """Yields the events of the child until its end."""
         while (event := self._queue.get()) is not None:
             yield event
 

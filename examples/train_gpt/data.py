@@ -1,7 +1,7 @@
-"""Text found on this machine, as tokens, and a batch sampler that can be stopped and resumed bit for bit.
+"""Training text as tokens, and a batch sampler that can be stopped and resumed bit for bit.
 
-The text is Python's own standard library in a fixed order. The vocabulary is made from it on the fly: the 256
-bytes, then the most frequent words, runs of blanks and marks. Nothing is downloaded or cached.
+The text is the source code of Python's standard library in a fixed order. The vocabulary is made from it: the 256
+bytes, then the most frequent words, runs of blanks and punctuation. Nothing is downloaded or cached.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Corpus:
         self.vocab = vocab
         self.text_bytes = len(text)
         self.tokens = self._encode(pieces)
-        # A resumed run must see the same text: this goes into the checkpoint and is compared.
+        # Stored in the checkpoint: a resumed run must use the same text.
         self.digest = hashlib.sha256(self.tokens.tobytes()).hexdigest()
 
     def encode(self, text: bytes) -> NDArray[np.int64]:
-        """Tokens of another text in this one's vocabulary."""
+        """The tokens of another text in this vocabulary."""
         return self._encode(_PIECE.findall(text))
 
     def _encode(self, pieces: list[bytes]) -> NDArray[np.int64]:
@@ -72,8 +72,8 @@ class Corpus:
 class Sampler:
     """Batches of windows in a shuffled order.
 
-    Three sources of chance, as in real trainers: numpy's Generator shuffles each epoch and drops words from the
-    inputs, Python's `random` shifts the windows. All of it, and the place in the epoch, is in `state()`.
+    The sampler uses two random generators, like real trainers: numpy's shuffles each epoch and drops words from the
+    inputs, and Python's `random` shifts the windows. `state()` holds both, and the place in the epoch.
     """
 
     def __init__(self, corpus: Corpus, block: int, batch: int, seed: int, word_dropout: float = 0.02) -> None:
@@ -83,7 +83,7 @@ class Sampler:
         self._word_dropout = word_dropout
         self._numpy = np.random.default_rng(seed)
         self._python = random.Random(seed)
-        self._windows = (len(corpus.tokens) - 1) // block - 1  # one less: the shift moves windows to the right
+        self._windows = (len(corpus.tokens) - 1) // block - 1  # one less, because the shift moves windows to the right
         if self._windows < batch:
             raise ValueError(f"{len(corpus.tokens)} tokens of text: too few for batches of {batch} x {block}")
         self._epoch = 0

@@ -1,9 +1,9 @@
-"""The demonstration that `make demo` runs: train, kill, restore, continue, compare, and what it cost.
+"""The demonstration that `make demo` runs: trains, kills, restores, continues, compares, and reports the cost.
 
-A small GPT is trained twice in child processes: once undisturbed, once killed hard while it saves and resumed from the
-newest state. It saves every step into the memory of an agent, which stores every few of them. Every tensor of the
-restored state, and every loss up to the last step, must be equal bit for bit. Exit status 0 only if all of it held; 1
-and the reason if not.
+A small GPT is trained twice in child processes: once without interruption, once killed with SIGKILL during a save and
+resumed from the newest state. It saves every step into the memory of an agent, which stores every Nth step. Every
+tensor of the restored state, and every loss up to the last step, must be equal bit for bit. The exit status is 0 if all
+of this holds, otherwise 1 with the reason.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MOST_WAITED_S = 120.0
 
 
 class FailedError(Exception):
-    """Something that the demonstration promises did not hold."""
+    """A check of the demonstration failed."""
 
 
 def prepare(out: Path) -> None:
-    """An empty folder; one that holds something else than an earlier demonstration is left alone."""
+    """Empties the folder, but refuses one with files that are not from an earlier demonstration."""
     if out.exists() and any(out.iterdir()):
         if not (out / _MARKER).exists():
             raise FailedError(f"{out}: holds files that are not from an earlier demonstration; choose another --out")
@@ -56,11 +56,11 @@ class Demo:
         self.size: str = arguments.size
         self.storage: str = arguments.storage
         self.screen = screen
-        # A little past the middle, at a checkpoint that has others before and after it; or, where every step is saved
-        # in memory, halfway to the next.
+        # Slightly past the middle, at a checkpoint with others before and after it; if every step is saved in memory,
+        # halfway to the next checkpoint.
         self.last_stored = max(3, (self.steps * 6 // 10) // self.every) * self.every
         self.kill_step = self.last_stored if self.storage == "torch" else self.last_stored + max(1, self.every // 2)
-        self.saves: list[dict[str, Any]] = []  # that came to their end
+        self.saves: list[dict[str, Any]] = []  # completed saves
         self.run = self.out / "run"
         self.reference = self.out / "reference"
 
@@ -73,7 +73,7 @@ class Demo:
         self.screen.progress(f"{what}: step {child.latest_step()} of {self.steps}   reference run: {other}")
 
     def train_and_kill(self, reference: Child) -> dict[int, dict[str, Any]]:
-        # The trainer goes no further than the step to be killed in, however late this process gets to kill it.
+        # The trainer waits at the step in which it is to be killed.
         options = ["--every", str(self.every), "--wait-after", str(self.kill_step)]
         self.screen.heading("1  Train, and kill it hard")
         last_save_seconds = 0.0
@@ -110,7 +110,7 @@ class Demo:
         if self.storage == "torch":
             steps, allowed = folder.steps(), [self.last_stored - self.every, self.last_stored]
         else:
-            # The agent outlives the trainer, and writes what was handed over to it.
+            # The agent outlives the trainer and stores its staged saves.
             steps, allowed = self.wait_for_checkpoint(folder, self.last_stored), [self.last_stored]
         if not steps or steps[-1] not in allowed:
             expected_steps = " or ".join(map(str, allowed))
@@ -127,7 +127,7 @@ class Demo:
         return newest
 
     def wait_for_checkpoint(self, folder: CheckpointFolder, step: int) -> list[int]:
-        """The steps on the disk once that one is among them, or when it does not come."""
+        """Waits for a step on the disk, with a timeout; returns the steps on the disk."""
         end = time.monotonic() + _MOST_WAITED_S
         while step not in (steps := folder.steps()) and time.monotonic() < end:
             self.screen.progress(f"the agent writes step {step}")
@@ -145,9 +145,9 @@ class Demo:
         return state, expected
 
     def resume(self, newest: int, reference: Child) -> tuple[int, dict[int, dict[str, Any]]]:
-        """From which step it went on, and what it reports of those after it."""
+        """Returns the step from which the training resumed, and its reports of the later steps."""
         self.screen.heading("3  Continue to the end")
-        # Memory has what was staged when the training died: the step that it was saving, or the one before.
+        # Memory has the last staged step: the one being saved at the kill, or the one before it.
         allowed = {newest} if self.storage == "torch" else {self.kill_step - 1, self.kill_step}
         begin = newest
         with self.child(self.run, "resumed", "--every", str(self.every), "--resume") as child:
@@ -172,7 +172,7 @@ class Demo:
         return begin, steps
 
     def tell_of_saving(self) -> None:
-        """What saving took of the training, and what the agent made of the states."""
+        """Reports the time that saving took, and the sizes of the saved states."""
         if not self.saves:
             return
         stalls = sorted(save["stall_seconds"] for save in self.saves)
@@ -241,12 +241,12 @@ class Demo:
                 if step == steps[-1]:
                     wrong = differences(expected, record_of(method.load(step)))
                     same_bits[name] = f"{len(wrong)} differ" if wrong else "yes"
-            plain.path(step).unlink()  # raw size each, and of no further use
+            plain.path(step).unlink()  # as large as the raw state, and not needed any more
         plain.folder.rmdir()
         for method in others.values():
             method.close()
         whole = len(folder.keyframe_steps())
-        changes = f", {len(steps) - whole} as what changed since the one before" if whole < len(steps) else ""
+        changes = f", {len(steps) - whole} as changes since the previous one" if whole < len(steps) else ""
         self.screen.line(f"  {len(steps)} checkpoints: {whole} whole{changes}")
         self.screen.line()
         print_table(self.screen, raw, stored, same_bits)

@@ -1,9 +1,9 @@
-"""Writes really trained states as safetensors files, for measurements.
+"""Writes states of a real training as safetensors files, for measurements.
 
 Trains a GPT of about ten million parameters and writes, at each wanted step, `state-000200.safetensors` (tensors
 `model.*` bfloat16, `master.*`, `exp_avg.*`, `exp_avg_sq.*` float32) and `weights-fp16-000200.safetensors`
-(`model.*`, the masters rounded to float16). Files that are there already, from the same configuration, are kept;
-a run that was stopped continues from where it last wrote. One thread, deterministic on one machine.
+(`model.*`, the masters rounded to float16). Existing files of the same configuration are kept, and an interrupted run
+continues after its last file. Uses one thread; deterministic on one machine.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def is_made_from(path: Path, key: str, step: int) -> bool:
 
 def write(tensors: dict[str, Tensor], path: Path, key: str, step: int) -> None:
     temporary = path.with_suffix(".partial")
-    # One entry only: safetensors writes several in an arbitrary order, and equal states shall be equal files.
+    # One entry only: safetensors writes several in an arbitrary order, and equal states must give equal files.
     save_file(tensors, str(temporary), metadata=made_from(key, step))
     temporary.replace(path)
 
 
 def state_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """One tensor each for the tied embedding and head: safetensors refuses shared memory."""
+    """Copies the tied embedding, because safetensors refuses tensors that share memory."""
     tensors: dict[str, Tensor] = {}
     state = trainer.state()
     for name, (exp_avg, exp_avg_sq) in trainer.moments().items():

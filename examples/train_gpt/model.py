@@ -1,8 +1,8 @@
 """A small GPT in plain PyTorch: pre-norm blocks, learned positions, output head tied with the token embedding.
 
 Weights may be bfloat16 while the activations are float32 or bfloat16: every use casts the weight to the
-activations' dtype. That is the arithmetic of mixed-precision training, and it keeps the model quick on CPUs
-without bfloat16 instructions. Dropout is on in training, so the random state is part of the run.
+activations' dtype. This is the arithmetic of mixed-precision training, and it is fast on CPUs without bfloat16
+instructions. Dropout is on in training, so the random state is part of the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ModelConfig:
 
 
 def fast_compute_dtype() -> str:
-    """bfloat16 where this CPU multiplies it in hardware, else float32 (software bfloat16 is 10 to 40 times slower)."""
+    """bfloat16 if this CPU has instructions for it, else float32 (software bfloat16 is 10 to 40 times slower)."""
     capabilities = torch.cpu.get_capabilities()
     return "bfloat16" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "float32"
 

@@ -1,8 +1,8 @@
-"""An account of a state that does not depend on how it is stored: one SHA-256 per value, and sizes by role.
+"""Records of a state that do not depend on its storage: one SHA-256 per value, and sizes by role.
 
-The trainer writes the record of its memory before each checkpoint; whoever loads the checkpoint makes the record
-again and compares. Everything counts: dtype, shape and bytes of tensors, the types of containers, the order and the
-types of keys, and numbers to the last bit.
+The trainer writes the record of its state before each checkpoint; after loading, the record is computed again and
+compared. It covers dtype, shape and bytes of tensors, the types of containers, the order and types of keys, and all
+bits of numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Record = dict[str, str]
 
 
 def walk(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every node of a nested state with its path, containers before what they hold."""
+    """Yields every node of a nested state with its path, containers before their items."""
     yield path, value
     if isinstance(value, dict):
         for key, item in value.items():
@@ -62,7 +62,7 @@ def tensor_count(record: Record) -> int:
 
 
 def differences(expected: Record, found: Record) -> list[str]:
-    """The paths whose values are not the same in both, in the order of `expected`, then what is only in `found`."""
+    """The paths of different values, in the order of `expected`, then the paths that only `found` has."""
     paths = [path for path, digest in expected.items() if found.get(path) != digest]
     return paths + [path for path in found if path not in expected]
 
@@ -100,7 +100,7 @@ def _plain_size(value: Any) -> int:
 
 
 def raw_bytes_by_role(state: Any) -> dict[str, int]:
-    """Bytes in memory. Tied tensors count once; of what is no tensor, a number counts 8 and a character 1."""
+    """Bytes in memory. Tied tensors count once, a number 8 bytes, and a character 1 byte."""
     sizes = dict.fromkeys(ROLES, 0)
     seen: set[tuple[int, torch.dtype, tuple[int, ...]]] = set()
     for path, value in walk(state):

@@ -1,4 +1,4 @@
-"""The claims of the example, on a tiny model: resumed equals uninterrupted, and the records see every difference."""
+"""Tests of the example with a tiny model: a resumed run equals an uninterrupted one, and records show differences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tiny_config(compute: str = "float32") -> TrainConfig:
 
 
 def frozen(state: Any) -> Any:
-    """What torch.save brings back: nothing shared with the live trainer."""
+    """A copy through torch.save, which shares nothing with the trainer."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.seek(0)
@@ -43,14 +43,14 @@ def run(trainer: Trainer, until: int) -> list[StepResult]:
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-def test_a_resumed_run_equals_an_uninterrupted_one_in_every_bit(compute: str) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(compute: str) -> None:
     whole = Trainer(tiny_config(compute))
     run(whole, STOP)
     stopped = frozen(whole.state())
     expected = run(whole, STEPS)
 
     resumed = Trainer(tiny_config(compute))
-    run(resumed, 3)  # has a past of its own, all of which the state must replace
+    run(resumed, 3)  # its own earlier state, which load must replace completely
     resumed.load(stopped)
     assert differences(record_of(stopped), record_of(resumed.state())) == []
     assert run(resumed, STEPS) == expected
@@ -58,7 +58,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_in_every_bit(compute: str) ->
 
 
 @pytest.mark.parametrize("source", ["torch_rng", "numpy", "python", "cursor"])
-def test_each_source_of_chance_matters_to_the_losses(source: str) -> None:
+def test_each_random_generator_affects_the_losses(source: str) -> None:
     whole = Trainer(tiny_config())
     fresh = frozen(whole.state())
     run(whole, STOP)
@@ -132,7 +132,7 @@ def test_the_learning_rate_warms_up_and_ends_at_its_final_value() -> None:
         ({"a": torch.tensor(0.0)}, {"a": torch.tensor(-0.0)}),
     ],
 )
-def test_a_record_sees_differences_that_equality_hides(before: Any, after: Any) -> None:
+def test_a_record_shows_differences_that_equality_hides(before: Any, after: Any) -> None:
     assert differences(record_of(before), record_of(copy.deepcopy(before))) == []
     assert differences(record_of(before), record_of(after)) != []
 
@@ -150,7 +150,7 @@ def demo_arguments(out: Path, storage: str = "torch") -> list[str]:
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_the_demonstration_holds(
+def test_the_demonstration_succeeds(
     tmp_path: Path, storage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -159,7 +159,7 @@ def test_the_demonstration_holds(
     report = json.loads((out / "report.json").read_text())
     assert report["steps"] == [2, 4, 6, 8, 10]
     assert set(report["same_bits"].values()) == {"yes"}
-    assert demo.main() == 0  # its own earlier folder is replaced
+    assert demo.main() == 0  # replaces its own earlier folder
 
 
 def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
@@ -178,7 +178,7 @@ def test_the_demonstration_fails_when_one_bit_of_a_checkpoint_differs(
     assert "first at /master/norm.bias" in capsys.readouterr().out
 
 
-def test_sizes_by_role_add_up_to_what_a_checkpoint_takes_on_disk(tmp_path: Path) -> None:
+def test_sizes_by_role_add_up_to_the_size_on_disk(tmp_path: Path) -> None:
     trainer = Trainer(tiny_config())
     with BitsnapFolder(tmp_path / "run" / "store") as folder:
         for step in (1, 2):
@@ -191,16 +191,14 @@ def test_sizes_by_role_add_up_to_what_a_checkpoint_takes_on_disk(tmp_path: Path)
         assert differences(record_of(trainer.state()), record_of(folder.load(2))) == []
 
 
-def test_the_demonstration_leaves_a_folder_alone_that_it_did_not_make(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demonstration_refuses_a_folder_with_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     monkeypatch.setattr("sys.argv", demo_arguments(tmp_path))
     assert demo.main() == 1
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_child_that_fails_is_reported_with_its_last_lines(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_child_has_its_last_lines(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--every", "2", "--resume"]
     with Child(arguments, tmp_path / "log.txt") as child:
         list(child.events())
@@ -208,7 +206,7 @@ def test_a_child_that_fails_is_reported_with_its_last_lines(tmp_path: Path) -> N
             child.finish()
 
 
-def test_a_killed_child_gets_no_chance_to_finish(tmp_path: Path) -> None:
+def test_a_killed_child_does_not_finish(tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path / "run"), "--size", "tiny", "--storage", "torch", "--steps", "1000"]
     with Child(arguments, tmp_path / "log.txt") as child:
         for event in child.events():

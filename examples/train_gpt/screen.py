@@ -1,4 +1,4 @@
-"""Calm terminal output: headings, lines, one progress line that only a terminal sees, and the closing table."""
+"""Terminal output: headings, lines, one progress line (on terminals only), and the final table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WIDTH = 78
 
 
 class Screen:
-    """Writes to stdout; styles and the progress line only where stdout is a terminal."""
+    """Writes to stdout, with styles and the progress line only if stdout is a terminal."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

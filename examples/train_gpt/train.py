@@ -3,8 +3,7 @@
     python train.py --out RUN --every 10          checkpoints in RUN/store, records in RUN/records
     python train.py --out RUN --every 10 --resume continue from the newest state, in memory or in RUN/store
 
-With `--events` each thing that happens is one line of JSON on stdout, for programs; numbers that must be
-compared are in hexadecimal, so that no digit is lost.
+With `--events`, each event is one line of JSON on stdout; numbers that are compared are in hexadecimal, which is exact.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def emit_text(event: str, **values: Any) -> None:
 
 
 def restore(trainer: Trainer, state: Any, record: Path) -> int:
-    """Loads the state and proves that the trainer now holds it bit for bit; the number of tensors compared."""
+    """Loads the state, checks that the trainer has it bit for bit, and returns the number of compared tensors."""
     trainer.load(state)
     expected = read_record(record)
     wrong = differences(expected, record_of(trainer.state()))
@@ -69,7 +68,7 @@ def restore(trainer: Trainer, state: Any, record: Path) -> int:
 
 
 def pick_up(trainer: Trainer, saver: Saver, run: Path, resume: bool, emit: Emit) -> None:
-    """Restores the newest state, if there is one and that is wanted."""
+    """Restores the newest state if requested."""
     newest = saver.newest()
     if resume and newest is None:
         raise FileNotFoundError(f"{run}: no checkpoint to resume from")
@@ -88,7 +87,7 @@ def run_steps(trainer: Trainer, saver: Saver | None, run: Path, wait_after: int,
         is_wanted = saver is not None and saver.wants(result.step)
         if is_wanted or result.step == trainer.config.steps:
             state = trainer.state()
-            # The record comes first, so that whatever state is found whole has one to be judged by.
+            # The record is written first, so that every complete state has one.
             write_record(record_of(state), record_path(run, result.step))
         if saver is not None and is_wanted:
             emit("saving", step=result.step)
@@ -99,9 +98,7 @@ def run_steps(trainer: Trainer, saver: Saver | None, run: Path, wait_after: int,
                 signal.pause()
 
 
-def train(
-    run: Path, config: TrainConfig, every: int, resume: bool, storage: str, wait_after: int, emit: Emit
-) -> None:
+def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, wait_after: int, emit: Emit) -> None:
     trainer = Trainer(config)
     emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
     if every:
@@ -121,16 +118,16 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--storage", choices=STORAGES, default="bitsnap")
-    parser.add_argument("--wait-after", type=int, default=0, help="wait to be killed once this step's save was started")
+    parser.add_argument(
+        "--wait-after", type=int, default=0, help="wait to be killed after this step's save has started"
+    )
     parser.add_argument("--events", action="store_true", help="report as lines of JSON")
     arguments = parser.parse_args()
     if arguments.resume and not arguments.every:
         parser.error("--resume needs --every")
     emit = emit_json if arguments.events else emit_text
     config = run_config(arguments.size, arguments.steps)
-    train(
-        arguments.out, config, arguments.every, arguments.resume, arguments.storage, arguments.wait_after, emit
-    )
+    train(arguments.out, config, arguments.every, arguments.resume, arguments.storage, arguments.wait_after, emit)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Mixed-precision training as LLMs are trained, deterministic and resumable bit for bit.
+"""Mixed-precision training like that of LLMs, deterministic and resumable bit for bit.
 
 bfloat16 weights run forward and backward; AdamW steps on a float32 master copy with float32 moments; the weights
-are the masters rounded to nearest even. `Trainer.state()` holds everything the next step depends on, so a
-run that is stopped anywhere and resumed from it computes the very same numbers as one that never stopped.
+are the masters rounded to nearest even. `Trainer.state()` holds everything that the next step depends on, so a run
+that is resumed from it computes the same numbers as one that never stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     clip_norm: float = 1.0
     beta2: float = 0.95
-    trained: tuple[str, ...] = ()  # what names of parameters that are trained begin with; none: all are
+    trained: tuple[str, ...] = ()  # prefixes of the names of trained parameters; empty: all are trained
     text_bytes: int = 2_000_000
     seed: int = 1
     threads: int = 1
@@ -54,7 +54,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def make_deterministic(threads: int) -> None:
-    """Equal numbers in every process of this machine: sums split by thread, so their number is fixed."""
+    """Makes results equal in every process of this machine. Sums depend on the number of threads, so it is fixed."""
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
 
@@ -99,7 +99,7 @@ class Trainer:
                 weight.copy_(self._masters[name])  # float32 to bfloat16: round to nearest, ties to even
 
     def start_from(self, weights: dict[str, Tensor]) -> None:
-        """Begin with these weights, as fine-tuning does: the masters are the weights, and there are no moments yet."""
+        """Starts from these weights, like fine-tuning: they become the masters, and there are no moments."""
         self.model.load_state_dict(weights)
         with torch.no_grad():
             for name, master in self._masters.items():
@@ -137,7 +137,7 @@ class Trainer:
         }
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on. Holds live tensors, not copies: store it before training on."""
+        """Everything that the next step depends on, as live tensors, not copies: store it before the next step."""
         return {
             "config": asdict(self.config),
             "step": self.step,
@@ -150,7 +150,7 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken; the configuration must be the same."""
+        """Continues from `state`; the configuration must be the same."""
         if state["config"] != asdict(self.config):
             raise ValueError(f"the checkpoint has another configuration: {state['config']}, not {asdict(self.config)}")
         self.model.load_state_dict(state["model"])

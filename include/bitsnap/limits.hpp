@@ -11,7 +11,7 @@ struct DecodeLimits {
   std::uint64_t tensors = std::uint64_t{1} << 22;       // entries in a tensor directory
   std::uint64_t tensor_bytes = std::uint64_t{1} << 44;  // one tensor, decoded
   std::uint64_t name_bytes = std::uint64_t{1} << 16;    // the name of one tensor
-  std::uint32_t rank = 255;                             // dimensions of one tensor
+  std::uint32_t dimensions = 255;                       // dimensions of one tensor
   std::uint32_t tree_depth = 128;                       // nesting of JSON and of the typed tree
   std::uint64_t tree_nodes = std::uint64_t{1} << 24;    // values in the typed tree
   std::uint32_t bases = 4096;                           // entries in the table of bases

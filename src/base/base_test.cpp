@@ -12,6 +12,7 @@
 
 #include "base/bytes.hpp"
 #include "base/checked.hpp"
+#include "base/cpu_levels_testing.hpp"
 #include "base/hash.hpp"
 #include "base/scratch.hpp"
 #include "base/try.hpp"
@@ -40,12 +41,12 @@ Result<int> quarter(int value) {
   return twice;
 }
 
-TEST(TryMacros, PassOnTheFirstError) {
+TEST(TryMacros, PassTheFirstErrorOn) {
   EXPECT_EQ(quarter(12).value(), 3);
   EXPECT_EQ(quarter(6).error().message(), "odd");
 }
 
-TEST(ByteCursor, ReadsInOrderAndNeverPastTheEnd) {
+TEST(ByteCursor, ReadsInOrderAndStopsAtTheEnd) {
   const std::vector<std::byte> bytes{std::byte{1}, std::byte{0}, std::byte{2}, std::byte{0}, std::byte{7}};
   ByteCursor cursor(bytes);
   EXPECT_EQ(cursor.read<std::uint16_t>("first").value(), 1);
@@ -58,7 +59,7 @@ TEST(ByteCursor, ReadsInOrderAndNeverPastTheEnd) {
   EXPECT_EQ(cursor.take(UINT64_MAX, "huge").error().kind(), ErrorKind::truncated);
 }
 
-TEST(CheckedArithmetic, FindsEveryOverflow) {
+TEST(CheckedArithmetic, ReportsOverflow) {
   EXPECT_EQ(checked_add<std::uint64_t>(UINT64_MAX, 0), UINT64_MAX);
   EXPECT_EQ(checked_add<std::uint64_t>(UINT64_MAX, 1), std::nullopt);
   EXPECT_EQ(checked_multiply<std::uint32_t>(65536, 65535), 65536U * 65535U);
@@ -73,27 +74,21 @@ std::vector<std::byte> ramp(std::size_t size) {
   return bytes;
 }
 
-TEST(Hash64, IsTheReferenceXxh3AtEveryCpuLevel) {
-  // XXH3-64 of the empty input and of "a", as the xxHash project publishes them.
-  const CpuLevel before = cpu_level();
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+TEST(Hash64, MatchesTheReferenceXxh3AtEveryCpuLevel) {
+  // The test vectors of the xxHash project.
+  at_every_level([&] {
     EXPECT_EQ(hash64({}), 0x2D06800538D394C2U);
     EXPECT_EQ(hash64(as_byte_span("a")), 0xE6C632B61E964E1FU);
-  }
+  });
   for (const std::size_t size : {1U, 16U, 17U, 128U, 129U, 240U, 241U, 1024U, 4097U, 300'000U}) {
     const std::vector<std::byte> bytes = ramp(size);
     ASSERT_TRUE(force_cpu_level(CpuLevel::scalar));
     const std::uint64_t expected = hash64(bytes);
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      EXPECT_EQ(hash64(bytes), expected) << size;
-    }
+    at_every_level([&] { EXPECT_EQ(hash64(bytes), expected) << size; });
   }
-  force_cpu_level(before);
 }
 
-TEST(Hasher128, DoesNotDependOnHowTheInputIsCut) {
+TEST(Hasher128, DoesNotDependOnThePieces) {
   const std::vector<std::byte> bytes = ramp(10'000);
   Hasher128 whole;
   whole.update(bytes);
@@ -108,7 +103,7 @@ TEST(Hasher128, DoesNotDependOnHowTheInputIsCut) {
   EXPECT_NE(whole.digest(), other.digest());
 }
 
-TEST(Scratch, GivesAlignedMemoryThatFramesGiveBack) {
+TEST(Scratch, GivesAlignedMemoryAndFramesReturnIt) {
   Scratch scratch;
   const ByteSpan first = scratch.take(100).value();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.data()) % 64, 0U);
@@ -126,7 +121,7 @@ TEST(Scratch, GivesAlignedMemoryThatFramesGiveBack) {
   EXPECT_EQ(scratch.capacity_bytes(), capacity);
 }
 
-TEST(Scratch, GrowingDoesNotMoveWhatIsInUse) {
+TEST(Scratch, GrowingDoesNotMoveMemoryInUse) {
   Scratch scratch;
   std::vector<std::span<std::uint32_t>> taken;
   for (std::uint32_t i = 0; i < 200; ++i) {
@@ -139,14 +134,14 @@ TEST(Scratch, GrowingDoesNotMoveWhatIsInUse) {
   }
 }
 
-TEST(Scratch, RefusesWhatCannotBeHad) {
+TEST(Scratch, RefusesSizesThatCannotBeAllocated) {
   Scratch scratch;
   EXPECT_EQ(scratch.take(SIZE_MAX).error().kind(), ErrorKind::resource_exhausted);
   EXPECT_EQ(scratch.take(SIZE_MAX / 2).error().kind(), ErrorKind::resource_exhausted);
   EXPECT_EQ(scratch.take_array<std::uint64_t>(SIZE_MAX / 4).error().kind(), ErrorKind::resource_exhausted);
 }
 
-TEST(CpuLevel, CanBeForcedWhereTheMachineHasItAndIsNamed) {
+TEST(CpuLevel, CanBeForcedIfTheMachineSupportsIt) {
   const CpuLevel before = cpu_level();
   ASSERT_TRUE(force_cpu_level(CpuLevel::scalar));
   EXPECT_EQ(cpu_level(), CpuLevel::scalar);

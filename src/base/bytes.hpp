@@ -1,7 +1,7 @@
 // Little-endian loads and stores on byte spans, and the checked cursor that parsers read with.
 //
-// Everything on disk is little-endian. The cursor is the only way to read fields from untrusted bytes: it cannot leave
-// its span, and its error says what was being read and where. It owns nothing.
+// Parsers read untrusted bytes only through the cursor: it cannot leave its span, and its error names the field and the
+// offset. It owns nothing.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Arithmetic on sizes that were read from a file or given by a caller: overflow is a value, never a wrap.
+// Arithmetic on sizes from a file or a caller. Overflow gives no value instead of wrapping around.
 #pragma once
 
 #include <concepts>

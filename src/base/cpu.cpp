@@ -1,5 +1,5 @@
-// Detection and forcing of the CPU level. The detection asks the compiler's runtime, which also checks that the
-// operating system saves the registers.
+// Detects and forces the CPU level. The compiler's runtime also checks that the operating system saves the vector
+// registers.
 #include <bitsnap/cpu.hpp>
 
 #include <atomic>

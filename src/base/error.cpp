@@ -1,4 +1,4 @@
-// Names of the error kinds and the adding of context to an error.
+// Names of the error kinds, and context for messages.
 #include <bitsnap/error.hpp>
 
 #include <string>

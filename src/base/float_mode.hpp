@@ -1,8 +1,8 @@
-// How floats are computed: by IEEE 754, to nearest, with subnormal numbers, whatever the calling thread has set.
-// Frameworks let their threads flush subnormals to zero, and bytes that are stored must not depend on it.
+// Sets IEEE 754 floating point for the calling thread: round to nearest, with subnormal numbers. Frameworks let their
+// threads flush subnormals to zero, and stored bytes must not depend on that.
 //
-// A FloatMode holds for the thread that made it for as long as it lives. What computes within it is to be a function of
-// another file, which no compiler moves across.
+// A FloatMode restores the previous mode when it is destroyed. Put the computation in a function of another source
+// file: the compiler may move operations of the same file out of the mode's scope.
 #pragma once
 
 #include <cstdint>

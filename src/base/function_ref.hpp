@@ -1,6 +1,5 @@
-// A reference to something callable: two words, no ownership, no allocation.
-//
-// For parameters only: it must not outlive the object that it was made from.
+// A non-owning reference to a callable: two words, no allocation. Use it for parameters only; it must not outlive the
+// object that it refers to.
 #pragma once
 
 #include <functional>
@@ -16,7 +15,6 @@ class FunctionRef;
 template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
-  // From an object: a lambda, a std::function.
   template <typename F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
              !std::is_function_v<std::remove_pointer_t<std::remove_cvref_t<F>>> &&
@@ -32,7 +30,7 @@ class FunctionRef<R(Args...)> {
           }
         }) {}
 
-  // From a function. Never null.
+  // Never null.
   FunctionRef(R (*function)(Args...)) noexcept  // NOLINT(google-explicit-constructor)
       : target_{.function = function},
         call_([](Target target, Args... args) -> R { return target.function(std::forward<Args>(args)...); }) {}

@@ -1,4 +1,4 @@
-// What a FunctionRef can be made from.
+// Tests of FunctionRef.
 #include "base/function_ref.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(FunctionRef, CallsFunctionsLambdasAndFunctionObjects) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST(FunctionRef, RefersToTheOriginalAndNotToACopyOfIt) {
+TEST(FunctionRef, RefersToTheOriginalObject) {
   int state = 0;
   auto function = [state]() mutable { return ++state; };
   const FunctionRef<int()> reference = function;

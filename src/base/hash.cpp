@@ -1,4 +1,4 @@
-// XXH3 through the header-only form of xxHash; the 64-bit one picks the kernel of the CPU level.
+// XXH3 from the header-only form of xxHash. The 64-bit hash uses the kernel of the CPU level.
 #include "base/hash.hpp"
 
 #include <new>

@@ -1,4 +1,4 @@
-// XXH3 over bytes: what every chunk, header, index and footer is checked against. Not a defence against forgery.
+// XXH3 checksums of chunks, headers, indexes and footers. They are no defence against forgery.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Hash128 {
   friend auto operator<=>(const Hash128&, const Hash128&) = default;
 };
 
-// XXH3-128 over a sequence of pieces, as if they were one.
+// XXH3-128 of a sequence of pieces, equal to the hash of the joined pieces.
 class Hasher128 {
  public:
   Hasher128();

@@ -1,4 +1,4 @@
-// XXH3-64 for one CPU level; every level gives the same hash.
+// XXH3-64 for one CPU level.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Reading, writing and masking elements in kernels. Buffers need no alignment; i counts elements.
 //
-// Everything in the headers that kernels include has internal linkage: an inline function with external linkage that
-// was compiled for AVX-512 could be the copy that the linker keeps for every CPU.
+// Headers that kernels include have internal linkage only: of an inline function with external linkage, the linker
+// could keep the copy compiled for AVX-512 for all CPUs.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline void store_at(std::uint8_t* to, std::size_t i, Element element) noexcept 
   __builtin_memcpy(to + i * sizeof element, &element, sizeof element);
 }
 
-// All bits or none. Compilers vectorize masks at every level, but not every branch.
+// All bits set, or none. Compilers vectorize masks at every level, but not every branch.
 template <typename Bits = std::uint32_t>
 inline Bits mask_of(bool condition) noexcept {
   return static_cast<Bits>(Bits{0} - static_cast<Bits>(condition));

@@ -1,5 +1,4 @@
-// Turns the exceptions that the standard library and callbacks may throw into errors, where a layer or the library
-// ends.
+// Turns exceptions of the standard library and of callbacks into errors, at the boundary of a layer or of the library.
 #pragma once
 
 #include <exception>
@@ -14,8 +13,8 @@
 
 namespace bitsnap {
 
-// Calls `body`, which returns a Result: std::bad_alloc (and sizes no container can have) becomes resource_exhausted,
-// anything else that is thrown internal. `what` names the operation in the message.
+// Calls `body`, which returns a Result. std::bad_alloc and std::length_error become resource_exhausted, other
+// exceptions internal. `what` names the operation in the message.
 template <typename Body>
 [[nodiscard]] std::invoke_result_t<Body> no_throw(const char* what, Body&& body) {
   try {
@@ -23,7 +22,7 @@ template <typename Body>
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::resource_exhausted, std::string(what) + ": out of memory");
   } catch (const std::length_error&) {
-    return fail(ErrorKind::resource_exhausted, std::string(what) + ": a size beyond what memory can hold");
+    return fail(ErrorKind::resource_exhausted, std::string(what) + ": the size exceeds the memory");
   } catch (const std::exception& error) {
     return fail(ErrorKind::internal, std::string(what) + ": " + error.what());
   } catch (...) {

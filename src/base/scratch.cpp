@@ -1,4 +1,4 @@
-// Scratch: blocks of at least a mebibyte, kept until the Scratch dies.
+// Scratch allocates blocks of at least 1 MiB and keeps them until it is destroyed.
 #include "base/scratch.hpp"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ Result<ByteSpan> Scratch::take(std::size_t size_bytes) {
   const std::size_t size = std::max(needed, kMinBlockBytes);
   auto* bytes = static_cast<std::byte*>(::operator new(size, std::align_val_t{kAlignment}, std::nothrow));
   if (bytes == nullptr) {
-    return fail(ErrorKind::resource_exhausted, "working memory: " + std::to_string(size) + " bytes cannot be had");
+    return fail(ErrorKind::resource_exhausted,
+                "working memory: " + std::to_string(size) + " bytes cannot be allocated");
   }
   blocks_.push_back(Block{std::unique_ptr<std::byte, FreeBlock>(bytes), size});
   used_ = needed;

@@ -1,7 +1,7 @@
-// Working memory of one worker: taken piece by piece, given back all at once, kept for the next item.
+// Working memory of one worker: allocated piece by piece, freed together, reused for the next item.
 //
-// A Scratch belongs to one thread at a time. Spans taken from it are valid until the frame they were taken in closes;
-// growing never moves a span that is in use. Memory is 64-byte aligned and not initialised.
+// A Scratch belongs to one thread at a time. A span is valid until the frame in which it was taken closes; growing
+// never moves a span. Memory is 64-byte aligned and not initialised.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // resource_exhausted if the memory cannot be had.
+  // Fails with resource_exhausted.
   [[nodiscard]] Result<ByteSpan> take(std::size_t size_bytes);
 
   template <typename T>
@@ -30,13 +30,13 @@ class Scratch {
     return std::span<T>(reinterpret_cast<T*>(bytes.data()), count);
   }
 
-  // Gives everything back and keeps the memory. No frame may be open.
+  // Frees everything but keeps the memory. No frame may be open.
   void reset() noexcept {
     block_ = 0;
     used_ = 0;
   }
 
-  // What was taken since a frame was opened is given back when it closes. Frames nest.
+  // Frees on destruction what was taken since its construction. Frames nest.
   class Frame {
    public:
     explicit Frame(Scratch& scratch) noexcept : scratch_(scratch), block_(scratch.block_), used_(scratch.used_) {}
@@ -66,7 +66,7 @@ class Scratch {
 
   std::vector<Block> blocks_;
   std::size_t block_ = 0;  // the block in use
-  std::size_t used_ = 0;   // bytes used of it
+  std::size_t used_ = 0;   // bytes used of this block
 };
 
 }  // namespace bitsnap

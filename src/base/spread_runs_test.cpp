@@ -1,4 +1,4 @@
-// Where the runs of samples begin.
+// Tests of the places of a sample's runs.
 #include "base/spread_runs.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace bitsnap {
 namespace {
 
-TEST(SpreadRuns, LieInSegmentsOfTheirOwn) {
+TEST(SpreadRuns, LieInDifferentSegments) {
   for (const std::size_t elements : {8192U, 8193U, 20000U, 262144U}) {
     for (std::size_t run = 0; run < 64; ++run) {
       const std::size_t segment = elements / 64;

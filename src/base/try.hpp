@@ -1,5 +1,5 @@
-// The two macros of the tree: they pass an error on to the caller. `BITSNAP_TRY(expr)` for Result<void>,
-// `BITSNAP_ASSIGN(auto x, expr)` for a Result with a value. The expression is evaluated once.
+// BITSNAP_TRY(expr) for Result<void> and BITSNAP_ASSIGN(auto x, expr) for a Result with a value return an error to the
+// caller. They evaluate the expression once.
 #pragma once
 
 #include <string>
@@ -35,7 +35,7 @@ namespace bitsnap {
   return tl::unexpected<Error>(Error(kind, std::move(message)));
 }
 
-// The error with the file's name before its message, unless the message has it already, as those of the operating
+// Puts the name of the file before the message, unless the message contains it already, as messages of the operating
 // system do.
 [[nodiscard]] inline Error name_file(Error error, std::string_view path) {
   if (error.message().find(path) != std::string::npos) return error;

@@ -1,4 +1,3 @@
-// The version, as the build gives it.
 #include <bitsnap/version.hpp>
 
 #ifndef BITSNAP_VERSION

@@ -1,6 +1,5 @@
-// The codecs of this layer, each defined in the folder of its name. For the registries, and for each encoder to name
-// its decoder; everybody else asks registry.hpp or registry_encode.hpp. All are immutable and live as long as the
-// process.
+// The codecs of this layer; each is defined in the folder of its name. Only the registries and the encoders include
+// this; other code uses registry.hpp or registry_encode.hpp. All codecs are immutable and live as long as the process.
 #pragma once
 
 namespace bitsnap::codec {

@@ -1,4 +1,4 @@
-// What the functions of <bitsnap/codec.hpp> are handed, held against what codecs take for granted.
+// Checks the arguments of the functions of <bitsnap/codec.hpp>.
 #pragma once
 
 #include <array>
@@ -26,11 +26,11 @@ class BaseInput {
   bool present_;
 };
 
-// The decoder of that name; invalid_argument, naming it, where there is none.
+// The decoder of this name, or invalid_argument.
 [[nodiscard]] Result<const Decoder*> named_decoder(std::string_view codec);
 
-// Elements of a chunk of so many bytes. invalid_argument for no elements, part of one, or more than a chunk has, for a
-// base of another size, and for a codec that does not take these inputs.
+// The number of elements in a chunk of chunk_bytes bytes. Fails with invalid_argument if it is not 1 to kChunkElements
+// whole elements, if the base has another size, or if the codec does not accept these inputs.
 [[nodiscard]] Result<std::size_t> check_chunk(const Decoder& decoder, DType dtype, std::size_t chunk_bytes,
                                               const BaseInput& base);
 

@@ -1,4 +1,3 @@
-// Chunks, bases and guarded buffers for tests.
 #include "codec/chunk_data_testing.hpp"
 
 #include <algorithm>
@@ -24,7 +23,7 @@ constexpr bool kAddressSanitizer = false;
 
 constexpr std::byte kCanary{0xC9};
 
-// Bits that float code likes to change: NaNs quiet, signalling and with payloads, infinities, zeros, subnormals.
+// Bits that float code may change: NaNs (quiet, signalling, with payloads), infinities, zeros, subnormals.
 std::uint64_t special_float(DType dtype, std::size_t index) {
   const std::size_t width = element_size(dtype);
   const int total = static_cast<int>(width * 8);
@@ -59,7 +58,7 @@ std::uint64_t special_float(DType dtype, std::size_t index) {
   return specials[index % specials.size()];
 }
 
-// Up to three octaves up or down, evenly spread over the numbers.
+// Up to three octaves up or down, evenly distributed.
 double octaves_of(std::size_t number) noexcept { return static_cast<double>(number * 40503 & 0xffff) / 10923 - 3; }
 
 std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::size_t elements, TestRandom& random) {
@@ -101,7 +100,7 @@ std::uint64_t element_of(Pattern pattern, DType dtype, std::size_t index, std::s
   return 0;
 }
 
-// What of which 0.95 times is that float, or a little less; itself where it is not a usual one.
+// A float that becomes this one, or slightly less, when multiplied by 0.95; the float itself if it is not normal.
 std::uint32_t decayed_from(std::uint32_t bits, TestRandom& random) {
   const double gain = random.below(4) == 0 ? 0.0 : 1e-6 * static_cast<double>(std::uint64_t{1} << random.below(16));
   const std::uint32_t magnitude = bits & 0x7FFFFFFF;
@@ -221,7 +220,7 @@ std::vector<std::byte> make_peer(DType dtype, ConstByteSpan chunk, DType peer_dt
     for (std::size_t i = 0; 2 * i < chunk.size(); ++i) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, chunk.data() + 2 * i, sizeof bits);
-      // What is less than half of the distance to the next.
+      // Less than half of the distance to the next number.
       const auto below = static_cast<std::uint32_t>(dtype == DType::bf16 ? random.below(0x8000) : random.below(0x1000));
       peer.push_back((dtype == DType::bf16 ? std::uint32_t{bits} << 16 : widened_f16(bits)) + below);
     }

@@ -1,5 +1,4 @@
-// What tests feed codecs with: chunks of every kind of bits, bases at every distance from them, and buffers that notice
-// a byte written or read beyond their ends.
+// Chunks of every kind of bits, bases at every distance from them, and buffers that detect accesses beyond their ends.
 #pragma once
 
 #include <array>
@@ -30,13 +29,13 @@ enum class Pattern : std::uint8_t {
   byte_ramp,       // byte i holds i
   trained_like,
   non_negative,   // trained-like, without the sign
-  alternating,    // 00.. and FF.. in turn
-  one_outlier,    // one element repeated, but for the last
+  alternating,    // 00.. and FF.. alternate
+  one_outlier,    // one element repeated, except for the last
   low_half_zero,  // trained-like, with the lower half of the bytes of each element zero
-  rounded,        // trained-like, of wider elements only the upper 12 bits, or 24 in chunks of an even number of wider
-                  // than two bytes, but for one in a thousand
-  factored,       // rows of 128 with scales by row and by column, without signs; some rows are zero
-  multiples,      // few multiples of 2^-10, some of them negative
+  rounded,  // trained-like; elements of 2 or more bytes keep their upper 12 bits (24 if they have more than 2 bytes and
+            // the chunk has an even number), except for one element in a thousand
+  factored,   // rows of 128 with scales by row and by column, without signs; some rows are zero
+  multiples,  // few multiples of 2^-10, some of them negative
 };
 
 inline constexpr std::array kAllPatterns = {
@@ -54,8 +53,8 @@ enum class BaseKind : std::uint8_t {
   equal,
   sparse,     // one element in 64 differs
   near,       // every other element is off by a few units in the last place
-  decayed,    // of four bytes: as floats, what has lost a twentieth since, and some of them gained a little
-  drifted,    // off by anything from a unit in the last place to a sixteenth of all there are
+  decayed,    // of four bytes: floats that lost a twentieth since, and some of them gained a little
+  drifted,    // off by anything from one unit in the last place to a sixteenth of the range
   unrelated,  // random bits
   inverted,   // every bit differs
 };
@@ -66,16 +65,16 @@ inline constexpr std::array kAllBaseKinds = {BaseKind::none,      BaseKind::equa
 
 [[nodiscard]] std::string_view base_kind_name(BaseKind kind) noexcept;
 
-// Empty for BaseKind::none; otherwise as long as `chunk`.
+// Empty for BaseKind::none; otherwise the size of `chunk`.
 [[nodiscard]] std::vector<std::byte> make_base(BaseKind kind, ConstByteSpan chunk, std::size_t element_bytes,
                                                std::uint64_t seed);
 
-// Elements of another float dtype that stand beside those of a chunk in another tensor of the same state: the F32 of
-// which BF16 and F16 are the roundings, and the BF16 that F32 round to. Empty for any other pair of dtypes.
+// Elements of another float dtype for a peer of the chunk: F32 that round to the BF16 or F16 elements, or the BF16 that
+// the F32 elements round to. Empty for other pairs of dtypes.
 [[nodiscard]] std::vector<std::byte> make_peer(DType dtype, ConstByteSpan chunk, DType peer_dtype, std::uint64_t seed);
 
-// Memory of exactly `size` bytes that starts at an odd address. Under AddressSanitizer the heap block ends with it, so
-// that any access beyond is caught; otherwise canaries around it show writes.
+// Memory of exactly `size` bytes at an odd address. Under AddressSanitizer the heap block ends with it, which catches
+// every access beyond it; otherwise canaries around it detect writes.
 class GuardedBuffer {
  public:
   explicit GuardedBuffer(std::size_t size, std::byte fill = std::byte{0xA5});

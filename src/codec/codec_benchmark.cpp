@@ -167,7 +167,7 @@ void register_memcpy(const Corpus& corpus) {
   });
 }
 
-// Inputs of chunks, and the suffix of benchmark names that stands for them.
+// The inputs of chunks, and the suffix of benchmark names for them.
 struct Beside {
   std::string_view name;
   std::vector<InputKind> kinds;
@@ -195,7 +195,7 @@ void register_codec(const Corpus& corpus, const Encoder& encoder, const Beside& 
   });
 }
 
-// Sets the peer to the elements as F32, which round to them.
+// Sets the peer to F32 numbers that round to the elements.
 void fill_peer(Corpus& corpus) {
   if (corpus.dtype != DType::bf16 && corpus.dtype != DType::f16) return;
   corpus.peer.resize(2 * corpus.data.size());

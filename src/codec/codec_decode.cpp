@@ -1,4 +1,4 @@
-// The functions of <bitsnap/codec.hpp> that reading needs.
+// The reading functions of <bitsnap/codec.hpp>.
 #include <bitsnap/codec.hpp>
 
 #include <fmt/format.h>

@@ -1,11 +1,10 @@
-// Any bytes as a payload of any codec, and what decodes must survive coding.
+// Fuzz target of all codecs: any bytes as a payload, and any data round-trips.
 //
-// Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1: bit 0 an input, bit 1 it is a peer, bit 2
-// the rest is data to encode and not a payload, bits 4 to 6 the length of rows, bit 7 more inputs behind it), elements
-// less one (2 bytes, and bit 3 of the flags as bit 16), then the payload. Inputs have as many elements as the chunk and
-// are made from the first bytes; a peer's dtype goes by the lower two bits of the length of rows, and so do the kinds
-// of more inputs. What elements may be multiples of stands where payloads of scaled_by have it,
-// and clusters where those of clustered do.
+// Input: codec (1 byte, modulo the number of codecs), dtype (1), flags (1), elements minus 1 (2 bytes, and bit 3 of
+// the flags as bit 16), then the payload. Flags: bit 0 an input, bit 1 it is a peer, bit 2 encode the rest as data,
+// bits 4 to 6 the row length, bit 7 more inputs. Inputs are made from the first bytes; the lower two bits of the row
+// length select a peer's dtype and the kinds of more inputs. A lattice or clusters for encoding are read from where
+// payloads of scaled_by or clustered have them.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -30,7 +29,7 @@ constexpr std::size_t kRowElements[] = {0, 64, 67, 100, 128, 320, 1000, 4096};
   std::abort();
 }
 
-// A heap block of exactly this size, so that AddressSanitizer sees every byte beyond it.
+// A heap block of exactly this size, so that AddressSanitizer sees every access beyond it.
 class ExactBuffer {
  public:
   explicit ExactBuffer(std::size_t size) : bytes_(new std::byte[size]), size_(size) {}
@@ -47,12 +46,13 @@ class ExactBuffer {
 void round_trip(const Encoder& encoder, ConstByteSpan data, const EncodeContext& context, Scratch& scratch) {
   const ExactBuffer room(encoder.max_encoded_size(context.dtype, context.elements));
   const auto size = encoder.encode(data, context, room.span(), scratch);
-  if (!size) broken("encoding failed");
+  if (!size) broken("encoding fails");
   if (!*size) return;
-  if (**size > data.size()) broken("a payload is longer than the chunk");
+  if (**size > data.size()) broken("a payload is larger than the chunk");
   const ExactBuffer payload(room.span().first(**size));
   const ExactBuffer again(data.size());
-  if (!encoder.decoder().decode(payload.span(), context, again.span(), scratch)) broken("an own payload is rejected");
+  if (!encoder.decoder().decode(payload.span(), context, again.span(), scratch))
+    broken("the decoder rejects an encoded payload");
   if (!std::equal(data.begin(), data.end(), again.span().begin())) broken("decode(encode(x)) is not x");
 }
 
@@ -80,7 +80,7 @@ void run(ConstByteSpan bytes) {
     constexpr auto kBase = InputKind::base;
     constexpr auto kPeer = InputKind::peer;
     const std::vector<InputKind> more_kinds[] = {{kPeer}, {kPeer, kPeer}, {kBase, kPeer}, {kBase, kBase, kPeer}};
-    // Each a little different from the first.
+    // Each differs slightly from the first.
     std::rotate(more_bytes.span().begin(), more_bytes.span().begin() + 1, more_bytes.span().end());
     for (const InputKind kind : more_kinds[flags >> 4 & 3]) inputs.push_back({kind, input_dtype, more_bytes.span()});
   }

@@ -1,4 +1,4 @@
-// The stable numbers of the codecs, as they stand in chunk tables.
+// The stable numbers of the codecs in chunk tables.
 #pragma once
 
 #include <cstdint>

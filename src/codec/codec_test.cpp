@@ -1,4 +1,4 @@
-// The registries and <bitsnap/codec.hpp>.
+// Tests of the registries and of <bitsnap/codec.hpp>.
 #include <gtest/gtest.h>
 #include <bitsnap/codec.hpp>
 
@@ -13,7 +13,7 @@
 namespace bitsnap {
 namespace {
 
-TEST(Registry, ListsEveryCodecOnceInTheOrderOfIdsOnBothSides) {
+TEST(Registry, ListsEveryCodecOnceOnBothSidesInTheOrderOfIds) {
   const auto decoders = codec::all_decoders();
   const auto encoders = codec::all_encoders();
   ASSERT_EQ(decoders.size(), encoders.size());
@@ -47,7 +47,7 @@ TEST(Registry, KeepsTheIdsOfTheSpec) {
   }
 }
 
-TEST(Registry, HasNothingUnderUnknownIdsAndNames) {
+TEST(Registry, FindsNothingForUnknownIdsAndNames) {
   EXPECT_EQ(codec::find_decoder(std::uint16_t{9999}), nullptr);
   EXPECT_EQ(codec::find_decoder("Raw"), nullptr);
   EXPECT_EQ(codec::find_encoder(""), nullptr);
@@ -81,7 +81,7 @@ void expect_invalid(const Error& error, std::string_view part_of_message) {
   EXPECT_NE(error.message().find(part_of_message), std::string::npos) << error.message();
 }
 
-TEST(PublicCodec, RefusesArgumentsThatAreNoChunk) {
+TEST(PublicCodec, RefusesInvalidChunks) {
   std::vector<std::byte> bytes(8 * (kChunkElements + 1));
   std::vector<std::byte> out(bytes.size() + 64);
   const auto encode = [&](std::string_view codec, DType dtype, std::size_t size, std::size_t base_size) {
@@ -110,7 +110,7 @@ TEST(PublicCodec, RejectsTooLittleRoomAndReturnsNulloptForInexpressibleChunks) {
   EXPECT_EQ(*inexpressible, std::nullopt);
 }
 
-TEST(PublicCodec, ReportsABadPayloadAsTheCodecDoes) {
+TEST(PublicCodec, ReportsAnInvalidPayloadLikeTheCodec) {
   std::vector<std::byte> out(4);
   const auto decoded = decode_chunk("raw", DType::u8, ConstByteSpan(out).first(3), {}, out);
   ASSERT_FALSE(decoded);

@@ -1,17 +1,16 @@
-// Encoding and decoding one chunk in guarded memory.
 #include "codec/coding_testing.hpp"
-
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include <bitsnap/cpu.hpp>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 namespace bitsnap::codec {
 
 std::vector<ClusterExtent> pattern_clusters() {
-  // In an octave, numbers of two bytes are 128, every other one of the 256 that a cluster has.
+  // An octave has 128 numbers of two bytes: every other number of a cluster.
   std::vector<ClusterExtent> clusters;
   for (int exponent = -4; exponent >= -10; --exponent) {
     clusters.push_back({-std::ldexp(255.5F, exponent - 7), -std::ldexp(128.0F, exponent - 7)});
@@ -56,7 +55,7 @@ std::optional<std::vector<std::byte>> encode_test_chunk(const Encoder& encoder, 
     return std::nullopt;
   }
   if (!*size) return std::nullopt;
-  EXPECT_LE(**size, chunk.data.size()) << "longer than raw";
+  EXPECT_LE(**size, chunk.data.size()) << "larger than raw";
   EXPECT_LE(**size, out.span().size());
   const ByteSpan payload = out.span().first(std::min(**size, out.span().size()));
   return std::vector<std::byte>(payload.begin(), payload.end());
@@ -79,14 +78,63 @@ Result<std::vector<std::byte>> decode_test_chunk(const Decoder& decoder, ConstBy
   return std::vector<std::byte>(bytes.begin(), bytes.end());
 }
 
-void at_every_level(const std::function<void()>& body) {
-  for (const CpuLevel level : kCpuLevels) {
-    if (!has_cpu_level(level)) continue;
-    SCOPED_TRACE(cpu_level_name(level));
-    EXPECT_TRUE(force_cpu_level(level));
-    body();
-  }
-  force_cpu_level(detected_cpu_level());
+std::optional<std::vector<std::byte>> round_trip(const Encoder& encoder, const TestChunk& chunk, Scratch& scratch) {
+  std::optional<std::vector<std::byte>> payload;
+  at_every_level([&] {
+    auto encoded = encode_test_chunk(encoder, chunk, scratch);
+    if (cpu_level() == CpuLevel::scalar)
+      payload = std::move(encoded);
+    else
+      ASSERT_TRUE(encoded == payload) << "the bytes differ from those of the scalar level";
+  });
+  if (!payload) return std::nullopt;
+  at_every_level([&] {
+    const auto decoded = decode_test_chunk(encoder.decoder(), *payload, chunk, scratch);
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    ASSERT_TRUE(*decoded == chunk.data) << "decodes to other bytes";
+  });
+  return payload;
+}
+
+std::vector<std::byte> CodecTest::expect_round_trip(const TestChunk& chunk) {
+  auto payload = round_trip(encoder_, chunk, scratch_);
+  EXPECT_TRUE(payload) << "the codec cannot express the chunk";
+  return std::move(payload).value_or(std::vector<std::byte>(chunk.data.size()));
+}
+
+double CodecTest::stored_bits(const TestChunk& chunk) {
+  const auto payload = round_trip(encoder_, chunk, scratch_);
+  const std::size_t bytes = payload ? payload->size() : chunk.data.size();
+  return 8.0 * static_cast<double>(bytes) / static_cast<double>(chunk.elements());
+}
+
+void CodecTest::expect_refused(ConstByteSpan payload, const TestChunk& chunk, std::string_view words, ErrorKind kind) {
+  at_every_level([&] {
+    const auto decoded = decode_test_chunk(encoder_.decoder(), payload, chunk, scratch_);
+    ASSERT_FALSE(decoded) << words;
+    const std::string message = decoded.error().message();
+    EXPECT_EQ(decoded.error().kind(), kind) << words << ": " << message;
+    EXPECT_NE(message.find(words), std::string::npos) << words << ": " << message;
+  });
+}
+
+void CodecTest::expect_same_in_every_float_mode(const TestChunk& chunk) {
+#if defined(__x86_64__)
+  const std::vector<std::byte> payload = expect_round_trip(chunk);
+  const unsigned before = _mm_getcsr();
+  at_every_level([&] {
+    constexpr unsigned kMode = 0xe040;  // flush to zero, subnormals are zero, round towards zero
+    _mm_setcsr(before | kMode);
+    const auto encoded = encode_test_chunk(encoder_, chunk, scratch_);
+    const auto decoded = decode_test_chunk(encoder_.decoder(), payload, chunk, scratch_);
+    EXPECT_EQ(_mm_getcsr() & kMode, kMode) << "the codec did not restore the caller's mode";
+    _mm_setcsr(before);
+    EXPECT_TRUE(encoded == payload);
+    EXPECT_TRUE(decoded && *decoded == chunk.data);
+  });
+#else
+  GTEST_SKIP() << "this test sets the mode on x86-64 only";
+#endif
 }
 
 std::vector<std::byte> hex_bytes(std::string_view text) {

@@ -48,14 +48,13 @@ struct ChunkContext {
 
 class Decoder {
  public:
-  Decoder() = default;
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
   virtual ~Decoder() = default;
 
-  [[nodiscard]] virtual CodecId id() const noexcept = 0;
-  [[nodiscard]] virtual std::string_view name() const noexcept = 0;     // "float_split"
-  [[nodiscard]] virtual std::string_view summary() const noexcept = 0;  // one line for people
+  [[nodiscard]] CodecId id() const noexcept { return id_; }
+  [[nodiscard]] std::string_view name() const noexcept { return name_; }        // "float_split"
+  [[nodiscard]] std::string_view summary() const noexcept { return summary_; }  // one line for people
 
   // Whether the codec takes chunks of this dtype with inputs of these kinds, dtypes and number.
   [[nodiscard]] virtual bool accepts(DType dtype, std::span<const Input> inputs) const noexcept = 0;
@@ -70,6 +69,23 @@ class Decoder {
   // by the size of `out`.
   [[nodiscard]] virtual Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out,
                                             Scratch& scratch) const = 0;
+
+ protected:
+  // The texts must be literals.
+  Decoder(CodecId id, std::string_view name, std::string_view summary) noexcept
+      : id_(id), name_(name), summary_(summary) {}
+
+ private:
+  CodecId id_;
+  std::string_view name_;
+  std::string_view summary_;
 };
+
+// The only object of a decoder's or encoder's class, which lives as long as the process.
+template <typename Codec>
+[[nodiscard]] const Codec& only() noexcept {
+  static const Codec codec;
+  return codec;
+}
 
 }  // namespace bitsnap::codec

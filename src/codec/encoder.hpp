@@ -15,7 +15,7 @@
 
 namespace bitsnap::codec {
 
-// Where a chunk stands in its tensor, taken as a matrix.
+// The position of a chunk in its tensor, seen as a matrix.
 struct RowPlace {
   std::size_t row_elements = 0;  // 0: unknown, or the tensor has no rows
   std::size_t first_column = 0;  // of the chunk's first element
@@ -38,13 +38,16 @@ class Analysis {
   virtual ~Analysis() = default;
 };
 
-// A chunk's context, and what the writer knows beyond it. Decoders find in the payload what they need of that.
+// A chunk's context, and what only the writer knows. The payload contains the parts that decoders need.
 struct EncodeContext : ChunkContext {
   RowPlace rows = {};
   std::optional<Lattice> lattice = {};           // nullopt: the elements are not known to be multiples
   std::span<const ClusterExtent> clusters = {};  // of the tensor, if it was quantized to clusters
   const Analysis* analysis = nullptr;            // by the same encoder; nullptr: encode() analyzes the chunk itself
 };
+
+// nullopt: the codec cannot express the chunk, or the payload would not be smaller than it.
+using PayloadSize = std::optional<std::size_t>;
 
 struct Estimate {
   std::uint64_t payload_bytes = 0;
@@ -53,13 +56,12 @@ struct Estimate {
 
 class Encoder {
  public:
-  Encoder() = default;
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
   virtual ~Encoder() = default;
 
   // The other side of the same codec: its id, name and accepts() hold for this side, too.
-  [[nodiscard]] virtual const Decoder& decoder() const noexcept = 0;
+  [[nodiscard]] const Decoder& decoder() const noexcept { return decoder_; }
 
   // Whether analyze() wants whole chunks of this dtype and samples them itself. True for codecs that look for something
   // that a sample of a few runs does not show.
@@ -75,15 +77,22 @@ class Encoder {
                                                                 const EncodeContext& sample_context,
                                                                 std::size_t elements, Scratch& scratch) const;
 
-  // The size of `out` that encode() needs for any chunk of this geometry.
-  [[nodiscard]] virtual std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept = 0;
+  // The size of `out` that encode() needs for any chunk of this geometry; by default the size of the chunk.
+  [[nodiscard]] virtual std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept {
+    return elements * element_size(dtype);
+  }
 
-  // Encodes a chunk and returns the payload's size. Returns nullopt if the codec cannot express the chunk (`constant`:
-  // elements differ) or if the payload would not be smaller than the chunk. The caller guarantees: accepted dtype and
-  // inputs, data.size() == context.size_bytes(), out.size() >= max_encoded_size(...), that nothing overlaps, and that
-  // no other thread writes to `data` during the call.
-  [[nodiscard]] virtual Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context,
-                                                                  ByteSpan out, Scratch& scratch) const = 0;
+  // Encodes a chunk and returns the payload's size. The caller guarantees: accepted dtype and inputs, data.size() ==
+  // context.size_bytes(), out.size() >= max_encoded_size(...), that nothing overlaps, and that no other thread writes
+  // to `data` during the call.
+  [[nodiscard]] virtual Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                                                   Scratch& scratch) const = 0;
+
+ protected:
+  explicit Encoder(const Decoder& decoder) noexcept : decoder_(decoder) {}
+
+ private:
+  const Decoder& decoder_;
 };
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// The estimate of codecs that have no better one: the sample is encoded, and its size scaled to the chunk.
+// The default estimate: encodes the sample and scales its size to the chunk.
 #include "base/checked.hpp"
 #include "codec/encoder.hpp"
 

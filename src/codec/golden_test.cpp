@@ -1,5 +1,5 @@
-// Payloads that earlier versions wrote: they decode to the same bytes for ever, and are what the encoders still write.
-// tests/golden/README.md says what the files are.
+// Payloads of earlier versions: decoders read them forever, and encoders still write them. tests/golden/README.md
+// describes the files.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -23,7 +23,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
 
 class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
  protected:
-  // Calls `body` with each golden case of the codec; returns how many there are.
+  // Calls `body` with each golden case of the codec; returns the number of cases.
   template <typename Body>
   std::size_t for_each_case(Body&& body) {
     const std::filesystem::path folder =
@@ -76,7 +76,7 @@ class GoldenPayloads : public testing::TestWithParam<const Encoder*> {
   Scratch scratch_;
 };
 
-TEST_P(GoldenPayloads, DecodeToTheBytesTheyWereWrittenFrom) {
+TEST_P(GoldenPayloads, DecodeToTheirOriginals) {
   const std::size_t cases = for_each_case([&](const std::vector<std::byte>& payload, const TestChunk& chunk) {
     const auto decoded = decode_test_chunk(GetParam()->decoder(), payload, chunk, scratch_);
     ASSERT_TRUE(decoded) << decoded.error().message();
@@ -85,7 +85,7 @@ TEST_P(GoldenPayloads, DecodeToTheBytesTheyWereWrittenFrom) {
   EXPECT_GT(cases, 0U) << "run write_codec_golden";
 }
 
-TEST_P(GoldenPayloads, AreWhatTheEncoderStillWrites) {
+TEST_P(GoldenPayloads, AreStillWrittenByTheEncoder) {
   if (GetParam()->decoder().id() == CodecId::zstd) GTEST_SKIP() << "its bytes depend on the version of libzstd";
   for_each_case([&](const std::vector<std::byte>& payload, const TestChunk& chunk) {
     EXPECT_TRUE(encode_test_chunk(*GetParam(), chunk, scratch_) == payload);

@@ -1,4 +1,4 @@
-// What codecs without parameters have in common.
+// The default for codecs without parameters.
 
 #include "base/try.hpp"
 #include "codec/decoder.hpp"

@@ -1,6 +1,7 @@
-// Byte planes in groups: the payload form that byte_group and float_split share. docs/spec/codecs.md, "Plane groups".
+// Byte planes in groups, which byte_group and float_split share: docs/spec/codecs.md, "Plane groups".
 //
-// A chunk is cut into groups of entropy::kBlockBytes elements, so that each byte plane of a group is one block of the
+// A chunk is divided into groups of entropy::kBlockBytes elements. Each byte plane of a group is one block of the
+// block coder, and the planes of a group stay in the second-level cache between splitting and coding.
 // entropy coder and a group's planes stay in the second-level cache between splitting and coding.
 #pragma once
 
@@ -15,15 +16,15 @@
 
 namespace bitsnap::codec {
 
-// What is done to the elements before they are split into planes.
+// The transformation of elements before they are split into planes.
 enum class PlaneForm : std::uint8_t {
   plain,
   rotated,           // left by one bit, which moves the sign below the mantissa; elements of 2, 4 or 8 bytes
-  unsigned_rotated,  // the same for elements without sign: plane 0 has seven bits an element and is packed
+  unsigned_rotated,  // the same for elements without signs: plane 0 has seven bits per element and is packed
   xor_base,          // XOR with the base
 };
 
-// A chunk, or the first elements of one, as planes.
+// A chunk, or its first elements, as planes.
 struct PlaneGeometry {
   std::size_t elements = 0;
   std::size_t element_bytes = 0;
@@ -33,7 +34,7 @@ struct PlaneGeometry {
 
 using PlanePointers = std::array<std::byte*, entropy::kMaxElementSize>;
 
-// Pointers to the planes of one group, one behind the other in `memory` at a distance of `stride` bytes.
+// Pointers to the planes of one group, which lie in `memory` at distances of `stride` bytes.
 [[nodiscard]] inline PlanePointers plane_pointers(std::byte* memory, std::size_t element_bytes,
                                                   std::size_t stride) noexcept {
   PlanePointers planes{};
@@ -41,7 +42,7 @@ using PlanePointers = std::array<std::byte*, entropy::kMaxElementSize>;
   return planes;
 }
 
-// Decodes the whole payload into `out` (elements * element_bytes bytes); truncated or corrupt where it is not one.
+// Decodes the whole payload into `out` (elements * element_bytes bytes); truncated or corrupt if it is invalid.
 [[nodiscard]] Result<void> decode_plane_groups(ConstByteSpan payload, const PlaneGeometry& geometry, ByteSpan out,
                                                Scratch& scratch);
 

@@ -1,4 +1,4 @@
-// Plane groups, reading: each group's planes are decoded into working memory and merged into the output.
+// Decodes plane groups: each group's planes are decoded into working memory and merged into the output.
 #include "codec/plane_groups.hpp"
 
 #include <string>
@@ -25,7 +25,7 @@ void merge_group(const PlanePointers& planes, const PlaneGeometry& geometry, std
   }
 }
 
-// Decodes one plane of a group from the front of `payload`; returns the bytes it took.
+// Decodes one plane of a group from the front of `payload`; returns the bytes used.
 Result<std::size_t> decode_group_plane(ConstByteSpan payload, ByteSpan plane, bool packed, Scratch& scratch) {
   if (!packed) return entropy::decode_plane(payload, plane, scratch);
   const Scratch::Frame frame(scratch);

@@ -1,4 +1,4 @@
-// Plane groups, writing: each group is split into planes in working memory and these are coded one after the other.
+// Encodes plane groups: each group is split into planes in working memory, which are then coded one by one.
 #include "codec/plane_groups_encode.hpp"
 
 #include "base/try.hpp"
@@ -23,7 +23,7 @@ void split_group(const std::byte* data, const PlaneGeometry& geometry, std::size
   }
 }
 
-// Hands each plane of each group to `take_plane`, and adds up what that returns.
+// Calls `take_plane` with each plane of each group, and sums the results.
 template <typename TakePlane>
 Result<std::size_t> over_planes(ConstByteSpan data, const PlaneGeometry& geometry, Scratch& scratch,
                                 TakePlane&& take_plane) {

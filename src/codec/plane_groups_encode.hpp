@@ -1,4 +1,4 @@
-// Byte planes in groups, writing side. plane_groups.hpp says what they are.
+// The writing side of plane_groups.hpp.
 #pragma once
 
 #include "codec/plane_groups.hpp"
@@ -11,7 +11,7 @@ namespace bitsnap::codec {
 [[nodiscard]] Result<std::size_t> encode_plane_groups(ConstByteSpan data, const PlaneGeometry& geometry, ByteSpan out,
                                                       Scratch& scratch);
 
-// What encode_plane_groups() would return, without writing.
+// The size that encode_plane_groups() would return.
 [[nodiscard]] Result<std::size_t> plane_groups_size(ConstByteSpan data, const PlaneGeometry& geometry,
                                                     Scratch& scratch);
 

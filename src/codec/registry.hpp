@@ -1,5 +1,4 @@
-// The decoders that there are, by id and by name. A codec is registered once: in registry_decode.cpp, and its encoder
-// in registry_encode.cpp.
+// All decoders, by id and by name. A codec is registered in registry_decode.cpp and in registry_encode.cpp.
 #pragma once
 
 #include <span>
@@ -12,7 +11,7 @@ namespace bitsnap::codec {
 // In the order of ids.
 [[nodiscard]] std::span<const Decoder* const> all_decoders() noexcept;
 
-// nullptr where there is none.
+// nullptr if there is none.
 [[nodiscard]] const Decoder* find_decoder(std::uint16_t id) noexcept;
 [[nodiscard]] const Decoder* find_decoder(std::string_view name) noexcept;
 

@@ -1,4 +1,4 @@
-// The encoders that there are, in the order of ids. Writing side only.
+// All encoders, in the order of ids. Writing side only.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace bitsnap::codec {
 
 [[nodiscard]] std::span<const Encoder* const> all_encoders() noexcept;
 
-// nullptr where there is none.
+// nullptr if there is none.
 [[nodiscard]] const Encoder* find_encoder(CodecId id) noexcept;
 [[nodiscard]] const Encoder* find_encoder(std::string_view name) noexcept;
 

@@ -1,7 +1,7 @@
-// Packing of bytes whose lowest bit is zero to seven bits each: docs/spec/codecs.md, "Plane groups".
+// Packs bytes whose lowest bit is zero to seven bits each: docs/spec/codecs.md, "Plane groups".
 //
 // Kernels in plain 64-bit arithmetic, the same on every CPU; they allocate nothing and cannot fail. `packed` holds
-// packed_bytes(count) bytes, `bytes` holds `count`; the two must not overlap.
+// packed_bytes(count) bytes, `bytes` holds `count`; they must not overlap.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace bitsnap::codec {
 
 [[nodiscard]] constexpr std::size_t packed_bytes(std::size_t count) noexcept { return count - count / 8; }
 
-// The upper seven bits of each of eight bytes, side by side in the lower 56.
+// The upper seven bits of each of eight bytes, joined in the lower 56 bits.
 [[nodiscard]] constexpr std::uint64_t pack_seven_bits(std::uint64_t eight) noexcept {
   const std::uint64_t sevens = eight >> 1 & 0x7F7F7F7F7F7F7F7F;
   const std::uint64_t pairs = (sevens & 0x007F007F007F007F) | (sevens & 0x7F007F007F007F00) >> 1;
@@ -27,8 +27,8 @@ namespace bitsnap::codec {
   return sevens << 1;
 }
 
-// The bits behind the last element are written as zero. Whole words are moved as long as there is room behind the seven
-// bytes that count; moves of seven bytes would take three times as long.
+// Writes the padding bits as zero. Stores whole words while there is room after their seven used bytes, which is three
+// times as fast as stores of seven bytes.
 inline void pack_plane(const std::byte* bytes, std::size_t count, std::byte* packed) noexcept {
   for (; count >= 16; count -= 8, bytes += 8, packed += 7) {
     std::uint64_t eight;
@@ -63,7 +63,7 @@ inline void unpack_plane(const std::byte* packed, std::size_t count, std::byte* 
   }
 }
 
-// Whether a bit behind the last of `count` elements is set.
+// Whether a padding bit after the last element is set.
 [[nodiscard]] inline bool padding_is_set(const std::byte* packed, std::size_t count) noexcept {
   const std::size_t used_bits = 7 * count % 8;
   return used_bits != 0 && std::to_integer<unsigned>(packed[packed_bytes(count) - 1]) >> used_bits != 0;

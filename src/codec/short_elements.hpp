@@ -1,8 +1,9 @@
-// Elements without low bits that are zero in all of them, or nearly: docs/spec/codecs.md, "Shortened elements". Floats
-// that were rounded, or were of another dtype once. Codecs code what is left as floats with so much less of a mantissa.
+// Shortened elements: low bits that are zero in nearly all elements are left out, for example of floats that were
+// rounded or converted. See docs/spec/codecs.md, "Shortened elements". Codecs code the rest as floats with a shorter
+// mantissa.
 //
-// Both sides of what payloads of shortened elements begin with, and between elements and shortened ones. Functions here
-// are pure and may be called from any thread. What only the writing side does is in short_elements_encode.hpp.
+// Shared by both sides: the head of such payloads, and the conversion. The functions are pure; any thread may call
+// them. short_elements_encode.hpp is the writing side.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,11 @@
 
 namespace bitsnap::codec {
 
-// On disk: never change or reuse. The first byte of a payload whose elements are shortened; no codec that has such has
-// others that begin with the flag.
+// The flag in the first byte of payloads with shortened elements. In codecs that use it, no other payload begins with
+// it. On disk: never change or reuse.
 inline constexpr std::uint8_t kShortFlag = 0x80;
-inline constexpr std::uint8_t kShortExceptions = 0x40;  // some elements have bits where others have zeros
+// some elements have nonzero bits that are left out in the others
+inline constexpr std::uint8_t kShortExceptions = 0x40;
 inline constexpr std::uint8_t kShortZeroBits = 0x1f;
 
 inline constexpr std::size_t kExceptionBytes = 8;  // place and bits of an exception
@@ -33,7 +35,7 @@ inline constexpr std::size_t kElementsPerException = 256;
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
 }
 
-// Of elements, and of shortened ones. Precondition: can_be_shortened(dtype), here and below.
+// For unchanged and shortened elements. Precondition: can_be_shortened(dtype), here and below.
 [[nodiscard]] constexpr unsigned mantissa_bits_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f16: return 10;
@@ -44,7 +46,7 @@ inline constexpr std::size_t kElementsPerException = 256;
 
 struct ShortFloats {
   DType dtype = DType::opaque;
-  unsigned zero_bits = 0;  // 0: elements are as they are
+  unsigned zero_bits = 0;  // 0: elements are unchanged
 
   [[nodiscard]] unsigned mantissa_bits() const noexcept { return mantissa_bits_of(dtype) - zero_bits; }
   [[nodiscard]] std::size_t element_bytes() const noexcept {
@@ -52,12 +54,12 @@ struct ShortFloats {
   }
 };
 
-// Writes the shortened elements, count * floats.element_bytes() bytes, and returns the bits that were left out, of all
-// elements joined by OR; and the other way, with zeros for them.
+// Writes the shortened elements, count * floats.element_bytes() bytes, and returns the OR of the bits of all elements
+// that were left out. lengthen_elements() restores them with zeros.
 std::uint32_t shorten_elements(ConstByteSpan elements, const ShortFloats& floats, std::byte* shortened) noexcept;
 void lengthen_elements(const std::byte* shortened, const ShortFloats& floats, ByteSpan elements) noexcept;
 
-// What a payload of shortened elements begins with.
+// The head of a payload with shortened elements.
 struct ShortHead {
   ShortFloats floats;
   ConstByteSpan exceptions;  // kExceptionBytes each, checked
@@ -67,10 +69,10 @@ struct ShortHead {
   return !payload.empty() && (std::to_integer<unsigned>(payload[0]) & kShortFlag) != 0;
 }
 
-// Leaves `cursor` behind it. Precondition: the payload is one of shortened elements.
+// Leaves `cursor` after the head. Precondition: the payload has shortened elements.
 [[nodiscard]] Result<ShortHead> read_short_head(ByteCursor& cursor, const ChunkContext& context);
 
-// Puts the exceptions' bits into elements that have zeros there.
+// Sets the bits of the exceptions in lengthened elements.
 void put_exceptions(const ShortHead& head, ByteSpan elements) noexcept;
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,4 @@
-// Elements without low bits that are zero, reading, and what both sides share: docs/spec/codecs.md, "Shortened
-// elements".
+// Reads shortened elements, and what both sides share: docs/spec/codecs.md, "Shortened elements".
 #include "codec/short_elements.hpp"
 
 #include <cstring>
@@ -17,7 +16,7 @@ ShortGeometry geometry_of(const ShortFloats& floats) noexcept {
           .zero_bits = floats.zero_bits};
 }
 
-// Places ascend, and bits are those that others have zeros for.
+// Places must ascend, and bits must be within those left out.
 Result<void> check_exceptions(ConstByteSpan exceptions, const ShortFloats& floats, std::size_t elements) {
   std::size_t least = 0;
   for (std::size_t at = 0; at < exceptions.size(); at += kExceptionBytes) {

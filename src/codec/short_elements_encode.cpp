@@ -1,4 +1,4 @@
-// Elements without low bits that are zero, writing: docs/spec/codecs.md, "Shortened elements".
+// Writes shortened elements: docs/spec/codecs.md, "Shortened elements".
 #include "codec/short_elements_encode.hpp"
 
 #include <algorithm>
@@ -10,19 +10,19 @@
 namespace bitsnap::codec {
 namespace {
 
-// Of a chunk that is looked at, in runs; and before that, of one that is looked at whether that is worth it.
+// Sampled elements, in runs: first a small sample shows whether a larger one is worth it.
 constexpr std::size_t kRunElements = 16;
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kGlanceRuns = 4;
 
-// Elements that are looked at for exceptions together.
+// Elements that are searched for exceptions together.
 constexpr std::size_t kPartElements = 1024;
 
 std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
   return element_bytes == 2 ? load_le<std::uint16_t>(data.data() + 2 * i) : load_le<std::uint32_t>(data.data() + 4 * i);
 }
 
-// How many elements that are not zero have how many zeros below their lowest bit, at most those of their mantissa.
+// Histogram of the trailing zeros of the nonzero elements, clamped to the mantissa bits.
 struct ZeroCounts {
   std::array<std::uint32_t, 24> counts{};
   std::uint32_t total = 0;
@@ -58,7 +58,7 @@ unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept {
   zeros = {};
   look_at(kRuns);
   unsigned best = 0;
-  std::int64_t most_saved = 8;  // what saying so takes
+  std::int64_t most_saved = 8;  // the least saving that pays for the head
   std::uint32_t exceptions = 0;
   for (unsigned zero_bits = 1; zero_bits <= mantissa_bits; ++zero_bits) {
     exceptions += zeros.counts[zero_bits - 1];

@@ -34,7 +34,7 @@ inline void lengthen_loop(const std::uint8_t* shortened, std::size_t count, unsi
   const unsigned shift = zero_bits;
   for (std::size_t i = 0; i < count; ++i) {
     const auto own = load_at<Short>(shortened, i);
-    // What is at its top is shifted out, or cut off.
+    // Bits at its top are shifted out or cut off.
     const auto magnitude = static_cast<Element>(static_cast<Element>(Element{own} << shift) & kMagnitude);
     const auto element = static_cast<Element>(magnitude | static_cast<Element>(Element(own >> kShortTop) << kTop));
     store_at(elements, i, element);

@@ -1,5 +1,5 @@
-// Shortened elements: kernels against what the specification says, what is left out, exceptions, and heads that must be
-// rejected.
+// Tests of shortened elements: the kernels against the specification, the choice of bits to leave out, exceptions, and
+// invalid heads.
 #include <gtest/gtest.h>
 
 #include <bitsnap/cpu.hpp>
@@ -19,11 +19,10 @@ std::uint32_t element_at(ConstByteSpan bytes, std::size_t i, std::size_t element
 
 class ShortElements : public testing::Test {
  protected:
-  ~ShortElements() override { force_cpu_level(detected_cpu_level()); }
   Scratch scratch_;
 };
 
-TEST_F(ShortElements, KeepTheSignAndLackTheLowBitsOfTheMagnitudeAtEveryCpuLevel) {
+TEST_F(ShortElements, KeepTheSignAndLackTheLowBitsOfTheMagnitude) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
     const std::size_t width = element_size(dtype);
     for (unsigned zero_bits = 1; zero_bits <= mantissa_bits_of(dtype); ++zero_bits) {
@@ -33,8 +32,7 @@ TEST_F(ShortElements, KeepTheSignAndLackTheLowBitsOfTheMagnitudeAtEveryCpuLevel)
         const auto data = make_chunk(Pattern::random, dtype, elements, zero_bits);
         std::uint32_t joined = 0;
         for (std::size_t i = 0; i < elements; ++i) joined |= element_at(data, i, width);
-        for (const CpuLevel level : kCpuLevels) {
-          if (!force_cpu_level(level)) continue;
+        at_every_level([&] {
           GuardedBuffer shortened(elements * short_width);
           EXPECT_EQ(shorten_elements(data, floats, shortened.span().data()), joined & ((1U << zero_bits) - 1));
           ASSERT_TRUE(shortened.intact());
@@ -49,24 +47,23 @@ TEST_F(ShortElements, KeepTheSignAndLackTheLowBitsOfTheMagnitudeAtEveryCpuLevel)
                       (sign << (8 * short_width - 1)) + (magnitude >> zero_bits));
             ASSERT_EQ(element_at(again.span(), i, width), element >> zero_bits << zero_bits);
           }
-        }
+        });
       }
     }
   }
 }
 
-TEST_F(ShortElements, LengthenedCutOffWhatDoesNotFit) {
+TEST_F(ShortElements, LengtheningCutsOffExcessBits) {
   const ShortFloats floats{.dtype = DType::f32, .zero_bits = 23};
   const auto shortened = hex_bytes("FF 7F 00 FE");
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     std::vector<std::byte> elements(8);
     lengthen_elements(shortened.data(), floats, elements);
-    EXPECT_EQ(elements, elements_of(DType::f32, {0x7F800000, 0x80000000})) << cpu_level_name(level);
-  }
+    EXPECT_EQ(elements, elements_of(DType::f32, {0x7F800000, 0x80000000}));
+  });
 }
 
-// Trained-like elements without their lowest bits.
+// Trained-like elements with zero_bits low bits set to 0.
 std::vector<std::byte> rounded(DType dtype, std::size_t elements, unsigned zero_bits, std::uint64_t seed) {
   auto data = make_chunk(Pattern::trained_like, dtype, elements, seed);
   const std::size_t width = element_size(dtype);
@@ -90,7 +87,7 @@ TEST_F(ShortElements, LackTheBitsThatAreZeroInNearlyAllElements) {
   }
 }
 
-TEST_F(ShortElements, AreNotMadeOfZeros) {
+TEST_F(ShortElements, AreNotMadeFromZeros) {
   EXPECT_EQ(choose_zero_bits(std::vector<std::byte>(4000), DType::f32), 0U);
   auto data = make_chunk(Pattern::trained_like, DType::f32, 70000, 1);
   for (std::size_t i = 0; i < 70000; ++i) {
@@ -99,7 +96,7 @@ TEST_F(ShortElements, AreNotMadeOfZeros) {
   EXPECT_EQ(choose_zero_bits(data, DType::f32), 0U) << "the others have no zeros in common";
 }
 
-TEST_F(ShortElements, ComeBackWithTheirExceptions) {
+TEST_F(ShortElements, RoundTripWithTheirExceptions) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
     const std::size_t width = element_size(dtype);
     for (const std::size_t exceptions : {0U, 1U, 2U, 9U, 10U}) {
@@ -110,7 +107,7 @@ TEST_F(ShortElements, ComeBackWithTheirExceptions) {
       Shortener shortener;
       ASSERT_TRUE(shortener.open(floats, 2305, scratch_));
       std::vector<std::byte> shortened(2305 * floats.element_bytes());
-      // In parts, the last first.
+      // In parts, the last part first.
       for (const std::size_t first : {2000U, 0U}) {
         const std::size_t count = first == 0 ? 2000 : 305;
         ASSERT_TRUE(shortener.shorten(first, ConstByteSpan(data).subspan(first * width, count * width),
@@ -134,11 +131,11 @@ TEST_F(ShortElements, ComeBackWithTheirExceptions) {
     Shortener shortener;
     ASSERT_TRUE(shortener.open({.dtype = dtype, .zero_bits = 5}, 2305, scratch_));
     EXPECT_FALSE(shortener.shorten(0, data, std::vector<std::byte>(data.size()).data()))
-        << "eleven of 2,305 are more than one in 256";
+        << "11 of 2,305 is more than 1 in 256";
   }
 }
 
-TEST_F(ShortElements, RejectHeadsThatAreNone) {
+TEST_F(ShortElements, RejectInvalidHeads) {
   struct Case {
     const char* head;
     DType dtype;

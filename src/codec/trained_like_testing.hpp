@@ -1,4 +1,4 @@
-// Numbers shaped like trained weights, the same on every machine: for tests and benchmarks that have no real ones.
+// Numbers shaped like trained weights, the same on every machine, for tests and benchmarks.
 #pragma once
 
 #include <bit>
@@ -26,10 +26,10 @@ class TestRandom {
     return z ^ (z >> 31);
   }
 
-  // Below `bound`; slightly uneven, which no test minds.
+  // Slightly uneven, which does not matter to tests.
   std::uint64_t below(std::uint64_t bound) noexcept { return next() % bound; }
 
-  // The sum of four uniform numbers: near enough to normal, mean 0, deviation 1.
+  // The sum of four uniform numbers: approximately normal, mean 0, deviation 1.
   double normal() noexcept {
     const std::uint64_t bits = next();
     double sum = 0;
@@ -41,8 +41,8 @@ class TestRandom {
   std::uint64_t state_;
 };
 
-// The bits of `value` in a float of so many exponent and mantissa bits, the mantissa cut off; too large gives the
-// largest finite number, too small zero.
+// The bits of `value` as a float with these exponent and mantissa bits, the mantissa truncated; out of range gives the
+// largest finite number or zero.
 [[nodiscard]] inline std::uint64_t narrow_float(double value, int exponent_bits, int mantissa_bits) noexcept {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t sign = bits >> 63 << (exponent_bits + mantissa_bits);
@@ -56,7 +56,7 @@ class TestRandom {
   return sign | (magnitude < largest ? magnitude : largest);
 }
 
-// The bits of `value` as an element of this dtype; integers take it in units of 1/64.
+// The bits of `value` as an element of this dtype; integers are in units of 1/64.
 [[nodiscard]] inline std::uint64_t element_bits(DType dtype, double value) noexcept {
   switch (dtype) {
     case DType::f8_e4m3: return narrow_float(value, 4, 3);
@@ -70,7 +70,7 @@ class TestRandom {
   }
 }
 
-// Fills `out` with normal numbers of deviation 0.02 in rows of 512 whose scale varies, as weights of a matrix do.
+// Fills `out` with normal numbers of deviation 0.02 in rows of 512 whose scales vary, like the weights of a matrix.
 inline void fill_trained_like(DType dtype, ByteSpan out, std::uint64_t seed) noexcept {
   TestRandom random(seed);
   const std::size_t width = element_size(dtype);

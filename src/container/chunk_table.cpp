@@ -1,4 +1,3 @@
-// The checks of the chunk table against streams, inputs and the extent of the payloads.
 #include "container/chunk_table.hpp"
 
 #include <algorithm>

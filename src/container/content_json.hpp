@@ -28,7 +28,7 @@ struct TensorEntry {
   const DecodeLimits* limits = nullptr;  // set before reading
 };
 
-// A list of dimensions, of which there are at most limits->rank.
+// A list of dimensions, of which there are at most limits->dimensions.
 template <auto kMember>
 [[nodiscard]] constexpr JsonField<TensorEntry> dimensions_field(std::string_view key, JsonNeed need) {
   JsonField<TensorEntry> field = json_field<kMember>(key, need);
@@ -37,7 +37,7 @@ template <auto kMember>
     BITSNAP_TRY(read_json_list(in, numbers, read_json<std::uint64_t>,
                                {.item = "dimension",
                                 .items = "dimensions",
-                                .most = to.limits->rank,
+                                .most = to.limits->dimensions,
                                 .too_many = ErrorKind::resource_exhausted}));
     to.*kMember = std::move(numbers);
     return {};

@@ -114,7 +114,7 @@ Result<StreamTable> derive_streams(const Content& content) {
     std::uint64_t chunks = 0;
     for (const StreamInfo& stream : table.streams) {
       table.first_chunk.push_back(chunks);
-      // Not chunk_count(), whose rounding up could overflow.
+      // chunk_count() rounds up, which could overflow.
       const auto sum = checked_add(chunks, divide_up(stream.elements, kChunkElements));
       if (!sum) return fail(ErrorKind::corrupt, "the number of chunks overflows");
       chunks = *sum;

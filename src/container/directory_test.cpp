@@ -1,4 +1,4 @@
-// The two JSON sections: what is read back, and each rule with what breaks it.
+// Tests of the two JSON sections: reading and writing, and every rule with what violates it.
 #include "container/directory.hpp"
 
 #include <string>
@@ -28,7 +28,7 @@ void expect_bad_content(const std::vector<Bad>& cases, const DecodeLimits& limit
   }
 }
 
-// A content of one tensor with these keys besides those that are required.
+// A content with one tensor that has these keys besides the required ones.
 std::string one(std::string_view keys, std::string_view dtype = "F32", std::string_view shape = "[2]",
                 std::string_view rest = "") {
   return R"({"tensors":[{"name":"x","role":"other","dtype":")" + std::string(dtype) + R"(","shape":)" +
@@ -184,11 +184,11 @@ TEST(Content, RejectsValuesOfTheWrongType) {
 TEST(Content, RejectsSizesThatOverflowOrPassTheLimit) {
   DecodeLimits limits;
   limits.tensor_bytes = 1000;
-  limits.rank = 2;
+  limits.dimensions = 2;
   limits.name_bytes = 3;
-  expect_bad_content({{one("", "F32", "[4294967296,4294967296]"), ErrorKind::corrupt, "63 bits"},
-                      {one("", "F32", "[18446744073709551615]"), ErrorKind::corrupt, "63 bits"},
-                      {one(R"(,"bytes":1)", "F4", "[4294967296,4294967296]"), ErrorKind::corrupt, "63 bits"}});
+  expect_bad_content({{one("", "F32", "[4294967296,4294967296]"), ErrorKind::corrupt, "2^63 - 1 bytes"},
+                      {one("", "F32", "[18446744073709551615]"), ErrorKind::corrupt, "2^63 - 1 bytes"},
+                      {one(R"(,"bytes":1)", "F4", "[4294967296,4294967296]"), ErrorKind::corrupt, "2^63 - 1 bytes"}});
   expect_bad_content({{one("", "F32", "[251]"), ErrorKind::resource_exhausted, "limit of 1000"},
                       {one(R"(,"bytes":1001)", "F4"), ErrorKind::resource_exhausted, "limit of 1000"},
                       {R"({"tensors":[],"pool":1001})", ErrorKind::resource_exhausted, "limit of 1000"},
@@ -325,7 +325,7 @@ TEST(Encoding, SkipsUnknownKeys) {
       R"({"new":[[{"a":{"b":[1,2,{}]}}],3],"streams":[{"more":{},"inputs":[{"stream":0,"element":5,"x":[]}],"reason":"r"}],)"
       R"("bases":[{"x":null,"id":"00112233445566778899aabbccddeeff"}],"y":1,"policy":"p"})",
       1, {});
-  // Stream 0 has no earlier stream: what stands beside the unknown keys was read.
+  // Stream 0 has no earlier stream, so the text beside the unknown keys was read.
   ASSERT_FALSE(encoding.has_value());
   EXPECT_THAT(encoding.error().message(), HasSubstr("stream 0: an input names stream 0"));
   const auto good = parse_encoding(

@@ -1,4 +1,4 @@
-// The snapshot file as a whole: written and read back, damaged, and made by hand against each rule of the format.
+// Tests of whole snapshot files: round trips, damage, and files made by hand against each rule of the format.
 #include <zstd.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ void expect_error(const Result<std::unique_ptr<FileReader>>& opened, ErrorKind k
   EXPECT_THAT(opened.error().message(), HasSubstr("x.bsnap"));
 }
 
-// Two tensors of four bytes and one of 300,000: streams 0, 1 and 2, of which the last has two chunks.
+// Two tensors of four bytes and one of 300,000 bytes: streams 0, 1 and 2; stream 2 has two chunks.
 RawFile small_file() {
   RawFile file;
   file.content = R"({"tensors":[{"name":"a","dtype":"U8","shape":[4],"role":"other"},)"
@@ -456,7 +456,7 @@ TEST(ChunkTable, ChecksDepthsAgainstInputs) {
   expect_broken([](RawFile& f) { f.chunks[3].depth = 1; }, ErrorKind::corrupt, "its inputs make it 0");
   expect_broken([](RawFile& f) { f.chunks[0].inputs[0] = 0; }, ErrorKind::corrupt,
                 "depth is 0, but its inputs make it 1 or more");
-  // Chunk 0 stands on a base, chunk 1 on chunk 0.
+  // Chunk 0 has a base, chunk 1 has chunk 0 as input.
   RawFile file = small_file();
   file.chunks[0].inputs[0] = 0;
   file.chunks[0].depth = 7;

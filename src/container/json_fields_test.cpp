@@ -1,4 +1,4 @@
-// Structs read and written by tables of fields.
+// Tests of reading and writing structs by tables of fields.
 #include "container/json_fields.hpp"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ constexpr auto json_fields(std::type_identity<Whole>) {
 
 constexpr std::string_view kLeast = R"({"count":1,"shift":-2,"flag":true,"id":"000000000000000a000000000000000b"})";
 
-TEST(JsonFields, ReadWhatTheyWrote) {
+TEST(JsonFields, RoundTrip) {
   Whole whole{.count = std::numeric_limits<std::uint64_t>::max(),
               .shift = std::numeric_limits<std::int64_t>::min(),
               .small = 255,
@@ -86,7 +86,7 @@ TEST(JsonFields, NameTheKeyOfAnError) {
   EXPECT_EQ(parse_json<Whole>(std::string(kLeast) + "x").error().message(), "JSON: malformed at byte 75");
 }
 
-TEST(JsonFields, RejectUnknownKeysOnlyWhereToldTo) {
+TEST(JsonFields, RejectUnknownKeysOnlyIfRequested) {
   const auto read = [](OnUnknownKey on_unknown) {
     return read_whole_json(R"({"number":1,"more":[1]})", [&](JsonReader& in) {
       Part part;

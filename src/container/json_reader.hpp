@@ -1,7 +1,7 @@
 // Reads JSON text front to back: the caller asks for the value that it expects, and gets it or an error.
 //
 // RFC 8259 and nothing beyond it: UTF-8 without a byte order mark, no key twice in an object, arrays and objects nested
-// at most max_depth deep. Integers are exact. Nothing is kept but the value at hand and the keys of the open objects,
+// at most max_depth deep. Integers are exact. It keeps only the current value and the keys of the open objects,
 // so a small text never unfolds into much memory. The text must outlive its reader. After an error a reader is not used
 // again. One thread at a time.
 #pragma once

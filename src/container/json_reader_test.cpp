@@ -1,5 +1,5 @@
-// JsonReader against nlohmann-json: the same texts are accepted, and the same values are read. Only here does a test of
-// this layer use nlohmann-json.
+// Tests of JsonReader against nlohmann-json: both accept the same texts and read the same values. Other tests of this
+// layer do not use nlohmann-json.
 #include "container/json_reader.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ bool is_accepted(const std::string& text) {
 }
 
 TEST(JsonReader, AcceptsWhatNlohmannAccepts) {
-  // Keys differ in more than one byte, so that no change of one byte repeats a key, which only JsonReader rejects.
+  // Keys differ in more than one byte, so no change of one byte repeats a key, which only JsonReader rejects.
   const std::vector<std::string> texts = {
       R"({"alpha":[1,-2,0.5,1e3,-1E-2],"beta":{"c":null,"dd":true},"gamma":"x\n\u00e9\ud83d\ude00","":false})",
       R"( [ "\"\\\/\b\f\n\r\t" , [] , {} , [ [ ] ] , 0 , -0 , 18446744073709551615 , -9223372036854775808 ] )",
@@ -105,10 +105,6 @@ TEST(JsonReader, WritesStringsThatReadBack) {
   }
 }
 
-TEST(JsonReader, ReplacesBytesThatAreNotUtf8) {
-  EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA9\xE2\x82"), "a\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD");
-}
-
 TEST(JsonReader, RejectsRepeatedKeysDeepNestingAndByteOrderMarks) {
   const auto error_of = [](const std::string& text) {
     const auto read = read_whole_json(text, [](JsonReader& in) { return in.skip_value(); }, 8);
@@ -121,7 +117,7 @@ TEST(JsonReader, RejectsRepeatedKeysDeepNestingAndByteOrderMarks) {
   EXPECT_EQ(error_of(std::string("[]\0", 3)), "JSON: malformed at byte 3");
 }
 
-TEST(JsonReader, SaysWhatItExpectedAndFound) {
+TEST(JsonReader, StatesTheExpectedAndTheFoundType) {
   const auto error_of = [](const std::string& text, auto read) {
     return read_whole_json(text, read).error().message();
   };

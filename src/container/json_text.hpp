@@ -15,9 +15,6 @@ namespace bitsnap::container {
 // Whether the text is UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
-// The text with U+FFFD in place of each byte that is not UTF-8.
-[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
-
 // Files differ in how they write backspace and form feed, and their bytes never change.
 enum class JsonEscapes : std::uint8_t {
   without_b_and_f,  // \u0008 and \u000c: the index of a snapshot
@@ -42,8 +39,8 @@ void append_base64(std::string& to, std::string_view bytes);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 
-// A name from a file, for messages: in single quotes, without characters that could disturb a terminal, cut after about
-// 120 bytes.
+// Quotes a name from a file for messages: in single quotes, without characters that could disturb a terminal, cut after
+// about 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
 }  // namespace bitsnap::container

@@ -1,5 +1,5 @@
-// Writes JSON text without white space, value by value; commas come by themselves. Checks nothing: strings should be
-// UTF-8, numbers finite, keys unique, calls properly nested.
+// Writes JSON text without white space, value by value, with commas. Checks nothing: strings should be UTF-8, numbers
+// finite, keys unique, and calls properly nested.
 #pragma once
 
 #include <cstdint>

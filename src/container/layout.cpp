@@ -70,7 +70,7 @@ std::array<std::byte, kFooterBytes> serialize_footer(const Footer& footer) noexc
 }
 
 Result<Footer> parse_footer(ConstByteSpan bytes, std::uint64_t file_bytes) {
-  // Usually the file was cut short while it was written.
+  // Usually the file was truncated.
   if (!starts_with(bytes.subspan(56), kFooterMagic)) {
     return fail(ErrorKind::truncated,
                 fmt::format("footer: the last bytes of the file, whose size is {}, are no footer: it was cut short or "

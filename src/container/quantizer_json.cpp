@@ -129,7 +129,7 @@ Result<void> read_quantizer(JsonReader& in, LossReport& report) {
   BITSNAP_TRY(read_json(in, report));
   if (!tensor::is_amount_of(report.quantization, report.amount)) {
     return fail(ErrorKind::corrupt,
-                fmt::format("{} is no amount for {}", report.amount, quantization_name(report.quantization)));
+                fmt::format("{} is not a valid amount for {}", report.amount, quantization_name(report.quantization)));
   }
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
   if (report.adam && !(is_beta(report.adam->beta1) && is_beta(report.adam->beta2))) {

@@ -11,7 +11,7 @@ namespace bitsnap::container {
 
 void write_quantizer(JsonWriter& out, const LossReport& report);
 
-// corrupt for values that no writer can have meant. Unknown keys are skipped, and so are parts that are no objects.
+// Fails with corrupt for values that no writer produces. Skips unknown keys and parts that are not objects.
 [[nodiscard]] Result<void> read_quantizer(JsonReader& in, LossReport& report);
 
 }  // namespace bitsnap::container

@@ -1,4 +1,4 @@
-// Any bytes as a typed tree, as a content and as an encoding: an error, or what is written again reads as the same.
+// Fuzz target: any bytes as a typed tree, a content and an encoding give an error, or round-trip.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

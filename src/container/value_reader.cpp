@@ -171,7 +171,7 @@ class TreeReader {
     return fail(ErrorKind::corrupt, fmt::format("unknown value type {}", quote_name(tag)));
   }
 
-  // The name is no value of its own: it counts for no limit.
+  // The name is not a value and does not count toward limits.
   Result<Value> read_typed(std::size_t depth) {
     ValueTyped typed;
     const auto read_part = [&]() -> Result<void> {
@@ -179,7 +179,7 @@ class TreeReader {
       if (typed.type.empty()) {
         BITSNAP_ASSIGN(typed.type, in_.read_string());
         if (is_type_name(typed.type)) return {};
-        return fail(ErrorKind::corrupt, fmt::format("{} is no name of a type", quote_name(typed.type)));
+        return fail(ErrorKind::corrupt, fmt::format("{} is not a type name", quote_name(typed.type)));
       }
       BITSNAP_ASSIGN(Value content, read(depth + 1));
       typed.content.push_back(std::move(content));
@@ -224,7 +224,7 @@ class TreeReader {
     return Value(std::move(dict));
   }
 
-  // The parts are no values of their own: they count for no limit.
+  // The parts are not values and do not count toward limits.
   Result<Value> read_complex() {
     std::vector<double> parts;
     const auto read_part = [&]() -> Result<void> {
@@ -258,7 +258,7 @@ class TreeReader {
     return number.real;
   }
 
-  static Error no_double() { return Error(ErrorKind::corrupt, "a part of a complex number is no double"); }
+  static Error no_double() { return Error(ErrorKind::corrupt, "a part of a complex number is not a double"); }
   static tl::unexpected<Error> wrong_typed() {
     return fail(ErrorKind::corrupt, "a typed value must have a name and a content");
   }

@@ -157,7 +157,7 @@ class ValueWriter {
       const std::size_t begin = text_.size();
       BITSNAP_TRY(write(key, depth + 1, true));
       if (const auto [at, is_new] = keys.insert(text_.substr(begin)); !is_new) {
-        return fail(ErrorKind::invalid_argument, fmt::format("tree: key {} stands twice in a dict", quote_name(*at)));
+        return fail(ErrorKind::invalid_argument, fmt::format("tree: key {} appears twice in a dict", quote_name(*at)));
       }
       text_ += ',';
       BITSNAP_TRY(write(item, depth + 1, false));
@@ -179,7 +179,7 @@ class ValueWriter {
 
   Result<void> write_value(const ValueTyped& value, std::size_t depth, bool is_key) {
     if (!is_type_name(value.type)) {
-      return fail(ErrorKind::invalid_argument, fmt::format("tree: {} is no name of a type", quote_name(value.type)));
+      return fail(ErrorKind::invalid_argument, fmt::format("tree: {} is not a type name", quote_name(value.type)));
     }
     if (value.content.size() != 1) {
       return fail(ErrorKind::invalid_argument, fmt::format("tree: a value of type {} is made of {} values, expected 1",
@@ -206,7 +206,7 @@ class ValueWriter {
   }
 
   static Result<void> not_a_key() {
-    return fail(ErrorKind::invalid_argument, "tree: a key of a dict is of a kind that keys cannot be");
+    return fail(ErrorKind::invalid_argument, "tree: a key of a dict has a type that keys cannot have");
   }
 
   const DecodeLimits& limits_;

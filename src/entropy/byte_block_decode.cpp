@@ -1,4 +1,4 @@
-// Decoding of byte planes: docs/spec/entropy.md. Every size is checked against the payload before a kernel runs.
+// Decoding of byte planes: docs/spec/entropy.md. All sizes are checked before a kernel runs.
 #include <string>
 
 #include "base/cpu_dispatch.hpp"
@@ -10,7 +10,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// Decodes a Huffman block from the front of `payload`, which begins behind the mode byte; returns the bytes it took.
+// Decodes a Huffman block without its mode byte from the front of `payload`; returns the bytes used.
 Result<std::size_t> decode_huffman(ConstByteSpan payload, ByteSpan block, std::span<std::uint64_t> table) {
   ByteCursor cursor(payload);
   const std::size_t count = stream_count(block.size());
@@ -48,7 +48,7 @@ struct Workspace {
   ByteSpan values;                               // kBlockBytes
 };
 
-// Decodes a block of one of the plain modes from the front of `payload`; returns the bytes it took.
+// Decodes a block that is not sparse from the front of `payload`; returns the bytes used.
 Result<std::size_t> decode_plain(ConstByteSpan payload, ByteSpan block, const Workspace& work) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t mode, cursor.read<std::uint8_t>("mode of the block"));
@@ -69,12 +69,12 @@ Result<std::size_t> decode_plain(ConstByteSpan payload, ByteSpan block, const Wo
     }
     case BlockMode::sparse: break;
   }
-  return fail(ErrorKind::corrupt, "mode of the block is " + std::to_string(mode) + ", which cannot stand here");
+  return fail(ErrorKind::corrupt, "mode of the block is " + std::to_string(mode) + ", which is not valid here");
 }
 
 Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level);
 
-// Decodes a sparse block from the front of `payload`, which begins behind the mode byte; returns the bytes it took.
+// Decodes a sparse block without its mode byte from the front of `payload`; returns the bytes used.
 Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t common, cursor.read<std::uint8_t>("common byte"));
@@ -82,7 +82,7 @@ Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const W
   BITSNAP_ASSIGN(const std::size_t mask_used, decode_block(payload.subspan(1), mask, work, level + 1));
   BITSNAP_TRY(cursor.take(mask_used, "mask"));
   if (block.size() % 8 != 0 && std::to_integer<unsigned>(mask.back()) >> (block.size() % 8) != 0) {
-    return fail(ErrorKind::corrupt, "mask of a sparse block marks bytes behind its end");
+    return fail(ErrorKind::corrupt, "mask of a sparse block marks bytes after its end");
   }
   const ByteSpan values = work.values.first(count_changed(mask.data(), block.size()));
   if (!values.empty()) {
@@ -94,7 +94,7 @@ Result<std::size_t> decode_sparse(ConstByteSpan payload, ByteSpan block, const W
   return cursor.offset();
 }
 
-// Decodes a block (level 0), or a mask of the level, from the front of `payload`; returns the bytes it took.
+// Decodes a block (level 0) or its mask (level 1) from the front of `payload`; returns the bytes used.
 Result<std::size_t> decode_block(ConstByteSpan payload, ByteSpan block, const Workspace& work, std::size_t level) {
   ByteCursor cursor(payload);
   BITSNAP_ASSIGN(const std::uint8_t mode, cursor.read<std::uint8_t>("mode of the block"));

@@ -1,4 +1,4 @@
-// Encoding of byte planes: docs/spec/entropy.md. Choosing the form of a block, and writing it.
+// Encoding of byte planes: docs/spec/entropy.md. Chooses the mode of each block and writes it.
 #include "entropy/byte_block_encode.hpp"
 
 #include <string>
@@ -13,18 +13,18 @@
 namespace bitsnap::entropy {
 namespace {
 
-// What a block must save to be worth decoding. The constant part also gives the kernel its overhang: a Huffman block
-// and kEncodeOverhang bytes behind it never need more room than the raw form.
+// The least saving that is worth decoding a block. The constant part leaves room for the kernel's overhang: a Huffman
+// block plus kEncodeOverhang bytes never exceeds the raw block.
 constexpr std::size_t kMinSavedBytes = kEncodeOverhang;
 constexpr std::size_t kMinSavedShare = 128;
 
-// Shorter masks are not made sparse themselves: the few bytes it would save do not pay for decoding another level.
+// Shorter masks are not sparse themselves: the saving does not pay for decoding another level.
 constexpr std::size_t kMinSparseMaskBytes = 1024;
 
-// A block in one of the plain modes.
+// A block that is not sparse.
 struct PlainPlan {
   BlockMode mode = BlockMode::raw;
-  std::size_t size_bytes = 0;  // with the mode byte; of a Huffman block at most 7 bytes too many
+  std::size_t size_bytes = 0;  // with the mode byte; for a Huffman block up to 7 bytes too large
   CodeLengths lengths;         // of a Huffman block
 };
 
@@ -34,9 +34,9 @@ struct SparsePlan {
   PlainPlan values;
 };
 
-// A block is the mask of its mask, `levels` deep, in a plain mode, and the values of each level.
+// A sparse block with `levels` nested masks: the innermost mask in a plain mode, and the values of each level.
 struct BlockPlan {
-  std::size_t size_bytes = 0;  // with the mode byte; up to 32 bytes too many
+  std::size_t size_bytes = 0;  // with the mode byte; up to 32 bytes too large
   std::size_t levels = 0;
   std::array<SparsePlan, kMaxSparseLevels> sparse;
   PlainPlan plain;
@@ -44,7 +44,7 @@ struct BlockPlan {
 
 // Working memory for one block.
 struct Workspace {
-  ByteSpan common;                               // kBlockBytes of the common byte
+  ByteSpan common;                               // kBlockBytes copies of the common byte
   std::array<ByteSpan, kMaxSparseLevels> masks;  // of a block, and of its mask
   ByteSpan values;                               // kBlockBytes
 };
@@ -62,7 +62,7 @@ constexpr std::size_t least_saving(std::size_t block_bytes) noexcept {
   return std::max(kMinSavedBytes, block_bytes / kMinSavedShare);
 }
 
-// The plan of a block of which only the counts need be known. Precondition: size > 0.
+// Plans a block from its counts alone. Precondition: size > 0.
 void plan_counted(const Histogram& counts, std::size_t size, PlainPlan& plan) noexcept {
   plan.mode = BlockMode::raw;
   plan.size_bytes = 1 + size;
@@ -78,14 +78,14 @@ void plan_counted(const Histogram& counts, std::size_t size, PlainPlan& plan) no
   }
   std::array<std::byte, kMaxCodeLengthBytes> table;
   const std::size_t streams = stream_count(size);
-  // Each stream is padded to a byte on its own.
+  // Each stream is padded to a byte.
   const std::size_t coded = 1 + 2 * streams + write_code_lengths(plan.lengths, table.data()) + (bits + 7 * streams) / 8;
   if (coded + least_saving(size) > plan.size_bytes) return;
   plan.mode = BlockMode::huffman;
   plan.size_bytes = coded;
 }
 
-// Returns whether `counts` was filled: not where a quick look settled the matter.
+// Returns whether `counts` was filled; a quick look can make counting unnecessary.
 bool plan_plain(ConstByteSpan block, PlainPlan& plan, Histogram& counts) noexcept {
   plan.mode = BlockMode::raw;
   plan.size_bytes = 1 + block.size();
@@ -100,17 +100,18 @@ bool plan_plain(ConstByteSpan block, PlainPlan& plan, Histogram& counts) noexcep
   return true;
 }
 
-// Leaves the masks of a block that it plans as sparse in `work.masks`.
+// Leaves the masks of a sparse block in `work.masks`.
 void plan_block(ConstByteSpan block, BlockPlan& plan, const Workspace& work) noexcept {
   Histogram counts;
   bool counted = plan_plain(block, plan.plain, counts);
   plan.levels = 0;
   plan.size_bytes = plan.plain.size_bytes;
-  std::size_t values_bytes = 0;  // common and marked bytes of the levels taken so far
+  std::size_t values_bytes = 0;  // common and marked bytes of the levels so far
   ConstByteSpan data = block;
   while (counted && plan.levels < kMaxSparseLevels) {
     if (plan.levels > 0 && data.size() < kMinSparseMaskBytes) return;
-    // Huffman codes spend a bit on the commonest byte however common it is: from one half on, a mask can do better.
+    // A Huffman code spends at least a bit on the most common byte; if that is half of the block, a mask can be
+    // smaller.
     const auto commonest = std::max_element(counts.begin(), counts.end());
     if (*commonest < data.size() / 2) return;
     SparsePlan& sparse = plan.sparse[plan.levels];
@@ -147,7 +148,7 @@ void fill_encode_table(const CodeLengths& lengths, HuffmanEncodeTable& table) no
   }
 }
 
-// Writes a Huffman block behind its mode byte and returns the bytes it took. `out` has room for the planned size and
+// Writes a Huffman block without its mode byte and returns the bytes. `out` has room for the planned size plus
 // kEncodeOverhang.
 std::size_t write_huffman(ConstByteSpan block, const CodeLengths& lengths, std::byte* out) noexcept {
   HuffmanEncodeTable table;
@@ -167,7 +168,7 @@ std::size_t write_huffman(ConstByteSpan block, const CodeLengths& lengths, std::
   return offset;
 }
 
-// Writes a block in a plain mode and returns the bytes it took.
+// Writes a block that is not sparse and returns the bytes.
 std::size_t write_plain(ConstByteSpan block, const PlainPlan& plan, std::byte* out) noexcept {
   out[0] = static_cast<std::byte>(plan.mode);
   if (plan.mode == BlockMode::huffman) return 1 + write_huffman(block, plan.lengths, out + 1);
@@ -176,11 +177,10 @@ std::size_t write_plain(ConstByteSpan block, const PlainPlan& plan, std::byte* o
   return 1 + size;
 }
 
-// Writes a block (level 0), or the mask of the level, and returns the bytes it took. The masks are where plan_block
-// left them.
+// Writes a block (level 0) or its mask (level 1) and returns the bytes. plan_block left the masks in `work`.
 std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Workspace& work, std::size_t level,
                         std::byte* out) noexcept {
-  // That no plan has more levels than there is room for is said again for g++, which unrolls this at -O3.
+  // The second condition never decides; g++ needs it to see the bound when it unrolls at -O3.
   if (level == plan.levels || level == kMaxSparseLevels) return write_plain(block, plan.plain, out);
   const SparsePlan& sparse = plan.sparse[level];
   const ConstByteSpan mask = work.masks[level].first(mask_bytes(block.size()));
@@ -195,9 +195,10 @@ std::size_t write_block(ConstByteSpan block, const BlockPlan& plan, const Worksp
 
 Result<std::size_t> encode_plane(ConstByteSpan plane, ByteSpan out, Scratch& scratch) {
   if (out.size() < max_encoded_plane_size(plane.size())) {
-    return fail(ErrorKind::invalid_argument, "encoding a plane of " + std::to_string(plane.size()) + " bytes needs " +
+    return fail(ErrorKind::invalid_argument, "encoding a plane of " + std::to_string(plane.size()) +
+                                                 " bytes needs room for " +
                                                  std::to_string(max_encoded_plane_size(plane.size())) +
-                                                 " bytes of room, found " + std::to_string(out.size()));
+                                                 " bytes, found " + std::to_string(out.size()));
   }
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const Workspace work, take_workspace(scratch));

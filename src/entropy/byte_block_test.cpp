@@ -1,5 +1,5 @@
-// The block coder: every encoder against every decoder and against a naive one written from the specification, the
-// forms it chooses, its worked example, and payloads that are cut or damaged.
+// Tests of the block coder: every encoder with every decoder and with a naive decoder written from the specification,
+// the modes it chooses, the worked example, and truncated or damaged payloads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +11,7 @@
 
 #include <bitsnap/cpu.hpp>
 
+#include "base/cpu_levels_testing.hpp"
 #include "entropy/byte_block_encode.hpp"
 #include "entropy/huffman.hpp"
 
@@ -21,14 +22,12 @@ using Bytes = std::vector<std::byte>;
 
 class BlockCoder : public testing::Test {
  protected:
-  void TearDown() override { force_cpu_level(detected_cpu_level()); }
-
   Bytes encode(const Bytes& plane) {
     Bytes out(max_encoded_plane_size(plane.size()));
     const Result<std::size_t> size = encode_plane(plane, out, scratch_);
     EXPECT_TRUE(size);
     out.resize(*size);
-    out.shrink_to_fit();  // so that the sanitizers see a read behind it
+    out.shrink_to_fit();  // so that sanitizers see a read beyond the end
     return out;
   }
 
@@ -36,7 +35,7 @@ class BlockCoder : public testing::Test {
     Bytes plane(plane_bytes, std::byte{0xee});
     BITSNAP_ASSIGN(const std::size_t used, decode_plane(payload, plane, scratch_));
     EXPECT_LE(used, payload.size());
-    if (used != payload.size()) return fail(ErrorKind::corrupt, "bytes behind the plane");
+    if (used != payload.size()) return fail(ErrorKind::corrupt, "bytes after the plane");
     return plane;
   }
 
@@ -45,7 +44,7 @@ class BlockCoder : public testing::Test {
 
 Bytes naive_block(const Bytes& payload, std::size_t& at, std::size_t size);
 
-// A decoder as docs/spec/entropy.md describes it: one bit after another, for sound payloads only.
+// A decoder written from docs/spec/entropy.md: bit by bit, for valid payloads only.
 Bytes naive_decode(const Bytes& payload, std::size_t plane_bytes) {
   Bytes plane;
   std::size_t at = 0;
@@ -134,7 +133,7 @@ std::vector<Source> sources() {
       {"two symbols", [](std::mt19937& random) { return random() % 2; }},
       {"mostly zero", zero_with(3)},
       {"nearly all zero", zero_with(50)},
-      {"rarely not zero", zero_with(5000)},
+      {"rarely nonzero", zero_with(5000)},
       {"exponents",
        [](std::mt19937& random) {
          std::normal_distribution<double> normal(0.0, 0.02);
@@ -142,7 +141,7 @@ std::vector<Source> sources() {
        }},
       {"steep",
        [](std::mt19937& random) {
-         double value = 100;  // each next one half as frequent: the code meets its limit
+         double value = 100;  // each value half as frequent as the previous: exceeds the length limit without one
          while (random() % 2 == 0 && value < 140) ++value;
          return value;
        }},
@@ -159,7 +158,7 @@ std::vector<Source> sources() {
 constexpr std::size_t kLengths[] = {1,    2,    3,    15,    40,    300,   1023,  1024,
                                     1025, 1031, 4096, 20001, 65535, 65536, 65537, 150000};
 
-TEST_F(BlockCoder, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
+TEST_F(BlockCoder, EveryDecoderReadsWhatEveryEncoderWrites) {
   unsigned seed = 1;
   for (const Source& source : sources()) {
     for (const std::size_t length : kLengths) {
@@ -169,13 +168,12 @@ TEST_F(BlockCoder, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
       const Bytes payload = encode(plane);
       EXPECT_LE(payload.size(), max_encoded_plane_size(length));
       ASSERT_EQ(naive_decode(payload, length), plane);
-      for (const CpuLevel level : kCpuLevels) {
-        if (!force_cpu_level(level)) continue;
-        EXPECT_EQ(encode(plane), payload) << cpu_level_name(level);
+      at_every_level([&] {
+        EXPECT_EQ(encode(plane), payload);
         const Result<Bytes> decoded = decode(payload, length);
-        ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
-        EXPECT_EQ(*decoded, plane) << cpu_level_name(level);
-      }
+        ASSERT_TRUE(decoded) << decoded.error().message();
+        EXPECT_EQ(*decoded, plane);
+      });
       const Result<std::size_t> estimate = encoded_plane_size(plane, scratch_);
       ASSERT_TRUE(estimate);
       EXPECT_GE(*estimate, payload.size());
@@ -184,25 +182,25 @@ TEST_F(BlockCoder, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
   }
 }
 
-TEST_F(BlockCoder, AnEmptyPlaneTakesNothing) {
+TEST_F(BlockCoder, AnEmptyPlaneTakesNoBytes) {
   EXPECT_TRUE(encode({}).empty());
   EXPECT_TRUE(decode({}, 0));
 }
 
-TEST_F(BlockCoder, ABlockOfOneByteTakesTwo) {
+TEST_F(BlockCoder, ABlockOfOneByteTakesTwoBytes) {
   for (const std::size_t length : {std::size_t{1}, std::size_t{100}, kBlockBytes}) {
     EXPECT_EQ(encode(Bytes(length, std::byte{9})), (Bytes{std::byte{1}, std::byte{9}}));
   }
 }
 
-TEST_F(BlockCoder, ABlockThatDoesNotShrinkIsRaw) {
+TEST_F(BlockCoder, AnIncompressibleBlockIsRaw) {
   const Bytes plane = random_plane(kBlockBytes, 1, [](std::mt19937& random) { return random() % 256; });
   Bytes expected{std::byte{0}};
   expected.insert(expected.end(), plane.begin(), plane.end());
   EXPECT_EQ(encode(plane), expected);
 }
 
-TEST_F(BlockCoder, TheFormIsChosenForEachBlock) {
+TEST_F(BlockCoder, EachBlockHasItsOwnMode) {
   Bytes plane(kBlockBytes, std::byte{0});
   const Bytes flat = random_plane(kBlockBytes, 1, [](std::mt19937& random) { return random() % 256; });
   const Bytes few = random_plane(kBlockBytes, 2, [](std::mt19937& random) { return random() % 4; });
@@ -215,7 +213,7 @@ TEST_F(BlockCoder, TheFormIsChosenForEachBlock) {
   EXPECT_LT(payload.size(), 2 + 1 + kBlockBytes + kBlockBytes / 4 + 64);
 }
 
-TEST_F(BlockCoder, ExponentsOfWeightsComeNearTheirEntropy) {
+TEST_F(BlockCoder, ExponentsOfWeightsTakeAboutTheirEntropy) {
   const Bytes plane = random_plane(kBlockBytes, 1, sources()[4].next);
   std::map<std::byte, double> counts;
   for (const std::byte byte : plane) ++counts[byte];
@@ -270,7 +268,7 @@ TEST_F(BlockCoder, RefusesAnUnknownMode) {
   expect_error(decode(from_hex("0400"), 1), ErrorKind::corrupt, "mode of the block is 4");
 }
 
-// 12 bytes: 7 everywhere but 8 and 9 at places 1 and 10.
+// 12 bytes: 8 at place 1, 9 at place 10, and 7 elsewhere.
 TEST_F(BlockCoder, ReadsASparseBlock) {
   const Result<Bytes> plane = decode(from_hex("0307"
                                               "000204"
@@ -284,7 +282,7 @@ TEST_F(BlockCoder, ReadsASparseBlock) {
             Bytes(12, std::byte{7}));
 }
 
-// The same, with its mask 02 04 sparse in turn: 02 everywhere but 04 at place 1.
+// The same block, whose mask 02 04 is sparse itself: 04 at place 1, and 02 elsewhere.
 TEST_F(BlockCoder, ReadsASparseMask) {
   const Result<Bytes> plane = decode(from_hex("0307"
                                               "0302"
@@ -305,7 +303,7 @@ TEST_F(BlockCoder, RefusesASparseMaskOfASparseMask) {
                                "0004"
                                "000809"),
                       12),
-               ErrorKind::corrupt, "cannot stand here");
+               ErrorKind::corrupt, "not valid here");
 }
 
 TEST_F(BlockCoder, RefusesSparseValues) {
@@ -315,18 +313,18 @@ TEST_F(BlockCoder, RefusesSparseValues) {
                                "0002"
                                "0009"),
                       12),
-               ErrorKind::corrupt, "cannot stand here");
+               ErrorKind::corrupt, "not valid here");
 }
 
-TEST_F(BlockCoder, RefusesAMaskThatMarksBytesBehindTheBlock) {
+TEST_F(BlockCoder, RefusesAMaskThatMarksBytesAfterTheBlock) {
   expect_error(decode(from_hex("0307"
                                "000214"
                                "000809"),
                       12),
-               ErrorKind::corrupt, "behind its end");
+               ErrorKind::corrupt, "after its end");
 }
 
-TEST_F(BlockCoder, TakesLessThanABitForAByteThatIsNearlyAlwaysTheSame) {
+TEST_F(BlockCoder, TakesLessThanABitPerByteIfNearlyAllBytesAreEqual) {
   const Bytes plane =
       random_plane(kBlockBytes, 1, [](std::mt19937& random) { return random() % 100 == 0 ? random() % 9 : 0; });
   const Bytes payload = encode(plane);
@@ -335,7 +333,7 @@ TEST_F(BlockCoder, TakesLessThanABitForAByteThatIsNearlyAlwaysTheSame) {
   EXPECT_LT(payload.size(), kBlockBytes / 8 / 6);
 }
 
-TEST_F(BlockCoder, RefusesPaddingThatIsNotZero) {
+TEST_F(BlockCoder, RefusesNonzeroPadding) {
   Bytes payload = from_hex(kExamplePayload);
   const Bytes plane = from_hex(kExamplePlane);
   payload.back() ^= std::byte{1};
@@ -355,7 +353,7 @@ TEST_F(BlockCoder, RefusesAStreamThatIsShorterThanItsSymbols) {
   expect_error(decode(payload, kExamplePlane.size() / 2), ErrorKind::corrupt, "stream 0 of 5 bytes");
 }
 
-TEST_F(BlockCoder, RefusesStreamsThatSwapTheirBytes) {
+TEST_F(BlockCoder, RefusesStreamsOfWrongSizes) {
   Bytes payload = encode(random_plane(8192, 1, sources()[4].next));
   ASSERT_EQ(payload[0], std::byte{2});
   payload[1] = static_cast<std::byte>(std::to_integer<unsigned>(payload[1]) - 1);  // one byte less for stream 0
@@ -373,20 +371,19 @@ TEST_F(BlockCoder, RefusesEveryTruncation) {
   for (const Source& source : sources()) {
     for (const std::size_t length : {std::size_t{300}, std::size_t{2500}}) {
       const Bytes payload = encode(random_plane(length, 5, source.next));
-      for (const CpuLevel level : kCpuLevels) {
-        if (!force_cpu_level(level)) continue;
+      at_every_level([&] {
         for (std::size_t cut = 0; cut < payload.size(); ++cut) {
           const Bytes start(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(cut));
           const Result<Bytes> plane = decode(start, length);
           ASSERT_FALSE(plane) << source.name << ", " << cut << " of " << payload.size();
           EXPECT_EQ(plane.error().kind(), ErrorKind::truncated) << plane.error().message();
         }
-      }
+      });
     }
   }
 }
 
-TEST_F(BlockCoder, SurvivesEveryFlippedByteAndAllLevelsAgree) {
+TEST_F(BlockCoder, SurvivesEveryFlippedByteIdenticallyAtEveryLevel) {
   std::mt19937 random(6);
   for (const Source& source : sources()) {
     for (const std::size_t length : {std::size_t{500}, std::size_t{3000}}) {
@@ -396,14 +393,13 @@ TEST_F(BlockCoder, SurvivesEveryFlippedByteAndAllLevelsAgree) {
         damaged[at] ^= static_cast<std::byte>(1 + random() % 255);
         force_cpu_level(CpuLevel::scalar);
         const Result<Bytes> expected = decode(damaged, length);
-        for (const CpuLevel level : kCpuLevels) {
-          if (!force_cpu_level(level)) continue;
+        at_every_level([&] {
           const Result<Bytes> plane = decode(damaged, length);
           ASSERT_EQ(plane.has_value(), expected.has_value());
           if (plane) {
             ASSERT_EQ(*plane, *expected);
           }
-        }
+        });
       }
     }
   }

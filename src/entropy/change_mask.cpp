@@ -1,4 +1,4 @@
-// The change-mask kernels' front: picks the level for whole groups of 64 elements and does the rest one by one.
+// Runs the kernel on whole groups of 64 elements and handles the other elements one by one.
 #include "entropy/change_mask.hpp"
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Finding changed elements with AVX2. Moving them needs compress and expand, which AVX2 lacks.
+// Finds changed elements with AVX2. It lacks compress and expand, so it does not move elements.
 #include "entropy/change_mask_kernel.hpp"
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kGroup = 64;
 
-// Bit i: whether element i of 32 bytes of elements is the same.
+// Bit i: whether element i of a 32-byte vector is equal.
 template <std::size_t kSize>
 inline std::uint32_t same(const std::uint8_t* a_at, const std::uint8_t* b_at) noexcept {
   const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a_at));

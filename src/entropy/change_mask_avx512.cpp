@@ -1,5 +1,5 @@
 // The change-mask kernels for AVX-512 VBMI2: compress and expand in registers, and masked loads and stores of exactly
-// the values that there are.
+// the existing values.
 #include "entropy/change_mask_kernel.hpp"
 
 #include <immintrin.h>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kGroup = 64;
 
-// 64 bytes of elements of one size; lane masks are the low bits of a word.
+// A 64-byte vector of elements of one size. Lane masks are the low bits of a word.
 template <std::size_t kSize>
 struct Lanes;
 
@@ -55,7 +55,7 @@ struct Lanes<8> {
 template <std::size_t kSize>
 inline constexpr std::size_t kLanes = 64 / kSize;
 
-// The lanes of the part of a group that begins at element i.
+// The lanes of the vector that begins at element i of a group.
 template <std::size_t kSize>
 inline std::uint64_t lanes_of(std::uint64_t bits, std::size_t i) noexcept {
   return _bzhi_u64(bits >> i, kLanes<kSize>);

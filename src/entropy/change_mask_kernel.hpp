@@ -1,5 +1,5 @@
-// The kernels behind change_mask.hpp; preconditions and aliasing are stated there. Each does whole groups of 64
-// elements from the front and leaves the rest to the caller.
+// The kernels of change_mask.hpp, with its preconditions. Each processes whole groups of 64 elements from the front;
+// the caller does the rest.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,7 @@
 
 namespace bitsnap::entropy {
 
-// By the logarithm of the element's bytes. Each returns how many elements were found changed, gathered or scattered in
-// `groups` groups.
+// Indexed by log2 of the element size. Each returns the number of elements changed, gathered or scattered.
 struct ChangeMaskKernels {
   using Changed = std::size_t(const std::uint8_t* current, const std::uint8_t* base, std::size_t groups,
                               std::uint8_t* mask) noexcept;

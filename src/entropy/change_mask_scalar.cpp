@@ -1,4 +1,4 @@
-// The change-mask kernels for the baseline of every machine.
+// The scalar change-mask kernels.
 #include "entropy/change_mask_kernel.hpp"
 
 namespace bitsnap::entropy {

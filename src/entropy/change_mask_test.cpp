@@ -1,5 +1,5 @@
-// The change-mask kernels at every CPU level against a naive reference: all element sizes, odd lengths, unaligned
-// pointers, all densities, nothing written outside.
+// Compares the change-mask kernels at every CPU level with a naive reference: all element sizes, odd lengths, unaligned
+// pointers, all densities, no writes outside.
 #include "entropy/change_mask.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ void check(const Case& given) {
   EXPECT_EQ(std::count(values.begin() + static_cast<std::ptrdiff_t>(expected_values.size()), values.end(), kGuard),
             static_cast<std::ptrdiff_t>(kGuardBytes));
 
-  // The bits beyond the last element must not matter to readers.
+  // Readers must ignore the bits after the last element.
   if (given.elements % 8 != 0) mask[given.elements / 8] |= std::byte{0xff} << (given.elements % 8);
   EXPECT_EQ(count_changed(mask.data(), given.elements), expected_count);
   Bytes out(size + kGuardBytes, kGuard);
@@ -98,7 +98,7 @@ TEST_P(ChangeMaskKernels, AgreeWithTheReference) {
 INSTANTIATE_TEST_SUITE_P(Levels, ChangeMaskKernels, testing::ValuesIn(kCpuLevels),
                          [](const auto& level) { return std::string(cpu_level_name(level.param)); });
 
-TEST(ChangeMask, ComparesBitsAndNotValues) {
+TEST(ChangeMask, ComparesBitsInsteadOfValues) {
   // +0 and -0 differ, and a NaN equals itself.
   const std::uint16_t current[] = {0x0000, 0x7fc1};
   const std::uint16_t base[] = {0x8000, 0x7fc1};

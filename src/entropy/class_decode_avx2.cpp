@@ -1,5 +1,4 @@
-// The decoding kernel of values by class for AVX2: 32 lanes at a time, a register of 16 ranks for each class; called
-// only where the machine has it.
+// The AVX2 kernel that decodes values by class: 32 lanes at a time, one register of 16 symbols for each class.
 #include "entropy/class_decode_kernel.hpp"
 
 #include "entropy/class_lanes_avx2.hpp"
@@ -8,52 +7,53 @@
 namespace bitsnap::entropy {
 namespace {
 
-// The ranks of a class are its symbols from the first that has slots on, so that only rank 0 starts with slot 0.
-struct Ranks {
-  alignas(16) std::uint8_t thresholds[64] = {};  // of a class's ranks as a heap: rank 8 at 1, 4 and 12 at 2 and 3, ...
+// The indexes of a class are its symbols from the first that has slots on, so that only index 0 starts with slot 0.
+struct SymbolIndexes {
+  alignas(16) std::uint8_t
+      thresholds[64] = {};  // of a class's indexes as a heap: index 8 at 1, 4 and 12 at 2 and 3, ...
   alignas(16) std::uint8_t starts[64] = {};
   alignas(16) std::uint8_t frequencies[64] = {};
-  std::uint8_t first[4] = {};  // the symbol of rank 0
+  std::uint8_t first[4] = {};  // the symbol of index 0
 };
 
-// A slot has reached a rank if it is above the rank's start less one. Compares are signed, so that both sides of them
+// A slot has reached a index if it is above the index's start less one. Compares are signed, so that both sides of them
 // have their top bit flipped. Symbols without slots start where the next that has some does, or behind the last slot,
 // so that none is the last that is reached.
-inline Ranks make_ranks(const ClassDecodeTable& from) noexcept {
-  Ranks ranks;
+inline SymbolIndexes make_indexes(const ClassDecodeTable& from) noexcept {
+  SymbolIndexes indexes;
   for (unsigned c = 0; c < 4; ++c) {
     const auto frequency_of = [&](unsigned symbol) -> unsigned {
       return symbol < 16 && from.symbols[16 * c + symbol] == symbol ? from.frequencies[16 * c + symbol] : 0;
     };
     unsigned first = 0;
     while (first < 15 && frequency_of(first) == 0) ++first;
-    ranks.first[c] = static_cast<std::uint8_t>(first);
+    indexes.first[c] = static_cast<std::uint8_t>(first);
     unsigned start = 0;
-    for (unsigned rank = 0; rank < 16; ++rank) {
-      ranks.starts[16 * c + rank] = static_cast<std::uint8_t>(start);
-      ranks.frequencies[16 * c + rank] = static_cast<std::uint8_t>(frequency_of(first + rank));
-      if (rank > 0) {
-        const unsigned depth = 3 - static_cast<unsigned>(__builtin_ctz(rank));
-        const unsigned node = (1U << depth) + (rank >> (4 - depth));
-        ranks.thresholds[16 * c + node] = static_cast<std::uint8_t>((start - 1) ^ 0x80);
+    for (unsigned index = 0; index < 16; ++index) {
+      indexes.starts[16 * c + index] = static_cast<std::uint8_t>(start);
+      indexes.frequencies[16 * c + index] = static_cast<std::uint8_t>(frequency_of(first + index));
+      if (index > 0) {
+        const unsigned depth = 3 - static_cast<unsigned>(__builtin_ctz(index));
+        const unsigned node = (1U << depth) + (index >> (4 - depth));
+        indexes.thresholds[16 * c + node] = static_cast<std::uint8_t>((start - 1) ^ 0x80);
       }
-      start += frequency_of(first + rank);
+      start += frequency_of(first + index);
     }
   }
-  return ranks;
+  return indexes;
 }
 
 template <std::size_t kClasses>
 struct Table {
-  Table(const ClassDecodeTable& from, const Ranks& ranks) noexcept
+  Table(const ClassDecodeTable& from, const SymbolIndexes& indexes) noexcept
       : selectors([&](unsigned context) { return selector_of(from.plans[context]); }),
         powers([&](unsigned context) { return 1U << (from.plans[context] & 7); }),
-        firsts([&](unsigned context) { return ranks.first[from.plans[context] >> 4 & 3]; }),
-        thresholds(ranks.thresholds),
-        starts(ranks.starts),
-        frequencies(ranks.frequencies) {
+        firsts([&](unsigned context) { return indexes.first[from.plans[context] >> 4 & 3]; }),
+        thresholds(indexes.thresholds),
+        starts(indexes.starts),
+        frequencies(indexes.frequencies) {
     for (std::size_t i = 0; i < kClasses; ++i) {
-      middles[i] = _mm256_set1_epi8(static_cast<char>(ranks.thresholds[16 * i + 1]));
+      middles[i] = _mm256_set1_epi8(static_cast<char>(indexes.thresholds[16 * i + 1]));
     }
   }
 
@@ -63,7 +63,7 @@ struct Table {
   ByClass<kClasses> thresholds;
   ByClass<kClasses> starts;
   ByClass<kClasses> frequencies;
-  __m256i middles[kClasses];  // thresholds of rank 8
+  __m256i middles[kClasses];  // thresholds of index 8
 };
 
 // How many low bits symbols have, where there are octaves.
@@ -80,7 +80,7 @@ struct OctaveShifts {
   ByClass<4> heads;
 };
 
-// 16 more than the rank of each slot: a walk down the heap, where a node's children are at twice its place and one
+// 16 more than the index of each slot: a walk down the heap, where a node's children are at twice its place and one
 // more.
 template <std::size_t kClasses>
 [[gnu::always_inline]] inline __m256i nodes_of(const Table<kClasses>& table, __m256i slots,
@@ -126,9 +126,9 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
 }
 
 template <std::size_t kClasses, bool kBits, bool kBytes, bool kFirsts, bool kOctaves>
-void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks, const std::uint8_t* contexts,
-            std::size_t steps, std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  const Table<kClasses> table(from, ranks);
+void decode(ClassDecoding& at, const ClassDecodeTable& from, const SymbolIndexes& indexes, const std::uint8_t* contexts,
+            std::size_t rounds, std::uint16_t* values, const ReadAhead& ahead) noexcept {
+  const Table<kClasses> table(from, indexes);
   [[maybe_unused]] const OctaveShifts octave_shifts(from);
   const std::uint8_t* const limit = at.limit;
   const std::uint64_t last_bit = static_cast<std::uint64_t>(limit - at.bits) * 8;
@@ -136,7 +136,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
   ReadAheadCursor reading(ahead, 0);
-  for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
+  for (std::size_t part = 0; part < rounds * kDecodeGroups; ++part) {
     const std::size_t group = part % kDecodeGroups;
     reading.up();
     const std::uint8_t* in = held(at.in[group], limit);
@@ -215,22 +215,22 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const Ranks& ranks,
   at.bit = bit;
 }
 
-void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t rounds,
                 std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  const Ranks ranks = make_ranks(table);
+  const SymbolIndexes indexes = make_indexes(table);
   by_classes(table.plans, [&]<std::size_t kClasses>() {
     bool firsts = false;
-    for (std::size_t i = 0; i < kClasses; ++i) firsts |= ranks.first[i] != 0;
+    for (std::size_t i = 0; i < kClasses; ++i) firsts |= indexes.first[i] != 0;
     if (table.has_octaves) {
-      decode<kClasses, true, true, true, true>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, true, true, true>(at, table, indexes, contexts, rounds, values, ahead);
     } else if (firsts) {
-      decode<kClasses, true, true, true, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, true, true, false>(at, table, indexes, contexts, rounds, values, ahead);
     } else if (table.has_bytes) {
-      decode<kClasses, true, true, false, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, true, false, false>(at, table, indexes, contexts, rounds, values, ahead);
     } else if (table.has_bits) {
-      decode<kClasses, true, false, false, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, true, false, false, false>(at, table, indexes, contexts, rounds, values, ahead);
     } else {
-      decode<kClasses, false, false, false, false>(at, table, ranks, contexts, steps, values, ahead);
+      decode<kClasses, false, false, false, false>(at, table, indexes, contexts, rounds, values, ahead);
     }
   });
 }

@@ -1,5 +1,5 @@
 // The decoding kernel of values by class for AVX-512 with VBMI and VBMI2: the tables of all classes lie in registers of
-// 64 bytes, and the rank of a slot is searched for in four steps; called only where the machine has both.
+// 64 bytes, and the index of a slot is searched for in four steps; called only where the machine has both.
 #include "entropy/class_decode_kernel.hpp"
 
 #include "entropy/octave_symbols.hpp"
@@ -10,29 +10,29 @@ namespace {
 
 struct Table {
   __m512i plans;
-  __m512i starts_ahead[4];  // of the rank that is 8, 4, 2 and 1 places behind an index
+  __m512i starts_ahead[4];  // of the index that is 8, 4, 2 and 1 places behind an index
   __m512i symbols;
-  RankTable by_rank;
+  IndexTable by_index;
 };
 
 inline Table make_table(const ClassDecodeTable& from) noexcept {
   Table table;
   table.plans = _mm512_load_si512(from.plans);
   table.symbols = _mm512_load_si512(from.symbols);
-  table.by_rank = {_mm512_load_si512(from.starts), _mm512_load_si512(from.frequencies)};
+  table.by_index = {_mm512_load_si512(from.starts), _mm512_load_si512(from.frequencies)};
   for (int i = 0; i < 4; ++i) table.starts_ahead[i] = _mm512_load_si512(from.starts_ahead[i]);
   return table;
 }
 
-// Where the rank of each slot stands in the tables: in each of four steps, half the ranks of its class that are left.
-inline __m512i ranks_of(const Table& table, __m512i slots, __m512i classes) noexcept {
-  __m512i ranks = classes;
+// The symbol index of each slot, by a binary search in four steps among the indexes of its class.
+inline __m512i indexes_of(const Table& table, __m512i slots, __m512i classes) noexcept {
+  __m512i indexes = classes;
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const __mmask64 reached = _mm512_cmpge_epu8_mask(slots, _mm512_permutexvar_epi8(ranks, table.starts_ahead[i]));
-    ranks = _mm512_mask_add_epi8(ranks, reached, ranks, _mm512_set1_epi8(static_cast<char>(8 >> i)));
+    const __mmask64 reached = _mm512_cmpge_epu8_mask(slots, _mm512_permutexvar_epi8(indexes, table.starts_ahead[i]));
+    indexes = _mm512_mask_add_epi8(indexes, reached, indexes, _mm512_set1_epi8(static_cast<char>(8 >> i)));
   }
-  return ranks;
+  return indexes;
 }
 
 // Bytes at even and at odd places as words.
@@ -71,18 +71,8 @@ inline __m512i take_bits(const std::uint8_t* from, std::uint64_t& bit, __m512i w
   return _mm512_multishift_epi64_epi8(offsets, words);
 }
 
-inline DecodeLanes load_group(const ClassDecoding& at, std::size_t group) noexcept {
-  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.in[group]};
-}
-
-inline void store_group(ClassDecoding& at, std::size_t number, const DecodeLanes& group) noexcept {
-  _mm512_store_si512(at.low[number], group.low);
-  _mm512_store_si512(at.high[number], group.high);
-  at.in[number] = group.in;
-}
-
 template <bool kBits, bool kBytes, bool kOctaves>
-void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t* contexts, std::size_t steps,
+void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t* contexts, std::size_t rounds,
             std::uint16_t* values, const ReadAhead& ahead) noexcept {
   const Table table = make_table(from);
   const std::uint8_t* const limit = at.limit;
@@ -94,12 +84,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   const __m512i rear_order = byte_order([](unsigned i) { return i % 2 != 0 ? 0 : 16 + i / 4 + i / 2 % 2 * 32; });
   const __m512i octaves = _mm512_load_si512(kOctaveSymbols.low_bits);
   const __m512i heads = _mm512_load_si512(kOctaveSymbols.heads);
-  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
-  static_assert(kDecodeGroups == 4);
-  DecodeLanes group0 = load_group(at, 0);
-  DecodeLanes group1 = load_group(at, 1);
-  DecodeLanes group2 = load_group(at, 2);
-  DecodeLanes group3 = load_group(at, 3);
+  LaneGroups<DecodeLanes> groups(at, at.in);
   const std::uint8_t* bytes = at.bytes;
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
@@ -107,19 +92,19 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
   const auto take = [&](DecodeLanes& group) {
     reading.up();
     const __m512i plans = _mm512_permutexvar_epi8(_mm512_loadu_si512(contexts), table.plans);
-    const __m512i ranks = ranks_of(table, group.low, _mm512_and_si512(plans, _mm512_set1_epi8(0x30)));
-    take_ranks(ranks, group, table.by_rank, limit);
-    const __m512i symbols = _mm512_permutexvar_epi8(ranks, table.symbols);
+    const __m512i indexes = indexes_of(table, group.low, _mm512_and_si512(plans, _mm512_set1_epi8(0x30)));
+    take_indexes(indexes, group, table.by_index, limit);
+    const __m512i symbols = _mm512_permutexvar_epi8(indexes, table.symbols);
     const __mmask64 escaped = _mm512_cmpeq_epi8_mask(symbols, _mm512_set1_epi8(15));
     __m512i shifts = plans;  // in the lower four bits
     Halves half;
     if constexpr (kOctaves) {
       const __m512i fifteen = _mm512_set1_epi8(15);
-      const __m512i indexes =
+      const __m512i octave_indexes =
           _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(plans, 2), _mm512_set1_epi8(0x30)), symbols);
-      shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), _mm512_permutexvar_epi8(indexes, octaves));
+      shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), _mm512_permutexvar_epi8(octave_indexes, octaves));
       shifts = _mm512_min_epu8(shifts, _mm512_set1_epi8(kMostLowBits));
-      half = halves_of(_mm512_permutexvar_epi8(indexes, heads));
+      half = halves_of(_mm512_permutexvar_epi8(octave_indexes, heads));
     } else {
       half = halves_of(symbols);
     }
@@ -156,31 +141,23 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const std::uint8_t*
     contexts += kDecodeLanes;
     values += kDecodeLanes;
   };
-  for (; steps > 0; --steps) {
-    take(group0);
-    take(group1);
-    take(group2);
-    take(group3);
-  }
-  store_group(at, 0, group0);
-  store_group(at, 1, group1);
-  store_group(at, 2, group2);
-  store_group(at, 3, group3);
+  for (; rounds > 0; --rounds) groups.up(take);
+  groups.store(at, at.in);
   at.bytes = bytes;
   at.escapes = escapes;
   at.bit = bit;
 }
 
-void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t rounds,
                 std::uint16_t* values, const ReadAhead& ahead) noexcept {
   if (table.has_octaves) {
-    decode<true, true, true>(at, table, contexts, steps, values, ahead);
+    decode<true, true, true>(at, table, contexts, rounds, values, ahead);
   } else if (table.has_bytes) {
-    decode<true, true, false>(at, table, contexts, steps, values, ahead);
+    decode<true, true, false>(at, table, contexts, rounds, values, ahead);
   } else if (table.has_bits) {
-    decode<true, false, false>(at, table, contexts, steps, values, ahead);
+    decode<true, false, false>(at, table, contexts, rounds, values, ahead);
   } else {
-    decode<false, false, false>(at, table, contexts, steps, values, ahead);
+    decode<false, false, false>(at, table, contexts, rounds, values, ahead);
   }
 }
 

@@ -1,4 +1,4 @@
-// The decoding kernel of values by class for the baseline of every machine, and the reference for the others.
+// The scalar kernel that decodes values by class, and the reference for the other kernels.
 #include "entropy/class_decode_kernel.hpp"
 
 #include "entropy/octave_symbols.hpp"
@@ -6,16 +6,16 @@
 namespace bitsnap::entropy {
 namespace {
 
-// What a slot of a class says: its frequency in bits 0-7, the slot less the start in 8-15, the symbol from 16 on.
+// The entry of a slot: its frequency in bits 0-7, the slot minus the start in bits 8-15, the symbol from bit 16.
 using Entry = std::uint32_t;
 
 void fill_entries(const ClassDecodeTable& table, Entry* entries) noexcept {
   for (unsigned first = 0; first < 64; first += 16) {
-    unsigned rank = first;
+    unsigned index = first;
     for (unsigned slot = 0; slot < 256; ++slot) {
-      while (rank < first + 15 && table.starts[rank + 1] <= slot) ++rank;
+      while (index < first + 15 && table.starts[index + 1] <= slot) ++index;
       entries[first * 16 + slot] =
-          Entry{table.frequencies[rank]} | (slot - table.starts[rank]) << 8 | Entry{table.symbols[rank]} << 16;
+          Entry{table.frequencies[index]} | (slot - table.starts[index]) << 8 | Entry{table.symbols[index]} << 16;
     }
   }
 }
@@ -24,12 +24,12 @@ inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* 
   return cursor < limit ? cursor : limit;
 }
 
-// Streams, low bits and low bytes come at random, so that a branch for them is often foreseen wrongly: there is one for
-// escapes alone, which are rare.
+// Whether a lane takes stream bytes, low bits or low bytes is random, so branches would be mispredicted. Only escapes,
+// which are rare, have a branch.
 template <bool kBytes, bool kOctaves>
-void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t rounds,
             std::uint16_t* values, const ReadAhead& ahead) noexcept {
-  constexpr std::size_t kWordLanes = 8;  // take at most 56 bits, that is, one load
+  constexpr std::size_t kWordLanes = 8;  // together at most 56 bits, one load
   Entry entries[4 * 256];
   fill_entries(table, entries);
   std::uint8_t plans[32];
@@ -41,7 +41,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
   const std::uint8_t* escapes = at.escapes;
   std::uint64_t bit = at.bit;
   ReadAheadCursor reading(ahead, 0);
-  for (std::size_t part = 0; part < steps * kDecodeGroups; ++part) {
+  for (std::size_t part = 0; part < rounds * kDecodeGroups; ++part) {
     const std::size_t group = part % kDecodeGroups;
     std::uint8_t* const low = at.low[group];
     std::uint8_t* const high = at.high[group];
@@ -100,12 +100,12 @@ void decode(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t
   at.bit = bit;
 }
 
-void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t steps,
+void decode_any(ClassDecoding& at, const ClassDecodeTable& table, const std::uint8_t* contexts, std::size_t rounds,
                 std::uint16_t* values, const ReadAhead& ahead) noexcept {
   const auto kernel = table.has_octaves ? decode<true, true>
                       : table.has_bytes ? decode<true, false>
                                         : decode<false, false>;
-  kernel(at, table, contexts, steps, values, ahead);
+  kernel(at, table, contexts, rounds, values, ahead);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// The encoding kernel of values by class for AVX2: 32 lanes at a time, tables of 16 in a register for each class;
-// called only where the machine has it.
+// The AVX2 kernel that encodes values by class: 32 lanes at a time, one register with a table of 16 for each class.
 #include "entropy/class_encode_kernel.hpp"
 
 #include "entropy/class_lanes_avx2.hpp"
@@ -7,13 +6,13 @@
 namespace bitsnap::entropy {
 namespace {
 
-// By class and symbol; symbols without slots have what the escape has.
+// By class and symbol; a symbol without slots has the entry of the escape.
 struct Bytes {
   alignas(16) std::uint8_t starts[64];
   alignas(16) std::uint8_t frequencies[64];
   alignas(16) std::uint8_t reciprocals_low[64];
   alignas(16) std::uint8_t reciprocals_high[64];
-  alignas(16) std::uint8_t escaped[64];  // all bits or none
+  alignas(16) std::uint8_t escaped[64];  // all bits set, or none
 };
 
 inline Bytes make_bytes(const ClassEncodeTable& from) noexcept {
@@ -42,7 +41,7 @@ struct Table {
         escaped(bytes.escaped) {}
 
   ByContext selectors;
-  ByContext inverses;  // 2^7 by 2^low bits
+  ByContext inverses;  // 2^7 / 2^low bits
   ByContext masks;     // of low bits
   ByClass<kClasses> starts;
   ByClass<kClasses> frequencies;
@@ -51,7 +50,7 @@ struct Table {
   ByClass<kClasses> escaped;
 };
 
-// Which symbols values are, where there are octaves.
+// The symbols of values if any plan has octaves.
 struct OctavePlans {
   explicit OctavePlans(const ClassEncodeTable& from) noexcept
       : first([&](unsigned context) { return from.plans[context] & 15U; }),
@@ -64,12 +63,12 @@ struct OctavePlans {
           return (coarseness < 3 ? 0x80U : 0U) | (coarseness < 2 ? 0x40U : 0U);
         }) {}
 
-  ByContext first;        // low bits of a first symbol
-  ByContext last_places;  // up to which leading bit it is one; where there are no octaves, all others are escaped
-  ByContext doublings;    // of octaves: one for bit 7, another for bit 6
+  ByContext first;        // low bits of a value below the octaves
+  ByContext last_places;  // the highest leading bit of such a value; without octaves, larger values are escaped
+  ByContext doublings;    // of symbols per octave: one for bit 7, another for bit 6
 };
 
-// The place of the leading bit of each word, or 0, from its lower and its upper byte.
+// The position of the leading bit of each word, or 0, from its lower and its upper byte.
 [[gnu::always_inline]] inline __m256i leading_bits(__m256i lower, __m256i upper) noexcept {
   const __m256i zero = _mm256_setzero_si256();
   const __m256i places = _mm256_setr_epi8(0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,  //
@@ -83,14 +82,14 @@ struct OctavePlans {
                                                 _mm256_andnot_si256(no_front, _mm256_set1_epi8(4))));
 }
 
-// Bits that are written downwards.
+// A bit stream that is written downwards.
 struct Bits {
   std::uint8_t* out;
   std::uint64_t pending;
   unsigned count;  // 0 to 7
 };
 
-// The bits of 32 bytes that `masks` has: of each eight at most 56.
+// Writes the bits of 32 bytes that `masks` selects: at most 56 of each eight bytes.
 [[gnu::always_inline]] inline void put_bits(__m256i bytes, __m256i masks, Bits& to) noexcept {
   const auto put = [&](long long eight, long long mask) {
     const auto own = static_cast<std::uint64_t>(mask);
@@ -114,7 +113,7 @@ inline __m128i load_half(const std::uint16_t* from) noexcept {
 
 template <std::size_t kClasses, bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
-            std::size_t steps, const ReadAhead& ahead) noexcept {
+            std::size_t rounds, const ReadAhead& ahead) noexcept {
   const Table<kClasses> table(from, make_bytes(from));
   [[maybe_unused]] const OctavePlans octave_plans(from);
   const __m256i zero = _mm256_setzero_si256();
@@ -123,10 +122,10 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   Bits bits{at.bits, at.pending, at.pending_bits};
   std::uint8_t* bytes = at.bytes;
   std::uint8_t* escapes = at.escapes;
-  contexts += steps * kEncodeGroups * kEncodeLanes;
-  values += steps * kEncodeGroups * kEncodeLanes;
-  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
-  for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
+  contexts += rounds * kEncodeGroups * kEncodeLanes;
+  values += rounds * kEncodeGroups * kEncodeLanes;
+  ReadAheadCursor reading(ahead, rounds * kEncodeGroups);
+  for (std::size_t part = rounds * kEncodeGroups; part-- > 0;) {
     const std::size_t group = part % kEncodeGroups;
     reading.down();
     std::uint8_t* out = at.out[group];
@@ -137,14 +136,14 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       values -= kHalf;
       const __m256i own = load(contexts);
       const __m256i selectors = table.selectors.of(own);
-      // Even quarters and odd ones, as interleaving has them.
+      // Even and odd quarters, in the order of the interleaving.
       __m256i even = _mm256_set_m128i(load_half(values + 16), load_half(values));
       __m256i odd = _mm256_set_m128i(load_half(values + 24), load_half(values + 8));
       const auto lowest = [&] {
         return _mm256_packus_epi16(_mm256_and_si256(even, low_bytes), _mm256_and_si256(odd, low_bytes));
       };
-      // Both without the lowest byte where that stays as it is, and then without their low bits. Twice the value, or
-      // near the most that a word holds, by 2^15 / 2^low bits, by 2^16.
+      // Drops the lowest byte if it is stored as a low byte, then the low bits: a saturated doubling, times 2^15 /
+      // 2^low bits, divided by 2^16.
       const auto drop_bytes = [&](__m256i whole) {
         even = _mm256_blendv_epi8(even, _mm256_srli_epi16(even, 8), _mm256_unpacklo_epi8(whole, whole));
         odd = _mm256_blendv_epi8(odd, _mm256_srli_epi16(odd, 8), _mm256_unpackhi_epi8(whole, whole));
@@ -180,17 +179,17 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       __m256i symbols = _mm256_packus_epi16(even, odd);
       if constexpr (kOctaves) {
         const __m256i doublings = octave_plans.doublings.of(own);
-        __m256i steps_up = _mm256_blendv_epi8(octaves, _mm256_add_epi8(octaves, octaves), doublings);
-        steps_up =
-            _mm256_blendv_epi8(steps_up, _mm256_add_epi8(steps_up, steps_up), _mm256_add_epi8(doublings, doublings));
-        symbols = _mm256_adds_epu8(symbols, steps_up);
+        __m256i increment = _mm256_blendv_epi8(octaves, _mm256_add_epi8(octaves, octaves), doublings);
+        increment =
+            _mm256_blendv_epi8(increment, _mm256_add_epi8(increment, increment), _mm256_add_epi8(doublings, doublings));
+        symbols = _mm256_adds_epu8(symbols, increment);
       }
       symbols = _mm256_min_epu8(symbols, fifteen);
       const LaneClasses classes(selectors);
       const __m256i escapes_here = table.escaped.of(symbols, classes);
       auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(escapes_here));
       if constexpr (kOctaves) {
-        // What is escaped has the low bits of a first symbol, as its reader knows no other.
+        // An escaped value has the low bits of a value below the octaves, because its reader does not know the value.
         const __m256i shifts = _mm256_add_epi8(first, _mm256_andnot_si256(escapes_here, octaves));
         const __m256i whole = whole_of(shifts);
         bytes = write_below(bytes, whole, lower);
@@ -221,16 +220,16 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
 }
 
 void encode_any(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+                const std::uint16_t* values, std::size_t rounds, const ReadAhead& ahead) noexcept {
   by_classes(table.plans, [&]<std::size_t kClasses>() {
     if (table.has_octaves) {
-      encode<kClasses, true, true, true>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, true, true, true>(at, table, contexts, values, rounds, ahead);
     } else if (table.has_bytes) {
-      encode<kClasses, true, true, false>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, true, true, false>(at, table, contexts, values, rounds, ahead);
     } else if (table.has_bits) {
-      encode<kClasses, true, false, false>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, true, false, false>(at, table, contexts, values, rounds, ahead);
     } else {
-      encode<kClasses, false, false, false>(at, table, contexts, values, steps, ahead);
+      encode<kClasses, false, false, false>(at, table, contexts, values, rounds, ahead);
     }
   });
 }

@@ -1,5 +1,5 @@
-// The encoding kernel of values by class for AVX-512 with VBMI and VBMI2: the tables of all classes lie in registers of
-// 64 bytes, so that a class costs nothing but the upper bits of an index; called only where the machine has both.
+// The AVX-512 (VBMI, VBMI2) kernel that encodes values by class. The tables of all classes lie in 64-byte registers, so
+// a class only adds upper bits to an index.
 #include "entropy/class_encode_kernel.hpp"
 
 #include "entropy/rans_lanes_avx512.hpp"
@@ -20,24 +20,24 @@ inline Table make_table(const ClassEncodeTable& from) noexcept {
            _mm512_load_si512(from.reciprocals_high)}};
 }
 
-// 64 bytes as words: the first 32, and the others.
+// The first 32 bytes as words; rear_words has the others.
 inline __m512i front_words(__m512i bytes) noexcept { return _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bytes)); }
 inline __m512i rear_words(__m512i bytes) noexcept { return _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(bytes, 1)); }
 
-// The words as bytes, 255 where they do not fit.
+// The words as bytes, 255 for a word that does not fit.
 inline __m512i saturated(__m512i front, __m512i rear) noexcept {
   return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(front)), _mm512_cvtusepi16_epi8(rear), 1);
 }
 
-// Bits that are written downwards.
+// A bit stream that is written downwards.
 struct Bits {
   std::uint8_t* out;
   std::uint64_t pending;
   unsigned count;
 };
 
-// The lower `widths` bits of 64 bytes, which are zero above them: neighbours are joined three times, and eight words
-// of up to 56 bits remain for the one queue.
+// Writes the lower `widths` bits of 64 bytes, whose other bits are zero. Neighbours are joined three times, which
+// leaves eight words of up to 56 bits for one queue.
 inline void put_bits(__m512i bits, __m512i widths, Bits& to) noexcept {
   const __m512i widths16 = _mm512_maddubs_epi16(widths, _mm512_set1_epi8(1));
   const __m512i widths32 = _mm512_madd_epi16(widths16, _mm512_set1_epi16(1));
@@ -69,7 +69,7 @@ inline void put_bits(__m512i bits, __m512i widths, Bits& to) noexcept {
   }
 }
 
-// The place of the leading bit of each word, or 0, from its lower and its upper byte.
+// The position of the leading bit of each word, or 0, from its lower and its upper byte.
 struct LeadingBits {
   LeadingBits() noexcept
       : front(byte_order([](unsigned i) { return i == 0 ? 0U : 32U - static_cast<unsigned>(__builtin_clz(i)); })),
@@ -77,23 +77,23 @@ struct LeadingBits {
 
   [[nodiscard]] __m512i of(__m512i lower, __m512i upper) const noexcept {
     const __mmask64 above = _mm512_test_epi8_mask(upper, upper);
-    // Half a byte; the bit from its neighbour counts for nothing.
+    // Half of each byte; the bit shifted in from the neighbour is masked later.
     const __m512i halves = _mm512_srli_epi16(_mm512_mask_mov_epi8(lower, above, upper), 1);
     const __m512i places = _mm512_permutex2var_epi8(front, halves, rear);
     return _mm512_mask_add_epi8(places, above, places, _mm512_set1_epi8(8));
   }
 
-  __m512i front;  // by half a byte, 0 to 63: its leading bit was one further up
+  __m512i front;  // by half of the byte, 0 to 63: the leading bit of the byte is one higher
   __m512i rear;
 };
 
-// How many low bits a value of each context has where it is a first symbol, and up to which leading bit it is one.
+// For each context, the low bits of a value below the octaves, and the highest leading bit of such a value.
 struct OctavePlans {
   explicit OctavePlans(const ClassEncodeTable& from) noexcept {
     alignas(64) std::uint8_t last[64];
     for (unsigned i = 0; i < 64; ++i) {
       const unsigned coarseness = from.plans[i] >> 6;
-      // Where there are no octaves, all others are escaped.
+      // Without octaves, larger values are escaped.
       last[i] = static_cast<std::uint8_t>(coarseness == 0 ? 255 : (from.plans[i] & 15U) + 3 - coarseness);
     }
     last_places = _mm512_load_si512(last);
@@ -102,19 +102,9 @@ struct OctavePlans {
   __m512i last_places;
 };
 
-inline EncodeLanes load_group(const ClassEncoding& at, std::size_t group) noexcept {
-  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.out[group]};
-}
-
-inline void store_group(ClassEncoding& at, std::size_t number, const EncodeLanes& group) noexcept {
-  _mm512_store_si512(at.low[number], group.low);
-  _mm512_store_si512(at.high[number], group.high);
-  at.out[number] = group.out;
-}
-
 template <bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
-            std::size_t steps, const ReadAhead& ahead) noexcept {
+            std::size_t rounds, const ReadAhead& ahead) noexcept {
   const Table table = make_table(from);
   const __m512i even_bytes = byte_order([](unsigned i) { return 2 * i; });
   const __m512i fifteen = _mm512_set1_epi8(15);
@@ -123,18 +113,13 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
   [[maybe_unused]] const LeadingBits leading;
   [[maybe_unused]] const OctavePlans octave_plans(from);
   [[maybe_unused]] const __m512i odd_bytes = byte_order([](unsigned i) { return 2 * i + 1; });
-  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
-  static_assert(kEncodeGroups == 4);
-  EncodeLanes group0 = load_group(at, 0);
-  EncodeLanes group1 = load_group(at, 1);
-  EncodeLanes group2 = load_group(at, 2);
-  EncodeLanes group3 = load_group(at, 3);
+  LaneGroups<EncodeLanes> groups(at, at.out);
   Bits bits{at.bits, at.pending, at.pending_bits};
   std::uint8_t* bytes = at.bytes;
   std::uint8_t* escapes = at.escapes;
-  contexts += steps * kEncodeGroups * kEncodeLanes;
-  values += steps * kEncodeGroups * kEncodeLanes;
-  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
+  contexts += rounds * kEncodeGroups * kEncodeLanes;
+  values += rounds * kEncodeGroups * kEncodeLanes;
+  ReadAheadCursor reading(ahead, rounds * kEncodeGroups);
   const auto put = [&](EncodeLanes& group) __attribute__((always_inline)) {
     contexts -= kEncodeLanes;
     values -= kEncodeLanes;
@@ -157,7 +142,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), octaves);
       const __m512i heads =
           saturated(_mm512_srlv_epi16(front, front_words(shifts)), _mm512_srlv_epi16(rear, rear_words(shifts)));
-      // Doubled once for each step that symbols are finer than octaves.
+      // Doubled once or twice, by the number of symbols per octave.
       const __mmask64 finer = _mm512_cmplt_epu8_mask(plans, _mm512_set1_epi8(static_cast<char>(0xc0)));
       const __mmask64 finest = _knot_mask64(_mm512_movepi8_mask(plans));
       octaves = _mm512_mask_add_epi8(octaves, finer, octaves, octaves);
@@ -186,7 +171,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
     const __m512i indexes = _mm512_permutexvar_epi8(_mm512_or_si512(classes, symbols), table.indexes);
     const __mmask64 escaped = _mm512_cmpeq_epi8_mask(_mm512_and_si512(indexes, fifteen), fifteen);
     if constexpr (kOctaves) {
-      // What is escaped has the low bits of a first symbol, as its reader knows no other.
+      // An escaped value has the low bits of a value below the octaves, because its reader does not know the value.
       shifts = _mm512_mask_mov_epi8(shifts, escaped, _mm512_and_si512(plans, fifteen));
       const __mmask64 whole = _mm512_test_epi8_mask(shifts, _mm512_set1_epi8(8));
       bytes = write_below(bytes, whole, lower);
@@ -200,16 +185,8 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
     }
     put_indexes(indexes, group, table.code);
   };
-  for (; steps > 0; --steps) {
-    put(group3);
-    put(group2);
-    put(group1);
-    put(group0);
-  }
-  store_group(at, 0, group0);
-  store_group(at, 1, group1);
-  store_group(at, 2, group2);
-  store_group(at, 3, group3);
+  for (; rounds > 0; --rounds) groups.down(put);
+  groups.store(at, at.out);
   at.bits = bits.out;
   at.pending = bits.pending;
   at.pending_bits = bits.count;
@@ -218,15 +195,15 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
 }
 
 void encode_any(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+                const std::uint16_t* values, std::size_t rounds, const ReadAhead& ahead) noexcept {
   if (table.has_octaves) {
-    encode<true, true, true>(at, table, contexts, values, steps, ahead);
+    encode<true, true, true>(at, table, contexts, values, rounds, ahead);
   } else if (table.has_bytes) {
-    encode<true, true, false>(at, table, contexts, values, steps, ahead);
+    encode<true, true, false>(at, table, contexts, values, rounds, ahead);
   } else if (table.has_bits) {
-    encode<true, false, false>(at, table, contexts, values, steps, ahead);
+    encode<true, false, false>(at, table, contexts, values, rounds, ahead);
   } else {
-    encode<false, false, false>(at, table, contexts, values, steps, ahead);
+    encode<false, false, false>(at, table, contexts, values, rounds, ahead);
   }
 }
 

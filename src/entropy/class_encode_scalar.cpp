@@ -1,4 +1,4 @@
-// The encoding kernel of values by class for the baseline of every machine, and the reference for the others.
+// The scalar kernel that encodes values by class, and the reference for the other kernels.
 #include "entropy/class_encode_kernel.hpp"
 
 namespace bitsnap::entropy {
@@ -21,13 +21,12 @@ void fill_entries(const ClassEncodeTable& table, Entry* entries) noexcept {
   }
 }
 
-// What goes to streams, low bits and low bytes comes at random, so that a branch for it is often foreseen wrongly:
-// there is one for escapes alone, which are rare. Bytes that count for nothing are written again, or stay below the
-// cursors.
+// Whether a lane writes stream bytes, low bits or low bytes is random, so branches would be mispredicted. Only escapes,
+// which are rare, have a branch. A byte that is not needed is overwritten or stays below the cursor.
 template <bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts, const std::uint16_t* values,
-            std::size_t steps, const ReadAhead& ahead) noexcept {
-  constexpr std::size_t kWordLanes = 8;  // give at most 56 bits
+            std::size_t rounds, const ReadAhead& ahead) noexcept {
+  constexpr std::size_t kWordLanes = 8;  // together at most 56 bits
   Entry entries[64];
   fill_entries(table, entries);
   std::uint8_t plans[32];
@@ -37,8 +36,8 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
   unsigned pending_bits = at.pending_bits;
   std::uint8_t* bytes = at.bytes;
   std::uint8_t* escapes = at.escapes;
-  ReadAheadCursor reading(ahead, steps * kEncodeGroups);
-  for (std::size_t part = steps * kEncodeGroups; part-- > 0;) {
+  ReadAheadCursor reading(ahead, rounds * kEncodeGroups);
+  for (std::size_t part = rounds * kEncodeGroups; part-- > 0;) {
     const std::size_t group = part % kEncodeGroups;
     std::uint8_t* const low = at.low[group];
     std::uint8_t* const high = at.high[group];
@@ -59,7 +58,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
           const unsigned octave = leading > shift + fineness ? leading - shift - fineness : 0;
           symbol = (symbol >> octave) + (octave << fineness);
           symbol = symbol < 15 ? symbol : 15;
-          // What is escaped has the width of the first symbols, as its reader knows no other.
+          // An escaped value has the low bits of a value below the octaves, because its reader does not know the value.
           shift += entries[(plan & 0x30) + symbol].escaped ? 0 : octave;
         }
         unsigned left = value;
@@ -87,7 +86,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
         high[lane] = static_cast<std::uint8_t>(quotient);
         low[lane] = static_cast<std::uint8_t>(state - quotient * entry.frequency + entry.start);
       }
-      // From the most significant bit on, above what is pending; at most 63 bits.
+      // From the most significant bit down, above the pending bits; at most 63 bits.
       const std::uint64_t aligned = pending << (-pending_bits & 63);
       __builtin_memcpy(bits - 8, &aligned, 8);
       bits -= pending_bits >> 3;
@@ -103,11 +102,11 @@ void encode(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t
 }
 
 void encode_any(ClassEncoding& at, const ClassEncodeTable& table, const std::uint8_t* contexts,
-                const std::uint16_t* values, std::size_t steps, const ReadAhead& ahead) noexcept {
+                const std::uint16_t* values, std::size_t rounds, const ReadAhead& ahead) noexcept {
   const auto kernel = table.has_octaves ? encode<true, true>
                       : table.has_bytes ? encode<true, false>
                                         : encode<false, false>;
-  kernel(at, table, contexts, values, steps, ahead);
+  kernel(at, table, contexts, values, rounds, ahead);
 }
 
 }  // namespace

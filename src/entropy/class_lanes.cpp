@@ -1,5 +1,5 @@
-// Reading values by class: docs/spec/rans.md, "Values by class". Every field is checked before a kernel runs, and where
-// the kernels ended is checked behind them.
+// Reads values by class: docs/spec/rans.md, "Values by class". All fields are checked before a kernel runs, and the
+// final cursors after it.
 #include "entropy/class_lanes.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// What kernels may read behind what they need: the states, which stand last, are that much.
+// Kernels may read this many bytes too far: the states, which come last, are that long.
 constexpr std::size_t kReadableBehind = 64;
 static_assert(kRansStateBytes >= kReadableBehind);
 
@@ -21,16 +21,16 @@ void fill_class(const std::array<std::uint8_t, kClassSymbols>& frequencies, std:
                 ClassDecodeTable& table) noexcept {
   unsigned start = 0;
   for (std::size_t symbol = 0; symbol < kClassSymbols; ++symbol) {
-    const std::size_t rank = first + symbol;
+    const std::size_t index = first + symbol;
     if (frequencies[symbol] == 0 && symbol > 0) {
-      table.starts[rank] = table.starts[rank - 1];
-      table.frequencies[rank] = table.frequencies[rank - 1];
-      table.symbols[rank] = table.symbols[rank - 1];
+      table.starts[index] = table.starts[index - 1];
+      table.frequencies[index] = table.frequencies[index - 1];
+      table.symbols[index] = table.symbols[index - 1];
       continue;
     }
-    table.starts[rank] = static_cast<std::uint8_t>(start);
-    table.frequencies[rank] = frequencies[symbol];
-    table.symbols[rank] = static_cast<std::uint8_t>(symbol);
+    table.starts[index] = static_cast<std::uint8_t>(start);
+    table.frequencies[index] = frequencies[symbol];
+    table.symbols[index] = static_cast<std::uint8_t>(symbol);
     start += frequencies[symbol];
   }
 }
@@ -66,8 +66,8 @@ Result<void> read_class_tables(ConstByteSpan bytes, ClassTables& tables) {
   for (std::size_t context = 0; context < kClassContexts; ++context) {
     const auto plan = std::to_integer<std::uint8_t>(plans[context]);
     if (const unsigned own = (plan & kPlanClass) / kPlanClassUnit; own >= classes) {
-      return fail(ErrorKind::corrupt, "plan of context " + std::to_string(context) + " is of class " +
-                                          std::to_string(own) + ", expected one below " + std::to_string(classes));
+      return fail(ErrorKind::corrupt, "plan of context " + std::to_string(context) + " has class " +
+                                          std::to_string(own) + ", expected a class below " + std::to_string(classes));
     }
     tables.plans[context] = plan;
   }
@@ -103,7 +103,7 @@ Result<void> ClassLanesDecoder::open(ConstByteSpan payload) {
   bits_end_ = bits.size() * 8;
   at_.bit = bits_end_ - bit_count;
   if (at_.bit != 0 && (std::to_integer<unsigned>(bits[0]) & ((1U << at_.bit) - 1)) != 0) {
-    return fail(ErrorKind::corrupt, "bits before the first of the low bits are set");
+    return fail(ErrorKind::corrupt, "padding before the low bits is not zero");
   }
   BITSNAP_ASSIGN(const ConstByteSpan bytes, cursor.take(byte_count, "low bytes"));
   at_.bytes = bytes_of(bytes);
@@ -118,7 +118,7 @@ Result<void> ClassLanesDecoder::open(ConstByteSpan payload) {
   escapes_end_ = at_.escapes + escapes.size();
   BITSNAP_ASSIGN(const ConstByteSpan states, cursor.take(kRansStateBytes, "states"));
   if (cursor.remaining() != 0) {
-    return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes behind the states");
+    return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes after the states");
   }
   at_.limit = bytes_of(states) + states.size() - kReadableBehind;
   for (std::size_t group = 0; group < kRansGroups; ++group) {
@@ -134,9 +134,9 @@ Result<void> ClassLanesDecoder::open(ConstByteSpan payload) {
   return {};
 }
 
-void ClassLanesDecoder::decode(const std::uint8_t* contexts, std::size_t steps, std::uint16_t* values,
+void ClassLanesDecoder::decode(const std::uint8_t* contexts, std::size_t rounds, std::uint16_t* values,
                                const ReadAhead& ahead) noexcept {
-  kernels<ClassDecodeKernels>().decode(at_, table_, contexts, steps, values, ahead);
+  kernels<ClassDecodeKernels>().decode(at_, table_, contexts, rounds, values, ahead);
 }
 
 Result<void> ClassLanesDecoder::check_end() const {

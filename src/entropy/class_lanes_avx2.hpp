@@ -1,6 +1,6 @@
-// What the kernels of values by class for AVX2 share: bytes looked up by context and by class. A register's shuffle
-// knows 16 places: a table by context is two registers, one by class and rank a register for each class. Everything has
-// internal linkage; for files compiled for AVX2 alone.
+// Shared by the AVX2 kernels of values by class: look-ups by context and by class. A shuffle looks up 16 places, so a
+// table by context takes two registers, and a table by class and symbol index takes one register per class. Everything
+// has internal linkage.
 #pragma once
 
 #include "entropy/rans_lanes_avx2.hpp"
@@ -27,13 +27,12 @@ struct ByContext {
   }
 };
 
-// What a plan asks for, where blends look at it: bit 7 of the class's upper bit, 6 of its lower, and 5 where the lowest
-// byte stays as it is.
+// The fields of a plan as blends read them: the class in bits 7 and 6; bit 5 is set if the lowest byte is a low byte.
 inline unsigned selector_of(unsigned plan) noexcept {
   return (plan & 0x20) << 2 | (plan & 0x10) << 2 | (plan & 8) << 2;
 }
 
-// Which class each of 32 lanes has, in the top bits of bytes.
+// The class of each of 32 lanes, in the top bits of bytes.
 struct LaneClasses {
   __m256i upper;
   __m256i lower;
@@ -41,18 +40,18 @@ struct LaneClasses {
   explicit LaneClasses(__m256i selectors) noexcept : upper(selectors), lower(_mm256_add_epi8(selectors, selectors)) {}
 };
 
-// The coarseness that a plan asks for, in the same place as a class.
+// The coarseness of a plan, in the bits in which selector_of() has the class.
 inline unsigned coarseness_of(unsigned plan) noexcept { return plan & 0xc0; }
 
-// All bits where the lowest byte stays as it is.
+// All bits of a lane whose lowest byte is a low byte.
 inline __m256i whole_lanes(__m256i selectors) noexcept {
   return _mm256_cmpgt_epi8(_mm256_setzero_si256(), _mm256_slli_epi16(selectors, 2));
 }
 
-// The same from how many low bits there are.
+// The same from the number of low bits.
 inline __m256i whole_of(__m256i shifts) noexcept { return _mm256_cmpgt_epi8(shifts, _mm256_set1_epi8(7)); }
 
-// The one of 1 to 4 registers that belongs to the class, byte by byte.
+// Selects one of 1 to 4 registers for each byte by its class.
 template <std::size_t kClasses>
 inline __m256i choose(const __m256i (&of)[kClasses], const LaneClasses& classes) noexcept {
   if constexpr (kClasses == 1) {
@@ -69,7 +68,7 @@ inline __m256i choose(const __m256i (&of)[kClasses], const LaneClasses& classes)
   }
 }
 
-// A byte for each class and rank.
+// A byte for each class and symbol index.
 template <std::size_t kClasses>
 struct ByClass {
   __m256i tables[kClasses];
@@ -78,16 +77,16 @@ struct ByClass {
     for (std::size_t i = 0; i < kClasses; ++i) tables[i] = broadcast(bytes + 16 * i);
   }
 
-  // The top bits of `ranks` are not set, and what is above their lower four counts for nothing.
-  [[nodiscard]] __m256i of(__m256i ranks, const LaneClasses& classes) const noexcept {
+  // Precondition: the top bits of `indexes` are 0. Only their lower four bits count.
+  [[nodiscard]] __m256i of(__m256i indexes, const LaneClasses& classes) const noexcept {
     __m256i found[kClasses];
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < kClasses; ++i) found[i] = _mm256_shuffle_epi8(tables[i], ranks);
+    for (std::size_t i = 0; i < kClasses; ++i) found[i] = _mm256_shuffle_epi8(tables[i], indexes);
     return choose(found, classes);
   }
 };
 
-// Calls body<classes>() for the classes that plans are of.
+// Calls body<classes>() for the number of classes.
 template <typename Body>
 inline void by_classes(const std::uint8_t* plans, Body&& body) noexcept {
   unsigned last = 0;

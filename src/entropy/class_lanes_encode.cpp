@@ -1,5 +1,5 @@
-// Writing values by class: docs/spec/rans.md, "Values by class". Streams, low bits and low bytes are written downwards,
-// each in room of its own, and put together at the end.
+// Writes values by class: docs/spec/rans.md, "Values by class". Streams, low bits and low bytes are written downwards
+// into separate buffers and joined at the end.
 #include "entropy/class_lanes_encode.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
+constexpr std::size_t kWritableBelow = 64;  // kernels may overwrite this much below a cursor
 
 ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
   ClassEncodeTable table{};
@@ -42,11 +42,11 @@ ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
 
 }  // namespace
 
-Result<void> ClassLanesEncoder::open(const ClassTables& tables, std::size_t steps, Scratch& scratch) {
+Result<void> ClassLanesEncoder::open(const ClassTables& tables, std::size_t rounds, Scratch& scratch) {
   tables_ = tables;
   table_ = kernel_table(tables);
-  const std::size_t values = steps * kRansStepElements;
-  const std::size_t stream = kWritableBelow + steps * kRansLanes;
+  const std::size_t values = rounds * kRansRoundElements;
+  const std::size_t stream = kWritableBelow + rounds * kRansLanes;
   const std::size_t bits = kWritableBelow + values;
   const std::size_t bytes = kWritableBelow + values;
   const std::size_t escapes = kWritableBelow + 2 * values;
@@ -65,9 +65,9 @@ Result<void> ClassLanesEncoder::open(const ClassTables& tables, std::size_t step
   return {};
 }
 
-void ClassLanesEncoder::encode(const std::uint8_t* contexts, const std::uint16_t* values, std::size_t steps,
+void ClassLanesEncoder::encode(const std::uint8_t* contexts, const std::uint16_t* values, std::size_t rounds,
                                const ReadAhead& ahead) noexcept {
-  kernels<ClassEncodeKernels>().encode(at_, table_, contexts, values, steps, ahead);
+  kernels<ClassEncodeKernels>().encode(at_, table_, contexts, values, rounds, ahead);
 }
 
 std::size_t ClassLanesEncoder::finish() noexcept {

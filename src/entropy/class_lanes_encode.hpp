@@ -1,8 +1,8 @@
-// Values of 16 bits coded in lanes with the table of the class that their context belongs to, writing:
-// docs/spec/rans.md, "Values by class". class_lanes.hpp is the other side.
+// Writes 16-bit values in lanes with the table of their class: docs/spec/rans.md, "Values by class". class_lanes.hpp is
+// the reading side.
 //
-// ClassLanesEncoder takes the values from the last to the first, in steps, so that its caller makes them while they are
-// in the cache. Its memory comes from a Scratch and lasts as long as the frame it was taken in; one thread.
+// ClassLanesEncoder takes the values from the last to the first, in rounds, so the caller's values stay in the
+// cache. Its memory comes from the open frame of a Scratch. It belongs to one thread.
 #pragma once
 
 #include <array>
@@ -17,20 +17,20 @@ namespace bitsnap::entropy {
 
 class ClassLanesEncoder {
  public:
-  // For at most steps * kRansStepElements values. Tables are those of choose_class_tables().
-  [[nodiscard]] Result<void> open(const ClassTables& tables, std::size_t steps, Scratch& scratch);
+  // For at most rounds * kRansRoundElements values. `tables` must come from choose_class_tables().
+  [[nodiscard]] Result<void> open(const ClassTables& tables, std::size_t rounds, Scratch& scratch);
 
-  // The steps before those that were given last. Precondition: every context is below kClassContexts.
-  void encode(const std::uint8_t* contexts, const std::uint16_t* values, std::size_t steps,
+  // Encodes the rounds before the previously encoded ones. Precondition: every context is below kClassContexts.
+  void encode(const std::uint8_t* contexts, const std::uint16_t* values, std::size_t rounds,
               const ReadAhead& ahead) noexcept;
 
-  // Ends the coding; nothing can be encoded any more. Returns the payload's size.
+  // Ends the coding and returns the payload's size. encode() must not be called afterwards.
   [[nodiscard]] std::size_t finish() noexcept;
 
-  // Writes the payload, as many bytes as finish() said.
+  // Writes the payload of finish() bytes.
   void write(std::byte* out) const noexcept;
 
-  // A value of this context that costs least: for the lanes of the last step that stand for nothing.
+  // The cheapest value of this context, for the unused lanes of the last round.
   [[nodiscard]] std::uint16_t cheapest_value(std::uint8_t context) const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// Values by class: every encoder against every decoder and against a naive one written from docs/spec/rans.md, its
-// example, and payloads that are cut or damaged.
+// Tests of values by class: every encoder with every decoder and with a naive decoder written from docs/spec/rans.md,
+// its example, and truncated or damaged payloads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include <bitsnap/cpu.hpp>
 
+#include "base/cpu_levels_testing.hpp"
 #include "entropy/class_lanes_encode.hpp"
 #include "entropy/class_tables_encode.hpp"
 
@@ -21,14 +22,14 @@ struct Values {
   std::vector<std::uint8_t> contexts;
   std::vector<std::uint16_t> values;
 
-  [[nodiscard]] std::size_t steps() const { return contexts.size() / kRansStepElements; }
+  [[nodiscard]] std::size_t rounds() const { return contexts.size() / kRansRoundElements; }
 };
 
-// Values of `classes` contexts in a row whose size doubles from one to the next, some much larger.
-Values make_values(std::size_t steps, unsigned contexts, unsigned seed) {
+// Values of `contexts` contexts; their size doubles from one context to the next, and some values are much larger.
+Values make_values(std::size_t rounds, unsigned contexts, unsigned seed) {
   std::mt19937_64 random(seed);
   Values made;
-  for (std::size_t i = 0; i < steps * kRansStepElements; ++i) {
+  for (std::size_t i = 0; i < rounds * kRansRoundElements; ++i) {
     const auto context = static_cast<unsigned>(random() % contexts);
     const std::uint64_t range = (std::uint64_t{3} << std::min(context, 13U)) + 1;
     auto value = static_cast<unsigned>((random() % range) * (random() % range) / range);
@@ -41,16 +42,14 @@ Values make_values(std::size_t steps, unsigned contexts, unsigned seed) {
 
 class ClassLanes : public testing::Test {
  protected:
-  ~ClassLanes() override { force_cpu_level(detected_cpu_level()); }
-
-  // In parts of at most `part` steps.
+  // Encodes in parts of at most `part` rounds.
   Bytes encode(const Values& from, const ClassTables& tables, std::size_t part = 3) {
     const Scratch::Frame frame(scratch_);
     ClassLanesEncoder encoder;
-    EXPECT_TRUE(encoder.open(tables, from.steps(), scratch_));
-    for (std::size_t end = from.steps(); end > 0;) {
+    EXPECT_TRUE(encoder.open(tables, from.rounds(), scratch_));
+    for (std::size_t end = from.rounds(); end > 0;) {
       const std::size_t begin = end - std::min(part, end);
-      encoder.encode(from.contexts.data() + begin * kRansStepElements, from.values.data() + begin * kRansStepElements,
+      encoder.encode(from.contexts.data() + begin * kRansRoundElements, from.values.data() + begin * kRansRoundElements,
                      end - begin, {});
       end = begin;
     }
@@ -60,14 +59,14 @@ class ClassLanes : public testing::Test {
   }
 
   static Result<std::vector<std::uint16_t>> decode(const Bytes& payload, const Values& of, std::size_t part = 5) {
-    // A heap block of its own for each, so that AddressSanitizer sees every byte beyond it.
+    // A separate heap block each, so that AddressSanitizer sees every access beyond it.
     const Bytes exact(payload);
     ClassLanesDecoder decoder;
     BITSNAP_TRY(decoder.open(exact));
     std::vector<std::uint16_t> values(of.contexts.size());
-    for (std::size_t begin = 0; begin < of.steps(); begin += part) {
-      decoder.decode(of.contexts.data() + begin * kRansStepElements, std::min(part, of.steps() - begin),
-                     values.data() + begin * kRansStepElements, {});
+    for (std::size_t begin = 0; begin < of.rounds(); begin += part) {
+      decoder.decode(of.contexts.data() + begin * kRansRoundElements, std::min(part, of.rounds() - begin),
+                     values.data() + begin * kRansRoundElements, {});
     }
     BITSNAP_TRY(decoder.check_end());
     return values;
@@ -79,27 +78,25 @@ class ClassLanes : public testing::Test {
         .tables;
   }
 
-  // Every level's bytes are the same, and every level reads them.
+  // Every level writes the same bytes, and every level reads them.
   void expect_round_trip(const Values& from, const ClassTables& tables) {
     Bytes first;
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const Bytes payload = encode(from, tables);
       if (first.empty()) first = payload;
-      ASSERT_EQ(payload, first) << cpu_level_name(level);
-    }
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+      ASSERT_EQ(payload, first);
+    });
+    at_every_level([&] {
       const auto decoded = decode(first, from);
-      ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
-      ASSERT_EQ(*decoded, from.values) << cpu_level_name(level);
-    }
+      ASSERT_TRUE(decoded) << decoded.error().message();
+      ASSERT_EQ(*decoded, from.values);
+    });
   }
 
   Scratch scratch_;
 };
 
-// As docs/spec/rans.md describes it: one value after another, for sound payloads only.
+// Written from docs/spec/rans.md: value by value, for valid payloads only.
 std::vector<std::uint16_t> naive_decode(const Bytes& payload, const Values& of) {
   const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(payload.at(i)); };
   const auto number = [&](std::size_t i) { return byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24; };
@@ -158,7 +155,7 @@ std::vector<std::uint16_t> naive_decode(const Bytes& payload, const Values& of) 
   return values;
 }
 
-TEST_F(ClassLanes, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
+TEST_F(ClassLanes, EveryDecoderReadsWhatEveryEncoderWrites) {
   for (unsigned contexts = 1; contexts <= kClassContexts; ++contexts) {
     SCOPED_TRACE(std::to_string(contexts) + " contexts");
     const Values values = make_values(1 + contexts % 11, contexts, contexts);
@@ -171,7 +168,7 @@ TEST_F(ClassLanes, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
 
 TEST_F(ClassLanes, EveryShiftIsCodedWithEveryCoarseness) {
   Values values = make_values(4, 1, 9);
-  // Values of all magnitudes alike.
+  // Values of all magnitudes.
   for (std::size_t i = 0; i < values.values.size(); i += 2) values.values[i] >>= i / 2 % 16;
   ClassTables tables;
   tables.frequencies[0].fill(kRansScale / kClassSymbols);
@@ -185,9 +182,9 @@ TEST_F(ClassLanes, EveryShiftIsCodedWithEveryCoarseness) {
   }
 }
 
-TEST_F(ClassLanes, SymbolsAreAsWideAsTheSpecificationSays) {
-  // With coarseness 2 and no shift: 0 to 3, then 4 and 6 are two wide, 8 and 12 four, and so on; 192 is escaped.
-  Values values{std::vector<std::uint8_t>(kRansStepElements, 0), std::vector<std::uint16_t>(kRansStepElements, 0)};
+TEST_F(ClassLanes, SymbolsHaveTheWidthsOfTheSpecification) {
+  // With coarseness 2 and no shift: 0 to 3; then 4 and 6 have width 2, 8 and 12 width 4, and so on; 192 is escaped.
+  Values values{std::vector<std::uint8_t>(kRansRoundElements, 0), std::vector<std::uint16_t>(kRansRoundElements, 0)};
   ClassTables tables;
   tables.plans.fill(2 << 6);
   tables.frequencies[0].fill(kRansScale / kClassSymbols);
@@ -204,7 +201,7 @@ TEST_F(ClassLanes, SymbolsAreAsWideAsTheSpecificationSays) {
   EXPECT_EQ(low_bits_of(192), 0U);
 }
 
-TEST_F(ClassLanes, AnyValuesAreCodedWithTablesMadeForOthers) {
+TEST_F(ClassLanes, AnyValuesAreCodedWithTablesOfOthers) {
   std::mt19937_64 random(5);
   Values values = make_values(8, 20, 1);
   ClassTables tables = choose(values);
@@ -230,7 +227,7 @@ TEST_F(ClassLanes, SymbolsWithoutSlotsAreEscaped) {
       auto& frequencies = tables.frequencies[i];
       frequencies.fill(0);
       frequencies[kClassEscape] = 1;
-      // At least two symbols have slots, as one byte cannot say 256.
+      // At least two symbols have slots, because one byte cannot hold the frequency 256.
       frequencies[random() % kClassEscape] = 100;
       for (unsigned left = kRansScale - 101; left > 0;) {
         std::uint8_t& frequency = frequencies[random() % kClassSymbols];
@@ -244,13 +241,13 @@ TEST_F(ClassLanes, SymbolsWithoutSlotsAreEscaped) {
   }
 }
 
-TEST_F(ClassLanes, TheExampleOfTheSpecificationIsWritten) {
+TEST_F(ClassLanes, WritesTheExampleOfTheSpecification) {
   ClassTables tables;
   tables.plans.fill(0);
   tables.plans[0] = 2;
   tables.frequencies[0].fill(0);
   tables.frequencies[0][0] = tables.frequencies[0][1] = 128;
-  Values values{std::vector<std::uint8_t>(kRansStepElements, 0), std::vector<std::uint16_t>(kRansStepElements, 0)};
+  Values values{std::vector<std::uint8_t>(kRansRoundElements, 0), std::vector<std::uint16_t>(kRansRoundElements, 0)};
   values.values[0] = 5;
   const auto filled = [](std::initializer_list<std::pair<std::size_t, unsigned>> runs) {
     Bytes bytes;
@@ -260,10 +257,7 @@ TEST_F(ClassLanes, TheExampleOfTheSpecificationIsWritten) {
   const Bytes expected =
       filled({{1, 1},  {1, 2},    {31, 0}, {2, 0x80}, {14, 0}, {16, 0}, {1, 0},  {1, 2},  {10, 0}, {1, 1},
               {63, 0}, {1, 0x80}, {63, 0}, {64, 2},   {64, 0}, {64, 2}, {64, 0}, {64, 2}, {64, 0}, {64, 2}});
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
-    EXPECT_EQ(encode(values, tables), expected) << cpu_level_name(level);
-  }
+  at_every_level([&] { EXPECT_EQ(encode(values, tables), expected); });
 }
 
 TEST_F(ClassLanes, SizesStayNearTheEntropyOfTheSymbols) {
@@ -278,8 +272,8 @@ TEST_F(ClassLanes, SizesStayNearTheEntropyOfTheSymbols) {
 }
 
 TEST_F(ClassLanes, NoSymbolHasMoreThanFifteenLowBits) {
-  // Symbol 14 as such, and then with the shift 15, the coarseness 3 and low bits of which all but one are set.
-  Values values{std::vector<std::uint8_t>(kRansStepElements, 0), std::vector<std::uint16_t>(kRansStepElements, 0)};
+  // Symbol 14 without and with the shift 15, the coarseness 3 and low bits that are all set except one.
+  Values values{std::vector<std::uint8_t>(kRansRoundElements, 0), std::vector<std::uint16_t>(kRansRoundElements, 0)};
   values.contexts[0] = 1;
   values.values[0] = 14;
   ClassTables tables;
@@ -294,19 +288,18 @@ TEST_F(ClassLanes, NoSymbolHasMoreThanFifteenLowBits) {
   payload.insert(payload.begin() + kSizes + 28, low.begin(), low.end());
   values.values[0] = 0xfffe;
   EXPECT_EQ(naive_decode(payload, values), values.values);
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode(payload, values);
-    ASSERT_TRUE(decoded) << cpu_level_name(level) << ": " << decoded.error().message();
-    EXPECT_EQ(*decoded, values.values) << cpu_level_name(level);
-  }
+    ASSERT_TRUE(decoded) << decoded.error().message();
+    EXPECT_EQ(*decoded, values.values);
+  });
 }
 
-// Most are small, and a few a thousand times as large.
-Values make_squares(std::size_t steps) {
+// Most values are small, and a few are a thousand times as large.
+Values make_squares(std::size_t rounds) {
   std::mt19937_64 random(4);
   Values made;
-  for (std::size_t i = 0; i < steps * kRansStepElements; ++i) {
+  for (std::size_t i = 0; i < rounds * kRansRoundElements; ++i) {
     made.contexts.push_back(static_cast<std::uint8_t>(random() % 4));
     const auto bell = [&] { return static_cast<int>(random() % 64 + random() % 64); };
     const int root = bell() - bell();
@@ -319,7 +312,7 @@ bool has_octaves(const ClassTables& tables) {
   return std::ranges::any_of(tables.plans, [](std::uint8_t plan) { return (plan & kPlanCoarseness) != 0; });
 }
 
-TEST_F(ClassLanes, OctavesAreTakenWhereTheySaveEnough) {
+TEST_F(ClassLanes, UsesOctavesIfTheySaveEnough) {
   const Values squares = make_squares(256);
   ClassSample sample{.contexts = std::span(squares.contexts).first(8192),
                      .values = std::span(squares.values).first(8192),
@@ -328,23 +321,23 @@ TEST_F(ClassLanes, OctavesAreTakenWhereTheySaveEnough) {
                      .per_octave_gain = 128};
   const ClassTables tables = choose_class_tables(sample).tables;
   EXPECT_TRUE(has_octaves(tables));
-  sample.per_octave_gain = 1;  // half of everything
+  sample.per_octave_gain = 1;  // octaves would have to save everything
   const ClassTables even = choose_class_tables(sample).tables;
   EXPECT_FALSE(has_octaves(even));
   EXPECT_LT(encode(squares, tables).size() * 129, encode(squares, even).size() * 128);
   expect_round_trip(squares, tables);
 }
 
-TEST_F(ClassLanes, ValuesThatAreAllSymbolsGetNoOctaves) {
+TEST_F(ClassLanes, UsesNoOctavesIfAllValuesAreSymbols) {
   std::mt19937_64 random(4);
   Values values = make_values(32, 3, 1);
   for (std::uint16_t& value : values.values) value = static_cast<std::uint16_t>(random() % 15);
   EXPECT_FALSE(has_octaves(choose(values)));
 }
 
-TEST_F(ClassLanes, SymbolsThatAreHardlyEverMetHaveNoSlots) {
-  Values values{std::vector<std::uint8_t>(32 * kRansStepElements, 0),
-                std::vector<std::uint16_t>(32 * kRansStepElements, 0)};
+TEST_F(ClassLanes, VeryRareSymbolsHaveNoSlots) {
+  Values values{std::vector<std::uint8_t>(32 * kRansRoundElements, 0),
+                std::vector<std::uint16_t>(32 * kRansRoundElements, 0)};
   for (std::size_t i = 0; i < values.values.size(); ++i) values.values[i] = i % 2 == 0 ? 0 : 14;
   values.values[1] = 5;
   const ClassTables tables = choose(values);
@@ -372,7 +365,7 @@ TEST_F(DamagedClassLanes, AreRefusedAtEveryTruncation) {
   EXPECT_EQ(longer.error().kind(), ErrorKind::corrupt);
 }
 
-TEST_F(DamagedClassLanes, AreRefusedWhereFarMoreIsEscapedThanThereIs) {
+TEST_F(DamagedClassLanes, AreRefusedIfTheyEscapeMoreValuesThanTheyHold) {
   ClassTables tables = choose(values_);
   std::fill(values_.contexts.begin(), values_.contexts.end(), std::uint8_t{0});
   std::fill(values_.values.begin(), values_.values.end(), std::uint16_t{0xffff});
@@ -383,12 +376,11 @@ TEST_F(DamagedClassLanes, AreRefusedWhereFarMoreIsEscapedThanThereIs) {
   ASSERT_EQ(escapes, values_.values.size());
   store_le(damaged.data() + count_at, std::uint32_t{0});
   damaged.erase(damaged.end() - static_cast<std::ptrdiff_t>(512 + 2 * escapes), damaged.end() - 512);
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode(damaged, values_);
-    ASSERT_FALSE(decoded) << cpu_level_name(level);
-    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt) << cpu_level_name(level);
-  }
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
+  });
 }
 
 TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
@@ -398,25 +390,24 @@ TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
   const Bytes of_octaves = encode(values_, coarse);
   for (int round = 0; round < 3000; ++round) {
     Bytes damaged = round % 4 < 2 ? payload_ : of_octaves;
-    // Half the damage goes to the fields in front, where it reaches furthest.
+    // Half of the damage hits the fields at the front, which affect the most.
     const std::size_t range = round % 2 == 0 ? damaged.size() : std::min<std::size_t>(200, damaged.size());
     for (std::uint64_t i = 0; i <= random() % 3; ++i) damaged[random() % range] = static_cast<std::byte>(random());
     force_cpu_level(CpuLevel::scalar);
     const auto expected = decode(damaged, values_);
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto found = decode(damaged, values_);
-      ASSERT_EQ(found.has_value(), expected.has_value()) << round << ", " << cpu_level_name(level);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << round;
       if (found) {
-        ASSERT_EQ(*found, *expected) << round << ", " << cpu_level_name(level);
+        ASSERT_EQ(*found, *expected) << round;
       } else {
-        ASSERT_EQ(found.error().kind(), expected.error().kind()) << round << ", " << cpu_level_name(level);
+        ASSERT_EQ(found.error().kind(), expected.error().kind()) << round;
       }
-    }
+    });
   }
 }
 
-TEST_F(DamagedClassLanes, AreRefusedWithTheFieldThatIsWrong) {
+TEST_F(DamagedClassLanes, AreRefusedWithTheWrongField) {
   const std::size_t classes = std::to_integer<std::size_t>(payload_[0]);
   const std::size_t sizes = 33 + 16 * classes;
   struct Case {
@@ -440,8 +431,8 @@ TEST_F(DamagedClassLanes, AreRefusedWithTheFieldThatIsWrong) {
   of_one_class[3] = std::byte{0xb0};
   const auto of_other = decode(of_one_class, make_values(1, 1, 1));
   ASSERT_FALSE(of_other);
-  EXPECT_NE(of_other.error().message().find("plan of context 2 is of class 3"), std::string::npos);
-  // One low bit fewer: the front of the first byte holds a bit that has to be 0, or the last value misses one.
+  EXPECT_NE(of_other.error().message().find("plan of context 2 has class 3"), std::string::npos);
+  // One low bit less: the first byte then holds a bit that must be 0, or the last value lacks a bit.
   Bytes fewer = payload_;
   const auto bits = load_le<std::uint32_t>(fewer.data() + sizes + 16);
   ASSERT_GT(bits, 0U);

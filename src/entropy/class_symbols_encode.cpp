@@ -1,5 +1,5 @@
-// Counting symbols of buckets, and which shift and coarseness cost least. Where a symbol begins is known to the
-// compiler.
+// Counts the symbols of buckets and finds the cheapest shift and coarseness. The first buckets of all symbols are
+// computed at compile time.
 #include "entropy/class_symbols_encode.hpp"
 
 #include <iterator>
@@ -9,17 +9,18 @@
 namespace bitsnap::entropy {
 namespace {
 
-// A shift is wide enough if no more than one value in so many is escaped: as a rule the first. Where values are of two
-// kinds, near and far (signs that flip), it costs less to escape the far ones than to shift the near ones out of sight.
+// The escape rates that are tried: a shift is wide enough if at most one value in N is escaped. Usually the first rate
+// is best. If values are of two kinds, near and far (changed signs), it is cheaper to escape the far values than to
+// shift the near ones out of sight.
 constexpr std::uint32_t kPerEscape[] = {64, 8, 3};
 
-// Shifts that differ by less than this cost about the same.
+// Shifts that differ by less cost about the same.
 constexpr unsigned kShiftsApart = 3;
 
-// The same for octaves, which reach further: less is escaped.
+// The rates for octaves, which reach further, so fewer values are escaped.
 constexpr std::uint32_t kPerOctaveEscape[] = {1024, 128, 16};
 
-// By coarseness and shift: the bucket that each symbol begins with, and behind the last that before which it ends.
+// By coarseness and shift: the first bucket of each symbol, then the end of the last symbol.
 using SymbolBuckets = std::array<std::uint8_t, kClassSymbols + 1>;
 using AllSymbolBuckets = std::array<std::array<SymbolBuckets, kMostShift + 1>, kMostCoarseness + 1>;
 
@@ -47,7 +48,7 @@ consteval AllSymbolBuckets make_symbol_buckets() noexcept {
 
 constexpr AllSymbolBuckets kSymbolBuckets = make_symbol_buckets();
 
-// The least shift with which no more than one value in `per_escape` is escaped.
+// The least shift with which at most one value in `per_escape` is escaped.
 unsigned shift_with(const BucketSums& sums, unsigned coarseness, std::uint32_t per_escape,
                     unsigned max_shift) noexcept {
   const std::uint32_t total = sums[kClassBuckets];

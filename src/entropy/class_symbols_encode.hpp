@@ -1,6 +1,5 @@
-// How the values of one context are made symbols: docs/spec/rans.md, "Values by class". Values are counted in buckets
-// of which every plan can tell the symbols, so that a sample is looked at once. Integers only, so that the same sample
-// gives the same plans everywhere.
+// Turns the values of one context into symbols: docs/spec/rans.md, "Values by class". Values are counted once, in
+// buckets that no symbol of any plan divides. Integer arithmetic gives the same plans for the same sample everywhere.
 #pragma once
 
 #include <algorithm>
@@ -14,46 +13,46 @@
 
 namespace bitsnap::entropy {
 
-// Bucket 0 is the value 0; the others go by the place of a value's leading bit and the three bits behind that.
+// Bucket 0 is the value 0; the other buckets are the position of the leading bit and the three bits after it.
 inline constexpr std::size_t kClassBuckets = 1 + 16 * 8;
 
-// As a float, which says both without a branch and to many values at a time.
+// A conversion to float gives both without a branch, and vectorizes.
 [[nodiscard]] constexpr std::uint32_t class_bucket_of(std::uint32_t value) noexcept {
   constexpr std::int32_t kBeforeOne = (127 << 3) - 1;
   const std::int32_t place = std::bit_cast<std::int32_t>(static_cast<float>(static_cast<std::int32_t>(value))) >> 20;
   return static_cast<std::uint32_t>(std::max(place, kBeforeOne) - kBeforeOne);
 }
 
-// How many values there are in all buckets before each.
+// The number of values in all buckets before each bucket.
 using BucketSums = std::array<std::uint16_t, kClassBuckets + 1>;
 
 using SymbolCounts = std::array<std::uint32_t, kClassSymbols>;
 
-// What coding these counts with a table of their own costs.
+// The cost of these counts with their own table.
 [[nodiscard]] std::uint64_t entropy_cost(const SymbolCounts& counts) noexcept;
 
 inline constexpr unsigned kEscapedBits = 16;
-inline constexpr unsigned kMostShift = 13;  // the first with which every value is a symbol
+inline constexpr unsigned kMostShift = 13;  // the least shift with which every value is a symbol
 inline constexpr unsigned kMostCoarseness = 3;
 
-// A plan but for the class, and what its symbols are.
+// A plan without its class, and its symbols.
 struct PlannedSymbols {
   unsigned shift = 0;
   unsigned coarseness = 0;
   SymbolCounts counts{};
-  std::uint64_t own_cost = 0;  // with a table of its own; only of those that were chosen here
+  std::uint64_t own_cost = 0;  // with a table of its own; set by the choose_ functions only
 
-  // Low bits and escapes, without the symbols.
+  // The bits of low bits and escapes, without the symbols.
   [[nodiscard]] std::uint64_t raw_bits() const noexcept;
 };
 
 // Preconditions: shift is at most kMostShift, coarseness at most kMostCoarseness.
 [[nodiscard]] PlannedSymbols plan_symbols(const BucketSums& sums, unsigned shift, unsigned coarseness) noexcept;
 
-// Symbols that are equally wide, with the least shift with which nearly all values are symbols.
+// Symbols of equal width, with the least shift that makes nearly all values symbols.
 [[nodiscard]] PlannedSymbols choose_even_symbols(const BucketSums& sums, unsigned max_shift) noexcept;
 
-// Those, or the best of octaves where they cost less.
+// `even`, or the best symbols with octaves if they cost less.
 [[nodiscard]] PlannedSymbols choose_symbols(const BucketSums& sums, const PlannedSymbols& even) noexcept;
 
 }  // namespace bitsnap::entropy

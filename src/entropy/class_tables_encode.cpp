@@ -1,5 +1,5 @@
-// From a sample to plans and tables: each context's plan for itself, then classes of contexts, then plans once more for
-// the tables that their classes got.
+// Chooses plans and tables from a sample: first a plan for each context alone, then classes of contexts, then better
+// plans for the tables of the classes.
 #include "entropy/class_tables_encode.hpp"
 
 #include <algorithm>
@@ -11,17 +11,18 @@
 namespace bitsnap::entropy {
 namespace {
 
-// The largest shift without low bytes. Kernels are faster without any, which is worth one part in so many of the size.
+// The largest shift without low bytes. Avoiding low bytes may cost 1 / kPerNarrow of the size, because it makes the
+// kernels a fifth faster (docs/decisions/0008-ordinal-deltas.md).
 constexpr unsigned kNarrowShift = 7;
 constexpr std::uint64_t kPerNarrow = 512;
 
-// A slot costs all others what coding one value in so many costs that is escaped instead.
+// A slot for a symbol that is rarer than one value in kPerRare costs the other symbols more than escaping it does.
 constexpr std::uint32_t kPerRare = 1024;
 
-// Plans are refined among shifts that are at most that much larger or smaller.
+// Plans are refined among shifts that differ by at most this much.
 constexpr unsigned kShiftsAround = 2;
 
-// The contexts that occur, in order, with what was counted up to each.
+// The contexts that occur, in order, with the counts up to each.
 struct Runs {
   std::array<std::uint8_t, kClassContexts> contexts;
   std::array<SymbolCounts, kClassContexts + 1> sums;  // before each
@@ -34,7 +35,7 @@ struct Runs {
   }
 };
 
-// Where classes begin, first 0, and how many there are.
+// The first context of each class, and the number of classes.
 struct Parting {
   std::array<std::size_t, kMaxClasses + 1> begins;
   std::size_t classes = 0;
@@ -67,8 +68,8 @@ Parting part(const Runs& runs, std::uint64_t cost_of_class) noexcept {
   return parting;
 }
 
-// The frequencies of one class; returns what its symbols cost. Symbols that are hardly ever met have no slots and are
-// escaped, as are those above the largest that was counted.
+// Chooses the frequencies of one class and returns the cost of its symbols. Very rare symbols, and those above the
+// largest counted symbol, have no slots and are escaped.
 std::uint64_t choose_frequencies(const SymbolCounts& counts,
                                  std::array<std::uint8_t, kClassSymbols>& frequencies) noexcept {
   std::uint32_t total = 0;
@@ -102,32 +103,33 @@ std::uint64_t choose_frequencies(const SymbolCounts& counts,
     cost += own[i] * slots_cost(slots[i]);
     frequencies[i < size ? listed[i] : kClassEscape] = static_cast<std::uint8_t>(slots[i]);
   }
-  // As many as were met once may be expected that were not met at all (Good and Turing); those are escaped.
+  // By Good and Turing, as many values are expected to be missing from the sample as occur once in it; they are
+  // escaped.
   if (size < kClassEscape) cost += once * ((std::uint64_t{8} + kEscapedBits) << kCostBits);
   return cost;
 }
 
 using Counted = std::array<BucketSums, kClassContexts>;
 
-// How the values of each context are coded.
+// The plan of each context.
 using Contexts = std::array<PlannedSymbols, kClassContexts>;
 
 // The sample, in buckets.
 struct Counting {
   Counted values;
   Counted others;                            // of contexts from least_other on
-  std::size_t least_other = kClassContexts;  // only contexts from here on may be measured otherwise
+  std::size_t least_other = kClassContexts;  // the least context that may use the other measure
 
   [[nodiscard]] std::uint32_t total(std::size_t context) const noexcept { return values[context][kClassBuckets]; }
 };
 
-// Counts the values whose context is `least` or beyond. Neighbours are counted apart, because the same count is often
-// that of both, and would be waited for.
+// Counts the values whose context is `least` or larger. Neighbours use different tables: equal neighbours would wait
+// for each other's counter.
 Counted count(std::span<const std::uint8_t> contexts, std::span<const std::uint16_t> values,
               std::uint32_t least) noexcept {
   constexpr std::size_t kPart = 256;
   constexpr std::uint32_t kAll = kClassContexts * kClassBuckets;
-  std::array<std::array<std::uint16_t, kAll + 1>, 2> counts{};  // the last is that of all others
+  std::array<std::array<std::uint16_t, kAll + 1>, 2> counts{};  // the last row is for all other contexts
   std::array<std::uint16_t, kPart> places;
   for (std::size_t first = 0; first < values.size(); first += kPart) {
     const std::size_t size = std::min(kPart, values.size() - first);
@@ -172,7 +174,7 @@ Contexts plan_octaves(const Counted& counted, const Contexts& even) noexcept {
   return contexts;
 }
 
-// From which context on shifts are large enough for the others.
+// The least context whose shift, and those of all following contexts, is large enough for the other measure.
 std::size_t least_other_of(const Counted& counted, const Contexts& contexts, unsigned least_shift) noexcept {
   std::size_t least = kClassContexts;
   for (std::size_t context = kClassContexts; context-- > 0;) {
@@ -183,7 +185,7 @@ std::size_t least_other_of(const Counted& counted, const Contexts& contexts, uns
   return least;
 }
 
-// Takes the plans of the others from the context on from which they cost less, and returns it.
+// Uses the other measure from the context on from which it costs less; returns that context.
 std::size_t choose_others(const Counting& counting, const Contexts& others, Contexts& contexts) noexcept {
   std::size_t first = kClassContexts;
   std::int64_t saved = 0;
@@ -202,7 +204,7 @@ std::size_t choose_others(const Counting& counting, const Contexts& others, Cont
   return first;
 }
 
-// Does without low bytes where that costs next to nothing, and returns whether it does.
+// Avoids low bytes if that costs next to nothing; returns whether it does.
 bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
   Contexts narrow = contexts;
   std::uint64_t cost = 0;
@@ -221,7 +223,7 @@ bool narrow_shifts(const Counted& counted, Contexts& contexts) noexcept {
   return true;
 }
 
-// What symbols of a class cost, with the low bits they have beyond the shift. Those without slots are escaped.
+// The cost of each symbol of a class, with its low bits beyond the shift. Symbols without slots are escaped.
 using SymbolCosts = std::array<std::uint32_t, kClassSymbols>;
 
 SymbolCosts costs_of(const std::array<std::uint8_t, kClassSymbols>& frequencies, unsigned coarseness) noexcept {
@@ -244,7 +246,7 @@ std::uint64_t cost_of(const PlannedSymbols& planned, const SymbolCosts& costs, s
   return cost;
 }
 
-// The best plan of a context whose class is settled.
+// The best plan of a context whose class is chosen.
 PlannedSymbols refined(const BucketSums& sums, const PlannedSymbols& from,
                        const std::array<SymbolCosts, kMostCoarseness + 1>& costs, unsigned most_shift,
                        unsigned most_coarseness) noexcept {
@@ -265,7 +267,7 @@ PlannedSymbols refined(const BucketSums& sums, const PlannedSymbols& from,
   return best;
 }
 
-// Classes and their tables for contexts whose plans are chosen, and those once more with the tables known.
+// Chooses classes and their tables for contexts with plans, then refines the plans for these tables.
 ClassChoice choose_classes(const Counting& counting, std::size_t first_other, Contexts& contexts, unsigned most_shift,
                            unsigned most_coarseness, std::uint64_t cost_of_class) noexcept {
   ClassChoice choice;
@@ -298,7 +300,7 @@ ClassChoice choose_classes(const Counting& counting, std::size_t first_other, Co
     }
     choice.cost += choose_frequencies(counts, frequencies);
   }
-  // Contexts that the sample missed do as those before them.
+  // A context that the sample lacks uses the class of the context before it.
   std::size_t run = 0;
   for (std::size_t context = 0; context < kClassContexts; ++context) {
     while (run + 1 < runs.size && runs.contexts[run + 1] <= context) ++run;
@@ -320,7 +322,7 @@ ClassChoice choose_class_tables(const ClassSample& sample) noexcept {
   Contexts octaves = plan_octaves(counting.values, even);
   std::size_t first_other = kClassContexts;
   std::size_t first_octave_other = kClassContexts;
-  // Contexts that are measured otherwise have large shifts.
+  // Contexts with the other measure have large shifts.
   const bool narrow = narrow_shifts(counting.values, even);
   if (!narrow && !sample.others.empty()) {
     counting.least_other = least_other_of(counting.values, even, sample.least_other_shift);

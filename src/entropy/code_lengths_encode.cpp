@@ -7,9 +7,8 @@ namespace bitsnap::entropy {
 namespace {
 
 constexpr std::size_t kSymbols = 256;
-constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max() / 2;  // two of them do not overflow
-constexpr std::size_t kMaxGap =
-    4;  // symbols without a code inside a range: a nibble each, where a new range costs 2 bytes
+constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max() / 2;  // the sum of two does not overflow
+constexpr std::size_t kMaxGap = 4;  // gaps inside a range: each costs a nibble, a new range 2 bytes
 
 struct Leaves {
   std::array<std::uint32_t, kSymbols + 1> keys;  // count << 8 | symbol, ascending, then kNever
@@ -29,8 +28,8 @@ void choose_code_lengths(const Histogram& counts, CodeLengths& lengths) noexcept
   for (std::size_t i = 0; i < n; ++i) weights[i] = leaves.keys[i] >> 8;
   weights[n] = kNever;
 
-  // The list of a level holds the leaves and the pairs of the level below, by weight; 2n - 2 items of it are enough.
-  // packages[level][i]: how many of its first i items are pairs.
+  // The list of a level holds the leaves and the pairs of the level below, by weight; the first 2n - 2 items are
+  // enough. packages[level][i] is the number of pairs among the first i items.
   const std::size_t needed = 2 * n - 2;
   std::array<std::array<std::uint32_t, 2 * kSymbols + 2>, 2> lists;
   std::array<std::array<std::uint16_t, 2 * kSymbols>, kMaxCodeBits> packages;
@@ -57,7 +56,7 @@ void choose_code_lengths(const Histogram& counts, CodeLengths& lengths) noexcept
     size = new_size;
   }
 
-  // Back down: each leaf among the items that are taken at a level makes its code one bit longer.
+  // Each leaf among the items taken at a level adds one bit to its code.
   std::array<std::uint8_t, kSymbols> bits{};
   std::size_t taken = needed;
   for (std::size_t level = kMaxCodeBits; level-- > 0;) {

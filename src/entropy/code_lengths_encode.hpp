@@ -1,5 +1,5 @@
-// Choosing the code lengths of a block, and writing their table: docs/spec/entropy.md, "Table of code lengths".
-// Pure functions; the same lengths on every machine.
+// Chooses the code lengths of a block and writes their table: docs/spec/entropy.md, "Table of code lengths". Pure
+// functions with the same result on every machine.
 #pragma once
 
 #include "entropy/histogram.hpp"
@@ -7,8 +7,8 @@
 
 namespace bitsnap::entropy {
 
-// The best prefix code of at most kMaxCodeBits bits for these counts (package-merge). Precondition: at least two
-// symbols occur, and the counts sum to less than 2^24.
+// The optimal prefix code of at most kMaxCodeBits bits (package-merge). Precondition: at least two symbols occur, and
+// the counts sum to less than 2^24.
 void choose_code_lengths(const Histogram& counts, CodeLengths& lengths) noexcept;
 
 // Writes the table of code lengths and returns its size, at most kMaxCodeLengthBytes. Precondition: a symbol occurs.

@@ -1,4 +1,4 @@
-// Sampling of elements in runs of 16, spread evenly.
+// Samples elements in runs of 16, spread evenly.
 #include "entropy/element_sample_encode.hpp"
 
 #include <bit>
@@ -13,7 +13,7 @@ constexpr std::size_t kRunElements = 16;
 constexpr std::size_t kRuns = 128;
 constexpr std::size_t kSampleElements = kRuns * kRunElements;
 
-// Neighbours count in tables of their own, so that equal ones do not wait for each other.
+// Neighbours use different tables: equal neighbours would wait for each other's counter.
 constexpr std::size_t kTables = 4;
 using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 
@@ -32,7 +32,7 @@ struct Words<4> {
   using Type = std::uint32_t;
 };
 
-// Calls `body(first, elements)` with each sampled run; returns the number of elements.
+// Calls `body(first, elements)` for each sampled run; returns the number of elements.
 template <typename Body>
 inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
   if (shape.elements <= kSampleElements) {
@@ -48,7 +48,7 @@ inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
 template <std::size_t kBytes>
 void count(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
   Tables tables{};
-  // Of a word of eight bytes at a time, where a run has such.
+  // A word of eight bytes at a time if the run is long enough.
   constexpr std::size_t kPerWord = 8 / kBytes;
   const unsigned below = static_cast<unsigned>(8 * (kBytes - 1)) - (shape.rotated ? 1U : 0U);  // bits below a symbol
   const auto count_run = [&](const std::byte* at, std::size_t elements) {

@@ -1,6 +1,6 @@
-// Speed of the block coder and of the plane kernels at each CPU level, beside memcpy of as many bytes in the same run.
-// Bytes per second count plane bytes, or element bytes for the kernels that move elements.
-// Data: simulated trained weights (normal, deviation 0.02 times a scale per row of 4096), converted to bf16.
+// Speed of the block coder and the plane kernels at each CPU level, beside memcpy of the same size in the same run.
+// Bytes per second count plane bytes, or element bytes for kernels that move elements.
+// Data: simulated trained weights (normal, deviation 0.02 times a scale per row of 4096) as bf16.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -43,15 +43,15 @@ Bytes simulated_weights() {
   return weights;
 }
 
-// The same, with each 16-bit pattern moved by -1, 0 or 1 for a part of the elements: a step of training.
-Bytes next_step(const Bytes& weights, double changed) {
+// The same weights, with a share of the 16-bit patterns moved by -1 or 1.
+Bytes next_weights(const Bytes& weights, double changed) {
   std::mt19937_64 random(2);
   std::bernoulli_distribution moves(changed);
   Bytes next = weights;
   for (std::size_t i = 0; i < next.size() / 2; ++i) {
     if (!moves(random)) continue;
-    const int step = (random() & 1U) != 0 ? 1 : -1;
-    store_le(next.data() + 2 * i, static_cast<std::uint16_t>(load_le<std::uint16_t>(next.data() + 2 * i) + step));
+    const int change = (random() & 1U) != 0 ? 1 : -1;
+    store_le(next.data() + 2 * i, static_cast<std::uint16_t>(load_le<std::uint16_t>(next.data() + 2 * i) + change));
   }
   return next;
 }
@@ -84,7 +84,7 @@ void copy(benchmark::State& state, const Bytes& data) {
   set_rate(state, data.size());
 }
 
-// Planes are coded a chunk's worth at a time, as the codecs do.
+// One chunk of a plane at a time, like the codecs.
 void encode(benchmark::State& state, CpuLevel level, const Bytes& plane) {
   force_cpu_level(level);
   Scratch scratch;
@@ -131,7 +131,7 @@ void kernel(benchmark::State& state, CpuLevel level, std::size_t bytes, Operatio
   force_cpu_level(detected_cpu_level());
 }
 
-// One chunk after another through planes that stay in cache, as the codecs do.
+// One chunk after another through planes that stay in the cache, like the codecs.
 void register_plane_kernels(CpuLevel level, const Bytes& data, const Bytes& base) {
   const std::string suffix = std::string("/").append(cpu_level_name(level));
   static std::vector<Bytes> buffers(kMaxElementSize, Bytes(kElements));
@@ -179,8 +179,8 @@ void register_plane_kernels(CpuLevel level, const Bytes& data, const Bytes& base
 
 void register_all() {
   static const Bytes weights = simulated_weights();
-  static const Bytes sparse = next_step(weights, 0.1);
-  static const Bytes dense = next_step(weights, 0.6);
+  static const Bytes sparse = next_weights(weights, 0.1);
+  static const Bytes dense = next_weights(weights, 0.6);
   struct Plane {
     const char* name;
     Bytes bytes;

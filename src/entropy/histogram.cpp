@@ -1,4 +1,4 @@
-// Byte counts, and the quick test for blocks that no byte coder can shorten.
+// Byte counts, and the quick test for incompressible blocks.
 #include "entropy/histogram.hpp"
 
 #include <cstring>
@@ -8,8 +8,8 @@
 namespace bitsnap::entropy {
 namespace {
 
-// Equal bytes often come together; neighbours counting in tables of their own do not wait for each other. Counters of
-// 16 bits keep all tables in 4 KiB.
+// Equal bytes often follow each other; neighbours use different tables so they do not wait for each other's counter.
+// 16-bit counters keep all tables in 4 KiB.
 constexpr std::size_t kTables = 8;
 using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 constexpr std::size_t kPartBytes = kTables * 0xffff;  // no counter overflows
@@ -32,7 +32,7 @@ void count_part(const std::byte* bytes, std::size_t size, Histogram& counts) noe
 constexpr std::size_t kSampleRunBytes = 32;
 constexpr std::size_t kSampleRuns = 64;
 constexpr std::size_t kSampleBytes = kSampleRuns * kSampleRunBytes;
-constexpr std::size_t kMinSampledBytes = 4 * kSampleBytes;  // below, counting everything is as cheap
+constexpr std::size_t kMinSampledBytes = 4 * kSampleBytes;  // below this, counting everything is as cheap
 
 }  // namespace
 
@@ -58,10 +58,10 @@ bool looks_incompressible(const std::byte* bytes, std::size_t size) noexcept {
 }
 
 bool looks_flat(const Histogram& counts, std::size_t sampled) noexcept {
-  // The collision entropy never exceeds the order-0 entropy: where it is near 8 bits, so is the other, and for small
-  // slopes twice as near. N flat samples give N + N^2 / 256 in the mean, with a deviation of 0.09 N. For 2,048 samples
-  // the bound stands for 7.85 bits, that is, for about 1 % to be saved; mantissas of normally distributed weights have
-  // 7.94.
+  // The collision entropy never exceeds the order-0 entropy. If it is near 8 bits, so is the order-0 entropy, and for
+  // small deviations its distance is half as large. N flat samples give N + N^2 / 256 on average, with a deviation of
+  // 0.09 N. For 2,048 samples the bound corresponds to 7.85 bits, a saving of about 1 %; mantissas of normally
+  // distributed weights have 7.94 bits.
   std::uint64_t squares = 0;
   for (const std::uint32_t count : counts) squares += std::uint64_t{count} * count;
   return squares <= sampled + sampled * sampled / 256 + sampled * 7 / 8;

@@ -1,4 +1,4 @@
-// Byte counts against a naive count, and what the quick test for flat blocks must and must not say.
+// Compares byte counts with a naive count, and tests the quick test for flat blocks.
 #include "entropy/histogram.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Histogram, CountsMoreEqualBytesThanACounterHolds) {
   EXPECT_EQ(counts[0], 0U);
 }
 
-TEST(Histogram, TakesRandomBlocksForIncompressible) {
+TEST(Histogram, FindsRandomBlocksIncompressible) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const Bytes bytes = bytes_from(65536, random);
@@ -49,10 +49,10 @@ TEST(Histogram, TakesRandomBlocksForIncompressible) {
   }
 }
 
-TEST(Histogram, NeverTakesASkewedBlockForIncompressible) {
+TEST(Histogram, NeverFindsASkewedBlockIncompressible) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
-    // 7.7 bits: a quarter of the values have twice the share of others, and some a third of it.
+    // 7.7 bits: a quarter of the values are twice as frequent as others, and some a third as frequent.
     const Bytes bytes = bytes_from(65536, [&] {
       const unsigned value = static_cast<unsigned>(random() % 256);
       return value >= 64 && value < 160 && random() % 3 != 0 ? random() % 64 : value;
@@ -61,7 +61,7 @@ TEST(Histogram, NeverTakesASkewedBlockForIncompressible) {
   }
 }
 
-TEST(Histogram, LooksAtShortBlocksInFull) {
+TEST(Histogram, CountsShortBlocksCompletely) {
   std::mt19937 random(1);
   const Bytes bytes = bytes_from(1000, random);
   EXPECT_FALSE(looks_incompressible(bytes.data(), bytes.size()));

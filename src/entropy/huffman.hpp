@@ -1,4 +1,4 @@
-// What both sides of the Huffman form of a block agree on: docs/spec/entropy.md, "Huffman blocks".
+// Shared by both sides of Huffman blocks: docs/spec/entropy.md, "Huffman blocks".
 #pragma once
 
 #include <algorithm>
@@ -14,25 +14,25 @@ namespace bitsnap::entropy {
 inline constexpr unsigned kMaxCodeBits = 11;
 inline constexpr std::size_t kMaxStreams = 8;
 inline constexpr std::size_t kMinStreamedBytes =
-    1024;  // shorter blocks are one stream: eight sizes would cost too much
+    1024;  // shorter blocks have one stream: eight sizes would cost too much
 
-// Bytes of the longest table of code lengths: one range of all symbols, a nibble each.
+// The longest table of code lengths: one range of all symbols, one nibble each.
 inline constexpr std::size_t kMaxCodeLengthBytes = 3 + 128;
 
-// The length in bits of each symbol's code; 0 where the symbol does not occur.
+// The code length in bits of each symbol; 0 if the symbol does not occur.
 using CodeLengths = std::array<std::uint8_t, 256>;
 
 [[nodiscard]] constexpr std::size_t stream_count(std::size_t block_bytes) noexcept {
   return block_bytes >= kMinStreamedBytes ? kMaxStreams : 1;
 }
 
-// Symbols of each stream but the last, which takes what is left of the block.
+// Symbols of each stream except the last, which has the rest of the block.
 [[nodiscard]] constexpr std::size_t stream_symbols(std::size_t block_bytes) noexcept {
   const std::size_t streams = stream_count(block_bytes);
   return (block_bytes + streams - 1) / streams;
 }
 
-// The symbols that occur, by (length, value): the order in which canonical codes ascend.
+// The symbols that occur, by (length, value): the order of canonical codes.
 struct CodeOrder {
   std::array<std::uint8_t, 256> symbols;
   std::array<std::uint16_t, kMaxCodeBits + 2> first;  // symbols[first[n] .. first[n + 1]) have codes of n bits
@@ -55,8 +55,8 @@ struct CodeOrder {
   return order;
 }
 
-// Reads a table of code lengths from the front of `bytes` and returns how many it took. What it accepts is a complete
-// prefix code of at least two symbols and at most kMaxCodeBits bits.
+// Reads a table of code lengths from the front of `bytes` and returns the bytes used. Accepts only complete prefix
+// codes of at least two symbols and at most kMaxCodeBits bits.
 [[nodiscard]] Result<std::size_t> read_code_lengths(ConstByteSpan bytes, CodeLengths& lengths);
 
 }  // namespace bitsnap::entropy

@@ -1,10 +1,8 @@
-// The Huffman decoding kernel, compiled once for the baseline and once with AVX2's bit instructions; both give the same
-// bytes and the same verdict.
+// The Huffman decoding kernel, compiled once for the baseline and once with AVX2's bit instructions.
 //
-// It allocates nothing. Preconditions: `order` is a complete prefix code (a read table of code lengths was checked for
-// that); every span of a stream lies inside the payload that ends at `readable_end`, and inside the block. What the
-// bits say is not trusted: no read passes `readable_end`, no write leaves a stream's own output. Inputs and outputs
-// must not overlap each other.
+// Preconditions: `order` is a complete prefix code; every stream lies inside the payload that ends at `readable_end`,
+// and inside the block. The bits are not trusted: no read passes `readable_end`, and no write leaves the stream's own
+// output.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +17,19 @@ struct HuffmanStream {
   std::uint8_t* out_end;
 };
 
-// A code in the order in which canonical codes ascend, as plain pointers.
+// A code in canonical order.
 struct HuffmanCode {
   const std::uint8_t* symbols;  // by (length, value)
   const std::uint16_t* first;   // symbols[first[n] .. first[n + 1]) have codes of n bits, n up to 11
   const std::uint8_t* lengths;  // by value
 };
 
-// Tables for prefixes of k bits, k = 0 .. 11, stand at [2^k, 2^(k+1)). An entry says what the k bits begin with: the
-// bits used (bits 0-7), up to six symbols (bits 8-55, the first lowest), and how many (bits 56-63).
+// The table for prefixes of k bits, k = 0 .. 11, is at [2^k, 2^(k+1)). An entry states what the k bits begin with: the
+// bits used (bits 0-7), up to six symbols (bits 8-55, the first lowest), and their number (bits 56-63).
 inline constexpr std::size_t kHuffmanTableEntries = 4096;
 
-// Decodes `count` streams; returns the index of the first whose bits do not end exactly where its input does (up to
-// zero padding to a byte), or `count` if all do. `table` is working memory of kHuffmanTableEntries.
+// Decodes `count` streams. Returns the index of the first stream whose bits do not end exactly at the end of its input
+// (except for zero padding to a byte), or `count` if all do. `table` is working memory of kHuffmanTableEntries.
 struct HuffmanDecodeKernels {
   std::size_t (*decode)(const HuffmanCode& code, HuffmanStream* streams, std::size_t count,
                         const std::uint8_t* readable_end, std::uint64_t* table) noexcept;

@@ -1,8 +1,8 @@
 // The Huffman decoding kernel.
 //
-// Two ideas carry the speed. One look-up of 11 bits yields every symbol that ends within them. And a stream's position
-// is three words (bits, in, out): a one is kept behind the last bit that was loaded, so that counting trailing zeros
-// says how far the stream has moved, and eight streams hide each other's latency.
+// It is fast for two reasons. One look-up of 11 bits gives every symbol that ends within them. The position of a
+// stream is three words (bits, in, out): a marker bit after the last loaded bit lets a count of trailing zeros tell how
+// far the stream has moved, and eight streams hide each other's latency.
 #include "entropy/huffman_decode_kernel.hpp"
 
 namespace bitsnap::entropy {
@@ -13,22 +13,23 @@ using Lanes = std::uint64_t __attribute__((vector_size(32), aligned(8), may_alia
 constexpr unsigned kTableBits = 11;
 constexpr std::uint64_t kSymbolField = 0x00ffffffffffff00U;
 constexpr unsigned kMaxSymbolsPerEntry = 6;
-constexpr unsigned kLookupsPerLoad = 5;      // 7 bits left over from a byte, 5 * 11 bits, and the marker fit 64
+constexpr unsigned kLookupsPerLoad = 5;      // 7 bits left from a byte, 5 * 11 bits, and the marker fit in 64
 constexpr std::ptrdiff_t kInPerRound = 7;    // bytes, at most
-constexpr std::ptrdiff_t kOutPerRound = 32;  // 5 * 6 symbols, and what the last store of 8 writes beyond them
+constexpr std::ptrdiff_t kOutPerRound = 32;  // 5 * 6 symbols, and the overhang of the last store of 8
 constexpr std::size_t kGroup = 4;            // streams whose states are in registers together
 
 inline std::uint64_t prepend(std::uint64_t entry, std::uint64_t symbol_and_length) noexcept {
   return ((entry & kSymbolField) << 8) + (entry & ~kSymbolField) + symbol_and_length;
 }
 
-// table_k = for each symbol s in code order: s, followed by what table_(k - length of s) says about the bits behind it.
+// table_k = for each symbol s in code order: s, followed by the entry of table_(k - length of s) for the remaining
+// bits.
 inline void build_table(const HuffmanCode& code, std::uint64_t* table) noexcept {
   unsigned shortest = 1;
   while (code.first[shortest + 1] == 0) ++shortest;
   table[1] = 0;
   for (unsigned k = 1; k <= kTableBits; ++k) {
-    if (k > kTableBits - shortest && k < kTableBits) continue;  // nothing is followed by so many bits
+    if (k > kTableBits - shortest && k < kTableBits) continue;  // no look-up needs this table
     std::uint64_t* to = table + (std::size_t{1} << k);
     std::uint64_t* const end = to + (std::size_t{1} << k);
     for (unsigned length = shortest; length <= k; ++length) {
@@ -37,7 +38,7 @@ inline void build_table(const HuffmanCode& code, std::uint64_t* table) noexcept 
       for (std::size_t i = code.first[length]; i < code.first[length + 1]; ++i) {
         const std::uint64_t add = (std::uint64_t{1} << 56) | (std::uint64_t{code.symbols[i]} << 8) | length;
         if (shortest == 1 && k - length > kMaxSymbolsPerEntry - 1) {
-          // With a code of one bit the rest may already be full; then only its first five bits are followed up.
+          // With a code of one bit, the entry may be full already; then only the first five bits are used.
           const unsigned drop = k - length - (kMaxSymbolsPerEntry - 1);
           const std::uint64_t* const shorter = table + (std::size_t{1} << (kMaxSymbolsPerEntry - 1));
           for (std::size_t e = 0; e < entries; ++e) {
@@ -66,7 +67,7 @@ inline std::uint64_t load_big_endian(const std::uint8_t* from) noexcept {
 }
 
 struct Position {
-  std::uint64_t bits;  // the next bit on top; trailing zeros = bits used since `in`
+  std::uint64_t bits;  // the next bit is on top; trailing zeros = bits used since `in`
   const std::uint8_t* in;
   std::uint8_t* out;
 };
@@ -85,7 +86,7 @@ inline void look_up(Position& at, const std::uint64_t* table) noexcept {
   at.out += entry >> 56;
 }
 
-// Rounds that stay inside input and output whatever the bits are.
+// The number of rounds that stay inside input and output for any bits.
 inline std::ptrdiff_t safe_rounds(const Position& at, const std::uint8_t* readable_end,
                                   const std::uint8_t* out_end) noexcept {
   const std::ptrdiff_t by_input = (readable_end - at.in - 8) / kInPerRound;
@@ -111,7 +112,7 @@ inline void decode_rounds(Position* positions, std::ptrdiff_t rounds, const std:
   for (std::size_t s = 0; s < kCount; ++s) positions[s] = at[s];
 }
 
-// The rest of one stream, with every read and write bounded. Returns whether it ends where its input does.
+// Decodes the rest of one stream with bounds checks. Returns whether it ends at the end of its input.
 inline bool finish(const HuffmanCode& code, const HuffmanStream& stream, Position at, const std::uint8_t* readable_end,
                    const std::uint64_t* table) noexcept {
   for (std::ptrdiff_t rounds = safe_rounds(at, readable_end, stream.out_end); rounds > 0;

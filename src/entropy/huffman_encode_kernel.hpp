@@ -1,7 +1,5 @@
-// The Huffman encoding kernel: one stream of symbols to bits. The same bytes at every level.
-//
-// It allocates nothing. Preconditions: every symbol of `in` has a code, and `out` has room for all their bits and
-// kEncodeOverhang bytes more, which may be overwritten. `in` and `out` must not overlap.
+// The Huffman encoding kernel: symbols to one bit stream. Preconditions: every symbol of `in` has a code, and `out` has
+// room for all bits plus kEncodeOverhang bytes, which may be overwritten.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +7,7 @@
 
 namespace bitsnap::entropy {
 
-// A code in the forms that the kernels look up in.
+// A code in the forms that the kernels look up.
 struct HuffmanEncodeTable {
   alignas(64) std::uint8_t low[256];   // code & 255
   alignas(64) std::uint8_t high[256];  // code >> 8 | length << 4
@@ -18,7 +16,8 @@ struct HuffmanEncodeTable {
 
 inline constexpr std::size_t kEncodeOverhang = 8;
 
-// Writes the codes of `size` symbols, first bit on top of the first byte, zero padding to a byte; returns the bytes.
+// Writes the codes of `size` symbols, the first bit on top of the first byte, padded with zeros to a byte; returns the
+// bytes.
 struct HuffmanEncodeKernels {
   std::size_t (*encode)(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
                         std::uint8_t* out) noexcept;

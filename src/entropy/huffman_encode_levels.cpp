@@ -1,5 +1,5 @@
-// The Huffman encoding kernel. With AVX-512 VBMI, 64 codes are looked up in registers and joined four by four, and
-// eight by eight where they are short; elsewhere, a code is looked up in memory.
+// The Huffman encoding kernel. With AVX-512 VBMI, 64 codes are looked up in registers and joined four by four, or eight
+// by eight if they are short; other levels look up each code in memory.
 #include "entropy/huffman_encode_kernel.hpp"
 
 #if defined(__AVX512VBMI__)
@@ -10,12 +10,12 @@ namespace bitsnap::entropy {
 namespace {
 
 struct BitWriter {
-  std::uint64_t bits = 0;  // the lowest `held` are still to be written
+  std::uint64_t bits = 0;  // the lowest `held` bits are not written yet
   std::uint64_t held = 0;  // at most 7 after flush()
   std::uint8_t* out;
 
-  // Up to 57 bits at a time fit behind the seven that may be held. Only the lowest six bits of `shift` count, so that a
-  // packed word can be given as it is.
+  // Up to 57 bits fit after the seven that may be held. Only the lowest six bits of `shift` count, so callers may pass
+  // a packed word.
   void put(std::uint64_t code, std::uint64_t shift, std::uint64_t length) noexcept {
     bits = (bits << (shift & 63)) | code;
     held += length;
@@ -47,7 +47,7 @@ inline Word join(Word first, Word second) noexcept {
   return {(first.code << (second.length & 63)) | second.code, first.length + second.length};
 }
 
-// Four codes are joined before they meet the writer, so that its chain of dependences is a quarter as long.
+// Four codes are joined before the writer gets them, which shortens its dependence chain to a quarter.
 inline void encode_plain(const HuffmanEncodeTable& table, const std::uint8_t* in, std::size_t size,
                          BitWriter& writer) noexcept {
   std::size_t i = 0;
@@ -81,7 +81,7 @@ inline __m512i look_up(const Bytes256& table, __m512i symbols, __mmask64 upper_h
   return _mm512_mask_blend_epi8(upper_half, below, above);
 }
 
-// 16-bit code | length << 12, 32 of them, to eight words of four codes each: code << 8 | length.
+// 32 words of 16-bit code | length << 12 to eight words of four codes each: code << 8 | length.
 inline __m512i join_four(__m512i codes) noexcept {
   const __m512i code_bits = _mm512_set1_epi32(0x7ff);
   const __m512i first = _mm512_and_si512(codes, code_bits);
@@ -99,8 +99,8 @@ inline __m512i join_four(__m512i codes) noexcept {
   return _mm512_or_si512(_mm512_slli_epi64(code, 8), length);
 }
 
-// Words of eight codes, in the order of the symbols, from words of four: those of each lower and each upper eight
-// of 16. Returns whether all fit a word; `to` is complete only then.
+// Joins words of four codes to words of eight codes, in the order of the symbols. Returns whether all fit in a word;
+// `to` is complete only then.
 inline bool join_eight(__m512i lower, __m512i upper, std::uint64_t* to) noexcept {
   const __m512i length_bits = _mm512_set1_epi64(255);
   const __m512i first = _mm512_unpacklo_epi64(lower, upper);
@@ -118,7 +118,7 @@ inline void write_word(BitWriter& writer, std::uint64_t word) noexcept {
   writer.flush();
 }
 
-// Writes the codes of whole groups of 64 symbols; returns how many symbols that is.
+// Writes the codes of whole groups of 64 symbols; returns the number of symbols.
 [[gnu::always_inline]] inline std::size_t encode_groups(const HuffmanEncodeTable& table, const std::uint8_t* in,
                                                         std::size_t size, BitWriter& writer) noexcept {
   const Bytes256 low = load_table(table.low);

@@ -1,5 +1,5 @@
-// Fuzz target of the block coder: any bytes decode to an error or a full plane, alike on every CPU level, and any plane
-// survives encoding and decoding. The first three bytes say which of the two and how long the plane is.
+// Fuzz target of the block coder: any bytes decode to an error or a full plane, identically on every CPU level, and any
+// plane round-trips. The first three bytes select the operation and the plane's length.
 #include <cstdlib>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Code lengths: that they are the best ones, that their table reads back, and that every bad table is refused.
+// Tests of code lengths: they are optimal, their table round-trips, and every invalid table is refused.
 #include "entropy/huffman.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::uint64_t cost(const Histogram& counts, const CodeLengths& lengths) {
   return bits;
 }
 
-// The cost of the best code without a limit: each merge of Huffman's algorithm adds its weight.
+// The cost of the optimal code without a length limit: each merge of Huffman's algorithm adds its weight.
 std::uint64_t huffman_cost(const Histogram& counts) {
   std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> queue;
   for (const std::uint32_t count : counts) {
@@ -45,8 +45,8 @@ std::uint64_t huffman_cost(const Histogram& counts) {
   return bits;
 }
 
-// The cost of the best code within the limit, for few symbols with ascending counts: over all ways to give `codes` open
-// places at a depth (exhaustive; the rarest symbols are the deepest).
+// The cost of the optimal code within the limit, for few symbols: an exhaustive search over all ways to give `open`
+// places at a depth to codes (the rarest symbols are the deepest).
 std::uint64_t exhaustive_cost(const std::vector<std::uint32_t>& descending, std::size_t placed, std::size_t open,
                               unsigned depth) {
   constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
@@ -70,7 +70,7 @@ std::vector<std::byte> table_of(const CodeLengths& lengths) {
   return table;
 }
 
-TEST(CodeLengths, AreHuffmansWhereTheLimitDoesNotBind) {
+TEST(CodeLengths, EqualHuffmansIfTheLimitDoesNotBind) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     Histogram counts{};
@@ -84,13 +84,13 @@ TEST(CodeLengths, AreHuffmansWhereTheLimitDoesNotBind) {
   }
 }
 
-TEST(CodeLengths, AreTheBestWithinTheLimitForSteepCounts) {
+TEST(CodeLengths, AreOptimalWithinTheLimitForSteepCounts) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
     Histogram counts{};
     std::vector<std::uint32_t> all;
     std::uint32_t count = 1;
-    for (std::size_t i = 0; i < 15; ++i) {  // steeper than Fibonacci: without a limit the rarest would take 14 bits
+    for (std::size_t i = 0; i < 15; ++i) {  // steeper than Fibonacci: without the limit, the rarest would take 14 bits
       all.push_back(count);
       counts[(i * 37 + 5) % 256] = count;
       count = count * 2 + static_cast<std::uint32_t>(random() % 3);
@@ -114,7 +114,7 @@ TEST(CodeLengths, OfTwoSymbolsAreOneBit) {
   EXPECT_EQ(lengths[250], 1);
 }
 
-TEST(CodeLengths, ReadBackAsTheyWereWritten) {
+TEST(CodeLengths, RoundTrip) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     Histogram counts{};
@@ -126,7 +126,7 @@ TEST(CodeLengths, ReadBackAsTheyWereWritten) {
     std::vector<std::byte> table = table_of(lengths);
     EXPECT_LE(table.size(), kMaxCodeLengthBytes);
     const std::size_t size = table.size();
-    table.push_back(std::byte{0xff});  // what follows is not its business
+    table.push_back(std::byte{0xff});  // the reader must ignore what follows
     CodeLengths read;
     const Result<std::size_t> used = read_code_lengths(table, read);
     ASSERT_TRUE(used) << used.error().message();
@@ -154,7 +154,7 @@ TEST(CodeLengths, AreRefusedWithoutARange) { expect_corrupt({0, 1, 2, 0x11}, "no
 TEST(CodeLengths, AreRefusedWhenARangeRunsBackwards) { expect_corrupt({1, 9, 8, 0x11}, "9..8"); }
 TEST(CodeLengths, AreRefusedWhenRangesOverlap) { expect_corrupt({2, 1, 2, 2, 3, 0x22, 0x22}, "2..3"); }
 TEST(CodeLengths, AreRefusedAboveElevenBits) { expect_corrupt({1, 0, 1, 0xc1}, "12 bits"); }
-TEST(CodeLengths, AreRefusedWithPaddingThatIsNotZero) { expect_corrupt({1, 0, 2, 0x21, 0x12}, "not zero"); }
+TEST(CodeLengths, AreRefusedWithNonzeroPadding) { expect_corrupt({1, 0, 2, 0x21, 0x12}, "not zero"); }
 TEST(CodeLengths, AreRefusedWhenOverfull) { expect_corrupt({1, 0, 2, 0x11, 0x01}, "3072 of 2048"); }
 TEST(CodeLengths, AreRefusedWhenIncomplete) { expect_corrupt({1, 0, 1, 0x21}, "1536 of 2048"); }
 TEST(CodeLengths, AreRefusedForASingleSymbol) { expect_corrupt({1, 5, 5, 0x01}, "1024 of 2048"); }

@@ -1,5 +1,5 @@
-// Symbols of values by class that widen by octaves: docs/spec/rans.md, "Values by class". What a symbol stands for
-// follows from the coarseness of its context alone.
+// Symbols of values by class whose widths grow by octaves: docs/spec/rans.md, "Values by class". The values of a symbol
+// depend on the coarseness of the context alone.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct OctaveSymbols {
   OctaveSymbols symbols{};
   for (unsigned i = 0; i < 64; ++i) {
     const unsigned octave = i % 16 >> (3 - i / 16);
-    // The escape has those of the first symbols.
+    // The escape has the low bits of the first symbols.
     const unsigned low_bits = octave == 0 || i % 16 == 15 ? 0 : octave - 1;
     symbols.low_bits[i] = static_cast<std::uint8_t>(low_bits);
     symbols.heads[i] = static_cast<std::uint8_t>(i % 16 - (low_bits << (3 - i / 16)));
@@ -27,6 +27,6 @@ struct OctaveSymbols {
 
 inline constexpr OctaveSymbols kOctaveSymbols = make_octave_symbols();
 
-inline constexpr std::uint8_t kMostLowBits = 15;  // of any value; symbols that would have more stand for none
+inline constexpr std::uint8_t kMostLowBits = 15;  // of any value; symbols that would have more stand for no value
 
 }  // namespace bitsnap::entropy

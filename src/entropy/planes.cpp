@@ -1,4 +1,4 @@
-// The plane kernels' front: picks the level, and serves the cases that need no kernel.
+// Chooses the kernel, and handles the cases that need none.
 #include "entropy/planes.hpp"
 
 #include <bit>
@@ -82,11 +82,11 @@ bool any_sign_bit_set(const std::byte* in, std::size_t elements, std::size_t ele
   std::uint64_t signs = 0;
   for (std::size_t bit = 8 * element_size - 1; bit < 64; bit += 8 * element_size) signs |= std::uint64_t{1} << bit;
   const std::size_t size = elements * element_size;
-  constexpr std::size_t kStep = 512;  // between looks at what was found
+  constexpr std::size_t kStride = 512;  // between checks of the result
   std::size_t at = 0;
-  for (; at + kStep <= size; at += kStep) {
+  for (; at + kStride <= size; at += kStride) {
     std::uint64_t seen[4] = {0, 0, 0, 0};
-    for (std::size_t i = at; i < at + kStep; i += 32) {
+    for (std::size_t i = at; i < at + kStride; i += 32) {
       for (std::size_t lane = 0; lane < 4; ++lane) seen[lane] |= load_le<std::uint64_t>(in + i + 8 * lane);
     }
     if (((seen[0] | seen[1] | seen[2] | seen[3]) & signs) != 0) return true;

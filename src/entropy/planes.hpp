@@ -1,10 +1,7 @@
-// Elements to byte planes and back: plane k holds byte k (little-endian) of each element.
+// Splits elements into byte planes and merges them: plane k holds byte k (little-endian) of each element.
 //
-// Kernels: they allocate nothing, cannot fail, may be called from any thread, and give the same bytes on every CPU
-// level. Preconditions: element_size is 1, 2, 4 or 8 (rotated forms: 2, 4 or 8); `planes` has element_size entries,
-// each with room for `elements` bytes; `in`, `base` and `out` hold elements * element_size bytes. No alignment is
-// needed. Aliasing: what is written must not overlap what is read, except that `out` may be `base` itself in
-// xor_merge_planes.
+// Kernels (base/cpu_dispatch.hpp). Preconditions: element_size is 1, 2, 4 or 8 (rotated forms: 2, 4 or 8); `planes` has
+// element_size entries, each with room for `elements` bytes. `out` may be `base` in xor_merge_planes.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +21,8 @@ void xor_split_planes(const std::byte* in, const std::byte* base, std::size_t el
 void xor_merge_planes(const std::byte* const planes[], const std::byte* base, std::size_t elements,
                       std::size_t element_size, std::byte* out) noexcept;
 
-// Planes of elements that are rotated left by one bit first: the sign becomes the lowest bit of plane 0, and the
-// exponent of a bf16 or f32 fills the top plane exactly.
+// Splits elements rotated left by one bit: the sign becomes the lowest bit of plane 0, and the exponent of a bf16 or
+// f32 fills the top plane exactly.
 void rotated_split_planes(const std::byte* in, std::size_t elements, std::size_t element_size,
                           std::byte* const planes[]) noexcept;
 void rotated_merge_planes(const std::byte* const planes[], std::size_t elements, std::size_t element_size,
@@ -34,7 +31,7 @@ void rotated_merge_planes(const std::byte* const planes[], std::size_t elements,
 // Whether the top bit of any element is set. Elements of 1, 2, 4 or 8 bytes.
 [[nodiscard]] bool any_sign_bit_set(const std::byte* in, std::size_t elements, std::size_t element_size) noexcept;
 
-// Whether all elements have the same bytes (true for none and for one). Any element size above zero.
+// Whether all elements have the same bytes (true for zero or one element). Any element size above zero.
 [[nodiscard]] bool all_equal_element(const std::byte* in, std::size_t elements, std::size_t element_size) noexcept;
 
 }  // namespace bitsnap::entropy

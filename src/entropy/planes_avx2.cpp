@@ -1,4 +1,4 @@
-// The plane kernels for AVX2: 32 elements of 2 or 4 bytes at a time; those of 8 bytes go one by one.
+// The plane kernels for AVX2: 32 elements of 2 or 4 bytes at a time; elements of 8 bytes one by one.
 #include "entropy/planes_kernel.hpp"
 
 #include <immintrin.h>
@@ -41,14 +41,14 @@ inline __m256i unchanged(__m256i elements, const std::uint8_t* base) noexcept {
   return elements;
 }
 
-// Within each half: the four bytes of four elements, as four groups by byte; its own inverse.
+// Within each half: groups the bytes of four elements by their position; its own inverse.
 inline __m256i transpose_bytes(__m256i elements) noexcept {
   const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
                                          0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm256_shuffle_epi8(elements, order);
 }
 
-// Within each half: 4 x 4 words of 32 bits; its own inverse.
+// Within each half: transposes 4 x 4 words of 32 bits; its own inverse.
 inline void transpose_words(__m256i v[4]) noexcept {
   const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]);
   const __m256i b = _mm256_unpackhi_epi32(v[0], v[1]);

@@ -32,7 +32,7 @@ inline __m512i unchanged(__m512i elements, const std::uint8_t* base) noexcept {
   return elements;
 }
 
-// order[i] = to which of 64 places `from(i)` says.
+// order[i] = from(i), for 64 places.
 template <typename From>
 inline __m512i byte_order(From from) noexcept {
   alignas(64) std::uint8_t order[64];
@@ -40,7 +40,7 @@ inline __m512i byte_order(From from) noexcept {
   return _mm512_load_si512(order);
 }
 
-// 4 x 4 quarters; its own inverse.
+// Transposes 4 x 4 quarters; its own inverse.
 inline void transpose_quarters(__m512i v[4]) noexcept {
   const __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44);
   const __m512i b = _mm512_shuffle_i32x4(v[0], v[1], 0xee);
@@ -52,7 +52,7 @@ inline void transpose_quarters(__m512i v[4]) noexcept {
   v[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-// 8 x 8 words of 64 bits; its own inverse.
+// Transposes 8 x 8 words of 64 bits; its own inverse.
 inline void transpose_words(__m512i v[8]) noexcept {
   __m512i even[4];  // words 0 and 1, 2 and 3, ... of a pair of rows, even words
   __m512i odd[4];
@@ -74,8 +74,8 @@ struct Vectors {
                            std::uint8_t* const* planes) noexcept {
     std::size_t i = 0;
     if constexpr (kSize == 2) {
-      // Even bytes in front and odd ones behind; of the second vector the other way round, so that one blend and one
-      // shuffle bring the halves together.
+      // Even bytes first, then odd ones; the other way round for the second vector, so one blend and one shuffle join
+      // the halves.
       const __m512i front = byte_order([](unsigned at) { return at % 32 * 2 + at / 32; });
       const __m512i rear = byte_order([](unsigned at) { return at % 32 * 2 + 1 - at / 32; });
       for (; i + kGroup <= elements; i += kGroup) {
@@ -87,7 +87,7 @@ struct Vectors {
         _mm512_storeu_si512(planes[1] + i, _mm512_shuffle_i64x2(even_odd, odd_even, 0x4e));
       }
     } else {
-      // The bytes of one vector are grouped by plane; then its groups change places with those of the others.
+      // The bytes of one vector are grouped by plane; then its groups are exchanged with those of the other vectors.
       const __m512i by_plane = byte_order([](unsigned at) {
         constexpr unsigned kElements = 64 / kSize;
         return at % kElements * kSize + at / kElements;

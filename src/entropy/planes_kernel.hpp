@@ -1,6 +1,5 @@
-// The kernels behind planes.hpp, one table per CPU level; preconditions and aliasing are stated there.
-//
-// Element sizes are 2, 4 and 8 bytes. `base` is null where nothing is XORed.
+// The kernels of planes.hpp, with its preconditions; one table per CPU level. Element sizes are 2, 4 and 8 bytes.
+// `base` is null if nothing is XORed.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@ struct PlaneKernels {
                      std::uint8_t* const* planes) noexcept;
   using Merge = void(const std::uint8_t* const* planes, const std::uint8_t* base, std::size_t elements,
                      std::uint8_t* out) noexcept;
-  Split* split[3][3];  // by the logarithm of the element size, less one, and by Change
+  Split* split[3][3];  // [log2(element size) - 1][Change]
   Merge* merge[3][3];
 
   static const PlaneKernels kScalar, kAvx2, kAvx512;

@@ -1,5 +1,5 @@
-// Element by element: the whole of the baseline kernel, and the tails of the vector kernels. Everything here has
-// internal linkage, so that no other file can be given code it cannot run.
+// Loops over single elements: the whole scalar kernel, and the tails of the vector kernels. Everything has internal
+// linkage, because each level compiles its own copy.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// base + offset, where there is a base.
+// base + offset, or null without a base.
 template <Change kChange>
 inline const std::uint8_t* part(const std::uint8_t* base, std::size_t offset) noexcept {
   return kChange == Change::with_base ? base + offset : base;
@@ -70,7 +70,8 @@ inline void merge_loop(const std::uint8_t* const* planes, const std::uint8_t* ba
   }
 }
 
-// A kernel is vector code for whole groups of elements, which returns how many it has done, and the loop for the rest.
+// A kernel: vector code for whole groups of elements, which returns the number of elements done, and a loop for the
+// rest.
 template <typename Vectors, std::size_t kSize, Change kChange>
 void split(const std::uint8_t* in, const std::uint8_t* base, std::size_t elements,
            std::uint8_t* const* planes) noexcept {

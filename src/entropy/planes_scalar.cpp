@@ -1,4 +1,4 @@
-// The plane kernels for the baseline of every machine.
+// The scalar plane kernels.
 #include "entropy/planes_kernel.hpp"
 
 #include "entropy/planes_loop.hpp"

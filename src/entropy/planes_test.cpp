@@ -1,4 +1,4 @@
-// The plane kernels at every CPU level against a naive reference: odd lengths, unaligned pointers, nothing written
+// Compares the plane kernels at every CPU level with a naive reference: odd lengths, unaligned pointers, no writes
 // outside.
 #include "entropy/planes.hpp"
 
@@ -39,7 +39,7 @@ class EveryLevel : public testing::TestWithParam<CpuLevel> {
   void TearDown() override { force_cpu_level(detected_cpu_level()); }
 };
 
-// Byte k of element i after XOR with the base and rotation, bit by bit.
+// Byte k of element i after the XOR with the base and the rotation, bit by bit.
 std::byte naive_plane_byte(const std::byte* in, const std::byte* base, bool rotated, std::size_t element_size,
                            std::size_t i, std::size_t k) {
   unsigned byte = 0;
@@ -95,14 +95,14 @@ void check_split_and_merge(Form form, std::size_t elements, std::size_t element_
 
 using PlaneKernels = EveryLevel;
 
-TEST_P(PlaneKernels, SplitAndMergeAsTheReferenceDoes) {
+TEST_P(PlaneKernels, SplitAndMergeLikeTheReference) {
   for (const std::size_t element_size : kElementSizes) {
     for (const std::size_t elements : kLengths)
       check_split_and_merge(Form::plain, elements, element_size, elements % 5);
   }
 }
 
-TEST_P(PlaneKernels, SplitAndMergeWithABaseAsTheReferenceDoes) {
+TEST_P(PlaneKernels, SplitAndMergeWithABaseLikeTheReference) {
   for (const std::size_t element_size : kElementSizes) {
     for (const std::size_t elements : kLengths) {
       check_split_and_merge(Form::with_base, elements, element_size, elements % 7);
@@ -110,7 +110,7 @@ TEST_P(PlaneKernels, SplitAndMergeWithABaseAsTheReferenceDoes) {
   }
 }
 
-TEST_P(PlaneKernels, SplitAndMergeRotatedAsTheReferenceDoes) {
+TEST_P(PlaneKernels, SplitAndMergeRotatedLikeTheReference) {
   for (const std::size_t element_size : kRotatedSizes) {
     for (const std::size_t elements : kLengths) {
       check_split_and_merge(Form::rotated, elements, element_size, elements % 3);
@@ -118,7 +118,7 @@ TEST_P(PlaneKernels, SplitAndMergeRotatedAsTheReferenceDoes) {
   }
 }
 
-TEST_P(PlaneKernels, MergeOverTheBaseItself) {
+TEST_P(PlaneKernels, MergeInPlaceOverTheBase) {
   for (const std::size_t element_size : kElementSizes) {
     const std::size_t elements = 333;
     const Bytes in = random_bytes(elements * element_size, 3);
@@ -146,7 +146,7 @@ TEST(Planes, PutTheExponentOfABfloat16IntoTheTopPlane) {
   EXPECT_EQ(low, std::byte{0x81});  // mantissa << 1 | sign
 }
 
-TEST(Planes, FindASignBitWhereverItStands) {
+TEST(Planes, FindASignBitAtAnyPlace) {
   for (const std::size_t element_size : kElementSizes) {
     for (const std::size_t elements : {std::size_t{1}, std::size_t{3}, std::size_t{64}, std::size_t{515}}) {
       Bytes in(elements * element_size, std::byte{0x7f});
@@ -165,7 +165,7 @@ TEST(Planes, FindASignBitWhereverItStands) {
   EXPECT_FALSE(any_sign_bit_set(nullptr, 0, 4));
 }
 
-TEST(Planes, TellOneElementThatDiffersFromNone) {
+TEST(Planes, FindASingleDifferentElement) {
   for (const std::size_t element_size :
        {std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{4}, std::size_t{8}}) {
     Bytes in;

@@ -1,4 +1,4 @@
-// Parsing of a lane coder's table: docs/spec/rans.md, "Tables".
+// Parses a table of the lane coder: docs/spec/rans.md, "Tables".
 #include "entropy/rans.hpp"
 
 #include <string>
@@ -27,7 +27,7 @@ Result<std::size_t> read_rans_table(ConstByteSpan bytes, RansTable& table) {
       return fail(ErrorKind::corrupt, "symbol " + std::to_string(symbol) + " has the frequency 0 in a table of " +
                                           std::to_string(count) + " symbols");
     }
-    // A byte does not hold the frequency of a symbol that is alone.
+    // A byte cannot hold the frequency 256 of a single symbol.
     table.frequencies[i] = static_cast<std::uint16_t>(frequency == 0 ? kRansScale : frequency);
     sum += table.frequencies[i];
   }

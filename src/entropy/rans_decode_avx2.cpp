@@ -1,54 +1,32 @@
-// The decoding kernel of the lane coder for AVX2: 32 lanes at a time, 16 ranks in a register; called only where the
-// machine has it.
+// The AVX2 decoding kernel of the lane coder: 32 lanes at a time, tables of 16 symbols in registers.
 #include "entropy/rans_decode_kernel.hpp"
 
 #include <immintrin.h>
+
+#include "entropy/rans_expand_table.hpp"
 
 namespace bitsnap::entropy {
 namespace {
 
 constexpr std::size_t kHalf = 32;  // lanes of a vector
 
-// For each mask of eight lanes, which byte each marked lane takes in; other lanes get zero. Masks are of the lower or
-// of the upper half of 16 lanes; the orders of both, added, are that of all 16.
-struct ExpandTable {
-  alignas(64) std::uint8_t lower[256][16];  // in the upper half, how many bytes the lower one takes
-  alignas(64) std::uint8_t upper[256][16];
-};
-
-constexpr ExpandTable make_expand_table() noexcept {
-  ExpandTable table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned next = 0;
-    for (unsigned lane = 0; lane < 8; ++lane) {
-      const auto order = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
-      table.lower[mask][lane] = order;
-      table.upper[mask][8 + lane] = order;
-    }
-    for (unsigned lane = 8; lane < 16; ++lane) table.lower[mask][lane] = static_cast<std::uint8_t>(next);
-  }
-  return table;
-}
-
-constexpr ExpandTable kExpand = make_expand_table();
-
 struct Table {
-  __m256i quarters[3];  // of ranks: the thresholds of the ranks 4, 8 and 12
-  __m256i within[3];    // for each quarter, the thresholds of the three ranks behind its first
+  __m256i quarters[3];  // the thresholds of the symbol indexes 4, 8 and 12
+  __m256i within[3];    // for each quarter, the thresholds of its other three indexes
   __m256i symbols;
   __m256i starts;
   __m256i frequencies;
-  __m256i coded;  // the last slot, flipped, before those of the escape
+  __m256i coded;  // the last slot before the escape's slots, flipped
 };
 
 inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
 }
 
-// A slot has reached a rank if it is above the rank's start less one. Compares are signed, so that both sides of them
-// have their top bit flipped.
+// A slot belongs to an index or a later one if it is above the index's start minus 1. Compares are signed, so both
+// sides have their top bit flipped.
 inline Table make_table(const RansDecodeTable& from) noexcept {
-  const auto threshold = [&](unsigned rank) { return static_cast<std::uint8_t>((from.starts[rank] - 1) ^ 0x80); };
+  const auto threshold = [&](unsigned index) { return static_cast<std::uint8_t>((from.starts[index] - 1) ^ 0x80); };
   Table table;
   for (unsigned i = 0; i < 3; ++i) {
     alignas(16) std::uint8_t within[16] = {};
@@ -59,13 +37,14 @@ inline Table make_table(const RansDecodeTable& from) noexcept {
   table.symbols = broadcast(from.symbols);
   table.starts = broadcast(from.starts);
   table.frequencies = broadcast(from.frequencies);
-  const unsigned escapes_from = from.escape_rank < 16 ? from.starts[from.escape_rank] : 256;
+  const unsigned escapes_from = from.escape_index < 16 ? from.starts[from.escape_index] : 256;
   table.coded = _mm256_set1_epi8(static_cast<char>((escapes_from - 1) ^ 0x80));
   return table;
 }
 
-// The rank of each slot: its quarter first, then the place in it. In either the compares do not wait for each other.
-inline __m256i ranks_of(const Table& table, __m256i flipped) noexcept {
+// The symbol index of each slot: first the quarter, then the place within it. The compares of each stage are
+// independent.
+inline __m256i indexes_of(const Table& table, __m256i flipped) noexcept {
   const __m256i zero = _mm256_setzero_si256();
   const __m256i lower = _mm256_cmpgt_epi8(flipped, table.quarters[0]);
   const __m256i middle = _mm256_cmpgt_epi8(flipped, table.quarters[1]);
@@ -74,8 +53,8 @@ inline __m256i ranks_of(const Table& table, __m256i flipped) noexcept {
   const __m256i first = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[0], quarters));
   const __m256i second = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[1], quarters));
   const __m256i third = _mm256_cmpgt_epi8(flipped, _mm256_shuffle_epi8(table.within[2], quarters));
-  const __m256i ranks = _mm256_slli_epi16(quarters, 2);
-  return _mm256_sub_epi8(_mm256_sub_epi8(ranks, first), _mm256_add_epi8(second, third));
+  const __m256i indexes = _mm256_slli_epi16(quarters, 2);
+  return _mm256_sub_epi8(_mm256_sub_epi8(indexes, first), _mm256_add_epi8(second, third));
 }
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
@@ -114,21 +93,21 @@ inline void store_half(RansDecoding& at, std::size_t group, std::size_t lane, co
   store(at.high[group] + lane, half.high);
 }
 
-// The next symbols of 32 lanes, without those that are escaped.
+// The next symbols of 32 lanes; escaped symbols are missing.
 struct Decoded {
   __m256i symbols;
-  __m256i grows;     // the lanes that take in a byte, which is still missing
+  __m256i grows;     // the lanes that still have to take a byte from the stream
   unsigned escaped;  // a bit for each lane
 };
 
-// In line also at -O2: a call would put every table into memory.
+// Always inlined: a call would put every table into memory.
 [[gnu::always_inline]] inline Decoded next_symbols(Half& half, const Table& table) noexcept {
   const __m256i flipped = _mm256_xor_si256(half.low, _mm256_set1_epi8(static_cast<char>(0x80)));
-  const __m256i ranks = ranks_of(table, flipped);
-  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, ranks);
-  const __m256i excess = _mm256_sub_epi8(half.low, _mm256_shuffle_epi8(table.starts, ranks));
+  const __m256i indexes = indexes_of(table, flipped);
+  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, indexes);
+  const __m256i excess = _mm256_sub_epi8(half.low, _mm256_shuffle_epi8(table.starts, indexes));
 
-  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
+  // frequency * high + excess in 16 bits, for even and odd lanes separately.
   const __m256i low_bytes = _mm256_set1_epi16(0xff);
   const __m256i even = _mm256_add_epi16(
       _mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(half.high, low_bytes)),
@@ -139,21 +118,21 @@ struct Decoded {
   half.low = _mm256_blendv_epi8(_mm256_slli_epi16(odd, 8), even, low_bytes);
   const __m256i high = _mm256_blendv_epi8(odd, _mm256_srli_epi16(even, 8), low_bytes);
 
-  // States below 256 move up by a byte.
+  // States below 256 take a byte.
   const __m256i grows = _mm256_cmpeq_epi8(high, _mm256_setzero_si256());
   half.high = _mm256_blendv_epi8(high, half.low, grows);
-  return {_mm256_shuffle_epi8(table.symbols, ranks), grows,
+  return {_mm256_shuffle_epi8(table.symbols, indexes), grows,
           static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(flipped, table.coded)))};
 }
 
-// Lets the lanes that grow take in the next bytes of the stream, and returns what is left of it.
+// Moves the next bytes of the stream into the lanes that `grows` marks; returns the rest of the stream.
 [[gnu::always_inline]] inline const std::uint8_t* take_in(Half& half, __m256i grows, const std::uint8_t* in) noexcept {
   const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(grows));
   half.low = _mm256_blendv_epi8(half.low, expand(in, mask), grows);
   return in + count_lanes(mask);
 }
 
-// Puts the escapes in their places; rare enough for a branch and a loop.
+// Inserts the escaped symbols; rare enough for a branch and a loop.
 inline __m256i put_escapes(__m256i symbols, unsigned escaped, const std::uint8_t*& escapes) noexcept {
   alignas(32) std::uint8_t bytes[kHalf];
   _mm256_store_si256(reinterpret_cast<__m256i*>(bytes), symbols);
@@ -161,7 +140,7 @@ inline __m256i put_escapes(__m256i symbols, unsigned escaped, const std::uint8_t
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes));
 }
 
-// Makes elements of 32 symbols and their rests.
+// Joins 32 symbols and the lower bytes to elements.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline void store_elements(__m256i symbols, [[maybe_unused]] const std::uint8_t* rest,
                                                   std::uint8_t* out) noexcept {
@@ -172,7 +151,7 @@ template <std::size_t kBytes, bool kRotated>
       if constexpr (!kRotated) return elements;
       return _mm256_or_si256(_mm256_srli_epi16(elements, 1), _mm256_slli_epi16(elements, 15));
     };
-    // Interleaving works within 16 bytes: the middle quarters change places first.
+    // Interleaving works within 16 bytes, so the middle quarters are exchanged first.
     const __m256i rests = _mm256_permute4x64_epi64(load(rest), 0xd8);
     const __m256i tops = _mm256_permute4x64_epi64(symbols, 0xd8);
     store(out, turned(_mm256_unpacklo_epi8(rests, tops)));
@@ -197,13 +176,13 @@ template <std::size_t kBytes, bool kRotated>
 }
 
 template <std::size_t kBytes, bool kRotated>
-void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* rest, std::size_t steps,
+void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* rest, std::size_t rounds,
             std::uint8_t* out) noexcept {
   constexpr std::size_t kRest = kHalf * (kBytes - 1);
   constexpr std::size_t kOut = kHalf * kBytes;
   if (from.single) {
     const __m256i symbols = _mm256_set1_epi8(static_cast<char>(from.symbols[0]));
-    for (std::size_t i = 0; i < steps * kDecodeGroups * 2; ++i) {
+    for (std::size_t i = 0; i < rounds * kDecodeGroups * 2; ++i) {
       store_elements<kBytes, kRotated>(symbols, rest + i * kRest, out + i * kOut);
     }
     return;
@@ -211,9 +190,9 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
   const Table table = make_table(from);
   const std::uint8_t* escapes = at.escapes;
   const std::uint8_t* const limit = at.limit;
-  for (; steps > 0; --steps) {
+  for (; rounds > 0; --rounds) {
     for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-      // Both halves as far as they can go before it matters where the stream stands, so that they overlap.
+      // Both halves do independent work before they need the position of the stream, so they overlap.
       Half front = load_half(at, group, 0);
       Half rear = load_half(at, group, kHalf);
       Decoded first = next_symbols(front, table);

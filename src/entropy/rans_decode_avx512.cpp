@@ -1,5 +1,5 @@
-// The decoding kernel of the lane coder for AVX-512 with VBMI and VBMI2: a group's 64 states are two registers of
-// bytes, and every table lies in registers; called only where the machine has both.
+// The AVX-512 (VBMI, VBMI2) decoding kernel of the lane coder: the 64 states of a group are two registers of bytes, and
+// every table lies in registers.
 #include "entropy/rans_decode_kernel.hpp"
 
 #include "entropy/rans_lanes_avx512.hpp"
@@ -7,12 +7,12 @@
 namespace bitsnap::entropy {
 namespace {
 
-// The rank of each of the 256 slots in four registers, and the rest of the table by rank.
+// The symbol index of each of the 256 slots in four registers, and the rest of the table by index.
 struct Table {
-  __m512i ranks[4];
+  __m512i indexes[4];
   __m512i symbols;
-  RankTable by_rank;
-  __m512i escape_rank;
+  IndexTable by_index;
+  __m512i escape_index;
 };
 
 inline Table make_table(const RansDecodeTable& from) noexcept {
@@ -20,51 +20,41 @@ inline Table make_table(const RansDecodeTable& from) noexcept {
   const __m512i places = byte_order([](unsigned at) { return at; });
   for (int part = 0; part < 4; ++part) {
     const __m512i slots = _mm512_add_epi8(places, _mm512_set1_epi8(static_cast<char>(64 * part)));
-    __m512i ranks = _mm512_setzero_si512();
-    for (int rank = 1; rank < 16; ++rank) {
-      const __m512i start = _mm512_set1_epi8(static_cast<char>(from.starts[rank]));
+    __m512i indexes = _mm512_setzero_si512();
+    for (int index = 1; index < 16; ++index) {
+      const __m512i start = _mm512_set1_epi8(static_cast<char>(from.starts[index]));
       const __mmask64 reached = _mm512_cmpge_epu8_mask(slots, start);
-      ranks = _mm512_mask_mov_epi8(ranks, reached, _mm512_set1_epi8(static_cast<char>(rank)));
+      indexes = _mm512_mask_mov_epi8(indexes, reached, _mm512_set1_epi8(static_cast<char>(index)));
     }
-    table.ranks[part] = ranks;
+    table.indexes[part] = indexes;
   }
   table.symbols = broadcast_table(from.symbols);
-  table.by_rank = {broadcast_table(from.starts), broadcast_table(from.frequencies)};
-  table.escape_rank = _mm512_set1_epi8(static_cast<char>(from.escape_rank));
+  table.by_index = {broadcast_table(from.starts), broadcast_table(from.frequencies)};
+  table.escape_index = _mm512_set1_epi8(static_cast<char>(from.escape_index));
   return table;
 }
 
-// The rank of each lane's slot. A look-up in 128 bytes takes one instruction, and the slot's top bit says in which.
-inline __m512i ranks_of(const Table& table, __m512i slots) noexcept {
-  const __m512i below = _mm512_permutex2var_epi8(table.ranks[0], slots, table.ranks[1]);
-  const __m512i above = _mm512_permutex2var_epi8(table.ranks[2], slots, table.ranks[3]);
+// The symbol index of each lane's slot. One instruction looks up in 128 bytes; the slot's top bit selects the half.
+inline __m512i indexes_of(const Table& table, __m512i slots) noexcept {
+  const __m512i below = _mm512_permutex2var_epi8(table.indexes[0], slots, table.indexes[1]);
+  const __m512i above = _mm512_permutex2var_epi8(table.indexes[2], slots, table.indexes[3]);
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(slots), below, above);
-}
-
-inline DecodeLanes load_group(const RansDecoding& at, std::size_t group) noexcept {
-  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.in[group]};
-}
-
-inline void store_group(RansDecoding& at, std::size_t number, const DecodeLanes& group) noexcept {
-  _mm512_store_si512(at.low[number], group.low);
-  _mm512_store_si512(at.high[number], group.high);
-  at.in[number] = group.in;
 }
 
 // The next symbol of each lane of a group.
 inline __m512i next_symbols(DecodeLanes& group, const Table& table, const std::uint8_t*& escapes,
                             const std::uint8_t* limit) noexcept {
-  const __m512i ranks = ranks_of(table, group.low);
-  const __mmask64 escaped = _mm512_cmpge_epu8_mask(ranks, table.escape_rank);
+  const __m512i indexes = indexes_of(table, group.low);
+  const __mmask64 escaped = _mm512_cmpge_epu8_mask(indexes, table.escape_index);
   escapes = held(escapes, limit);
   const __m512i symbols =
-      _mm512_mask_expand_epi8(_mm512_permutexvar_epi8(ranks, table.symbols), escaped, _mm512_loadu_si512(escapes));
+      _mm512_mask_expand_epi8(_mm512_permutexvar_epi8(indexes, table.symbols), escaped, _mm512_loadu_si512(escapes));
   escapes += count_lanes(escaped);
-  take_ranks(ranks, group, table.by_rank, limit);
+  take_indexes(indexes, group, table.by_index, limit);
   return symbols;
 }
 
-// How 64 symbols and their rests become elements.
+// Joins 64 symbols and the lower bytes to elements.
 template <std::size_t kBytes, bool kRotated>
 struct Elements;
 
@@ -109,23 +99,18 @@ struct Elements<4, kRotated> {
 };
 
 template <std::size_t kBytes, bool kRotated>
-void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* rest, std::size_t steps,
+void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* rest, std::size_t rounds,
             std::uint8_t* out) noexcept {
   constexpr std::size_t kRest = kDecodeLanes * (kBytes - 1);
   constexpr std::size_t kOut = kDecodeLanes * kBytes;
   const Elements<kBytes, kRotated> elements;
   if (from.single) {
     const __m512i symbols = _mm512_set1_epi8(static_cast<char>(from.symbols[0]));
-    for (std::size_t i = 0; i < steps * kDecodeGroups; ++i) elements.store(symbols, rest + i * kRest, out + i * kOut);
+    for (std::size_t i = 0; i < rounds * kDecodeGroups; ++i) elements.store(symbols, rest + i * kRest, out + i * kOut);
     return;
   }
   const Table table = make_table(from);
-  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
-  static_assert(kDecodeGroups == 4);
-  DecodeLanes group0 = load_group(at, 0);
-  DecodeLanes group1 = load_group(at, 1);
-  DecodeLanes group2 = load_group(at, 2);
-  DecodeLanes group3 = load_group(at, 3);
+  LaneGroups<DecodeLanes> groups(at, at.in);
   const std::uint8_t* escapes = at.escapes;
   const std::uint8_t* const limit = at.limit;
   const auto take = [&](DecodeLanes& group) {
@@ -133,16 +118,8 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
     rest += kRest;
     out += kOut;
   };
-  for (; steps > 0; --steps) {
-    take(group0);
-    take(group1);
-    take(group2);
-    take(group3);
-  }
-  store_group(at, 0, group0);
-  store_group(at, 1, group1);
-  store_group(at, 2, group2);
-  store_group(at, 3, group3);
+  for (; rounds > 0; --rounds) groups.up(take);
+  groups.store(at, at.in);
   at.escapes = escapes;
 }
 

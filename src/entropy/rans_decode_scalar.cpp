@@ -1,9 +1,8 @@
-// The decoding kernel of the lane coder for the baseline of every machine: arithmetic in vectors of 16 bytes, and one
-// look-up after another in a table of the 256 slots.
+// The scalar decoding kernel of the lane coder: arithmetic in 16-byte vectors, and look-ups one by one in a table of
+// the 256 slots.
 //
-// Nothing branches on what is decoded but the escapes, and no lane waits for another: in place of taking a byte in, a
-// lane notes where its next lower byte stands, among those of the states or in a copy of the stream, and looks there in
-// the next step.
+// Only escapes have a branch, and no lane waits for another: instead of taking a byte, a lane notes the place of its
+// next lower byte, among the states' bytes or in a copy of the stream, and reads it in the next round.
 #include "entropy/rans_decode_kernel.hpp"
 
 #include "entropy/vector16.hpp"
@@ -11,36 +10,36 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kRow = 16;  // lanes that are decoded together: even and odd ones in a vector each
+constexpr std::size_t kRow = 16;  // lanes that are decoded together, as a vector of even lanes and one of odd lanes
 constexpr std::size_t kRowsOfGroup = kDecodeLanes / kRow;
 constexpr std::size_t kRows = kDecodeGroups * kRowsOfGroup;
 
-// What a slot says: its frequency in bits 0-7, the slot less the start in 8-15, whether it is escaped in 16, the symbol
-// in 24-31.
+// The entry of a slot: the frequency in bits 0-7, the slot minus the start in bits 8-15, whether it is escaped in bit
+// 16, the symbol in bits 24-31.
 using Entry = std::uint32_t;
 constexpr Entry kEscaped = 1U << 16;
 
 void fill_entries(const RansDecodeTable& table, Entry* entries) noexcept {
-  unsigned rank = 0;
+  unsigned index = 0;
   for (unsigned slot = 0; slot < 256; ++slot) {
-    while (rank < 15 && table.starts[rank + 1] <= slot) ++rank;
-    entries[slot] = Entry{table.frequencies[rank]} | Entry{slot - table.starts[rank]} << 8 |
-                    Entry{table.symbols[rank]} << 24 | (rank >= table.escape_rank ? kEscaped : 0);
+    while (index < 15 && table.starts[index + 1] <= slot) ++index;
+    entries[slot] = Entry{table.frequencies[index]} | Entry{slot - table.starts[index]} << 8 |
+                    Entry{table.symbols[index]} << 24 | (index >= table.escape_index ? kEscaped : 0);
   }
 }
 
-constexpr std::size_t kNext = kRow;  // of the window: what the first half of the lanes may take in
+constexpr std::size_t kNext = kRow;  // of the window: the stream bytes for the first half of the lanes
 constexpr std::size_t kHalf = kRow / 2;
 constexpr U8x16 kLanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // The states of the lanes of a row.
 struct Row {
-  alignas(16) std::uint8_t window[2 * kRow];  // lower bytes of the states, then eight bytes of the stream for each half
+  alignas(16) std::uint8_t window[2 * kRow];  // lower bytes of the states, then eight stream bytes for each half
   alignas(16) std::uint8_t places[kRow];      // of each lane's lower byte in the window
   alignas(16) std::uint8_t high[kRow];
 };
 
-// The symbol comes in the upper byte of 16 bits.
+// The symbol is in the upper byte of 16 bits.
 template <std::size_t kBytes, bool kRotated>
 inline void store_element(std::uint32_t symbol, [[maybe_unused]] const std::uint8_t* rest, std::uint8_t* out) noexcept {
   if constexpr (kBytes == 1) {
@@ -58,7 +57,7 @@ inline void store_element(std::uint32_t symbol, [[maybe_unused]] const std::uint
   }
 }
 
-// Four elements of 4 bytes; reads one byte behind their rests. The symbols come in the uppermost bytes.
+// Four elements of 4 bytes; reads one byte after their lower bytes. The symbols are in the top bytes.
 template <bool kRotated>
 [[gnu::always_inline]] inline void store_four(U16x8 symbols, const std::uint8_t* rest, std::uint8_t* out) noexcept {
   std::uint32_t rests[4];
@@ -68,7 +67,7 @@ template <bool kRotated>
   store16(out, elements);
 }
 
-// The elements of a row, whose symbols come in the upper bytes. Where a lower byte is not 0, its element may be wrong.
+// The elements of a row, whose symbols are in the upper bytes. If a lower byte is not 0, its element may be wrong.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline void store_elements(U16x8 even, U16x8 odd, [[maybe_unused]] const std::uint8_t* rest,
                                                   std::uint8_t* out) noexcept {
@@ -95,7 +94,7 @@ template <std::size_t kBytes, bool kRotated>
   }
 }
 
-// The next symbols of a row, of even and of odd lanes, in the upper bytes. The lower bytes say which are escaped.
+// The next symbols of a row, of even and of odd lanes, in the upper bytes. Nonzero lower bytes mark escaped symbols.
 struct Symbols {
   U16x8 even;
   U16x8 odd;
@@ -121,7 +120,7 @@ struct Symbols {
   store16(row.window, low);
   store16(row.high, top | (low & grows));
 
-  // How many lanes of its half take a byte in up to each lane, itself included.
+  // The number of bytes that the lanes of its half take up to and including each lane.
   auto taken = bits_as<U64x2>(grows & 1);
   taken += taken << 8;
   taken += taken << 16;
@@ -136,10 +135,10 @@ struct Symbols {
 }
 
 template <std::size_t kBytes, bool kRotated>
-void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* rest, std::size_t steps,
+void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* rest, std::size_t rounds,
             std::uint8_t* out) noexcept {
   if (table.single) {
-    for (std::size_t i = 0; i < steps * kDecodeGroups * kDecodeLanes; ++i) {
+    for (std::size_t i = 0; i < rounds * kDecodeGroups * kDecodeLanes; ++i) {
       store_element<kBytes, kRotated>(std::uint32_t{table.symbols[0]} << 8, rest + i * (kBytes - 1), out + i * kBytes);
     }
     return;
@@ -154,7 +153,7 @@ void decode(RansDecoding& at, const RansDecodeTable& table, const std::uint8_t* 
     store16(rows[number].places, kLanes);
   }
   const std::uint8_t* escapes = at.escapes;
-  for (; steps > 0; --steps) {
+  for (; rounds > 0; --rounds) {
     for (std::size_t group = 0; group < kDecodeGroups; ++group) {
       const std::uint8_t* in = at.in[group] < at.limit ? at.in[group] : at.limit;
       for (std::size_t number = group * kRowsOfGroup; number < (group + 1) * kRowsOfGroup; ++number) {

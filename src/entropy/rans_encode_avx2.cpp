@@ -1,5 +1,4 @@
-// The encoding kernel of the lane coder for AVX2: 32 lanes at a time, tables of 16 in registers; called only where the
-// machine has it.
+// The AVX2 encoding kernel of the lane coder: 32 lanes at a time, tables of 16 symbols in registers.
 #include "entropy/rans_encode_kernel.hpp"
 
 #include "entropy/rans_lanes_avx2.hpp"
@@ -29,7 +28,7 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
   return table;
 }
 
-// Codes one symbol in each of 32 lanes. In line also at -O2: a call would put every table into memory.
+// Codes one symbol in each of 32 lanes. Always inlined: a call would put every table into memory.
 [[gnu::always_inline]] inline void put_symbols(__m256i symbols, __m256i& low, __m256i& high, const Table& table,
                                                std::uint8_t*& out, std::uint8_t*& escapes) noexcept {
   const __m256i in_window = _mm256_min_epu8(_mm256_sub_epi8(symbols, table.first), table.window);
@@ -44,8 +43,8 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
             low, high, out);
 }
 
-// Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending
-// ones. Nothing is read, so that it does no harm below the front of the elements.
+// Prefetches the bytes that will be read later, because hardware prefetchers follow descending reads less well than
+// ascending ones. The addresses may lie before the elements. 8 KiB was measured in docs/decisions/0007-lane-coder.md.
 inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
   constexpr std::uintptr_t kAhead = 8192;
   for (std::uintptr_t line = 0; line < size; line += 64) {
@@ -53,7 +52,7 @@ inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
   }
 }
 
-// Writes the rests of 32 elements, and nothing behind them, and returns their symbols.
+// Writes the lower bytes of 32 elements, and nothing after them; returns the symbols.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline __m256i take_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest) noexcept {
   if constexpr (kBytes == 1) {
@@ -66,13 +65,13 @@ template <std::size_t kBytes, bool kRotated>
     const __m256i a = turned(load(in));
     const __m256i b = turned(load(in + 32));
     const __m256i low_bytes = _mm256_set1_epi16(0xff);
-    // Packing works within 16 bytes: the middle quarters change places behind it.
+    // Packing works within 16 bytes, so the middle quarters are exchanged afterwards.
     const __m256i rests = _mm256_packus_epi16(_mm256_and_si256(a, low_bytes), _mm256_and_si256(b, low_bytes));
     const __m256i symbols = _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8));
     store(rest, _mm256_permute4x64_epi64(rests, 0xd8));
     return _mm256_permute4x64_epi64(symbols, 0xd8);
   } else {
-    // In each 16 bytes the rests of four elements, then their symbols.
+    // In each 16 bytes, the lower bytes of four elements, then their symbols.
     const __m256i apart =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15));
     __m256i parts[4];
@@ -87,7 +86,7 @@ template <std::size_t kBytes, bool kRotated>
       _mm_storeu_si128(front, _mm256_castsi256_si128(parts[q]));
       const __m128i second = _mm256_extracti128_si256(parts[q], 1);
       if (q < 3) {
-        _mm_storeu_si128(rear, second);  // what it writes beyond is written again
+        _mm_storeu_si128(rear, second);  // the overhang is overwritten later
       } else {
         _mm_storel_epi64(rear, second);
         const int last = _mm_extract_epi32(second, 2);
@@ -101,25 +100,25 @@ template <std::size_t kBytes, bool kRotated>
 }
 
 template <std::size_t kBytes, bool kRotated>
-void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t steps,
+void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t rounds,
             std::uint8_t* rest) noexcept {
   constexpr std::size_t kIn = kHalf * kBytes;
   constexpr std::size_t kRest = kHalf * (kBytes - 1);
   if (from.single) {
-    for (std::size_t i = 0; i < steps * kEncodeGroups * 2; ++i) {
+    for (std::size_t i = 0; i < rounds * kEncodeGroups * 2; ++i) {
       take_apart<kBytes, kRotated>(in + i * kIn, rest + i * kRest);
     }
     return;
   }
   const Table table = make_table(from);
   std::uint8_t* escapes = at.escapes;
-  for (std::size_t step = steps; step-- > 0;) {
+  for (std::size_t round = rounds; round-- > 0;) {
     for (std::size_t group = kEncodeGroups; group-- > 0;) {
       std::uint8_t* out = at.out[group];
 #pragma GCC unroll 2
       for (std::size_t i = 0; i < 2; ++i) {
         const std::size_t half = 1 - i;
-        const std::size_t number = (step * kEncodeGroups + group) * 2 + half;
+        const std::size_t number = (round * kEncodeGroups + group) * 2 + half;
         prefetch_before(in + number * kIn, kIn);
         const __m256i symbols = take_apart<kBytes, kRotated>(in + number * kIn, rest + number * kRest);
         auto* const low_at = reinterpret_cast<__m256i*>(at.low[group] + half * kHalf);

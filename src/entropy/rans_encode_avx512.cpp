@@ -1,5 +1,5 @@
-// The encoding kernel of the lane coder for AVX-512 with VBMI and VBMI2: a group's 64 states are two registers of
-// bytes, and every table lies in registers; called only where the machine has both.
+// The AVX-512 (VBMI, VBMI2) encoding kernel of the lane coder: the 64 states of a group are two registers of bytes, and
+// every table lies in registers.
 #include "entropy/rans_encode_kernel.hpp"
 
 #include "entropy/rans_lanes_avx512.hpp"
@@ -24,16 +24,6 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
   return table;
 }
 
-inline EncodeLanes load_group(const RansEncoding& at, std::size_t group) noexcept {
-  return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), at.out[group]};
-}
-
-inline void store_group(RansEncoding& at, std::size_t number, const EncodeLanes& group) noexcept {
-  _mm512_store_si512(at.low[number], group.low);
-  _mm512_store_si512(at.high[number], group.high);
-  at.out[number] = group.out;
-}
-
 // Codes one symbol in each lane of a group.
 inline void put_symbols(__m512i symbols, EncodeLanes& group, const Table& table, std::uint8_t*& escapes) noexcept {
   __m512i index = _mm512_min_epu8(_mm512_sub_epi8(symbols, table.first), table.window);
@@ -43,8 +33,8 @@ inline void put_symbols(__m512i symbols, EncodeLanes& group, const Table& table,
   put_indexes(index, group, table.code);
 }
 
-// Asks for the bytes that will be read some time later: processors foresee descending reads less well than ascending
-// ones. Nothing is read, so that it does no harm below the front of the elements.
+// Prefetches the bytes that will be read later, because hardware prefetchers follow descending reads less well than
+// ascending ones. The addresses may lie before the elements. 8 KiB was measured in docs/decisions/0007-lane-coder.md.
 inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
   constexpr std::uintptr_t kAhead = 8192;
   for (std::uintptr_t line = 0; line < size; line += 64) {
@@ -52,7 +42,7 @@ inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
   }
 }
 
-// How 64 elements become symbols and rests.
+// Splits 64 elements into symbols and lower bytes.
 template <std::size_t kBytes, bool kRotated>
 struct Elements;
 
@@ -63,8 +53,8 @@ struct Elements<1, kRotated> {
 
 template <bool kRotated>
 struct Elements<2, kRotated> {
-  // Even bytes in front and odd ones behind; of the second vector the other way round, so that one blend and one
-  // shuffle bring the halves together.
+  // Even bytes first, then odd ones; the other way round for the second vector, so one blend and one shuffle join the
+  // halves.
   const __m512i front = byte_order([](unsigned at) { return at % 32 * 2 + at / 32; });
   const __m512i rear = byte_order([](unsigned at) { return at % 32 * 2 + 1 - at / 32; });
 
@@ -81,8 +71,8 @@ struct Elements<2, kRotated> {
 
 template <bool kRotated>
 struct Elements<4, kRotated> {
-  // Quarter q of 64 elements with its symbols in lane 3 - q of 128 bits and its rests in the lanes behind that, so that
-  // blends alone join the rests of the quarters to three vectors.
+  // Puts the symbols of quarter q of 64 elements into the 128-bit lane 3 - q and its lower bytes into the following
+  // lanes, so blends alone join the lower bytes of the quarters to three vectors.
   static __m512i order_of(unsigned quarter) noexcept {
     return byte_order([=](unsigned at) {
       const unsigned turned = (at + 16 * quarter) % 64;
@@ -110,41 +100,28 @@ struct Elements<4, kRotated> {
 };
 
 template <std::size_t kBytes, bool kRotated>
-void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t steps,
+void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t rounds,
             std::uint8_t* rest) noexcept {
   constexpr std::size_t kIn = kEncodeLanes * kBytes;
   constexpr std::size_t kRest = kEncodeLanes * (kBytes - 1);
   const Elements<kBytes, kRotated> elements;
   if (from.single) {
-    for (std::size_t i = 0; i < steps * kEncodeGroups; ++i) elements.take_apart(in + i * kIn, rest + i * kRest);
+    for (std::size_t i = 0; i < rounds * kEncodeGroups; ++i) elements.take_apart(in + i * kIn, rest + i * kRest);
     return;
   }
   const Table table = make_table(from);
-  // Named one by one, so that they are in registers whatever the compiler thinks of unrolling.
-  static_assert(kEncodeGroups == 4);
-  EncodeLanes group0 = load_group(at, 0);
-  EncodeLanes group1 = load_group(at, 1);
-  EncodeLanes group2 = load_group(at, 2);
-  EncodeLanes group3 = load_group(at, 3);
+  LaneGroups<EncodeLanes> groups(at, at.out);
   std::uint8_t* escapes = at.escapes;
-  in += steps * kEncodeGroups * kIn;
-  rest += steps * kEncodeGroups * kRest;
+  in += rounds * kEncodeGroups * kIn;
+  rest += rounds * kEncodeGroups * kRest;
   const auto put = [&](EncodeLanes& group) {
     in -= kIn;
     rest -= kRest;
     prefetch_before(in, kIn);
     put_symbols(elements.take_apart(in, rest), group, table, escapes);
   };
-  for (; steps > 0; --steps) {
-    put(group3);
-    put(group2);
-    put(group1);
-    put(group0);
-  }
-  store_group(at, 0, group0);
-  store_group(at, 1, group1);
-  store_group(at, 2, group2);
-  store_group(at, 3, group3);
+  for (; rounds > 0; --rounds) groups.down(put);
+  groups.store(at, at.out);
   at.escapes = escapes;
 }
 

@@ -1,10 +1,8 @@
-// The encoding kernels of the lane coder, fused with taking elements apart: docs/spec/rans.md. One per CPU level; all
-// give the same bytes.
+// The encoding kernels of the lane coder, which also split the elements: docs/spec/rans.md.
 //
-// They allocate nothing and run from the last element to the first, so that streams are written downwards.
-// Preconditions: `in` holds `steps` whole steps of elements; `rest` has room for what a step has of it, and for 64
-// bytes more, which may be overwritten; below every cursor there is room for a byte for each element of its group (of
-// all groups, for the escapes), and for 64 bytes more. Inputs and outputs must not overlap.
+// They run from the last element to the first, so they write streams downwards. Preconditions: `in` holds `rounds`
+// whole rounds of elements; `rest` has room for their lower bytes and 64 bytes more, which may be overwritten; below
+// every cursor there is room for one byte per element of its group (of all groups, for the escapes) and 64 bytes more.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +14,21 @@ inline constexpr std::size_t kEncodeLanes = 64;
 inline constexpr std::size_t kEncodeGroups = 4;
 inline constexpr std::uint8_t kOutlierIndex = 15;
 
-// A table in the form that kernels look up in. A symbol's index is its distance from `first`, at most `window`, which
-// is the escape's index; but that of the one symbol `outlier` is kOutlierIndex.
+// A table in the form that kernels look up. A symbol's index is its distance from `first`, at most `window`, which is
+// the escape's index. The symbol `outlier` has the index kOutlierIndex.
 struct RansEncodeTable {
   std::uint8_t first;
   std::uint8_t window;   // 1 to 14
-  std::uint8_t outlier;  // a symbol of the window where there is none outside
-  bool single;           // all elements have the symbol `first`, and nothing is coded
+  std::uint8_t outlier;  // a symbol of the window if there is no outlier
+  bool single;           // all elements have the symbol `first`, and none is coded
   alignas(16) std::uint8_t starts[16];
   alignas(16) std::uint8_t frequencies[16];      // 1 to 255
   alignas(16) std::uint8_t reciprocals_low[16];  // rans_reciprocal(), lower and upper byte
   alignas(16) std::uint8_t reciprocals_high[16];
 };
 
-// For dividing a state below 2^16 by its symbol's frequency with 16-bit arithmetic: the upper half of the product of
-// the two is the quotient or one less, and the remainder tells which. (It is floor(2^16 / f), but 2^16 - 1 for 1.)
+// For dividing a state below 2^16 by its symbol's frequency with 16-bit arithmetic: the upper half of their product is
+// the quotient or one less, and the remainder tells which. (It is floor(2^16 / f), but 2^16 - 1 for f = 1.)
 [[nodiscard]] constexpr std::uint16_t rans_reciprocal(std::uint32_t frequency) noexcept {
   return static_cast<std::uint16_t>(frequency == 1 ? 0xffff : 0x10000 / frequency);
 }
@@ -43,12 +41,12 @@ struct RansEncoding {
   std::uint8_t* escapes;
 };
 
-// Elements have 1, 2 or 4 bytes; where they are rotated, which those of one byte are not, they are rotated left by one
-// bit first. The topmost byte is the symbol, the others go to `rest`.
+// Elements have 1, 2 or 4 bytes. Rotated elements, of 2 or 4 bytes only, are rotated left by one bit first. The topmost
+// byte is the symbol; the other bytes go to `rest`.
 struct RansEncodeKernels {
-  using Encode = void(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t steps,
+  using Encode = void(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t rounds,
                       std::uint8_t* rest) noexcept;
-  Encode* encode[3][2];  // by the logarithm of the element's bytes, and by whether elements are rotated
+  Encode* encode[3][2];  // [log2(element size)][rotated]
 
   static const RansEncodeKernels kScalar, kAvx2, kAvx512, kNeon;
 };

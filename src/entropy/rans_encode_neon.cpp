@@ -1,4 +1,4 @@
-// The encoding kernel of the lane coder for NEON: 16 lanes at a time, tables of 16 in registers.
+// The NEON encoding kernel of the lane coder: 16 lanes at a time, tables of 16 symbols in registers.
 #include "entropy/rans_encode_kernel.hpp"
 
 #include <arm_neon.h>
@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kRow = 16;  // lanes of a vector
 constexpr std::size_t kRows = kEncodeLanes / kRow;
 
-// For each mask of eight lanes, the marked ones in order at the end of eight bytes.
+// For each mask of eight lanes, the order that moves the marked lanes to the end of eight bytes.
 struct CompressTable {
   alignas(64) std::uint8_t orders[256][8];
 };
@@ -43,22 +43,22 @@ inline Table make_table(const RansEncodeTable& from) noexcept {
           vld1q_u8(from.reciprocals_high)};
 }
 
-// Four vectors: those of all lanes of a group.
+// Four vectors: one byte for each lane of a group.
 struct Group {
   uint8x16_t rows[kRows];
 };
 
-// Writes those of 64 bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. Up to
-// eight bytes below that are overwritten.
+// Writes the bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. Up to eight
+// bytes below that are overwritten.
 [[gnu::always_inline]] inline std::uint8_t* write_below(std::uint8_t* end, const Group& chosen,
                                                         const Group& bytes) noexcept {
   const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   const uint8x16_t front = vpaddq_u8(vandq_u8(chosen.rows[0], bits), vandq_u8(chosen.rows[1], bits));
   const uint8x16_t rear = vpaddq_u8(vandq_u8(chosen.rows[2], bits), vandq_u8(chosen.rows[3], bits));
   const uint8x16_t quarters = vpaddq_u8(front, rear);
-  const uint8x8_t masks = vget_low_u8(vpaddq_u8(quarters, quarters));  // a bit for each lane, a byte for eight of them
+  const uint8x8_t masks = vget_low_u8(vpaddq_u8(quarters, quarters));  // a bit for each lane, one byte for eight lanes
   const std::uint64_t mask = vget_lane_u64(vreinterpret_u64_u8(masks), 0);
-  // In each byte, how many bytes are written up to those eight lanes.
+  // In each byte, the number of bytes written up to and including these eight lanes.
   const std::uint64_t counts = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(masks)), 0) * 0x0101010101010101;
   std::uint8_t* const begin = end - (counts >> 56);
 #pragma GCC unroll 8
@@ -75,7 +75,7 @@ struct Divided {
   uint16x8_t remainder;
 };
 
-// States by frequencies, 16 bits each; see rans_reciprocal().
+// Divides 16-bit states by frequencies; see rans_reciprocal().
 inline Divided divide(uint8x16_t states, uint16x8_t frequencies, uint8x16_t reciprocals) noexcept {
   const uint16x8_t x = vreinterpretq_u16_u8(states);
   const uint16x8_t by = vreinterpretq_u16_u8(reciprocals);
@@ -97,7 +97,7 @@ inline uint8x16_t index_of(const Table& table, uint8x16_t symbols) noexcept {
   return vbslq_u8(vceqq_u8(symbols, table.outlier), vdupq_n_u8(kOutlierIndex), in_window);
 }
 
-// Codes the symbols of 16 lanes; the lanes that `shrinks` marks have given their lower byte away.
+// Codes the symbols of 16 lanes; the lanes that `shrinks` marks have already given up their lower byte.
 [[gnu::always_inline]] inline void put_symbols(uint8x16_t index, uint8x16_t shrinks, uint8x16_t frequencies,
                                                uint8x16_t& low, uint8x16_t& high, const Table& table) noexcept {
   low = vbslq_u8(shrinks, high, low);
@@ -115,7 +115,7 @@ inline uint8x16_t index_of(const Table& table, uint8x16_t symbols) noexcept {
 // `of` shifted left by one bit, with the topmost bit of `below` at the bottom.
 inline uint8x16_t shifted(uint8x16_t of, uint8x16_t below) noexcept { return vsriq_n_u8(vshlq_n_u8(of, 1), below, 7); }
 
-// Writes the rests of 16 elements, and nothing behind them, and returns their symbols.
+// Writes the lower bytes of 16 elements, and nothing after them; returns the symbols.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline uint8x16_t take_apart(const std::uint8_t* in,
                                                     [[maybe_unused]] std::uint8_t* rest) noexcept {
@@ -135,20 +135,20 @@ template <std::size_t kBytes, bool kRotated>
 }
 
 template <std::size_t kBytes, bool kRotated>
-void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t steps,
+void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* in, std::size_t rounds,
             std::uint8_t* rest) noexcept {
   constexpr std::size_t kIn = kRow * kBytes;
   constexpr std::size_t kRest = kRow * (kBytes - 1);
   if (from.single) {
-    for (std::size_t i = 0; i < steps * kEncodeGroups * kRows; ++i) {
+    for (std::size_t i = 0; i < rounds * kEncodeGroups * kRows; ++i) {
       take_apart<kBytes, kRotated>(in + i * kIn, rest + i * kRest);
     }
     return;
   }
   const Table table = make_table(from);
-  for (std::size_t step = steps; step-- > 0;) {
+  for (std::size_t round = rounds; round-- > 0;) {
     for (std::size_t group = kEncodeGroups; group-- > 0;) {
-      const std::size_t number = (step * kEncodeGroups + group) * kRows;
+      const std::size_t number = (round * kEncodeGroups + group) * kRows;
       Group symbols;
       Group index;
       Group escaped;
@@ -164,7 +164,7 @@ void encode(RansEncoding& at, const RansEncodeTable& from, const std::uint8_t* i
         frequencies.rows[i] = vqtbl1q_u8(table.frequencies, index.rows[i]);
         low.rows[i] = vld1q_u8(at.low[group] + i * kRow);
         high.rows[i] = vld1q_u8(at.high[group] + i * kRow);
-        // States that the symbol would carry beyond 16 bits give their lower byte away.
+        // States that the symbol would carry beyond 16 bits give up their lower byte.
         shrinks.rows[i] = vcgeq_u8(high.rows[i], frequencies.rows[i]);
       }
       const uint8x16_t any =

@@ -1,8 +1,8 @@
-// The encoding kernel of the lane coder for the baseline of every machine: arithmetic in vectors of 16 bytes, and one
-// look-up after another in a table of the 256 symbols.
+// The scalar encoding kernel of the lane coder: arithmetic in 16-byte vectors, and look-ups one by one in a table of
+// the 256 symbols.
 //
-// Nothing branches on what is encoded but the escapes, and no lane waits for another: each writes a byte where its own
-// would belong, and where it has none to give, the next lane that has one overwrites it.
+// Only escapes have a branch, and no lane waits for another: each lane writes a byte at its place; if it has none to
+// give, the next lane that has one overwrites it.
 #include "entropy/rans_encode_kernel.hpp"
 
 #include "entropy/vector16.hpp"
@@ -10,13 +10,13 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kRow = 16;  // lanes that are encoded together: even and odd ones in a vector each
+constexpr std::size_t kRow = 16;  // lanes that are encoded together, as a vector of even lanes and one of odd lanes
 constexpr std::size_t kHalf = kRow / 2;
 constexpr std::size_t kRowsOfGroup = kEncodeLanes / kRow;
 constexpr std::size_t kRows = kEncodeGroups * kRowsOfGroup;
 
-// What coding a symbol needs: its frequency in bits 0-7, its start in 8-15, its reciprocal in 16-31. No other symbol
-// has the escape's start.
+// The entry of a symbol: the frequency in bits 0-7, the start in bits 8-15, the reciprocal in bits 16-31. Only escaped
+// symbols have the escape's start.
 using Entry = std::uint32_t;
 
 Entry entry_of(const RansEncodeTable& table, unsigned index) noexcept {
@@ -32,7 +32,7 @@ void fill_entries(const RansEncodeTable& table, Entry* entries) noexcept {
   }
 }
 
-// Writes the rest of the element and returns its symbol.
+// Writes the lower bytes of the element and returns its symbol.
 template <std::size_t kBytes, bool kRotated>
 inline std::uint8_t take_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest) noexcept {
   if constexpr (kBytes == 1) {
@@ -54,7 +54,7 @@ inline std::uint8_t take_apart(const std::uint8_t* in, [[maybe_unused]] std::uin
   }
 }
 
-// Writes the rests of a row, and its symbols.
+// Writes the lower bytes and the symbols of a row.
 template <std::size_t kBytes, bool kRotated>
 [[gnu::always_inline]] inline void take_row_apart(const std::uint8_t* in, [[maybe_unused]] std::uint8_t* rest,
                                                   std::uint8_t* symbols) noexcept {
@@ -74,12 +74,13 @@ template <std::size_t kBytes, bool kRotated>
   }
 }
 
-// Codes a symbol in each of eight lanes; `shrinks` is set where the lower byte of the state goes to the stream first,
-// because the symbol would carry it beyond 16 bits.
+// Codes a symbol in each of eight lanes. `shrinks` marks lanes whose lower byte goes to the stream first, because the
+// symbol would carry the state beyond 16 bits.
 [[gnu::always_inline]] inline U16x8 put_symbols(U16x8 states, const SplitNumbers& entries, U16x8& shrinks) noexcept {
   const U16x8 frequencies = entries.lower & 0xff;
   const U16x8 shrunk = states >> 8;
-  shrinks = bits_as<U16x8>(bits_as<S16x8>(frequencies) <= bits_as<S16x8>(shrunk));  // signed ones are compared at once
+  // signed compares take one instruction
+  shrinks = bits_as<U16x8>(bits_as<S16x8>(frequencies) <= bits_as<S16x8>(shrunk));
   states ^= (states ^ shrunk) & shrinks;
   const U16x8 near = multiply_upper(states, entries.upper);
   const U16x8 over = states - near * frequencies;  // below twice the frequency: see rans_reciprocal()
@@ -88,14 +89,14 @@ template <std::size_t kBytes, bool kRotated>
   return states + quotients * (256 - frequencies) + (entries.lower >> 8);
 }
 
-// Writes the lower bytes of those lanes of a row that `shrinks` marks, in order, so that they end at `out`; returns
-// where they begin. Up to eight bytes below that are overwritten.
+// Writes the lower bytes of the lanes that `shrinks` marks, in order, so that they end at `out`; returns where they
+// begin. Up to eight bytes below that are overwritten.
 [[gnu::always_inline]] inline std::uint8_t* write_below(std::uint8_t* out, U16x8 even, U16x8 odd, U16x8 even_shrinks,
                                                         U16x8 odd_shrinks) noexcept {
   alignas(16) std::uint8_t bytes[kRow];
   alignas(16) std::uint8_t places[kRow];
   store16(bytes, join_lower_bytes(even, odd));
-  // How many lanes of its half give a byte above each lane, without itself.
+  // The number of bytes that the lanes of its half give above each lane.
   const auto gives = bits_as<U64x2>(join_lower_bytes(even_shrinks & 1, odd_shrinks & 1));
   U64x2 above = gives >> 8;
   above += above >> 8;
@@ -113,19 +114,19 @@ template <std::size_t kBytes, bool kRotated>
   return out;
 }
 
-// Asks for what will be read some time later: processors foresee descending reads less well than ascending ones.
-// Nothing is read, so that it does no harm below the front of the elements.
+// Prefetches the bytes that will be read later, because hardware prefetchers follow descending reads less well than
+// ascending ones. The address may lie before the elements.
 inline void prefetch_before(const std::uint8_t* in) noexcept {
   constexpr std::uintptr_t kAhead = 8192;
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(in) - kAhead));
 }
 
 template <std::size_t kBytes, bool kRotated>
-void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t steps,
+void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t rounds,
             std::uint8_t* rest) noexcept {
-  constexpr std::size_t kStep = kEncodeGroups * kEncodeLanes;
+  constexpr std::size_t kRound = kEncodeGroups * kEncodeLanes;
   if (table.single) {
-    for (std::size_t i = 0; i < steps * kStep; ++i) {
+    for (std::size_t i = 0; i < rounds * kRound; ++i) {
       take_apart<kBytes, kRotated>(in + i * kBytes, rest + i * (kBytes - 1));
     }
     return;
@@ -141,9 +142,9 @@ void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* 
     states[row][1] = low >> 8 | (high & 0xff00);
   }
   std::uint8_t* escapes = at.escapes;
-  in += steps * kStep * kBytes;
-  rest += steps * kStep * (kBytes - 1);
-  for (; steps > 0; --steps) {
+  in += rounds * kRound * kBytes;
+  rest += rounds * kRound * (kBytes - 1);
+  for (; rounds > 0; --rounds) {
     for (std::size_t group = kEncodeGroups; group-- > 0;) {
       std::uint8_t* out = at.out[group];
       for (std::size_t row = (group + 1) * kRowsOfGroup; row-- > group * kRowsOfGroup;) {

@@ -1,10 +1,10 @@
-// Fuzz target of the lane coder: any bytes decode to an error or to all elements, alike on every CPU level, and any
-// elements that are encoded come back.
+// Fuzz target of the lane coder: any bytes decode to an error or to all elements, identically on every CPU level, and
+// any elements round-trip.
 //
-// Input: what to do (1 byte: bits 0-1 of the form decode, encode, damage; bit 2 elements of 4 bytes, bit 3 rotated, bit
-// 5 of one byte), elements less one (2 bytes, and bit 4 of the first as bit 16), then a payload to decode; or what
-// symbols and lower bytes of elements are made from; or the same in 16 bytes and, in four each, where and with what the
-// payload of those elements is damaged.
+// Input: byte 0 selects the operation (bits 0-1: decode, encode, damage) and the elements (bit 2: 4 bytes, bit 3:
+// rotated, bit 5: 1 byte, bit 4: bit 16 of the count); bytes 1-2 are the count minus 1. Then follows the payload to
+// decode; or the bytes from which symbols and lower bytes are made; or 16 such bytes and, in four bytes each, the
+// places and values of damage to the payload of these elements.
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -28,7 +28,7 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-// A heap block of exactly these bytes, so that AddressSanitizer sees every byte beyond it.
+// A heap block of exactly this size, so that AddressSanitizer sees every access beyond it.
 class ExactBuffer {
  public:
   explicit ExactBuffer(ConstByteSpan contents) : bytes_(new std::byte[contents.size()]), size_(contents.size()) {
@@ -41,7 +41,7 @@ class ExactBuffer {
   std::size_t size_;
 };
 
-// Symbols are the seed's bytes, or near its first; lower bytes are noise, or the coder would not take the elements.
+// Symbols are the seed's bytes, or near its first byte. Lower bytes are random; the coder refuses elements with others.
 Bytes make_elements(ConstByteSpan seed, const SplitShape& shape) {
   Bytes elements(shape.elements * shape.element_bytes);
   std::uint64_t noise = 0x9E3779B97F4A7C15;
@@ -63,7 +63,7 @@ Bytes make_elements(ConstByteSpan seed, const SplitShape& shape) {
   return elements;
 }
 
-// Decodes at every level, which must agree; returns what came out, or nothing.
+// Decodes at every level, requires equal results, and returns the output, or nothing on failure.
 std::optional<Bytes> decode_any(ConstByteSpan bytes, const SplitShape& shape, Scratch& scratch) {
   const ExactBuffer payload(bytes);
   std::optional<Bytes> expected;

@@ -1,4 +1,4 @@
-// The kernels of the lane coder, one step at a time: every state and every frequency, at every CPU level.
+// Tests of the lane coder's kernels, one round at a time: every state and every frequency, at every CPU level.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,9 +14,9 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kStep = 256;
+constexpr std::size_t kRound = 256;
 
-// A table of the symbols 0 and 1, the first of which has `frequency` slots from `start` on.
+// A table of the symbols 0 and 1; the first has `frequency` slots.
 RansTable table_of(unsigned frequency) {
   RansTable table;
   table.count = 1;
@@ -33,17 +33,17 @@ class RansKernel : public testing::TestWithParam<CpuLevel> {
   }
 };
 
-// Encodes one step of elements of one symbol from states x, x + 1, ... and compares each with plain division.
+// Encodes one round of one symbol from the states x, x + 1, ... and compares each with plain division.
 void expect_division(CpuLevel level, const RansEncodeTable& table, unsigned symbol, unsigned frequency, unsigned start,
                      unsigned first_state) {
-  std::vector<std::uint8_t> elements(2 * kStep, 0);
-  for (std::size_t i = 0; i < kStep; ++i) elements[2 * i + 1] = static_cast<std::uint8_t>(symbol);
-  std::vector<std::uint8_t> rest(kStep);
+  std::vector<std::uint8_t> elements(2 * kRound, 0);
+  for (std::size_t i = 0; i < kRound; ++i) elements[2 * i + 1] = static_cast<std::uint8_t>(symbol);
+  std::vector<std::uint8_t> rest(kRound);
   std::vector<std::uint8_t> room(5 * 1024);
   RansEncoding at;
   for (std::size_t group = 0; group < 4; ++group) at.out[group] = room.data() + (group + 1) * 1024;
   at.escapes = room.data() + room.size();
-  for (std::size_t lane = 0; lane < kStep; ++lane) {
+  for (std::size_t lane = 0; lane < kRound; ++lane) {
     const std::size_t state = first_state + lane;
     at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(state);
     at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>(state >> 8);
@@ -69,7 +69,7 @@ TEST_P(RansKernel, DividesEveryStateByEveryFrequency) {
   for (unsigned frequency = 1; frequency < 256; ++frequency) {
     RansEncodeTable table;
     fill_encode_table(table_of(frequency), table);
-    for (unsigned state = 256; state < 65536; state += kStep) {
+    for (unsigned state = 256; state < 65536; state += kRound) {
       expect_division(GetParam(), table, 0, frequency, 0, state);
       if (HasFatalFailure()) return;
     }
@@ -80,34 +80,34 @@ TEST_P(RansKernel, DividesByTheFrequencyOfTheEscape) {
   for (unsigned frequency = 1; frequency < 256; ++frequency) {
     RansEncodeTable table;
     fill_encode_table(table_of(256 - frequency), table);
-    for (unsigned state = 256; state < 65536; state += 16 * kStep) {
+    for (unsigned state = 256; state < 65536; state += 16 * kRound) {
       expect_division(GetParam(), table, 77, frequency, 256 - frequency, state);
       if (HasFatalFailure()) return;
     }
   }
 }
 
-// Decodes one step from every state, and compares with the specification: the slots from `frequency` on are the
-// escape's, or those of the symbol 44.
+// Decodes one round from every state and compares it with the specification: the slots from `frequency` on belong to
+// the escape or to the symbol 44.
 void expect_decoding(CpuLevel level, bool escapes_are_coded) {
   for (unsigned frequency = 1; frequency < 256; ++frequency) {
     RansDecodeTable table{};
-    table.escape_rank = escapes_are_coded ? 1 : 16;
-    for (std::size_t rank = 0; rank < 16; ++rank) {
-      table.symbols[rank] = rank == 0 ? 33 : 44;
-      table.starts[rank] = static_cast<std::uint8_t>(rank == 0 ? 0 : frequency);
-      table.frequencies[rank] = static_cast<std::uint8_t>(rank == 0 ? frequency : 256 - frequency);
+    table.escape_index = escapes_are_coded ? 1 : 16;
+    for (std::size_t index = 0; index < 16; ++index) {
+      table.symbols[index] = index == 0 ? 33 : 44;
+      table.starts[index] = static_cast<std::uint8_t>(index == 0 ? 0 : frequency);
+      table.frequencies[index] = static_cast<std::uint8_t>(index == 0 ? frequency : 256 - frequency);
     }
     std::vector<std::uint8_t> stream(1024);
     for (std::size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<std::uint8_t>(i * 7 + 1);
-    const std::vector<std::uint8_t> rest(kStep + 64);
-    std::vector<std::uint8_t> elements(2 * kStep);
-    for (unsigned first = 256; first < 65536; first += kStep) {
+    const std::vector<std::uint8_t> rest(kRound + 64);
+    std::vector<std::uint8_t> elements(2 * kRound);
+    for (unsigned first = 256; first < 65536; first += kRound) {
       RansDecoding at;
       for (std::size_t group = 0; group < 4; ++group) at.in[group] = stream.data() + 100 * group;
       at.escapes = stream.data() + 400;
       at.limit = stream.data() + stream.size() - 64;
-      for (std::size_t lane = 0; lane < kStep; ++lane) {
+      for (std::size_t lane = 0; lane < kRound; ++lane) {
         at.low[lane / 64][lane % 64] = static_cast<std::uint8_t>(first + lane);
         at.high[lane / 64][lane % 64] = static_cast<std::uint8_t>((first + lane) >> 8);
       }

@@ -1,6 +1,5 @@
-// What the kernels of lane coders for AVX2 share: 32 states as two registers of bytes, and taking a symbol in or giving
-// one out. Everything has internal linkage, so that no other file can be given code it cannot run; for files compiled
-// for AVX2 alone.
+// Shared by the AVX2 kernels of the lane coders: 32 states as two registers of bytes, and coding one symbol in each.
+// Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -26,7 +25,8 @@ inline void store(std::uint8_t* to, __m256i bytes) noexcept {
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
 
-// For each mask of eight lanes, which byte from `first` on each marked lane takes in; other lanes get zero.
+// For each mask of eight lanes, the order that moves the bytes from `first` on into the marked lanes; other lanes get
+// zero.
 struct ExpandTable {
   alignas(64) std::uint8_t orders[256][8];
 };
@@ -45,7 +45,7 @@ constexpr ExpandTable make_expand_table(unsigned first) noexcept {
 constexpr ExpandTable kExpandLower = make_expand_table(0);
 constexpr ExpandTable kExpandUpper = make_expand_table(8);
 
-// The next eight bytes for the lower half of a register, and from `second` on eight for the upper, in their lanes.
+// Moves the next eight bytes into the lower half of a register and eight bytes from `second` on into the upper half.
 inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, unsigned mask) noexcept {
   const auto load_two = [](const std::uint8_t* low, const std::uint8_t* high) {
     return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
@@ -55,7 +55,7 @@ inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, uns
                           load_two(kExpandLower.orders[mask & 255], kExpandUpper.orders[mask >> 8 & 255]));
 }
 
-// The next bytes in the lanes that `mask` marks, zero in the others. At most 32 bytes from `in` on are read.
+// The next bytes in the lanes that `mask` marks, zero in the others. Reads at most 32 bytes from `in`.
 inline __m256i expand(const std::uint8_t*& in, unsigned mask) noexcept {
   const std::uint8_t* const middle = in + count_lanes(mask & 0xffff);
   const __m128i front = expand(in, in + count_lanes(mask & 0xff), mask);
@@ -64,11 +64,11 @@ inline __m256i expand(const std::uint8_t*& in, unsigned mask) noexcept {
   return _mm256_set_m128i(rear, front);
 }
 
-// Takes the slots out of 32 states that stand `excess` above the start of a symbol of that frequency. In line also at
-// -O2, as all that takes vectors by reference: a call would put the tables into memory.
+// Decodes: removes the slots of a symbol from 32 states that lie `excess` above the symbol's start. Always inlined,
+// like every function with vectors as reference parameters: a call would put the tables into memory.
 [[gnu::always_inline]] inline void take_slots(__m256i frequencies, __m256i excess, __m256i& low, __m256i& high,
                                               const std::uint8_t*& in) noexcept {
-  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
+  // frequency * high + excess in 16 bits, for even and odd lanes separately.
   const __m256i low_bytes = _mm256_set1_epi16(0xff);
   const __m256i even =
       _mm256_add_epi16(_mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(high, low_bytes)),
@@ -78,14 +78,14 @@ inline __m256i expand(const std::uint8_t*& in, unsigned mask) noexcept {
   const __m256i next_low = _mm256_or_si256(_mm256_and_si256(even, low_bytes), _mm256_slli_epi16(odd, 8));
   const __m256i next_high = _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_andnot_si256(low_bytes, odd));
 
-  // States below 256 move up by a byte and take the next of the stream in.
+  // States below 256 take the next byte of the stream.
   const __m256i grows = _mm256_cmpeq_epi8(next_high, _mm256_setzero_si256());
   high = _mm256_or_si256(next_high, _mm256_and_si256(grows, next_low));
   low = _mm256_or_si256(_mm256_andnot_si256(grows, next_low),
                         expand(in, static_cast<unsigned>(_mm256_movemask_epi8(grows))));
 }
 
-// For each mask of eight lanes from `first` on, the marked ones in order at the end of eight bytes.
+// For each mask of eight lanes, the order that moves the marked lanes to the end of eight bytes.
 struct CompressTable {
   alignas(64) std::uint8_t orders[256][8];
 };
@@ -104,7 +104,7 @@ constexpr CompressTable make_compress_table(unsigned first) noexcept {
 constexpr CompressTable kCompressLower = make_compress_table(0);
 constexpr CompressTable kCompressUpper = make_compress_table(8);
 
-// Writes those of 16 bytes that `mask` marks, in order, so that they end at `end`; up to eight bytes below them are
+// Writes the bytes that `mask` marks, in order, so that they end at `end`; up to eight bytes below them are
 // overwritten.
 inline std::uint8_t* write_below(std::uint8_t* end, unsigned mask, __m128i bytes) noexcept {
   const unsigned low = mask & 255;
@@ -130,7 +130,7 @@ struct Divided {
   __m256i remainder;
 };
 
-// States by frequencies, 16 bits each; see rans_reciprocal().
+// Divides 16-bit states by frequencies; see rans_reciprocal().
 inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) noexcept {
   const __m256i near = _mm256_mulhi_epu16(states, reciprocals);
   const __m256i over = _mm256_sub_epi16(states, _mm256_mullo_epi16(near, frequencies));
@@ -139,7 +139,7 @@ inline Divided divide(__m256i states, __m256i frequencies, __m256i reciprocals) 
           _mm256_sub_epi16(over, _mm256_andnot_si256(fits, frequencies))};
 }
 
-// What 32 symbols are coded with.
+// The table entries of 32 symbols.
 struct Codes {
   __m256i frequencies;
   __m256i starts;
@@ -150,7 +150,7 @@ struct Codes {
 // Codes one symbol in each of 32 lanes.
 [[gnu::always_inline]] inline void put_codes(const Codes& code, __m256i& low, __m256i& high,
                                              std::uint8_t*& out) noexcept {
-  // States that the symbol would carry beyond 16 bits give their lower byte away.
+  // States that the symbol would carry beyond 16 bits give up their lower byte.
   const __m256i shrinks = _mm256_cmpeq_epi8(_mm256_max_epu8(high, code.frequencies), high);
   out = write_below(out, shrinks, low);
   low = _mm256_blendv_epi8(low, high, shrinks);

@@ -1,6 +1,5 @@
-// What the kernels of lane coders for AVX-512 share: 64 states as two registers of bytes, and taking a symbol in or
-// giving one out by tables of 64 bytes. Everything has internal linkage, so that no other file can be given code it
-// cannot run; for files compiled for AVX-512 with VBMI and VBMI2 alone.
+// Shared by the AVX-512 (VBMI, VBMI2) kernels of the lane coders: 64 states as two registers of bytes, and coding one
+// symbol in each with tables of 64 bytes. Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -27,7 +26,7 @@ inline __m512i broadcast_table(const std::uint8_t* sixteen) noexcept {
 
 inline std::size_t count_lanes(__mmask64 lanes) noexcept { return static_cast<std::size_t>(_mm_popcnt_u64(lanes)); }
 
-// 0 to 63, twice: 64 bytes from place n on turn a register down by n places.
+// 0 to 63, twice: the 64 bytes from place n on rotate a register down by n places.
 struct Turns {
   alignas(64) std::uint8_t places[128];
 };
@@ -40,8 +39,8 @@ constexpr Turns make_turns() noexcept {
 
 constexpr Turns kTurns = make_turns();
 
-// Writes those of 64 bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. The 64
-// bytes below `end` are overwritten: some processors store with a mask ten times as slowly.
+// Writes the bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. The 64 bytes
+// below `end` are overwritten, because masked stores are ten times as slow on some processors.
 inline std::uint8_t* write_below(std::uint8_t* end, __mmask64 chosen, __m512i bytes) noexcept {
   const auto count = count_lanes(chosen);
   const __m512i turn = _mm512_loadu_si512(kTurns.places + count);
@@ -75,7 +74,7 @@ struct Divided {
   __m512i remainder;
 };
 
-// States by frequencies, 16 bits each; see rans_reciprocal().
+// Divides 16-bit states by frequencies; see rans_reciprocal().
 inline Divided divide(__m512i states, __m512i frequencies, __m512i reciprocals) noexcept {
   const __m512i near = _mm512_mulhi_epu16(states, reciprocals);
   const __m512i over = _mm512_sub_epi16(states, _mm512_mullo_epi16(near, frequencies));
@@ -84,7 +83,7 @@ inline Divided divide(__m512i states, __m512i frequencies, __m512i reciprocals) 
           _mm512_mask_sub_epi16(over, one_less, over, frequencies)};
 }
 
-// What encoding looks up by the index of a symbol.
+// The encoder's table, by symbol index.
 struct CodeTable {
   __m512i starts;
   __m512i frequencies;
@@ -95,15 +94,15 @@ struct CodeTable {
 struct EncodeLanes {
   __m512i low;
   __m512i high;
-  std::uint8_t* out;
+  std::uint8_t* stream;
 };
 
 // Codes the symbol of one index in each lane.
 inline void put_indexes(__m512i index, EncodeLanes& lanes, const CodeTable& table) noexcept {
-  // States that the symbol would carry beyond 16 bits give their lower byte away.
+  // States that the symbol would carry beyond 16 bits give up their lower byte.
   const __m512i frequencies = _mm512_permutexvar_epi8(index, table.frequencies);
   const __mmask64 shrinks = _mm512_cmpge_epu8_mask(lanes.high, frequencies);
-  lanes.out = write_below(lanes.out, shrinks, lanes.low);
+  lanes.stream = write_below(lanes.stream, shrinks, lanes.low);
   const __m512i low = _mm512_mask_mov_epi8(lanes.low, shrinks, lanes.high);
   const __m512i high = _mm512_mask_mov_epi8(lanes.high, shrinks, _mm512_setzero_si512());
 
@@ -119,8 +118,8 @@ inline void put_indexes(__m512i index, EncodeLanes& lanes, const CodeTable& tabl
                               _mm512_permutexvar_epi8(index, table.starts));
 }
 
-// What decoding looks up by the rank of a slot.
-struct RankTable {
+// The decoder's table, by symbol index.
+struct IndexTable {
   __m512i starts;
   __m512i frequencies;
 };
@@ -128,19 +127,20 @@ struct RankTable {
 struct DecodeLanes {
   __m512i low;
   __m512i high;
-  const std::uint8_t* in;
+  const std::uint8_t* stream;
 };
 
 inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* limit) noexcept {
   return cursor < limit ? cursor : limit;
 }
 
-// Takes the symbols of these ranks, which are those of the slots, out of the states.
-inline void take_ranks(__m512i ranks, DecodeLanes& lanes, const RankTable& table, const std::uint8_t* limit) noexcept {
-  const __m512i frequencies = _mm512_permutexvar_epi8(ranks, table.frequencies);
-  const __m512i excess = _mm512_sub_epi8(lanes.low, _mm512_permutexvar_epi8(ranks, table.starts));
+// Decodes: removes the symbols with these indexes from the states.
+inline void take_indexes(__m512i indexes, DecodeLanes& lanes, const IndexTable& table,
+                         const std::uint8_t* limit) noexcept {
+  const __m512i frequencies = _mm512_permutexvar_epi8(indexes, table.frequencies);
+  const __m512i excess = _mm512_sub_epi8(lanes.low, _mm512_permutexvar_epi8(indexes, table.starts));
 
-  // frequency * high + excess, in 16 bits, of the lanes at even and at odd bytes.
+  // frequency * high + excess in 16 bits, for even and odd lanes separately.
   const __m512i low_bytes = _mm512_set1_epi16(0xff);
   const __m512i even = _mm512_add_epi16(
       _mm512_mullo_epi16(_mm512_and_si512(frequencies, low_bytes), _mm512_and_si512(lanes.high, low_bytes)),
@@ -151,13 +151,63 @@ inline void take_ranks(__m512i ranks, DecodeLanes& lanes, const RankTable& table
   const __m512i low = _mm512_mask_blend_epi8(kOddBytes, even, _mm512_slli_epi16(odd, 8));
   const __m512i high = _mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(even, 8), odd);
 
-  // States below 256 move up by a byte and take the next of the stream in.
+  // States below 256 take the next byte of the stream.
   const __mmask64 grows = _mm512_testn_epi8_mask(high, high);
-  lanes.in = held(lanes.in, limit);
+  lanes.stream = held(lanes.stream, limit);
   lanes.high = _mm512_mask_mov_epi8(high, grows, low);
-  lanes.low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(lanes.in));
-  lanes.in += count_lanes(grows);
+  lanes.low = _mm512_mask_expand_epi8(low, grows, _mm512_loadu_si512(lanes.stream));
+  lanes.stream += count_lanes(grows);
 }
+
+// The states of the four groups of a coder. They are members instead of an array, so that every compiler keeps them in
+// registers.
+template <typename Lanes>
+class LaneGroups {
+ public:
+  // `streams` are the cursors of the groups.
+  template <typename Coding, typename Cursor>
+  LaneGroups(const Coding& at, Cursor* const (&streams)[4]) noexcept
+      : group0_(load(at, streams, 0)),
+        group1_(load(at, streams, 1)),
+        group2_(load(at, streams, 2)),
+        group3_(load(at, streams, 3)) {}
+
+  template <typename Body>
+  [[gnu::always_inline]] void up(const Body& body) noexcept {
+    body(group0_);
+    body(group1_);
+    body(group2_);
+    body(group3_);
+  }
+  template <typename Body>
+  [[gnu::always_inline]] void down(const Body& body) noexcept {
+    body(group3_);
+    body(group2_);
+    body(group1_);
+    body(group0_);
+  }
+
+  template <typename Coding, typename Cursor>
+  void store(Coding& at, Cursor* (&streams)[4]) noexcept {
+    std::size_t group = 0;
+    up([&](const Lanes& lanes) {
+      _mm512_store_si512(at.low[group], lanes.low);
+      _mm512_store_si512(at.high[group], lanes.high);
+      streams[group++] = lanes.stream;
+    });
+  }
+
+ private:
+  template <typename Coding, typename Cursor>
+  static Lanes load(const Coding& at, Cursor* const (&streams)[4], std::size_t group) noexcept {
+    return {_mm512_load_si512(at.low[group]), _mm512_load_si512(at.high[group]), streams[group]};
+  }
+
+  Lanes group0_;
+  Lanes group1_;
+  Lanes group2_;
+  Lanes group3_;
+};
 
 }  // namespace
 }  // namespace bitsnap::entropy

@@ -1,4 +1,4 @@
-// Which symbols of a block get slots, and how many.
+// Chooses the symbols of a block that get slots, and the number of slots of each.
 #include "entropy/rans_table_encode.hpp"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-// Symbols of the encoder's window; index 15 of a kernel's table is the outlier's, and one is the escape's.
+// Symbols of the encoder's window; of the 16 indexes of a kernel's table, 15 is the outlier's, and one is the escape's.
 constexpr std::size_t kMaxWindow = 14;
 
 struct Window {
@@ -14,7 +14,7 @@ struct Window {
   std::size_t size = 0;
 };
 
-// The window that holds most, without symbols at its ends that were not counted.
+// The window with the most elements, without uncounted symbols at its ends.
 Window best_window(const Histogram& counts) noexcept {
   std::uint32_t inside = 0;
   std::uint32_t best = 0;
@@ -117,7 +117,7 @@ RansChoice choose_rans_table(const Histogram& counts) noexcept {
   std::copy_n(slots.begin(), table.count, table.frequencies.begin());
   table.escape = slots[table.count];
 
-  constexpr std::uint64_t kSymbolCost = std::uint64_t{8} << kCostBits;  // eight bits: a slot, or a byte as it is
+  constexpr std::uint64_t kSymbolCost = std::uint64_t{8} << kCostBits;  // eight bits: a slot, or an escaped byte
   for (std::size_t i = 0; i <= table.count; ++i) choice.cost += chosen[i] * (kSymbolCost - kRansLogarithms[slots[i]]);
   choice.cost += outside * kSymbolCost;
   return choice;
@@ -135,7 +135,7 @@ std::size_t write_rans_table(const RansTable& table, std::byte* out) noexcept {
   out[0] = static_cast<std::byte>(table.count);
   for (std::size_t i = 0; i < table.count; ++i) {
     out[1 + i] = static_cast<std::byte>(table.symbols[i]);
-    out[1 + table.count + i] = static_cast<std::byte>(table.frequencies[i]);  // of kRansScale, zero remains
+    out[1 + table.count + i] = static_cast<std::byte>(table.frequencies[i]);  // as a byte; kRansScale becomes 0
   }
   return 1 + 2 * table.count;
 }
@@ -146,7 +146,7 @@ void fill_encode_table(const RansTable& from, RansEncodeTable& table) noexcept {
   if (table.single) return;
   std::size_t window = 1;
   while (window < from.count && from.symbols[window] == from.symbols[0] + window) ++window;
-  window = std::min(window, kMaxWindow);  // the outlier may be the next symbol
+  window = std::min(window, kMaxWindow);  // so the outlier may be the next symbol
   const bool has_outlier = window < from.count;
   table.window = static_cast<std::uint8_t>(window);
   table.outlier = from.symbols[has_outlier ? window : 0];

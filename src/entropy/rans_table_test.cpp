@@ -1,4 +1,5 @@
-// Tables of the lane coder: which symbols get slots, that they read back, and that every bad one is refused.
+// Tests of the lane coder's tables: which symbols get slots, that tables round-trip, and that invalid tables are
+// refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ std::vector<std::byte> bytes_of(const RansTable& table) {
   return bytes;
 }
 
-// Bits of what was counted, in floating point.
+// The bits of the counted symbols, in floating point.
 double cost_of(const Histogram& counts, const RansTable& table) {
   double bits = 0;
   for (unsigned symbol = 0; symbol < 256; ++symbol) {
@@ -51,7 +52,7 @@ Histogram random_counts(std::mt19937& random) {
   return counts;
 }
 
-TEST(RansTable, GivesEverySymbolAndTheEscapeASlotAndHasNoneLeft) {
+TEST(RansTable, GivesEverySymbolAndTheEscapeASlotAndUsesAllSlots) {
   std::mt19937 random(1);
   for (int round = 0; round < 500; ++round) {
     const RansTable table = choose_rans_table(random_counts(random)).table;
@@ -63,7 +64,7 @@ TEST(RansTable, GivesEverySymbolAndTheEscapeASlotAndHasNoneLeft) {
   }
 }
 
-TEST(RansTable, CostsWhatItSays) {
+TEST(RansTable, HasThePredictedCost) {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {
     const Histogram counts = random_counts(random);
@@ -79,7 +80,7 @@ TEST(RansTable, CostsWhatItSays) {
   }
 }
 
-TEST(RansTable, SharesItsSlotsWithinATwoThousandthOfAnyExchangeOfOne) {
+TEST(RansTable, CannotImproveBy1In2000ByMovingOneSlot) {
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {
     const Histogram counts = random_counts(random);
@@ -97,7 +98,7 @@ TEST(RansTable, SharesItsSlotsWithinATwoThousandthOfAnyExchangeOfOne) {
   }
 }
 
-TEST(RansTable, HasTheCommonestSymbolFarFromAllOthers) {
+TEST(RansTable, HasTheMostCommonSymbolEvenFarFromAllOthers) {
   Histogram counts{};
   counts[0] = 500;
   counts[3] = 20;
@@ -109,7 +110,7 @@ TEST(RansTable, HasTheCommonestSymbolFarFromAllOthers) {
   EXPECT_TRUE(has(table, 110) && has(table, 123));
 }
 
-TEST(RansTable, FillsTheGapsThatASampleLeaves) {
+TEST(RansTable, FillsGapsInTheSample) {
   Histogram counts{};
   counts[100] = 1000;
   counts[104] = 1000;
@@ -129,13 +130,13 @@ TEST(RansTable, ReachesBothEndsOfTheSymbols) {
   }
 }
 
-TEST(RansTable, ReadsBackAsItWasWritten) {
+TEST(RansTable, RoundTrips) {
   std::mt19937 random(4);
   for (int round = 0; round < 300; ++round) {
     const RansTable table = round == 0 ? single_rans_table(7) : choose_rans_table(random_counts(random)).table;
     std::vector<std::byte> bytes = bytes_of(table);
     const std::size_t size = bytes.size();
-    bytes.push_back(std::byte{0xff});  // what follows is not its business
+    bytes.push_back(std::byte{0xff});  // the reader must ignore what follows
     RansTable read;
     const Result<std::size_t> used = read_rans_table(bytes, read);
     ASSERT_TRUE(used) << used.error().message();
@@ -170,7 +171,7 @@ TEST(RansTable, IsRefusedWithoutASymbol) { expect_corrupt({0}, "0 symbols"); }
 TEST(RansTable, IsRefusedWithSixteenSymbols) { expect_corrupt({16}, "16 symbols"); }
 TEST(RansTable, IsRefusedWithASymbolTwice) { expect_corrupt({3, 7, 8, 7, 1, 1, 1}, "symbol 7 twice"); }
 TEST(RansTable, IsRefusedWithASymbolThatHasNoSlot) { expect_corrupt({2, 7, 8, 1, 0}, "symbol 8 has the frequency 0"); }
-TEST(RansTable, IsRefusedWithMoreSlotsThanThereAre) { expect_corrupt({2, 7, 8, 128, 129}, "257"); }
+TEST(RansTable, IsRefusedWithTooManySlots) { expect_corrupt({2, 7, 8, 128, 129}, "257"); }
 
 }  // namespace
 }  // namespace bitsnap::entropy

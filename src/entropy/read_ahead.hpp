@@ -1,6 +1,5 @@
-// What a kernel asks for while it codes, because its caller is going to read it next: a pass that reads, codes and
-// reads again lets the processor's own foresight sleep, and asking for all at once waits for the memory as reading
-// would.
+// Prefetches memory for a kernel's caller, which reads it next. A loop that alternates between reading and coding
+// defeats the hardware prefetchers, and prefetching everything at once waits for memory like reading does.
 #pragma once
 
 #include <cstddef>
@@ -8,35 +7,35 @@
 
 namespace bitsnap::entropy {
 
-// For group i of 64 values, group_bytes bytes (64, 128 or 256, the same for all) from i * group_bytes on of up to two
-// streams. Nothing is read, and the addresses need not be valid; a null stream is none.
+// For group i of 64 values, prefetches group_bytes bytes (64, 128 or 256) at i * group_bytes of up to two streams. The
+// addresses need not be valid; a null stream is ignored.
 struct ReadAhead {
   const std::byte* streams[2] = {nullptr, nullptr};
   std::size_t group_bytes = 0;
 };
 
-// Asks for one group after the other. Without branches but for elements of four bytes: a stream that is none asks for
-// the same line again and again.
+// Prefetches one group after another. It has no branch except for elements of four bytes; for a null stream it
+// prefetches the same line repeatedly.
 class ReadAheadCursor {
  public:
-  // From group `first` on, up or down.
-  ReadAheadCursor(const ReadAhead& ahead, std::size_t first) noexcept : line_step_(ahead.group_bytes / 2) {
+  // Starts at group `first` and moves up or down.
+  ReadAheadCursor(const ReadAhead& ahead, std::size_t first) noexcept : line_stride_(ahead.group_bytes / 2) {
     for (int i = 0; i < 2; ++i) {
       const bool none = ahead.streams[i] == nullptr;
-      steps_[i] = none ? 0 : ahead.group_bytes;
+      strides_[i] = none ? 0 : ahead.group_bytes;
       at_[i] = reinterpret_cast<std::uintptr_t>(none ? &ahead : static_cast<const void*>(ahead.streams[i])) +
-               first * steps_[i];
+               first * strides_[i];
     }
   }
 
   [[gnu::always_inline]] void up() noexcept {
     ask();
-    at_[0] += steps_[0];
-    at_[1] += steps_[1];
+    at_[0] += strides_[0];
+    at_[1] += strides_[1];
   }
   [[gnu::always_inline]] void down() noexcept {
-    at_[0] -= steps_[0];
-    at_[1] -= steps_[1];
+    at_[0] -= strides_[0];
+    at_[1] -= strides_[1];
     ask();
   }
 
@@ -44,8 +43,8 @@ class ReadAheadCursor {
   [[gnu::always_inline]] void ask() const noexcept {
     for (const std::uintptr_t at : at_) {
       __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 3);
-      __builtin_prefetch(reinterpret_cast<const void*>(at + line_step_), 0, 3);
-      if (line_step_ > 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(at + line_stride_), 0, 3);
+      if (line_stride_ > 64) {
         __builtin_prefetch(reinterpret_cast<const void*>(at + 64), 0, 3);
         __builtin_prefetch(reinterpret_cast<const void*>(at + 192), 0, 3);
       }
@@ -53,8 +52,8 @@ class ReadAheadCursor {
   }
 
   std::uintptr_t at_[2];
-  std::size_t steps_[2];
-  std::size_t line_step_;
+  std::size_t strides_[2];
+  std::size_t line_stride_;
 };
 
 }  // namespace bitsnap::entropy

@@ -1,6 +1,6 @@
-// Numbers whose distribution falls off, in few bits: src/codec/ordinal_delta/spec.md, "Sparse". Reading; the writing
-// side is rice_encode.hpp. The reader refers to its bytes and belongs to one thread; nothing here can fail: what is
-// read beyond the end is zero bits, and at_end() tells.
+// Rice-coded numbers: src/codec/ordinal_delta/spec.md, "Sparse". The reading side; rice_encode.hpp is the writing side.
+// The reader refers to its bytes and belongs to one thread. It cannot fail: bits after the end are zero, and at_end()
+// and overran() report the end.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,8 @@
 namespace bitsnap::entropy {
 
 // On disk: never change.
-inline constexpr unsigned kRiceEscapeZeros = 16;  // so many zero bits and no one: the number in its full width
+// this many zero bits without a one: the number in its full width follows
+inline constexpr unsigned kRiceEscapeZeros = 16;
 inline constexpr unsigned kMaxRiceWidth = 32;
 
 class RiceReader {
@@ -38,10 +39,10 @@ class RiceReader {
     return bit;
   }
 
-  // More was read than there is.
+  // More bits were read than exist.
   [[nodiscard]] bool overran() const noexcept { return at_ > bits_; }
 
-  // All bytes were begun, and what is left of the last is zero.
+  // All bytes were begun, and the rest of the last byte is zero.
   [[nodiscard]] bool at_end() const noexcept {
     if (bits_ - at_ >= 8) return false;
     return at_ == bits_ || std::to_integer<unsigned>(bytes_[at_ / 8]) >> at_ % 8 == 0;
@@ -50,7 +51,7 @@ class RiceReader {
  private:
   static constexpr std::uint64_t mask_of(unsigned bits) noexcept { return (std::uint64_t{1} << bits) - 1; }
 
-  // At least 57 bits from the place on.
+  // At least 57 bits from the current position.
   [[nodiscard]] std::uint64_t peek() const noexcept {
     const std::size_t byte = static_cast<std::size_t>(at_ / 8);
     std::uint64_t word = 0;

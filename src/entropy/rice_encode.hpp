@@ -1,5 +1,4 @@
-// Numbers whose distribution falls off, in few bits, writing: src/codec/ordinal_delta/spec.md, "Sparse". rice.hpp is
-// the other side.
+// Rice-coded numbers, the writing side: src/codec/ordinal_delta/spec.md, "Sparse". rice.hpp is the reading side.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +20,11 @@ namespace bitsnap::entropy {
 
 struct RiceChoice {
   unsigned parameter = 0;
-  std::uint64_t bits = 0;  // of all numbers with it
+  std::uint64_t bits = 0;  // of all numbers with this parameter
 };
 
-// The best of the three parameters around what suits numbers that fall off evenly from 0 on. Precondition: all numbers
-// fit `width` bits, at most kMaxRiceWidth.
+// The best of the three parameters around the ideal one for a geometric distribution. Precondition: all numbers fit
+// `width` bits, at most kMaxRiceWidth.
 [[nodiscard]] inline RiceChoice choose_rice(std::span<const std::uint32_t> numbers, unsigned width) noexcept {
   if (numbers.empty()) return {};
   std::uint64_t sum = 0;
@@ -41,7 +40,7 @@ struct RiceChoice {
   return best;
 }
 
-// Writes upwards from `out`, where so many bytes behind what is written may be overwritten.
+// The writer may overwrite this many bytes after its output.
 inline constexpr std::size_t kRiceWritableBehind = 8;
 
 class RiceWriter {
@@ -68,7 +67,7 @@ class RiceWriter {
     }
   }
 
-  // Where the last byte ends that was begun.
+  // The end of the last begun byte.
   [[nodiscard]] const std::byte* end() const noexcept { return out_ + (count_ > 0 ? 1 : 0); }
 
  private:

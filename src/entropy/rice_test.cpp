@@ -1,4 +1,4 @@
-// Lists of numbers in few bits: what is written is read, at the edges and beyond the end.
+// Tests of Rice-coded lists: round trips, edges, and reading beyond the end.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -51,7 +51,7 @@ TEST(Rice, WritesTheBitsOfTheSpecification) {
             (std::vector<std::byte>{std::byte{0}, std::byte{0}, std::byte{16}, std::byte{0}, std::byte{0}}));
 }
 
-TEST(Rice, TellsWhereItRanBeyondTheEndAndWhereSomethingIsLeft) {
+TEST(Rice, ReportsReadingBeyondTheEndAndUnreadBits) {
   const auto bytes = written({3, 3, 3}, 0, 18);  // twelve bits
   RiceReader reader(bytes);
   EXPECT_FALSE(reader.at_end());
@@ -75,7 +75,7 @@ TEST(Rice, TellsWhereItRanBeyondTheEndAndWhereSomethingIsLeft) {
   EXPECT_TRUE(empty.overran());
 }
 
-TEST(Rice, ChoosesAParameterNextToNoneBetter) {
+TEST(Rice, ChoosesAParameterWhoseNeighboursAreNoBetter) {
   std::mt19937_64 random(2);
   for (const std::uint64_t range : {1U, 2U, 5U, 40U, 1000U, 100000U}) {
     std::vector<std::uint32_t> numbers;

@@ -1,5 +1,5 @@
-// Reading elements whose topmost byte is coded in lanes: docs/spec/rans.md. Every field is checked before a kernel
-// runs, and where the kernels ended is checked behind them.
+// Reads elements whose topmost byte is coded in lanes: docs/spec/rans.md. All fields are checked before a kernel runs,
+// and the final cursors after it.
 #include "entropy/split_elements.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 static_assert(kDecodeLanes == kRansLanes && kDecodeGroups == kRansGroups);
 
-// What kernels may read behind what they need: the states, which stand last, are that much.
+// Kernels may read this many bytes too far: the states, which come last, are that long.
 constexpr std::size_t kReadableBehind = 64;
 static_assert(kRansStateBytes >= kReadableBehind);
 
@@ -25,31 +25,31 @@ const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_c
 RansDecodeTable kernel_table(const RansTable& from) noexcept {
   RansDecodeTable table{};
   table.single = from.is_single();
-  table.escape_rank = static_cast<std::uint8_t>(from.escape == 0 ? 16 : from.count);
+  table.escape_index = static_cast<std::uint8_t>(from.escape == 0 ? 16 : from.count);
   unsigned start = 0;
-  for (std::size_t rank = 0; rank < 16; ++rank) {
-    const bool repeats = rank > from.count || (rank == from.count && from.escape == 0);
+  for (std::size_t index = 0; index < 16; ++index) {
+    const bool repeats = index > from.count || (index == from.count && from.escape == 0);
     if (repeats) {
-      table.symbols[rank] = table.symbols[rank - 1];
-      table.starts[rank] = table.starts[rank - 1];
-      table.frequencies[rank] = table.frequencies[rank - 1];
+      table.symbols[index] = table.symbols[index - 1];
+      table.starts[index] = table.starts[index - 1];
+      table.frequencies[index] = table.frequencies[index - 1];
       continue;
     }
-    const unsigned frequency = rank == from.count ? from.escape : from.frequencies[rank];
-    table.symbols[rank] = rank == from.count ? std::uint8_t{0} : from.symbols[rank];
-    table.starts[rank] = static_cast<std::uint8_t>(start);
-    table.frequencies[rank] = static_cast<std::uint8_t>(frequency);
+    const unsigned frequency = index == from.count ? from.escape : from.frequencies[index];
+    table.symbols[index] = index == from.count ? std::uint8_t{0} : from.symbols[index];
+    table.starts[index] = static_cast<std::uint8_t>(start);
+    table.frequencies[index] = static_cast<std::uint8_t>(frequency);
     start += frequency;
   }
   return table;
 }
 
-// The fields of a payload, each within it.
+// The fields of a payload; each lies within it.
 struct Fields {
   std::array<std::size_t, kRansGroups> stream_sizes;
   std::size_t escapes_size;
   ConstByteSpan rest;
-  ConstByteSpan tables;  // and all that stands behind them
+  ConstByteSpan tables;  // and everything after them
 };
 
 Result<Fields> read_fields(ConstByteSpan payload, const SplitShape& shape) {
@@ -64,7 +64,7 @@ Result<Fields> read_fields(ConstByteSpan payload, const SplitShape& shape) {
   return fields;
 }
 
-// Sets the cursors and the states of `at` from what stands behind the tables.
+// Sets the cursors and the states of `at` from the bytes after the tables.
 Result<void> read_streams(ConstByteSpan bytes, const Fields& fields, RansDecoding& at) {
   ByteCursor cursor(bytes);
   for (std::size_t group = 0; group < kRansGroups; ++group) {
@@ -75,7 +75,7 @@ Result<void> read_streams(ConstByteSpan bytes, const Fields& fields, RansDecodin
   at.escapes = bytes_of(escapes);
   BITSNAP_ASSIGN(const ConstByteSpan states, cursor.take(kRansStateBytes, "states"));
   if (cursor.remaining() != 0) {
-    return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes behind the states");
+    return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes after the states");
   }
   at.limit = bytes_of(states) + states.size() - kReadableBehind;
   for (std::size_t group = 0; group < kRansGroups; ++group) {
@@ -93,7 +93,7 @@ Result<void> read_streams(ConstByteSpan bytes, const Fields& fields, RansDecodin
   return {};
 }
 
-// Holds where the kernels stopped against where the encoder began.
+// Compares where the kernels stopped with where the encoder began.
 Result<void> check_end(const RansDecoding& at, const RansDecoding& begin, const Fields& fields) {
   for (std::size_t group = 0; group < kRansGroups; ++group) {
     const auto used = static_cast<std::size_t>(at.in[group] - begin.in[group]);
@@ -143,16 +143,16 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
   for (std::size_t block = 0; block < blocks; ++block) {
     const std::size_t first = block * kRansBlockElements;
     const std::size_t count = std::min(kRansBlockElements, shape.elements - first);
-    const std::size_t steps = count / kRansStepElements;
-    kernel(at, tables[block], rest + first * rest_bytes, steps, elements + first * shape.element_bytes);
-    const std::size_t done = first + steps * kRansStepElements;
+    const std::size_t rounds = count / kRansRoundElements;
+    kernel(at, tables[block], rest + first * rest_bytes, rounds, elements + first * shape.element_bytes);
+    const std::size_t done = first + rounds * kRansRoundElements;
     const std::size_t left = first + count - done;
     if (left == 0) continue;
-    // The last step has lanes that stand for nothing: it is decoded on the side.
+    // The last round has unused lanes, so it is decoded into a buffer.
     BITSNAP_ASSIGN(const std::span<std::uint8_t> side_rest,
-                   scratch.take_array<std::uint8_t>(kRansStepElements * rest_bytes + kReadableBehind));
+                   scratch.take_array<std::uint8_t>(kRansRoundElements * rest_bytes + kReadableBehind));
     BITSNAP_ASSIGN(const std::span<std::uint8_t> side_elements,
-                   scratch.take_array<std::uint8_t>(kRansStepElements * shape.element_bytes));
+                   scratch.take_array<std::uint8_t>(kRansRoundElements * shape.element_bytes));
     std::fill(side_rest.begin(), side_rest.end(), std::uint8_t{0});
     std::copy_n(rest + done * rest_bytes, left * rest_bytes, side_rest.begin());
     kernel(at, tables[block], side_rest.data(), 1, side_elements.data());

@@ -1,4 +1,4 @@
-// Writing elements whose topmost byte is coded in lanes: docs/spec/rans.md. Samples decide whether and with which
+// Writes elements whose topmost byte is coded in lanes: docs/spec/rans.md. Samples decide whether, and with which
 // tables; then one pass from the last element to the first writes everything.
 #include "entropy/split_elements_encode.hpp"
 
@@ -19,10 +19,10 @@ namespace {
 static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 
 constexpr std::size_t kSizesBytes = (kRansGroups + 1) * sizeof(std::uint32_t);
-constexpr std::size_t kWritableBelow = 64;  // what kernels may overwrite below a cursor
+constexpr std::size_t kWritableBelow = 64;  // kernels may overwrite this much below a cursor
 
-// What coding may cost above the entropy of exponents and signs, as a part of the elements' bits: beyond that a slower
-// form is worth its time.
+// The excess over the entropy of exponents and signs that is accepted, as a part of the elements' bits. Above it, a
+// slower form of float_split is worth its time (docs/decisions/0007-lane-coder.md).
 constexpr std::uint64_t kMaxLoss = 128;
 
 SplitShape block_shape(const SplitShape& shape, std::size_t block) noexcept {
@@ -39,8 +39,9 @@ std::uint32_t sum_of(const Histogram& counts) noexcept {
   return sum;
 }
 
-// The least that the symbols of a sample could cost. Of elements as they are, that is less than their entropy by what
-// the lower bytes hold too much: the lowest bit of the exponent stands there, and the sign, which is never set, here.
+// A lower bound for the cost of the sampled symbols. For elements that are not rotated, the lower bytes contain the
+// lowest exponent bit as raw bits, and the symbols contain a sign that is never set; the bound is reduced by what this
+// wastes.
 std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std::uint64_t entropy) noexcept {
   if (shape.rotated || shape.element_bytes == 1) return entropy;
   SplitShape rotated = shape;
@@ -52,10 +53,10 @@ std::uint64_t least_cost(const std::byte* elements, const SplitShape& shape, std
   return exponents > raw_bits ? exponents - raw_bits : 0;
 }
 
-// What the tables of all blocks come to.
+// The tables of all blocks.
 struct TablesChoice {
   bool are_worth_using = false;
-  std::uint64_t coded_bits = 0;  // of all symbols, as far as a sample tells
+  std::uint64_t coded_bits = 0;  // of all symbols, estimated from the samples
 };
 
 // Chooses the table of each block.
@@ -84,14 +85,14 @@ TablesChoice choose_tables(ConstByteSpan data, const SplitShape& shape, std::spa
   return all;
 }
 
-// What a payload has besides the coded symbols.
+// The bytes of a payload besides the coded symbols.
 std::size_t fixed_size(const SplitShape& shape, std::span<const RansTable> tables) noexcept {
   std::size_t size = kSizesBytes + shape.rest_bytes() + kRansStateBytes;
   for (const RansTable& table : tables) size += 1 + 2 * table.count;
   return size;
 }
 
-// An element of that symbol, for the lanes of the last step that stand for nothing.
+// Makes elements of this symbol, for the unused lanes of the last round.
 void fill_with_symbol(std::uint8_t symbol, const SplitShape& shape, std::span<std::uint8_t> elements) noexcept {
   const std::size_t width = 8 * shape.element_bytes;
   std::uint32_t element = std::uint32_t{symbol} << (width - 8);
@@ -106,7 +107,7 @@ std::uint8_t commonest_symbol(const RansTable& table) noexcept {
   return table.symbols[static_cast<std::size_t>(most - table.frequencies.begin())];
 }
 
-// The streams as the kernels write them: downwards, each in room of its own.
+// The streams; kernels write each downwards into its own buffer.
 struct Streams {
   RansEncoding at;
   std::array<std::uint8_t*, kRansGroups> ends;
@@ -120,9 +121,9 @@ struct Streams {
 
 Result<Streams> take_streams(const SplitShape& shape, Scratch& scratch) {
   Streams streams;
-  const std::size_t steps = divide_up(shape.elements, kRansStepElements);
-  const std::size_t each = kWritableBelow + steps * kRansLanes;
-  const std::size_t escapes = kWritableBelow + steps * kRansStepElements;
+  const std::size_t rounds = divide_up(shape.elements, kRansRoundElements);
+  const std::size_t each = kWritableBelow + rounds * kRansLanes;
+  const std::size_t escapes = kWritableBelow + rounds * kRansRoundElements;
   BITSNAP_ASSIGN(const std::span<std::uint8_t> room, scratch.take_array<std::uint8_t>(kRansGroups * each + escapes));
   for (std::size_t group = 0; group < kRansGroups; ++group) {
     streams.ends[group] = streams.at.out[group] = room.data() + (group + 1) * each;
@@ -142,23 +143,23 @@ Result<void> encode_blocks(ConstByteSpan data, const SplitShape& shape, std::spa
   for (std::size_t block = tables.size(); block-- > 0;) {
     const std::size_t first = block * kRansBlockElements;
     const std::size_t count = block_shape(shape, block).elements;
-    const std::size_t steps = count / kRansStepElements;
-    const std::size_t left = count % kRansStepElements;
+    const std::size_t rounds = count / kRansRoundElements;
+    const std::size_t left = count % kRansRoundElements;
     RansEncodeTable table;
     fill_encode_table(tables[block], table);
     if (left > 0) {
       const Scratch::Frame frame(scratch);
-      const std::size_t done = first + steps * kRansStepElements;
+      const std::size_t done = first + rounds * kRansRoundElements;
       BITSNAP_ASSIGN(const std::span<std::uint8_t> side_elements,
-                     scratch.take_array<std::uint8_t>(kRansStepElements * shape.element_bytes));
+                     scratch.take_array<std::uint8_t>(kRansRoundElements * shape.element_bytes));
       BITSNAP_ASSIGN(const std::span<std::uint8_t> side_rest,
-                     scratch.take_array<std::uint8_t>(kRansStepElements * rest_bytes));
+                     scratch.take_array<std::uint8_t>(kRansRoundElements * rest_bytes));
       fill_with_symbol(commonest_symbol(tables[block]), shape, side_elements);
       std::copy_n(elements + done * shape.element_bytes, left * shape.element_bytes, side_elements.begin());
       kernel(at, table, side_elements.data(), 1, side_rest.data());
       std::copy_n(side_rest.begin(), left * rest_bytes, rest + done * rest_bytes);
     }
-    kernel(at, table, elements + first * shape.element_bytes, steps, rest + first * rest_bytes);
+    kernel(at, table, elements + first * shape.element_bytes, rounds, rest + first * rest_bytes);
   }
   return {};
 }
@@ -185,7 +186,7 @@ class Writer {
 }  // namespace
 
 std::size_t max_split_size(const SplitShape& shape) noexcept {
-  // What would be longer than the elements is not put together.
+  // A payload that would be longer than the elements is not assembled.
   return std::max(kSizesBytes + shape.rest_bytes(), shape.elements * shape.element_bytes);
 }
 

@@ -1,5 +1,5 @@
-// The lane coder over split elements: every encoder against every decoder and against a naive one written from the
-// specification, its examples, its sizes, and payloads that are cut or damaged.
+// Tests of the lane coder over split elements: every encoder with every decoder and with a naive decoder written from
+// the specification, its examples, its sizes, and truncated or damaged payloads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +11,7 @@
 
 #include <bitsnap/cpu.hpp>
 
+#include "base/cpu_levels_testing.hpp"
 #include "entropy/rans.hpp"
 #include "entropy/split_elements_encode.hpp"
 
@@ -21,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kSizesBytes = 20;
 
-// A decoder as docs/spec/rans.md describes it: one element after another, for sound payloads only.
+// A decoder written from docs/spec/rans.md: element by element, for valid payloads only.
 Bytes naive_decode(const Bytes& payload, const SplitShape& shape) {
   const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(payload.at(i)); };
   const auto number = [&](std::size_t i) { return byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16 | byte(i + 3) << 24; };
@@ -83,7 +84,7 @@ Bytes naive_decode(const Bytes& payload, const SplitShape& shape) {
   return out;
 }
 
-// Elements with random lower bytes, whose symbols `symbol_of` gives.
+// Elements with random lower bytes and the symbols of `symbol_of`.
 Bytes make_elements(const SplitShape& shape, const std::function<unsigned(std::size_t, std::mt19937&)>& symbol_of) {
   std::mt19937 random(static_cast<unsigned>(shape.elements));
   Bytes bytes;
@@ -100,12 +101,12 @@ Bytes make_elements(const SplitShape& shape, const std::function<unsigned(std::s
 }
 
 unsigned normal_symbol(std::size_t, std::mt19937& random) {
-  unsigned steps = 0;
-  for (unsigned bits = static_cast<unsigned>(random()); (bits & 1) != 0; bits >>= 1) ++steps;
-  return 121 + (static_cast<unsigned>(random()) % 3) - steps;
+  unsigned smaller_by = 0;
+  for (unsigned bits = static_cast<unsigned>(random()); (bits & 1) != 0; bits >>= 1) ++smaller_by;
+  return 121 + (static_cast<unsigned>(random()) % 3) - smaller_by;
 }
 
-// Zeros among them, and now and then anything.
+// Includes zeros and a few arbitrary symbols.
 unsigned mixed_symbol(std::size_t i, std::mt19937& random) {
   if (random() % 5 == 0) return 0;
   if (random() % 100 == 0) return static_cast<unsigned>(random()) % 256;
@@ -114,8 +115,6 @@ unsigned mixed_symbol(std::size_t i, std::mt19937& random) {
 
 class SplitElements : public testing::Test {
  protected:
-  void TearDown() override { force_cpu_level(detected_cpu_level()); }
-
   std::optional<Bytes> encode(const Bytes& elements, const SplitShape& shape) {
     Bytes out(max_split_size(shape));
     const auto size = encode_split(elements, shape, out, scratch_);
@@ -123,7 +122,7 @@ class SplitElements : public testing::Test {
     if (!*size) return std::nullopt;
     EXPECT_LT(**size, elements.size());
     out.resize(**size);
-    out.shrink_to_fit();  // so that the sanitizers see a read behind it
+    out.shrink_to_fit();  // so that sanitizers see a read beyond the end
     return out;
   }
 
@@ -133,37 +132,35 @@ class SplitElements : public testing::Test {
     return out;
   }
 
-  // The payload that every level makes, after every level and the naive decoder have read it.
+  // Encodes and decodes at every level and with the naive decoder; returns the payload, which all levels share.
   std::optional<Bytes> cross(const Bytes& elements, const SplitShape& shape) {
     std::optional<Bytes> payload;
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       auto encoded = encode(elements, shape);
-      if (level == CpuLevel::scalar)
+      if (cpu_level() == CpuLevel::scalar)
         payload = std::move(encoded);
       else
-        EXPECT_TRUE(encoded == payload) << "other bytes at level " << cpu_level_name(level);
-    }
+        EXPECT_TRUE(encoded == payload) << "the bytes differ from those of the scalar level";
+    });
     if (!payload) return payload;
     EXPECT_TRUE(naive_decode(*payload, shape) == elements) << "read naively";
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto decoded = decode(*payload, shape);
       EXPECT_TRUE(decoded) << decoded.error().message();
-      EXPECT_TRUE(decoded && *decoded == elements) << "level " << cpu_level_name(level);
-    }
+      EXPECT_TRUE(decoded && *decoded == elements);
+    });
     return payload;
   }
 
   Scratch scratch_;
 };
 
-TEST_F(SplitElements, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
+TEST_F(SplitElements, EveryDecoderReadsWhatEveryEncoderWrites) {
   for (const std::size_t element_bytes : {1U, 2U, 4U}) {
     for (const bool rotated : {false, true}) {
       if (rotated && element_bytes == 1) continue;
       for (const std::size_t elements : {6000U, 65535U, 65536U, 65537U, 131072U + 300, 262144U}) {
-        // What elements of one byte lose counts by what stands beside them.
+        // For elements of one byte, the accepted loss includes the bits stored beside them.
         const SplitShape shape{.elements = elements,
                                .element_bytes = element_bytes,
                                .rotated = rotated,
@@ -176,7 +173,7 @@ TEST_F(SplitElements, EveryEncoderMakesTheBytesThatEveryDecoderReads) {
   }
 }
 
-TEST_F(SplitElements, EveryLengthOfTheLastStepIsCoded) {
+TEST_F(SplitElements, EveryLengthOfTheLastRoundIsCoded) {
   for (std::size_t elements = 8192; elements <= 8192 + 256; elements += 3) {
     const SplitShape shape{.elements = elements, .element_bytes = 2, .rotated = true};
     EXPECT_TRUE(cross(make_elements(shape, mixed_symbol), shape)) << elements;
@@ -191,7 +188,7 @@ TEST_F(SplitElements, EveryNumberOfSymbolsIsCoded) {
           make_elements(shape, [=](std::size_t,
                                    std::mt19937& random) { return first + static_cast<unsigned>(random()) % symbols; }),
           shape);
-      // One symbol is another form's; up to 15 there is a table, and far above it would cost too much.
+      // One symbol is refused; up to 15 have a table; with slightly more, escapes cost too much.
       if (symbols <= 15 || symbols >= 30) {
         EXPECT_EQ(payload.has_value(), symbols > 1 && symbols <= 15) << symbols;
       }
@@ -199,7 +196,7 @@ TEST_F(SplitElements, EveryNumberOfSymbolsIsCoded) {
   }
 }
 
-TEST_F(SplitElements, ABlockOfOneSymbolTakesNothingOfTheStreams) {
+TEST_F(SplitElements, ABlockOfOneSymbolTakesNoStreamBytes) {
   const SplitShape shape{.elements = 3 * 65536, .element_bytes = 2, .rotated = true};
   const auto second_alone = [](std::size_t i, std::mt19937& random) {
     return i / 65536 == 1 ? 120U : normal_symbol(i, random);
@@ -213,7 +210,7 @@ TEST_F(SplitElements, ABlockOfOneSymbolTakesNothingOfTheStreams) {
   EXPECT_LE(payload->size(), 3 * 65536 + kSizesBytes + kRansStateBytes + 2 * coded + coded / 50);
 }
 
-TEST_F(SplitElements, OneElementThatTheSampleMissesIsCodedAllTheSame) {
+TEST_F(SplitElements, AnElementThatTheSampleMissesIsCoded) {
   for (const std::size_t where : {0U, 15U, 16U, 511U, 65535U, 65536U, 80000U}) {
     const SplitShape shape{.elements = 80001, .element_bytes = 2, .rotated = false};
     EXPECT_TRUE(
@@ -222,7 +219,7 @@ TEST_F(SplitElements, OneElementThatTheSampleMissesIsCodedAllTheSame) {
   }
 }
 
-TEST_F(SplitElements, ComeWithinAPercentOfTheirEntropy) {
+TEST_F(SplitElements, TakeAtMostOnePercentMoreThanTheirEntropy) {
   const SplitShape shape{.elements = 262144, .element_bytes = 2, .rotated = true};
   const Bytes elements = make_elements(shape, normal_symbol);
   std::array<double, 256> counts{};
@@ -239,7 +236,7 @@ TEST_F(SplitElements, ComeWithinAPercentOfTheirEntropy) {
   EXPECT_LE(static_cast<double>(payload->size()) * 8, bits * 1.008);
 }
 
-TEST_F(SplitElements, TakeTheSameWhateverTheOrderOfTheColumnsOfAMatrix) {
+TEST_F(SplitElements, TakeTheSameForAnyOrderOfAMatrixsColumns) {
   const SplitShape shape{.elements = 262144, .element_bytes = 2, .rotated = true};
   const auto size_with = [&](std::size_t factor) {
     const auto symbol_of = [&](std::size_t i, std::mt19937& random) {
@@ -251,7 +248,7 @@ TEST_F(SplitElements, TakeTheSameWhateverTheOrderOfTheColumnsOfAMatrix) {
   EXPECT_LE(size_with(1), size_with(97) + size_with(97) / 100);
 }
 
-TEST_F(SplitElements, AreLeftToOthersWhereTheirLowerBytesAreNotRandom) {
+TEST_F(SplitElements, AreRefusedIfTheirLowerBytesAreNotRandom) {
   SplitShape shape{.elements = 65536, .element_bytes = 4, .rotated = true};
   for (std::size_t k = 0; k < 3; ++k) {
     Bytes elements = make_elements(shape, normal_symbol);
@@ -260,13 +257,13 @@ TEST_F(SplitElements, AreLeftToOthersWhereTheirLowerBytesAreNotRandom) {
   }
 }
 
-TEST_F(SplitElements, AreLeftToOthersWhereFifteenSymbolsAreTooFew) {
+TEST_F(SplitElements, AreRefusedIfFifteenSymbolsAreTooFew) {
   const SplitShape shape{.elements = 65536, .element_bytes = 2, .rotated = true};
   const auto wide = [](std::size_t, std::mt19937& random) { return static_cast<unsigned>(random()) % 64; };
   EXPECT_FALSE(encode(make_elements(shape, wide), shape));
 }
 
-TEST_F(SplitElements, AreLeftToOthersWhereThereIsOneSymbol) {
+TEST_F(SplitElements, AreRefusedIfThereIsOneSymbol) {
   const SplitShape shape{.elements = 70000, .element_bytes = 2, .rotated = true};
   EXPECT_FALSE(encode(make_elements(shape, [](std::size_t, std::mt19937&) { return 5U; }), shape));
 }
@@ -284,30 +281,28 @@ Bytes hand_made(std::initializer_list<int> rest_and_table, unsigned high) {
 TEST_F(SplitElements, ReadTheExamplesOfTheSpecification) {
   const auto expect = [&](const Bytes& payload, std::size_t elements, const Bytes& expected) {
     const SplitShape shape{.elements = elements, .element_bytes = 2, .rotated = true};
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto decoded = decode(payload, shape);
       ASSERT_TRUE(decoded) << decoded.error().message();
       EXPECT_EQ(*decoded, expected);
-    }
+    });
   };
   expect(hand_made({0x00, 0x01, 1, 0x7f, 0}, 1), 2,
          {std::byte{0x80}, std::byte{0x3f}, std::byte{0x80}, std::byte{0xbf}});
   expect(hand_made({0x00, 1, 0x7f, 0x80}, 2), 1, {std::byte{0x80}, std::byte{0x3f}});
 }
 
-// Any symbols in any order, and no escape: what the encoder does not write.
-TEST_F(SplitElements, ReadTablesThatTheEncoderDoesNotMake) {
-  // Symbols 9 and 5 with half of the slots each: from 256 both lead to 512 and their start.
+// Any symbols in any order, and no escape: the encoder never writes such a table.
+TEST_F(SplitElements, ReadTablesThatTheEncoderNeverWrites) {
+  // Symbols 9 and 5 have half of the slots each; from the state 256, both lead to 512 plus their start.
   Bytes payload = hand_made({0x00, 0x00, 2, 9, 5, 128, 128}, 2);
   payload[payload.size() - 512 + 1] = std::byte{128};  // lane 1 of group 0 is in the slots of 5
   const SplitShape shape{.elements = 2, .element_bytes = 2, .rotated = false};
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode(payload, shape);
     ASSERT_TRUE(decoded) << decoded.error().message();
     EXPECT_EQ(*decoded, (Bytes{std::byte{0}, std::byte{9}, std::byte{0}, std::byte{5}}));
-  }
+  });
 }
 
 class DamagedSplitElements : public SplitElements {
@@ -315,13 +310,12 @@ class DamagedSplitElements : public SplitElements {
   const SplitShape shape_{.elements = 6000, .element_bytes = 2, .rotated = true};
 
   void expect_refused(const Bytes& payload, ErrorKind kind, std::string_view part_of_message) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto decoded = decode(payload, shape_);
       ASSERT_FALSE(decoded) << part_of_message;
       EXPECT_EQ(decoded.error().kind(), kind);
       EXPECT_NE(decoded.error().message().find(part_of_message), std::string::npos) << decoded.error().message();
-    }
+    });
   }
 
   Bytes sound() {
@@ -342,40 +336,39 @@ TEST_F(DamagedSplitElements, AreRefusedAtEveryTruncation) {
   }
 }
 
-TEST_F(DamagedSplitElements, AreRefusedWithBytesBehindThem) {
+TEST_F(DamagedSplitElements, AreRefusedWithExtraBytes) {
   Bytes payload = sound();
   payload.push_back(std::byte{0});
-  expect_refused(payload, ErrorKind::corrupt, "1 bytes behind the states");
+  expect_refused(payload, ErrorKind::corrupt, "1 bytes after the states");
 }
 
-TEST_F(DamagedSplitElements, AreRefusedWithAStateBelowTheLeast) {
+TEST_F(DamagedSplitElements, AreRefusedWithAStateBelowTheMinimum) {
   Bytes payload = sound();
   payload[payload.size() - 1] = std::byte{0};
   expect_refused(payload, ErrorKind::corrupt, "lane 63 of group 3");
 }
 
-TEST_F(DamagedSplitElements, AreRefusedWhereStreamsShareTheirBytesOtherwise) {
+TEST_F(DamagedSplitElements, AreRefusedIfStreamSizesAreExchanged) {
   Bytes payload = sound();
   store_le(payload.data(), load_le<std::uint32_t>(payload.data()) + 1);
   store_le(payload.data() + 4, load_le<std::uint32_t>(payload.data() + 4) - 1);
   expect_refused(payload, ErrorKind::corrupt, "stream 0");
 }
 
-TEST_F(DamagedSplitElements, AreRefusedWhereAStateEndsElsewhere) {
+TEST_F(DamagedSplitElements, AreRefusedIfAStateEndsElsewhere) {
   Bytes payload = hand_made({0x00, 1, 0x7f, 0x80}, 2);
-  payload[payload.size() - 512 + 130] = std::byte{1};  // 513 leads to 257, without a byte of the stream
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  payload[payload.size() - 512 + 130] = std::byte{1};  // 513 leads to 257 without a stream byte
+  at_every_level([&] {
     const auto decoded = decode(payload, {.elements = 1, .element_bytes = 2, .rotated = true});
     ASSERT_FALSE(decoded);
     EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
     EXPECT_NE(decoded.error().message().find("lane 2 of group 1 ends as 257"), std::string::npos)
         << decoded.error().message();
-  }
+  });
 }
 
-// Nearly every element takes a byte in, and there are none. AddressSanitizer sees a read behind the payload.
-TEST_F(DamagedSplitElements, AreRefusedWhereTheyTakeFarMoreThanThereIs) {
+// Nearly every element takes a stream byte, and there are none. AddressSanitizer sees a read beyond the payload.
+TEST_F(DamagedSplitElements, AreRefusedIfTheyNeedMoreBytesThanTheyHave) {
   const SplitShape shape{.elements = 65536, .element_bytes = 2, .rotated = false};
   for (const unsigned symbols : {15U, 2U}) {
     Bytes payload(kSizesBytes + 65536);
@@ -384,16 +377,15 @@ TEST_F(DamagedSplitElements, AreRefusedWhereTheyTakeFarMoreThanThereIs) {
     for (unsigned i = 0; i < symbols; ++i) payload.push_back(std::byte{1});  // the escape has nearly all slots
     payload.insert(payload.end(), 512, std::byte{3});
     payload.shrink_to_fit();
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto decoded = decode(payload, shape);
       ASSERT_FALSE(decoded);
       EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
-    }
+    });
   }
 }
 
-TEST_F(DamagedSplitElements, AreRefusedWithAnEscapeTooMany) {
+TEST_F(DamagedSplitElements, AreRefusedWithOneEscapeTooMany) {
   Bytes payload = sound();
   store_le(payload.data() + 16, load_le<std::uint32_t>(payload.data() + 16) + 1);
   payload.insert(payload.end() - 512, std::byte{0});
@@ -413,22 +405,21 @@ TEST_F(DamagedSplitElements, GiveTheSameVerdictAtEveryLevel) {
   for (int round = 0; round < 3000; ++round) {
     Bytes damaged = payload;
     for (std::size_t hits = 1 + random() % 3; hits > 0; --hits) {
-      // Half of the hits fall on what stands before and behind the rests.
+      // Half of the damage hits the fields before and after the lower bytes.
       std::size_t at = random() % damaged.size();
       if (random() % 2 == 0 && at >= kSizesBytes) at = damaged.size() - 1 - random() % (damaged.size() - 6020);
       damaged[at] = static_cast<std::byte>(random());
     }
     std::optional<Bytes> expected;
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
+    at_every_level([&] {
       const auto decoded = decode(damaged, shape_);
       if (!decoded) {
         ASSERT_TRUE(decoded.error().kind() == ErrorKind::corrupt || decoded.error().kind() == ErrorKind::truncated);
       }
       const std::optional<Bytes> got = decoded ? std::optional<Bytes>(*decoded) : std::nullopt;
-      if (level == CpuLevel::scalar) expected = got;
-      ASSERT_TRUE(got == expected) << "round " << round << ", level " << cpu_level_name(level);
-    }
+      if (cpu_level() == CpuLevel::scalar) expected = got;
+      ASSERT_TRUE(got == expected) << "round " << round;
+    });
     if (!expected) ++refused;
   }
   EXPECT_GT(refused, 500);

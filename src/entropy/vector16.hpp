@@ -1,6 +1,6 @@
-// Vectors of 16 bytes for kernels that have to run everywhere: the GNU extension, which g++ and clang turn into the
-// baseline of the machine (SSE2, NEON), or into plain arithmetic where there is none. Only what every such baseline
-// has: no look-ups by lane, which are done one by one in between.
+// 16-byte vectors for kernels that run everywhere. g++ and clang turn this GNU extension into the machine's baseline
+// (SSE2, NEON) or into plain arithmetic. It has only operations that all baselines have; look-ups by lane are done one
+// by one.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +31,14 @@ template <typename Vector>
   __builtin_memcpy(to, &vector, sizeof vector);
 }
 
-// Says that the bytes of a vector that was stored are read one by one from where they are. Otherwise g++ at -O3 stores
-// the vector again for each of them.
+// Tells the compiler that the bytes of a stored vector are read one by one from memory. Without it, g++ at -O3 stores
+// the vector again for each byte.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void keep_in_memory(std::uint8_t (&bytes)[kSize]) noexcept {
   __asm__("" : "+m"(bytes));
 }
 
-// a0 b0 a1 b1 ... of the lower and of the upper halves.
+// a0 b0 a1 b1 ... of the lower halves; zip_upper of the upper halves.
 [[gnu::always_inline]] inline U16x8 zip_lower(U16x8 a, U16x8 b) noexcept {
   return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
 }
@@ -46,16 +46,16 @@ template <std::size_t kSize>
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
-// The bytes at even places of `even`, and at odd places those at even places of `odd`.
+// The even bytes of `even` at even places, and the even bytes of `odd` at odd places.
 [[gnu::always_inline]] inline U8x16 join_lower_bytes(U16x8 even, U16x8 odd) noexcept {
   return bits_as<U8x16>((even & 0xff) | odd << 8);
 }
-// The same of the bytes at odd places.
+// The same with the odd bytes.
 [[gnu::always_inline]] inline U8x16 join_upper_bytes(U16x8 even, U16x8 odd) noexcept {
   return bits_as<U8x16>(even >> 8 | (odd & 0xff00));
 }
 
-// The bytes at even places of `front`, then those of `rear`.
+// The even bytes of `front`, then those of `rear`.
 [[gnu::always_inline]] inline U8x16 pack_lower_bytes(U16x8 front, U16x8 rear) noexcept {
   return __builtin_shufflevector(bits_as<U8x16>(front), bits_as<U8x16>(rear), 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
                                  24, 26, 28, 30);
@@ -67,8 +67,8 @@ struct SplitNumbers {
   U16x8 upper;
 };
 
-// Of the eight numbers that number(0) to number(7) give. Each goes to the vector unit by itself: written to memory one
-// by one and read as a vector, they would wait for each other.
+// Splits number(0) to number(7). Each goes to a vector register directly; a vector load after eight separate stores
+// would wait for them.
 template <typename Number>
 [[gnu::always_inline]] inline SplitNumbers split_numbers(const Number& number) noexcept {
   const auto pair = [&](std::size_t i) {
@@ -82,8 +82,7 @@ template <typename Number>
           bits_as<U16x8>(__builtin_shufflevector(front, rear, 1, 3))};
 }
 
-// The upper 16 bits of the products. A loop, for neither compiler has a word for it that the other one translates well;
-// both make one instruction of this one, g++ only while it is a loop.
+// The upper 16 bits of the products. g++ and clang turn this loop, and no other common form, into one instruction.
 [[gnu::always_inline]] inline U16x8 multiply_upper(U16x8 a, U16x8 b) noexcept {
   std::uint16_t left[8];
   std::uint16_t right[8];

@@ -1,4 +1,4 @@
-// How one thread asks a running operation of another to stop. Copies share one flag; any thread may use any copy.
+// Cancels an operation of another thread. Copies share one flag; any thread may use any copy.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@ class CancelToken {
  public:
   CancelToken() : flag_(std::make_shared<std::atomic<bool>>(false)) {}
 
-  // Cannot be taken back.
+  // Permanent.
   void request_cancel() const noexcept { flag_->store(true, std::memory_order_release); }
   [[nodiscard]] bool is_cancelled() const noexcept { return flag_->load(std::memory_order_acquire); }
 

@@ -1,4 +1,4 @@
-// What every kind of executor shares: arguments, and the cases that run inline.
+// The part that all executors share: checking arguments, and calls that run inline.
 #include "exec/executor.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What an executor costs: making one with a first tiny job, a job on a warm one, and each item of a long job.
+// The cost of an executor: creation with a first tiny job, a job on a running executor, and each item of a long job.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -12,7 +12,7 @@ using Make = std::unique_ptr<Executor> (*)(unsigned threads);
 
 Result<void> nothing(std::size_t, std::size_t) { return {}; }
 
-// About ten microseconds, less than any chunk takes.
+// About 10 microseconds, less than any chunk takes.
 Result<void> small_work(std::size_t item, std::size_t) {
   std::uint64_t value = item;
   for (int i = 0; i < 10000; ++i) benchmark::DoNotOptimize(value = value * 6364136223846793005u + 1);

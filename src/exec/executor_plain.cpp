@@ -1,4 +1,4 @@
-// The executor on plain threads: started one by one as a call recruits them, joined before it returns.
+// An executor on plain threads, which are started when a call recruits them and joined before it returns.
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -11,8 +11,8 @@
 namespace bitsnap::exec {
 namespace {
 
-// The threads of one call. A recruit is a ticket, taken by a thread that waits, by a new one, or, if none can be
-// started, by the leader once it has nothing else to do.
+// The threads of one call. A recruit is a ticket. A waiting thread or a new one takes it; if no thread can be started,
+// the leader takes it when it has nothing else to do.
 class PlainTeam {
  public:
   PlainTeam(ItemRun& run, unsigned size) : run_(run), max_helpers_(size - 1) { helpers_.reserve(max_helpers_); }
@@ -34,7 +34,7 @@ class PlainTeam {
     if (tickets_ > idle_ && helpers_.size() < max_helpers_) {
       try {
         helpers_.emplace_back([this] { serve(); });
-      } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the system has no more threads; fewer do it
+      } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): fewer threads are enough
       }
     }
     changed_.notify_one();
@@ -61,11 +61,11 @@ class PlainTeam {
 
   ItemRun& run_;
   const std::size_t max_helpers_;
-  std::mutex mutex_;  // taken before the run's own
+  std::mutex mutex_;  // locked before the run's mutex
   std::condition_variable changed_;
   std::size_t tickets_ = 0;
   std::size_t idle_ = 0;
-  std::vector<std::thread> helpers_;  // grows until the run is finished, then is joined by the leader
+  std::vector<std::thread> helpers_;  // grows until the run is finished; then the leader joins all
 };
 
 class PlainExecutor final : public Executor {

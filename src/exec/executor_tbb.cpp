@@ -1,7 +1,7 @@
-// The executor on oneTBB: an arena of its own, one task per recruit. Left out with BITSNAP_PLAIN_THREADS.
+// An executor on oneTBB: its own arena, and one task per recruit. Not built with BITSNAP_PLAIN_THREADS.
 //
-// No task ever blocks. The wait of a run is isolated, so that a thread that waits for its own run is not held up by an
-// item of another; the context is isolated too, so that an application that cancels its own tasks does not lose ours.
+// No task blocks. The wait of a run is isolated, so a waiting thread does not take items of other runs. The context
+// is isolated, so an application that cancels its own tasks does not cancel these.
 #include <optional>
 
 #include <tbb/global_control.h>
@@ -42,8 +42,8 @@ class TbbTeam {
 class TbbExecutor final : public Executor {
  public:
   explicit TbbExecutor(unsigned threads) : Executor(threads), arena_(static_cast<int>(this->threads())) {
-    // oneTBB starts no more threads than the machine has CPUs unless it is told. The least of all such limits holds, so
-    // one is set only where it raises the limit.
+    // Without a limit, oneTBB starts at most one thread per CPU. The lowest of all limits applies, so a limit is set
+    // only if it raises the number.
     using Control = tbb::global_control;
     if (this->threads() > Control::active_value(Control::max_allowed_parallelism)) {
       more_threads_.emplace(Control::max_allowed_parallelism, this->threads());
@@ -56,7 +56,7 @@ class TbbExecutor final : public Executor {
   }
 
   std::optional<tbb::global_control> more_threads_;
-  tbb::task_arena arena_;  // takes its threads when it is first used
+  tbb::task_arena arena_;  // gets its threads when it is first used
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The guarantees of executor.hpp, each under many random schedules, for every kind of executor.
+// Tests the guarantees of executor.hpp under many random schedules, for every kind of executor.
 #include "exec/executor.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ constexpr Kind kKinds[] = {{"Plain", make_plain_executor}, {"Tbb", make_executor
 INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, testing::ValuesIn(kKinds),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// A delay that depends on the item and the seed alone: nothing, a yield, or up to half a millisecond.
+// A delay determined by the item and the seed: none, a yield, or up to half a millisecond.
 void delay(std::uint64_t seed, std::size_t item) {
   std::mt19937_64 random(seed * 1000003 + item);
   const std::uint64_t choice = random() % 8;
@@ -69,7 +69,7 @@ TEST_P(ExecutorTest, CommitsEveryItemInOrderAfterItsWork) {
           [&](std::size_t item, std::size_t) -> Result<void> {
             delay(seed + 1, item);
             EXPECT_EQ(worked[item], 1);
-            committed.push_back(item);  // unlocked: commits run one at a time, and see each other
+            committed.push_back(item);  // no lock: commits run one at a time and see each other
             return {};
           });
       ASSERT_TRUE(result) << result.error().message();
@@ -109,7 +109,7 @@ TEST_P(ExecutorTest, HoldsEachSlotForOneItemFromWorkToCommit) {
   }
 }
 
-TEST_P(ExecutorTest, FillsTheSlotsAndNoMoreWhileTheFirstItemIsSlow) {
+TEST_P(ExecutorTest, UsesAllSlotsButNoMoreWhileTheFirstItemIsSlow) {
   constexpr std::size_t kSlots = 5;
   const auto executor = make(3);
   std::atomic<std::size_t> started{0};
@@ -133,7 +133,7 @@ TEST_P(ExecutorTest, FillsTheSlotsAndNoMoreWhileTheFirstItemIsSlow) {
   EXPECT_EQ(started.load(), 50u);
 }
 
-TEST_P(ExecutorTest, WorksOnOthersWhileOneCommits) {
+TEST_P(ExecutorTest, WorksOnOtherItemsDuringACommit) {
   const auto executor = make(2);
   std::atomic<std::size_t> worked{0};
   bool overlapped = false;
@@ -156,7 +156,7 @@ TEST_P(ExecutorTest, WorksOnOthersWhileOneCommits) {
   EXPECT_TRUE(overlapped);
 }
 
-TEST_P(ExecutorTest, UsesAThreadAgainThatHadNothingToDo) {
+TEST_P(ExecutorTest, ReusesAThreadThatLeft) {
   const auto executor = make(2);
   std::atomic<unsigned> arrived{0};
   const auto result = executor->run_ordered(
@@ -170,7 +170,7 @@ TEST_P(ExecutorTest, UsesAThreadAgainThatHadNothingToDo) {
         return {};
       },
       [&](std::size_t item, std::size_t) -> Result<void> {
-        // Both slots are taken meanwhile, so the other thread leaves.
+        // Both slots are in use meanwhile, so the other thread leaves.
         if (item == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
         if (item == 2) {
           EXPECT_EQ(arrived.load(), 2u);
@@ -298,7 +298,7 @@ TEST_P(ExecutorTest, StopsWhenCancelled) {
   }
 }
 
-TEST_P(ExecutorTest, CommitsNothingMoreOnceCancelledThoughItIsReady) {
+TEST_P(ExecutorTest, CommitsNothingAfterCancellation) {
   const auto executor = make(2);
   const CancelToken token;
   std::atomic<std::size_t> worked{0};
@@ -344,7 +344,7 @@ TEST_P(ExecutorTest, CancelsFromAnotherThread) {
   EXPECT_EQ(result.error().kind(), ErrorKind::cancelled);
 }
 
-TEST_P(ExecutorTest, ReportsAnErrorThatCameBeforeTheCancel) {
+TEST_P(ExecutorTest, ReportsAnErrorThatPrecedesTheCancellation) {
   const CancelToken token;
   const auto result = make(4)->run(
       100, 0,
@@ -358,7 +358,7 @@ TEST_P(ExecutorTest, ReportsAnErrorThatCameBeforeTheCancel) {
   EXPECT_EQ(result.error().message(), message_of(3));
 }
 
-TEST_P(ExecutorTest, SucceedsIfEverythingWasDoneBeforeTheCancel) {
+TEST_P(ExecutorTest, SucceedsIfEverythingWasDoneBeforeTheCancellation) {
   for (const unsigned threads : {1u, 4u}) {
     const CancelToken token;
     const auto result = make(threads)->run_ordered(
@@ -377,12 +377,12 @@ TEST_P(ExecutorTest, TurnsExceptionsIntoErrors) {
     const auto executor = make(threads);
     const auto nothing = [](std::size_t, std::size_t) -> Result<void> { return {}; };
     const auto standard = executor->run(50, 0, [](std::size_t item, std::size_t) -> Result<void> {
-      if (item == 7) throw std::runtime_error("what it says");
+      if (item == 7) throw std::runtime_error("the message");
       return {};
     });
     ASSERT_FALSE(standard);
     EXPECT_EQ(standard.error().kind(), ErrorKind::internal);
-    EXPECT_EQ(standard.error().message(), "item 7: exception: what it says");
+    EXPECT_EQ(standard.error().message(), "item 7: exception: the message");
 
     const auto memory = executor->run_ordered(50, 0, nothing, [](std::size_t item, std::size_t) -> Result<void> {
       if (item == 9) throw std::bad_alloc();
@@ -400,7 +400,7 @@ TEST_P(ExecutorTest, TurnsExceptionsIntoErrors) {
         nothing);
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().kind(), ErrorKind::internal);
-    EXPECT_TRUE(executor->run(50, 0, nothing)) << "and it can be used again";
+    EXPECT_TRUE(executor->run(50, 0, nothing)) << "the executor is still usable";
   }
 }
 
@@ -483,7 +483,7 @@ TEST_P(ExecutorTest, ManyShortRunsLeaveNothingBehind) {
   }
 }
 
-// ThreadSanitizer does not follow a fork of a process that has threads.
+// ThreadSanitizer does not support fork in a process with threads.
 #if defined(__SANITIZE_THREAD__)
 #define BITSNAP_TEST_FORK 0
 #elif defined(__has_feature)
@@ -507,7 +507,7 @@ TEST_P(ExecutorTest, ServesAForkedChildInline) {
     const auto result = executor->run_ordered(
         100, 0,
         [](std::size_t item, std::size_t slot) -> Result<void> {
-          if (item < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // time for another thread to come
+          if (item < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // gives another thread time to join
           if (slot != 0) return fail(ErrorKind::internal, "not inline");
           return {};
         },
@@ -525,7 +525,7 @@ TEST_P(ExecutorTest, ServesAForkedChildInline) {
 }
 #endif
 
-TEST_P(ExecutorTest, CountsTheUsableThreadsAndBoundsWhatItIsAskedFor) {
+TEST_P(ExecutorTest, BoundsTheNumberOfThreads) {
   EXPECT_GE(make(0)->threads(), 1u);
   EXPECT_EQ(make(4000000000u)->threads(), kMaxThreads);
   EXPECT_EQ(make(3)->default_slots(), 6u);

@@ -1,7 +1,7 @@
-// The rules of a run. Callables are called without the lock; every decision is taken under it.
+// The rules of a run. Callables run without the lock; every decision is made under it.
 //
-// Why the first error is the same whatever the schedule: items are started in order, and one is left out only after an
-// earlier one failed. So the first failing item of all is always started, and the least failing number wins.
+// The first error is the same for every schedule: items start in order, and an item is skipped only after an earlier
+// one failed. So the first failing item always starts, and the smallest failing number wins.
 #include "exec/item_run.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class InsideMark {
   bool before_;
 };
 
-// The error of the exception that is being handled. Never throws: the last message needs no memory of its own.
+// The error of the exception that is being handled. Does not throw: the last message needs no memory.
 Error current_exception_error(std::size_t item) noexcept {
   try {
     try {
@@ -78,7 +78,7 @@ bool ItemRun::is_cancelled() const noexcept { return cancel_ != nullptr && cance
 
 bool ItemRun::can_start() const noexcept { return !stopped_ && next_start_ < end_ && !free_slots_.empty(); }
 
-// Counts in as many more threads as have something to start now, but for `kept` items that the caller starts itself.
+// Reserves places for as many more threads as have an item to start, except for `kept` items that the caller starts.
 unsigned ItemRun::claim_recruits(std::size_t kept) noexcept {
   if (!can_start()) return 0;
   const std::size_t startable = std::min(end_ - next_start_, free_slots_.size());
@@ -91,7 +91,7 @@ unsigned ItemRun::claim_recruits(std::size_t kept) noexcept {
 void ItemRun::recruit_claimed(unsigned claimed, Recruit recruit) {
   for (; claimed > 0; --claimed) {
     if (recruit()) continue;
-    // Nobody comes: those who are here do the work, this thread first of all.
+    // No thread came, so the present ones do the work.
     const Lock lock(mutex_);
     team_ -= claimed;
     return;
@@ -123,7 +123,7 @@ void ItemRun::participate(Recruit recruit) {
 }
 
 void ItemRun::fail_item(std::size_t item, Error error) {
-  if (item >= end_) return;  // an earlier item failed as well
+  if (item >= end_) return;  // an earlier item failed, too
   end_ = item;
   error_ = std::move(error);
 }
@@ -140,8 +140,8 @@ void ItemRun::finish_work(std::size_t item, std::size_t slot, Result<void> worke
   commit_ready(lock, recruit);
 }
 
-// Commits what is ready. Only one thread at a time finds anything: the next item is taken out of ready_ when its commit
-// begins, and the one after it becomes the next when that has ended.
+// Commits ready items. Only one thread at a time finds any: an item is removed from ready_ when its commit begins, and
+// the next item becomes available when the commit has ended.
 void ItemRun::commit_ready(Lock& lock, Recruit recruit) {
   for (;;) {
     if (!stopped_ && is_cancelled()) stopped_ = true;
@@ -149,7 +149,7 @@ void ItemRun::commit_ready(Lock& lock, Recruit recruit) {
     if (stopped_ || next_commit_ >= end_ || ready == kNone) return;
     const std::size_t slot = std::exchange(ready, kNone);
     const std::size_t item = next_commit_;
-    // What the commit before this one made room for is for others: this thread is busy.
+    // This thread is busy, so other threads start the items for which the last commit made room.
     const unsigned claimed = claim_recruits(0);
     lock.unlock();
     recruit_claimed(claimed, recruit);

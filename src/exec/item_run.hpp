@@ -1,8 +1,8 @@
-// One call of an executor: which item is started next, which committed, which slots are free, what failed.
+// The state of one executor call: the next items to start and to commit, free slots, and the first error.
 //
-// The threads that take part ask it for work until there is none; it never blocks and never starts a thread itself. A
-// thread leaves when nothing can be started (all slots are taken), and another is asked for when that changes, so a
-// slow commit or item ties up one thread and no more. Of this layer only. Thread-safe; lives on the stack of the call.
+// Participating threads ask it for work until there is none. It never blocks and never starts a thread. A thread
+// leaves if nothing can be started because all slots are in use; when that changes, another thread is recruited. So a
+// slow item or commit occupies one thread only. Used in this layer only. Thread-safe; lives on the stack of the call.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,29 @@ namespace bitsnap::exec {
 
 class ItemRun {
  public:
-  // Asks for one more thread to call participate(); false if that cannot be. Called from several threads at once, never
-  // under the lock of the run.
+  // Asks for one more thread to call participate(); returns false if there is none. Called from several threads at
+  // once, never with the run's lock held.
   using Recruit = FunctionRef<bool()>;
 
-  // `commit` may be null: a run without order. Precondition: 1 <= team <= slots, team <= items.
+  // `commit` may be null: an unordered run. Precondition: 1 <= team <= slots, team <= items.
   ItemRun(std::size_t items, std::size_t slots, unsigned team, ItemFunction work, const ItemFunction* commit,
           const CancelToken* cancel);
   ItemRun(const ItemRun&) = delete;
   ItemRun& operator=(const ItemRun&) = delete;
 
-  // To be called once, by the thread that made the run, before anything else: recruits and takes part.
+  // Recruits and participates. The thread that created the run calls this once, first.
   void lead(Recruit recruit);
 
-  // Takes part until nothing can be started. For each recruit that was granted, once.
+  // Participates until nothing can be started. Called once for each granted recruit.
   void participate(Recruit recruit);
 
-  // Nobody takes part, none was recruited, and nothing can be started: what was run is run.
+  // No thread participates or is recruited, and nothing can be started.
   [[nodiscard]] bool is_finished() const;
 
   // Precondition: is_finished().
   [[nodiscard]] Result<void> result();
 
-  // The whole run on this thread, in order, on slot 0.
+  // Runs everything on this thread, in order, in slot 0.
   [[nodiscard]] static Result<void> run_inline(std::size_t items, ItemFunction work, const ItemFunction* commit,
                                                const CancelToken* cancel);
 
@@ -62,15 +62,15 @@ class ItemRun {
   const ItemFunction* const commit_;
   const CancelToken* const cancel_;
 
-  mutable std::mutex mutex_;             // over all below
-  unsigned team_ = 1;                    // who takes part, and who was recruited and has not come yet
+  mutable std::mutex mutex_;             // guards all members below
+  unsigned team_ = 1;                    // participating threads, and recruited threads that have not arrived
   std::size_t next_start_ = 0;           // items below are started
-  std::size_t next_commit_ = 0;          // items below are committed; in a run without order, how many are done
+  std::size_t next_commit_ = 0;          // items below are committed; in an unordered run, the number of items done
   std::size_t end_;                      // the first item that failed; nothing from it on is started or committed
   bool stopped_ = false;                 // cancelled
-  std::vector<std::size_t> free_slots_;  // a stack: the slot that was used last is the warmest
-  std::vector<std::size_t> ready_;  // slot of an item that waits for its commit to begin, or kNone; at item % slots
-  std::optional<Error> error_;      // of the item end_
+  std::vector<std::size_t> free_slots_;  // a stack: the last used slot has the warmest cache
+  std::vector<std::size_t> ready_;       // slot of an item that is ready to be committed, or kNone; at item % slots
+  std::optional<Error> error_;           // of the item end_
 };
 
 }  // namespace bitsnap::exec

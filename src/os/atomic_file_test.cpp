@@ -216,7 +216,7 @@ TEST(AtomicFile, LeavesTheOldOrTheNewFileAfterAnyFailure) {
   }
 }
 
-// A test of crashes is worth what it finds in code that forgot a sync.
+// Proves that the crash tests would find a missing sync.
 TEST(AtomicFile, NeedsEachOfItsSyncs) {
   FakeFileSystem counted;
   FaultyFileSystem counter(counted);

@@ -1,4 +1,4 @@
-// Crashes by chance: everything that may survive does for some seed, and nothing else for any.
+// Tests of random crashes: every outcome that may occur does for some seed, and no other outcome occurs.
 #include "os/fake_disk_testing.hpp"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ std::string files_and_texts(FakeFileSystem& fs) {
   return all;
 }
 
-// What crashes make of what was done to a file system, one for each seed.
+// The possible outcomes of a crash after `work`: one for each seed.
 std::set<std::string> outcomes(const std::function<void(FakeFileSystem&)>& work) {
   std::set<std::string> found;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {

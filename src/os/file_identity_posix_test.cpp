@@ -1,4 +1,4 @@
-// Real files that are the same, and that are others.
+// Tests of FileIdentity on real files.
 #include "os/file_identity.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Locks between real processes: who is excluded, and what the death of a holder and a fork do to a lock.
+// Tests of locks between real processes: mutual exclusion, and the effect of a holder's death and of fork.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ Result<std::unique_ptr<FileLock>> lock(const std::string& path, LockKind kind) {
   return real_file_system().lock(path, kind);
 }
 
-// A forked process that does its work, says what came of it in one character, and waits to be killed.
+// A forked process that does its work, reports the result in one character, and waits to be killed.
 class Child {
  public:
   explicit Child(const std::function<char()>& work) {
@@ -62,7 +62,7 @@ class Child {
   char said_ = '?';
 };
 
-// What a process of its own finds that tries to take the lock: 'l' for locked, 'b' for busy, 'e' for another error.
+// The result of a separate process that tries to take the lock: 'l' for locked, 'b' for busy, 'e' for another error.
 char found_by_another_process(const std::string& path, LockKind kind) {
   return Child([&] {
            const auto tried = lock(path, kind);
@@ -71,7 +71,7 @@ char found_by_another_process(const std::string& path, LockKind kind) {
       .said();
 }
 
-// Holds the lock until it is killed; says 'l' once it does.
+// Holds the lock until it is killed; reports 'l' when it has the lock.
 std::unique_ptr<Child> holder(const std::string& path, LockKind kind) {
   return std::make_unique<Child>([&] {
     static std::unique_ptr<FileLock> kept;
@@ -117,7 +117,7 @@ TEST(PosixLock, IsNeitherInheritedNorReleasedByAForkedChild) {
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
     auto held = lock(path, kind);
     ASSERT_TRUE(held);
-    // The child neither holds the lock nor takes it for its own; it drops the handle it found, and so the parent's.
+    // The child neither has the lock nor can use it; it destroys the inherited handle of its parent.
     Child child([&] {
       if ((*held)->is_held()) return 'h';
       if (lock(path, LockKind::exclusive)) return 'l';
@@ -144,7 +144,7 @@ TEST(PosixLock, SurvivesInAChildThatClosesTheParentsHandle) {
     auto taken = lock(path, LockKind::shared);
     if (!taken) return 'b';
     own = std::move(taken).value();
-    held->reset();  // were its descriptor closed, the child's own lock would go with it
+    held->reset();  // closing its descriptor would release the child's own lock
     return 'l';
   });
   ASSERT_EQ(child.said(), 'l');
@@ -169,7 +169,7 @@ TEST(PosixLock, SurvivesAFailedSecondLockAndAStatInTheSameProcess) {
   EXPECT_EQ(found_by_another_process(path, LockKind::shared), 'b');
 }
 
-// As whoever copies the directory of a store does.
+// Like a program that copies the directory of a store.
 void open_and_close(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
@@ -183,7 +183,7 @@ TEST(PosixLock, SurvivesOpeningAndClosingItsFile) {
     auto kept = lock(path, held);
     ASSERT_TRUE(kept);
     open_and_close(path);
-    // The record lock is gone, and with it the number of its process.
+    // The record lock is gone, and with it the process number of the holder.
     const Child other([&] {
       struct ::flock record{};
       record.l_type = F_WRLCK;
@@ -205,12 +205,12 @@ TEST(PosixLock, SurvivesOpeningAndClosingItsFile) {
   }
 }
 
-TEST(PosixLock, IsReleasedThoughAForkedChildLivesOn) {
+TEST(PosixLock, IsReleasedWhileAForkedChildLivesOn) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
-    // The child of the holder says when it runs (until then it has what it inherited), and is there for as long as the
-    // pipe to it is open.
+    // The holder's child reports when it runs (until then it has what it inherited), and lives until the pipe to it is
+    // closed.
     int life[2];
     int runs[2];
     ASSERT_EQ(::pipe2(life, O_CLOEXEC), 0);
@@ -236,8 +236,8 @@ TEST(PosixLock, IsReleasedThoughAForkedChildLivesOn) {
   }
 }
 
-// By clone without the handlers of a fork: it keeps the open file.
-TEST(PosixLock, IsReleasedWhateverInheritedItsDescriptor) {
+// A child by clone() without fork handlers: it keeps the open file.
+TEST(PosixLock, IsReleasedIfAnotherProcessInheritedItsDescriptor) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   auto held = lock(path, LockKind::exclusive);
@@ -254,7 +254,7 @@ TEST(PosixLock, IsReleasedWhateverInheritedItsDescriptor) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST(PosixLock, IsHeldUntilTheLastHolderOfAProcessIsGone) {
+TEST(PosixLock, IsHeldUntilTheLastHolderInAProcessReleasesIt) {
   const TemporaryDirectory directory;
   const std::string path = directory / "lock";
   const auto first = lock(path, LockKind::shared);
@@ -325,7 +325,7 @@ TEST(PosixLock, IsSharedWithReadAccessOnly) {
   ASSERT_EQ(::chmod(directory.path().c_str(), 0555), 0);
   const Child reader([&] {
     constexpr uid_t kNobody = 65534;
-    if (::geteuid() == 0 && ::setuid(kNobody) != 0) return 'r';  // the superuser may write everything
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) return 'r';  // root may write everything
     if (!lock(path, LockKind::shared)) return 's';
     const auto refused = lock(path, LockKind::exclusive);
     if (refused || refused.error().kind() != ErrorKind::io) return 'x';

@@ -1,4 +1,4 @@
-// Crashes, full disks and faults: that the file systems for tests do what tests rely on.
+// Tests of the file systems for tests: crashes, full disks and faults.
 #include "os/file_system_fake.hpp"
 
 #include <gmock/gmock.h>

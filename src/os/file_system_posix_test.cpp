@@ -1,4 +1,4 @@
-// What only the real file system can show: errors of the system, special files, modes, the ways to rename.
+// Tests of the real file system alone: errors of the system, special files, modes, and the ways to rename.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(ErrnoError, MapsErrnoToKinds) {
   EXPECT_EQ(errno_error(EACCES, "open", "/a/b").message(), "open /a/b: permission denied");
 }
 
-// Limits the size of files of this process for as long as it lives; the system then refuses writes with EFBIG.
+// Limits the file size of this process while it exists; the system then refuses writes with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t size_bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -69,7 +69,7 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-TEST(PosixFileSystem, KeepsFailingAfterAFailedWriteThoughTheCauseIsGone) {
+TEST(PosixFileSystem, KeepsFailingAfterAFailedWriteEvenWithoutTheCause) {
   const TemporaryDirectory directory;
   auto file = real_file_system().create(directory / "f");
   ASSERT_TRUE(file);
@@ -255,7 +255,7 @@ TEST(PosixFileSystem, NormalizesAllSpellingsOfAPath) {
   ASSERT_EQ(::fchdir(before.get()), 0);
   EXPECT_EQ(relative, root + "/runs/b");
   EXPECT_EQ(here, root);
-  // What leads nowhere is text.
+  // Parts of a path that do not exist are normalized as text.
   EXPECT_EQ(canonical_path(root + "/round//a/./b/../"), root + "/round/a");
   EXPECT_EQ(canonical_path("/"), "/");
   EXPECT_EQ(canonical_path("/../"), "/");

@@ -1,4 +1,4 @@
-// What every file system keeps to, asked of the real one, of the fake, and of the faulty one while it has no fault.
+// The contract of FileSystem, tested on the real one, the fake one, and the faulty one without a fault.
 #include "os/file_system.hpp"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(All, FileSystemTest, testing::Values(Kind::real, Kind::
                            return test.param == Kind::real ? "Real" : test.param == Kind::fake ? "Fake" : "Faulty";
                          });
 
-TEST_P(FileSystemTest, ReadsBackWhatWasAppendedInPiecesOfAnySize) {
+TEST_P(FileSystemTest, ReadsBackBytesAppendedInPiecesOfAnySize) {
   const std::vector<std::byte> bytes = random_bytes(3000000, 1);
   auto file = fs_->create(at("f"));
   ASSERT_TRUE(file);
@@ -231,7 +231,7 @@ TEST_P(FileSystemTest, ListsNamesInByteOrder) {
   expect_error(fs_->list_directory(at("a")), ErrorKind::invalid_argument, at("a"));
 }
 
-TEST_P(FileSystemTest, DescribesWhatExistsAtAPath) {
+TEST_P(FileSystemTest, DescribesThePath) {
   write("f", "12345");
   const auto file = fs_->stat(at("f"));
   ASSERT_TRUE(file);
@@ -259,7 +259,7 @@ TEST_P(FileSystemTest, DistinguishesFilesOfTheSameName) {
 
 TEST_P(FileSystemTest, ReportsWhenContentsAndDirectoriesChanged) {
   const auto modified = [&](const std::string& path) { return fs_->stat(path)->modified_ns; };
-  // The clock of a real file system may stand still for a while.
+  // The clock of a real file system may be coarse.
   const auto changes = [&](const std::string& path, std::int64_t before, const auto& change) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (modified(path) <= before && std::chrono::steady_clock::now() < limit) change();
@@ -340,7 +340,7 @@ TEST_P(FileSystemTest, LocksTheFileNotTheName) {
   EXPECT_TRUE(fs_->lock(at("lock"), LockKind::exclusive)) << "another file";
 }
 
-TEST_P(FileSystemTest, LocksOnlyFilesInDirectoriesThatExist) {
+TEST_P(FileSystemTest, LocksOnlyFilesInExistingDirectories) {
   for (const LockKind kind : {LockKind::shared, LockKind::exclusive}) {
     expect_error(fs_->lock(at("none/lock"), kind), ErrorKind::not_found, at("none/lock"));
     expect_error(fs_->lock(root_, kind), ErrorKind::invalid_argument, root_);

@@ -1,4 +1,4 @@
-// Messages between real processes: what arrives, what of it is refused without a trace, and how a stream ends.
+// Tests of messages between real processes: delivery, refusal without side effects, and the end of a stream.
 #include "os/local_socket.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kSoon = 5000;  // what happens at once, on a loaded machine
+constexpr std::int64_t kSoon = 5000;  // enough for an immediate event on a loaded machine
 
 struct Ends {
   LocalConnection near;
@@ -217,7 +217,7 @@ TEST(LocalSocket, SendsWhenThereIsRoomAgain) {
   while (both.near.send(full, {}, 0)) {
   }
   const LivingChild reader([&] {
-    // The child has the descriptor, if not the connection.
+    // The child has the descriptor, but not the connection.
     std::vector<char> out(kMaxMessageBytes);
     while (::recv(both.far.descriptor(), out.data(), out.size(), MSG_DONTWAIT) > 0) {
     }

@@ -1,16 +1,13 @@
 // Memory accounting from /proc/self/status.
 #include "os/memory.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <optional>
 #include <string>
 
 #include "base/try.hpp"
-#include "os/errno_error.hpp"
 #include "os/text_file.hpp"
 
 namespace bitsnap::os {
@@ -25,20 +22,6 @@ Result<ProcessMemory> process_memory() {
     return fail(ErrorKind::unsupported, "memory of this process: /proc/self/status lacks VmRSS, VmHWM or RssAnon");
   }
   return ProcessMemory{*resident, *peak, *anonymous};
-}
-
-Result<void> reset_peak_resident() {
-  const char* const path = "/proc/self/clear_refs";
-  const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return fail(ErrorKind::unsupported,
-                errno_error(errno, "reset the peak of resident memory through", path).message());
-  }
-  const ssize_t written = ::write(fd, "5", 1);
-  const int error = errno;
-  ::close(fd);
-  if (written == 1) return {};
-  return tl::unexpected<Error>(errno_error(error, "reset the peak of resident memory through", path));
 }
 
 void PageDeleter::operator()(std::byte* pages) const noexcept { ::munmap(pages, size_bytes); }

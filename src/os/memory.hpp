@@ -11,15 +11,12 @@ namespace bitsnap::os {
 
 struct ProcessMemory {
   std::uint64_t resident_bytes = 0;       // in memory now
-  std::uint64_t peak_resident_bytes = 0;  // maximum ever, or since reset_peak_resident()
+  std::uint64_t peak_resident_bytes = 0;  // maximum ever
   std::uint64_t anonymous_bytes = 0;      // in memory now and not from a file: allocated and touched
 };
 
-// unsupported where the system does not tell.
+// unsupported if the system does not report it.
 [[nodiscard]] Result<ProcessMemory> process_memory();
-
-// The peak is counted anew from what is resident now; unsupported or io where the system refuses. For measurements.
-[[nodiscard]] Result<void> reset_peak_resident();
 
 struct PageDeleter {
   std::size_t size_bytes = 0;
@@ -29,7 +26,7 @@ struct PageDeleter {
 using Pages = std::unique_ptr<std::byte[], PageDeleter>;
 // Zeroed memory; nullptr if there is none.
 [[nodiscard]] Pages allocate_pages(std::size_t size_bytes) noexcept;
-// Returns the pages behind the first `size_bytes` (at least 1) to the system.
+// Returns the pages after the first `size_bytes` (at least 1) to the system.
 void shrink_pages(Pages& pages, std::size_t size_bytes) noexcept;
 
 [[nodiscard]] std::size_t page_size_bytes() noexcept;

@@ -1,4 +1,4 @@
-// How much memory is left, by texts of systems that set the limit in different places.
+// Tests of the available memory, from texts of systems with limits in different places.
 #include "os/memory_limit.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ Files unified_files() {
           {"/sys/fs/cgroup/a/b/memory.current", "700000\n"}};
 }
 
-TEST(AvailableMemory, IsThatOfTheMachineWithoutLimits) {
+TEST(AvailableMemory, IsTheMachinesWithoutLimits) {
   EXPECT_EQ(limit_and_bytes({{"/proc/meminfo", kMeminfo}}), "MemAvailable of /proc/meminfo: 10240000");
   EXPECT_EQ(limit_and_bytes(unified_files()), "MemAvailable of /proc/meminfo: 10240000");
 }

@@ -1,4 +1,4 @@
-// Pages that go back to the system.
+// Tests of returning pages to the system.
 #include "os/memory.hpp"
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ TEST(Pages, ReturnToTheSystemWhenFreed) {
   ASSERT_NE(pages, nullptr);
   EXPECT_EQ(pages[kBytes - 1], std::byte{0});
   std::memset(pages.get(), 1, kBytes);
-  // Linux counts some of a process's pages late, and a sanitizer keeps its own notes of them, an eighth.
+  // Linux counts some pages of a process late, and a sanitizer's own records take an eighth.
   EXPECT_GE(process_memory()->anonymous_bytes, before + kBytes * 9 / 10);
   shrink_pages(pages, kBytes / 4 + 1);
   EXPECT_EQ(pages[kBytes / 4], std::byte{1});
   EXPECT_LT(process_memory()->anonymous_bytes, before + kBytes / 2);
-  shrink_pages(pages, kBytes);  // there is no more of it
+  shrink_pages(pages, kBytes);  // has no effect at the same size
   pages.reset();
   EXPECT_LT(process_memory()->anonymous_bytes, before + kBytes / 4);
 }

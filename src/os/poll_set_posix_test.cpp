@@ -1,4 +1,4 @@
-// Waiting for several descriptors: what is told of each, when the wait ends, and what a signal raised anywhere does.
+// Tests of waiting for several descriptors: reported events, timeouts, and event signals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/time.h>

@@ -1,4 +1,4 @@
-// A signal from one thread that ends the wait of another, and messages both ways at once.
+// Tests with several threads: a signal that ends another thread's wait, and messages in both directions.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,7 +19,7 @@ TEST(EventSignalThreads, WakesAnotherThreadEachTime) {
   const auto pong = EventSignal::create();
   ASSERT_TRUE(ping && pong);
   constexpr int kTimes = 200;
-  int unguarded = 0;  // handed over by the signals alone
+  int unguarded = 0;  // synchronized by the signals alone
   std::thread other([&] {
     PollSet set;
     set.watch(ping->descriptor(), 1);

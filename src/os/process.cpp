@@ -1,12 +1,10 @@
-// Identity, executable and priorities of this process, on Linux.
+// Identity and priorities of this process, on Linux.
 #include "os/process.hpp"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,22 +19,6 @@ namespace bitsnap::os {
 std::int64_t process_id() noexcept { return ::getpid(); }
 
 std::uint32_t user_id() noexcept { return ::geteuid(); }
-
-Result<std::string> own_executable() {
-  constexpr const char* kLink = "/proc/self/exe";
-  std::string path(PATH_MAX, '\0');
-  const ssize_t length = ::readlink(kLink, path.data(), path.size());
-  if (length <= 0) return tl::unexpected<Error>(errno_error(errno, "read the link", kLink));
-  path.erase(static_cast<std::size_t>(length));
-  // The link still opens a removed file, but its text is no longer the path.
-  struct ::stat running{};
-  struct ::stat found{};
-  if (::stat(kLink, &running) != 0) return tl::unexpected<Error>(errno_error(errno, "stat", kLink));
-  if (::stat(path.c_str(), &found) != 0 || found.st_ino != running.st_ino || found.st_dev != running.st_dev) {
-    return fail(ErrorKind::not_found, "find the program of this process: " + path + " was removed or replaced");
-  }
-  return path;
-}
 
 namespace {
 

@@ -15,9 +15,6 @@ namespace bitsnap::os {
 // The effective user.
 [[nodiscard]] std::uint32_t user_id() noexcept;
 
-// The path of this process's executable; not_found if it was removed or replaced since.
-[[nodiscard]] Result<std::string> own_executable();
-
 // Lowers the priority for CPUs and disks: adds `nice_increment` to the niceness (and to that of the session, if it is
 // this process's own), and selects the batch scheduler and the lowest best-effort I/O priority. Applies to the calling
 // thread and the threads that it starts later. Returns what the system refused, which callers may ignore.

@@ -16,7 +16,7 @@ struct DetachedProgram {
   std::string log_path;                  // file that its output and errors are appended to; empty: they are dropped
 };
 
-// Starts the program in a session of its own, in the directory "/", with default signal handling and no descriptors but
+// Starts the program in its own session, in the directory "/", with default signal handling and no descriptors but
 // standard input (empty), output and error. Returns its process number; not_found or io if it could not be started. The
 // program is no child of this process, which is not notified of its end (unless this process adopts orphans).
 //

@@ -1,4 +1,4 @@
-// Programs that are started for real: what they inherit, where their output goes, and what is said if they do not run.
+// Tests with real programs: what they inherit, where their output goes, and errors if they do not run.
 #include "os/process_start.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-// What a shell script writes, once it has ended.
+// The output of a shell script, after its end.
 std::string said_by(const std::string& script, DetachedProgram program = {}) {
   const TemporaryDirectory directory;
   program.program = "/bin/sh";
@@ -74,7 +74,7 @@ TEST(StartDetached, DetachesTheProgram) {
 }
 
 TEST(StartDetached, PassesOnlyTheStandardDescriptors) {
-  // Also one that is not closed on exec, and a high one.
+  // Includes a descriptor that is not closed on exec, and a high one.
   const int kept = ::dup(0);
   const int high = ::fcntl(0, F_DUPFD, 900);
   const std::size_t before = open_descriptor_count();
@@ -103,7 +103,7 @@ TEST(StartDetached, ReportsThatNoDescriptorsAreLeft) {
   const int child = returned_by_child([] {
     const rlimit few{9, 9};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
-    ::close(3);  // so that there is room for some
+    ::close(3);  // makes room for some descriptors
     ::close(4);
     ::close(5);
     ::close(6);
@@ -125,7 +125,7 @@ TEST(StartDetached, ResetsSignalsThatTheCallerBlocksIgnoresOrHandles) {
   sigset_t after;
   ASSERT_EQ(::pthread_sigmask(SIG_SETMASK, &before, &after), 0);
   EXPECT_THAT(said, HasSubstr("SigBlk:\t0000000000000000\n"));
-  // The C library keeps the first two real-time signals, 32 and 33, to itself: nobody can set or reset them.
+  // The C library reserves the first two real-time signals, 32 and 33: nobody can set or reset them.
   EXPECT_THAT(said, testing::ContainsRegex("SigIgn:\t0000000[01][08]0000000\n"));
   EXPECT_EQ(::sigismember(&after, SIGTERM), 1) << "the caller's mask is as it was";
   EXPECT_EQ(::sigismember(&after, SIGCHLD), 0);

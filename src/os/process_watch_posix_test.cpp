@@ -1,4 +1,4 @@
-// Real processes that live, die and stay zombies.
+// Tests with real processes that live, die and remain zombies.
 #include "os/process_watch.hpp"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kSoon = 5000;  // what happens at once, on a loaded machine
+constexpr std::int64_t kSoon = 5000;  // enough for an immediate event on a loaded machine
 
 int do_nothing() { return 0; }
 
@@ -116,15 +116,8 @@ TEST(ProcessWatch, ReportsTheEndOfAPeerWhoseChildHoldsTheSocket) {
   EXPECT_EQ(late.error().kind(), ErrorKind::not_found);
 }
 
-TEST(Process, KnowsItsOwnProgram) {
-  const auto path = own_executable();
-  ASSERT_TRUE(path) << path.error().message();
-  EXPECT_THAT(*path, HasSubstr("os_test"));
-  EXPECT_EQ(::access(path->c_str(), X_OK), 0);
-}
-
 TEST(Process, LowersThePriorityOfTheCallingThread) {
-  // In a thread of its own: a process cannot take it back.
+  // In a separate thread, because the change is permanent.
   std::thread([] {
     const int before = ::nice(0);
     const std::vector<Error> refused = lower_priority(5);
@@ -138,7 +131,7 @@ TEST(Process, LowersThePriorityOfTheCallingThread) {
 }
 
 TEST(LowerPriority, AppliesToTheWholeSessionOfItsLeader) {
-  // Where sessions are groups, one of niceness 10 in a group of its own would not let anybody go first.
+  // With scheduling groups per session, a niceness of 10 in its own group would have no effect on others.
   const auto session_nice = [] {
     std::ifstream file("/proc/self/autogroup");
     std::string line;
@@ -154,7 +147,7 @@ TEST(LowerPriority, AppliesToTheWholeSessionOfItsLeader) {
     return session_nice().ends_with("nice " + std::to_string(nice)) ? 0 : 1;
   });
   EXPECT_EQ(child, 0);
-  // In a session that is somebody else's it is left as it is.
+  // In a session of another process, nothing changes.
   EXPECT_EQ(returned_by_child([] { return lower_priority(7).empty() ? 0 : 1; }), 0);
   EXPECT_EQ(session_nice(), before);
 }

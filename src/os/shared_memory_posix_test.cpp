@@ -1,4 +1,4 @@
-// Memory shared between real processes: who can change what, what a fork inherits, and what cannot be taken over.
+// Tests of memory shared between real processes: write access, forks, and refused descriptors.
 #include "os/shared_memory.hpp"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ bool holds_pattern(ConstByteSpan bytes, std::size_t from = 0) {
 
 SharedMemory make(std::uint64_t size_bytes) { return SharedMemory::create("test", size_bytes).value(); }
 
-// Which of the pages are in memory.
+// The number of pages that are present.
 std::size_t present_pages(ConstByteSpan bytes) {
   std::vector<unsigned char> pages((bytes.size() + kPage - 1) / kPage);
   if (::mincore(const_cast<std::byte*>(bytes.data()), bytes.size(), pages.data()) != 0) return 0;
@@ -194,7 +194,7 @@ TEST(SharedMemory, PopulatesPagesAndKeepsTheirContents) {
   ASSERT_TRUE(mapped);
   fill(mapped->writable_bytes().subspan(0, 3 * kPage));
   ASSERT_EQ(present_pages(mapped->bytes()), 3u) << "the others are there once they are asked for";
-  const auto part = mapped->populate(10 * kPage + 7, kPage);  // lies in two
+  const auto part = mapped->populate(10 * kPage + 7, kPage);  // lies in two pages
   ASSERT_TRUE(part) << part.error().message();
   EXPECT_EQ(present_pages(mapped->bytes().subspan(10 * kPage, 2 * kPage)), 2u);
   ASSERT_TRUE(mapped->populate(0, 64 * kPage));
@@ -243,7 +243,7 @@ TEST(MappedMemory, IsNotInheritedByAForkedChild) {
     if (!mapped->bytes().empty() || !mapped->writable_bytes().empty()) return 1;
     const auto populated = mapped->populate(0, kPage);
     if (populated || populated.error().kind() != ErrorKind::invalid_argument) return 2;
-    // What comes to lie at its place is not taken away with it.
+    // Memory that the system places at its address is not unmapped with it.
     void* const other = ::mmap(const_cast<std::byte*>(address), kPage, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (other != address) return 3;

@@ -1,4 +1,4 @@
-// Signals sent to this process and to children of it.
+// Tests of signals to this process and to its children.
 #include "os/signal_watch.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What the system says about memory, CPUs, time and terminals.
+// Tests of memory, CPU, time and terminal information.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -40,19 +40,6 @@ TEST(Memory, CountsTouchedAllocations) {
     EXPECT_GE(during->peak_resident_bytes, kBytes);
   }
   EXPECT_GE(process_memory()->peak_resident_bytes, kBytes);
-}
-
-TEST(Memory, ResetsThePeak) {
-  constexpr std::size_t kBytes = std::size_t{64} << 20;
-  // Asked of the system and given back to it: an allocator might keep it.
-  void* const block = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(block, MAP_FAILED);
-  std::memset(block, 1, kBytes);
-  const auto high = process_memory();
-  ASSERT_TRUE(high);
-  ASSERT_EQ(::munmap(block, kBytes), 0);
-  if (const auto reset = reset_peak_resident(); !reset) GTEST_SKIP() << reset.error().message();
-  EXPECT_LT(process_memory()->peak_resident_bytes, high->peak_resident_bytes - kBytes / 2);
 }
 
 TEST(Memory, HasPagesOfAPowerOfTwo) {
@@ -166,7 +153,7 @@ TEST(Cgroup, FindsTheQuotaInsideAContainer) {
                   {"/proc/self/mountinfo", kUnifiedMount},
                   {"/sys/fs/cgroup/cpu.max", "300000 100000\n"}}),
             3u);
-  // The same without a namespace for groups: the path is the machine's, the mount shows the container's.
+  // The same without a cgroup namespace: the path is the machine's, the mount shows the container's.
   const std::string mount = "30 22 0:26 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
   for (const char* const group : {"0::/docker/x\n", "0::/elsewhere\n", "0::/docker/xy\n", "0::/../y\n"}) {
     EXPECT_EQ(cpus({{"/proc/self/cgroup", group},

@@ -1,4 +1,4 @@
-// Boundaries, scales and bounds of the clusters of a tensor, computed once for it.
+// Boundaries, scales and bounds that are computed once per tensor.
 #include "quantize/cluster_boundaries.hpp"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace bitsnap::quantize {
 namespace {
 
-// The quantiles j / 256 of the standard normal distribution, j from 129 on, in millionths; below 128 they are the
-// negatives.
+// The quantiles j / 256 of the standard normal distribution for j from 129, in millionths; those for j below 128 are
+// the negatives.
 constexpr std::int32_t kQuantiles[127] = {
     9792,    19584,   29379,   39176,   48977,   58783,   68594,   78412,   88238,   98072,   107916,  117770,  127635,
     137513,  147405,  157311,  167232,  177170,  187125,  197099,  207093,  217107,  227143,  237202,  247285,  257394,
@@ -90,7 +90,7 @@ double bound_of(std::size_t clusters, const ClusterScales& scales) noexcept {
     const double least = codec::number_of(scales.least[label]);
     const double greatest = codec::number_of(scales.greatest[label]);
     if (least >= greatest) continue;
-    // A number that is rounded to F32 moves by 2^-24 of itself, or by half the least one.
+    // Rounding to F32 moves a number by at most 2^-24 of itself, or by half of the smallest subnormal.
     const double most = std::max(std::abs(least), std::abs(greatest));
     bound = std::max(bound, scales.scale[label] / 2 + std::max(most * 0x1p-24, 0x1p-150));
   }

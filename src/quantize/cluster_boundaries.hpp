@@ -1,5 +1,5 @@
-// What is computed once for the clusters of a tensor: boundaries from moments, scales from extents. Precondition: the
-// thread computes as a FloatMode says.
+// Values that are computed once for the clusters of a tensor: boundaries from moments, scales from extents.
+// Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@
 
 namespace bitsnap::quantize {
 
-// Widens the extents of clusters, as ordinals, by the finite ones of these elements.
+// Widens the extents of clusters, as ordinals, to include the finite elements.
 void widen_extents(const std::uint8_t* elements, const std::uint8_t* labels, std::size_t count, std::int32_t* least,
                    std::int32_t* greatest) noexcept;
 
-// Of the chunks up to `all`, and of the one behind them.
+// The moments of the chunks in `all` and of the chunk after them.
 [[nodiscard]] ClusterMoments sum_of(const ClusterMoments& all, const ClusterMoments& next) noexcept;
 
-// At quantiles of the normal distribution that has these moments, which are of chunks in their order.
+// The boundaries: quantiles of the normal distribution with these moments, which are given per chunk in order.
 [[nodiscard]] ClusterBoundaries boundaries_of(std::size_t clusters, std::span<const ClusterMoments> moments) noexcept;
 
-// From the extents of `clusters` clusters; that of one without numbers ends below its begin.
+// The scales for the extents of `clusters` clusters. In an empty cluster, greatest is below least.
 [[nodiscard]] ClusterScales scales_of(std::size_t clusters, const std::int32_t* least,
                                       const std::int32_t* greatest) noexcept;
 
-// Most that an element can be away from the nearest that its cluster has.
+// The largest distance of an element from the nearest number of its cluster.
 [[nodiscard]] double bound_of(std::size_t clusters, const ClusterScales& scales) noexcept;
 
 }  // namespace bitsnap::quantize

@@ -1,4 +1,4 @@
-// Clusters: fitting in two readings, and quantizing by blocks.
+// Fits clusters in two passes, and quantizes block by block.
 #include "quantize/clusters.hpp"
 
 #include <algorithm>

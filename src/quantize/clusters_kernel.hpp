@@ -1,9 +1,6 @@
-// Clusters of numbers: their moments, and what numbers become; labels and codes are those of the codec clustered. One
-// per CPU level; all give the same bits, as sums are taken in lanes (lanes.hpp) and each operation is one of IEEE 754
-// in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Elements are F32 and need no alignment; outputs must not overlap
-// inputs. Precondition: the thread computes as a FloatMode says.
+// Kernels: the moments of F32 elements, and their nearest numbers in clusters; labels and codes are those of the codec
+// clustered. Sums are taken in lanes (lanes.hpp), and each operation is an IEEE 754 operation in a fixed order.
+// Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +25,7 @@ struct ClusterMoments {
 struct ClusterKernels {
   ClusterMoments (*moments)(const std::uint8_t* elements, std::size_t count) noexcept;
 
-  // Each element becomes the nearest that its cluster has; what is not between the least and the greatest of it stays.
+  // Replaces each element by the nearest number of its cluster; elements outside the cluster stay.
   void (*to_clusters)(const ClusterScales& scales, const std::uint8_t* elements, const std::uint8_t* labels,
                       std::size_t count, std::uint8_t* out) noexcept;
 

@@ -40,7 +40,7 @@ ClusterMoments moments(const std::uint8_t* elements, std::size_t total) noexcept
 
 void to_clusters(const ClusterScales& scales, const std::uint8_t* __restrict elements,
                  const std::uint8_t* __restrict labels, std::size_t total, std::uint8_t* __restrict out) noexcept {
-  // Looked up first, one after another, so that the rest is done in vectors.
+  // Looked up one by one, so that the rest can use vectors.
   std::uint32_t leasts[kLaneRun];
   std::uint32_t greatests[kLaneRun];
   double steps[kLaneRun];

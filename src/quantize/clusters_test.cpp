@@ -1,4 +1,4 @@
-// The quantizer clusters, held against its formula one element after another and against what it promises.
+// Tests of the quantizer clusters against its formula, element by element, and against its bounds.
 #include "quantize/clusters.hpp"
 
 #include <gtest/gtest.h>
@@ -39,17 +39,17 @@ Floats floats_of(const std::vector<float>& numbers) {
   return bits;
 }
 
-// -0 below 0, as the specification orders.
+// -0 is below 0, as in the specification.
 bool not_above(float a, float b) { return a < b || (a == b && (std::signbit(a) || !std::signbit(b))); }
 
-// How many of these the codec stores as they are, beside labels and codes.
+// The number of elements that the codec clustered stores as exceptions.
 std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
   std::vector<codec::ClusterExtent> extents;
   for (std::size_t j = 0; j < clusters.cluster_count(); ++j) {
     const Cluster cluster = clusters.cluster(j);
     if (cluster.has_numbers) extents.push_back({cluster.least, cluster.greatest});
   }
-  // So often that a payload is smaller than the chunk whatever there is.
+  // Repeated often enough to make the payload smaller than the chunk.
   Floats often;
   for (int i = 0; i < 12; ++i) often.insert(often.end(), tensor.begin(), tensor.end());
   codec::EncodeContext context{{.dtype = DType::f32, .elements = often.size()}};
@@ -58,7 +58,7 @@ std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
   std::vector<std::byte> out(codec::clustered_encoder().max_encoded_size(DType::f32, often.size()));
   const auto size = codec::clustered_encoder().encode(bytes_of(often), context, out, scratch);
   if (!size || !*size) {
-    ADD_FAILURE() << "not expressed";
+    ADD_FAILURE() << "clustered did not encode the chunk";
     return often.size();
   }
   return load_le<std::uint32_t>(out.data() + 2);
@@ -70,24 +70,24 @@ struct Fitted {
   double bound = 0;
 };
 
-// What has to hold of every tensor, NaNs and all.
+// Properties of every tensor, including NaNs.
 Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
   const Clusters clusters = fit_clusters(labels, bytes_of(tensor));
   Fitted fitted{.result = {}, .tally = {}, .bound = clusters.absolute_bound()};
-  at_every_level([&] {
+  at_every_level_and_float_mode([&] {
     const Clusters here = fit_clusters(labels, bytes_of(tensor));
     ErrorTally tally;
     const Floats result = quantized(here, DType::f32, tensor, tally);
     EXPECT_EQ(quantized(here, DType::f32, result), result) << "idempotent";
     if (fitted.result.empty()) fitted.result = result;
     if (fitted.tally.elements == 0) fitted.tally = tally;
-    EXPECT_EQ(result, fitted.result) << "at every level";
-    EXPECT_EQ(tally, fitted.tally) << "at every level";
+    EXPECT_EQ(result, fitted.result) << "differs between levels";
+    EXPECT_EQ(tally, fitted.tally) << "differs between levels";
     EXPECT_EQ(here.absolute_bound(), fitted.bound);
     Floats numbers;
     std::ranges::copy_if(result, std::back_inserter(numbers), finite);
     if (!numbers.empty()) {
-      EXPECT_EQ(exceptions_of(here, numbers), 0U) << "the codec finds every number";
+      EXPECT_EQ(exceptions_of(here, numbers), 0U) << "clustered must restore every number";
     }
   });
 
@@ -97,7 +97,7 @@ Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
       EXPECT_EQ(fitted.result[i], tensor[i]);
       continue;
     }
-    // Extents do not overlap, so that one of them says the label.
+    // Extents do not overlap, so one of them determines the label.
     const float x = number(tensor[i]);
     std::size_t label = clusters.cluster_count();
     for (std::size_t j = 0; j < clusters.cluster_count(); ++j) {
@@ -107,7 +107,7 @@ Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
       label = j;
     }
     if (label == clusters.cluster_count()) {
-      ADD_FAILURE() << x << " is in no cluster";
+      ADD_FAILURE() << x << " is outside all clusters";
       continue;
     }
     members[label].insert(tensor[i]);
@@ -144,7 +144,7 @@ Floats normal_floats(std::size_t count, float mean, float deviation) {
   return floats;
 }
 
-TEST(Clusters, AreAsLargeAsEachOtherWhereNumbersAreNormal) {
+TEST(Clusters, HaveEqualSizesForNormalElements) {
   for (const ClusterLabels labels : kForms) {
     const Floats tensor = normal_floats(4 * kChunkElements + 77, -0.25F, 3.0F);
     const Clusters clusters = fit_clusters(labels, bytes_of(tensor));
@@ -165,8 +165,8 @@ TEST(Clusters, AreAsLargeAsEachOtherWhereNumbersAreNormal) {
   }
 }
 
-// Of a tensor whose mean is 0 and whose deviation is 1, or as good as.
-TEST(Clusters, AreCutAtTheQuantilesOfTheSpecification) {
+// For a tensor with a mean of nearly 0 and a deviation of nearly 1.
+TEST(Clusters, AreDividedAtTheQuantilesOfTheSpecification) {
   std::vector<float> numbers;
   for (int i = -4000; i <= 4000; ++i) numbers.push_back(static_cast<float>(i) / 1000);
   double square = 0;
@@ -199,7 +199,7 @@ TEST(Clusters, HaveTheQuantilesOfTheNormalDistribution) {
   }
 }
 
-TEST(Clusters, DoAsTheExampleOfTheSpecification) {
+TEST(Clusters, MatchTheExampleOfTheSpecification) {
   const Floats tensor = floats_of({1, 1.3F, 2, 1000, -1000});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(tensor));
   EXPECT_EQ(clusters.cluster(8).least, 1);
@@ -212,7 +212,7 @@ TEST(Clusters, DoAsTheExampleOfTheSpecification) {
   EXPECT_EQ(quantized(clusters, DType::f32, tensor), expected);
 }
 
-TEST(Clusters, KeepTheirEndsWhereOneIsFarSmallerThanTheOther) {
+TEST(Clusters, KeepTheirEndsIfOneIsFarSmaller) {
   const Floats tensor = floats_of({-1, 1e-30F, 1000, -990});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(tensor));
   EXPECT_EQ(clusters.cluster(7).least, -1);
@@ -220,7 +220,7 @@ TEST(Clusters, KeepTheirEndsWhereOneIsFarSmallerThanTheOther) {
   EXPECT_EQ(quantized(clusters, DType::f32, tensor), tensor);
 }
 
-TEST(Clusters, KeepTheirPromisesOnMoments) {
+TEST(Clusters, KeepTheirBoundsOnMoments) {
   std::mt19937_64 random(6);
   std::lognormal_distribution<float> squares(-30, 8);
   Floats second;
@@ -235,7 +235,7 @@ TEST(Clusters, KeepTheirPromisesOnMoments) {
   }
 }
 
-TEST(Clusters, TellBitSnapsLossFromItsReadingWithMoreClusters) {
+TEST(Clusters, ReproduceTheErrorsOfBitSnapAndOfMoreClusters) {
   const Floats tensor = normal_floats(100000, 0, 1);
   const Fitted few = expect_promises(ClusterLabels::four_bits, tensor);
   const Fitted many = expect_promises(ClusterLabels::eight_bits, tensor);
@@ -243,7 +243,7 @@ TEST(Clusters, TellBitSnapsLossFromItsReadingWithMoreClusters) {
   EXPECT_GT(few.tally.changed, tensor.size() / 2);
 }
 
-TEST(Clusters, TakeWhatHasHardlyAnyRange) {
+TEST(Clusters, AcceptElementsWithHardlyAnyRange) {
   const float next = std::nextafter(1.0F, 2.0F);
   for (const ClusterLabels labels : kForms) {
     for (const std::vector<float>& numbers : std::vector<std::vector<float>>{
@@ -262,12 +262,12 @@ TEST(Clusters, TakeWhatHasHardlyAnyRange) {
       EXPECT_EQ(fitted.tally.changed, 0U);
     }
   }
-  // Of both zeros in one cluster, the least one stands for them.
+  // If both zeros are in one cluster, the lower one represents them.
   const Fitted zeros = expect_promises(ClusterLabels::four_bits, floats_of({0.0F, -0.0F, 1.0F, -1.0F}));
   EXPECT_EQ(zeros.tally.max_absolute, 0);
 }
 
-TEST(Clusters, TakeRangesThatF32CannotHold) {
+TEST(Clusters, AcceptRangesThatOverflowF32) {
   std::vector<float> numbers{kLargest, -kLargest, 0, 1, -1, kTiny};
   for (int i = 0; i < 3000; ++i) numbers.push_back(kLargest * (static_cast<float>(i - 1500) / 1500));
   for (const ClusterLabels labels : kForms) {
@@ -278,25 +278,25 @@ TEST(Clusters, TakeRangesThatF32CannotHold) {
   }
 }
 
-TEST(Clusters, LeaveInfinitiesAndNaNsOutOfTheFit) {
+TEST(Clusters, IgnoreInfinitiesAndNaNsInTheFit) {
   Floats tensor = normal_floats(5000, 2, 0.5F);
   const Floats alone = quantized(fit_clusters(ClusterLabels::four_bits, bytes_of(tensor)), DType::f32, tensor);
   const Floats special{0x7f800000, 0xff800000, 0x7f800001, 0xffc12345, 0x7fffffff, 0xffffffff};
-  // Behind the numbers, so that those are in the lanes that they were in.
+  // At the end, so that the numbers stay in their lanes.
   tensor.insert(tensor.end(), special.begin(), special.end());
   const Fitted fitted = expect_promises(ClusterLabels::four_bits, tensor);
   EXPECT_TRUE(std::equal(alone.begin(), alone.end(), fitted.result.begin()));
   for (const ClusterLabels labels : kForms) EXPECT_EQ(expect_promises(labels, special).result, special);
 }
 
-TEST(Clusters, LeaveWhatTheFitHasNotSeenWhereItIsBeyondItsCluster) {
+TEST(Clusters, KeepUnseenElementsOutsideTheirCluster) {
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(floats_of({1, 2, 3})));
   EXPECT_EQ(quantized(clusters, DType::f32, floats_of({-5, 100, 2.5F, 1e38F})), floats_of({-5, 100, 2.5F, 1e38F}));
 }
 
 TEST(Clusters, AreTheSameForEveryPartOfAFit) {
   Floats tensor = normal_floats(3 * kChunkElements + 12345, 1, 1);
-  std::ranges::sort(tensor);  // so that chunks are unlike each other
+  std::ranges::sort(tensor);  // so that chunks differ
   for (const ClusterLabels labels : kForms) {
     const Clusters whole = fit_clusters(labels, bytes_of(tensor));
     std::vector<ClusterMoments> moments;
@@ -306,7 +306,7 @@ TEST(Clusters, AreTheSameForEveryPartOfAFit) {
     }
     ClusterFit fit(labels, moments);
     const ClusterFit none = fit;
-    // Uneven parts, each in a fit of its own, merged last first.
+    // Uneven parts, each in its own fit, merged in reverse order.
     std::vector<ClusterFit> fits;
     for (std::size_t first = 0; first < tensor.size(); first += 99991) {
       ClusterFit part = none;
@@ -343,7 +343,7 @@ TEST(Clusters, AreTheSameForEveryPartOfAFit) {
 TEST(Clusters, AreFittedTheSameAtEveryLevel) {
   const Floats tensor = edge_floats(1001);
   const ClusterMoments expected = cluster_moments(bytes_of(tensor));
-  // Whose clusters end where the boundaries are.
+  // Moments whose clusters end exactly at the boundaries.
   const ClusterMoments moments{.finite = 7, .sum = 0.1, .sum_square = 3.3};
   Floats ends;
   const ClusterBoundaries boundaries = boundaries_of(16, {&moments, 1});
@@ -354,7 +354,7 @@ TEST(Clusters, AreFittedTheSameAtEveryLevel) {
   }
   const Floats subnormal{1, 301};
   const double expected_scale = 300 * static_cast<double>(kTiny) / 255;
-  at_every_level([&] {
+  at_every_level_and_float_mode([&] {
     const ClusterMoments found = cluster_moments(bytes_of(tensor));
     EXPECT_EQ(found.finite, expected.finite);
     EXPECT_EQ(found.sum, expected.sum);
@@ -372,9 +372,9 @@ TEST(Clusters, AreFittedTheSameAtEveryLevel) {
   });
 }
 
-TEST(Clusters, KeepTheirPromisesOnWhateverThereIs) {
-  const bool holds = rc::check("clusters keep their promises", [] {
-    // Numbers of a few exponents each time, or of all, with few mantissas or many.
+TEST(Clusters, KeepTheirBoundsOnArbitraryElements) {
+  const bool holds = rc::check("clusters keep their bounds", [] {
+    // Numbers of few or all exponents, with few or many mantissas.
     const auto count = *rc::gen::inRange<std::size_t>(0, 600);
     const auto exponent = *rc::gen::inRange<std::uint32_t>(0, 256);
     const auto exponents = *rc::gen::elementOf(std::vector<std::uint32_t>{1, 2, 3, 20, 256});
@@ -394,7 +394,7 @@ TEST(Clusters, KeepTheirPromisesOnWhateverThereIs) {
   EXPECT_TRUE(holds);
 }
 
-TEST(Clusters, RefuseWhatIsNotF32Alone) {
+TEST(Clusters, RefuseOtherDtypesAndOtherTensors) {
   Floats floats = floats_of({1, 2, 3});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(floats));
   const ByteSpan bytes = std::as_writable_bytes(std::span(floats));

@@ -1,8 +1,6 @@
-// Measuring what became of elements. One per CPU level; all give the same bits: element i of a part is added to lane
-// i mod 16, and lanes are added in one order, each by operations of IEEE 754 on floats of eight bytes.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers need no alignment. Precondition: the thread computes as a
-// FloatMode says. Of floats of four bytes nothing overflows or is too small for a normal float of eight.
+// Kernels that measure the errors of quantized elements. Element i of a part is added to lane i mod 16, and lanes are
+// added in order, with IEEE 754 operations on F64; sums of F32 errors neither overflow nor underflow. Precondition: a
+// FloatMode is active.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +21,12 @@ struct ErrorLanes {
 };
 
 struct ErrorKernels {
-  // Adds F32 elements. Where `before` is not finite, bits are compared and nothing else; where it is, so is `after`.
-  // Only the last call for a part may have a number that is not a multiple of 16.
+  // Adds F32 elements. If `before` is not finite, only the bits are compared; if it is finite, `after` must be. Only
+  // the last call for a part may have a number of elements that is not a multiple of 16.
   void (*add_errors)(const std::uint8_t* before, const std::uint8_t* after, std::size_t elements,
                      ErrorLanes& lanes) noexcept;
 
-  // Elements of two bytes as the F32 that they are; NaNs stay as different from each other as they were.
+  // Widens BF16 or F16 to F32; different NaNs stay different.
   void (*widen)(bool is_bf16, const std::uint8_t* halves, std::size_t elements, std::uint8_t* floats) noexcept;
 
   static const ErrorKernels kScalar, kAvx2, kAvx512;

@@ -1,4 +1,4 @@
-// Loops that compilers vectorize at each CPU level: squares and quotients come first, and are added behind them.
+// Loops that compilers vectorize at each CPU level: first squares and quotients, then the additions.
 #include "quantize/error_kernel.hpp"
 
 #include "quantize/lanes_loop.hpp"
@@ -22,7 +22,7 @@ void add_errors(const std::uint8_t* before, const std::uint8_t* after, std::size
       const std::uint32_t from = load_at<std::uint32_t>(before, first + i);
       const std::uint32_t to = load_at<std::uint32_t>(after, first + i);
       const std::uint32_t magnitude = from & kMagnitude;
-      // Without branches: what is not finite is taken for 0, and 0 is divided by 1.
+      // Without branches: a non-finite element counts as 0, and 0 is divided by 1.
       const std::uint32_t is_finite = mask_of(magnitude < kInfinity);
       const std::uint32_t is_nonzero = mask_of(magnitude != 0) & is_finite;
       const double x = number_of(from & is_finite);

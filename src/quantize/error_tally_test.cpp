@@ -1,4 +1,4 @@
-// Tallies of errors, held against sums that are taken one after another.
+// Tests of error tallies against sums taken one by one.
 #include <bitsnap/error_tally.hpp>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace bitsnap::quantize {
 namespace {
 
-// Makes elements what they are to become, whatever that is.
+// A quantizer that replaces the elements by given ones.
 template <typename Bits>
 ErrorTally tally_between(DType dtype, std::vector<Bits> from, const std::vector<Bits>& to, std::size_t first = 0) {
   ErrorTally tally;
@@ -55,10 +55,10 @@ void expect_like(const ErrorTally& found, const ErrorTally& expected) {
   EXPECT_NEAR(found.sum_relative, expected.sum_relative, 1e-11 * expected.sum_relative);
   rest.sum_square = expected.sum_square;
   rest.sum_relative = expected.sum_relative;
-  EXPECT_EQ(rest, expected) << "but for the sums, to the last bit: " << found.max_absolute << ", " << found.changed;
+  EXPECT_EQ(rest, expected) << "except for the sums, to the last bit: " << found.max_absolute << ", " << found.changed;
 }
 
-// Other numbers for those that are finite.
+// Other numbers for the finite elements.
 template <typename Bits>
 std::vector<Bits> moved(const std::vector<Bits>& from, Bits infinity) {
   std::mt19937 random(3);
@@ -78,17 +78,17 @@ void expect_tallied(DType dtype, const std::vector<Bits>& from, Bits infinity) {
   const std::vector<Bits> to = moved(from, infinity);
   const ErrorTally expected = naive_tally(dtype, from, to);
   ErrorTally first;
-  at_every_level([&] {
+  at_every_level_and_float_mode([&] {
     const ErrorTally tally = tally_between(dtype, from, to);
     if (first.elements == 0) first = tally;
-    EXPECT_EQ(tally, first) << "at every level";
+    EXPECT_EQ(tally, first) << "differs between levels";
   });
   expect_like(first, expected);
 }
 
-TEST(ErrorTally, CountsWhatBecameOfF32) { expect_tallied<std::uint32_t>(DType::f32, edge_floats(5001), 0x7f800000); }
+TEST(ErrorTally, CountsChangesOfF32) { expect_tallied<std::uint32_t>(DType::f32, edge_floats(5001), 0x7f800000); }
 
-TEST(ErrorTally, CountsWhatBecameOfEveryBf16AndF16) {
+TEST(ErrorTally, CountsChangesOfEveryBf16AndF16) {
   std::vector<std::uint16_t> all(65536);
   std::iota(all.begin(), all.end(), std::uint16_t{0});
   expect_tallied<std::uint16_t>(DType::bf16, all, 0x7f80);
@@ -113,12 +113,12 @@ TEST(ErrorTally, HasMeansAndMaximaInTheirUnits) {
   EXPECT_EQ(ErrorTally{}.mean_relative(), 0);
 }
 
-TEST(ErrorTally, CountsAnElementThatGaveUpItsSign) {
+TEST(ErrorTally, CountsAnElementThatLostItsSign) {
   const ErrorTally tally = tally_between<std::uint32_t>(DType::f32, {0x80000000}, {0});
   EXPECT_EQ(tally, (ErrorTally{.elements = 1, .changed = 1, .finite = 1, .past_nearest = 1}));
 }
 
-TEST(ErrorTally, OfATensorIsThatOfItsChunksInTheirOrder) {
+TEST(ErrorTally, OfATensorEqualsTheMergedTalliesOfItsChunks) {
   std::mt19937 random(9);
   std::normal_distribution<float> normal;
   std::vector<std::uint32_t> from(2 * kChunkElements + 1000);

@@ -1,11 +1,11 @@
-// Powers that are the same on every machine.
+// Powers that are equal on every machine.
 #pragma once
 
 #include <cstdint>
 
 namespace bitsnap::quantize {
 
-// By multiplications alone; std::pow() may give other bits elsewhere. The thread computes as a FloatMode says.
+// Uses multiplications only; std::pow() may differ between machines. Precondition: a FloatMode is active.
 [[nodiscard]] inline double integer_power(double base, std::uint64_t exponent) noexcept {
   double result = 1;
   for (; exponent > 0; exponent >>= 1) {

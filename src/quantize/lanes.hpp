@@ -1,5 +1,5 @@
-// How many lanes sums are taken in, whatever the CPU: value i of a part is added to lane i mod 16, in ascending order,
-// and the lanes are added in theirs. So they have the same bits everywhere.
+// The number of lanes of sums on every CPU: value i of a part is added to lane i mod 16, in ascending order, then the
+// lanes are added in order. So sums have the same bits everywhere.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// Sums and maxima in the lanes of lanes.hpp, for kernels. Everything has internal linkage, so that no other file can be
-// given code it cannot run.
+// Sums and maxima in the lanes of lanes.hpp, for kernels. Everything has internal linkage.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ inline double number_of(std::uint32_t bits) noexcept { return static_cast<double
 
 constexpr std::size_t kLaneRun = 256;  // values that are computed before they are added
 
-// Lane by lane: the compiler makes vectors of all lanes at once.
+// The compiler turns all lanes into vectors.
 inline void add_to_lanes(const double (&values)[kLaneRun], std::size_t count, double (&sums)[kLanes]) noexcept {
   double own[kLanes];
   for (std::size_t lane = 0; lane < kLanes; ++lane) own[lane] = sums[lane];
@@ -36,7 +35,7 @@ inline void max_to_lanes(const double (&values)[kLaneRun], std::size_t count, do
   for (std::size_t lane = 0; lane < kLanes; ++lane) most[lane] = own[lane];
 }
 
-// Fills up the last run of a part with what adds nothing; returns the number of values then.
+// Pads the last run of a part with neutral values; returns the padded number of values.
 inline std::size_t pad_run(double (&first)[kLaneRun], double (&second)[kLaneRun], std::size_t count) noexcept {
   for (; count % kLanes != 0; ++count) first[count] = second[count] = 0;
   return count;

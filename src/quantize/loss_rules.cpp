@@ -1,4 +1,4 @@
-// Rules as text, what may stand in them, and which one fits.
+// Parses, checks and finds loss rules.
 #include "quantize/loss_rules.hpp"
 
 #include <array>
@@ -32,7 +32,7 @@ Error bad_rule(std::string_view text, std::string_view why) {
 }  // namespace
 
 Result<LossRule> parse_loss_rule(std::string_view text) {
-  const std::size_t equals = text.rfind('=');  // a name may have one
+  const std::size_t equals = text.rfind('=');  // a name may contain '='
   if (equals == std::string_view::npos) return tl::unexpected(bad_rule(text, kForm));
   const std::string_view which = text.substr(0, equals);
   const std::string_view what = text.substr(equals + 1);
@@ -128,12 +128,12 @@ const LossRule* find_rule(Role role, std::string_view name, std::span<const Loss
   return nullptr;
 }
 
-// Each * takes as little as it can, and more where what follows does not fit.
+// Each * matches as little as possible, and more if the rest does not match.
 bool matches_pattern(std::string_view text, std::string_view pattern) noexcept {
   std::size_t at = 0;
   std::size_t in_pattern = 0;
-  std::size_t star = std::string_view::npos;  // the last one
-  std::size_t after_star = 0;                 // where what follows it was begun in the text
+  std::size_t star = std::string_view::npos;  // the last one found
+  std::size_t after_star = 0;                 // where the match of the rest of the pattern began
   while (at < text.size()) {
     if (in_pattern < pattern.size() && pattern[in_pattern] == '*') {
       star = in_pattern++;

@@ -1,4 +1,4 @@
-// Which quantizer a tensor gets: the caller's rules, and behind them those of the policy.
+// Finds the quantizer of a tensor: the caller's rules first, then those of the policy.
 #pragma once
 
 #include <span>
@@ -9,18 +9,17 @@
 
 namespace bitsnap::quantize {
 
-// Of the policies themselves; empty where nothing may be lost.
+// The rules of a policy; empty for lossless policies.
 [[nodiscard]] std::span<const LossRule> preset_rules(Policy policy) noexcept;
 
-// invalid_argument for an amount that the quantization does not know, with those it does, and for a role that it is not
-// for.
+// Fails with invalid_argument if the amount is invalid for the quantization, or the role has none.
 [[nodiscard]] Result<void> check_rule(const LossRule& rule);
 
-// nullptr: nothing is said, so that it is kept exact.
+// nullptr if no rule matches; the tensor is then exact.
 [[nodiscard]] const LossRule* find_rule(Role role, std::string_view name, std::span<const LossRule> rules,
                                         std::span<const LossRule> preset) noexcept;
 
-// * stands for any letters, ? for one byte.
+// * matches any bytes, ? one byte.
 [[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern) noexcept;
 
 }  // namespace bitsnap::quantize

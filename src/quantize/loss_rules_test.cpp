@@ -1,4 +1,4 @@
-// Tests of rules as text, which of them fits, and what may stand in them.
+// Tests of loss rules: text, matching, and validation.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace bitsnap {
 namespace {
 
-TEST(LossRules, UpdateStepsAreForFirstMoments) {
+TEST(LossRules, UpdateStepsAreForFirstMomentsOnly) {
   for (const std::string_view role : {"master", "weight", "exp_avg_sq", "other"}) {
     const auto refused = parse_loss_rule(std::string(role) + ":*.w=update_step:0.02");
     ASSERT_FALSE(refused.has_value()) << role;
@@ -21,7 +21,7 @@ TEST(LossRules, UpdateStepsAreForFirstMoments) {
   EXPECT_TRUE(parse_loss_rule("*=update_step:0.02").has_value());
 }
 
-TEST(LossRules, ATextIsReadAndWrittenBack) {
+TEST(LossRules, ParsesAndFormatsText) {
   for (const std::string_view text :
        {"exp_avg=exact", "*=exact", "exp_avg_sq=mantissa_bits:3", "master:blocks.*.w=master_bits:8",
         "exp_avg:*a=b*=update_step:0.02", "*:?.w=clusters:256", "weight=mantissa_bits:0"}) {
@@ -37,7 +37,7 @@ TEST(LossRules, ATextIsReadAndWrittenBack) {
   EXPECT_EQ(rule.amount, 5);
 }
 
-TEST(LossRules, WhatIsNoRuleIsRefusedWithWhatWouldBe) {
+TEST(LossRules, RefusesInvalidRulesAndStatesTheValidForms) {
   for (const std::string_view text :
        {"", "=", "exp_avg", "exp_avg=", "exp_avg=exact:1", "exp_avg=nothing", "moment=exact", "exp_avg=update_step",
         "exp_avg=update_step:", "exp_avg=update_step:x", "exp_avg=update_step:0.1x", "=exact", "exp_avg =exact"}) {
@@ -62,23 +62,23 @@ TEST(LossRules, WhatIsNoRuleIsRefusedWithWhatWouldBe) {
   }
 }
 
-TEST(LossRules, PatternsFitWholeNames) {
+TEST(LossRules, PatternsMatchWholeNames) {
   using quantize::matches_pattern;
   EXPECT_TRUE(matches_pattern("", ""));
   EXPECT_TRUE(matches_pattern("", "**"));
   EXPECT_FALSE(matches_pattern("", "?"));
   EXPECT_TRUE(matches_pattern("a.b.c", "a*c"));
   EXPECT_TRUE(matches_pattern("a.b.c", "*.b.*"));
-  EXPECT_TRUE(matches_pattern("aXbXbXc", "a*bXc")) << "the first place that fits is not the one";
+  EXPECT_TRUE(matches_pattern("aXbXbXc", "a*bXc")) << "the first match of b*X is not the right one";
   EXPECT_FALSE(matches_pattern("a.b.c", "a*b"));
   EXPECT_FALSE(matches_pattern("a.b.c", "b*"));
   EXPECT_TRUE(matches_pattern("layers.7.w", "layers.?.w"));
   EXPECT_FALSE(matches_pattern("layers.17.w", "layers.?.w"));
   EXPECT_TRUE(matches_pattern("*", "*"));
-  EXPECT_FALSE(matches_pattern(std::string(10'000, 'a'), "*a*a*a*a*a*a*a*a*b")) << "and in no long time";
+  EXPECT_FALSE(matches_pattern(std::string(10'000, 'a'), "*a*a*a*a*a*a*a*a*b")) << "in linear time";
 }
 
-TEST(LossRules, TheFirstThatFitsHoldsAndThoseOfTheCallerComeFirst) {
+TEST(LossRules, TheFirstMatchWinsAndTheCallersRulesComeFirst) {
   const std::vector<LossRule> rules{parse_loss_rule("exp_avg:*.x=exact").value(),
                                     parse_loss_rule("*:*.y=mantissa_bits:1").value()};
   const auto preset = quantize::preset_rules(Policy::bounded);

@@ -1,6 +1,6 @@
 // Speed of the quantizers with their tallies, at each CPU level, chunk by chunk on one thread, and of fitting clusters.
-// Bytes per second count the elements once. Quantizing is in place and what is quantized already takes as long, as
-// nothing branches; the chunk stays in the cache.
+// Bytes per second count the elements once. Quantizing in place is as fast for quantized elements, because nothing
+// branches. The chunk stays in the cache.
 #include <benchmark/benchmark.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// Blocks, and the tally of each chunk.
+// Quantizes block by block, and tallies each chunk.
 #include "quantize/quantize_blocks.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void add_errors(DType dtype, const Block& block, ErrorLanes& lanes) noexcept {
   kernels<ErrorKernels>().add_errors(before, after, block.count, lanes);
 }
 
-// Merges a whole part into the tally of those before it: its lanes, added in their order.
+// Merges the tally of a whole part into that of the parts before it: its lanes, in order.
 void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t past_nearest,
                 ErrorTally& tally) noexcept {
   ErrorTally part{.elements = elements,
@@ -42,7 +42,7 @@ void merge_part(const ErrorLanes& lanes, std::uint64_t elements, std::uint64_t p
     part.sum_square += lanes.sum_square[lane];
     part.sum_relative += lanes.sum_relative[lane];
   }
-  part.max_absolute = std::sqrt(max_square);  // the root of a square is the number itself
+  part.max_absolute = std::sqrt(max_square);  // the square root of a square is exact
   tally.merge(part);
 }
 

@@ -1,5 +1,5 @@
-// How quantizers go through elements: block by block, each copied first, so that what became of it can be measured
-// while it is still in the cache. Nothing is allocated; 20 KiB of the stack are used.
+// Applies a quantizer block by block. Each block is copied first, so its errors are measured while it is in the cache.
+// Allocates nothing; uses 20 KiB of stack.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ inline constexpr std::size_t kBlockElements = 1024;
 
 struct Block {
   const std::uint8_t* before = nullptr;  // a copy of the elements
-  std::uint8_t* elements = nullptr;      // to be replaced; for now they are as before
+  std::uint8_t* elements = nullptr;      // replaced by the callback; a copy of `before` at first
   std::size_t count = 0;                 // 1 to kBlockElements
-  std::size_t first = 0;                 // number of the first one within the span
+  std::size_t first = 0;                 // index of the block's first element within the span
 };
 
-// Replaces the elements of a block; returns how many of them are not at what was nearest (ErrorTally::past_nearest).
-// What is infinite or NaN it leaves as it is, and nothing finite becomes so.
+// Replaces the elements of a block; returns the number of elements that did not become the nearest number
+// (ErrorTally::past_nearest). Must keep infinities and NaNs, and must not make finite elements infinite or NaN.
 using QuantizeBlock = FunctionRef<std::size_t(const Block& block)>;
 
-// For F32, BF16 and F16. `tally` may be nullptr. All is computed as a FloatMode says.
+// For F32, BF16 and F16. `tally` may be nullptr. Runs in a FloatMode.
 void quantize_blocks(DType dtype, ByteSpan elements, QuantizeBlock quantize, ErrorTally* tally) noexcept;
 
-// Whether these are whole elements; `who` is the quantizer.
+// Checks that the span holds whole elements; `who` is the quantizer's name.
 [[nodiscard]] Result<void> check_elements(std::string_view who, DType dtype, ConstByteSpan elements);
 
 }  // namespace bitsnap::quantize

@@ -1,4 +1,3 @@
-// What tests of quantizers share.
 #include "quantize/quantize_testing.hpp"
 
 #include <bit>
@@ -32,22 +31,18 @@ std::vector<std::uint32_t> edge_floats(std::size_t random) {
   return floats;
 }
 
-void at_every_level(const std::function<void()>& body) {
-  for (const CpuLevel level : kCpuLevels) {
-    if (!has_cpu_level(level)) continue;
-    SCOPED_TRACE(cpu_level_name(level));
-    ASSERT_TRUE(force_cpu_level(level));
+void at_every_level_and_float_mode(FunctionRef<void()> body) {
+  at_every_level([&] {
     body();
 #if defined(__x86_64__)
     SCOPED_TRACE("flushing subnormal numbers, rounding upward");
     const unsigned before = _mm_getcsr();
     _mm_setcsr(0xdfc0);
     body();
-    EXPECT_EQ(_mm_getcsr() & 0xffc0, 0xdfc0U) << "the thread's mode is as it was";
+    EXPECT_EQ(_mm_getcsr() & 0xffc0, 0xdfc0U) << "the quantizer did not restore the mode";
     _mm_setcsr(before);
 #endif
-  }
-  force_cpu_level(detected_cpu_level());
+  });
 }
 
 double value_of(DType dtype, std::uint32_t bits) {

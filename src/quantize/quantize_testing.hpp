@@ -1,22 +1,22 @@
-// What tests of quantizers share: elements as vectors, every CPU level, and threads that flush subnormal numbers.
+// Shared by the tests of quantizers: elements as vectors, CPU levels, and floating-point modes.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "base/cpu_levels_testing.hpp"
 #include "quantize/quantizer.hpp"
 
 namespace bitsnap::quantize {
 
-// Every exponent with mantissas at the edges of each number of bits, of both signs; then random bits.
+// Every exponent, with mantissas at the edges of each number of bits and both signs; then random bits.
 [[nodiscard]] std::vector<std::uint32_t> edge_floats(std::size_t random);
 
-// Runs at each level that the machine has, and again where the thread flushes subnormal numbers and rounds upward.
-void at_every_level(const std::function<void()>& body);
+// Calls `body` at each CPU level, and again while the thread flushes subnormal numbers to zero and rounds upward.
+void at_every_level_and_float_mode(FunctionRef<void()> body);
 
 // The elements after quantize(), which must succeed.
 template <typename Bits>
@@ -33,7 +33,7 @@ template <typename Bits>
   return quantized(quantizer, dtype, std::move(elements), tally);
 }
 
-// The number that bits of F32, BF16 or F16 stand for.
+// The number with these bits of F32, BF16 or F16.
 [[nodiscard]] double value_of(DType dtype, std::uint32_t bits);
 
 }  // namespace bitsnap::quantize

@@ -1,9 +1,9 @@
-// What every quantizer is: it replaces elements by nearby ones that take fewer bits, in place, within a bound that was
-// asked for, before anything is coded. Codecs then store what it made, bit for bit: docs/spec/quantizers.md.
+// The interface of quantizers. A quantizer replaces elements in place by nearby ones that need fewer bits, within a
+// requested bound, before coding. Codecs then store the result bit for bit: docs/spec/quantizers.md.
 //
-// What becomes of an element depends on its own bits, on the parameters, and on the elements that stand beside it in
-// other tensors; not on its neighbours. So any part of a tensor can be quantized alone and gets the bits that it has in
-// the whole. Quantizers are immutable and can be shared by all threads. They allocate nothing.
+// The result for an element depends on its bits, on the parameters, and on the corresponding elements of other
+// tensors, but not on its neighbours. So any part of a tensor can be quantized alone. Quantizers are immutable and
+// shared by all threads. They allocate nothing.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@
 
 namespace bitsnap::quantize {
 
-// The same elements of another tensor, as they are stored: what was made of them, if they are quantized, too.
+// The corresponding elements of another tensor, as they are stored (after quantization).
 struct Beside {
   DType dtype = DType::opaque;
   ConstByteSpan bytes;
@@ -29,10 +29,9 @@ class Quantizer {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  // In place. Tallies of chunks are merged into `tally` in their order, a chunk being kChunkElements from the first of
-  // `elements` on; so a tensor gives the same tally as its chunks, each quantized by some thread and merged in their
-  // order. nullptr: nobody wants to know, and it takes less time. An error, of dtypes or sizes, leaves everything as it
-  // was.
+  // Quantizes in place. Merges the tallies of chunks of kChunkElements, counted from the start of `elements`, into
+  // `tally` in order, so a tensor has the same tally as its chunks merged in order. `tally` may be nullptr, which is
+  // faster. An error (wrong dtypes or sizes) leaves everything unchanged.
   [[nodiscard]] virtual Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                               ErrorTally* tally) const = 0;
 

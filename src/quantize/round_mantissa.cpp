@@ -1,4 +1,4 @@
-// Rounding to fewer bits of the mantissa: what is asked for, and which kernel does it.
+// Checks the arguments of round_mantissa and selects the kernel.
 #include "quantize/round_mantissa.hpp"
 
 #include <cstring>
@@ -18,7 +18,7 @@ MantissaFormat format_of(DType dtype) noexcept {
   return dtype == DType::f16 ? MantissaFormat::f16 : MantissaFormat::f32;
 }
 
-// The weights that the codec rounded_from has for these masters.
+// The weights that the codec rounded_from derives from these masters.
 void round_to_weights(DType weights, const std::uint8_t* masters, std::size_t count, ByteSpan out) noexcept {
   const codec::Input peer{.kind = codec::InputKind::peer,
                           .dtype = DType::f32,
@@ -26,7 +26,7 @@ void round_to_weights(DType weights, const std::uint8_t* masters, std::size_t co
   codec::expect_elements({.dtype = weights, .elements = count, .inputs = {&peer, 1}}, {}, out);
 }
 
-// What rounding gave other weights than they had goes to its other neighbour, or back.
+// Masters whose rounding would change their weight become the other neighbour, or stay.
 std::size_t keep_weights(DType weights, const Block& block, unsigned kept) noexcept {
   std::byte had[2 * kBlockElements];
   std::byte have[2 * kBlockElements];

@@ -1,7 +1,7 @@
-// The quantizer round_mantissa: floats of fewer bits. docs/spec/quantizers.md.
+// The quantizer round_mantissa: floats with fewer mantissa bits. docs/spec/quantizers.md.
 //
-// Of F32, BF16 and F16, k bits of the mantissa are kept: relative error at most 2^-(k+1), also of subnormal numbers.
-// For fp32 masters, as many that the weight of two bytes can still be had from what is stored. Idempotent.
+// Keeps k mantissa bits of F32, BF16 and F16: the relative error is at most 2^-(k+1), also for subnormal numbers. Of
+// fp32 masters it keeps enough bits to derive the two-byte weight from what is stored. Idempotent.
 #pragma once
 
 #include "quantize/quantizer.hpp"
@@ -10,30 +10,29 @@ namespace bitsnap::quantize {
 
 class RoundMantissa final : public Quantizer {
  public:
-  // Bits of the mantissa that a dtype has, without the leading one; 0 where it cannot be rounded.
+  // Mantissa bits of a dtype without the leading one; 0 if the dtype cannot be rounded.
   [[nodiscard]] static unsigned mantissa_bits(DType dtype) noexcept;
 
-  // Keeps `kept` bits of F32, BF16 or F16: fewer than it has.
+  // Keeps `kept` bits of F32, BF16 or F16, fewer than the dtype has.
   [[nodiscard]] static Result<RoundMantissa> of(DType dtype, unsigned kept);
 
-  // For the fp32 master of weights of BF16 or F16: keeps `extra` bits more than the weights have, and what they are
-  // when the master is rounded, as the codec rounded_from does. With 0 extra bits, masters of infinite BF16
-  // weights stay as they are.
+  // For the fp32 master of BF16 or F16 weights: keeps `extra` more bits than the weights have, and preserves the
+  // weights that the codec rounded_from derives. With 0 extra bits, masters of infinite BF16 weights stay unchanged.
   [[nodiscard]] static Result<RoundMantissa> of_master(DType weights, unsigned extra);
 
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] unsigned kept_bits() const noexcept { return kept_; }
-  // BF16 or F16; opaque where these are not masters.
+  // BF16 or F16; opaque if the elements are not masters.
   [[nodiscard]] DType weights() const noexcept { return weights_; }
 
-  // Most that the relative error of an element can be: of those that went to the nearest, and of those that could not,
-  // because it is infinite or has another weight (ErrorTally::past_nearest).
+  // The largest relative error of an element that became the nearest number, and of one that could not, because that is
+  // infinite or has another weight (ErrorTally::past_nearest).
   [[nodiscard]] double bound() const noexcept { return 1.0 / static_cast<double>(2U << kept_); }
   [[nodiscard]] double bound_past_nearest() const noexcept { return 2 * bound(); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "round_mantissa"; }
 
-  // Takes nothing beside them.
+  // Accepts no other tensors.
   [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                       ErrorTally* tally) const override;
 

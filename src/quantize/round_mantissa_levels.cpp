@@ -1,4 +1,4 @@
-// Loops without branches, which compilers vectorize at each CPU level.
+// Loops without branches that compilers vectorize at each CPU level.
 
 #include "quantize/round_mantissa_kernel.hpp"
 
@@ -7,8 +7,8 @@
 namespace bitsnap::quantize {
 namespace {
 
-// The bits that are dropped from a number of this magnitude, all set: of the significand, those more than `kept` below
-// its leading bit. That one is implicit, or, where the number is subnormal, the highest that is set.
+// The dropped bits of a number of this magnitude, all set: the significand bits more than `kept` below the leading bit,
+// which is implicit, or the highest set bit of a subnormal number.
 template <typename Bits, unsigned kMantissa>
 inline Bits dropped_bits(Bits magnitude, unsigned kept) noexcept {
   constexpr auto kSignificand = static_cast<Bits>((Bits{2} << kMantissa) - 1);
@@ -31,7 +31,7 @@ inline std::size_t round_loop(const std::uint8_t* __restrict from, std::size_t e
     const auto magnitude = static_cast<Bits>(bits & kMagnitude);
     const Bits dropped = dropped_bits<Bits, kMantissa>(magnitude, kept);
     const auto below = static_cast<Bits>(magnitude & ~dropped);
-    // Half of what the lowest kept bit counts, less one where that bit is 0; nothing where no bit is dropped.
+    // Half of the lowest kept bit's value, minus one if that bit is 0; nothing if no bit is dropped.
     const auto is_odd = static_cast<Bits>(mask_of<Bits>((magnitude & (dropped + 1)) != 0) & dropped & 1);
     const auto nearest = static_cast<Bits>((magnitude + (dropped >> 1) + is_odd) & ~dropped);
     const Bits is_finite = mask_of<Bits>(magnitude < kInfinity);
@@ -71,7 +71,7 @@ std::size_t keep_weights(const std::uint8_t* __restrict from, const std::uint8_t
     const std::uint32_t is_finite = mask_of(other < kInfinity);
     const std::uint32_t instead = (other & is_finite) | (magnitude & ~is_finite) | (bits & ~kMagnitude);
     const std::uint32_t result = (instead & differs) | (nearest & ~differs);
-    // What stays because the other one is infinite was not at the nearest before, either, and has been counted.
+    // An element that stays because the other neighbour is infinite has been counted before.
     changed += differs & is_finite & 1;
     store_at(to, i, result);
   }

@@ -1,4 +1,4 @@
-// The quantizer round_mantissa, held against a naive one in arithmetic of eight bytes and against what it promises.
+// Tests of the quantizer round_mantissa against a naive version in F64 and against its bounds.
 #include "quantize/round_mantissa.hpp"
 
 #include <gtest/gtest.h>
@@ -28,17 +28,18 @@ constexpr Format kF32{DType::f32, 23, 32};
 constexpr Format kBf16{DType::bf16, 7, 16};
 constexpr Format kF16{DType::f16, 10, 16};
 
-// The neighbours with k bits of a finite number above 0, by their bits; both the number itself if it has no more.
+// The neighbours with k bits of a finite number above 0, by their bits; both are the number itself if it has no more
+// bits.
 struct Neighbours {
   std::uint32_t below;
   std::uint32_t above;
-  std::uint32_t nearest;  // infinity, perhaps
+  std::uint32_t nearest;  // may be infinity
 };
 
 Neighbours neighbours_of(const Format& format, std::uint32_t magnitude, unsigned kept) {
   const double x = value_of(format.dtype, magnitude);
   const double step = std::ldexp(1.0, std::ilogb(x) - static_cast<int>(kept));
-  // Walk to the closest multiples of the step: neighbouring bits are neighbouring numbers.
+  // Walks to the closest multiples of the spacing: adjacent bits are adjacent numbers.
   const auto is_multiple = [&](std::uint32_t bits) {
     if (bits == format.infinity()) return true;
     return std::fmod(value_of(format.dtype, bits), step) == 0;
@@ -51,7 +52,7 @@ Neighbours neighbours_of(const Format& format, std::uint32_t magnitude, unsigned
   const std::uint32_t above = is_multiple(magnitude) ? below : below + (1U << dropped);
   EXPECT_TRUE(is_multiple(below) && is_multiple(above));
   const double down = x - value_of(format.dtype, below);
-  // What follows the largest finite number, had the dtype a larger exponent.
+  // The number after the largest finite one if the exponent had no limit.
   const double next = above == format.infinity() ? value_of(format.dtype, below) + step : value_of(format.dtype, above);
   const double up = next - x;
   const bool goes_up = up < down || (up == down && (below >> dropped & 1) != 0);
@@ -81,11 +82,11 @@ void expect_rounded(const Format& format, const std::vector<Bits>& elements) {
     const auto quantizer = RoundMantissa::of(format.dtype, kept);
     ASSERT_TRUE(quantizer);
     std::vector<Bits> first;
-    at_every_level([&] {
+    at_every_level_and_float_mode([&] {
       const std::vector<Bits> rounded = quantized(*quantizer, format.dtype, elements);
       ASSERT_EQ(quantized(*quantizer, format.dtype, rounded), rounded) << "idempotent, kept " << kept;
       if (first.empty()) first = rounded;
-      ASSERT_EQ(rounded, first) << "at every level, kept " << kept;
+      ASSERT_EQ(rounded, first) << "differs between levels, kept " << kept;
     });
     for (std::size_t i = 0; i < elements.size() && !testing::Test::HasFailure(); ++i) {
       expect_promises(format, kept, elements[i], first[i]);
@@ -103,7 +104,7 @@ TEST(RoundMantissa, RoundsEveryBf16ToEveryNumberOfBits) { expect_rounded(kBf16, 
 TEST(RoundMantissa, RoundsEveryF16ToEveryNumberOfBits) { expect_rounded(kF16, all_halves()); }
 TEST(RoundMantissa, RoundsF32OfEveryExponentToEveryNumberOfBits) { expect_rounded(kF32, edge_floats(20000)); }
 
-TEST(RoundMantissa, RoundsAsItsSpecificationShows) {
+TEST(RoundMantissa, MatchesTheExamplesOfTheSpecification) {
   const auto two = RoundMantissa::of(DType::f32, 2);
   const std::vector<std::uint32_t> from{0x3f8fffff, 0x3f900000, 0x3fb00000, 0x7f7fffff, 0xff7fffff, 0x00000001,
                                         0x0000000f, 0x80000000, 0x7f800001, 0xff800000, 0x007fffff};
@@ -120,12 +121,12 @@ TEST(RoundMantissa, RoundsAsItsSpecificationShows) {
             (std::vector<std::uint32_t>{0x3f808000, 0x3f810000}));
 }
 
-// Masters: the weights, as rounded_from has them, by a way of their own.
+// The weight of a master as in rounded_from, computed independently.
 std::uint32_t weight_of(const Format& weights, std::uint32_t master) {
   const std::uint32_t sign = (master >> 31) << (weights.bits - 1);
   const double x = std::abs(value_of(DType::f32, master));
   if (std::isnan(x)) return 0xffff;
-  // The last number of the dtype that is not above x, by bisection.
+  // Bisection for the last number of the dtype that is not above x.
   std::uint32_t low = 0;
   std::uint32_t high = weights.infinity();
   if (std::isinf(x)) return sign | high;
@@ -140,7 +141,7 @@ std::uint32_t weight_of(const Format& weights, std::uint32_t master) {
   return sign | (goes_up ? high : low);
 }
 
-// Masters around all places where the weight changes, and everywhere else.
+// Masters around all places where the weight changes, and elsewhere.
 std::vector<std::uint32_t> masters_for(const Format& weights) {
   std::vector<std::uint32_t> masters = edge_floats(20000);
   for (std::uint32_t weight = 0; weight + 1 < weights.infinity(); weight += weight < 2100 ? 1 : 37) {
@@ -151,8 +152,8 @@ std::vector<std::uint32_t> masters_for(const Format& weights) {
       if (bits >= distance) masters.push_back((bits - distance) | 0x80000000);
     }
   }
-  for (std::uint32_t bits = 0x477fc000; bits <= 0x47801000; bits += 61) masters.push_back(bits);  // where F16 ends
-  for (std::uint32_t bits = 0x7f7e0000; bits < 0x7f800000; bits += 127) masters.push_back(bits);  // where BF16 does
+  for (std::uint32_t bits = 0x477fc000; bits <= 0x47801000; bits += 61) masters.push_back(bits);  // the end of F16
+  for (std::uint32_t bits = 0x7f7e0000; bits < 0x7f800000; bits += 127) masters.push_back(bits);  // the end of BF16
   return masters;
 }
 
@@ -165,12 +166,12 @@ void expect_weights_kept(const Format& weights) {
     ASSERT_EQ(quantizer->kept_bits(), kept);
     std::vector<std::uint32_t> first;
     ErrorTally tally;
-    at_every_level([&] {
+    at_every_level_and_float_mode([&] {
       tally = {};
       const std::vector<std::uint32_t> rounded = quantized(*quantizer, DType::f32, masters, tally);
       ASSERT_EQ(quantized(*quantizer, DType::f32, rounded), rounded) << "idempotent, extra " << extra;
       if (first.empty()) first = rounded;
-      ASSERT_EQ(rounded, first) << "at every level, extra " << extra;
+      ASSERT_EQ(rounded, first) << "differs between levels, extra " << extra;
     });
     std::uint64_t past_nearest = 0;
     for (std::size_t i = 0; i < masters.size() && !testing::Test::HasFailure(); ++i) {
@@ -185,7 +186,7 @@ void expect_weights_kept(const Format& weights) {
       if (first[i] == (sign | around.nearest)) continue;
       ++past_nearest;
       const bool overflows = around.nearest == kF32.infinity();
-      // No other one would do.
+      // The nearest number has another weight.
       ASSERT_TRUE(overflows || weight_of(weights, sign | around.nearest) != weight_of(weights, x)) << std::hex << x;
       if (first[i] == x) {
         ASSERT_TRUE(extra == 0 && overflows && weights.dtype == DType::bf16) << std::hex << x;
@@ -195,14 +196,14 @@ void expect_weights_kept(const Format& weights) {
     }
     EXPECT_EQ(tally.past_nearest, past_nearest) << "extra " << extra;
     EXPECT_LE(tally.max_relative, quantizer->bound_past_nearest());
-    EXPECT_TRUE(extra == 0 || past_nearest > 0) << "the masters try it";
+    EXPECT_TRUE(extra == 0 || past_nearest > 0) << "the masters include such elements";
   }
 }
 
 TEST(RoundMantissa, KeepsTheBf16WeightsOfMasters) { expect_weights_kept(kBf16); }
 TEST(RoundMantissa, KeepsTheF16WeightsOfMasters) { expect_weights_kept(kF16); }
 
-TEST(RoundMantissa, IsTheSameForEveryPart) {
+TEST(RoundMantissa, GivesTheSameResultForEveryPart) {
   const auto quantizer = RoundMantissa::of_master(DType::bf16, 3);
   const std::vector<std::uint32_t> elements = edge_floats(5000);
   const std::vector<std::uint32_t> whole = quantized(*quantizer, DType::f32, elements);
@@ -218,7 +219,7 @@ TEST(RoundMantissa, IsTheSameForEveryPart) {
   }
 }
 
-TEST(RoundMantissa, TakesElementsThatAreNotAligned) {
+TEST(RoundMantissa, AcceptsUnalignedElements) {
   const auto quantizer = RoundMantissa::of(DType::f32, 3);
   std::vector<std::byte> bytes(1 + 4 * 1000);
   const float value = 1.2345F;
@@ -226,18 +227,18 @@ TEST(RoundMantissa, TakesElementsThatAreNotAligned) {
   ErrorTally tally;
   ASSERT_TRUE(quantizer->quantize(DType::f32, ByteSpan(bytes).subspan(1), {}, &tally));
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(load_le<float>(bytes.data() + 1 + 4 * i), 1.25F);
-  ASSERT_TRUE(quantizer->quantize(DType::f32, {}, {}, &tally)) << "of no elements, too";
+  ASSERT_TRUE(quantizer->quantize(DType::f32, {}, {}, &tally)) << "no elements";
   EXPECT_EQ(tally.elements, 1000U);
 }
 
-TEST(RoundMantissa, SaysItsBounds) {
+TEST(RoundMantissa, ReportsItsBounds) {
   EXPECT_EQ(RoundMantissa::of(DType::f32, 3)->bound(), 1.0 / 16);
   EXPECT_EQ(RoundMantissa::of(DType::f32, 0)->bound(), 1.0 / 2);
   EXPECT_EQ(RoundMantissa::of_master(DType::bf16, 4)->bound(), std::ldexp(1.0, -12));
   EXPECT_EQ(RoundMantissa::of_master(DType::bf16, 4)->bound_past_nearest(), std::ldexp(1.0, -11));
 }
 
-TEST(RoundMantissa, RefusesWhatItCannotDo) {
+TEST(RoundMantissa, RefusesInvalidArguments) {
   EXPECT_EQ(RoundMantissa::of(DType::f64, 3).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(RoundMantissa::of(DType::i32, 3).error().kind(), ErrorKind::invalid_argument);
   EXPECT_EQ(RoundMantissa::of(DType::f32, 23).error().kind(), ErrorKind::invalid_argument);

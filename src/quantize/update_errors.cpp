@@ -1,4 +1,3 @@
-// One element after another: sums have an order.
 #include "quantize/update_errors.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How far the updates that moments make moved with them. docs/spec/update_step.md has what an update is.
+// Measures how much quantized moments change the updates. docs/spec/update_step.md defines an update.
 #pragma once
 
 #include <bitsnap/quantization.hpp>
@@ -7,20 +7,20 @@
 
 namespace bitsnap::quantize {
 
-// One in so many elements is looked at: a root and two divisions for each take longer than all else.
+// One element in this many is measured, because its square root and two divisions take longer than everything else.
 inline constexpr std::size_t kPerLookedAt = 16;
 
-// Both moments of an element, F32.
+// The moments of an element, F32.
 struct Moments {
   ConstByteSpan first;
   ConstByteSpan second;
 };
 
-// Of elements that begin at the start of a chunk, as many of all. Any thread, any mode of floats.
+// For elements from the start of a chunk, the same number in all spans. Any thread and floating-point mode.
 [[nodiscard]] UpdateErrors update_errors(const AdamNumbers& adam, const Moments& before,
                                          const Moments& stored) noexcept;
 
-// Adds those of the part that follows.
+// Adds the errors of the next part.
 void merge(UpdateErrors& to, const UpdateErrors& next) noexcept;
 
 }  // namespace bitsnap::quantize

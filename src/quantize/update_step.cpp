@@ -1,4 +1,4 @@
-// Steps of an update: the lattice they make, and what is known of updates afterwards.
+// The lattice of update_step and its bounds.
 #include "quantize/update_step.hpp"
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Terms of a series are added until what is left is so small a part of them, but no more than so many.
+// Terms of a series are added until the rest is this small relative to the sum, but at most kMostTerms.
 constexpr double kSeriesRest = 1e-9;
 constexpr std::uint64_t kMostTerms = 100'000;
 
@@ -29,7 +29,7 @@ Result<void> check(bool holds, const char* what, const char* expected, double fo
   return fail(ErrorKind::invalid_argument, fmt::format("{} must be {}, got {}", what, expected, found));
 }
 
-// How much the inverse of a root grows, at most, by an error of the square. Precondition: that is below 1.
+// The largest relative growth of an inverse root for an error of the square. Precondition: the error is below 1.
 double inverse_root_error(double square_error) noexcept { return 1 / std::sqrt(1 - square_error) - 1; }
 
 }  // namespace
@@ -77,27 +77,27 @@ Result<void> UpdateStep::quantize(DType dtype, ByteSpan elements, std::span<cons
   return {};
 }
 
-// With the exact scale S = step * (1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + epsilon) is u = step * m / S. The scale s
-// that is computed is off by at most six roundings: of a, of b, of the root, the product and the sum, and one where
-// numbers beside a normal sum are subnormal, each 2^-24. The quotient q of m and s is off by one, the multiple m' of
-// the integer j next to q by another:
+// Let S = step * (1 - beta1^t) * (sqrt(v / (1 - beta2^t)) + epsilon) be the exact scale; then u = step * m / S. The
+// computed scale s has at most six rounding errors of 2^-24: of a, b, the root, the product and the sum, and one for
+// subnormal terms of a normal sum. The quotient q of m and s has one rounding error, and so has the multiple m' of the
+// integer j next to q:
 //
-//   |m / s - j| <= 1 / 2 + |m / s| * 2^-24,  |m' / s - j| <= |j| * 2^-24,  so
-//   |u' - u| = step * |m' - m| / S <= step / 2 * (1 + 2^-21) + |u| * 2^-22,  with room for products of these.
+// |m / s - j| <= 1 / 2 + |m / s| * 2^-24,  |m' / s - j| <= |j| * 2^-24,  so
+// |u' - u| = step * |m' - m| / S <= step / 2 * (1 + 2^-21) + |u| * 2^-22,  with room for products of these.
 double UpdateStep::bound(double update) const noexcept {
   return parameters_.update_step / 2 * (1 + 0x1p-21) + std::abs(update) * 0x1p-22;
 }
 
-// With D = sqrt(v / c2) + epsilon, of the exact second moment, and D' of the stored one, u changes by u * (D / D' - 1),
-// and D / D' is at most 1 / sqrt(1 - e). What F32 cannot tell is a part of the update with D'.
+// With D = sqrt(v / c2) + epsilon for the exact second moment and D' for the stored one, u changes by u * (D / D' - 1),
+// and D / D' is at most 1 / sqrt(1 - e). The rounding errors of F32 are relative to the update with D'.
 double UpdateStep::bound(double update, double square_error) const noexcept {
   if (!(square_error < 1)) return kInfinity;
   const double share = inverse_root_error(square_error);
   return bound(update * (1 + share)) + std::abs(update) * share;
 }
 
-// One step later, with D = sqrt(v+ / c2+) + epsilon, c1+ and c2+ the corrections at t + 1, and primes for what follows
-// from what is stored, an update is u+ = m+ / (c1+ * D). The difference is
+// Let D = sqrt(v+ / c2+) + epsilon one step later, c1+ and c2+ the corrections at t + 1, and let primes mark what
+// follows from the stored values. The next update is u+ = m+ / (c1+ * D). The difference is
 //
 //   u+' - u+ = (m+' - m+) / (c1+ * D') + u+ * (D / D' - 1).
 //
@@ -123,14 +123,14 @@ double UpdateStep::next_bound(double update, double square_error) const noexcept
   return bound(update * (1 + share)) * of_moment + std::abs(update) * share;
 }
 
-// The same k steps later: m' - m has become beta1^k of itself, and v' is at least beta2^k of itself, so the first part
+// The same k steps later: m' - m is multiplied by beta1^k, and v' is at least multiplied by beta2^k, so the first part
 // is at most
 //
 //   bound * r^k * c1 / c1(t + k) * sqrt(c2(t + k) / c2),  r = beta1 / sqrt(beta2).
 //
-// Beyond the terms that are added, c1 / c1(t + k) < 1 and c2(t + k) < 1: a geometric series. The second part: v' - v
-// has become beta2^k of itself. Where v(t + k) is not less than v, it is off by no more than e * beta2^k, and as
-// f(e) = 1 / sqrt(1 - e) - 1 is convex and f(0) is 0, f(e * beta2^k) <= beta2^k * f(e): a geometric series, too.
+// Beyond the summed terms, c1 / c1(t + k) < 1 and c2(t + k) < 1: a geometric series. The second part: v' - v is
+// multiplied by beta2^k. If v(t + k) is at least v, its relative error is at most e * beta2^k. f(e) = 1 / sqrt(1 - e) -
+// 1 is convex with f(0) = 0, so f(e * beta2^k) <= beta2^k * f(e): also a geometric series.
 double UpdateStep::cumulative_bound(double update, double square_error) const noexcept {
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
   if ((beta1 * beta1 >= beta2 && beta1 != 0) || !(square_error < 1)) return kInfinity;
@@ -154,8 +154,8 @@ double UpdateStep::cumulative_bound(double update, double square_error) const no
 }
 
 // m = (1 - beta1) * sum of beta1^i * g, v = (1 - beta2) * sum of beta2^i * g^2, i from 0 to t - 1. By Cauchy and
-// Schwarz, |sum of beta1^i * g| <= sqrt(sum of (beta1^2 / beta2)^i) * sqrt(sum of beta2^i * g^2). The more steps the
-// more it is: it is 1 / cos of the angle between the vectors of sqrt(beta2)^i and of (beta1 / sqrt(beta2))^i.
+// Schwarz, |sum of beta1^i * g| <= sqrt(sum of (beta1^2 / beta2)^i) * sqrt(sum of beta2^i * g^2). The bound grows with
+// the steps.
 double UpdateStep::largest_update(std::uint64_t steps) const noexcept {
   const auto& [beta1, beta2, epsilon, step_count, update_step] = parameters_;
   if (beta1 == 0 && beta2 == 0) return 1;  // m is g, and v its square

@@ -1,9 +1,9 @@
-// The quantizer update_step: first moments of Adam as multiples of a step of the update that they make, beside the
-// second moments as they are stored. docs/spec/update_step.md. The codec scaled_by stores the multiples.
+// The quantizer update_step: Adam's first moments as multiples of a fraction of their update, computed from the stored
+// second moments. docs/spec/update_step.md. The codec scaled_by stores the multiples.
 //
-// An update is u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon): what the parameter moves by, but for the
-// learning rate. What becomes of an element depends on its bits, those of its second moment and the parameters, so any
-// part of a tensor can be quantized alone. Immutable, for all threads; nothing is allocated. Idempotent.
+// An update is u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon): the change of the parameter divided by
+// the learning rate. The result for an element depends on its bits, its second moment and the parameters, so any part
+// of a tensor can be quantized alone. Immutable and shared by all threads; allocates nothing. Idempotent.
 #pragma once
 
 #include <cstddef>
@@ -19,58 +19,58 @@
 
 namespace bitsnap::quantize {
 
-// Of the optimizer, at the step that the state is of. Nobody guesses them: they come from the caller.
+// The optimizer's hyperparameters at the step of the state. The caller must provide them.
 struct UpdateStepParameters {
-  double beta1 = 0;              // from 0 on, below 1
-  double beta2 = 0;              // from 0 on, below 1
-  double epsilon = 0;            // from 0 on
-  std::uint64_t step_count = 0;  // t: how many steps were taken, at least 1
-  double update_step = 0;        // above 0, at most 1
+  double beta1 = 0;              // in [0, 1)
+  double beta2 = 0;              // in [0, 1)
+  double epsilon = 0;            // at least 0
+  std::uint64_t step_count = 0;  // t, the number of steps taken; at least 1
+  double update_step = 0;        // in (0, 1]
 };
 
-// invalid_argument, naming it, for a number that no Adam has. Of any count of steps.
+// Fails with invalid_argument, which names the number, if it is outside Adam's range. Any number of steps is valid.
 [[nodiscard]] Result<void> check_adam(const AdamNumbers& adam);
 
 class UpdateStep final : public Quantizer {
  public:
-  // invalid_argument, naming it, for a parameter outside of its range, and for those with which no F32 tells a step.
+  // Fails with invalid_argument, which names the parameter, if it is out of range or if F32 cannot represent the
+  // lattice.
   [[nodiscard]] static Result<UpdateStep> of(const UpdateStepParameters& parameters);
 
-  // What moments become multiples of; for codec::EncodeContext::lattice.
+  // The lattice of the quantized moments, for codec::EncodeContext::lattice.
   [[nodiscard]] codec::Lattice lattice() const noexcept { return lattice_; }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "update_step"; }
 
-  // Replaces moments, in place, by the nearest multiples of their step, up to 32,767 of them. Beside stand their stored
-  // second moments, as many, and nothing else; both are whole F32 that need no alignment, and do not overlap.
+  // Replaces moments in place by the nearest multiples of their scale, up to 32,767 times it. `beside` holds their
+  // stored second moments only. All elements are whole F32 without alignment that do not overlap.
   //
-  // A zero of either sign becomes +0, and so does what is nearer to 0 than to a step. Kept as they are: moments that
-  // are infinite or NaN, or beyond 32,767 steps, or that the multiple would be infinite of; those beside a second
-  // moment that is 0, negative, infinite or NaN; and where a step is no normal F32.
+  // Zeros, and moments nearer to 0 than to the scale, become +0. These moments stay unchanged: infinities and NaNs;
+  // moments beyond 32,767 times the scale or whose multiple would be infinite; moments whose second moment is 0,
+  // negative, infinite or NaN; and moments whose scale is not a normal F32.
   [[nodiscard]] Result<void> quantize(DType dtype, ByteSpan elements, std::span<const Beside> beside,
                                       ErrorTally* tally) const override;
 
-  // Most that an update of that magnitude differs afterwards, the second moment being the stored one: half a step, and
-  // what F32 cannot tell of so large an update.
+  // The largest change of an update of this magnitude, for the stored second moment: half of update_step, and the
+  // rounding errors of F32.
   [[nodiscard]] double bound(double update) const noexcept;
 
-  // The same where the stored second moment is off by a factor from 1 - e to 1 + e as well. Infinity with e of 1 and
-  // more.
+  // The same if the stored second moment has a relative error of at most e = square_error. Infinity if e is 1 or more.
   [[nodiscard]] double bound(double update, double square_error) const noexcept;
 
-  // Most that the update after this one differs from what it would have been, with the same gradient, where the stored
-  // second moment is off by a factor from 1 - e to 1 + e, and this update and the next are at most so large. Infinity
-  // where there is no bound: with e of 1 and more, and with a beta2 of 0 but for a beta1 of 0, too.
+  // The largest change of the next update, with the same gradient, if the stored second moment has a relative error of
+  // at most e and both updates are at most `update`. Infinity if there is no bound: if e is 1 or more, or if beta2 is 0
+  // and beta1 is not.
   [[nodiscard]] double next_bound(double update, double square_error) const noexcept;
 
-  // Most that all later updates together differ, with the same gradients. What is due to the second moment's error
-  // holds as long as second moments do not fall below what is stored; what is due to this quantizer holds always.
-  // Infinity where beta1^2 is not below beta2 and not 0, as then updates can grow for ever. `update` is as large as any
-  // of them.
+  // The largest sum of the changes of all later updates, with the same gradients, if no update exceeds `update`. The
+  // part of the second moment's error holds while second moments do not fall below the stored ones; the part of this
+  // quantizer always holds. Infinity if beta1^2 is at least beta2 and not 0, because updates can then grow without
+  // limit.
   [[nodiscard]] double cumulative_bound(double update, double square_error) const noexcept;
 
-  // Most that an update of Adam can be at all after so many steps, if moments began with zeros and betas were always
-  // these: for callers who have not looked. It grows with the steps; infinity for kEver where beta1^2 is not below
+  // The largest possible update of Adam after `steps` steps, if moments started at zero and the betas never changed;
+  // for callers that do not know the updates. It grows with the steps; it is infinity for kEver if beta1^2 is at least
   // beta2, unless both are 0.
   [[nodiscard]] double largest_update(std::uint64_t steps) const noexcept;
   [[nodiscard]] double largest_update() const noexcept { return largest_update(parameters_.step_count); }

@@ -1,8 +1,6 @@
-// First moments made multiples of a step of the update: docs/spec/update_step.md. One per CPU level; all give the same
-// bits, as each operation is one of IEEE 754 on floats of four bytes, in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Moments are replaced in place; squares are as many and must not
-// overlap them. Neither needs an alignment. Precondition: the thread computes as a FloatMode says.
+// Kernels that round first moments to multiples of a fraction of the update: docs/spec/update_step.md. Each operation
+// is an IEEE 754 operation on F32 in a fixed order. Moments are replaced in place; there are as many squares, which
+// must not overlap them. Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>

@@ -6,13 +6,12 @@
 namespace bitsnap::quantize {
 namespace {
 
-// Masks: all bits where it is so, and none where not. Branches, and choices of the language, keep compilers from making
-// vectors.
+// Masks: all bits set if true, else none. Branches and conditional expressions prevent vectorization.
 inline std::uint32_t is_below(std::uint32_t one, std::uint32_t other) noexcept {  // both below 2^31
   return static_cast<std::uint32_t>(static_cast<std::int32_t>(one - other) >> 31);
 }
 
-// Of the bits of a float: that it is finite, has no sign, and is not less than that of the bits `least`.
+// For the bits of a float: whether it is finite, without sign, and at least the float with the bits `least`.
 inline std::uint32_t is_from(std::uint32_t least, std::uint32_t bits) noexcept {
   const std::uint32_t magnitude = bits & 0x7fffffff;
   return is_below(bits >> 31, 1) & is_below(least - 1, magnitude) & is_below(magnitude, 0x7f800000);
@@ -31,8 +30,8 @@ void round_to_updates(std::uint8_t* __restrict moments, const std::uint8_t* __re
     const float nearest = static_cast<float>(codec::nearest_integer(moment / own)) * own;
     const auto multiple = __builtin_bit_cast(std::uint32_t, nearest);
     const float away = moment - nearest;
-    // That it is nearest is not taken for granted: it is none where the moment is no number or too many steps away.
-    // Bits of floats without a sign order as the floats do.
+    // The check is needed because a NaN or a moment beyond the range is not near the multiple. The bits of floats
+    // without signs order like the floats.
     const std::uint32_t distance = __builtin_bit_cast(std::uint32_t, away) & 0x7fffffff;
     const std::uint32_t most = __builtin_bit_cast(std::uint32_t, 0.75F * own) & 0x7fffffff;
     const std::uint32_t rounded = is_from(kLeast, square) &

@@ -223,7 +223,7 @@ TEST(UpdateStep, GivesTheSameResultAtEveryCpuLevelAndFloatMode) {
   for (int i = 0; i < 500; ++i)
     before[random.below(before.size())] = std::bit_cast<float>(static_cast<std::uint32_t>(random.next()));
   std::optional<Floats> expected;
-  at_every_level([&] {
+  at_every_level_and_float_mode([&] {
     Floats after = before;
     const UpdateStep step = usual();
     ASSERT_TRUE(quantize_bytes(step, std::as_writable_bytes(std::span(after)), std::as_bytes(std::span(squares))));

@@ -43,9 +43,9 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
     return fail(ErrorKind::invalid_argument, "the name or the dtype's name is not UTF-8");
   }
-  if (info.shape.size() > limits.rank) {
+  if (info.shape.size() > limits.dimensions) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{} dimensions, at most {} can be stored", info.shape.size(), limits.rank));
+                fmt::format("{} dimensions, at most {} can be stored", info.shape.size(), limits.dimensions));
   }
   if (info.size_bytes > limits.tensor_bytes) {
     return fail(ErrorKind::invalid_argument,

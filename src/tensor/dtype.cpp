@@ -13,7 +13,7 @@ struct DTypeRow {
   bool is_float;
 };
 
-// In the order of the enum.
+// In the order of the enum DType.
 constexpr std::array<DTypeRow, 17> kRows{{
     {DType::opaque, "opaque", 1, false},
     {DType::boolean, "BOOL", 1, false},

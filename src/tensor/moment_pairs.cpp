@@ -1,4 +1,3 @@
-// Pairs by name and number of elements.
 #include "tensor/moment_pairs.hpp"
 
 #include <map>
@@ -16,7 +15,7 @@ std::vector<std::optional<std::size_t>> pair_moments(std::span<const TensorInfo>
   };
   std::map<std::pair<std::string, std::uint64_t>, std::size_t> squares;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // Of AMSGrad: the largest that there were, and no second moments.
+    // AMSGrad's maximum of the second moments, not a second moment.
     if (is(tensors[i], Role::exp_avg_sq) && !tensors[i].name.ends_with("max_exp_avg_sq")) {
       squares.emplace(key_of(tensors[i]), i);
     }

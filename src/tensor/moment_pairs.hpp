@@ -1,4 +1,4 @@
-// Which second moments of Adam stand beside which first ones: by their names, as frameworks give them. Any thread.
+// Pairs Adam's first moments with their second moments by the names that frameworks give them. Any thread may call it.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,9 @@
 
 namespace bitsnap::tensor {
 
-// Of each tensor the one that holds its second moments. nullopt: it is no first moment of F32, or there is none of F32
-// with as many elements and the same name but for the part that says which moment it is. Aliases are nobody's.
+// For each tensor, the index of the tensor with its second moments. nullopt unless the tensor is an F32 first moment
+// and an F32 tensor has the same number of elements and the same name except for the part that names the moment.
+// Aliases have no pair.
 [[nodiscard]] std::vector<std::optional<std::size_t>> pair_moments(std::span<const TensorInfo> tensors);
 
 }  // namespace bitsnap::tensor

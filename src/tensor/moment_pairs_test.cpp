@@ -1,4 +1,4 @@
-// Names of moments, and whose they are.
+// Tests of pair_moments().
 #include "tensor/moment_pairs.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(PairMoments, FindsSecondMomentsByTheirNames) {
   EXPECT_EQ(pair_moments(tensors), (Pairs{{}, 3, {}, {}, 5, {}, {}}));
 }
 
-TEST(PairMoments, LeavesAloneWhatHasAnotherDtypeOrSizeOrIsAnAlias) {
+TEST(PairMoments, IgnoresOtherDtypesOtherSizesAndAliases) {
   std::vector<TensorInfo> tensors = {info("exp_avg.a", Role::exp_avg, DType::bf16),
                                      info("exp_avg_sq.a", Role::exp_avg_sq),
                                      info("exp_avg.b", Role::exp_avg),

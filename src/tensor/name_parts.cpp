@@ -1,4 +1,4 @@
-// Words that frameworks put into names to say what a tensor is: they are left out.
+// The words that frameworks put into tensor names to state the role.
 #include "tensor/name_parts.hpp"
 
 #include <algorithm>

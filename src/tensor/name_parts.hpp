@@ -1,4 +1,4 @@
-// What tensors' names have in common that are the same parameter in different roles.
+// Compares the names of tensors that belong to one parameter in different roles.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace bitsnap::tensor {
 
-// The parts of a name, without those that say what the tensor is to the training.
+// The parts of a name except those that state the role.
 [[nodiscard]] std::vector<std::string_view> name_parts(std::string_view name);
 
-// How many parts two names have in common, from the last on.
+// The number of parts that two names have in common, counted from the end.
 [[nodiscard]] std::size_t likeness(std::string_view one, std::string_view other);
 
-// A name without the part that says which moment it is: the same for both moments of a parameter.
+// The name without the part that names the moment: equal for both moments of a parameter.
 [[nodiscard]] std::string without_moment(std::string_view name);
 
-// A name without what it says of the tensor's role.
+// The name without the parts that state the role.
 [[nodiscard]] std::string bare_name(std::string_view name);
 
 }  // namespace bitsnap::tensor

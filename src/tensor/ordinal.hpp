@@ -1,7 +1,7 @@
-// The ordinal mapping: the bits of an element as an unsigned integer that orders as the elements do.
+// The ordinal mapping: an element's bits become an unsigned integer with the order of the elements.
 //
-// A bijection on all bit patterns: -0 and +0 stay distinct (neighbours), NaN payloads are kept, at both ends. The
-// difference of two ordinals counts representable steps (ULPs) for floats and plain distance for integers.
+// It is a bijection on all bit patterns: -0 and +0 are distinct neighbours, and NaN payloads are kept, at both ends.
+// The difference of two ordinals is the ULP distance for floats and the plain distance for integers.
 #pragma once
 
 #include <concepts>
@@ -12,9 +12,9 @@
 
 namespace bitsnap::tensor {
 
-// How the bits of a dtype are read.
+// How the bits of a dtype are interpreted.
 enum class OrdinalKind : std::uint8_t {
-  unsigned_integer,  // as they are; also opaque, boolean and complex parts, whose order means nothing
+  unsigned_integer,  // unchanged; also opaque, boolean and complex parts, whose order has no meaning
   signed_integer,    // two's complement
   floating,          // sign and magnitude
 };
@@ -51,7 +51,7 @@ template <std::unsigned_integral T>
   return static_cast<T>((ordinal & kSign) != 0 ? ordinal ^ kSign : ~ordinal);
 }
 
-// Steps between two elements, whichever is larger.
+// The distance of two elements, in either order.
 template <std::unsigned_integral T>
 [[nodiscard]] constexpr T ordinal_distance(T a_bits, T b_bits, OrdinalKind kind) noexcept {
   const T a = to_ordinal(a_bits, kind);

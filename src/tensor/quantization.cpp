@@ -1,4 +1,4 @@
-// Names of what may become of elements.
+// Names of the quantizations.
 #include <bitsnap/quantization.hpp>
 
 #include <algorithm>

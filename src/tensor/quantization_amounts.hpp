@@ -1,4 +1,4 @@
-// Which amounts a quantization knows: what rules may ask for, and what files may say that was done.
+// The valid amounts of each quantization, in loss rules and in files.
 #pragma once
 
 #include <bitsnap/quantization.hpp>
@@ -8,7 +8,8 @@ namespace bitsnap::tensor {
 inline constexpr double kMostMantissaBits = 22;
 inline constexpr double kMostMasterBits = 15;
 
-// Whole bits in their range, parts of an update above 0 and to 1, 16 or 256 clusters; of `exact` any.
+// Valid are whole bits within their range, fractions of an update in (0, 1], 16 or 256 clusters, and for `exact`
+// anything.
 [[nodiscard]] bool is_amount_of(Quantization quantization, double amount) noexcept;
 
 }  // namespace bitsnap::tensor

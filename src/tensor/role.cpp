@@ -1,8 +1,8 @@
-// Roles, and what names tell of them.
+// Guesses roles from names.
 //
-// The names are those of state dicts as frameworks write them: torch ("exp_avg", "exp_avg_sq"), Megatron-LM, Apex and
-// DeepSpeed (masters), Hugging Face (weights by module path). Only whole parts of a path count: a module that is called
-// "master_token" is no master, and what is taken for one may lose bits where that is asked for.
+// The names are those of state dicts: torch ("exp_avg", "exp_avg_sq"), Megatron-LM, Apex and DeepSpeed (masters),
+// Hugging Face (weights by module path). Only whole parts of a path count: "master_token" is no master. A wrong guess
+// could make a tensor lose bits under a loss rule.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -37,7 +37,7 @@ bool is_one_of(std::string_view part, std::span<const std::string_view> words) n
   return std::ranges::find(words, part) != words.end();
 }
 
-// The words of a part stand between underscores.
+// Underscores separate the words of a part.
 bool has_word(std::string_view part, std::string_view word) noexcept {
   const std::size_t at = part.find(word);
   if (at == std::string_view::npos) return false;
@@ -45,12 +45,12 @@ bool has_word(std::string_view part, std::string_view word) noexcept {
   return (at == 0 || part[at - 1] == '_') && (end == part.size() || part[end] == '_');
 }
 
-// Step counters, rng states and learning rates live beside the moments and are no weights.
+// Step counters, random-generator states and learning rates lie beside the moments and are no weights.
 bool is_beside_weights(std::string_view part) noexcept {
   return part.ends_with("optimizer") || part.ends_with("optim") || part.ends_with("scheduler") || has_word(part, "rng");
 }
 
-// Whether any part of a name is so.
+// Whether the predicate holds for any part of a name.
 template <typename Predicate>
 bool any_part(std::string_view name, Predicate is_so) noexcept {
   while (!name.empty()) {

@@ -1,4 +1,4 @@
-// A tensor as a matrix: how many of its elements stand in a row.
+// The row length of a tensor that is treated as a matrix.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace bitsnap::tensor {
 
-// Of a row: fewer are not worth a scale of their own.
+// A shorter row does not pay for its own scale.
 inline constexpr std::size_t kFewestRowElements = 64;
 
-// The least product of last extents that is enough for a row, without all of them: of a matrix its last extent, of the
-// weights of a convolution all but the first. 0 where there is none, or where a chunk has not as much as one row.
+// The smallest product of trailing extents that reaches kFewestRowElements without including all extents: for a matrix
+// its last extent, for a convolution's weights all but the first. 0 if there is none, or if a row is longer than a
+// chunk.
 [[nodiscard]] constexpr std::size_t row_elements(std::span<const std::uint64_t> shape) noexcept {
   std::uint64_t product = 1;
   for (std::size_t i = shape.size(); i > 1; --i) {

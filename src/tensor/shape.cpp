@@ -1,4 +1,4 @@
-// Sizes of shapes, with every overflow found.
+// Sizes of shapes, checked for overflow.
 #include <limits>
 #include <string>
 
@@ -10,7 +10,7 @@
 namespace bitsnap {
 
 Result<std::uint64_t> shape_size_bytes(DType dtype, const std::vector<std::uint64_t>& shape) {
-  // A zero anywhere makes the tensor empty, however large the other extents are.
+  // One zero makes the tensor empty, whatever the other extents are.
   for (const std::uint64_t extent : shape) {
     if (extent == 0) return std::uint64_t{0};
   }
@@ -20,8 +20,8 @@ Result<std::uint64_t> shape_size_bytes(DType dtype, const std::vector<std::uint6
     if (!product || *product > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       std::string text = "[";
       for (const std::uint64_t each : shape) text.append(text.size() > 1 ? ", " : "").append(std::to_string(each));
-      return fail(ErrorKind::invalid_argument, "shape " + text + "] of " + std::string(dtype_name(dtype)) +
-                                                   " has more bytes than 63 bits can count");
+      return fail(ErrorKind::invalid_argument,
+                  "shape " + text + "] of " + std::string(dtype_name(dtype)) + " has more than 2^63 - 1 bytes");
     }
     size = *product;
   }

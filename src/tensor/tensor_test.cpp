@@ -11,7 +11,7 @@
 namespace bitsnap {
 namespace {
 
-TEST(DTypeNames, AreTheirOwnInverseAndUnknownOnesAreOpaque) {
+TEST(DTypeNames, RoundTripAndUnknownNamesAreOpaque) {
   for (int i = 1; i <= static_cast<int>(DType::c64); ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
@@ -21,7 +21,7 @@ TEST(DTypeNames, AreTheirOwnInverseAndUnknownOnesAreOpaque) {
   EXPECT_EQ(dtype_from_name("bf16"), DType::opaque);
 }
 
-TEST(ShapeSize, CountsBytesAndFindsOverflow) {
+TEST(ShapeSize, CountsBytesAndReportsOverflow) {
   EXPECT_EQ(shape_size_bytes(DType::f32, {}).value(), 4U);
   EXPECT_EQ(shape_size_bytes(DType::bf16, {3, 5}).value(), 30U);
   EXPECT_EQ(shape_size_bytes(DType::f64, {UINT64_MAX, UINT64_MAX, 0}).value(), 0U);
@@ -31,14 +31,14 @@ TEST(ShapeSize, CountsBytesAndFindsOverflow) {
             ErrorKind::invalid_argument);
 }
 
-TEST(RowElements, AreThoseOfTheLastExtentsThatSufficeForARow) {
+TEST(RowElements, IsTheShortestSufficientProductOfTrailingExtents) {
   using Shape = std::vector<std::uint64_t>;
   EXPECT_EQ(tensor::row_elements(Shape{1000, 320}), 320U);
   EXPECT_EQ(tensor::row_elements(Shape{8, 1000, 64}), 64U) << "experts";
-  EXPECT_EQ(tensor::row_elements(Shape{512, 256, 3, 3}), 256U * 9) << "of a convolution";
+  EXPECT_EQ(tensor::row_elements(Shape{512, 256, 3, 3}), 256U * 9) << "convolution";
   EXPECT_EQ(tensor::row_elements(Shape{4096, 63}), 0U);
   EXPECT_EQ(tensor::row_elements(Shape{5, 4096, 16}), 4096U * 16);
-  EXPECT_EQ(tensor::row_elements(Shape{100'000}), 0U) << "all of it is no row";
+  EXPECT_EQ(tensor::row_elements(Shape{100'000}), 0U) << "one extent only";
   EXPECT_EQ(tensor::row_elements(Shape{}), 0U);
   EXPECT_EQ(tensor::row_elements(Shape{2, kChunkElements}), kChunkElements);
   EXPECT_EQ(tensor::row_elements(Shape{2, kChunkElements + 1}), 0U);
@@ -46,7 +46,7 @@ TEST(RowElements, AreThoseOfTheLastExtentsThatSufficeForARow) {
   EXPECT_EQ(tensor::row_elements(Shape{2, 0, 63}), 0U);
 }
 
-TEST(GuessRole, KnowsTheNamesOfFrameworks) {
+TEST(GuessRole, RecognizesTheNamesOfFrameworks) {
   EXPECT_EQ(guess_role("optimizer.state.0.exp_avg", DType::f32), Role::exp_avg);
   EXPECT_EQ(guess_role("optimizer.state.0.exp_avg_sq", DType::f32), Role::exp_avg_sq);
   EXPECT_EQ(guess_role("optimizer.state.0.step", DType::f32), Role::other);
@@ -68,8 +68,8 @@ TEST(GuessRole, KnowsTheNamesOfFrameworks) {
   EXPECT_EQ(guess_role("cuda_rng_state.0", DType::f32), Role::other);
 }
 
-// What is guessed to be more than a weight may lose bits.
-TEST(GuessRole, LooksAtWholePartsOfNames) {
+// A wrong guess could make a tensor lose bits.
+TEST(GuessRole, ComparesWholePartsOfNames) {
   for (const std::string_view name :
        {"webmaster.layers.0.weight", "blocks.0.master_token", "model.main_param_proj.weight", "model.spymaster.w",
         "encoder.exp_avg_pool.weight", "model.exp_average.weight", "model.fp32_from_audio.weight", "exp_avg_square.w",
@@ -78,7 +78,7 @@ TEST(GuessRole, LooksAtWholePartsOfNames) {
   }
 }
 
-TEST(Roles, AreNamedAndFoundByName) {
+TEST(Roles, RoundTripThroughTheirNames) {
   for (const Role role : {Role::other, Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq}) {
     EXPECT_EQ(role_from_name(role_name(role)), role);
   }
@@ -102,7 +102,7 @@ TEST(Ordinal, IsABijectionOnAllBitPatterns) {
   }
 }
 
-TEST(Ordinal, OrdersFloatsAndCountsSteps) {
+TEST(Ordinal, OrdersFloatsAndCountsUlps) {
   constexpr auto kFloat = tensor::OrdinalKind::floating;
   const auto ordinal = [](std::uint16_t bits) { return tensor::to_ordinal(bits, kFloat); };
   // bf16: -2 < -1 < -0 < +0 < smallest subnormal < 1 < infinity < NaN
@@ -112,7 +112,7 @@ TEST(Ordinal, OrdersFloatsAndCountsSteps) {
   EXPECT_EQ(ordinal(0x0000) + 1, ordinal(0x0001));
   EXPECT_LT(ordinal(0x3F80), ordinal(0x7F80));
   EXPECT_LT(ordinal(0x7F80), ordinal(0x7FC1));
-  // A carry through the mantissa is one step.
+  // A carry into the exponent is one ULP.
   EXPECT_EQ(tensor::ordinal_distance<std::uint16_t>(0x3FFF, 0x4000, kFloat), 1);
   EXPECT_EQ(tensor::ordinal_distance<std::uint16_t>(0x8001, 0x0001, kFloat), 3);
   EXPECT_EQ(tensor::ordinal_distance<std::uint8_t>(0xFF, 0x01, tensor::OrdinalKind::signed_integer), 2);

@@ -39,7 +39,7 @@ def weights(name: str, elements: int, seed: int, dtype: str = "F32") -> Tensor:
 
 
 def to_bytes(tensors: list[Tensor], metadata: dict[str, str] | None = None, padding: str = "") -> bytes:
-    """The data lie in the order of `tensors`; `padding` stands after the header's JSON."""
+    """The data lie in the order of `tensors`; `padding` follows the header's JSON."""
     header: dict[str, object] = {}
     if metadata is not None:
         header["__metadata__"] = metadata

@@ -23,8 +23,8 @@ def bf16(name: str, values: np.ndarray[Any, Any]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of a weight half of the elements are 1 and half are -2; then of each half a quarter moves by one step and a
-    quarter by six. Second moments stay as they are."""
+    """A weight whose elements are 1 or -2. In each half, a quarter moves by one ULP and a quarter by six. Second
+    moments do not change."""
     folder = tmp_path_factory.mktemp("analyze")
     first = np.where(np.arange(ELEMENTS) % 2 == 0, 0x3F80, 0xC000)
     second = first + np.array([0, 0, 0, 0, 1, 1, 6, 6])[np.arange(ELEMENTS) % 8]
@@ -61,7 +61,7 @@ def test_findings_match_values_worked_out_by_hand(files: tuple[Path, Path]) -> N
         "delta": None,
         "delta_by_exponent": None,
     }
-    # 3F80 and C000: what is the same in both is constant.
+    # 3F80 and C000: the equal bits are constant.
     assert weight["bits"]["constant"] == [0] * 9 + [1] * 7
     assert weight["change"] is None
     assert weight["best"]["base"] is None
@@ -94,7 +94,7 @@ def test_all_coders_and_quantizers_are_reported(files: tuple[Path, Path]) -> Non
     assert {("float_split", "alone"), ("byte_group", "base"), ("ordinal_delta", "base"), ("bitmask", "base")} <= set(
         codecs
     )
-    # A bit for each element, and the half that changed.
+    # A bit for each element, and the changed half.
     assert math.isclose(codecs["bitmask", "base"]["bits"], 1 + 16 * 0.5, rel_tol=0.01)
     baselines = {(each["name"], each["form"]) for each in weight["baselines"]}
     names = {"zstd-1", "zstd-3", "lz4", "bzip2-9"}
@@ -114,7 +114,7 @@ ADAM = ("--betas", "0.9,0.95", "--eps", "1e-8")
 
 @pytest.fixture(scope="module")
 def moments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both moments of a matrix, updates of a third in the mean."""
+    """Both moments of a matrix; the mean update is a third."""
     random = np.random.default_rng(3)
     scales = np.exp(random.normal(-9, 1, ELEMENTS))
     values = {"exp_avg": random.normal(0, 0.4, ELEMENTS) * scales, "exp_avg_sq": scales**2}
@@ -177,7 +177,7 @@ def test_adam_values_come_from_options_or_the_snapshot(moments: Path, tmp_path: 
     assert swept(state) == {}, "there are no second moments"
     assert "left out" not in run("analyze", alone, *ADAM, "--adam-step", 100).stdout.decode()
 
-    # What a file of bounded loss was stored with is known, and an option says otherwise.
+    # A file with bounded loss has its Adam values; an option overrides them.
     bounded = tmp_path / "bounded.bsnap"
     run("compress", moments, "-o", bounded, "--policy", "bounded", *ADAM, "--adam-step", 100)
     (state,) = run_json("analyze", bounded)["states"]
@@ -306,7 +306,7 @@ def test_globs_select_tensors(files: tuple[Path, Path], glob: str, count: int) -
 
 def test_tables_show_what_changed(files: tuple[Path, Path], made: Path) -> None:
     text = run("analyze", *files).stdout.decode()
-    # Sign, exponent, mantissa: its last three bits stay in three quarters of the elements, and the others are zeros.
+    # Sign, exponent, mantissa: its last three bits stay in three quarters of the elements; the others are zeros.
     assert "weight      * ******** ****777                  . ........ 0000...\n" in text
     assert "best with base" in text
     assert "round_mantissa 12" in text

@@ -121,7 +121,7 @@ def test_json_errors_of_the_command_line_are_json_too(arguments: list[str]) -> N
     error = json.loads(done.stdout)["error"]
     assert list(error) == ["kind", "message", "exit_code"]
     assert (error["kind"], error["exit_code"]) == ("usage", USAGE)
-    # What people get is the same as without.
+    # The text output is the same as without --json.
     assert done.stderr.decode().startswith(f"bitsnap: error: {error['message']} [usage]\n")
     assert done.stderr.count(b"\n") == 2
 

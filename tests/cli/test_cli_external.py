@@ -15,7 +15,7 @@ from cli.command_line import IO, NOT_FOUND, OK, USAGE, executable
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command in a folder of its own, so that nothing is beside it but what a test puts there."""
+    """The command in its own folder, with only the files of the test beside it."""
     path = tmp_path_factory.mktemp("command") / "bitsnap"
     shutil.copy(executable(), path)
     return path
@@ -75,7 +75,7 @@ def test_programs_next_to_the_command_win_over_path(command: Path, tmp_path: Pat
     assert run(command, "hello", path=path).stdout == "one\n"
     program(command.parent, "bitsnap-hello", "echo beside")
     assert run(command, "hello", path=path).stdout == "beside\n"
-    # Also of a link elsewhere.
+    # Also if a link elsewhere is called.
     link = tmp_path / "link"
     link.symlink_to(command)
     assert run(link, "hello", path=path).stdout == "beside\n"

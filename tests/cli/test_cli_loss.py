@@ -45,7 +45,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(snapshot: Path, name: str) -> Floats:
-    """The data of one tensor of 512 x 512 as it comes back."""
+    """The restored data of one tensor of 512 x 512."""
     back = run("decompress", "-c", snapshot).stdout
     order = ["model.w", "master.w", "exp_avg.w", "exp_avg_sq.w"]
     place = order.index(name)
@@ -102,7 +102,7 @@ def test_rules_win_over_those_of_any_policy(state: Path, tmp_path: Path) -> None
     assert (stored(out, "exp_avg.w") == firsts).all()
     error = np.abs(stored(out, "exp_avg_sq.w") / squares - 1).max()
     assert 2**-8 < error <= 2**-7
-    # A short form is behind rules, wherever it stands.
+    # Rules win over short forms, wherever these stand.
     run("compress", state, "-o", out, "--force", "--v-bits", 2, "--loss", "exp_avg_sq:*.w=mantissa_bits:6")
     assert (stored(out, "exp_avg.w") == firsts).all()
     assert np.abs(stored(out, "exp_avg_sq.w") / squares - 1).max() == error
@@ -152,7 +152,7 @@ def test_a_run_keeps_its_rules(state: Path, tmp_path: Path) -> None:
         assert amounts == {"master": 8, "exp_avg": 0.02, "exp_avg_sq": 5}
     refused = run("add", tmp_path / "run", "--step", 3, state, status=INVALID_ARGUMENT).stderr.decode()
     assert "--adam-step" in refused
-    # Rules that are given for one step come before its own, which stay.
+    # Rules for one step come before those of the run, which stay.
     run("add", tmp_path / "run", "--step", 3, state, *ADAM, "--master-bits", 4)
     tensors = run_json("inspect", f"{tmp_path / 'run'}@3")["tensors"]
     amounts = {tensor["role"]: tensor["quantizer"]["amount"] for tensor in tensors if "quantizer" in tensor}

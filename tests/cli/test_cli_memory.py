@@ -1,4 +1,4 @@
-"""Memory: bounded by what is in flight, however large the file is."""
+"""Memory is bounded by the chunks in flight, for any file size."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cli.tensor_file import weights
 
 LIMIT = 512 << 20
 TENSOR = 4 << 30
-DENSE = 4 << 20  # of every 64 MiB; the rest is zeros, which take no space on the disk
+DENSE = 4 << 20  # per 64 MiB; the rest is zeros, which take no space on the disk
 STRIDE = 64 << 20
 
 
 class AnonymousMemory:
-    """The most anonymous memory that a process was seen to use."""
+    """The largest observed anonymous memory of a process."""
 
     def __init__(self, pid: int) -> None:
         self.most = 0

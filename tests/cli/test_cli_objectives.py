@@ -12,7 +12,7 @@ from cli.command_runs import state
 from cli.tensor_file import Tensor, to_bytes
 
 ELEMENTS = 1 << 18
-REASON_BYTES = 200  # files differ by what they say of the choice, too
+REASON_BYTES = 200  # the texts of the reasons differ, too
 CODECS = (
     *("raw", "constant", "same", "zstd", "byte_group", "float_split", "bitmask", "ordinal_delta", "factored_split"),
     *("rounded_from", "optimizer_step", "scaled_by", "clustered"),
@@ -21,7 +21,7 @@ CODECS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of which half moved by a bit, and moments with scales of their columns: bytes and time disagree."""
+    """Weights of which half changed slightly, and moments with column scales: objectives choose different codecs."""
     path = tmp_path_factory.mktemp("objectives")
     random = np.random.default_rng(1)
     weights = (random.normal(0, 0.02, ELEMENTS).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compressed(folder: Path, out: Path, *options: object) -> dict[str, str]:
-    """The reasons of the tensors, once it is known that the file comes back."""
+    """The reasons of the tensors, after a check that the file round-trips."""
     run("compress", folder / "next.safetensors", "-o", out, "--base", folder / "base.bsnap", *options)
     back = run("decompress", "-c", out, "--base", folder / "base.bsnap").stdout
     assert back == (folder / "next.safetensors").read_bytes()

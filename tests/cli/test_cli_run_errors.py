@@ -232,7 +232,7 @@ def slow_source(path: Path) -> Path:
 
 @contextmanager
 def command(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Does not outlive the block, whatever happens in it."""
+    """Ends the process at the end of the block."""
     with subprocess.Popen([executable(), *map(str, arguments)], stderr=subprocess.PIPE) as process:
         try:
             yield process
@@ -242,7 +242,7 @@ def command(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def writer(path: Path, source: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An `add` that holds the lock of the run by now."""
+    """An `add` that has the lock of the run."""
     with command("add", "-q", "-T1", path, "--step", "100", source) as process:
         until = time.monotonic() + 30
         while not list((path / "checkpoints").glob("0000000100/*")) and process.poll() is None:
@@ -257,14 +257,14 @@ def test_one_of_two_writers_is_busy_unless_it_waits(own: Path, tmp_path: Path) -
     quick = tmp_path / "s.safetensors"
     quick.write_bytes(state(101))
     with writer(own, slow) as first:
-        first.send_signal(signal.SIGSTOP)  # it must not be done before the others have been refused
+        first.send_signal(signal.SIGSTOP)  # it must not end before the others have been refused
         busy = f"bitsnap: error: {own}: process {first.pid} is writing to it; "
         refused = busy + "--wait SECONDS waits for it [busy]\n"
         assert named(run("add", own, "--step", 101, quick, status=BUSY)) == refused
         assert named(run("prune", own, "--keep-last", 1, status=BUSY)) == refused
         assert named(run("rollback", own, "--to", 10, status=BUSY)) == refused
         assert named(run("repair", own, status=BUSY)) == busy + "repair the run after it has finished [busy]\n"
-        # Whoever reads is not in the way of who writes, nor the other way round.
+        # Readers and writers do not block each other.
         assert len(run_json("log", own)) == 3
         run("verify", own)
         run("prune", own, "--keep-last", 1, "-n")

@@ -1,4 +1,4 @@
-"""Processes that write to a run are killed at any moment: what was acknowledged is there, and nothing else stays."""
+"""Kills processes that write to a run at any moment: acknowledged checkpoints survive, and nothing else stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cli.command_line import OK, executable, run, run_json
 from cli.command_runs import extracted, state
 
 KILLS = 320
-MEASURED = 5  # runs of each command from which its time is known
+MEASURED = 5  # runs of each command that measure its time
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Attempt:
 
 
 class KilledRun:
-    """A run with what is known of it: the steps that are there, and the bytes of any that may be."""
+    """A run, with the steps that must exist and the bytes of those that may exist."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "run"
@@ -43,7 +43,7 @@ class KilledRun:
         self._seconds: dict[str, list[float]] = {"add": [], "prune": []}
 
     def add(self) -> Attempt:
-        """A step that was never tried before; pruned after it."""
+        """Adds a new step, then prunes."""
         self._tried += self._random.randint(1, 3)
         self.newest = self._tried
         self.files[self.newest] = state(self.newest, 2500)
@@ -52,7 +52,7 @@ class KilledRun:
         return Attempt(["add", str(self.path), *step, "--keep-last", "2", "--max-depth", "3"], 2)
 
     def prune(self) -> Attempt:
-        """Has to write the newest one again: it is coded against the one that is to go."""
+        """Rewrites the newest checkpoint, because the removed one is its base."""
         return Attempt(["prune", str(self.path), "--keep-last", "1", "--reencode", "always"], 1)
 
     def succeed(self, attempt: Attempt) -> None:
@@ -87,7 +87,7 @@ class KilledRun:
         assert self.steps[-attempt.keep :] == possible[-attempt.keep :]
 
     def check(self) -> list[int]:
-        """Every step that is listed can be given back; returns them."""
+        """Checks that every listed step can be restored; returns the steps."""
         steps = [checkpoint["step"] for checkpoint in run_json("log", self.path)]
         for step in steps:
             assert extracted(f"{self.path}@{step}") == self.files[step], step
@@ -112,7 +112,7 @@ def test_a_run_survives_kills_at_any_moment(tmp_path: Path) -> None:
         killed.succeed(killed.add())
         killed.kill(killed.prune())
     print(f"{dict(killed.counts)} in {time.perf_counter() - start:.1f} s")
-    # Both sides of the only commit point, and pruning, were really met.
+    # Kills hit both sides of the commit point, and pruning.
     for what in ("add killed before its commit", "add killed after its commit", "prune killed"):
         assert killed.counts[what] >= KILLS // 32, what
 

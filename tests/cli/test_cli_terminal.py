@@ -31,7 +31,7 @@ def sparse_source(path: Path, gigabytes: float) -> Path:
 
 
 def run_on_terminal(*arguments: object, streams: str, columns: int = 80, cwd: Path | None = None) -> tuple[int, str]:
-    """Runs the command with these of its streams ("out", "err") on a terminal; returns the status and what came."""
+    """Runs the command with these streams ("out", "err") on a terminal; returns the status and the output."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with subprocess.Popen(
@@ -63,7 +63,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     assert "in.safetensors [" in text
     assert "B/s" in text
     drawings, last = text.rsplit("\x1b[K", 1)
-    assert "->" in last  # the bar is gone when the summary comes
+    assert "->" in last  # the bar is erased before the summary
     assert all(len(line) <= 80 for line in drawings.replace("\x1b[K", "").split("\r"))
     status, text = run_on_terminal(*arguments, "-q", streams="err")
     assert (status, text) == (0, "")
@@ -96,7 +96,7 @@ def test_spare_columns_are_dropped_before_a_table_wraps(tmp_path: Path, command:
         run("add", tmp_path / "r", "--step", step, source)
     status, text = run_on_terminal(command, "r", streams="out", columns=columns, cwd=tmp_path)
     assert status == 0
-    # Of `inspect`, only the tables: what stands above them is no table.
+    # Of `inspect`, only the tables; the lines above them are not part of a table.
     shown = text.split("\r\n\r\n", 1)[1] if command == "inspect" else text
     assert max(len(line) for line in shown.splitlines()) <= columns
     whole = run(command, "r", cwd=tmp_path).stdout.decode()

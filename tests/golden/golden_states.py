@@ -1,7 +1,4 @@
-"""The states of the golden snapshots. Only make_snapshot_golden.py uses them; the tests read what it wrote.
-
-Everything is small, or compresses well: a golden file takes less than 20 KB.
-"""
+"""The states of the golden snapshots, which make_snapshot_golden.py writes. A golden file takes less than 20 KB."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _DTYPES = [
     *(torch.float64, torch.complex64),
     *(torch.complex32, torch.complex128, torch.float8_e4m3fnuz, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2),
 ]
-_STREAM_BYTES = 4096  # tensors below this size lie in the pool
+_STREAM_BYTES = 4096  # smaller tensors are in the pool
 
 
 def _generator(seed: int) -> np.random.Generator:
@@ -40,7 +37,7 @@ def _of_bytes(data: np.ndarray[Any, Any], dtype: torch.dtype, shape: list[int] |
 
 
 def _few_patterns(dtype: torch.dtype, elements: int, seed: int) -> torch.Tensor:
-    """Elements of which only four bit patterns occur, at random."""
+    """Random elements with four bit patterns."""
     generator = _generator(seed)
     patterns = generator.integers(0, 2 if dtype == torch.bool else 256, (4, dtype.itemsize), np.uint8)
     return _of_bytes(patterns[generator.integers(0, 4, elements)], dtype)
@@ -64,7 +61,7 @@ def scalars() -> dict[str, Any]:
 
 
 def dtypes() -> dict[str, Any]:
-    """A stream of its own for each dtype."""
+    """One stream for each dtype."""
     return {
         str(dtype).removeprefix("torch."): _few_patterns(dtype, _STREAM_BYTES // dtype.itemsize, 100 + i)
         for i, dtype in enumerate(_DTYPES)
@@ -72,7 +69,7 @@ def dtypes() -> dict[str, Any]:
 
 
 def tied() -> dict[str, Any]:
-    """Tensors that are the same memory, in a stream and in the pool."""
+    """Tied tensors, in a stream and in the pool."""
     weight = _few_patterns(torch.bfloat16, 4096, 7).reshape(64, 64)
     bias = torch.arange(16, dtype=torch.float32)
     return {"wte": weight, "lm_head": weight, "bias": bias, "again": bias, "array": np.arange(3)}
@@ -207,7 +204,7 @@ def moments() -> dict[str, Any]:
 
 
 def decayed(step: int) -> dict[str, Any]:
-    """Second moments of two decays, to which the squares of gradients are added, but for some elements."""
+    """Second moments with two decays. Squares of gradients are added to most elements."""
     sizes = np.exp(_generator(720).standard_normal(2048)).astype(np.float32) * np.float32(1e-4)
     state = {}
     for name, beta in (("fast", np.float32(0.95)), ("slow", np.float32(0.999))):

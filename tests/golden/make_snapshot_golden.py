@@ -1,10 +1,9 @@
-"""Writes the golden snapshots tests/golden/snapshot/*.bsnap, and a description of the contents of each as .json.
+"""Writes the golden snapshots tests/golden/snapshot/*.bsnap, and a description of each as .json.
 
     PYTHONPATH=tests .venv/bin/python -m golden.make_snapshot_golden
 
-Golden files are written once and read for ever: what once could be read must stay readable. What is there is left
-alone, what is missing is added. Only while the format is 0, which is not stable, all are made anew when it changes
-(--again).
+Golden files are written once and must stay readable forever. Existing files are kept; missing ones are added. While the
+format is 0, which is not stable, --again rewrites all after a change of the format.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def by_hand() -> tuple[bytes, dict[str, bytes]]:
         ChunkPart(0, pool, pool, wrong={"offset": 64}),
     ]
     file = build(Parts(content, encoding, chunks, compressed={3}))
-    # The payloads were laid down in the order of the chunks; this file has them the other way round.
+    # The payloads of this file are in the reverse order of the chunks.
     payloads = pool + b"\xaa\xbb\x0c" + elements
     assert len(payloads) == 20
     tensors = {
@@ -132,7 +131,7 @@ def make_missing() -> None:
         bitsnap.save(
             FOLDER / f"{name}.bsnap", make_state(), base=base_path, policy=policy, metadata=metadata, threads=1
         )
-        # What is stored; without loss that is what was saved.
+        # The stored state, which equals the saved state without loss.
         stored = bitsnap.load(FOLDER / f"{name}.bsnap")
         lossy = any(tensor.quantizer for tensor in bitsnap.inspect(FOLDER / f"{name}.bsnap").tensors)
         assert lossy or describe(stored) == describe(make_state()), name
@@ -160,7 +159,7 @@ def make_missing() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
-    parser.add_argument("--again", action="store_true", help="make all files anew: only for a change of format 0")
+    parser.add_argument("--again", action="store_true", help="rewrite all files; only for a change of format 0")
     again = parser.parse_args().again
     FOLDER.mkdir(exist_ok=True)
     if again:

@@ -12,9 +12,9 @@ from second_reader import zstd_frame
 from second_reader.byte_blocks import read_byte_block
 from second_reader.clustered_elements import read_clustered
 from second_reader.factored_elements import FACTORED_WIDTHS, read_factored_split
-from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_step, read_lattice_header
+from second_reader.lattice_elements import LATTICE_INPUTS, multiples_of_scale, read_lattice_header
 from second_reader.optimizer_elements import HEADER_BYTES, INPUTS, expected_of_step
-from second_reader.ordinal_steps import LAYOUTS, read_ordinal_delta
+from second_reader.ordinal_deltas import LAYOUTS, read_ordinal_delta
 from second_reader.rans_lanes import Cursor
 from second_reader.reader_errors import Corrupt, Truncated, Unsupported, require
 from second_reader.rounded_elements import rounded_to_bf16, rounded_to_f16, widened_from_bf16
@@ -202,7 +202,7 @@ def _scaled_by(chunk: Chunk) -> bytes:
         values = _plane_groups(chunk.payload[header.size :], chunk.elements, 2).reshape(-1).view("<u2").astype(np.int64)
     else:
         values = read_values(chunk.payload[header.size :], np.zeros(chunk.elements, np.uint8))
-    return multiples_of_step(header, values, inputs)
+    return multiples_of_scale(header, values, inputs)
 
 
 def _clustered(chunk: Chunk) -> bytes:

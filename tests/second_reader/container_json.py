@@ -139,7 +139,7 @@ def _parse_tensor(entry: Any, earlier: list[Tensor], pool_size: int, where: str)
 
 
 def streams_of(content: Content) -> tuple[list[Stream], dict[int, int]]:
-    """The streams, and the number of the stream of each tensor that has one of its own."""
+    """The streams, and the number of each tensor's stream, if it has one."""
     streams: list[Stream] = []
     stream_of_tensor: dict[int, int] = {}
     next_chunk = 0
@@ -170,7 +170,7 @@ def parse_encoding(section: bytes, streams: list[Stream]) -> Encoding:
         base_id = check_type(fields["id"], str, "encoding: id of a base")
         require(re.fullmatch("[0-9a-f]{32}", base_id) is not None, f"encoding: {base_id!r} is not an id")
         bases.append((base_id, check_type(fields.get("name", ""), str, "encoding: name of a base")))
-    require(len({base_id for base_id, _ in bases}) == len(bases), "encoding: one base stands twice")
+    require(len({base_id for base_id, _ in bases}) == len(bases), "encoding: a base appears twice")
 
     sizes = counts(top.get("parameters", []), "encoding: parameters", 2**32 - 1)
     require(len(sizes) <= _MAX_PARAMETER_SETS, f"encoding: {len(sizes)} parameter sets")

@@ -1,4 +1,4 @@
-"""src/codec/scaled_by/spec.md: first moments as multiples of a step of the update that they make."""
+"""src/codec/scaled_by/spec.md: first moments as multiples of a fraction of their update."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def read_lattice_header(payload: bytes, *, has_base: bool) -> LatticeHeader:
     return LatticeHeader(bool(form & _PLANES), a, b, share, exceptions, size + 4 * count)
 
 
-def multiples_of_step(header: LatticeHeader, values: Numbers, inputs: list[bytes]) -> bytes:
+def multiples_of_scale(header: LatticeHeader, values: Numbers, inputs: list[bytes]) -> bytes:
     """The elements with these values. The last input has the second moments."""
     *bases, squares = (np.frombuffer(data, "<f4") for data in inputs)
     with np.errstate(all="ignore"):
         scales = header.a * np.sqrt(squares) + header.b
         expected = _nearest(bases[0] / scales * header.share) if bases else np.zeros(len(squares), np.int64)
-        steps = np.where(values & 1, -(values + 1 >> 1), values >> 1)
-        integers = (expected + steps + 0x8000 & 0xFFFF) - 0x8000
+        deltas = np.where(values & 1, -(values + 1 >> 1), values >> 1)
+        integers = (expected + deltas + 0x8000 & 0xFFFF) - 0x8000
         multiples = integers.astype(np.float32) * scales
     assert scales.dtype == multiples.dtype == np.float32
     words = np.where(np.isnan(multiples), 0, multiples.view("<u4")).astype("<u4")

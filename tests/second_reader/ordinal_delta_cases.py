@@ -24,7 +24,7 @@ from second_reader.ordinal_delta_encoder import (
     number,
     reflected,
 )
-from second_reader.ordinal_steps import LAYOUTS
+from second_reader.ordinal_deltas import LAYOUTS
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ def to_bytes(words: Sequence[int], dtype: str) -> bytes:
 
 
 # Dense: bf16 elements of two exponents. The classes have low bits alone, and low bits and bytes; both have escapes. One
-# element of another exponent sees to it that the low bits do not fill their bytes.
+# element of another exponent makes the low bits end within a byte.
 _BASE = [0x3F80, 0x3F00] * 511 + [0x3F80, 0x3E80]
-_STEPS = [index * 37 % 28 if index % 2 == 0 else index * 37 % 14 * 256 + index % 256 for index in range(1024)]
+_DELTAS = [index * 37 % 28 if index % 2 == 0 else index * 37 % 14 * 256 + index % 256 for index in range(1024)]
 _ELEMENTS = [
-    old + step + (9000 if index % 97 == 0 else 0) for index, (old, step) in enumerate(zip(_BASE, _STEPS, strict=True))
+    old + delta + (9000 if index % 97 == 0 else 0)
+    for index, (old, delta) in enumerate(zip(_BASE, _DELTAS, strict=True))
 ]
 _PLANS = [(2, 0), (9, 1), (12, 1)] + [(0, 0)] * 29
 _OCTAVES = encode_dense(_BASE, _ELEMENTS, "BF16", 0x7F, [(2, 0, 2), (5, 1, 3), (12, 1, 1)] + [(0, 0)] * 29)
@@ -85,7 +86,7 @@ def _direct(dtype: str, first_direct: int) -> Case:
     for index in range(4096):
         exponent = max(top - index % 32, 0)
         old = exponent << mantissa | index * 5 % (1 << mantissa) | (sign if index % 3 == 0 else 0)
-        if index % 251 == 0:  # any, with some that are above the top exponent, infinite and NaN
+        if index % 251 == 0:  # any bits, some above the top exponent, infinite or NaN
             new = index * 0x9E3779B1 >> (32 - bits) & (2 * sign - 1)
         elif top - exponent >= first_direct:
             new = ((top + 1) << mantissa) - 1 - index // 7 % 16 + (sign if index % 5 == 0 else 0)
@@ -115,7 +116,7 @@ def _above(**wrong: object) -> Case:
     return Case("F32", _FLOOR_BASE, replace(_ABOVE, **wrong).build())  # type: ignore[arg-type]
 
 
-# Sparse: eight f32 elements of two exponents in two classes; the last one of the first has moved by three steps.
+# Sparse: eight f32 elements of two exponents in two classes; the last one of the first has moved by 3 ULPs.
 _SPARSE_BASE = [0x3F800000] * 4 + [0x3F000000] * 4
 _SPARSE_ELEMENTS = [0x3F800000, 0x3F800001, 0x3F800000, 0x3F7FFFFD, *[0x3F000000] * 3, 0x3F000001]
 _SPARSE = encode_sparse(_SPARSE_BASE, _SPARSE_ELEMENTS, "F32", 0x7F, [1], (1, 0, 2))
@@ -255,7 +256,7 @@ REJECTED: dict[str, dict[str, Case]] = {
         "an escape to spare": _dense(escapes=[*_VALUES.escapes, 0]),
         "a stream with a byte to spare": _dense(streams=[_VALUES.streams[0] + b"\0", *_VALUES.streams[1:]]),
         "a stream that ends too early": _dense(streams=_moved_byte(3, 2)),
-        # Which takes in a byte in the first step that it should never have given away, and goes on as if nothing was.
+        # The lane takes a byte in the first round that its encoder never gave, and continues.
         "a state below 256": Case(
             "BF16",
             _BASE,
@@ -267,7 +268,7 @@ REJECTED: dict[str, dict[str, Case]] = {
             _BASE[:1000],
             Dense(0x7F, replace(_FULL, states=_replaced(_FULL.states, 255, _FULL.states[255] + 1))).build(),
         ),
-        "bytes behind the states": _dense(behind=b"\0"),
+        "bytes after the states": _dense(behind=b"\0"),
         "no classes of lists": _sparse(class_count=0, firsts=[], lists=[]),
         "nine classes of lists": Case("BF16", _BASE, Sparse(0x7F, [Lists(0, 0)] * 9, "", range(1, 9)).build()),
         "a second class from context 0": _sparse(firsts=[0]),
@@ -310,7 +311,7 @@ REJECTED: dict[str, dict[str, Case]] = {
     },
 }
 
-_STEPPED = [0x3F81, *_ONES[1:]]
+_MOVED = [0x3F81, *_ONES[1:]]
 
 ALLOWED: dict[str, Case] = {
     "dense": replace(_dense(), elements=_ELEMENTS),
@@ -413,17 +414,17 @@ ALLOWED: dict[str, Case] = {
     "sparse": replace(_sparse(), elements=_SPARSE_ELEMENTS),
     "parameters that nothing uses": _one_class("BF16", Lists(0, 0, 17, 17, 15), "", _ONES, _ONES),
     "a class that no element has": Case(
-        "BF16", _ONES, Sparse(0x7F, [Lists(1, 0), Lists(0, 0)], "10", [31]).build(), _STEPPED
+        "BF16", _ONES, Sparse(0x7F, [Lists(1, 0), Lists(0, 0)], "10", [31]).build(), _MOVED
     ),
     "a short number behind sixteen zeros": _one_class(
-        "BF16", Lists(1, 0), number(0, 0, 18, long=True) + "0", _ONES, _STEPPED
+        "BF16", Lists(1, 0), number(0, 0, 18, long=True) + "0", _ONES, _MOVED
     ),
     "fifteen zeros": _one_class("BF16", Lists(1, 0), "0" * 15 + "1" + "0", _ONES, [*_ONES[:15], 0x3F81]),
     "a farther element that has gone all around": _one_class(
         "BF16", Lists(1, 1), "1" + "0" + "1" + number(0xFFFE, 0, 16), _ONES, _ONES
     ),
     "a farther element that has gone around and on": _one_class(
-        "BF16", Lists(1, 1), "1" + "0" + "1" + number(0xFFFF, 0, 16), _ONES, _STEPPED
+        "BF16", Lists(1, 1), "1" + "0" + "1" + number(0xFFFF, 0, 16), _ONES, _MOVED
     ),
     "a number beyond the width of f32": _one_class(
         "F32",

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from second_reader.ordinal_steps import FAR_VALUE, LAYOUTS
+from second_reader.ordinal_deltas import FAR_VALUE, LAYOUTS
 from second_reader.values_by_class import CONTEXTS, ESCAPE, SYMBOLS
 
 _LANES = 256
@@ -176,7 +176,7 @@ def encode_dense(
     contexts = [context_of(old, dtype, top) for old in base]
     if factor is None:
         measures = [
-            direct(new, dtype, top) if context >= first_direct else zigzag(steps(old, new, bits))
+            direct(new, dtype, top) if context >= first_direct else zigzag(deltas(old, new, bits))
             for old, new, context in zip(base, elements, contexts, strict=True)
         ]
     else:
@@ -260,16 +260,16 @@ def encode_sparse(
     classes: list[list[int]] = [[] for _ in range(len(firsts) + 1)]
     for old, new in zip(base, elements, strict=True):
         context = context_of(old, dtype, top)
-        classes[sum(first <= context for first in firsts)].append(steps(old, new, bits))
+        classes[sum(first <= context for first in firsts)].append(deltas(old, new, bits))
     lists, written = [], ""
     for of_class in classes:
-        changed = [step for step in of_class if step]
-        farther = [step for step in changed if abs(step) > 1]
+        changed = [delta for delta in of_class if delta]
+        farther = [delta for delta in changed if abs(delta) > 1]
         lists.append(Lists(len(changed), len(farther), g, h, k))
-        written += "".join(number(gap, g, 18, long) for gap in _gaps([step != 0 for step in of_class]))
-        written += "".join(str(int(step < 0)) for step in changed)
-        written += "".join(number(gap, h, 18, long) for gap in _gaps([abs(step) > 1 for step in changed]))
-        written += "".join(number(abs(step) - 2, k, bits, long) for step in farther)
+        written += "".join(number(gap, g, 18, long) for gap in _gaps([delta != 0 for delta in of_class]))
+        written += "".join(str(int(delta < 0)) for delta in changed)
+        written += "".join(number(gap, h, 18, long) for gap in _gaps([abs(delta) > 1 for delta in changed]))
+        written += "".join(number(abs(delta) - 2, k, bits, long) for delta in farther)
     return Sparse(top, lists, written, firsts)
 
 
@@ -282,13 +282,13 @@ def reflected(word: int, bits: int) -> int:
     return word if word >> (bits - 1) == 0 else word ^ ((1 << (bits - 1)) - 1)
 
 
-def steps(old: int, new: int, bits: int) -> int:
+def deltas(old: int, new: int, bits: int) -> int:
     difference = (reflected(new, bits) - reflected(old, bits)) % (1 << bits)
     return difference - (1 << bits) if difference >> (bits - 1) else difference
 
 
-def zigzag(step: int) -> int:
-    return 2 * step if step >= 0 else -2 * step - 1
+def zigzag(delta: int) -> int:
+    return 2 * delta if delta >= 0 else -2 * delta - 1
 
 
 def floor(old: int, factor: int) -> int:

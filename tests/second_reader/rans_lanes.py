@@ -12,9 +12,9 @@ Numbers = npt.NDArray[np.int64]
 
 GROUPS = 4
 LANES = 64
-STEP = GROUPS * LANES  # elements
+ROUND = GROUPS * LANES  # elements
 SLOTS = 256
-STATES_SIZE = 2 * STEP
+STATES_SIZE = 2 * ROUND
 _FIRST_STATE = 256
 
 

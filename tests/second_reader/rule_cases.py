@@ -54,7 +54,7 @@ def _lanes(
     high: int = 16,
     others: int = 16,
 ) -> Parts:
-    """1024 times 1.0 as split elements: 7F doubles a state in each of the four steps, and no byte is written."""
+    """1024 times 1.0 as split elements: 7F doubles a state in each of the four rounds, and no byte is written."""
     lanes = bytes([low] + [0] * 63) + bytes([high] + [others] * 63) + (bytes(64) + bytes([others] * 64)) * 3
     payload = b"\4" + struct.pack("<5I", *sizes) + bytes(_LANED) + table + behind + lanes
     decoded = struct.pack(f"<{_LANED}H", *[0x3F80] * _LANED)
@@ -321,7 +321,7 @@ REJECTED: dict[str, dict[str, Parts | bytes]] = {
         "a table with a symbol twice": _lanes(table=b"\2\x7f\x7f\1\1"),
         "a table with a symbol without slots": _lanes(table=b"\2\x7f\x7e\x80\0"),
         "a table with more slots than there are": _lanes(table=b"\2\x7f\x7e\x80\x81"),
-        # Takes in a byte in the first step, and goes on as if nothing was.
+        # The lane takes a byte in the first round, and continues.
         "a state below 256": _lanes(sizes=(1, 0, 0, 0, 0), behind=b"\0", low=8, high=0),
         "a state that ends above 256": _lanes(low=1),
         "a stream with a byte to spare": _lanes(sizes=(0, 0, 1, 0, 0), behind=b"\0"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from second_reader.rans_lanes import GROUPS, LANES, SLOTS, STATES_SIZE, STEP, Bytes, Cursor, Lanes
+from second_reader.rans_lanes import GROUPS, LANES, ROUND, SLOTS, STATES_SIZE, Bytes, Cursor, Lanes
 from second_reader.reader_errors import require
 
 _BLOCK = 65_536
@@ -48,12 +48,12 @@ def read_split_elements(payload: bytes, elements: int, width: int) -> Bytes:
     lanes = Lanes(streams, states)
 
     escape_place = 0
-    steps = -(-elements // STEP)
-    symbols = np.empty((steps, GROUPS, LANES), np.uint8)
-    for step in range(steps):
-        table = tables[step * STEP // _BLOCK]
+    rounds = -(-elements // ROUND)
+    symbols = np.empty((rounds, GROUPS, LANES), np.uint8)
+    for round_number in range(rounds):
+        table = tables[round_number * ROUND // _BLOCK]
         if table.single is not None:
-            symbols[step] = table.single
+            symbols[round_number] = table.single
             continue
         for group in range(GROUPS):
             slots = lanes.slots(group)
@@ -63,7 +63,7 @@ def read_split_elements(payload: bytes, elements: int, width: int) -> Bytes:
             require(escape_end <= escape_count, "escapes end before the last element")
             coded[escaped] = escapes[escape_place:escape_end]
             escape_place = escape_end
-            symbols[step, group] = coded
+            symbols[round_number, group] = coded
             lanes.advance(group, table.frequencies[slots], table.excess[slots])
     lanes.require_end()
     require(escape_place == escape_count, "escapes do not end with the last element")

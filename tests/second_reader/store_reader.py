@@ -1,8 +1,8 @@
 """A second reader of stores, written from docs/spec/store.md alone, to test that document.
 
-`Store` opens the directory of a run. It lists checkpoints, opens their shards with all that they are coded against,
-and says which entries of the catalog hold. It takes no lock, as readers do, and does not begin anew when a file goes
-away under it: it is for tests, whose stores hold still. It shares no code with bitsnap. One thread at a time.
+`Store` opens the directory of a run, lists checkpoints, opens their shards with their bases, and checks the entries of
+the catalog. Like all readers, it takes no lock. It does not retry if a file disappears, because the stores of tests do
+not change. It shares no code with bitsnap. One thread at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Store:
         self.settings = parse_settings(_read(path / "bitsnap.json"), "bitsnap.json")
 
     def steps(self) -> list[int]:
-        """The checkpoints: what has a commit record, whether or not that can be read."""
+        """The checkpoints: the steps with a commit record, readable or not."""
         return sorted(step for step in self._directories() if (self._directory(step) / "commit.json").exists())
 
     def retired_steps(self) -> list[int]:

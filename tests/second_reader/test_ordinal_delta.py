@@ -21,7 +21,7 @@ from second_reader.ordinal_delta_encoder import (
     floor,
     reflected,
 )
-from second_reader.ordinal_steps import LAYOUTS, floors_of
+from second_reader.ordinal_deltas import LAYOUTS, floors_of
 from second_reader.reader_errors import Corrupt, ReaderError, Truncated
 from second_reader.values_by_class import read_values
 
@@ -59,12 +59,12 @@ def pair(pattern: str, dtype: str, length: int, generator: np.random.Generator) 
         base = [known[index] for index in generator.integers(0, len(known), length)]
         if pattern == "special":
             return base, [known[index] for index in generator.integers(0, len(known), length)]
-    by = [int(step) for step in generator.laplace(0, 6, length)]
+    by = [int(delta) for delta in generator.laplace(0, 6, length)]
     if pattern == "few":
-        by = [step if rare else 0 for step, rare in zip(by, generator.random(length) < 0.02, strict=True)]
+        by = [delta if rare else 0 for delta, rare in zip(by, generator.random(length) < 0.02, strict=True)]
     if pattern == "equal":
         by = [0] * length
-    return base, [moved(word, step, bits) for word, step in zip(base, by, strict=True)]
+    return base, [moved(word, delta, bits) for word, delta in zip(base, by, strict=True)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -139,7 +139,7 @@ def test_the_form_above_a_floor_is_read_bit_for_bit(factor: int, pattern: str) -
         assert read(payload, base, "F32") == elements
 
 
-# Of the factor 0.95, of one that is below one by half a step, and of 1.5: bases and floors.
+# Of the factor 0.95, of one that is below one by half a delta, and of 1.5: bases and floors.
 FLOORS = [
     (0x3F733333, {0x40400000: 0x40366666, 0x3F800000: 0x3F733333, 0: 0, 0x007FFFFF: 0, 0x7F800000: 0, 0xC0400000: 0}),
     (0x3F733333, {0x00800000: 0, 0x0086BCA1: 0, 0x0086BCA2: 0x00800000, 0x7F7FFFFF: 0x7F733332}),
@@ -202,13 +202,13 @@ def test_symbols_are_wider_by_octaves(coarseness: int) -> None:
 
 
 @pytest.mark.parametrize("low_size", range(3))
-def test_steps_around_the_border_of_far_ones_are_read_bit_for_bit(low_size: int) -> None:
+def test_deltas_around_the_border_of_far_ones_are_read_bit_for_bit(low_size: int) -> None:
     border = 65_535 << 8 * low_size
     zigzags = [border - 2, border - 1, border, border + 1, (1 << 8 * low_size) - 1, (1 << 32) - 1, (1 << 32) - 2]
     zigzags = [zigzag % (1 << 32) for zigzag in zigzags]
     base = [0x3F800000, 0xBF800000] * len(zigzags)
     by = [zigzag >> 1 if zigzag & 1 == 0 else -(zigzag + 1 >> 1) for zigzag in zigzags]
-    elements = [moved(word, step, 32) for word, step in zip(base, by * 2, strict=True)]
+    elements = [moved(word, delta, 32) for word, delta in zip(base, by * 2, strict=True)]
     dense = encode_dense(base, elements, "F32", 127, [(0, 0)] * 32, low_size)
     assert dense.far_count > 0
     assert read(dense.build(), base, "F32") == elements
@@ -237,7 +237,7 @@ def test_the_example_of_values_by_class_holds() -> None:
     )  # fmt: skip
     assert read_values(payload, np.zeros(1, np.uint8)).tolist() == [5]
     assert encode_values([5], [0], [(2, 0), *[(0, 0)] * 31], [[128, 128, *[0] * 14]]).build() == payload
-    # The last example of ordinal_delta: as the only element's zigzag, three steps down from 1.0.
+    # The last example of ordinal_delta: as the zigzag of the only element, 3 ULPs below 1.0.
     dense = bytes.fromhex("00 7F 20 00 00 00 00 00") + payload
     assert read(dense, [0x3F80], "BF16") == [0x3F7D]
     # And as what its F32 element is above 0.95 times its base.

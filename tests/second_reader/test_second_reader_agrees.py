@@ -154,7 +154,7 @@ def adam_states(elements: int, steps: int, seed: int) -> list[dict[str, torch.Te
 
 @pytest.mark.parametrize("elements", [1_100, 40_000, 262_144 + 9_001])
 @pytest.mark.parametrize("name", ["bounded", "bitsnap"])
-def test_what_was_lost_is_read_as_it_was_stored(name: str, elements: int, tmp_path: Path) -> None:
+def test_rounded_tensors_are_read_as_stored(name: str, elements: int, tmp_path: Path) -> None:
     base = None
     for step, state in enumerate(adam_states(elements, 2, elements)):
         path = tmp_path / f"{step}.bsnap"

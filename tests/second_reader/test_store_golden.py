@@ -63,7 +63,7 @@ def test_the_second_reader_finds_what_was_stored(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_records_say_of_the_files_is_so(name: str) -> None:
+def test_records_describe_their_files(name: str) -> None:
     store = Store(FOLDER / name)
     for step in store.steps():
         record = store.commit(step)
@@ -115,7 +115,7 @@ def test_everybody_would_write_the_same_commit_record(name: str) -> None:
         )
 
 
-def test_an_entry_of_the_catalog_says_what_the_record_says_and_holds_for_that_file_only(tmp_path: Path) -> None:
+def test_a_catalog_entry_matches_its_record_and_that_file_only(tmp_path: Path) -> None:
     expected = {checkpoint["step"]: checkpoint for checkpoint in expectation("chain")["checkpoints"]}
     path = tmp_path / "chain"
     shutil.copytree(FOLDER / "chain", path)

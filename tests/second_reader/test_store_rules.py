@@ -101,7 +101,7 @@ def read(path: Path, rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "rule"), cases())
-def test_the_second_reader_says_what_the_specification_demands(kind: str, rule: dict[str, Any], tmp_path: Path) -> None:
+def test_the_second_reader_returns_the_required_result(kind: str, rule: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(TESTS / "golden" / "store" / rule["store"], path)
     for change in rule["edits"]:

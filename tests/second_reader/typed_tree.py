@@ -58,7 +58,7 @@ def _parse(value: Any, shapes: list[list[int]], depth: int) -> Any:
     if kind == "typed":
         require(len(check_type(inner, list, "tree: typed")) == 2, "tree: a typed value is not a name and a content")
         name = check_type(inner[0], str, "tree: name of a type")
-        require(re.fullmatch(r"[A-Za-z0-9_.]{1,64}", name) is not None, f"tree: {name[:40]!r} is no name of a type")
+        require(re.fullmatch(r"[A-Za-z0-9_.]{1,64}", name) is not None, f"tree: {name[:40]!r} is not a type name")
         return Typed(name, _parse(inner[1], shapes, depth + 1))
     if kind in _TENSOR_KINDS:
         index = count(inner, f"tree: {kind}")
@@ -76,7 +76,7 @@ def _parse_dict(pairs: Any, shapes: list[list[int]], depth: int) -> dict[Any, An
         require(len(check_type(pair, list, "tree: dict entry")) == 2, "tree: a dict entry is not a pair")
         key = _parse(pair[0], shapes, depth + 1)
         identity = _identity(key)
-        require(identity not in seen, f"tree: key {key!r} stands twice")
+        require(identity not in seen, f"tree: key {key!r} appears twice")
         seen.add(identity)
         result[key] = _parse(pair[1], shapes, depth + 1)
     return result

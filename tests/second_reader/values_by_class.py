@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from second_reader.rans_lanes import GROUPS, LANES, SLOTS, STATES_SIZE, STEP, Bytes, Cursor, Lanes, Numbers
+from second_reader.rans_lanes import GROUPS, LANES, ROUND, SLOTS, STATES_SIZE, Bytes, Cursor, Lanes, Numbers
 from second_reader.reader_errors import require
 
 CONTEXTS = 32
@@ -34,7 +34,7 @@ def read_values(payload: bytes, contexts: Bytes) -> Numbers:
     lanes = Lanes(streams, cursor.take(STATES_SIZE))
     cursor.require_end()
 
-    padded = np.zeros(-(-len(contexts) // STEP) * STEP, np.int64)  # lanes of no value have the context 0
+    padded = np.zeros(-(-len(contexts) // ROUND) * ROUND, np.int64)  # lanes of no value have the context 0
     padded[: len(contexts)] = contexts
     symbols = _read_symbols(lanes, frequencies, plans[padded] >> 4 & 3)
     heads, widths = _heads(symbols, plans[padded])

@@ -1,11 +1,11 @@
-"""`make soak`: trainers and agents that are killed hundreds of times, what they leave, and thousands of saves.
+"""`make soak`: kills trainers and agents hundreds of times, looks for leftovers, and measures thousands of saves.
 
     PYTHONPATH=tests .venv/bin/python -m soak [--kills 600] [--saves 3000] [--seed N] [--folder FOLDER] [--json FILE]
 
-Kills are shared among jobs of 2, 4 and 8 ranks; then each job ends in order or is left to its linger time, and nothing
-may be left of it. Exit status 1 where a promise was broken: the message says which, and the folder with the journals
-stays. With the same seed the same kills are chosen; what they meet is up to the machine. Prints Markdown for
-docs/measurements.md.
+The kills are divided among jobs with 2, 4 and 8 ranks. Then each job ends in order, or its agent lingers and ends, and
+nothing may be left. If a guarantee is violated, the exit status is 1, the message names the guarantee, and the folder
+with the journals is kept. The same seed chooses the same kills; their timing depends on the machine. Prints Markdown
+for docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from bench.machine_description import describe
 from bench.results_tables import align
 from soak import memory_run
-from soak.killed_job import BrokenPromiseError, KilledJob, Tally
+from soak.killed_job import KilledJob, Tally, ViolatedGuaranteeError
 from soak.soak_trainer import without_torch
 
 RANKS = (2, 4, 8)
@@ -34,7 +34,7 @@ LINGERING_KILLS = 4
 
 
 def kill_and_end(folder: Path, ranks: int, seed: int, kills: int) -> Tally:
-    """A job that is killed so many times, ends in order, and whose agent is told to stop."""
+    """Kills a job `kills` times, lets it end in order, and stops its agent."""
     job = KilledJob(folder, ranks, seed, say=_say)
     try:
         job.run(kills)
@@ -48,7 +48,7 @@ def kill_and_end(folder: Path, ranks: int, seed: int, kills: int) -> Tally:
 
 
 def kill_and_linger(folder: Path, ranks: int, seed: int, kills: int = LINGERING_KILLS) -> Tally:
-    """One whose trainers are killed in the end, and whose agent goes by itself; then again, after an end in order."""
+    """Kills all trainers at the end and waits until the agent ends by itself; then the same after an end in order."""
     job = KilledJob(folder, ranks, seed, linger=LINGER, say=_say)
     try:
         job.run(kills)
@@ -72,35 +72,24 @@ def _say(line: str) -> None:
 
 def kill_table(tallies: list[Tally]) -> list[str]:
     rows = [
-        [
-            f"{tally.ranks}",
-            f"{tally.kills}",
-            f"{tally.killed_trainers}",
-            f"{tally.killed_agents}",
-            f"{tally.from_memory}",
-            f"{tally.from_store}",
-            f"{tally.events.get('begin', 0)}",
-            f"{tally.events.get('persisted', 0)}",
-            f"{tally.excused}",
-            f"{tally.verified}",
-            f"{tally.longest_recovery:.2f}",
-            f"{tally.descriptors}",
-            f"{tally.seconds:.0f}",
-        ]
+        {
+            "ranks": f"{tally.ranks}",
+            "kills": f"{tally.kills}",
+            "trainers": f"{tally.killed_trainers}",
+            "agents": f"{tally.killed_agents}",
+            "from memory": f"{tally.from_memory}",
+            "from the store": f"{tally.from_store}",
+            "saves": f"{tally.events.get('begin', 0)}",
+            "persisted": f"{tally.events.get('persisted', 0)}",
+            "lost, reported": f"{tally.excused}",
+            "checkpoints read": f"{tally.verified}",
+            "longest recovery (s)": f"{tally.longest_recovery:.2f}",
+            "descriptors": f"{tally.descriptors}",
+            "s": f"{tally.seconds:.0f}",
+        }
         for tally in tallies
     ]
-    head = [
-        "ranks",
-        "kills",
-        "trainers",
-        "agents",
-        "from memory",
-        "from the store",
-        "saves",
-        "persisted",
-        "lost, reported",
-    ]
-    return align([*head, "checkpoints read", "longest recovery (s)", "descriptors", "s"], rows)
+    return align(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def memory_table(result: memory_run.MemoryResult) -> list[str]:
@@ -127,11 +116,13 @@ def memory_lines(result: memory_run.MemoryResult) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="soak", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=600, help="in all")
-    parser.add_argument("--saves", type=int, default=3000, help="of the trainer whose memory is measured; 0: none")
+    parser.add_argument("--kills", type=int, default=600, help="total number of kills")
+    parser.add_argument("--saves", type=int, default=3000, help="saves of the memory measurement; 0: skip it")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
-    parser.add_argument("--ranks", type=int, nargs="*", default=list(RANKS), help="of the jobs")
-    parser.add_argument("--folder", type=Path, help="where to write; a temporary one otherwise")
+    parser.add_argument("--ranks", type=int, nargs="*", default=list(RANKS), help="ranks of each job")
+    parser.add_argument(
+        "--folder", type=Path, help="parent of the folder to write to (default: the system's temporary folder)"
+    )
     parser.add_argument("--json", type=Path, help="a file for the results")
     arguments = parser.parse_args()
     without_torch()
@@ -150,7 +141,7 @@ def main() -> int:
         if arguments.saves:
             memory = memory_run.run(folder / "memory", arguments.saves)
             broken += memory.broken()
-    except BrokenPromiseError as error:
+    except ViolatedGuaranteeError as error:
         broken.append(str(error))
     results: dict[str, Any] = {
         "seed": arguments.seed,
@@ -171,12 +162,12 @@ def main() -> int:
     if memory is not None:
         print("\n".join(memory_lines(memory)) + "\n")
     for line in broken:
-        print(f"broken promise: {line}")
+        print(f"violated guarantee: {line}")
     if broken:
         print(f"seed {arguments.seed}; journals, store and the agent's log are in {folder}")
         return 1
     shutil.rmtree(folder)
-    print("nothing was left of any job, and no promise broken")
+    print("all guarantees held, and nothing was left of any job")
     return 0
 
 

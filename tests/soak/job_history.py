@@ -1,6 +1,6 @@
-"""What the trainers of a soak test were told, and what follows from it: docs/guide/engine.md, "What `save` promises".
+"""What the engine reported to the trainers of a soak test, and what must hold then: docs/guide/engine.md.
 
-A History reads the journals as they grow. It knows no processes: who was killed when, it is told.
+A History reads the journals as they grow. It knows nothing of processes: its owner tells it who was killed when.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Saves of a rank that may still say something about its memory: more than it keeps there.
+# The number of a rank's newest saves to remember; more than the agent keeps in memory.
 _REMEMBERED = 64
-# Of a save that may be lost.
+# Messages of saves that may be lost.
 _REASONS = ("was compressed, and not persisted yet", "committing step")
 _STAGES = {"begin": 0, "staged": 1, "memory": 2, "persisted": 3}
 
@@ -22,57 +22,57 @@ _STAGES = {"begin": 0, "staged": 1, "memory": 2, "persisted": 3}
 class Event:
     time: float
     rank: int
-    life: int
+    restart: int
     kind: str
     step: int
     text: str
 
     def __str__(self) -> str:
-        return f"{self.time:.6f} rank {self.rank} life {self.life} {self.kind} {self.step} {self.text}".rstrip()
+        return f"{self.time:.6f} rank {self.rank} restart {self.restart} {self.kind} {self.step} {self.text}".rstrip()
 
 
 @dataclass(frozen=True)
 class MemoryRule:
-    """What an agent keeps in memory of each rank."""
+    """What an agent keeps in memory for each rank."""
 
     snapshots: int
     max_depth: int
-    """How many checkpoints of the store may follow one that is coded against nothing."""
+    """The most checkpoints of the store between two keyframes."""
 
 
 @dataclass
-class Told:
-    """One save, and how far the trainer was told that it had come."""
+class ReportedSave:
+    """One save, and the last stage that the engine reported."""
 
     step: int
-    life: int
+    restart: int
     agent: int
     began: float
     is_again: bool = False
-    """Of a rank that came back alone: the others did not save the step again, and may have it from the time before."""
+    """Of a rank that was started alone: the others did not save the step again, and may have it from before."""
     stage: int = 0
     has_failed: bool = False
 
 
 @dataclass
 class RankHistory:
-    saves: deque[Told] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    under_way: list[Told] = field(default_factory=list)
-    """Of the process that lives."""
+    saves: deque[ReportedSave] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    under_way: list[ReportedSave] = field(default_factory=list)
+    """Of the current process."""
     agent: int = 0
     started: float = -1.0
     restored: Event | None = None
     """Since it started."""
     persisted_since_start: list[tuple[float, int]] = field(default_factory=list)
-    """When the saves began that were persisted, and their steps."""
+    """When each persisted save began, and its step."""
     ended: Event | None = None
 
-    def find(self, event: Event) -> Told | None:
+    def find(self, event: Event) -> ReportedSave | None:
         newest_first = itertools.chain(reversed(self.under_way), reversed(self.saves))
-        return next((save for save in newest_first if (save.step, save.life) == (event.step, event.life)), None)
+        return next((save for save in newest_first if (save.step, save.restart) == (event.step, event.restart)), None)
 
     def is_settled(self, before: float, every: int) -> bool:
-        """Whether this process was told the end of all that it had begun by then."""
+        """Whether all saves that this process began before then have ended."""
         self.under_way = [
             save
             for save in self.under_way
@@ -83,14 +83,14 @@ class RankHistory:
         return all(save.began >= before for save in self.under_way)
 
     def kept(self, agent: int, rule: MemoryRule, stage: int, until: float) -> set[tuple[int, int]]:
-        """Steps and lives that have to be in this agent's memory, of what was begun until then.
+        """The steps and restarts that must be in this agent's memory, of the saves begun until then.
 
-        What was begun and never told may have been handed over or not: it counts where it takes another's place. All
-        but the newest can only be had with what they are coded against, which an agent that came later lacks until the
+        A save that began without a report may have reached the agent; it then replaces another one. All saves except
+        the newest need the snapshots that they are coded against. An agent that started later lacks these until the
         store has begun another chain.
         """
-        records: list[Told] = []
-        chains: set[int] = set()  # steps that are coded against nothing that this agent has not had
+        records: list[ReportedSave] = []
+        chains: set[int] = set()  # steps whose bases this agent has had
         has_chain, persisted = False, 0
         for save in self.saves:
             if save.agent != agent or save.began > until:
@@ -103,7 +103,7 @@ class RankHistory:
             if has_chain:
                 chains.add(save.step)
         return {
-            (save.step, save.life)
+            (save.step, save.restart)
             for save in records[-rule.snapshots :]
             if save.stage >= stage
             and not save.has_failed
@@ -120,13 +120,13 @@ class History:
         self.ranks = [RankHistory() for _ in journals]
         self.newest_persisted = 0
         self.counts: dict[str, int] = {}
-        self.agent_deaths: list[tuple[float, float]] = []  # between these two
+        self.agent_deaths: list[tuple[float, float]] = []  # earliest and latest time
         self.returns_alone: list[float] = []
         self._full_start = 0.0
         self.largest_descriptors = 0
 
     def read(self) -> list[Event]:
-        """What was written since the last time; of each rank in its order."""
+        """The events since the last call, in order for each rank."""
         events = []
         for rank in range(len(self.ranks)):
             for event in self._lines_of(rank):
@@ -135,21 +135,21 @@ class History:
         return events
 
     def kept_everywhere(self, agent: int, stage: str, until: list[float]) -> set[int]:
-        """Steps that have to be in this agent's memory for all ranks, of one life, of what each began until then."""
+        """The steps of one restart that must be in this agent's memory for all ranks, of the saves begun until then."""
         sets = [
             rank.kept(agent, self._rule, _STAGES[stage], when) for rank, when in zip(self.ranks, until, strict=True)
         ]
         return {step for step, _ in set.intersection(*sets)}
 
     def is_excused(self, failure: Event) -> bool:
-        """Whether what failed may have.
+        """Whether this failure is allowed.
 
-        So may what had left its slot when the agent was killed, what the others had saved when a rank came back alone,
-        and what is looked for in an agent that is killed meanwhile.
+        A save may fail if it had left its slot when the agent was killed, or if another rank was started alone after
+        it. A restore may fail if the agent is killed meanwhile.
         """
         if failure.kind == "failed" and not any(reason in failure.text for reason in _REASONS):
             return False
-        # What one rank lost the others cannot have committed.
+        # A step that one rank lost cannot be committed by the others.
         saves = [rank.find(failure) for rank in self.ranks]
         began = min((save.began for save in saves if save is not None), default=self.ranks[failure.rank].started)
         return any(began <= after and before <= failure.time for before, after in self.agent_deaths) or any(
@@ -169,8 +169,8 @@ class History:
         end = data.rfind(b"\n") + 1
         self._offsets[rank] += end
         for line in data[:end].decode().splitlines():
-            time, life, kind, step, *text = line.split(" ", 4)
-            yield Event(float(time), rank, int(life), kind, int(step), text[0] if text else "")
+            time, restart, kind, step, *text = line.split(" ", 4)
+            yield Event(float(time), rank, int(restart), kind, int(step), text[0] if text else "")
 
     def _note(self, event: Event) -> None:
         rank = self.ranks[event.rank]
@@ -185,7 +185,7 @@ class History:
                 rank.restored = event
             case "begin":
                 is_again = rank.find(event) is not None
-                rank.saves.append(Told(event.step, event.life, rank.agent, event.time, is_again))
+                rank.saves.append(ReportedSave(event.step, event.restart, rank.agent, event.time, is_again))
                 rank.under_way.append(rank.saves[-1])
             case "staged" | "memory" | "persisted" | "failed":
                 self._note_progress(rank, event)

@@ -1,8 +1,8 @@
-"""A job whose trainers and agent are killed again and again, and which has to keep its promises.
+"""A job whose trainers and agent are killed again and again while its guarantees are checked.
 
-One life after another: at a moment that chance chooses somebody is killed, and comes back as torchrun brings it back,
-all ranks at once, or alone. After each the journals are held against what docs/guide/engine.md promises. What is broken
-ends the run.
+At random moments, trainers or the agent are killed and started again: all ranks together, as torchrun does, or one
+rank alone. After each restart, the journals are compared with the guarantees of docs/guide/engine.md. A violation ends
+the test.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from soak.job_history import Event, History, MemoryRule
 from soak.leftovers import NO_TRACES, Traces, agents_of, is_alive, left_of, stray_files, traces_of
 from soak.soak_trainer import LOST, Meeting, TrainerPlan, context, train, wrong_in
 
-# Without a sign of life for so long a promise is broken, in seconds.
+# Seconds without progress after which a guarantee counts as violated.
 PATIENCE = 60.0
-# What a process may still do that was killed, in seconds.
+# Seconds for which a killed process may still act.
 DEATH_SECONDS = 0.05
-# Descriptors of a trainer that are the engine's.
+# The most descriptors that the engine may open in a trainer.
 MOST_DESCRIPTORS = 16
 
 EARLY_MOMENTS = ("start", "attached", "restoring", "restored")
@@ -35,20 +35,20 @@ MOMENTS = ("begin", "staged", "memory", "persisted", "random")
 VICTIMS = ("one", "all", "agent", "agent", "agent and all", "agent and one")
 
 
-class BrokenPromiseError(Exception):
+class ViolatedGuaranteeError(Exception):
     pass
 
 
 @dataclass(frozen=True)
 class Kill:
-    """Who is killed when, how long after the moment in seconds, and who comes back."""
+    """Which processes are killed, how many seconds after which moment, and which are started again."""
 
     moment: str
     victims: str
     rank: int
     delay: float
     is_alone: bool
-    """Only the killed rank comes back, while the others go on."""
+    """Only the killed rank is started again, while the others continue."""
 
     @property
     def hits_agent(self) -> bool:
@@ -61,7 +61,7 @@ class Kill:
 
 @dataclass
 class Tally:
-    """What a run was, for people."""
+    """A summary of the test of one job."""
 
     ranks: int
     kills: int = 0
@@ -78,7 +78,7 @@ class Tally:
 
 
 class KilledJob:
-    """Of so many ranks, in a folder of its own. `say` takes lines that tell what is done."""
+    """A job in its own folder. `say` receives progress messages."""
 
     def __init__(
         self,
@@ -101,24 +101,24 @@ class KilledJob:
         self.job = f"soak-{os.getpid()}-{ranks}-{seed}"
         self._rule = MemoryRule(self._random.randint(2, 4), self._random.randint(1, 3))
         self._every = self._random.randint(2, 6)
-        self._life = 0
+        self._restart = 0
         self._processes: dict[int, multiprocessing.process.BaseProcess] = {}
         self._history = History([self._plan(rank).journal for rank in range(ranks)], self._rule)
-        self._is_fresh = False  # all ranks were started together, and nobody was killed since
+        self._is_fresh = False  # all ranks were started together, and none was killed since
         self._started = [0.0] * ranks
-        self._since = [0.0] * ranks  # who has not had a save persisted that began later has not recovered
+        self._since = [0.0] * ranks  # a rank has recovered when a save that began later is persisted
         self._recovered = True
-        self._returned: list[int] = []  # who was started last
-        self._is_unchecked = False  # what these have restored
-        self._persisted_before = 0  # when these were started, as the next two
+        self._returned: list[int] = []  # the ranks started last
+        self._is_unchecked = False  # their restored states
+        self._persisted_before = 0  # when they were started, like the next two
         self._kept_before: dict[str, set[int]] = {}
         self._agent_before = 0
         self._agent_died_since_start = False
-        self._events: list[Event] = []  # that were read since there was a moment to wait for
+        self._events: list[Event] = []  # read since the wait for a moment began
         self._traces: Traces = NO_TRACES
         self.tally = Tally(ranks)
 
-    # What is done.
+    # Actions.
 
     def run(self, kills: int) -> None:
         began = time.monotonic()
@@ -141,7 +141,7 @@ class KilledJob:
             self.tally.descriptors = self._history.largest_descriptors
 
     def finish(self) -> None:
-        """Lets all ranks come to an end in order."""
+        """Lets all ranks end in order."""
         self._note_traces()
         meeting = Meeting(self._plan(0).meeting, self._ranks)
         meeting.last_step = (meeting.farthest // self._every + 2) * self._every
@@ -150,7 +150,9 @@ class KilledJob:
             process.join(PATIENCE)
         self._processes.clear()
         if self._history.newest_persisted != meeting.last_step:
-            self._break(f"step {meeting.last_step} was closed upon, {self._history.newest_persisted} is persisted")
+            self._break(
+                f"close() returned at step {meeting.last_step}, but step {self._history.newest_persisted} is persisted"
+            )
 
     def kill_all_trainers(self) -> None:
         self._note_traces()
@@ -164,15 +166,17 @@ class KilledJob:
         bitsnap.stop_agent(job=self.job, wait=PATIENCE)
 
     def await_lingering(self) -> None:
-        """Until the agent has gone by itself, and it has stayed as long as it was told to."""
+        """Waits until the agent has ended by itself, and checks that it lingered long enough."""
         began = time.monotonic()
         agents = agents_of(self.job)
-        self._await("the agent has gone", lambda: not any(is_alive(agent) for agent in agents))
+        self._await("the agent has ended", lambda: not any(is_alive(agent) for agent in agents))
         if agents and time.monotonic() - began < self._linger * 0.8:
-            self._break(f"the agent went {time.monotonic() - began:.1f} s after the trainers, not {self._linger} s")
+            self._break(
+                f"the agent ended {time.monotonic() - began:.1f} s after the trainers, expected {self._linger} s"
+            )
 
     def abandon(self) -> None:
-        """Ends whatever there is, after something has gone wrong."""
+        """Ends all processes of the job, also after a failure."""
         for rank in list(self._processes):
             self._kill_trainers([rank])
         with suppress(bitsnap.BitsnapError):
@@ -181,10 +185,10 @@ class KilledJob:
             with suppress(OSError):
                 os.kill(agent, signal.SIGKILL)
 
-    # What is checked.
+    # Checks.
 
     def check_nothing_left(self, *, is_settled: bool) -> None:
-        """Neither processes nor names nor memory; and of files, where `is_settled`, only those that records name."""
+        """Checks for processes, socket names and memory; if `is_settled`, also for files that no record names."""
         left = left_of(self.job, self._traces, [os.getpid()])
         if left:
             self._break("left behind: " + "; ".join(left))
@@ -192,15 +196,15 @@ class KilledJob:
             pass
         stray = stray_files(self._plan(0).store)
         if is_settled and stray:
-            self._break(f"the next writer left in the store: {', '.join(stray)}")
+            self._break(f"after the next writer, the store still has {', '.join(stray)}")
         log = self._folder / "agent.log"
         lines = log.read_text().splitlines() if log.exists() else []
-        said = [line for line in lines if not line.endswith("already has an agent")]
-        if said:
-            self._break(f"an agent said: {' '.join(said)[:500]}")
+        unexpected = [line for line in lines if not line.endswith("already has an agent")]
+        if unexpected:
+            self._break(f"the agent's log has: {' '.join(unexpected)[:500]}")
 
     def _check_store(self) -> None:
-        """What the store lists is whole, all shards of one life, and to the bit what was saved."""
+        """Checks that all listed checkpoints are complete, of one restart, and bit for bit what was saved."""
         if not (self._plan(0).store / "bitsnap.json").exists():
             return
         store = bitsnap.Store(self._plan(0).store, read_only=True)
@@ -212,19 +216,19 @@ class KilledJob:
                     raise
                 continue  # pruned meanwhile
             wrong = [wrong_in(state, step, rank) for rank, state in enumerate(states)]
-            lives = {state["life"] for state in states}
-            if any(wrong) or len(lives) != 1:
-                self._break(f"the store's step {step}: lives {lives} {'; '.join(filter(None, wrong))}")
+            restarts = {state["restart"] for state in states}
+            if any(wrong) or len(restarts) != 1:
+                self._break(f"the store's step {step}: restarts {restarts} {'; '.join(filter(None, wrong))}")
             self.tally.verified += 1
 
     def check_store(self) -> None:
-        """The same, with all checksums; for a store that nobody writes to."""
+        """The same with all checksums, for a store without writers."""
         self._check_store()
         with bitsnap.Store(self._plan(0).store, read_only=True) as store:
             store.verify()
 
     def _recover(self) -> None:
-        """Waits until every rank has restored and had a new save persisted, and checks what it was promised."""
+        """Waits until every rank has restored and persisted a new save, and checks the guarantees."""
         began = time.monotonic()
         self._await("all ranks have restored", lambda: all(map(self._has_restored, range(self._ranks))))
         while self._is_unchecked and not self._check_restored():
@@ -232,14 +236,14 @@ class KilledJob:
             self._start_all()
             self._await("all ranks have restored", lambda: all(map(self._has_restored, range(self._ranks))))
         self._await("a new save of all ranks is persisted", lambda: all(map(self._has_persisted, range(self._ranks))))
-        self._await("all earlier saves have come to an end", lambda: all(map(self._has_settled, range(self._ranks))))
+        self._await("all earlier saves have ended", lambda: all(map(self._has_settled, range(self._ranks))))
         if not self._recovered:
             self.tally.longest_recovery = max(self.tally.longest_recovery, time.monotonic() - began)
             self._note_traces()
         self._recovered = True
         self._is_unchecked = False
         if self._history.largest_descriptors >= MOST_DESCRIPTORS:
-            self._break(f"the engine has {self._history.largest_descriptors} descriptors of a trainer")
+            self._break(f"the engine opened {self._history.largest_descriptors} descriptors in a trainer")
 
     def _has_restored(self, rank: int) -> bool:
         history = self._history.ranks[rank]
@@ -252,7 +256,7 @@ class KilledJob:
         return self._history.ranks[rank].is_settled(self._since[rank], self._every)
 
     def _check_restored(self) -> bool:
-        """False where the ranks have to begin again, as those of a training would that see that they differ."""
+        """Returns False if the ranks must start again, as ranks of a training would that find different steps."""
         restored = [self._history.ranks[rank].restored for rank in self._returned]
         found = [(event.step, event.text.split()[0]) for event in restored if event is not None]
         for event in restored:
@@ -261,7 +265,7 @@ class KilledJob:
                 self.tally.from_memory += 1
             elif event.text.endswith("store"):
                 self.tally.from_store += 1
-        # Without a word from each other they cannot agree where the memory goes between two of them.
+        # The ranks do not talk to each other, so they may differ if the memory is lost between two restores.
         is_one = len(set(found)) == 1 and found[0][0] != LOST
         if not is_one and not self._agent_died_since_start:
             self._break(f"the ranks restored different states: {found}")
@@ -271,13 +275,13 @@ class KilledJob:
             expected |= {stage: self._expected_of_memory(stage) for stage in ("staged", "memory")}
         for stage, step in expected.items():
             if any(LOST < found_step < step for found_step, _ in found):
-                self._break(f"step {step} was told as {stage}, restored were {found}")
+                self._break(f"step {step} was reported as {stage}, but the ranks restored {found}")
         return is_one
 
     def _expected_of_memory(self, stage: str) -> int:
         kept = self._kept_before[stage]
         if len(self._returned) < self._ranks:
-            # The others went on until the one that came back had restored: what they save takes the place of others.
+            # The others continued until the returned rank had restored, and their saves replaced older ones.
             events = [self._history.ranks[rank].restored for rank in self._returned]
             until = [max(event.time for event in events if event is not None)] * self._ranks
             for rank in self._returned:
@@ -286,7 +290,7 @@ class KilledJob:
         return max(kept, default=0)
 
     def _look(self) -> list[Event]:
-        """Reads the journals, and breaks off at what no trainer may ever be told."""
+        """Reads the journals, and fails on events that must never happen."""
         events = self._history.read()
         self._events += events
         for event in events:
@@ -294,14 +298,14 @@ class KilledJob:
                 self._break(str(event))
             if event.kind in ("failed", "warned"):
                 if not self._history.is_excused(event):
-                    self._break(f"without a reason: {event}")
+                    self._break(f"unexpected: {event}")
                 self.tally.excused += 1
         for rank, process in self._processes.items():
             if process.exitcode not in (None, 0):
                 self._break(f"rank {rank} ended with {process.exitcode}")
         return events
 
-    # How it is done.
+    # Steps of the actions.
 
     def _choose(self) -> Kill:
         pick = self._random
@@ -337,7 +341,7 @@ class KilledJob:
             if kill.hits_agent:
                 self._kill_agent()
         if trainers and not kill.is_alone:
-            # As torchrun does when one is gone, and not at once.
+            # Like torchrun after a failure, and not immediately.
             time.sleep(self._random.uniform(0, 0.05))
             self._kill_trainers(range(self._ranks))
             self._start_all()
@@ -345,13 +349,13 @@ class KilledJob:
             time.sleep(self._random.uniform(0, 0.05))
             self._start([kill.rank])
         if not trainers and self._random.random() < 0.3:
-            # And the next one as soon as it is there.
+            # And the next agent as soon as it exists.
             self._await("the next agent", lambda: bool(agents_of(self.job)))
             time.sleep(self._random.uniform(0, 0.03))
             self._kill_agent()
 
     def _start_all(self) -> None:
-        self._life += 1
+        self._restart += 1
         Meeting(self._plan(0).meeting, self._ranks, create=True)
         self._history.note_full_start(time.monotonic())
         self._is_fresh = True
@@ -402,7 +406,7 @@ class KilledJob:
                 self.tally.killed_agents += 1
         now = time.monotonic()
         self._history.agent_deaths.append((before, now + DEATH_SECONDS))
-        # Whoever lives has to find the next one.
+        # The living trainers have to find the next agent.
         self._since = [max(since, now) for since in self._since]
 
     def _process_numbers(self) -> list[int]:
@@ -418,11 +422,13 @@ class KilledJob:
             if is_there():
                 return
             if time.monotonic() > deadline:
-                self._break(f"not within {PATIENCE:.0f} s: {what}")
+                self._break(f"within {PATIENCE:.0f} s, this did not happen: {what}")
             time.sleep(0.001)
 
     def _break(self, what: str) -> NoReturn:
-        raise BrokenPromiseError(f"{self._ranks} ranks, after {self.tally.kills} kills, life {self._life}: {what}")
+        raise ViolatedGuaranteeError(
+            f"{self._ranks} ranks, after {self.tally.kills} kills, restart {self._restart}: {what}"
+        )
 
     def _plan(self, rank: int) -> TrainerPlan:
         return TrainerPlan(
@@ -430,7 +436,7 @@ class KilledJob:
             job=self.job,
             rank=rank,
             ranks=self._ranks,
-            life=self._life,
+            restart=self._restart,
             every=self._every,
             keep_last=3,
             memory_snapshots=self._rule.snapshots,
@@ -438,6 +444,6 @@ class KilledJob:
             budget=1 << 28,
             linger=self._linger,
             elements=self._elements,
-            pause=(self._life % 3) * 0.001,
-            is_watched=self._life % 2 == 1,
+            pause=(self._restart % 3) * 0.001,
+            is_watched=self._restart % 2 == 1,
         )

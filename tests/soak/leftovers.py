@@ -1,4 +1,4 @@
-"""What is still there of a job: its processes, its name in the abstract namespace, its shared memory and its files."""
+"""Finds leftovers of a job: processes, names in the abstract socket namespace, shared memory and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Traces:
-    """By what the processes of a job are known while they live."""
+    """What identifies the resources of a job after its processes have ended."""
 
     sockets: frozenset[str]
     memories: frozenset[int]
@@ -24,7 +24,7 @@ NO_TRACES = Traces(frozenset(), frozenset())
 
 
 def agents_of(job: str) -> list[int]:
-    """The processes that serve a job and are no zombies."""
+    """The agents of a job that are not zombies."""
     wanted = f"\0--job\0{job}\0".encode()
     found = []
     for process in _processes():
@@ -60,10 +60,10 @@ def traces_of(processes: Iterable[int]) -> Traces:
 
 
 def left_of(job: str, traces: Traces, without_any: Iterable[int]) -> list[str]:
-    """What there still is of a job, in words; and of any, in those processes that should have nothing."""
+    """Describes the leftovers of a job, and any shared memory of the processes in `without_any`."""
     left = [f"process {process} is an agent of the job" for process in agents_of(job)]
     present = {name for _, name in _bitsnap_sockets()}
-    left += [f"{name} is still in /proc/net/unix" for name in sorted(traces.sockets & present)]
+    left += [f"{name} still exists in /proc/net/unix" for name in sorted(traces.sockets & present)]
     empty = set(without_any)
     for process in _processes():
         number = int(process.name)
@@ -74,8 +74,8 @@ def left_of(job: str, traces: Traces, without_any: Iterable[int]) -> list[str]:
 
 
 def stray_files(store: Path) -> list[str]:
-    """Files of a store that no record names: after it was opened for writing there are none below its newest step."""
-    stray = [path.name for path in store.iterdir() if path.name not in _OF_A_RUN]
+    """Files of a store that no record names. Opening the store for writing removes those below its newest step."""
+    stray = [path.name for path in store.iterdir() if path.name not in _STORE_FILES]
     checkpoints = store / "checkpoints"
     for directory in sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []:
         named = {"commit.json", "retired.json"}
@@ -89,7 +89,7 @@ def stray_files(store: Path) -> list[str]:
     return stray
 
 
-_OF_A_RUN = {"bitsnap.json", "lock", "catalog", "checkpoints"}
+_STORE_FILES = {"bitsnap.json", "lock", "catalog", "checkpoints"}
 
 
 def _processes() -> Iterator[Path]:
@@ -97,7 +97,7 @@ def _processes() -> Iterator[Path]:
 
 
 def _bitsnap_sockets() -> Iterator[tuple[int, str]]:
-    """Inodes and names."""
+    """The inodes and names of bitsnap's sockets."""
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
         if len(fields) > 7 and fields[7].startswith("@bitsnap-"):

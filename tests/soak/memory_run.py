@@ -1,7 +1,7 @@
-"""What trainer and agent hold while one trainer saves thousands of times: measured from outside, all the time.
+"""Measures the memory of trainer and agent from outside while one trainer saves thousands of times.
 
-The bound is what docs/guide/engine.md says: the arena and the compressed snapshots together are at most the budget, and
-besides them there is a constant for each process, which does not grow with the number of saves.
+The bounds are those of docs/guide/engine.md: the arena and the compressed snapshots together take at most the budget.
+In addition, each process takes a constant that does not grow with the number of saves.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from soak.leftovers import agents_of, is_alive
 from soak.soak_trainer import Journal, context, without_torch
 
 MIB = 1 << 20
-# What an agent has besides what is kept, and a trainer of the engine besides the arena: threads, their allocators, a
-# restored state. Measured, with room; docs/measurements.md.
+# The memory of an agent besides the snapshots, and of the engine in a trainer besides the arena: threads, their
+# allocators, a restored state. Measured in docs/measurements.md, plus a margin.
 AGENT_MARGIN = 48 * MIB
 TRAINER_MARGIN = 24 * MIB
-# How much more the second half of a run may have at most.
+# The largest allowed growth from the first half of a run to the second.
 LARGEST_GROWTH = 1.05
-# Of a run, before it counts: what is taken once has been taken.
+# The part of a run that is not measured, in which one-time allocations happen.
 WARM_UP = 0.1
 _SAMPLE_SECONDS = 0.005
 _ROLLUP_EVERY = 20
@@ -51,13 +51,13 @@ class Saving:
 
 @dataclass
 class Held:
-    """The memory of a process over a run: the most at any time, and the most in each half."""
+    """The peak memory of a process in a run and in each half of it."""
 
-    own: int = 0  # what it had before there was an engine
+    own: int = 0  # before the engine started
     anonymous: int = 0
     shared: int = 0
     peak: int = 0  # of both together
-    proportional: int = 0  # with shared pages divided among those who share them
+    proportional: int = 0  # with shared pages divided among the processes that share them
     halves: list[int] = field(default_factory=lambda: [0, 0])
 
     def note(self, anonymous: int, shared: int, half: int | None) -> None:
@@ -79,13 +79,13 @@ class MemoryResult:
     budget: int
     arena_bytes: int
     kept_bytes: int
-    """Compressed, the most that the agent reported."""
+    """The largest compressed size that the agent reported."""
     seconds: float
     trainer: Held
     agent: Held
 
     def broken(self) -> list[str]:
-        """What is more than it may be, in words."""
+        """Describes the exceeded bounds."""
         found = []
         if self.arena_bytes + self.kept_bytes > self.budget:
             found.append(f"arena {self.arena_bytes} and snapshots {self.kept_bytes} exceed the budget {self.budget}")
@@ -95,14 +95,16 @@ class MemoryResult:
         }
         for name, (held, bound) in bounds.items():
             if held.peak > bound:
-                found.append(f"the {name} had {held.peak} bytes, at most {bound} were expected")
+                found.append(f"the {name} took {held.peak} bytes, expected at most {bound}")
             if held.growth > LARGEST_GROWTH:
-                found.append(f"the {name} had {held.halves[1]} bytes in the second half, {held.halves[0]} in the first")
+                found.append(
+                    f"the {name} took {held.halves[1]} bytes in the second half, {held.halves[0]} in the first"
+                )
         return found
 
 
 def resident(process: int) -> tuple[int, int]:
-    """Anonymous and shared bytes."""
+    """The resident anonymous and shared bytes."""
     found = {}
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -119,7 +121,7 @@ def proportional(process: int) -> int:
 
 
 def save_many(saving: Saving) -> None:
-    """The life of the trainer."""
+    """The main function of the trainer."""
     without_torch()
     journal = Journal(saving.journal, 1)
     rng = np.random.default_rng(1)
@@ -153,7 +155,7 @@ def save_many(saving: Saving) -> None:
 
 
 class _Watch:
-    """What the journal has said so far."""
+    """The contents of the journal so far."""
 
     def __init__(self, saving: Saving) -> None:
         self._saving = saving
@@ -183,15 +185,15 @@ class _Watch:
     @property
     def half(self) -> int | None:
         done = self.step / self._saving.saves
-        # At the end it restores, which takes a state more.
+        # At the end, it restores, which takes one more state.
         return int(done > (1 + WARM_UP) / 2) if WARM_UP <= done < 1 else None
 
 
 def run(folder: Path, saves: int, *, elements: int = 350_000) -> MemoryResult:
-    """Lets a process save so many times, and watches it and its agent."""
+    """Lets a process save `saves` times, and measures it and its agent."""
     folder.mkdir(parents=True, exist_ok=True)
     state_bytes = 3 * 4 * elements
-    # Arena, and compressed a little less than what the chains of two snapshots would take: what is too much has to go.
+    # The arena, plus slightly less than the chains of two compressed snapshots, so the agent must evict some.
     budget = 2 * (state_bytes + 2 * MIB) + 4 * state_bytes
     saving = Saving(folder, f"soak-{os.getpid()}-memory", saves, elements, budget)
     process = context().Process(target=save_many, args=(saving,), daemon=True)

@@ -1,4 +1,4 @@
-"""The soak test in small: some kills, what is left of a job, and a few hundred saves; `make soak` takes minutes."""
+"""A short soak test: some kills, leftovers of a job, and 200 saves. `make soak` is the long one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 8
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_again_and_again_keeps_its_promises(tmp_path: Path) -> None:
+def test_guarantees_hold_while_a_job_is_killed(tmp_path: Path) -> None:
     tally = kill_and_end(tmp_path, 4, SEED, kills=15)
     assert tally.kills == 15
     assert tally.killed_trainers > 0
@@ -25,62 +25,62 @@ def test_a_job_that_is_killed_again_and_again_keeps_its_promises(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_job_that_nobody_ends(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_killed_job(tmp_path: Path) -> None:
     kill_and_linger(tmp_path, 2, SEED, kills=2)
 
 
 @pytest.mark.slow
-def test_two_hundred_saves_take_the_memory_of_a_few(tmp_path: Path) -> None:
+def test_memory_does_not_grow_over_two_hundred_saves(tmp_path: Path) -> None:
     result = memory_run.run(tmp_path, 200)
     assert result.kept_bytes > 0
     assert result.agent.peak > result.arena_bytes // 2
-    # What is taken once makes more of so few: that is for the long run to tell.
+    # In so few saves, one-time allocations count too much; the long run checks the growth.
     assert [line for line in result.broken() if "second half" not in line] == []
 
 
-def told(folder: Path, *lines: tuple[int, int, str, int, str]) -> History:
-    """A history of two ranks: for each line the rank, its life, and what its journal says."""
+def history_of(folder: Path, *lines: tuple[int, int, str, int, str]) -> History:
+    """A history of two ranks. Each line has the rank, its restart, and an event of its journal."""
     paths = [folder / f"rank-{rank}.log" for rank in (0, 1)]
-    for rank, life, kind, step, text in lines:
-        Journal(paths[rank], life).write(kind, step, text)
+    for rank, restart, kind, step, text in lines:
+        Journal(paths[rank], restart).write(kind, step, text)
     history = History(paths, MemoryRule(snapshots=2, max_depth=1))
     history.read()
     return history
 
 
-def saved(rank: int, life: int, step: int, *stages: str) -> list[tuple[int, int, str, int, str]]:
-    return [(rank, life, kind, step, "") for kind in ("begin", *stages)]
+def saved(rank: int, restart: int, step: int, *stages: str) -> list[tuple[int, int, str, int, str]]:
+    return [(rank, restart, kind, step, "") for kind in ("begin", *stages)]
 
 
 AGENT = 77
 FOREVER = [1e18, 1e18]
 
 
-def test_what_all_ranks_were_told_has_to_be_in_memory(tmp_path: Path) -> None:
+def test_steps_reported_to_all_ranks_must_be_in_memory(tmp_path: Path) -> None:
     agents = [(rank, 1, "agent", AGENT, "") for rank in (0, 1)]
     both = [line for rank in (0, 1) for step in (1, 2) for line in saved(rank, 1, step, "staged", "memory")]
-    history = told(tmp_path, *agents, *both, *saved(0, 1, 3, "staged"))
+    history = history_of(tmp_path, *agents, *both, *saved(0, 1, 3, "staged"))
     assert history.kept_everywhere(AGENT, "memory", FOREVER) == {2}
     assert history.kept_everywhere(AGENT + 1, "memory", FOREVER) == set()
     assert history.newest_persisted == 0
 
 
-def test_of_two_lives_nothing_is_expected_in_common(tmp_path: Path) -> None:
-    lines = [(rank, life, "agent", AGENT, "") for life in (1, 2) for rank in (0, 1)]
+def test_saves_of_different_restarts_do_not_match(tmp_path: Path) -> None:
+    lines = [(rank, restart, "agent", AGENT, "") for restart in (1, 2) for rank in (0, 1)]
     lines += saved(0, 1, 1, "staged", "memory") + saved(1, 2, 1, "staged", "memory")
-    assert told(tmp_path, *lines).kept_everywhere(AGENT, "memory", FOREVER) == set()
+    assert history_of(tmp_path, *lines).kept_everywhere(AGENT, "memory", FOREVER) == set()
 
 
-def test_what_memory_does_not_keep_is_not_expected(tmp_path: Path) -> None:
+def test_steps_beyond_the_memory_limit_are_not_expected(tmp_path: Path) -> None:
     agents = [(rank, 1, "agent", AGENT, "") for rank in (0, 1)]
     first = [line for step in (1, 2, 3) for line in saved(0, 1, step, "staged", "memory")]
-    history = told(tmp_path, *agents, *first, *saved(1, 1, 1, "staged", "memory"))
+    history = history_of(tmp_path, *agents, *first, *saved(1, 1, 1, "staged", "memory"))
     assert history.kept_everywhere(AGENT, "memory", FOREVER) == set()
 
 
-def test_only_what_was_under_way_when_its_agent_was_killed_may_fail(tmp_path: Path) -> None:
+def test_a_save_may_fail_only_if_its_agent_was_killed_meanwhile(tmp_path: Path) -> None:
     lost = "IoError: step 1 was compressed, and not persisted yet: the agent has died"
-    history = told(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, "failed", 1, lost))
+    history = history_of(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, "failed", 1, lost))
     history_again = History([tmp_path / "rank-0.log", tmp_path / "rank-1.log"], MemoryRule(2, 1))
     failure = history_again.read()[-1]
     assert failure.kind == "failed"
@@ -91,15 +91,15 @@ def test_only_what_was_under_way_when_its_agent_was_killed_may_fail(tmp_path: Pa
     assert not history.is_excused(failure)
 
 
-def test_what_never_comes_to_an_end_is_seen(tmp_path: Path) -> None:
+def test_detects_saves_that_never_end(tmp_path: Path) -> None:
     start = (0, 1, "start", -1, "")
-    history = told(tmp_path, start, *saved(0, 1, 1, "staged", "memory"), *saved(0, 1, 2, "staged", "memory"))
+    history = history_of(tmp_path, start, *saved(0, 1, 1, "staged", "memory"), *saved(0, 1, 2, "staged", "memory"))
     assert not history.ranks[0].is_settled(1e18, every=2)
     assert history.ranks[0].is_settled(0.0, every=2)
     assert history.ranks[0].is_settled(1e18, every=3)
 
 
-def test_a_state_with_a_wrong_bit_is_seen() -> None:
+def test_detects_a_wrong_bit_in_a_state() -> None:
     state = state_of(5, 1, 2, 1000)
     assert wrong_in(state, 5, 1) == ""
     assert "step" in wrong_in(state, 6, 1)
@@ -107,7 +107,7 @@ def test_a_state_with_a_wrong_bit_is_seen() -> None:
     assert "moment" in wrong_in(state, 5, 1)
 
 
-def test_files_that_no_record_names_are_seen(tmp_path: Path) -> None:
+def test_detects_files_that_no_record_names(tmp_path: Path) -> None:
     step = tmp_path / "checkpoints" / "0000000005"
     step.mkdir(parents=True)
     (step / "commit.json").write_text('{"commit":{"shards":[{"file":"a.bsnap"}]},"hash":""}')

@@ -1,8 +1,8 @@
-"""What a trainer of the soak test does: it restores, saves as fast as it goes, and writes down what it was told.
+"""The trainer of the soak test: it restores, saves as fast as it can, and logs what the engine reports in a journal.
 
-A state is a function of its step, its rank and the life of the job, so that whoever finds one knows what it has to be.
-The ranks of a life go from step to step together, as the collective operations of a training make them. Each line of
-the journal is one write: a process that is killed leaves whole lines.
+A state is a function of its step, its rank and the restart of the job, so anyone can check it. The ranks of a restart
+proceed from step to step together, like a training with collective operations. Each line of the journal is one write,
+so a killed process leaves complete lines.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ import bitsnap
 
 Floats = npt.NDArray[np.float32]
 
-# How long a call of the engine may wait before it is an error, in seconds.
+# Seconds after which a waiting call of the engine is an error.
 WAIT = 60.0
-# When the descriptors of a trainer are counted.
+# The step after the first one at which the descriptors of a trainer are counted.
 COUNT_AT = 3
-# In place of a step, of one that was there and is not any more.
+# Stands for the step of a state that was lost while it was restored.
 LOST = -1
 
 
 @dataclass(frozen=True)
 class TrainerPlan:
-    """One trainer: which one of which job, and how it saves."""
+    """The rank and the job of a trainer, and how it saves."""
 
     folder: Path
     job: str
     rank: int
     ranks: int
-    life: int
+    restart: int
     every: int
     keep_last: int
     memory_snapshots: int
@@ -53,9 +53,9 @@ class TrainerPlan:
     linger: float
     elements: int
     pause: float
-    """Seconds that a step takes besides its save."""
+    """Seconds of a step besides its save."""
     is_watched: bool
-    """Whether it has an on_progress, which is called on a thread of its own."""
+    """Whether it has an on_progress, which runs on a separate thread."""
 
     @property
     def store(self) -> Path:
@@ -67,11 +67,11 @@ class TrainerPlan:
 
     @property
     def meeting(self) -> Path:
-        return self.folder / f"meeting-{self.life}"
+        return self.folder / f"meeting-{self.restart}"
 
 
 class Meeting:
-    """Where the ranks of a life see how far the others are: a file of numbers that all of them map."""
+    """Shows the ranks of a restart the steps of the other ranks, in a file that all ranks map."""
 
     def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
         self._numbers = np.memmap(path, dtype=np.uint64, mode="w+" if create else "r+", shape=(ranks + 1,))
@@ -88,7 +88,7 @@ class Meeting:
 
     @property
     def last_step(self) -> int:
-        """After which all of them close and end; 0 as long as it is not known."""
+        """The step after which all ranks close and end; 0 while unknown."""
         return int(self._numbers[-1])
 
     @last_step.setter
@@ -97,14 +97,14 @@ class Meeting:
 
 
 class Journal:
-    """Lines of a time, a life, what happened, its step and a text."""
+    """Lines with a time, a restart, a kind of event, its step and a text."""
 
-    def __init__(self, path: Path, life: int) -> None:
+    def __init__(self, path: Path, restart: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._life = life
+        self._restart = restart
 
     def write(self, kind: str, step: int = -1, text: object = "") -> None:
-        line = f"{time.monotonic():.6f} {self._life} {kind} {step} {' '.join(str(text).split())}\n"
+        line = f"{time.monotonic():.6f} {self._restart} {kind} {step} {' '.join(str(text).split())}\n"
         os.write(self._file, line.encode())
 
 
@@ -113,33 +113,33 @@ def _base(rank: int, elements: int) -> Floats:
     return np.random.default_rng(rank).standard_normal(elements, dtype=np.float32)
 
 
-def state_of(step: int, rank: int, life: int, elements: int) -> dict[str, Any]:
-    """Weights of which a part changes with each step, a moment of which all does, and who they are."""
+def state_of(step: int, rank: int, restart: int, elements: int) -> dict[str, Any]:
+    """Weights that change partly with each step, a moment that changes completely, and their identity."""
     base = _base(rank, elements)
     weights = base.copy()
     weights[step % 7 :: 7] += np.float32(step)
-    weights[: min(life, elements)] = np.float32(life)
+    weights[: min(restart, elements)] = np.float32(restart)
     return {
         "step": step,
         "rank": rank,
-        "life": life,
+        "restart": restart,
         "weights": weights,
         "moment": base * np.float32(1 + step % 1000),
-        "counts": np.full(17, step * 1000 + life, np.int64),
+        "counts": np.full(17, step * 1000 + restart, np.int64),
     }
 
 
 def wrong_in(state: Any, step: int, rank: int) -> str:
-    """What is not as it was saved; empty where all is."""
-    life = state.get("life") if isinstance(state, dict) else None
-    if not isinstance(life, int):
-        return f"no state of a trainer: {state!r:.200}"
-    expected = state_of(step, rank, life, len(state["weights"]))
+    """Describes the first difference from the saved state; empty if there is none."""
+    restart = state.get("restart") if isinstance(state, dict) else None
+    if not isinstance(restart, int):
+        return f"not a state of a trainer: {state!r:.200}"
+    expected = state_of(step, rank, restart, len(state["weights"]))
     for key, value in expected.items():
         found = state.get(key)
         if isinstance(value, np.ndarray):
             if not isinstance(found, np.ndarray) or found.tobytes() != value.tobytes():
-                return f"{key} of step {step} of rank {rank} has other bits, life {life}"
+                return f"{key} of step {step} of rank {rank} has other bits, restart {restart}"
         elif found != value:
             return f"{key} is {found!r}, expected {value!r}"
     return "" if len(state) == len(expected) else f"keys {sorted(state)}"
@@ -150,7 +150,7 @@ def descriptor_count() -> int:
 
 
 class _Saves:
-    """The saves that may still come further, and how far the journal says they have."""
+    """The unfinished saves, with the stages that the journal has."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -163,11 +163,11 @@ class _Saves:
 
     def look(self) -> None:
         still: list[tuple[bitsnap.Save, str]] = []
-        for save, told in self._pending:
-            # In this order: what is over is then told as what it came to be.
+        for save, reported in self._pending:
+            # done() is read first, so the stage of a finished save is its last one.
             is_over = save.done()
             stage = save.stage
-            if stage != told:
+            if stage != reported:
                 error = save.error
                 self._journal.write(stage, save.step, "" if error is None else f"{type(error).__name__}: {error}")
             if not is_over:
@@ -178,7 +178,7 @@ class _Saves:
 class Trainer:
     def __init__(self, plan: TrainerPlan) -> None:
         self._plan = plan
-        self._journal = Journal(plan.journal, plan.life)
+        self._journal = Journal(plan.journal, plan.restart)
         self._saves = _Saves(self._journal)
         self._agent = -1
         self._meeting = Meeting(plan.meeting, plan.ranks)
@@ -212,7 +212,7 @@ class Trainer:
                 break
             self._note_agent(checkpointer)
             journal.write("begin", step)
-            save = checkpointer.save(step, state_of(step, plan.rank, plan.life, plan.elements))
+            save = checkpointer.save(step, state_of(step, plan.rank, plan.restart, plan.elements))
             assert save is not None
             self._saves.add(save)
             self._saves.look()
@@ -224,7 +224,7 @@ class Trainer:
             checkpointer.close(WAIT)
         except bitsnap.BusyError:
             raise
-        except bitsnap.BitsnapError as error:  # of a save that failed: the journal has it
+        except bitsnap.BitsnapError as error:  # a failed save, which the journal has
             journal.write("raised", text=error)
         self._saves.look()
         journal.write("closed")
@@ -242,7 +242,7 @@ class Trainer:
             try:
                 restored = checkpointer.restore()
             except bitsnap.NotFoundError as error:
-                # What the agent had, and was killed with. Without torch.distributed no other step is tried.
+                # The killed agent had this step. Without torch.distributed, no other step is tried.
                 self._journal.write("restored", LOST, f"0 {error}")
                 signal.pause()
                 raise
@@ -254,11 +254,11 @@ class Trainer:
         wrong = wrong_in(restored.state, restored.step, self._plan.rank)
         if wrong:
             self._journal.write("wrong", restored.step, f"{restored.source}: {wrong}")
-        self._journal.write("restored", restored.step, f"{restored.state['life']} {restored.source}")
+        self._journal.write("restored", restored.step, f"{restored.state['restart']} {restored.source}")
         return restored.step
 
     def _meet(self, step: int) -> bool:
-        """Waits for the others; False where all have come to the end."""
+        """Waits for the other ranks; returns False at the end of the job."""
         self._meeting.arrive(self._plan.rank, step)
         while True:
             if 0 < self._meeting.last_step < step:
@@ -270,7 +270,7 @@ class Trainer:
 
 
 def context() -> ForkServerContext:
-    """Where processes come from that have what they need imported, and neither threads nor descriptors of this one."""
+    """Starts processes that have all modules imported, without threads or descriptors of this process."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(["numpy", "bitsnap", __name__])
@@ -278,17 +278,17 @@ def context() -> ForkServerContext:
 
 
 def without_torch() -> None:
-    """So that no process takes two seconds to import what none of them needs."""
+    """Prevents the import of torch, which takes two seconds and is not needed."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
 
 def train(plan: TrainerPlan) -> None:
-    """The life of a process."""
+    """The main function of a trainer process."""
     without_torch()
     try:
-        # What a save says is in the journal.
+        # The journal has the errors of saves.
         warnings.simplefilter("ignore", bitsnap.BackgroundSaveWarning)
         Trainer(plan).run()
     except BaseException:
-        Journal(plan.journal, plan.life).write("error", text=traceback.format_exc())
+        Journal(plan.journal, plan.restart).write("error", text=traceback.format_exc())
         os._exit(3)

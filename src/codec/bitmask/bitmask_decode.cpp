@@ -1,4 +1,4 @@
-// Codec bitmask, reading: BitSnap's packed mask of changed elements, then the changed elements. spec.md.
+// Decodes bitmask: BitSnap's packed mask of the changed elements, then these elements. See spec.md.
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
@@ -9,12 +9,8 @@ namespace {
 
 class BitmaskDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::bitmask; }
-  std::string_view name() const noexcept override { return "bitmask"; }
-  std::string_view summary() const noexcept override {
-    return "BitSnap: mask of the changed elements and their values";
-  }
-
+  BitmaskDecoder() noexcept
+      : Decoder(CodecId::bitmask, "bitmask", "BitSnap: mask of the changed elements and their values") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return is_one_base(dtype, inputs);
   }
@@ -41,9 +37,6 @@ class BitmaskDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& bitmask_decoder() noexcept {
-  static const BitmaskDecoder decoder;
-  return decoder;
-}
+const Decoder& bitmask_decoder() noexcept { return only<BitmaskDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// Codec bitmask, writing: BitSnap's packed mask of changed elements, then the changed elements. spec.md.
+// Encodes bitmask: BitSnap's packed mask of the changed elements, then these elements. See spec.md.
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "entropy/change_mask.hpp"
@@ -8,15 +8,9 @@ namespace {
 
 class BitmaskEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return bitmask_decoder(); }
+  BitmaskEncoder() noexcept : Encoder(bitmask_decoder()) {}
 
-  // What is written is smaller than the chunk, and the mask never larger.
-  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return elements * element_size(dtype);
-  }
-
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out, Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     std::byte* mask = out.data();
     std::byte* values = mask + entropy::mask_bytes(context.elements);
@@ -31,9 +25,6 @@ class BitmaskEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& bitmask_encoder() noexcept {
-  static const BitmaskEncoder encoder;
-  return encoder;
-}
+const Encoder& bitmask_encoder() noexcept { return only<BitmaskEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// The worked example of spec.md, the sizes that BitSnap states, and the mask's unused bits.
+// Tests of bitmask: the worked example of spec.md, the sizes that BitSnap states, and the padding of the mask.
 #include <gtest/gtest.h>
 
 #include "codec/builtin_codecs.hpp"
@@ -26,7 +26,7 @@ TEST(Bitmask, WritesTheExampleOfItsSpec) {
   EXPECT_EQ(*decoded, chunk.data);
 }
 
-TEST(Bitmask, RejectsBitsBeyondTheLastElement) {
+TEST(Bitmask, RejectsBitsAfterTheLastElement) {
   Scratch scratch;
   const auto decoded =
       decode_test_chunk(bitmask_decoder(), hex_bytes("02 06 34 12 78 56 00 00"), ten_elements(), scratch);
@@ -34,7 +34,7 @@ TEST(Bitmask, RejectsBitsBeyondTheLastElement) {
   EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
 }
 
-TEST(Bitmask, TellsAMaskThatAsksForMoreFromOneThatAsksForLess) {
+TEST(Bitmask, RejectsMasksWithTooManyOrTooFewBits) {
   Scratch scratch;
   const auto more = decode_test_chunk(bitmask_decoder(), hex_bytes("03 02 34 12 78 56"), ten_elements(), scratch);
   ASSERT_FALSE(more);
@@ -44,7 +44,7 @@ TEST(Bitmask, TellsAMaskThatAsksForMoreFromOneThatAsksForLess) {
   EXPECT_EQ(less.error().kind(), ErrorKind::corrupt);
 }
 
-TEST(Bitmask, TakesOneBitForAnElementAndSixteenForAChangedBf16) {
+TEST(Bitmask, TakesOneBitPerElementAndSixteenPerChangedBf16) {
   Scratch scratch;
   constexpr std::size_t kElements = 8000;
   TestChunk chunk{.dtype = DType::bf16, .data = make_chunk(Pattern::random, DType::bf16, kElements, 1), .base = {}};
@@ -55,7 +55,7 @@ TEST(Bitmask, TakesOneBitForAnElementAndSixteenForAChangedBf16) {
   EXPECT_EQ(payload->size(), kElements / 8 + 80 * 2) << "13.8x at one percent changed";
 }
 
-TEST(Bitmask, RefusesAChunkOfWhichTooMuchHasChanged) {
+TEST(Bitmask, RefusesAChunkWithTooManyChanges) {
   Scratch scratch;
   TestChunk chunk{.dtype = DType::bf16, .data = make_chunk(Pattern::random, DType::bf16, 1600, 1), .base = {}};
   chunk.base = chunk.data;
@@ -65,11 +65,11 @@ TEST(Bitmask, RefusesAChunkOfWhichTooMuchHasChanged) {
   EXPECT_EQ(encode_test_chunk(bitmask_encoder(), chunk, scratch), std::nullopt) << "200 + 3000 bytes of 3200";
 }
 
-TEST(Bitmask, ComparesBitsNotValues) {
+TEST(Bitmask, ComparesBitsInsteadOfValues) {
   Scratch scratch;
   TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(64 * 4), .base = {}};
   chunk.base = chunk.data;
-  chunk.base[3] = std::byte{0x80};  // element 0 of the base is -0, of the chunk +0
+  chunk.base[3] = std::byte{0x80};  // element 0 is -0 in the base and +0 in the chunk
   const auto payload = encode_test_chunk(bitmask_encoder(), chunk, scratch);
   ASSERT_TRUE(payload);
   EXPECT_EQ(*payload, hex_bytes("01 00 00 00 00 00 00 00    00 00 00 00"));

@@ -1,4 +1,4 @@
-// Codec byte_group, reading: LMC's byte planes, of the chunk or of its XOR with the base. spec.md.
+// Decodes byte_group: LMC's byte planes of the chunk or of its XOR with the base. See spec.md.
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
 #include "codec/plane_groups.hpp"
@@ -8,12 +8,9 @@ namespace {
 
 class ByteGroupDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::byte_group; }
-  std::string_view name() const noexcept override { return "byte_group"; }
-  std::string_view summary() const noexcept override {
-    return "LMC: byte planes, of the chunk or its XOR with the base, Huffman coded";
-  }
-
+  ByteGroupDecoder() noexcept
+      : Decoder(CodecId::byte_group, "byte_group",
+                "LMC: byte planes, of the chunk or its XOR with the base, Huffman coded") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return inputs.empty() || is_one_base(dtype, inputs);
   }
@@ -32,9 +29,6 @@ class ByteGroupDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& byte_group_decoder() noexcept {
-  static const ByteGroupDecoder decoder;
-  return decoder;
-}
+const Decoder& byte_group_decoder() noexcept { return only<ByteGroupDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// Codec byte_group, writing: LMC's byte planes, of the chunk or of its XOR with the base. spec.md.
+// Encodes byte_group: LMC's byte planes of the chunk or of its XOR with the base. See spec.md.
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
 #include "codec/plane_groups_encode.hpp"
@@ -8,14 +8,14 @@ namespace {
 
 class ByteGroupEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return byte_group_decoder(); }
+  ByteGroupEncoder() noexcept : Encoder(byte_group_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     return max_plane_groups_size(elements, element_size(dtype));
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const bool has_base = !context.inputs.empty();
     BITSNAP_ASSIGN(const std::size_t size,
                    encode_plane_groups(data,
@@ -31,9 +31,6 @@ class ByteGroupEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& byte_group_encoder() noexcept {
-  static const ByteGroupEncoder encoder;
-  return encoder;
-}
+const Encoder& byte_group_encoder() noexcept { return only<ByteGroupEncoder>(); }
 
 }  // namespace bitsnap::codec

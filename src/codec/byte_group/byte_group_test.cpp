@@ -1,4 +1,4 @@
-// The worked examples of spec.md, and that grouping finds what it is for.
+// Tests of byte_group: the worked examples of spec.md, and its sizes.
 #include <gtest/gtest.h>
 
 #include "codec/builtin_codecs.hpp"
@@ -30,7 +30,7 @@ TEST(ByteGroup, ReadsAllPlanesOfAGroupBeforeTheNextGroup) {
   EXPECT_TRUE(*decoded == chunk.data);
 }
 
-TEST(ByteGroup, TakesTwoBytesForEachPlaneOfAGroupThatHasNotChanged) {
+TEST(ByteGroup, TakesTwoBytesPerUnchangedPlaneOfAGroup) {
   Scratch scratch;
   TestChunk chunk{.dtype = DType::f32, .data = make_chunk(Pattern::random, DType::f32, 65537, 1), .base = {}};
   chunk.base = chunk.data;
@@ -48,7 +48,7 @@ TEST(ByteGroup, ShrinksTheExponentsOfWeights) {
   EXPECT_LT(payload->size(), chunk.data.size() * 3 / 4);
 }
 
-TEST(ByteGroup, NamesThePlaneAndThePlaceOfDamage) {
+TEST(ByteGroup, NamesThePlaneAndTheOffsetOfDamage) {
   Scratch scratch;
   const TestChunk chunk{.dtype = DType::bf16, .data = std::vector<std::byte>(8), .base = {}};
   const auto decoded = decode_test_chunk(byte_group_decoder(), hex_bytes("01 00 09 00"), chunk, scratch);
@@ -58,7 +58,7 @@ TEST(ByteGroup, NamesThePlaneAndThePlaceOfDamage) {
       << decoded.error().message();
 }
 
-TEST(ByteGroup, TakesAtMostABaseOfItsOwnDtype) {
+TEST(ByteGroup, AcceptsAtMostABaseOfItsDtype) {
   const Input base{.kind = InputKind::base, .dtype = DType::f32, .bytes = {}};
   const Input peer{.kind = InputKind::peer, .dtype = DType::f32, .bytes = {}};
   const Input other{.kind = InputKind::base, .dtype = DType::i32, .bytes = {}};

@@ -1,4 +1,4 @@
-// One cluster of quantized elements, as encoders receive it and as payloads hold it.
+// One cluster of quantized elements, as encoders receive it and payloads store it.
 #pragma once
 
 namespace bitsnap::codec {

@@ -1,4 +1,4 @@
-// What both sides of the codec clustered agree on: spec.md.
+// Shared by both sides of the codec clustered: spec.md.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace bitsnap::codec {
 
-// Bits of a label, the clusters less one, and the number of exceptions.
+// Bits of a label, the number of clusters minus 1, and the number of exceptions.
 inline constexpr std::size_t kClusteredHeaderBytes = 1 + 1 + sizeof(std::uint32_t);
-inline constexpr std::size_t kClusterBytes = 2 * sizeof(float);                     // of the table
-inline constexpr std::size_t kClusteredExceptionBytes = 2 * sizeof(std::uint32_t);  // its number and its bits
+inline constexpr std::size_t kClusterBytes = 2 * sizeof(float);                     // in the table
+inline constexpr std::size_t kClusteredExceptionBytes = 2 * sizeof(std::uint32_t);  // its index and its bits
 
-// Elements whose labels lie unpacked at a time.
+// Elements whose labels are unpacked together.
 inline constexpr std::size_t kClusteredPart = 1024;
 
 [[nodiscard]] constexpr std::size_t label_bits_of(std::size_t clusters) noexcept {
@@ -34,13 +34,13 @@ inline constexpr std::size_t kClusteredPart = 1024;
          label_bytes(label_bits, elements) + elements;
 }
 
-// Whether there are 1 to 256, of finite numbers, each above the one before.
+// Whether there are 1 to 256 clusters of finite numbers, each above the previous one.
 [[nodiscard]] bool are_clusters(std::span<const ClusterExtent> clusters) noexcept;
 
-// Clusters by their place among these, and none behind them. Precondition: the thread computes as a FloatMode says.
+// The scales of the clusters, by index; the remaining entries are empty. Precondition: a FloatMode is active.
 [[nodiscard]] ClusterScales scales_of(std::span<const ClusterExtent> clusters) noexcept;
 
-// For numbers of these clusters; what lies between two has the label of either.
+// For numbers in these clusters. A number between two clusters may get the label of either.
 [[nodiscard]] ClusterBoundaries boundaries_of(std::span<const ClusterExtent> clusters) noexcept;
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec clustered, reading: elements from labels and codes of clusters. spec.md. Part by part, so that labels stay in
-// the cache; exceptions are put in their places behind all.
+// Decodes clustered: elements from labels and codes of clusters. See spec.md. Works part by part so that labels stay in
+// the cache, and inserts the exceptions at the end.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,7 +16,7 @@ namespace {
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// A payload whose sizes are right.
+// The parts of a payload with valid sizes.
 struct ClusteredParts {
   std::size_t label_bits = 0;
   std::size_t cluster_count = 0;
@@ -89,13 +89,13 @@ Result<void> put_elements(const ClusteredParts& parts, std::size_t elements, Byt
                                               to + first * sizeof(float));
   }
   if (most >= parts.cluster_count) {
-    return corrupt("clustered payload: label {} of {} clusters", most, parts.cluster_count);
+    return corrupt("clustered payload: label {}, expected a label below {}", most, parts.cluster_count);
   }
   return {};
 }
 
 Result<void> put_exceptions(const ClusteredParts& parts, std::size_t elements, ByteSpan out) {
-  std::size_t next = 0;  // the least that the place of an exception may be
+  std::size_t next = 0;  // the least valid index of an exception
   for (std::size_t at = 0; at < parts.places.size(); at += sizeof(std::uint32_t)) {
     const std::size_t place = load_le<std::uint32_t>(parts.places.data() + at);
     if (place < next || place >= elements) {
@@ -109,12 +109,9 @@ Result<void> put_exceptions(const ClusteredParts& parts, std::size_t elements, B
 
 class ClusteredDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::clustered; }
-  std::string_view name() const noexcept override { return "clustered"; }
-  std::string_view summary() const noexcept override {
-    return "numbers of clusters (BitSnap's), as labels of 4 or 8 bits and codes of 8";
-  }
-
+  ClusteredDecoder() noexcept
+      : Decoder(CodecId::clustered, "clustered",
+                "numbers of clusters (BitSnap's), as labels of 4 or 8 bits and codes of 8") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return dtype == DType::f32 && inputs.empty();
   }
@@ -131,9 +128,6 @@ class ClusteredDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& clustered_decoder() noexcept {
-  static const ClusteredDecoder decoder;
-  return decoder;
-}
+const Decoder& clustered_decoder() noexcept { return only<ClusteredDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec clustered, writing: elements as labels and codes of clusters. spec.md. What the clusters are stands in
-// EncodeContext::clusters; chunks of which nobody said it are left to other codecs.
+// Encodes clustered: elements as labels and codes of clusters. See spec.md. EncodeContext::clusters names the clusters;
+// chunks without clusters are left to other codecs.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,8 +16,7 @@
 namespace bitsnap::codec {
 namespace {
 
-// Of a larger chunk, exceptions are counted in runs that are spread evenly; of smaller ones it is said exactly what
-// they take.
+// Larger chunks are estimated from evenly spread runs; for smaller ones the estimate is exact.
 constexpr std::size_t kRuns = 32;
 constexpr std::size_t kRunElements = 256;
 constexpr std::size_t kRunAlignment = 16;
@@ -25,20 +24,20 @@ constexpr std::size_t kSmallChunk = 2 * kRuns * kRunElements;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// Labels and codes by the clusters that the writer named.
+// Labels and codes of elements, with the clusters of the context.
 class Coding {
  public:
-  // Precondition: are_clusters, and the thread computes as a FloatMode says.
+  // Precondition: are_clusters(clusters), and a FloatMode is active.
   explicit Coding(std::span<const ClusterExtent> clusters) noexcept
       : boundaries_(boundaries_of(clusters)), scales_(scales_of(clusters)) {}
 
-  // Of up to kClusteredPart elements; whether some are missed.
+  // Codes up to kClusteredPart elements; returns whether some are exceptions.
   bool code(const std::uint8_t* elements, std::size_t count, std::uint8_t* labels, std::uint8_t* codes) noexcept {
     kernels<ClusteredKernels>().find_labels(boundaries_, elements, count, labels);
     return kernels<ClusteredKernels>().find_codes(scales_, elements, labels, count, codes, missed_.data());
   }
 
-  // Of those that code() was given last.
+  // Marks the exceptions of the last code() call.
   [[nodiscard]] std::span<const std::uint8_t> missed(std::size_t count) const noexcept {
     return std::span(missed_).first(count);
   }
@@ -49,15 +48,15 @@ class Coding {
   std::array<std::uint8_t, kClusteredPart> missed_;
 };
 
-// All of a chunk, before it is known which clusters it has.
+// The labels and codes of a chunk, before unused clusters are removed.
 struct Labelled {
   std::span<std::uint8_t> labels;
   std::span<std::uint8_t> codes;
-  std::span<std::uint32_t> exceptions;  // which elements, in order
+  std::span<std::uint32_t> exceptions;  // indices of elements, ascending
   std::array<bool, kMostClusters> used = {};
 };
 
-// nullopt where the exceptions alone leave nothing to be gained. Exceptions have the code 0, and any label.
+// nullopt if the exceptions alone make the payload too large. Exceptions have the code 0 and any label.
 Result<std::optional<Labelled>> label_chunk(ConstByteSpan data, std::span<const ClusterExtent> clusters,
                                             Scratch& scratch) {
   const std::size_t elements = data.size() / sizeof(float);
@@ -72,7 +71,7 @@ Result<std::optional<Labelled>> label_chunk(ConstByteSpan data, std::span<const 
   for (std::size_t first = 0; first < elements; first += kClusteredPart) {
     const std::size_t count = std::min(kClusteredPart, elements - first);
     std::uint8_t* const labels = found.labels.data() + first;
-    // Nearly always there is no exception.
+    // Nearly all parts have no exceptions.
     if (!coding.code(bytes_of(data) + first * sizeof(float), count, labels, found.codes.data() + first)) {
       for (std::size_t i = 0; i < count; ++i) found.used[labels[i]] = true;
       continue;
@@ -92,7 +91,7 @@ Result<std::optional<Labelled>> label_chunk(ConstByteSpan data, std::span<const 
   return std::optional(found);
 }
 
-// How many of the elements of a chunk are likely to be exceptions.
+// The expected number of exceptions in a chunk.
 std::size_t expect_exceptions(ConstByteSpan data, std::span<const ClusterExtent> clusters) noexcept {
   const std::size_t elements = data.size() / sizeof(float);
   const FloatMode mode;
@@ -110,14 +109,8 @@ std::size_t expect_exceptions(ConstByteSpan data, std::span<const ClusterExtent>
 
 class ClusteredEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return clustered_decoder(); }
+  ClusteredEncoder() noexcept : Encoder(clustered_decoder()) {}
 
-  // Nothing is written before it is known to be smaller than the chunk.
-  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return elements * element_size(dtype);
-  }
-
-  // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
@@ -131,14 +124,14 @@ class ClusteredEncoder final : public Encoder {
     return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     if (!are_clusters(context.clusters)) return std::nullopt;
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(std::optional<Labelled> found, label_chunk(data, context.clusters, scratch));
     if (!found) return std::nullopt;
 
-    // Of the clusters that the chunk has, their place among them.
+    // The index of each cluster among those that the chunk uses.
     std::array<std::uint8_t, kMostClusters> places = {};
     std::size_t clusters = 0;
     for (std::size_t label = 0; label < context.clusters.size(); ++label) {
@@ -183,9 +176,6 @@ class ClusteredEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& clustered_encoder() noexcept {
-  static const ClusteredEncoder encoder;
-  return encoder;
-}
+const Encoder& clustered_encoder() noexcept { return only<ClusteredEncoder>(); }
 
 }  // namespace bitsnap::codec

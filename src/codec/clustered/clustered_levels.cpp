@@ -18,11 +18,11 @@ void find_labels(const ClusterBoundaries& boundaries, const std::uint8_t* __rest
     }
     return;
   }
-  // Of all elements of a run one halving, then the next.
+  // One halving for all elements of a run, then the next.
   for (std::size_t first = 0; first < total; first += kClusterRun) {
     const std::size_t count = total - first < kClusterRun ? total - first : kClusterRun;
     std::int32_t numbers[kClusterRun];
-    std::uint32_t found[kClusterRun];  // as many boundaries are not above the number
+    std::uint32_t found[kClusterRun];  // the number of boundaries found at or below the number
     for (std::size_t i = 0; i < count; ++i) {
       numbers[i] = ordinal_of(load_at<std::uint32_t>(elements, first + i));
       found[i] = 0;
@@ -34,8 +34,7 @@ void find_labels(const ClusterBoundaries& boundaries, const std::uint8_t* __rest
   }
 }
 
-// What elements of a run with these labels are computed from: looked up first, one after another, so that the rest is
-// done in vectors.
+// The numbers that a run's elements are computed from. They are looked up one by one, so that the rest can use vectors.
 struct RunScales {
   std::uint32_t least[kClusterRun];
   std::uint32_t greatest[kClusterRun];

@@ -1,4 +1,4 @@
-// What is computed once for a chunk from the clusters that it is of.
+// Values that are computed once per chunk from its clusters.
 #include <algorithm>
 #include <bit>
 #include <limits>

@@ -1,5 +1,5 @@
-// The codec clustered: that every number of every cluster is found, what is stored of it, what is kept beside, and that
-// no mode of the processor counts.
+// Tests of clustered: it restores every number of every cluster, its sizes, its exceptions, and its independence of the
+// floating-point mode.
 #include "codec/clustered/clustered.hpp"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,6 @@
 #include "codec/builtin_codecs.hpp"
 #include "codec/clustered/clustered_testing.hpp"
 #include "codec/trained_like_testing.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace bitsnap::codec {
 namespace {
@@ -37,40 +33,24 @@ TestChunk chunk_of(const Floats& floats, const std::vector<ClusterExtent>& clust
   return chunk;
 }
 
-class Clustered : public testing::Test {
+class Clustered : public CodecTest {
  protected:
-  // What is written, after it was held against what is read back.
-  std::vector<std::byte> payload_of(const TestChunk& chunk) {
-    const auto payload = encode_test_chunk(clustered_encoder(), chunk, scratch_);
-    if (!payload) {
-      ADD_FAILURE() << "not expressed";
-      return std::vector<std::byte>(chunk.data.size());
-    }
-    const auto decoded = decode_test_chunk(clustered_decoder(), *payload, chunk, scratch_);
-    EXPECT_TRUE(decoded && *decoded == chunk.data);
-    return *payload;
+  Clustered() : CodecTest(clustered_encoder()) {}
+
+  std::size_t exceptions_of(const TestChunk& chunk) {
+    return load_le<std::uint32_t>(expect_round_trip(chunk).data() + 2);
   }
-
-  std::size_t exceptions_of(const TestChunk& chunk) { return load_le<std::uint32_t>(payload_of(chunk).data() + 2); }
-
-  void expect_corrupt(const std::vector<std::byte>& payload, const TestChunk& chunk, const char* what) {
-    const auto read = decode_test_chunk(clustered_decoder(), payload, chunk, scratch_);
-    ASSERT_FALSE(read) << what;
-    EXPECT_EQ(read.error().kind(), ErrorKind::corrupt) << what << ": " << read.error().message();
-  }
-
-  Scratch scratch_;
 };
 
-TEST_F(Clustered, TakesTwelveBitsOrSixteenAndTheTable) {
+TEST_F(Clustered, TakesTwelveOrSixteenBitsPerElementAndTheTable) {
   for (const std::size_t clusters : {1U, 2U, 15U, 16U, 17U, 100U, 256U}) {
     for (const std::size_t elements : {std::size_t{1600}, std::size_t{1601}, std::size_t{70'001}, kChunkElements}) {
       SCOPED_TRACE(clusters);
       const TestChunk chunk = clustered_chunk(elements, normal_clusters(clusters, 1), elements);
       const std::size_t labels = clusters <= 16 ? (elements + 1) / 2 : elements;
       at_every_level([&] {
-        const std::size_t size = payload_of(chunk).size();
-        // Of few elements some clusters may have none.
+        const std::size_t size = expect_round_trip(chunk).size();
+        // With few elements, some clusters may be unused.
         const std::size_t most = 6 + 8 * clusters + labels + elements;
         EXPECT_LE(size, most);
         EXPECT_GE(size, elements > 70'000 ? most : most - 40);
@@ -79,19 +59,19 @@ TEST_F(Clustered, TakesTwelveBitsOrSixteenAndTheTable) {
   }
 }
 
-TEST_F(Clustered, NamesTheClustersOfTheChunkAlone) {
+TEST_F(Clustered, StoresTheUsedClustersOnly) {
   const std::vector<ClusterExtent> all = normal_clusters(256, 2);
   for (const std::size_t few : {1U, 3U, 16U, 17U}) {
     std::vector<ClusterExtent> some;
     for (std::size_t i = 0; i < few; ++i) some.push_back(all[5 + 14 * i]);
     TestChunk chunk = clustered_chunk(5000, some, few);
-    const std::vector<std::byte> alone = payload_of(chunk);
+    const std::vector<std::byte> alone = expect_round_trip(chunk);
     chunk.clusters = all;
-    at_every_level([&] { EXPECT_EQ(payload_of(chunk), alone); });
+    at_every_level([&] { EXPECT_EQ(expect_round_trip(chunk), alone); });
   }
 }
 
-TEST_F(Clustered, FindsEveryNumberOfEveryCluster) {
+TEST_F(Clustered, RestoresEveryNumberOfEveryCluster) {
   const float next = std::nextafter(1.0F, 2.0F);
   const std::vector<std::vector<ClusterExtent>> all{
       {{-kLargest, kLargest}},
@@ -113,7 +93,7 @@ TEST_F(Clustered, FindsEveryNumberOfEveryCluster) {
         }
       }
     }
-    // As +0 has the code of -0 where a cluster has both.
+    // +0 has the code of -0 if a cluster contains both.
     if (clusters.size() == 4 && clusters[0].greatest == 0) numbers[1] = -0.0F;
     const Floats once = numbers;
     for (int i = 0; i < 20; ++i) numbers.insert(numbers.end(), once.begin(), once.end());
@@ -121,8 +101,8 @@ TEST_F(Clustered, FindsEveryNumberOfEveryCluster) {
   }
 }
 
-// In every place: zeros, infinities, NaNs, and what is no number of any cluster.
-TEST_F(Clustered, GivesBackWhatNoClusterHas) {
+// At every place: zeros, infinities, NaNs, and numbers outside all clusters.
+TEST_F(Clustered, StoresNumbersOutsideAllClustersAsExceptions) {
   const Floats specials = {0.0F,
                            -0.0F,
                            kInfinity,
@@ -143,13 +123,13 @@ TEST_F(Clustered, GivesBackWhatNoClusterHas) {
     }
     at_every_level([&] { EXPECT_GT(exceptions_of(chunk), 250U); });
   }
-  // And what lies within a cluster, but between two of its codes.
+  // Numbers within a cluster, but between two codes.
   Floats between{0, 0.3F, 1, 255, 254.5F};
   between.resize(40, 7);
   at_every_level([&] { EXPECT_EQ(exceptions_of(chunk_of(between, {{0, 255}})), 2U); });
 }
 
-TEST_F(Clustered, LeavesToOthersWhatNobodySaidTheClustersOf) {
+TEST_F(Clustered, RefusesChunksWithoutClusters) {
   TestChunk chunk = clustered_chunk(20'000, {{0, 1}, {2, 3}}, 8);
   const auto is_estimated = [&] {
     const TestSurroundings surroundings(chunk);
@@ -178,7 +158,7 @@ TEST_F(Clustered, LeavesToOthersWhatNobodySaidTheClustersOf) {
   }
 }
 
-TEST_F(Clustered, EstimatesWhatItWrites) {
+TEST_F(Clustered, EstimatesThePayloadSize) {
   for (const std::size_t clusters : {16U, 256U}) {
     TestChunk chunk = clustered_chunk(kChunkElements, normal_clusters(clusters, 9), 10);
     for (const bool has_exceptions : {false, true}) {
@@ -189,34 +169,19 @@ TEST_F(Clustered, EstimatesWhatItWrites) {
       const auto estimate =
           clustered_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_).value();
       ASSERT_TRUE(estimate);
-      const auto size = static_cast<double>(payload_of(chunk).size());
+      const auto size = static_cast<double>(expect_round_trip(chunk).size());
       EXPECT_NEAR(static_cast<double>(estimate->payload_bytes), size, has_exceptions ? 0.02 * size : 0);
     }
   }
 }
 
-// What a thread of torch has after set_flush_denormal(True), and one that rounds towards zero.
-TEST_F(Clustered, WritesAndReadsTheSameInEveryModeOfTheProcessor) {
-#if defined(__x86_64__)
+TEST_F(Clustered, DoesNotDependOnTheFloatMode) {
   const TestChunk chunk = clustered_chunk(30'000, {{-1, -0.5F}, {0, 9999 * kTiny}, {1e-38F, 1e-37F}, {3, 5}}, 11);
-  const std::vector<std::byte> payload = payload_of(chunk);
   EXPECT_EQ(exceptions_of(chunk), 0U);
-  const unsigned before = _mm_getcsr();
-  at_every_level([&] {
-    _mm_setcsr(before | 0xe040);  // flush to zero, subnormals are zero, towards zero
-    const auto again = encode_test_chunk(clustered_encoder(), chunk, scratch_);
-    const auto read = decode_test_chunk(clustered_decoder(), payload, chunk, scratch_);
-    EXPECT_EQ(_mm_getcsr() & 0xe040, 0xe040U) << "the caller's mode was not given back";
-    _mm_setcsr(before);
-    EXPECT_TRUE(again == payload);
-    EXPECT_TRUE(read && *read == chunk.data);
-  });
-#else
-  GTEST_SKIP() << "modes are set as x86-64 does";
-#endif
+  expect_same_in_every_float_mode(chunk);
 }
 
-TEST_F(Clustered, ReadsTheExampleOfItsSpecification) {
+TEST_F(Clustered, ReadsTheExampleOfItsSpec) {
   const Floats expected{1, std::bit_cast<float>(0x3fa62626U), 2, 1000, kInfinity, 1};
   const std::vector<std::byte> payload =
       hex_bytes("04 01 01000000  0000803F 00000040  00007A44 00007A44  04000000 0000807F  00 10 00  00 4C FF 00 00 00");
@@ -226,18 +191,18 @@ TEST_F(Clustered, ReadsTheExampleOfItsSpecification) {
     ASSERT_TRUE(read) << read.error().message();
     EXPECT_EQ(*read, chunk.data);
   });
-  // What is written of as many more of the first number that it is worth it.
+  // The encoder writes this if there are enough elements.
   Floats more = expected;
   more.resize(40, 1);
-  const std::vector<std::byte> written = payload_of(chunk_of(more, {{1, 2}, {1000, 1000}}));
+  const std::vector<std::byte> written = expect_round_trip(chunk_of(more, {{1, 2}, {1000, 1000}}));
   EXPECT_TRUE(std::equal(payload.begin(), payload.begin() + 33, written.begin()));
 }
 
-TEST_F(Clustered, RejectsWhatNoWriterWrites) {
+TEST_F(Clustered, RejectsInvalidPayloads) {
   for (const std::size_t clusters : {3U, 17U}) {
     TestChunk chunk = clustered_chunk(4001, normal_clusters(clusters, 12), 13);
     for (const std::size_t i : {7U, 4000U}) std::memset(chunk.data.data() + 4 * i, 0xff, 4);
-    const std::vector<std::byte> good = payload_of(chunk);
+    const std::vector<std::byte> good = expect_round_trip(chunk);
     ASSERT_EQ(good[2], std::byte{2}) << "two exceptions";
     const std::size_t table = 6;
     const std::size_t places = table + 8 * clusters;
@@ -245,29 +210,30 @@ TEST_F(Clustered, RejectsWhatNoWriterWrites) {
     const auto expect_changed_corrupt = [&](std::size_t at, std::uint32_t word, std::size_t size, const char* what) {
       std::vector<std::byte> payload = good;
       std::memcpy(payload.data() + at, &word, size);
-      expect_corrupt(payload, chunk, what);
+      SCOPED_TRACE(what);
+      expect_refused(payload, chunk, "");
     };
     for (const std::uint32_t bits : {0U, 1U, 5U, 16U, 255U}) expect_changed_corrupt(0, bits, 1, "bits of a label");
     for (const std::uint32_t word : {0x7f800000U, 0x7fc00000U, 0x80000000U, 0xff800000U, 0xffffffffU}) {
-      expect_changed_corrupt(table + 8, word, 4, "a least number that is none, or below the one before");
+      expect_changed_corrupt(table + 8, word, 4, "a least number that is not finite or not ascending");
     }
-    expect_changed_corrupt(table + 4, 0xff7fffff, 4, "a cluster that ends below its begin");
-    expect_changed_corrupt(places - 4, 0x7f800000, 4, "a cluster that ends with infinity");
+    expect_changed_corrupt(table + 4, 0xff7fffff, 4, "a greatest number below the least");
+    expect_changed_corrupt(places - 4, 0x7f800000, 4, "an infinite greatest number");
     expect_changed_corrupt(2, 4002, 4, "more exceptions than elements");
-    expect_changed_corrupt(places, 4000, 4, "an element twice");
-    expect_changed_corrupt(places + 4, 6, 4, "an element before the one before");
-    expect_changed_corrupt(places + 4, 4001, 4, "an element behind the last");
-    expect_changed_corrupt(labels + 100, clusters <= 16 ? 0x30 : 17, 1, "the label of no cluster");
+    expect_changed_corrupt(places, 4000, 4, "a repeated exception");
+    expect_changed_corrupt(places + 4, 6, 4, "exceptions out of order");
+    expect_changed_corrupt(places + 4, 4001, 4, "an exception after the last element");
+    expect_changed_corrupt(labels + 100, clusters <= 16 ? 0x30 : 17, 1, "a label without a cluster");
     if (clusters <= 16) {
       expect_changed_corrupt(labels + 2000, 0x10, 1, "bits after the last label");
       std::vector<std::byte> many = good;
       many[1] = std::byte{16};
-      expect_corrupt(many, chunk, "seventeen clusters with labels of four bits");
+      expect_refused(many, chunk, "17 clusters, expected at most 16");
     }
   }
 }
 
-TEST_F(Clustered, TakesF32AloneWithoutInputs) {
+TEST_F(Clustered, AcceptsF32WithoutInputsOnly) {
   const Input base{InputKind::base, DType::f32, {}};
   const Input peer{InputKind::peer, DType::f32, {}};
   EXPECT_TRUE(clustered_decoder().accepts(DType::f32, {}));

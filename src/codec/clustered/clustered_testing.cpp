@@ -1,4 +1,3 @@
-// Numbers of clusters.
 #include "codec/clustered/clustered_testing.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Numbers of clusters, for tests.
+// Clusters and chunks of their numbers, for tests.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace bitsnap::codec {
 
-// The number that a code of a cluster stands for, computed as spec.md says.
+// The number of a code in a cluster, computed as in spec.md.
 [[nodiscard]] float clustered_number(const ClusterExtent& cluster, unsigned code);
 
-// So many, as those of moments may be: on both sides of 0.
+// Clusters like those of moments: on both sides of 0.
 [[nodiscard]] std::vector<ClusterExtent> normal_clusters(std::size_t clusters, std::uint64_t seed);
 
-// Numbers of these clusters, with codes of all values, in any order.
+// Numbers of these clusters with all codes, in random order.
 [[nodiscard]] TestChunk clustered_chunk(std::size_t elements, const std::vector<ClusterExtent>& clusters,
                                         std::uint64_t seed);
 

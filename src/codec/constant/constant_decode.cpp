@@ -1,4 +1,4 @@
-// Codec constant, reading: one element, repeated. spec.md.
+// Decodes constant: one element, repeated. See spec.md.
 #include <algorithm>
 #include <cstring>
 
@@ -10,15 +10,13 @@ namespace {
 
 class ConstantDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::constant; }
-  std::string_view name() const noexcept override { return "constant"; }
-  std::string_view summary() const noexcept override { return "one element, repeated"; }
+  ConstantDecoder() noexcept : Decoder(CodecId::constant, "constant", "one element, repeated") {}
   bool accepts(DType, std::span<const Input> inputs) const noexcept override { return inputs.empty(); }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch&) const override {
     BITSNAP_TRY(check_payload_size(name(), payload.size(), element_size(context.dtype)));
     std::memcpy(out.data(), payload.data(), payload.size());
-    // What is written already is the source of the next copy, twice as long each time until it fills half a page.
+    // Copies double in length until they fill half a page.
     constexpr std::size_t kLongestCopy = 2048;
     std::size_t filled = payload.size();
     while (filled < out.size()) {
@@ -32,9 +30,6 @@ class ConstantDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& constant_decoder() noexcept {
-  static const ConstantDecoder decoder;
-  return decoder;
-}
+const Decoder& constant_decoder() noexcept { return only<ConstantDecoder>(); }
 
 }  // namespace bitsnap::codec

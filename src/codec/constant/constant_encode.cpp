@@ -1,4 +1,4 @@
-// Codec constant, writing: one element, where all are the same bits. spec.md.
+// Encodes constant: one element, if all are equal. See spec.md.
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
@@ -10,9 +10,9 @@ namespace {
 
 class ConstantEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return constant_decoder(); }
+  ConstantEncoder() noexcept : Encoder(constant_decoder()) {}
 
-  // The payload does not grow with the chunk; whether the rest of it is constant too is for encode() to find.
+  // The payload has a fixed size. Only encode() checks whether the whole chunk is constant.
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context, std::size_t,
                                           Scratch&) const override {
     const std::size_t element_bytes = element_size(sample_context.dtype);
@@ -22,8 +22,7 @@ class ConstantEncoder final : public Encoder {
 
   std::size_t max_encoded_size(DType dtype, std::size_t) const noexcept override { return element_size(dtype); }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out, Scratch&) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     if (!entropy::all_equal_element(data.data(), context.elements, element_bytes)) return std::nullopt;
     std::memcpy(out.data(), data.data(), element_bytes);
@@ -33,9 +32,6 @@ class ConstantEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& constant_encoder() noexcept {
-  static const ConstantEncoder encoder;
-  return encoder;
-}
+const Encoder& constant_encoder() noexcept { return only<ConstantEncoder>(); }
 
 }  // namespace bitsnap::codec

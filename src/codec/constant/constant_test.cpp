@@ -1,4 +1,4 @@
-// The worked example of spec.md, and what counts as constant.
+// Tests of constant: the worked example of spec.md, and which chunks are constant.
 #include <gtest/gtest.h>
 
 #include "codec/builtin_codecs.hpp"
@@ -16,7 +16,7 @@ TEST(Constant, WritesTheExampleOfItsSpec) {
   EXPECT_EQ(*decoded, chunk.data);
 }
 
-TEST(Constant, ComparesBitsNotValues) {
+TEST(Constant, ComparesBitsInsteadOfValues) {
   Scratch scratch;
   const TestChunk zeros{.dtype = DType::f32, .data = elements_of(DType::f32, {0x00000000, 0x80000000}), .base = {}};
   EXPECT_EQ(encode_test_chunk(constant_encoder(), zeros, scratch), std::nullopt) << "+0 and -0 are two things";
@@ -35,7 +35,7 @@ TEST(Constant, RefusesAChunkWhoseLastElementDiffers) {
   }
 }
 
-TEST(Constant, EstimatesOneElementHoweverLongTheChunk) {
+TEST(Constant, EstimatesOneElementForAnyLength) {
   Scratch scratch;
   const TestChunk sample{.dtype = DType::f32, .data = make_chunk(Pattern::zeros, DType::f32, 64, 1), .base = {}};
   const TestSurroundings surroundings(sample);

@@ -1,5 +1,5 @@
-// What factored_split makes of a chunk, from the same few columns of a few rows: what a run of elements side by side
-// cannot show.
+// Estimates factored_split from the same few columns of a few rows; a run of adjacent elements does not show what
+// column scales save.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ constexpr std::size_t kSampleRows = 64;
 constexpr std::size_t kSampleBlocks = 4;
 constexpr std::size_t kBlockElements = 64;
 
-// Whole rows of the chunk, and where the first begins.
+// The whole rows of the chunk, and the position of the first.
 struct WholeRows {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -23,7 +23,7 @@ WholeRows whole_rows(const FactoredRows& rows, std::size_t elements) noexcept {
   return {first, elements > first ? (elements - first) / rows.row_elements : 0};
 }
 
-// Item i of so many that are spread evenly from 0 to `last`.
+// Item i of `count` items spread evenly from 0 to `last`.
 std::size_t spread_evenly(std::size_t i, std::size_t count, std::size_t last) noexcept {
   return count > 1 ? i * last / (count - 1) : 0;
 }

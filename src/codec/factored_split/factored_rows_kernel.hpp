@@ -1,8 +1,5 @@
-// Between elements and what is left of them once their row's and their column's scale are taken off: spec.md,
-// "Elements". One per CPU level; all give the same numbers.
-//
-// Kernels: they allocate nothing and cannot fail. A call is for elements of one row that stand side by side, with the
-// scales of their columns in the same order. Buffers need no alignment; outputs must not overlap inputs.
+// Kernels that remove the scales of row and column from elements, and add them again: spec.md, "Elements". A call is
+// for adjacent elements of one row, with the scales of their columns in the same order.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +9,40 @@ namespace bitsnap::codec {
 
 struct FactoredGeometry {
   std::size_t element_bytes = 0;  // 2 or 4
-  std::size_t low_bytes = 0;      // of four, 1 or 2; what is above the 16 bits behind them is 0, or cut off
-  bool rotated = false;           // the sign last
+  std::size_t low_bytes = 0;      // of four-byte elements, 1 or 2; bits above the next 16 are 0, or cut off
+  bool rotated = false;           // the sign is the lowest bit
 };
 
-// Where elements are counted from when scales are estimated: their distance from the middle, held within `most` either
-// way, in units of 2^unit, or of 2^-finer.
+// How elements become numbers when scales are estimated: the distance from the middle, clamped to +-`most`, in units of
+// 2^unit or of 2^-finer.
 struct FactoredRange {
   std::int32_t middle = 0;
   std::int32_t most = 0;
   unsigned unit = 0;
-  unsigned finer = 0;  // of the two, at least one is 0
+  unsigned finer = 0;  // unit or finer is 0
 };
 
 inline constexpr std::int32_t kMostDistance = 1536;  // units
-inline constexpr std::size_t kMostSummed = 1024;     // elements of one call, whose squares 32 bits have room for
+inline constexpr std::size_t kMostSummed = 1024;     // elements of one call; the sum of their squares fits 32 bits
 
-// Of the elements of a row.
+// For the elements of a row.
 struct RowSums {
-  std::uint32_t bits = 0;  // all of them, joined by OR
+  std::uint32_t bits = 0;  // OR of all elements
   std::int64_t sum = 0;    // of the distances
   std::uint64_t squares = 0;
 };
 
 struct FactoredRowKernels {
-  // Adds at most kMostSummed elements to `sums`, and each distance to its column's of `columns`, which may be nullptr.
+  // Adds at most kMostSummed elements to `sums`, and each distance to its column in `columns`, which may be nullptr.
   void (*sum_row)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                   const FactoredRange& range, std::int32_t* columns, RowSums& sums) noexcept;
 
-  // Values, and the low bytes that there are.
+  // Elements to values and low bytes.
   void (*take_off_scales)(const std::uint8_t* elements, std::size_t count, const FactoredGeometry& geometry,
                           std::uint16_t row, const std::uint16_t* columns, std::uint16_t* values,
                           std::uint8_t* low) noexcept;
 
-  // The elements again.
+  // Values and low bytes to elements.
   void (*put_on_scales)(const std::uint16_t* values, const std::uint8_t* low, std::size_t count,
                         const FactoredGeometry& geometry, std::uint16_t row, const std::uint16_t* columns,
                         std::uint8_t* elements) noexcept;

@@ -75,7 +75,7 @@ inline void put_on_loop(const std::uint16_t* values, const std::uint8_t* low, st
   static_cast<void>(low);
 }
 
-// Calls body<Element, low bytes, rotated>.
+// Calls body<Element, low bytes, rotated>().
 template <typename Body>
 inline void by_geometry(const FactoredGeometry& geometry, Body&& body) noexcept {
   const auto by_rotation = [&]<typename Element, std::size_t kLow>() {

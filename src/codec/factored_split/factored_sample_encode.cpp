@@ -1,5 +1,4 @@
-// The middle of a chunk from a thousand elements, and the period of its columns from how alike elements are that are so
-// many apart.
+// Finds the middle of a chunk from a thousand elements, and the row length by autocorrelation.
 #include "codec/factored_split/factored_sample_encode.hpp"
 
 #include <algorithm>
@@ -12,25 +11,26 @@ namespace bitsnap::codec {
 namespace {
 
 constexpr std::size_t kMiddleElements = 1024;
-constexpr std::size_t kPerSign = 64;  // one sign in so many elements, and signs are put last
+// the signs are moved to the lowest bit if one sampled element in this many is negative
+constexpr std::size_t kPerSign = 64;
 
-// Widths of models are multiples of 64.
+// Model widths are multiples of 64.
 constexpr std::size_t kPeriodUnit = 64;
 constexpr std::size_t kMostPeriod = 16384;
 constexpr std::size_t kFewestPeriods = 8;
 
-// Where the period is looked for: blocks of 64 elements from several places, each less its own mean, so that what is
-// the row's does not count.
+// The period is searched in blocks of 64 elements from several places, each minus its own mean, which removes the scale
+// of the row.
 constexpr std::size_t kPlaces = 4;
 constexpr std::size_t kPlaceBlocks = 8;
 constexpr std::size_t kPlaceElements = kPlaceBlocks * kPeriodUnit;
 constexpr std::size_t kFewestElements = 65536;
 
-// So many hundredths alike are more than chance.
+// A correlation of this many hundredths is more than chance.
 constexpr std::int64_t kLeastAlike = 8;
 
-constexpr unsigned kRoughSum = 6;   // so that squares of sums fit 64 bits
-constexpr unsigned kRoughBits = 3;  // distances are taken in 16ths of an octave, so that sums of products fit 32 bits
+constexpr unsigned kRoughSum = 6;   // makes the squares of sums fit 64 bits
+constexpr unsigned kRoughBits = 3;  // 16ths of an octave, which makes sums of products fit 32 bits
 
 std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_bytes) noexcept {
   std::uint32_t element = 0;
@@ -38,7 +38,7 @@ std::uint32_t element_at(ConstByteSpan data, std::size_t i, std::size_t element_
   return element;
 }
 
-// Rough distances from the middle of so many elements.
+// Rough distances of elements from the middle.
 template <typename Element>
 void measure_elements(const std::byte* elements, std::size_t count, const FactoredNature& nature,
                       std::int16_t* out) noexcept {
@@ -48,7 +48,7 @@ void measure_elements(const std::byte* elements, std::size_t count, const Factor
   for (std::size_t i = 0; i < count; ++i) {
     Element element;
     std::memcpy(&element, elements + i * sizeof(Element), sizeof(Element));
-    // A sign that is not there any more is one unit in the last place, too little to matter.
+    // The missing sign changes the value by one unit in the last place, which does not matter.
     const auto value = static_cast<std::int32_t>(static_cast<Element>(element << turn) >> below);
     const std::int32_t distance = std::clamp(value - range.middle, -range.most, range.most);
     out[i] = static_cast<std::int16_t>((distance << range.finer) >> (range.unit + kRoughBits));
@@ -62,7 +62,7 @@ void measure(ConstByteSpan data, std::size_t first, std::size_t count, const Fac
   measure_elements<std::uint32_t>(elements, count, nature, out);
 }
 
-// Takes the mean off each block, to the last unit.
+// Subtracts its mean from each block.
 void center_blocks(std::int16_t* elements) noexcept {
   for (std::size_t block = 0; block < kPlaceBlocks; ++block) {
     std::int16_t* const own = elements + block * kPeriodUnit;
@@ -141,8 +141,8 @@ Result<std::size_t> find_row_elements(ConstByteSpan data, const FactoredNature& 
       alike[period / kPeriodUnit] += products(own.data(), near.data() + period);
     }
   }
-  // At all multiples of a row's length elements are as alike; so the period whose multiples are most so together, in
-  // terms of what chance makes of as many, is the row's length, and neither a part of it nor a multiple.
+  // All multiples of the row length correlate equally well. The period whose multiples correlate most, relative to
+  // chance for that number of multiples, is the row length itself, neither a divisor nor a multiple of it.
   std::size_t best = 0;
   std::int64_t best_square = 0;
   std::int64_t best_sum = 0;

@@ -1,5 +1,5 @@
-// What a few elements tell of a chunk before all of it is looked at: how large most are, whether there are signs, and
-// how long rows are where nobody says so.
+// Statistics of a few elements of a chunk: their typical size, whether there are signs, and the row length if it is
+// unknown.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace bitsnap::codec {
 
-// Scales are estimated from distances in 128ths of an octave, held within 12 octaves: an element that is 0 would spoil
-// a mean.
+// Scales are estimated from distances in 128ths of an octave, clamped to 12 octaves, so that a zero does not spoil a
+// mean.
 inline constexpr unsigned kUnitsOfOctave = 7;
 static_assert(kMostDistance == 12 << kUnitsOfOctave);
 
@@ -24,8 +24,8 @@ struct FactoredNature {
 
 [[nodiscard]] FactoredNature find_nature(ConstByteSpan data, const FactoredFloats& floats) noexcept;
 
-// The distance after which elements are like those before: a row's length, or several rows', in multiples of 64 up to
-// 16,384. 0 where there is none, or where the chunk is too short to tell.
+// The distance at which elements resemble each other: the row length or a multiple of it, a multiple of 64 up to
+// 16,384. 0 if there is none, or if the chunk is too short.
 [[nodiscard]] Result<std::size_t> find_row_elements(ConstByteSpan data, const FactoredNature& nature, Scratch& scratch);
 
 }  // namespace bitsnap::codec

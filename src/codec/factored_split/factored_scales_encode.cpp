@@ -1,5 +1,5 @@
-// Scales are means of what elements are as numbers, whose upper bits order as logarithms do: of a row, and of a column
-// once the rows' are taken off. One pass over the chunk sums up both.
+// A scale is the mean of the elements' bits as integers, whose upper bits order like logarithms: of a row, or of a
+// column after the row scales are removed. One pass over the chunk sums both.
 #include "codec/factored_split/factored_scales_encode.hpp"
 
 #include <algorithm>
@@ -14,21 +14,23 @@
 namespace bitsnap::codec {
 namespace {
 
-// Scales of rows are in eighths of an octave, so that a byte reaches 31 octaves; those of columns, too, or in halves
-// where a column has so few elements that a byte for it would cost more than it saves.
+// Row scales are in eighths of an octave, so a byte covers 31 octaves. Column scales, too, or in halves of an octave if
+// columns have so few elements that a byte costs more than it saves (measured in
+// docs/decisions/0009-factored-scales.md).
 constexpr unsigned kRowUnit = 3;
 constexpr unsigned kSmallColumnUnit = 1;
 constexpr std::size_t kRowsForByte = 48;
 constexpr std::int32_t kMostRowScale = 254;
 
-// Rows where the tensor's own are of no use.
+// The length of pieces that replace rows if the tensor's rows are unusable (measured in
+// docs/decisions/0009-factored-scales.md).
 constexpr std::size_t kPieceElements = 512;
 constexpr std::size_t kFewestRows = 8;
 
-// Chunks of fewer rows have one class.
+// Chunks with fewer rows have one class.
 constexpr std::size_t kFewestRowsForClasses = 16;
 
-// Runs that tables are chosen from: a cache line or a few each.
+// Tables are chosen from runs of one to a few cache lines.
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kRunElements = 128;
 
@@ -38,19 +40,19 @@ std::int64_t divide_rounded(std::int64_t a, std::int64_t b) noexcept {
   return a >= 0 ? (a + b / 2) / b : -((-a + b / 2) / b);
 }
 
-// What one pass over the chunk finds of each row.
+// The sums of one row.
 struct RowSum {
   std::int32_t mean = 0;     // distance
   std::uint32_t spread = 0;  // variance
-  std::uint32_t count = 0;   // 0: nothing but elements that are 0
+  std::uint32_t count = 0;   // 0: all elements are 0
   std::uint32_t first = 0;   // column
 };
 
 struct Sums {
   std::span<RowSum> rows;
-  std::span<std::int32_t> columns;  // of whole rows; then the columns' means
+  std::span<std::int32_t> columns;  // of whole rows; later the columns' means
   std::int64_t mean_total = 0;      // of whole rows
-  std::size_t whole = 0;            // rows that are not left out
+  std::size_t whole = 0;            // rows with a scale
 };
 
 class Planner {
@@ -80,7 +82,7 @@ class Planner {
   }
 
  private:
-  // Kept in place of the mean once the columns are known.
+  // The scale replaces the mean once the columns are known.
   std::int32_t& row_scale(std::size_t i) noexcept { return sums_.rows[i].mean; }
 
   void sum_up() noexcept {
@@ -113,7 +115,7 @@ class Planner {
     }
   }
 
-  // Columns' means, and whether they are worth their bytes: they are where the variance that they explain saves more.
+  // Computes the columns' means. Columns are used if the variance that they explain saves more than their bytes.
   void take_columns() noexcept {
     std::ranges::fill(plan_.columns, std::uint16_t{0});
     if (!plan_.rows.has_columns || sums_.whole < kFewestRows) return;
@@ -141,7 +143,7 @@ class Planner {
     plan_.column_shift = plan_.row_shift + kRowUnit - unit;
     const unsigned unit_shift = kUnitsOfOctave - unit;
     const std::int32_t last = (1 << bits) - 1;
-    // Columns that are out of reach are mostly those of little use, far below.
+    // Columns out of reach are mostly nearly unused ones, far below.
     if ((most - least) >> unit_shift > last) least = -(((last + 1) << unit_shift) / 2);
     first_column_ = least;
     for (std::size_t i = 0; i < sums_.columns.size(); ++i) {
@@ -150,7 +152,7 @@ class Planner {
     }
   }
 
-  // Half the logarithm of how much less the variance is, against the bits of a column over its rows.
+  // The saving is half the logarithm of the variance's reduction; the cost is a column's bits divided by its rows.
   [[nodiscard]] bool pays(std::uint64_t spread, std::uint64_t explained, unsigned bits) const noexcept {
     explained = std::min(explained, spread);
     const std::uint64_t saved = entropy::rans_logarithm(static_cast<std::uint32_t>(spread + 1)) -
@@ -158,7 +160,7 @@ class Planner {
     return saved * plan_.rows.whole_rows > (std::uint64_t{2 * bits} << entropy::kCostBits);
   }
 
-  // In eighths of an octave, from that of the number 0 on.
+  // In eighths of an octave above the number 0.
   [[nodiscard]] std::int32_t scale_of(const RowSum& row) const noexcept {
     std::int64_t columns = 0;
     if (plan_.column_bits > 0 && row.count < plan_.rows.row_elements && row.count > 0) {
@@ -170,7 +172,7 @@ class Planner {
     return static_cast<std::int32_t>((units + (1 << (kUnitsOfOctave - kRowUnit) >> 1)) >> (kUnitsOfOctave - kRowUnit));
   }
 
-  // By how widely a row's elements lie, in quarters of all rows.
+  // Sorts rows into quarters by the spread of their elements.
   Result<void> choose_classes() {
     std::ranges::fill(plan_.classes, std::uint8_t{0});
     BITSNAP_ASSIGN(const std::span<std::uint32_t> spreads, scratch_.take_array<std::uint32_t>(sums_.rows.size()));
@@ -198,7 +200,7 @@ class Planner {
 
   using Counted = std::array<LeftCounts, entropy::kMaxClasses>;
 
-  // What is left of a sample, by class.
+  // Counts a sample's values by class.
   Result<void> count_sample(Counted& counted) {
     BITSNAP_ASSIGN(const std::span<std::uint32_t> coded_rows, scratch_.take_array<std::uint32_t>(sums_.rows.size()));
     std::size_t size = 0;
@@ -217,8 +219,7 @@ class Planner {
       const std::size_t number = coded_rows[run * size / kRuns];
       const RowSum& row = sums_.rows[number];
       const std::size_t count = std::min<std::size_t>(kRunElements, row.count);
-      // Other columns in each row, by a fraction that jumps about evenly (of the golden ratio, 16 bits behind the
-      // point).
+      // A different column in each row: multiples of the golden ratio (16 fractional bits) spread evenly.
       const std::size_t column = row.first + ((row.count - count) * (run * 40503 & 0xffff) >> 16);
       const std::size_t position = number * plan_.rows.row_elements + column - plan_.rows.first_column;
       const auto scale = static_cast<std::uint16_t>(row_scale(number) << plan_.row_shift);
@@ -248,7 +249,7 @@ class Planner {
     std::array<SymbolWindow, entropy::kMaxClasses> windows;
     windows.fill(choose_window(all, plan_.row_shift));
     std::uint64_t cost = windows[0].cost;
-    // Two bits for each row, and a table for each class but one, in terms of the sample.
+    // Two bits for each row, and a table for each class but one, scaled to the sample.
     const std::uint64_t class_bits = 2 * sums_.rows.size() + 3 * 8 * entropy::kClassSymbols;
     std::array<SymbolWindow, entropy::kMaxClasses> own;
     std::uint64_t own_cost = (class_bits << entropy::kCostBits) * all.total / plan_.coded;
@@ -268,7 +269,7 @@ class Planner {
     return {};
   }
 
-  // From windows to tables, and to scales such that a window begins at its row's.
+  // Turns windows into tables, and shifts the scales so that a window begins at its row's scale.
   void take_windows(const std::array<SymbolWindow, entropy::kMaxClasses>& windows) noexcept {
     plan_.tables.classes = plan_.has_classes ? entropy::kMaxClasses : 1;
     plan_.tables.plans.fill(0);
@@ -296,7 +297,7 @@ class Planner {
   Scratch& scratch_;
   FactoredRange range_;
   Sums sums_;
-  std::int32_t first_column_ = 0;  // distance that the scale 0 of columns stands for
+  std::int32_t first_column_ = 0;  // distance of the column scale 0
   FactoredPlan plan_;
 };
 

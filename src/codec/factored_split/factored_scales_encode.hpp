@@ -1,5 +1,5 @@
-// How a chunk is going to be coded by factored_split: the scales of its rows and columns, and the tables. Integers
-// only, so that the same chunk gives the same plan everywhere.
+// The plan of a chunk for factored_split: the scales of its rows and columns, and the tables. Integer arithmetic gives
+// the same plan for the same chunk everywhere.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@
 
 namespace bitsnap::codec {
 
-// Rows as they are taken. Where a tensor's own are not known, or too short or too long to be of use, pieces of it serve
-// as rows, and there are no columns.
+// The rows of a chunk. If the tensor's rows are unknown, or too short or too long to be useful, pieces of fixed length
+// serve as rows, without columns.
 struct FactoredRows {
   std::size_t row_elements = 0;
   std::size_t first_column = 0;
   bool has_columns = false;
-  std::size_t whole_rows = 0;  // of the chunk, which a column has its scale for
+  std::size_t whole_rows = 0;  // each column has one element per whole row
 };
 
 [[nodiscard]] FactoredRows rows_to_factor(const RowPlace& place, std::size_t elements) noexcept;
 
-// The same where only the elements can tell. What looked like rows may not be worth its columns.
+// The rows as the elements suggest them. Their columns may still not pay.
 [[nodiscard]] Result<FactoredRows> rows_by_period(ConstByteSpan data, const FactoredFloats& floats, Scratch& scratch);
 
-// Its arrays are in the scratch.
+// The arrays are in the scratch.
 struct FactoredPlan {
   FactoredGeometry geometry;
   unsigned row_shift = 0;
@@ -37,27 +37,27 @@ struct FactoredPlan {
   unsigned column_bits = 0;  // 0: no columns
   std::uint16_t base = 0;
   FactoredRows rows;
-  std::span<std::uint8_t> scales;    // of rows; 0 where a row has nothing but elements that are 0
-  std::span<std::uint8_t> classes;   // of rows; all 0 where has_classes is not set
-  std::span<std::uint16_t> columns;  // whole columns' scales, as small numbers
+  std::span<std::uint8_t> scales;    // of rows; 0 if all elements of the row are 0
+  std::span<std::uint8_t> classes;   // of rows; all 0 unless has_classes
+  std::span<std::uint16_t> columns;  // the column scales as small numbers
   bool has_classes = false;
-  std::size_t coded = 0;  // elements of rows that are not left out
+  std::size_t coded = 0;  // elements of rows with a scale
   entropy::ClassTables tables;
-  std::uint64_t value_bits = 0;  // that values will take, estimated
+  std::uint64_t value_bits = 0;  // estimated size of all values
 
   [[nodiscard]] std::uint16_t row_of(std::size_t i) const noexcept {
     return static_cast<std::uint16_t>(base + ((scales[i] - 1U) << row_shift));
   }
-  // Before low bytes and values of a chunk of so many rows; and of these what is the coder's.
+  // The bytes before the low bytes and values of a chunk with row_count rows.
   [[nodiscard]] std::size_t scale_bytes(std::size_t row_count) const noexcept;
   [[nodiscard]] std::size_t lane_bytes() const noexcept;
 };
 
-// `data` holds elements as the floats say, shortened or not. Precondition: floats.can_be(), whole elements.
+// `data` holds elements in the form of `floats`. Precondition: floats.can_be(), whole elements.
 [[nodiscard]] Result<FactoredPlan> plan_factored(ConstByteSpan data, const FactoredFloats& floats,
                                                  const FactoredRows& rows, Scratch& scratch);
 
-// What coding the chunk will cost, from a few of its rows and columns.
+// The estimated cost of a chunk from some of its rows and columns.
 struct FactoredEstimate {
   std::uint64_t payload_bytes = 0;
   bool has_columns = false;

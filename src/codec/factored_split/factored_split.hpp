@@ -1,4 +1,4 @@
-// What both sides of the codec factored_split agree on: spec.md.
+// Shared by both sides of the codec factored_split: spec.md.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace bitsnap::codec {
 // On disk: never change or reuse. Bits of the first byte of a payload; others are 0.
 inline constexpr std::uint8_t kFactoredRotated = 0x01;
 inline constexpr std::uint8_t kFactoredRowClasses = 0x02;
-inline constexpr std::uint8_t kFactoredColumns4 = 0x04;  // of the two at most one
+inline constexpr std::uint8_t kFactoredColumns4 = 0x04;  // at most one of the two column flags is set
 inline constexpr std::uint8_t kFactoredColumns8 = 0x08;
 inline constexpr std::uint8_t kFactoredFlags = 0x0f;
 
@@ -29,15 +29,15 @@ inline constexpr std::size_t kFactoredHeaderBytes = 12;
 
 using tensor::kFewestRowElements;
 
-// Elements that are measured, coded and used while they are in the cache. A multiple of a step of the lanes.
+// Elements that are processed together so that they stay in the cache. A multiple of a round of the lane coder.
 inline constexpr std::size_t kFactoredPart = 2048;
-static_assert(kFactoredPart % entropy::kRansStepElements == 0);
+static_assert(kFactoredPart % entropy::kRansRoundElements == 0);
 
 [[nodiscard]] constexpr bool has_factors(DType dtype) noexcept {
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
 }
 
-// Elements of a chunk, shortened or not. A value has 3 to 10 bits of their mantissa.
+// The elements of a chunk, shortened or not. A value holds 3 to 10 bits of their mantissa.
 struct FactoredFloats {
   ShortFloats floats;
 
@@ -48,36 +48,36 @@ struct FactoredFloats {
   [[nodiscard]] unsigned value_mantissa_bits() const noexcept {
     return floats.mantissa_bits() - static_cast<unsigned>(8 * low_bytes());
   }
-  // Whether so many bits can be left out: a value has room for the rest of sign, exponent and mantissa, and scales for
-  // their eighths of an octave.
+  // Whether the elements can have this many zero bits: a value must hold the rest of sign, exponent and mantissa, and
+  // at least three mantissa bits for scales in eighths of an octave.
   [[nodiscard]] bool can_be() const noexcept {
     return value_mantissa_bits() >= 3 && (floats.dtype != DType::f32 || value_mantissa_bits() <= 7);
   }
 };
 
-// Rows that a chunk touches, of so many elements each, whose first element has this column.
+// The number of rows that a chunk touches if its first element is in column first_column.
 [[nodiscard]] constexpr std::size_t factored_rows(std::size_t elements, std::size_t row_elements,
                                                   std::size_t first_column) noexcept {
   return divide_up(first_column + elements, row_elements);
 }
 
-// Goes along the elements of a chunk that are coded, in pieces of one row. Rows whose scale is 0 are left out.
+// Iterates over the coded elements of a chunk in pieces of one row. Rows with the scale 0 are skipped.
 class RowWalk {
  public:
   struct Piece {
     std::size_t row = 0;
     std::size_t column = 0;
     std::size_t position = 0;  // of its first element in the chunk
-    std::size_t count = 0;     // 0: the end
+    std::size_t count = 0;     // 0 at the end
   };
 
   RowWalk() = default;
-  // A scale for each row.
+  // `scales` has one scale per row.
   RowWalk(std::span<const std::uint8_t> scales, std::size_t elements, std::size_t row_elements,
           std::size_t first_column) noexcept
       : scales_(scales.data()), elements_(elements), row_elements_(row_elements), column_(first_column) {}
 
-  // The next piece, of at most so many elements.
+  // The next piece of at most `most` elements.
   [[nodiscard]] Piece next(std::size_t most) noexcept {
     while (position_ < elements_ && scales_[row_] == 0) advance(left_of_row());
     if (position_ == elements_) return {};
@@ -106,7 +106,7 @@ class RowWalk {
   std::size_t position_ = 0;
 };
 
-// How many elements are coded: those of rows that are not left out.
+// The number of coded elements.
 [[nodiscard]] inline std::size_t count_coded(RowWalk walk) noexcept {
   std::size_t coded = 0;
   for (auto piece = walk.next(kChunkElements); piece.count > 0; piece = walk.next(kChunkElements)) {

@@ -1,5 +1,5 @@
-// Codec factored_split, reading: floats as what is left of them once the scales of their row and column are taken off.
-// spec.md. Part by part, so that contexts and values stay in the cache.
+// Decodes factored_split: adds the scales of row and column to coded values. See spec.md. Works part by part so that
+// contexts and values stay in the cache.
 #include <cstring>
 
 #include "base/cpu_dispatch.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kMaxShift = 15;
 
-// What stands before the low bytes, checked.
+// The fields before the low bytes, checked.
 struct Scales {
   FactoredGeometry geometry;
   std::uint16_t base = 0;
@@ -21,8 +21,8 @@ struct Scales {
   std::size_t row_elements = 0;
   std::size_t first_column = 0;
   std::span<const std::uint8_t> rows;
-  ConstByteSpan classes;             // four rows to a byte; or empty
-  std::span<std::uint16_t> columns;  // as they are added to values
+  ConstByteSpan classes;             // four rows per byte; or empty
+  std::span<std::uint16_t> columns;  // in the form that is added to values
 
   [[nodiscard]] std::uint16_t row(std::size_t i) const noexcept {
     return static_cast<std::uint16_t>(base + ((rows[i] - 1U) << row_shift));
@@ -92,7 +92,7 @@ Result<Scales> read_scales(ByteCursor& cursor, const ChunkContext& context, cons
   return scales;
 }
 
-// The elements of rows that are left out.
+// Fills the rows without coded elements with zeros.
 void fill_zero_rows(const Scales& scales, std::size_t element_bytes, ByteSpan out) noexcept {
   std::size_t begin = 0;
   for (std::size_t row = 0; begin < out.size(); ++row) {
@@ -105,12 +105,9 @@ void fill_zero_rows(const Scales& scales, std::size_t element_bytes, ByteSpan ou
 
 class FactoredSplitDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::factored_split; }
-  std::string_view name() const noexcept override { return "factored_split"; }
-  std::string_view summary() const noexcept override {
-    return "floats: the exponent coded by what row and column let expect";
-  }
-
+  FactoredSplitDecoder() noexcept
+      : Decoder(CodecId::factored_split, "factored_split",
+                "floats: the exponent coded relative to scales of row and column") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return has_factors(dtype) && inputs.empty();
   }
@@ -151,9 +148,9 @@ class FactoredSplitDecoder final : public Decoder {
     const auto* low_at = reinterpret_cast<const std::uint8_t*>(low.data());
     for (std::size_t first = 0; first < coded; first += kFactoredPart) {
       const std::size_t count = std::min(kFactoredPart, coded - first);
-      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
-      // Lanes of the last step that stand for nothing have the context 0.
-      std::memset(contexts.data(), 0, steps * entropy::kRansStepElements);
+      const std::size_t rounds = divide_up(count, entropy::kRansRoundElements);
+      // The unused lanes of the last round have the context 0.
+      std::memset(contexts.data(), 0, rounds * entropy::kRansRoundElements);
       if (!scales.classes.empty()) {
         RowWalk ahead = walk;
         for (std::size_t at = 0; at < count;) {
@@ -162,7 +159,7 @@ class FactoredSplitDecoder final : public Decoder {
           at += piece.count;
         }
       }
-      lanes.decode(contexts.data(), steps, values.data(), {});
+      lanes.decode(contexts.data(), rounds, values.data(), {});
       for (std::size_t at = 0; at < count;) {
         const RowWalk::Piece piece = walk.next(count - at);
         const ByteSpan elements = out.subspan(piece.position * element_bytes, piece.count * element_bytes);
@@ -180,9 +177,6 @@ class FactoredSplitDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& factored_split_decoder() noexcept {
-  static const FactoredSplitDecoder decoder;
-  return decoder;
-}
+const Decoder& factored_split_decoder() noexcept { return only<FactoredSplitDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec factored_split, writing: floats as what is left of them once the scales of their row and column are taken off.
-// spec.md. From the last part to the first; low bytes go straight to their place in the payload.
+// Encodes factored_split: removes the scales of row and column and codes the rest. See spec.md. Works from the last
+// part to the first; low bytes go directly to their place in the payload.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,12 +15,12 @@
 namespace bitsnap::codec {
 namespace {
 
-// Chunks of so many elements are estimated by coding them.
+// Chunks of at most this size are estimated by encoding them.
 constexpr std::size_t kSmallChunk = 32768;
 
 constexpr std::size_t kMaxParts = divide_up(static_cast<std::size_t>(kChunkElements), kFactoredPart);
 
-// Header and scales; returns where they end.
+// Writes header and scales; returns their end.
 std::byte* write_scales(const FactoredPlan& plan, std::byte* out) noexcept {
   const std::uint8_t columns =
       plan.column_bits == 0 ? std::uint8_t{0} : (plan.column_bits == 4 ? kFactoredColumns4 : kFactoredColumns8);
@@ -52,10 +52,11 @@ std::byte* write_scales(const FactoredPlan& plan, std::byte* out) noexcept {
 
 class FactoredSplitEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return factored_split_decoder(); }
+  FactoredSplitEncoder() noexcept : Encoder(factored_split_decoder()) {}
+
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
-  // What is written is smaller than the chunk; but before that is known, scales and low bytes are in their place.
+  // The payload is smaller than the chunk, but the encoder writes scales and low bytes before it knows that.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     const std::size_t rows = elements / kFewestRowElements + 2;
     return elements * element_size(dtype) + max_short_head_bytes(elements) + kFactoredHeaderBytes + 2 * rows + elements;
@@ -72,8 +73,8 @@ class FactoredSplitEncoder final : public Encoder {
     return Estimate{.payload_bytes = size};
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(Elements all, shorten(data, context.dtype, scratch));
     const std::size_t head_bytes = all.head_bytes();
@@ -85,7 +86,7 @@ class FactoredSplitEncoder final : public Encoder {
   }
 
  private:
-  // All elements of a chunk, shortened where that is worth it.
+  // The elements of a chunk, shortened if that pays.
   struct Elements {
     FactoredFloats floats;
     ConstByteSpan bytes;
@@ -107,14 +108,14 @@ class FactoredSplitEncoder final : public Encoder {
     if (all.shortener.shorten(0, data, shortened.data())) {
       all.bytes = shortened;
     } else {
-      zero_bits = 0;  // there are too many exceptions
+      zero_bits = 0;  // too many exceptions
     }
     return all;
   }
 
-  // What is not smaller than `most` bytes is not encoded.
-  static Result<std::optional<std::size_t>> encode_elements(const Elements& all, const EncodeContext& context,
-                                                            std::size_t most, ByteSpan out, Scratch& scratch) {
+  // Returns nullopt if the payload would not be smaller than `most` bytes.
+  static Result<PayloadSize> encode_elements(const Elements& all, const EncodeContext& context, std::size_t most,
+                                             ByteSpan out, Scratch& scratch) {
     BITSNAP_ASSIGN(const FactoredPlan plan, plan_chunk(all, context, scratch));
     const std::size_t before = plan.scale_bytes(plan.scales.size()) + plan.coded * all.floats.low_bytes();
     if (plan.coded == 0) {
@@ -124,7 +125,7 @@ class FactoredSplitEncoder final : public Encoder {
     if (before + plan.lane_bytes() + plan.value_bits / 8 >= most) return std::nullopt;
     std::byte* const low = write_scales(plan, out.data());
     entropy::ClassLanesEncoder lanes;
-    BITSNAP_TRY(lanes.open(plan.tables, divide_up(plan.coded, entropy::kRansStepElements), scratch));
+    BITSNAP_TRY(lanes.open(plan.tables, divide_up(plan.coded, entropy::kRansRoundElements), scratch));
     BITSNAP_TRY(encode_parts(all.bytes, plan, reinterpret_cast<std::uint8_t*>(low), lanes, scratch));
     const std::size_t size = before + lanes.finish();
     if (size >= most) return std::nullopt;
@@ -168,7 +169,7 @@ class FactoredSplitEncoder final : public Encoder {
     for (std::size_t i = 0; i < columns.size(); ++i) {
       columns[i] = static_cast<std::uint16_t>(plan.columns[i] << plan.column_shift);
     }
-    // The walk at the beginning of each part: parts are taken from the last on.
+    // The position of the walk at each part, because parts are encoded from the last to the first.
     std::array<RowWalk, kMaxParts> walks;
     const std::size_t parts = divide_up(plan.coded, kFactoredPart);
     RowWalk along(plan.scales, elements, plan.rows.row_elements, plan.rows.first_column);
@@ -184,7 +185,7 @@ class FactoredSplitEncoder final : public Encoder {
     for (std::size_t part = parts; part-- > 0;) {
       const std::size_t first = part * kFactoredPart;
       const std::size_t count = std::min(kFactoredPart, plan.coded - first);
-      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+      const std::size_t rounds = divide_up(count, entropy::kRansRoundElements);
       RowWalk walk = walks[part];
       for (std::size_t at = 0; at < count;) {
         const RowWalk::Piece piece = walk.next(count - at);
@@ -194,11 +195,11 @@ class FactoredSplitEncoder final : public Encoder {
         std::memset(contexts.data() + at, plan.classes[piece.row], piece.count);
         at += piece.count;
       }
-      for (std::size_t i = count; i < steps * entropy::kRansStepElements; ++i) {
+      for (std::size_t i = count; i < rounds * entropy::kRansRoundElements; ++i) {
         contexts[i] = 0;
         values[i] = lanes.cheapest_value(0);
       }
-      lanes.encode(contexts.data(), values.data(), steps, {});
+      lanes.encode(contexts.data(), values.data(), rounds, {});
     }
     return {};
   }
@@ -206,9 +207,6 @@ class FactoredSplitEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& factored_split_encoder() noexcept {
-  static const FactoredSplitEncoder encoder;
-  return encoder;
-}
+const Encoder& factored_split_encoder() noexcept { return only<FactoredSplitEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// The worked examples of spec.md, matrices whose elements have scales by row and column, pieces of them that begin
-// anywhere, rows without anything, and payloads that break a rule.
+// Tests of factored_split: the worked examples of spec.md, matrices with scales by row and column, pieces of matrices,
+// rows of zeros, and invalid payloads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,20 +18,20 @@ namespace {
 
 constexpr DType kFactoredDTypes[] = {DType::f16, DType::bf16, DType::f32};
 
-// Where a matrix's elements are spread out and where its chunk begins.
+// How the scales of a matrix vary, and where its chunk begins.
 struct Matrix {
   DType dtype = DType::f32;
   std::size_t row_elements = 512;
   std::size_t first_column = 0;
   std::size_t elements = 65536;
-  double row_octaves = 2;  // how far scales of rows are apart
+  double row_octaves = 2;  // range of the row scales
   double column_octaves = 2;
   bool with_signs = false;
   std::uint64_t seed = 1;
 };
 
-// Elements that are the product of a scale of their row, one of their column, and the square of a normal number (or
-// that number) that is not too small.
+// Elements that are the product of a row scale, a column scale, and a normal number or its square, which is not too
+// small.
 TestChunk moments(const Matrix& matrix) {
   TestRandom random(matrix.seed);
   const std::size_t width = element_size(matrix.dtype);
@@ -58,57 +58,24 @@ TestChunk moments(const Matrix& matrix) {
   return chunk;
 }
 
-class FactoredSplit : public testing::Test {
+class FactoredSplit : public CodecTest {
  protected:
-  ~FactoredSplit() override { force_cpu_level(detected_cpu_level()); }
-
-  // The payload, which every level writes and every level reads.
-  std::vector<std::byte> expect_round_trip(const TestChunk& chunk) {
-    std::optional<std::vector<std::byte>> first;
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      const auto payload = encode_test_chunk(factored_split_encoder(), chunk, scratch_);
-      if (!first) first = payload;
-      EXPECT_EQ(payload, first) << cpu_level_name(level);
-    }
-    EXPECT_TRUE(first.has_value());
-    if (!first) return {};
-    // What decoding needs of the place in the tensor stands in the payload.
-    TestChunk anywhere = chunk;
-    anywhere.rows = {};
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      const auto decoded = decode_test_chunk(factored_split_decoder(), *first, anywhere, scratch_);
-      EXPECT_TRUE(decoded && *decoded == chunk.data) << cpu_level_name(level);
-    }
-    return *first;
-  }
+  FactoredSplit() : CodecTest(factored_split_encoder()) {}
 
   std::size_t size_of(const Encoder& encoder, const TestChunk& chunk) {
     const auto payload = encode_test_chunk(encoder, chunk, scratch_);
     return payload ? payload->size() : chunk.data.size();
   }
-
-  void expect_refused(ConstByteSpan payload, const TestChunk& chunk, std::string_view words,
-                      ErrorKind kind = ErrorKind::corrupt) {
-    const auto decoded = decode_test_chunk(factored_split_decoder(), payload, chunk, scratch_);
-    ASSERT_FALSE(decoded) << words;
-    const std::string message = decoded.error().message();
-    EXPECT_EQ(decoded.error().kind(), kind) << message;
-    EXPECT_NE(message.find(words), std::string::npos) << message;
-  }
-
-  Scratch scratch_;
 };
 
-// `count` times `byte`, as hex_bytes() reads it.
+// `count` times `byte`, for hex_bytes().
 std::string times(std::size_t count, std::string_view byte) {
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += " " + std::string(byte);
   return text;
 }
 
-// The last example of rans.md: the value 5 alone.
+// The last example of rans.md: the single value 5.
 std::string value_five() {
   return "01 02" + times(31, "00") + times(2, "80") + times(14 + 16 + 1, "00") + " 02" + times(2 + 8, "00") + " 01" +
          times(63, "00") + " 80" + times(63, "00") + times(64, "02") + times(3, times(64, "00") + times(64, "02"));
@@ -122,16 +89,15 @@ TEST_F(FactoredSplit, WritesTheEmptyExampleOfItsSpec) {
 TEST_F(FactoredSplit, ReadsTheExampleWithColumnsOfItsSpec) {
   const TestChunk one{.dtype = DType::bf16, .data = elements_of(DType::bf16, {0x3F80}), .base = {}};
   const auto payload = hex_bytes("04 12 6F 3F 40 00 00 00 3F 00 00 00 03" + times(31, "00") + " 20 " + value_five());
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode_test_chunk(factored_split_decoder(), payload, one, scratch_);
     ASSERT_TRUE(decoded) << decoded.error().message();
     EXPECT_EQ(*decoded, one.data);
-  }
+  });
 }
 
-TEST_F(FactoredSplit, PaysForWhatIsLeftOfTheScalesAndNotForThem) {
-  // The same normal numbers, without any scales and with such that reach over 16 octaves.
+TEST_F(FactoredSplit, SizesDoNotDependOnTheScales) {
+  // The same normal numbers, without scales and with scales over 16 octaves.
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const bool with_signs : {false, true}) {
       const TestChunk flat = moments({.dtype = dtype,
@@ -143,14 +109,14 @@ TEST_F(FactoredSplit, PaysForWhatIsLeftOfTheScalesAndNotForThem) {
       const std::size_t flat_size = expect_round_trip(flat).size();
       const std::size_t factored_size = expect_round_trip(factored).size();
       EXPECT_LE(factored_size, flat_size + flat_size / 80) << dtype_name(dtype) << ", signs " << with_signs;
-      // At the least half a bit of each element.
+      // It must save at least half a bit per element.
       EXPECT_LE(factored_size + kChunkElements / 16, size_of(float_split_encoder(), factored))
           << dtype_name(dtype) << ", signs " << with_signs;
     }
   }
 }
 
-TEST_F(FactoredSplit, SavesByRowsAloneWhereRowsAreNotKnown) {
+TEST_F(FactoredSplit, SavesByRowScalesIfRowsAreUnknown) {
   TestChunk chunk = moments({.elements = kChunkElements, .column_octaves = 0});
   const std::size_t known = expect_round_trip(chunk).size();
   chunk.rows = {};
@@ -159,7 +125,7 @@ TEST_F(FactoredSplit, SavesByRowsAloneWhereRowsAreNotKnown) {
   EXPECT_LE(unknown + kChunkElements / 32, size_of(float_split_encoder(), chunk));
 }
 
-TEST_F(FactoredSplit, FindsOutHowLongRowsAreWhereNobodySays) {
+TEST_F(FactoredSplit, FindsUnknownRowLengths) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const std::size_t row : {320U, 1024U, 4096U, 11008U}) {
       for (const bool with_signs : {false, true}) {
@@ -175,12 +141,12 @@ TEST_F(FactoredSplit, FindsOutHowLongRowsAreWhereNobodySays) {
         const auto payload = expect_round_trip(chunk);
         ASSERT_GE(payload.size(), kFactoredHeaderBytes);
         EXPECT_EQ(load_le<std::uint32_t>(payload.data() + 4), row);
-        // Where rows begin it does not look for.
+        // It does not search for where rows begin.
         EXPECT_LE(payload.size(), known + known / 40);
       }
     }
   }
-  // Without columns, or with rows that are no multiple of 64, there is nothing to find.
+  // Without column scales, or with rows of another length than a multiple of 64, it finds nothing.
   TestChunk chunk = moments({.elements = kChunkElements, .column_octaves = 0});
   chunk.rows = {};
   EXPECT_EQ(load_le<std::uint32_t>(expect_round_trip(chunk).data() + 4), 512U);
@@ -189,7 +155,7 @@ TEST_F(FactoredSplit, FindsOutHowLongRowsAreWhereNobodySays) {
   EXPECT_EQ(load_le<std::uint32_t>(expect_round_trip(chunk).data() + 4), 512U);
 }
 
-TEST_F(FactoredSplit, BeginsAndEndsAnywhereInRowsOfAnyLength) {
+TEST_F(FactoredSplit, RoundTripsPiecesAtAnyPlaceOfRowsOfAnyLength) {
   for (const DType dtype : kFactoredDTypes) {
     for (const std::size_t row : {64U, 65U, 100U, 511U, 1000U, 1027U, 4099U}) {
       for (const std::size_t first : {std::size_t{0}, std::size_t{1}, row / 2, row - 1}) {
@@ -201,7 +167,7 @@ TEST_F(FactoredSplit, BeginsAndEndsAnywhereInRowsOfAnyLength) {
                                            .first_column = first,
                                            .elements = elements,
                                            .with_signs = row % 2 == 0});
-          // Rows that are short and few do not pay for the states.
+          // Few short rows do not pay for the lane states.
           if (elements >= 4000) expect_round_trip(chunk);
         }
       }
@@ -221,14 +187,14 @@ TEST_F(FactoredSplit, FindsTheScalesOfAPieceInTheMiddle) {
   };
   const double found = share(piece);
   EXPECT_LE(found, share(whole) * 1.005);
-  // Rows that begin elsewhere have parts of two rows each, and columns of another number all rows of one.
+  // With a wrong start, each row has parts of two rows; with a wrong length, columns mix.
   piece.rows.first_column = 300;
   EXPECT_GE(share(piece), found * 1.005);
   piece.rows.row_elements = 767;
   EXPECT_GE(share(piece), found * 1.02);
 }
 
-TEST_F(FactoredSplit, PaysNothingForRowsOfZeros) {
+TEST_F(FactoredSplit, StoresNothingForRowsOfZeros) {
   const Matrix matrix{.row_elements = 512, .elements = 512 * 100};
   const TestChunk full = moments(matrix);
   TestChunk sparse{
@@ -258,8 +224,8 @@ TEST_F(FactoredSplit, KeepsEveryBitOfZerosInfinitiesAndNaNsAmongOthers) {
   }
 }
 
-TEST_F(FactoredSplit, EscapesRowsOfWhichNothingIsNearTheirScale) {
-  // A third of the elements, in rows of their own, is far above or far below the others.
+TEST_F(FactoredSplit, EscapesRowsWithoutElementsNearTheirScale) {
+  // A third of the elements, in their own rows, is far above or below the others.
   TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(4 * 512 * 96), .base = {}};
   TestRandom random(3);
   for (std::size_t i = 0; i < chunk.elements(); ++i) {
@@ -271,7 +237,7 @@ TEST_F(FactoredSplit, EscapesRowsOfWhichNothingIsNearTheirScale) {
   expect_round_trip(chunk);
 }
 
-TEST_F(FactoredSplit, EstimatesFromAFewRowsAndColumnsWhatTheChunkTakes) {
+TEST_F(FactoredSplit, EstimatesTheSizeFromAFewRowsAndColumns) {
   for (const std::size_t row : {64U, 320U, 1024U, 8192U, 30000U, 100000U}) {
     for (const bool with_signs : {false, true}) {
       const TestChunk chunk =
@@ -287,20 +253,20 @@ TEST_F(FactoredSplit, EstimatesFromAFewRowsAndColumnsWhatTheChunkTakes) {
   }
 }
 
-TEST_F(FactoredSplit, GivesUpWhatIsNoSmaller) {
+TEST_F(FactoredSplit, RefusesIncompressibleChunks) {
   const TestChunk noise{.dtype = DType::f32, .data = make_chunk(Pattern::random, DType::f32, 70000, 1), .base = {}};
   EXPECT_FALSE(encode_test_chunk(factored_split_encoder(), noise, scratch_));
   const TestChunk few{.dtype = DType::f32, .data = make_chunk(Pattern::trained_like, DType::f32, 300, 1), .base = {}};
   EXPECT_FALSE(encode_test_chunk(factored_split_encoder(), few, scratch_));
 }
 
-// How many of those bits factored_split leaves out: so many that a value has room for the rest.
+// The zero bits that factored_split leaves out: a value must have room for the rest.
 unsigned left_out_of(DType dtype, unsigned zero_bits) {
   while (!FactoredFloats{.floats = {.dtype = dtype, .zero_bits = zero_bits}}.can_be()) --zero_bits;
   return zero_bits;
 }
 
-TEST_F(FactoredSplit, SpendsNothingOnLowBitsThatAreZero) {
+TEST_F(FactoredSplit, StoresNothingForLowBitsThatAreZero) {
   for (const DType dtype : kFactoredDTypes) {
     for (const bool with_signs : {false, true}) {
       const TestChunk whole = moments({.dtype = dtype, .with_signs = with_signs});
@@ -314,7 +280,7 @@ TEST_F(FactoredSplit, SpendsNothingOnLowBitsThatAreZero) {
           std::memcpy(&element, at, element_size(dtype));
           element = element >> zero_bits << zero_bits;
           if (i == 40000) element |= 1;
-          // A sign that no sample shows.
+          // A sign that the sample misses.
           if (i == 50000 && dtype == DType::f32) element |= 0x80000000;
           std::memcpy(at, &element, element_size(dtype));
         }
@@ -322,7 +288,7 @@ TEST_F(FactoredSplit, SpendsNothingOnLowBitsThatAreZero) {
         const auto payload = expect_round_trip(chunk);
         if (left_out == 0) continue;
         EXPECT_EQ(payload.at(0), static_cast<std::byte>(kShortFlag | kShortExceptions | left_out));
-        // A sign that all others have to be told apart from takes a bit of each, where values have no room above.
+        // If values have no room above, a single negative element costs each element a sign bit.
         const double signs = with_signs || zero_bits < 8 || zero_bits > 15 ? 0 : 1;
         EXPECT_LE(static_cast<double>(payload.size()),
                   whole_size * 1.01 - static_cast<double>(chunk.elements()) * (left_out - signs) / 8 + 100);
@@ -337,7 +303,7 @@ TEST_F(FactoredSplit, SpendsNothingOnLowBitsThatAreZero) {
   }
 }
 
-TEST_F(FactoredSplit, TakesElementsAsTheyAreWhereMoreThanAFewHaveLowBits) {
+TEST_F(FactoredSplit, DoesNotShortenIfManyElementsHaveLowBits) {
   TestChunk chunk = moments({});
   for (std::size_t i = 0; i < chunk.elements(); ++i) {
     const bool is_exception = i >= 30000 && i < 30300;
@@ -347,7 +313,7 @@ TEST_F(FactoredSplit, TakesElementsAsTheyAreWhereMoreThanAFewHaveLowBits) {
   EXPECT_LT(std::to_integer<unsigned>(payload.at(0)), kShortFlag);
 }
 
-TEST_F(FactoredSplit, LeavesOutRowsOfExceptionsThatAreTheirLowBitsAlone) {
+TEST_F(FactoredSplit, SkipsRowsOfExceptionsWithLowBitsOnly) {
   TestChunk chunk = moments({.elements = 64 * 512});
   for (std::size_t i = 0; i < chunk.elements(); ++i) {
     chunk.data[4 * i] = chunk.data[4 * i + 1] = std::byte{0};
@@ -358,7 +324,7 @@ TEST_F(FactoredSplit, LeavesOutRowsOfExceptionsThatAreTheirLowBitsAlone) {
   EXPECT_EQ(payload.at(0), static_cast<std::byte>(kShortFlag | kShortExceptions | 16));
 }
 
-TEST_F(FactoredSplit, ReadsExceptionsWhereNothingElseIsCoded) {
+TEST_F(FactoredSplit, ReadsExceptionsIfNothingElseIsCoded) {
   const TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(256), .base = {}};
   const auto decoded = decode_test_chunk(
       factored_split_decoder(),
@@ -386,7 +352,7 @@ class DamagedFactoredSplit : public FactoredSplit {
   std::vector<std::byte> payload_;
 };
 
-TEST_F(DamagedFactoredSplit, IsRefusedWhereverItEnds) {
+TEST_F(DamagedFactoredSplit, IsRefusedAtEveryTruncation) {
   ASSERT_GT(payload_.size(), 1000U);
   ASSERT_EQ(payload_[0] & std::byte{kFactoredColumns4}, std::byte{kFactoredColumns4});
   for (std::size_t size = 0; size < payload_.size(); ++size) {
@@ -400,9 +366,8 @@ TEST_F(DamagedFactoredSplit, IsRefusedWhereverItEnds) {
   expect_refused(longer, chunk_, "");
 }
 
-TEST_F(DamagedFactoredSplit, DecodesToSomethingOrIsRefusedWithAnyByteChanged) {
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+TEST_F(DamagedFactoredSplit, SurvivesEveryChangedByte) {
+  at_every_level([&] {
     auto damaged = payload_;
     for (std::byte& byte : damaged) {
       const std::byte good = byte;
@@ -414,10 +379,10 @@ TEST_F(DamagedFactoredSplit, DecodesToSomethingOrIsRefusedWithAnyByteChanged) {
       }
       byte = good;
     }
-  }
+  });
 }
 
-TEST_F(DamagedFactoredSplit, IsRefusedWhereAFieldBreaksItsRule) {
+TEST_F(DamagedFactoredSplit, IsRefusedWithInvalidFields) {
   expect_refused(with(0, "10"), chunk_, "flags are 16");
   expect_refused(with(0, "0C"), chunk_, "flags are 12");
   expect_refused(with(4, "3F 00 00 00"), chunk_, "a row has 63 elements");
@@ -440,7 +405,7 @@ TEST_F(DamagedFactoredSplit, IsRefusedWhereAFieldBreaksItsRule) {
   expect_refused(hex_bytes("02 04 00 00 00 02 00 00 00 00 00 00 00 04"), zeros, "after the class of the last row");
 }
 
-TEST_F(FactoredSplit, TakesFloatsOfTwoOrFourBytesWithoutInputsAndNothingElse) {
+TEST_F(FactoredSplit, AcceptsFloatsOfTwoOrFourBytesWithoutInputsOnly) {
   for (const DType dtype : kAllDTypes) {
     const bool taken = dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f32;
     EXPECT_EQ(factored_split_decoder().accepts(dtype, {}), taken) << dtype_name(dtype);

@@ -1,4 +1,4 @@
-// Which window of symbols costs least, for each width the one that leaves least outside.
+// Finds the cheapest window of symbols: for each width, the window that covers the most values.
 #include "codec/factored_split/factored_tables_encode.hpp"
 
 #include <limits>
@@ -8,14 +8,14 @@
 namespace bitsnap::codec {
 namespace {
 
-constexpr std::size_t kListed = entropy::kClassSymbols - 1;  // all but the escape
-constexpr unsigned kWidths = 5;                              // an eighth of an octave to two octaves
+constexpr std::size_t kListed = entropy::kClassSymbols - 1;  // all except the escape
+constexpr unsigned kWidths = 5;                              // from an eighth of an octave to two octaves
 constexpr unsigned kEscapeBits = 16;
 
-// Sums of the counts before each bin.
+// The number of counted values before each bin.
 using Sums = std::array<std::uint32_t, kLeftBins + 1>;
 
-// The first bin of the window that holds most; the middle one where several in a row hold as much.
+// The first bin of the fullest window; of several consecutive ones, the middle.
 std::size_t fullest(const Sums& sums, std::size_t size) noexcept {
   std::size_t best = 0;
   std::size_t last = 0;
@@ -48,7 +48,7 @@ SymbolWindow choose_window(const LeftCounts& counts, unsigned bin_bits) noexcept
   best.cost = std::numeric_limits<std::uint64_t>::max();
   for (unsigned width = 0; width < kWidths; ++width) {
     SymbolWindow window{.first_bin = fullest(sums, kListed << width), .bins_shift = width};
-    // Symbols that were not counted are escaped, and the escape always has a slot.
+    // Uncounted symbols are escaped, so the escape always has a slot.
     std::array<std::uint32_t, entropy::kClassSymbols> listed{};
     std::array<std::size_t, entropy::kClassSymbols> symbols{};
     std::size_t size = 0;
@@ -65,7 +65,7 @@ SymbolWindow choose_window(const LeftCounts& counts, unsigned bin_bits) noexcept
     symbols[size++] = entropy::kClassEscape;
     std::array<std::uint16_t, entropy::kClassSymbols> slots{};
     entropy::share_rans_slots(listed.data(), size, counts.total, slots.data());
-    if (size == 1) {  // nothing but escapes; a class has at least two symbols with slots
+    if (size == 1) {  // only escapes; a class needs at least two symbols with slots
       slots[0] = entropy::kRansScale - 1;
       window.frequencies[0] = 1;
     }

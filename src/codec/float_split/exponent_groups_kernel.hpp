@@ -1,8 +1,5 @@
-// Between elements and their exponents and low bits, those that are zero left out: spec.md, "Shortened elements". One
-// per CPU level; all give the same.
-//
-// Kernels: they allocate nothing and cannot fail. A call is for rows of kGroupColumns elements, which are touched
-// whole. Buffers need no alignment; outputs must not overlap inputs.
+// Kernels that split shortened elements into exponents and low bits, and join them: spec.md, "Shortened elements". A
+// call is for rows of kGroupColumns elements.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +14,16 @@ inline constexpr std::size_t kGroupElements = kGroupColumns * kGroupRows;
 
 struct ExponentGeometry {
   std::size_t element_bytes = 0;  // 2 or 4
-  unsigned mantissa_bits = 0;     // with those that are left out; the exponent above has eight
-  unsigned zero_bits = 0;         // that are left out, the lowest of the mantissa
-  bool has_signs = false;         // kept below the mantissa; without, they count for nothing
+  unsigned mantissa_bits = 0;     // including zero_bits; the exponent above has eight bits
+  unsigned zero_bits = 0;         // lowest mantissa bits that are left out
+  bool has_signs = false;         // signs are stored below the mantissa; otherwise they are ignored
 
   [[nodiscard]] constexpr unsigned low_bits() const noexcept {
     return mantissa_bits - zero_bits + (has_signs ? 1U : 0U);
   }
 };
 
-// Bytes of the low bits of so many rows.
+// The bytes of the low bits of `rows` rows.
 [[nodiscard]] constexpr std::size_t packed_row_bytes(std::size_t rows, unsigned low_bits) noexcept {
   return (rows * low_bits + 31) / 32 * kGroupColumns * sizeof(std::uint32_t);
 }
@@ -34,11 +31,11 @@ struct ExponentGeometry {
 inline constexpr std::size_t kReadableBehindLows = 2 * kGroupColumns * sizeof(std::uint32_t);
 
 struct ExponentKernels {
-  // Writes packed_row_bytes() of low bits; returns the bits that were left out, of all elements joined by OR.
+  // Writes packed_row_bytes() of low bits. Returns the OR of the bits of all elements that were left out.
   std::uint32_t (*split)(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
                          std::uint8_t* exponents, std::uint8_t* packed) noexcept;
 
-  // Reads up to kReadableBehindLows bytes behind the low bits.
+  // Reads up to kReadableBehindLows bytes after the low bits.
   void (*join)(const std::uint8_t* exponents, const std::uint8_t* packed, std::size_t rows,
                const ExponentGeometry& geometry, std::uint8_t* elements) noexcept;
 

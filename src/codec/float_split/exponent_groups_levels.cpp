@@ -1,5 +1,4 @@
-// Row by row: elements, their exponents and their low bits, in vectors as wide as a row, which the compiler maps to the
-// registers of each CPU level.
+// Processes a row in vectors of its width, which the compiler maps to the registers of each CPU level.
 
 #include "codec/float_split/exponent_groups_kernel.hpp"
 
@@ -13,15 +12,15 @@ using Halves [[gnu::vector_size(2 * kGroupColumns)]] = std::uint16_t;
 
 constexpr unsigned kWordBits = 32;
 
-// Asks for what is going to be read, or written (1), some time later: there is little to do for so many bytes. Nothing
-// is touched, so that it does no harm behind their ends.
+// Prefetches for reading, or for writing (1), because the loop does little work per byte. The address may lie beyond
+// the buffer.
 template <int kWrite>
 inline void ask_for(const std::uint8_t* at) noexcept {
   constexpr std::uintptr_t kAhead = 4096;
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(at) + kAhead), kWrite);
 }
 
-// What a row of elements is.
+// The element type of a row vector.
 template <typename Row>
 struct RowOf;
 template <>
@@ -33,7 +32,7 @@ struct RowOf<Halves> {
   using Element = std::uint16_t;
 };
 
-// Bytes to elements and back are not of rows: compilers make better vectors of plain loops there.
+// Conversions between bytes and elements use plain loops, which compilers vectorize better than row vectors.
 template <typename Element>
 inline void take_exponents(const std::uint8_t* elements, std::size_t count, unsigned mantissa_bits,
                            std::uint8_t* __restrict exponents) noexcept {
@@ -50,7 +49,7 @@ inline void put_exponents(const std::uint8_t* exponents, std::size_t count, unsi
   }
 }
 
-// `Row` is a row of elements.
+// `Row` is a vector of one row of elements.
 template <typename Row>
 inline std::uint32_t split_rows(const std::uint8_t* elements, std::size_t rows, const ExponentGeometry& geometry,
                                 std::uint8_t* exponents, std::uint8_t* packed) noexcept {
@@ -95,7 +94,7 @@ inline void join_rows(const std::uint8_t* exponents, const std::uint8_t* packed,
   const unsigned signs = geometry.has_signs ? 1 : 0;
   alignas(64) std::uint8_t joined[kGroupElements * sizeof(Element)];
   put_exponents<Element>(exponents, rows * kGroupColumns, geometry.mantissa_bits, joined);
-  // A row is taken from two words whether it lies in both or not, so that none waits for another.
+  // Every row is read from two words, also if it lies in one, so that no branch is needed.
   for (std::size_t row = 0, bit = 0; row < rows; ++row, bit += low_bits) {
     const std::uint8_t* const at = packed + bit / kWordBits * sizeof(Words);
     const unsigned below = bit % kWordBits;

@@ -1,4 +1,4 @@
-// What both sides of the codec float_split know of its payload. spec.md.
+// Shared by both sides of the codec float_split: spec.md.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,18 @@
 
 namespace bitsnap::codec {
 
-// The first byte of the payload: how the topmost byte is coded, and where the sign of the elements is. On disk: never
-// change or reuse.
+// The first byte of the payload: how the topmost byte is coded, and where the sign is. On disk: never change or reuse.
 enum class FloatSplitForm : std::uint8_t {
-  planes = 0,           // byte planes of the elements as they are
+  planes = 0,           // byte planes of the unchanged elements
   planes_rotated = 1,   // of the elements rotated left by one bit: the sign is below the mantissa
   planes_unsigned = 2,  // of the elements shifted left by one bit: no sign bit is set
-  lanes = 3,            // split elements, as they are
+  lanes = 3,            // split elements, unchanged
   lanes_rotated = 4,    // split elements, rotated left by one bit
 };
 
 inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
 
-// The last form that elements of so many bytes can have.
+// The last form for elements of this size.
 [[nodiscard]] constexpr FloatSplitForm last_form(std::size_t element_bytes) noexcept {
   if (element_bytes == 1) return FloatSplitForm::planes;
   return element_bytes == 8 ? FloatSplitForm::planes_unsigned : FloatSplitForm::lanes_rotated;
@@ -30,13 +29,13 @@ inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
 
 [[nodiscard]] constexpr bool is_lanes(FloatSplitForm form) noexcept { return form >= FloatSplitForm::lanes; }
 
-// Precondition: the form is one of planes.
+// Precondition: the form is a form of planes.
 [[nodiscard]] constexpr PlaneForm plane_form(FloatSplitForm form) noexcept {
   if (form == FloatSplitForm::planes_rotated) return PlaneForm::rotated;
   return form == FloatSplitForm::planes_unsigned ? PlaneForm::unsigned_rotated : PlaneForm::plain;
 }
 
-// Of payloads whose elements are shortened: how those are taken apart.
+// The geometry of shortened elements.
 [[nodiscard]] inline ExponentGeometry exponent_geometry(const ShortFloats& floats, bool has_signs) noexcept {
   return {.element_bytes = element_size(floats.dtype),
           .mantissa_bits = mantissa_bits_of(floats.dtype),
@@ -44,15 +43,15 @@ inline constexpr std::size_t kFloatSplitHeaderBytes = 1;
           .has_signs = has_signs};
 }
 
-// What the low bits of all groups take.
+// The bytes of the low bits of all groups.
 [[nodiscard]] constexpr std::size_t packed_low_bytes(std::size_t elements, unsigned low_bits) noexcept {
   const std::size_t last = elements % kGroupElements;
   return elements / kGroupElements * packed_row_bytes(kGroupRows, low_bits) +
          packed_row_bytes(divide_up(last, kGroupColumns), low_bits);
 }
 
-// Whether elements of this dtype are coded in lanes: the topmost byte of an f16 has bits of the mantissa, too many
-// symbols for their tables.
+// Whether elements of this dtype can be coded in lanes. The topmost byte of an f16 contains mantissa bits, which make
+// too many symbols.
 [[nodiscard]] constexpr bool suits_lanes(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f32; }
 
 }  // namespace bitsnap::codec

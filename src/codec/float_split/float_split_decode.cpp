@@ -1,4 +1,4 @@
-// Codec float_split, reading: floats whose exponent is coded and whose other bits are not. spec.md.
+// Decodes float_split: floats whose exponent is coded and whose other bits are stored. See spec.md.
 #include "codec/float_split/float_split.hpp"
 
 #include <algorithm>
@@ -14,12 +14,8 @@ namespace {
 
 class FloatSplitDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::float_split; }
-  std::string_view name() const noexcept override { return "float_split"; }
-  std::string_view summary() const noexcept override {
-    return "floats: the exponent coded, sign and mantissa beside it";
-  }
-
+  FloatSplitDecoder() noexcept
+      : Decoder(CodecId::float_split, "float_split", "floats: the exponent coded, sign and mantissa stored") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return is_float(dtype) && inputs.empty();
   }
@@ -49,7 +45,7 @@ class FloatSplitDecoder final : public Decoder {
   }
 
  private:
-  // Group by group, so that shortened elements stay in the cache.
+  // Works group by group so that shortened elements stay in the cache.
   static Result<void> decode_short(ConstByteSpan payload, const ChunkContext& context, ByteSpan out, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     ByteCursor cursor(payload);
@@ -64,7 +60,7 @@ class FloatSplitDecoder final : public Decoder {
     const ExponentGeometry geometry = exponent_geometry(head.floats, signs == 1);
     BITSNAP_ASSIGN(const ConstByteSpan packed, cursor.take(packed_low_bytes(context.elements, geometry.low_bits()),
                                                            "float_split payload: low bits"));
-    // Behind the low bits stand the exponents, and at their end the states of all lanes.
+    // The exponents follow the low bits, and end with the states of all lanes.
     static_assert(entropy::kRansStateBytes >= kReadableBehindLows);
     BITSNAP_ASSIGN(const std::span<std::byte> exponents, scratch.take(context.elements + kGroupColumns));
     BITSNAP_TRY(entropy::decode_split(payload.subspan(cursor.offset()),
@@ -92,9 +88,6 @@ class FloatSplitDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& float_split_decoder() noexcept {
-  static const FloatSplitDecoder decoder;
-  return decoder;
-}
+const Decoder& float_split_decoder() noexcept { return only<FloatSplitDecoder>(); }
 
 }  // namespace bitsnap::codec

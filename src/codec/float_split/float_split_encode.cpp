@@ -1,4 +1,4 @@
-// Codec float_split, writing: floats whose exponent is coded and whose other bits are not. spec.md.
+// Encodes float_split: floats whose exponent is coded and whose other bits are stored. See spec.md.
 #include <cstring>
 
 #include "base/spread_runs.hpp"
@@ -13,27 +13,28 @@
 namespace bitsnap::codec {
 namespace {
 
-// Shorter chunks are coded as planes: the states of the lanes would cost more than lanes save.
+// Shorter chunks use planes: the states of the lanes would cost more than lanes save.
 constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
 
-// Of a chunk whose planes are estimated: a sixteenth, in runs that tables settle in.
+// The estimate of planes encodes a sixteenth of the chunk, in runs long enough for Huffman tables.
 constexpr std::size_t kSampleRuns = 16;
 constexpr std::size_t kRunElements = 1024;
 static_assert(kSampleRuns * kRunElements * 4 < kMinLanesBytes && kMinLanesBytes / 4 >= kSampleRuns * kRunElements);
 
 class FloatSplitEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return float_split_decoder(); }
+  FloatSplitEncoder() noexcept : Encoder(float_split_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    // Lanes are not put together where they would be longer than the chunk, and planes can be.
+    // Lanes are dropped if they would be larger than the chunk; planes may be larger.
     const std::size_t planes = kFloatSplitHeaderBytes + max_plane_groups_size(elements, element_size(dtype));
     return suits_lanes(dtype) ? std::max(planes, max_short_floats_size(dtype, elements)) : planes;
   }
 
   bool analyzes_whole_chunks(DType dtype) const noexcept override { return suits_lanes(dtype); }
 
-  // By the samples that lanes take of the chunk; where it is not for lanes, by coding the planes of a part of it.
+  // Estimates from the samples of the lane coder; if the chunk does not suit lanes, by encoding the planes of a part of
+  // it.
   Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
     if (!suits_lanes(context.dtype) || context.elements != elements || data.size() < kMinLanesBytes) {
@@ -71,8 +72,8 @@ class FloatSplitEncoder final : public Encoder {
     return Encoder::analyze(sample, sampled, elements, scratch);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const std::size_t element_bytes = element_size(context.dtype);
     const bool has_sign = element_bytes > 1 && entropy::any_sign_bit_set(data.data(), context.elements, element_bytes);
     const ByteSpan coded = out.subspan(kFloatSplitHeaderBytes);
@@ -83,8 +84,8 @@ class FloatSplitEncoder final : public Encoder {
       BITSNAP_ASSIGN(const std::optional<std::size_t> size, encode_short_floats(data, floats, has_sign, out, scratch));
       if (size) return size;
     } else if (is_for_lanes) {
-      // Where no sign is set, the elements stay as they are: the topmost byte lacks the lowest bit of the exponent,
-      // which is nearly random where there are no signs, and what is raw is whole bytes.
+      // If no sign is set, the elements are not rotated: the topmost byte then lacks the lowest exponent bit, which is
+      // nearly random without signs, and the raw part is whole bytes.
       const entropy::SplitShape shape{
           .elements = context.elements, .element_bytes = element_bytes, .rotated = has_sign};
       BITSNAP_ASSIGN(const std::optional<std::size_t> size, entropy::encode_split(data, shape, coded, scratch));
@@ -113,8 +114,8 @@ class FloatSplitEncoder final : public Encoder {
     return size;
   }
 
-  // Without any sign, leaving it out is best where the mantissa is random, and leaving the elements alone where it is
-  // not, because packing hides the pattern: the first group of the chunk tells.
+  // If no sign is set, the form without the sign is best for a random mantissa, and the unchanged form for others,
+  // because packing hides patterns. The first group of the chunk decides.
   static Result<FloatSplitForm> choose_unsigned_planes(ConstByteSpan data, PlaneGeometry geometry, Scratch& scratch) {
     geometry.elements = std::min(geometry.elements, entropy::kBlockBytes);
     geometry.form = plane_form(FloatSplitForm::planes);
@@ -127,9 +128,6 @@ class FloatSplitEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& float_split_encoder() noexcept {
-  static const FloatSplitEncoder encoder;
-  return encoder;
-}
+const Encoder& float_split_encoder() noexcept { return only<FloatSplitEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// The worked examples of spec.md, where the sign goes, and how near the exponents' entropy the payload comes.
+// Tests of float_split: the worked examples of spec.md, the forms, and sizes near the entropy of the exponents.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace bitsnap::codec {
 namespace {
 
-// Bits of an ideal payload: the order-0 entropy of the exponents, and all other bits as they are.
+// The bits of an ideal payload: the order-0 entropy of the exponents, and all other bits.
 double ideal_bits(DType dtype, const std::vector<std::byte>& data, int exponent_bits) {
   const std::size_t width = element_size(dtype);
   const int total_bits = static_cast<int>(width) * 8;
@@ -57,14 +57,14 @@ TEST(FloatSplit, WritesTheUnsignedExampleOfItsSpec) {
   EXPECT_EQ(*decoded, chunk.data);
 }
 
-TEST(FloatSplit, ComesNearTheExponentsEntropy) {
+TEST(FloatSplit, TakesAboutTheEntropyOfTheExponents) {
   struct Case {
     DType dtype;
     int exponent_bits;
     double most;
   };
-  // Of several chunks together: a table comes from 2,048 elements of its block, which of one chunk are sometimes others
-  // than of the next. Of a hundred seeds the mean is 1.0077 for BF16.
+  // Sums several chunks, because a table comes from 2,048 elements of its block, whose sample varies. Over a hundred
+  // seeds the mean is 1.0077 for BF16.
   for (const auto& [dtype, exponent_bits, most] :
        {Case{DType::bf16, 8, 1.008}, Case{DType::f16, 5, 1.015}, Case{DType::f32, 8, 1.008}}) {
     for (const std::size_t elements : {65536U, 262144U}) {
@@ -84,7 +84,7 @@ TEST(FloatSplit, ComesNearTheExponentsEntropy) {
   }
 }
 
-TEST(FloatSplit, EstimatesWholeChunksByWhatLanesGoBy) {
+TEST(FloatSplit, EstimatesWholeChunksFromTheSamplesOfTheLanes) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
       TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, 262144, 3), .base = {}};
@@ -99,7 +99,7 @@ TEST(FloatSplit, EstimatesWholeChunksByWhatLanesGoBy) {
       };
       ASSERT_TRUE(float_split_encoder().analyzes_whole_chunks(dtype));
       expect_near("lanes of ");
-      // With mantissas that are not random it takes planes.
+      // With mantissas that are not random, it uses planes.
       for (std::size_t i = 0; i < chunk.data.size(); i += element_size(dtype)) chunk.data[i] &= std::byte{0x0F};
       expect_near("planes of ");
     }
@@ -109,7 +109,7 @@ TEST(FloatSplit, EstimatesWholeChunksByWhatLanesGoBy) {
 
 std::byte form_of(FloatSplitForm form) { return static_cast<std::byte>(form); }
 
-TEST(FloatSplit, SavesTheSignWhereNoneIsSet) {
+TEST(FloatSplit, SavesTheSignIfNoneIsSet) {
   Scratch scratch;
   constexpr std::size_t kElements = 70000;
   struct Case {
@@ -117,7 +117,7 @@ TEST(FloatSplit, SavesTheSignWhereNoneIsSet) {
     FloatSplitForm without_sign;
     std::size_t saved_bytes;
   };
-  // Lanes of an f32 without signs spend a part of the bit that they save, which a bf16 would feel too much.
+  // Lanes of an F32 without signs lose a part of the saved bit; for a BF16 that would matter.
   for (const auto& [dtype, without_sign, saved_bytes] :
        {Case{DType::bf16, FloatSplitForm::planes_unsigned, kElements / 8 - 400},
         Case{DType::f32, FloatSplitForm::lanes, kElements / 10}}) {
@@ -137,7 +137,7 @@ TEST(FloatSplit, SavesTheSignWhereNoneIsSet) {
   }
 }
 
-TEST(FloatSplit, CodesShortChunksAndThoseOfOtherDtypesAsPlanes) {
+TEST(FloatSplit, UsesPlanesForShortChunksAndOtherDtypes) {
   Scratch scratch;
   struct Case {
     DType dtype;
@@ -158,7 +158,7 @@ TEST(FloatSplit, CodesShortChunksAndThoseOfOtherDtypesAsPlanes) {
   }
 }
 
-TEST(FloatSplit, RejectsFormsThatElementsOfTheirSizeDoNotHave) {
+TEST(FloatSplit, RejectsFormsThatTheDtypeDoesNotHave) {
   Scratch scratch;
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     const TestChunk chunk{.dtype = dtype, .data = make_chunk(Pattern::trained_like, dtype, 70000, 1), .base = {}};
@@ -175,7 +175,7 @@ TEST(FloatSplit, RejectsFormsThatElementsOfTheirSizeDoNotHave) {
   }
 }
 
-TEST(FloatSplit, KeepsTheElementsAsTheyAreWherePackingHidesAPattern) {
+TEST(FloatSplit, DoesNotRotateIfPackingWouldHideAPattern) {
   Scratch scratch;
   TestChunk positive{.dtype = DType::bf16, .data = {}, .base = {}};
   TestRandom random(1);
@@ -189,7 +189,7 @@ TEST(FloatSplit, KeepsTheElementsAsTheyAreWherePackingHidesAPattern) {
   EXPECT_LT(payload->size(), 5000 * 3 / 8 + 200U) << "six values: under three bits each";
 }
 
-TEST(FloatSplit, LeavesElementsOfOneByteAsTheyAre) {
+TEST(FloatSplit, DoesNotRotateElementsOfOneByte) {
   Scratch scratch;
   for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
     for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
@@ -208,7 +208,7 @@ TEST(FloatSplit, LeavesElementsOfOneByteAsTheyAre) {
   }
 }
 
-TEST(FloatSplit, SpendsNextToNothingOnTheLowHalfOfAnF32ThatHoldsABf16) {
+TEST(FloatSplit, StoresAlmostNothingForTheZeroHalfOfAnF32) {
   Scratch scratch;
   const TestChunk wide{
       .dtype = DType::f32, .data = make_chunk(Pattern::low_half_zero, DType::f32, 65536, 1), .base = {}};
@@ -223,7 +223,7 @@ TEST(FloatSplit, SpendsNextToNothingOnTheLowHalfOfAnF32ThatHoldsABf16) {
   EXPECT_LE(wide_payload->size(), narrow_payload->size() + narrow_payload->size() / 100);
 }
 
-// Trained-like elements without their lowest bits.
+// Trained-like elements with zero_bits low bits set to 0.
 TestChunk rounded_chunk(Pattern pattern, DType dtype, std::size_t elements, unsigned zero_bits) {
   TestChunk chunk{.dtype = dtype, .data = make_chunk(pattern, dtype, elements, zero_bits), .base = {}};
   const std::size_t width = element_size(dtype);
@@ -236,31 +236,21 @@ TestChunk rounded_chunk(Pattern pattern, DType dtype, std::size_t elements, unsi
   return chunk;
 }
 
-// Bits of each element that an ideal payload has: the entropy of exponents, and what is left of sign and mantissa.
+// The bits per element of an ideal payload: the entropy of the exponents, and the remaining sign and mantissa bits.
 double ideal_short_bits(const TestChunk& chunk, unsigned zero_bits, bool has_signs) {
   const double elements = static_cast<double>(chunk.elements());
   return ideal_bits(chunk.dtype, chunk.data, 8) / elements - zero_bits - (has_signs ? 0 : 1);
 }
 
-TEST(FloatSplit, SpendsNothingOnLowBitsThatAreZero) {
+TEST(FloatSplit, StoresNothingForLowBitsThatAreZero) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const Pattern pattern : {Pattern::trained_like, Pattern::non_negative}) {
       for (unsigned zero_bits = 1; zero_bits <= mantissa_bits_of(dtype); ++zero_bits) {
         SCOPED_TRACE(std::to_string(zero_bits) + " bits of " + std::string(dtype_name(dtype)));
         const TestChunk chunk = rounded_chunk(pattern, dtype, 65536 + 1000 + 3 * zero_bits, zero_bits);
         Scratch scratch;
-        std::optional<std::vector<std::byte>> payload;
-        for (const CpuLevel level : kCpuLevels) {
-          if (!force_cpu_level(level)) continue;
-          auto encoded = encode_test_chunk(float_split_encoder(), chunk, scratch);
-          EXPECT_TRUE(!payload || encoded == payload) << "other bytes at level " << cpu_level_name(level);
-          payload = std::move(encoded);
-          ASSERT_TRUE(payload);
-          const auto decoded = decode_test_chunk(float_split_decoder(), *payload, chunk, scratch);
-          ASSERT_TRUE(decoded) << decoded.error().message();
-          EXPECT_TRUE(*decoded == chunk.data) << cpu_level_name(level);
-        }
-        force_cpu_level(detected_cpu_level());
+        const auto payload = round_trip(float_split_encoder(), chunk, scratch);
+        ASSERT_TRUE(payload);
         EXPECT_EQ((*payload)[0], static_cast<std::byte>(kShortFlag | zero_bits));
         const bool has_signs = pattern == Pattern::trained_like;
         const double bits = 8 * static_cast<double>(payload->size()) / static_cast<double>(chunk.elements());
@@ -289,16 +279,14 @@ TEST(FloatSplit, ReadsTheShortenedExampleOfItsSpec) {
     chunk.data.insert(chunk.data.end(), element.begin(), element.end());
   }
   Scratch scratch;
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode_test_chunk(float_split_decoder(), hex_bytes(text), chunk, scratch);
     ASSERT_TRUE(decoded) << decoded.error().message();
     EXPECT_EQ(*decoded, chunk.data);
-  }
-  force_cpu_level(detected_cpu_level());
+  });
 }
 
-TEST(FloatSplit, ListsTheFewElementsThatKeepTheirLowBits) {
+TEST(FloatSplit, StoresTheFewNonzeroLowBitsAsExceptions) {
   Scratch scratch;
   TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 70000, 20);
   const auto without = encode_test_chunk(float_split_encoder(), chunk, scratch);
@@ -316,7 +304,7 @@ TEST(FloatSplit, ListsTheFewElementsThatKeepTheirLowBits) {
   EXPECT_EQ((*many)[0], form_of(FloatSplitForm::planes_rotated)) << "more than one in 256, where no sample looks";
 }
 
-TEST(FloatSplit, CodesMantissasThatAreNotRandomAsPlanesWhateverBitsAreZero) {
+TEST(FloatSplit, UsesPlanesForMantissasThatAreNotRandomDespiteZeroBits) {
   Scratch scratch;
   for (const unsigned zero_bits : {8U, 19U}) {
     TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 70000, zero_bits);
@@ -329,7 +317,7 @@ TEST(FloatSplit, CodesMantissasThatAreNotRandomAsPlanesWhateverBitsAreZero) {
   }
 }
 
-TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
+TEST(FloatSplit, RejectsInvalidShortenedElements) {
   Scratch scratch;
   const TestChunk chunk = rounded_chunk(Pattern::trained_like, DType::f32, 33001, 20);
   const auto payload = encode_test_chunk(float_split_encoder(), chunk, scratch);
@@ -346,7 +334,7 @@ TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
   expect_error(damaged, chunk, ErrorKind::corrupt, "sign flag is 2");
   damaged = *payload;
   damaged.push_back(std::byte{0});
-  expect_error(damaged, chunk, ErrorKind::corrupt, "behind the states");
+  expect_error(damaged, chunk, ErrorKind::corrupt, "after the states");
   damaged = *payload;
   damaged[0] = std::byte{0x80 | 19};
   ASSERT_FALSE(decode_test_chunk(float_split_decoder(), damaged, chunk, scratch)) << "one low bit more";
@@ -358,7 +346,7 @@ TEST(FloatSplit, RejectsShortenedElementsThatAreNotAsDescribed) {
   expect_error(hex_bytes("81 00"), half, ErrorKind::corrupt, "which F16 does not allow");
 }
 
-TEST(FloatSplit, RejectsSetBitsBehindTheLastPackedElement) {
+TEST(FloatSplit, RejectsSetBitsAfterTheLastPackedElement) {
   Scratch scratch;
   const TestChunk chunk{.dtype = DType::bf16, .data = std::vector<std::byte>(6), .base = {}};
   const auto good = decode_test_chunk(float_split_decoder(), hex_bytes("02    00 01 02 04    01 7F"), chunk, scratch);
@@ -368,7 +356,7 @@ TEST(FloatSplit, RejectsSetBitsBehindTheLastPackedElement) {
   EXPECT_EQ(bad.error().kind(), ErrorKind::corrupt);
 }
 
-TEST(SevenBits, PacksAndUnpacksEveryCountAsOneBitAfterTheOther) {
+TEST(SevenBits, PacksAndUnpacksEveryCount) {
   for (std::size_t count = 1; count < 70; ++count) {
     TestRandom random(count);
     std::vector<std::byte> bytes(count);
@@ -388,7 +376,7 @@ TEST(SevenBits, PacksAndUnpacksEveryCountAsOneBitAfterTheOther) {
   }
 }
 
-TEST(FloatSplit, TakesFloatsWithoutInputsAndNothingElse) {
+TEST(FloatSplit, AcceptsFloatsWithoutInputsOnly) {
   for (const DType dtype : kAllDTypes) {
     EXPECT_EQ(float_split_decoder().accepts(dtype, {}), is_float(dtype)) << dtype_name(dtype);
     const Input base{.kind = InputKind::base, .dtype = dtype, .bytes = {}};

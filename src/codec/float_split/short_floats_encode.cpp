@@ -1,5 +1,5 @@
-// Payloads of float_split whose elements are shortened, writing: spec.md, "Shortened elements". Group by group, so that
-// shortened elements stay in the cache; low bits go straight to their place in the payload.
+// Encodes shortened elements for float_split: spec.md, "Shortened elements". Works group by group so that shortened
+// elements stay in the cache; low bits go directly to their place in the payload.
 #include "codec/float_split/short_floats_encode.hpp"
 
 #include <algorithm>
@@ -16,20 +16,20 @@
 namespace bitsnap::codec {
 namespace {
 
-// Elements whose low bits are looked at, in runs.
+// Low bits are sampled in runs of this many elements.
 constexpr std::size_t kRunElements = 16;
 constexpr std::size_t kRuns = 128;
 constexpr std::size_t kSampleElements = kRuns * kRunElements;
 
-// Low bits are looked at in pieces of so many.
+// Low bits are tested in pieces of this many.
 constexpr unsigned kPieceBits = 8;
 
 entropy::SplitShape shape_of(std::size_t elements, const ExponentGeometry& geometry) noexcept {
   return {.elements = elements, .element_bytes = 1, .rotated = false, .beside_bits = geometry.low_bits()};
 }
 
-// Whether so many low bits, less than kPieceBits, look random. As entropy::looks_flat(), which knows bytes alone, but
-// nearer: of few bits there is more to be saved by coding them.
+// Whether `bits` low bits, fewer than kPieceBits, look random. Like entropy::looks_flat() for bytes, but stricter,
+// because coding few bits can save more.
 bool looks_flat(const entropy::Histogram& counts, std::uint64_t sampled, unsigned bits) noexcept {
   if (bits == kPieceBits) return entropy::looks_flat(counts, sampled);
   std::uint64_t squares = 0;
@@ -37,7 +37,7 @@ bool looks_flat(const entropy::Histogram& counts, std::uint64_t sampled, unsigne
   return (squares - std::min(squares, sampled)) << bits <= sampled * sampled + sampled * sampled / 16;
 }
 
-// Whether each piece of what is left of the mantissas looks random.
+// Whether every piece of the remaining mantissa looks random.
 Result<bool> mantissas_look_random(ConstByteSpan data, const ShortFloats& floats, Scratch& scratch) {
   const unsigned bits = floats.mantissa_bits();
   if (bits == 0) return true;
@@ -66,7 +66,7 @@ Result<bool> mantissas_look_random(ConstByteSpan data, const ShortFloats& floats
   return true;
 }
 
-// Parts exponents from low bits in all elements. false: there are too many exceptions.
+// Splits all elements into exponents and low bits. Returns false if there are too many exceptions.
 Result<bool> split_groups(ConstByteSpan data, const ExponentGeometry& geometry, Shortener& shortener,
                           std::uint8_t* exponents, std::uint8_t* packed, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
@@ -101,8 +101,8 @@ std::size_t max_short_floats_size(DType dtype, std::size_t elements) noexcept {
          entropy::max_split_size(shape_of(elements, widest));
 }
 
-Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const ShortFloats& floats, bool has_signs,
-                                                       ByteSpan out, Scratch& scratch) {
+Result<PayloadSize> encode_short_floats(ConstByteSpan data, const ShortFloats& floats, bool has_signs, ByteSpan out,
+                                        Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const bool suits, mantissas_look_random(data, floats, scratch));
   if (!suits) return std::nullopt;
@@ -111,7 +111,7 @@ Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const
   const ExponentGeometry geometry = exponent_geometry(floats, has_signs);
   BITSNAP_ASSIGN(const std::span<std::uint8_t> exponents, scratch.take_array<std::uint8_t>(elements + kGroupColumns));
   const std::size_t packed_bytes = packed_low_bytes(elements, geometry.low_bits());
-  // Behind the head of a chunk without exceptions; with some, it is moved.
+  // After the head of a chunk without exceptions; exceptions move it later.
   std::byte* const packed = out.data() + 2;
   Shortener shortener;
   BITSNAP_TRY(shortener.open(floats, elements, scratch));
@@ -128,8 +128,8 @@ Result<std::optional<std::size_t>> encode_short_floats(ConstByteSpan data, const
   return before + *size;
 }
 
-Result<std::optional<std::size_t>> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats,
-                                                         bool has_signs, std::size_t elements, Scratch& scratch) {
+Result<PayloadSize> estimate_short_floats(ConstByteSpan sample, const ShortFloats& floats, bool has_signs,
+                                          std::size_t elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const bool suits, mantissas_look_random(sample, floats, scratch));
   if (!suits) return std::nullopt;

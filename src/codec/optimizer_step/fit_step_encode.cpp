@@ -1,10 +1,10 @@
-// What makes a step linear in its unknowns, and solving for them.
+// Solves for the unknown constants of a step, in equations that are linear in them.
 //
-// Second moment: v' = b2 v + (1 - b2) g^2 with the gradient g = d / (1 - b1) + m and d = m' - m is linear in b2 and in
-// the factors of d^2, d m and m^2, which tell b1 and b2. Adam: x' = w x - a m' / (sqrt(v') + e) is, with u = x' - x and
-// r = sqrt(v'), u r = -a m' - (1 - w) x r - e u - e (1 - w) x. Equations are weighted so that each is as wrong as its
-// element's rounding. Those with far larger factors than most are left out, and then, round by round, those that are
-// far more wrong than most: elements that took no such step.
+// Second moment: v' = b2 v + (1 - b2) g^2 with the gradient g = d / (1 - b1) + m and d = m' - m is linear in b2 and
+// in the factors of d^2, d m and m^2, which give b1 and b2. Adam: x' = w x - a m' / (sqrt(v') + e) becomes, with u = x'
+// - x and r = sqrt(v'), u r = -a m' - (1 - w) x r - e u - e (1 - w) x. Each equation is weighted by the rounding error
+// of its element. Equations with much larger factors than most are left out; then, repeatedly, those with much larger
+// errors than most: elements that this step did not change this way.
 #include "codec/optimizer_step/fit_step_encode.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::size_t kRounds = 4;
 constexpr double kOutlier = 8;        // times the median error
 constexpr double kLargeFactor = 100;  // times the median
 
-// So much of a column has to be left when the ones before are taken off it, or it says nothing of its own.
+// If less of a column remains after subtracting the previous ones, it is linearly dependent.
 constexpr double kIndependent = 1e-13;
 
 template <std::size_t kUnknowns>
@@ -37,7 +37,7 @@ struct Equation {
   bool used;
 };
 
-// Equations for at most so many elements. Memory is the scratch's, for as long as the frame is open.
+// Equations for up to `most` elements. The memory is the scratch's while its frame is open.
 template <std::size_t kUnknowns>
 class Equations {
  public:
@@ -48,9 +48,9 @@ class Equations {
     return equations;
   }
 
-  // Leaves out what no double has room for.
+  // Skips equations that overflow a double.
   void add(Unknowns<kUnknowns> factors, double result, double weight) noexcept {
-    constexpr double kMost = 1e150;  // squares are finite
+    constexpr double kMost = 1e150;  // its square is finite
     result *= weight;
     bool fits = std::abs(result) < kMost;
     for (double& factor : factors) {
@@ -79,8 +79,8 @@ class Equations {
  private:
   Equations() = default;
 
-  // By Cholesky's decomposition of the normal equations, with columns scaled to length one. Unknowns that the
-  // equations say nothing of are 0.
+  // Solves the normal equations by Cholesky decomposition, with columns scaled to length one. Unknowns that the
+  // equations do not determine are 0.
   [[nodiscard]] Unknowns<kUnknowns> solve_used() const noexcept {
     double squares[kUnknowns][kUnknowns] = {};
     Unknowns<kUnknowns> right{};
@@ -116,11 +116,11 @@ class Equations {
 
   static double quotient(double one, double other) noexcept { return other > 0 ? one / other : 0; }
 
-  // Those of which `measure` is more than so many times its median. False where the same ones are used as before.
+  // Drops equations whose `measure` exceeds a multiple of the median. Returns false if that drops nothing new.
   template <typename Measure>
   bool leave_out(const Measure& measure, double times) noexcept {
     if (size_ == 0) return false;
-    // What is no number has no place in an order.
+    // NaNs cannot be sorted.
     for (std::size_t i = 0; i < size_; ++i) {
       const double own = measure(all_[i]);
       measures_[i] = std::isnan(own) ? std::numeric_limits<double>::max() : own;
@@ -149,11 +149,11 @@ class Equations {
   std::size_t size_ = 0;
 };
 
-// To three significant digits of the decimal system, as people state hyperparameters, where that is next to it.
+// The number rounded to three significant decimal digits, as people state hyperparameters, if that is close.
 std::optional<double> stated(double number) {
   constexpr double kNear = 2e-3;
   if (!(number > 1e-9 && number < 1)) return std::nullopt;
-  double unit = 1;  // powers of ten that a double has exactly, so that a quotient is the nearest double there is
+  double unit = 1;  // exact powers of ten, so the quotient is correctly rounded
   while (number * unit < 100) unit *= 10;
   const double near = std::round(number * unit) / unit;
   if (std::abs(near - number) > kNear * number) return std::nullopt;
@@ -164,7 +164,7 @@ StepConstants constants_of(double keep, double step, double other) noexcept {
   return {.keep = static_cast<float>(keep), .step = static_cast<float>(step), .other = static_cast<float>(other)};
 }
 
-// One of the sampled elements, and what stands beside it.
+// One sampled element and its inputs.
 struct Moved {
   double element = 0;
   double base = 0;
@@ -172,7 +172,7 @@ struct Moved {
   double second = 0;
 
   [[nodiscard]] double change() const noexcept { return element - base; }
-  // What equations of parameters are weighted with: their rounding.
+  // The magnitude whose rounding error weights the equation.
   [[nodiscard]] double size() const noexcept { return std::max(std::abs(base), std::abs(element)); }
 };
 
@@ -183,7 +183,7 @@ Moved moved_at(const SampledStep& sample, std::size_t i) noexcept {
           .second = sample.second.empty() ? 0 : static_cast<double>(sample.second[i])};
 }
 
-// keep and step where the rate, 1 - b1, is known.
+// keep and step for a known rate, 1 - b1.
 Result<Unknowns<2>> fit_gains(const SampledStep& sample, double rate, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(auto equations, Equations<2>::make(sample.elements.size(), scratch));
@@ -218,15 +218,15 @@ Result<void> fit_second_moment(const SampledStep& sample, Scratch& scratch, Like
   };
   if (const auto exact = stated(rate)) BITSNAP_TRY(add(*exact));
   BITSNAP_TRY(add(rate));
-  // Where gradients of all these elements are 0, or all moments were, equations tell less than they have unknowns.
+  // If the gradients or the moments of all these elements are 0, the equations have too few independent columns.
   BITSNAP_TRY(add(kUsualRate));
   return {};
 }
 
-// So that nothing divided by nothing is nothing, and all else is as without it.
+// Avoids 0 / 0 without changing other results.
 constexpr double kLeastEpsilon = 1e-30;
 
-// What of themselves elements lose that have no moments: those of a token that never came up.
+// The weight decay, from elements without moments, for example embeddings of tokens that never occurred.
 Result<double> fit_decay(const SampledStep& sample, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(auto equations, Equations<1>::make(sample.elements.size(), scratch));
@@ -237,7 +237,7 @@ Result<double> fit_decay(const SampledStep& sample, Scratch& scratch) {
   return equations.solve()[0];
 }
 
-// `epsilon` is about what is added to the root.
+// `epsilon` is an estimate of the constant added to the root.
 Result<void> add_adam(const SampledStep& sample, double epsilon, Scratch& scratch, LikelyConstants& likely,
                       double* found = nullptr) {
   const Scratch::Frame frame(scratch);

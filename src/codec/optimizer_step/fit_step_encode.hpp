@@ -1,6 +1,6 @@
-// The constants of an optimizer's step, found from what it did to some elements: weighted least squares.
+// Finds the constants of an optimizer step from its effect on some elements, by weighted least squares.
 //
-// Functions of their arguments alone, by operations of doubles that IEEE 754 defines to the last bit.
+// The results depend on the arguments alone: all operations are IEEE 754 operations on doubles.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace bitsnap::codec {
 
-// Some elements of a chunk, and what stands beside them in its inputs, in their order.
+// Sampled elements of a chunk and the corresponding elements of its inputs.
 struct SampledStep {
   std::span<const float> elements;
   std::span<const float> base;
@@ -23,7 +23,7 @@ struct SampledStep {
   std::span<const float> second;  // empty for momentum
 };
 
-// Constants that may be those of the step. Which of them it is shows where they are tried.
+// Candidates for the constants of a step. The encoder tries them.
 class LikelyConstants {
  public:
   void add(const StepConstants& constants) noexcept {
@@ -37,7 +37,7 @@ class LikelyConstants {
   std::ptrdiff_t size_ = 0;
 };
 
-// At least one. Precondition: the thread computes as a FloatMode says.
+// Returns at least one candidate. Precondition: a FloatMode is active.
 [[nodiscard]] Result<LikelyConstants> fit_step(StepForm form, const SampledStep& sample, Scratch& scratch);
 
 }  // namespace bitsnap::codec

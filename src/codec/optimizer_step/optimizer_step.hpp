@@ -1,4 +1,4 @@
-// What both sides of the codec optimizer_step agree on: spec.md.
+// Shared by both sides of the codec optimizer_step: spec.md.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace bitsnap::codec {
 
-// The first byte and three constants.
+// The form and three constants.
 inline constexpr std::size_t kOptimizerStepHeaderBytes = 1 + 3 * sizeof(float);
 
-// Whether chunks with these inputs can be coded in that form.
+// Whether chunks with these inputs can have this form.
 [[nodiscard]] bool takes_inputs(StepForm form, std::span<const Input> inputs) noexcept;
 
-// What the elements of a chunk with these inputs are expected to be. `out` has the chunk's size.
-// Precondition: takes_inputs(form, inputs).
+// Predicts the elements of a chunk with these inputs. `out` has the chunk's size. Precondition: takes_inputs(form,
+// inputs).
 void predict_step(StepForm form, std::span<const Input> inputs, const StepConstants& constants, ByteSpan out) noexcept;
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec optimizer_step, reading: what an optimizer's step makes of the state before it, and how far elements are from
-// that. spec.md.
+// Decodes optimizer_step: computes the optimizer's step on the earlier state and adds the coded ULP distances. See
+// spec.md.
 #include "codec/optimizer_step/optimizer_step.hpp"
 
 #include <algorithm>
@@ -25,12 +25,9 @@ Result<float> read_constant(ByteCursor& cursor) {
 
 class OptimizerStepDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::optimizer_step; }
-  std::string_view name() const noexcept override { return "optimizer_step"; }
-  std::string_view summary() const noexcept override {
-    return "parameters and second moments as what one step of the optimizer made of the base";
-  }
-
+  OptimizerStepDecoder() noexcept
+      : Decoder(CodecId::optimizer_step, "optimizer_step",
+                "parameters and second moments: ULP distances from a recomputed optimizer step") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     if (dtype != DType::f32) return false;
     for (const StepForm form : kStepForms) {
@@ -87,9 +84,6 @@ void predict_step(StepForm form, std::span<const Input> inputs, const StepConsta
                                            reinterpret_cast<std::uint8_t*>(out.data()));
 }
 
-const Decoder& optimizer_step_decoder() noexcept {
-  static const OptimizerStepDecoder decoder;
-  return decoder;
-}
+const Decoder& optimizer_step_decoder() noexcept { return only<OptimizerStepDecoder>(); }
 
 }  // namespace bitsnap::codec

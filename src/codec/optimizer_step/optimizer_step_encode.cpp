@@ -1,4 +1,4 @@
-// Codec optimizer_step, writing: constants that explain a sample, and how far elements are from what follows from them.
+// Encodes optimizer_step: the constants that explain a sample, and the ULP distances from the resulting prediction. See
 // spec.md.
 #include <algorithm>
 #include <array>
@@ -16,8 +16,9 @@
 namespace bitsnap::codec {
 namespace {
 
-// Runs of elements: what constants are fitted to, enough for equations as wrong as one rounding each to tell them to
-// one; what is asked first, whether there is anything to find; and what the steps that are left are estimated from.
+// Runs of sampled elements, for three purposes: a quick test whether a step exists at all; fitting the constants, with
+// enough equations with one rounding error each to determine them (docs/decisions/0012-optimizer-steps.md compares
+// 1,024 with 2,048); and estimating the payload.
 struct Runs {
   std::size_t count;
   std::size_t elements;
@@ -28,12 +29,12 @@ constexpr Runs kFitted{32, 32};
 constexpr Runs kAskedFirst{16, 16};
 constexpr Runs kEstimated{64, 128};
 
-// Of smaller chunks it is said exactly what they take.
+// For smaller chunks the estimate is exact.
 constexpr std::size_t kSmallChunk = 2 * kEstimated.total();
 
-// Where elements of the sample are on average so many bits away from what is expected, nothing is told of them; nor
-// where they are as near to the base, but for one bit in so many elements: then a difference to the base alone says as
-// much. In between are parameters that went several steps, of which the moment tells the way.
+// The codec gives up if sampled elements differ from the prediction by more bits than this on average, or if the base
+// predicts them nearly as well (to within one bit in 64 elements): then ordinal_delta is as small. In between are
+// parameters that changed by several steps in the direction of the moment.
 constexpr std::size_t kMostBitsAway = 22;
 constexpr std::size_t kPerBitNearer = 8;
 
@@ -41,15 +42,15 @@ struct Step {
   StepForm form = StepForm::momentum;
   StepConstants constants = {};
   std::size_t sampled = 0;
-  std::size_t bits_away = 0;       // of all sampled elements
-  std::size_t base_bits_away = 0;  // of these from their base
+  std::size_t bits_away = 0;       // of all sampled elements from the prediction
+  std::size_t base_bits_away = 0;  // of the same elements from their base
 
   [[nodiscard]] bool explains() const noexcept {
     return bits_away < kMostBitsAway * sampled && bits_away + sampled / kPerBitNearer < base_bits_away;
   }
 };
 
-// Elements of an input or of the chunk; all of them where there are no more.
+// Sampled elements of an input or of the chunk; all of them if there are no more.
 Result<std::span<const float>> gather(ConstByteSpan bytes, const Runs& runs, Scratch& scratch) {
   const std::size_t elements = bytes.size() / sizeof(float);
   const bool is_all = elements <= runs.total();
@@ -66,7 +67,7 @@ Result<std::span<const float>> gather(ConstByteSpan bytes, const Runs& runs, Scr
   return floats;
 }
 
-// A chunk and its inputs, in part. Lives as long as the frame of the Scratch that it was made in.
+// Part of a chunk and its inputs. Valid while its Scratch frame is open.
 struct Part {
   std::span<const float> elements;
   std::array<std::span<const float>, 3> beside;
@@ -87,7 +88,7 @@ Result<Part> take_part(ConstByteSpan data, const EncodeContext& context, const R
   return part;
 }
 
-// As ordinal_delta counts steps.
+// Same as in ordinal_delta.
 std::uint32_t reflected(float element) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(element);
   return (bits >> 31) != 0 ? bits ^ 0x7fffffff : bits;
@@ -102,7 +103,7 @@ std::size_t bits_between(std::span<const float> elements, std::span<const float>
   return bits;
 }
 
-// The form and the constants that explain most of some elements.
+// The form and the constants that predict some elements best.
 Result<Step> find_step(ConstByteSpan data, const EncodeContext& context, const Runs& runs, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
@@ -134,7 +135,7 @@ class FoundStep final : public Analysis {
 
 class OptimizerStepEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return optimizer_step_decoder(); }
+  OptimizerStepEncoder() noexcept : Encoder(optimizer_step_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     return kOptimizerStepHeaderBytes + ordinal_delta_encoder().max_encoded_size(dtype, elements);
@@ -166,8 +167,8 @@ class OptimizerStepEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     Step step;
     if (const auto* const found = static_cast<const FoundStep*>(context.analysis)) {
       step = found->step();
@@ -197,9 +198,6 @@ class OptimizerStepEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& optimizer_step_encoder() noexcept {
-  static const OptimizerStepEncoder encoder;
-  return encoder;
-}
+const Encoder& optimizer_step_encoder() noexcept { return only<OptimizerStepEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,8 +1,5 @@
-// What a step of an optimizer makes of a state: spec.md. One per CPU level; all give the same bits, as each operation
-// is one of IEEE 754 on floats of four bytes, in a fixed order.
-//
-// Kernels: they allocate nothing and cannot fail. Buffers hold what the arguments say and need no alignment; `out` must
-// not overlap the others. Precondition: the thread computes as a FloatMode says.
+// Kernels that compute an optimizer step: spec.md. Each operation is an IEEE 754 operation on F32 in a fixed order.
+// Precondition: a FloatMode is active.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +9,20 @@ namespace bitsnap::codec {
 
 // On disk: never change or reuse.
 enum class StepForm : std::uint8_t {
-  second_moment = 0,  // of its base, and of the first moment before and after
-  adam = 1,           // a parameter of its base and both moments after
-  momentum = 2,       // a parameter of its base and the first moment after
+  second_moment = 0,  // from its base, and the first moment before and after
+  adam = 1,           // a parameter, from its base and both moments after
+  momentum = 2,       // a parameter, from its base and the first moment after
 };
 inline constexpr StepForm kStepForms[] = {StepForm::second_moment, StepForm::adam, StepForm::momentum};
 
-// What of the hyperparameters a step needs.
+// The constants of a step.
 struct StepConstants {
-  float keep = 1;   // of the own base is left; of second_moment beta2
-  float step = 0;   // what counts of the change; of second_moment 1 - beta2
-  float other = 0;  // of second_moment 1 - beta1, of adam what is added to the root, of momentum nothing
+  float keep = 1;   // factor of the base; for second_moment beta2
+  float step = 0;   // factor of the change; for second_moment 1 - beta2
+  float other = 0;  // for second_moment 1 - beta1, for adam the epsilon added to the root, for momentum unused
 };
 
-// The own base, and the other inputs in their order.
+// The element's base, and the other inputs in order.
 struct StepInputs {
   const std::uint8_t* base = nullptr;
   const std::uint8_t* first = nullptr;

@@ -7,7 +7,7 @@
 namespace bitsnap::codec {
 namespace {
 
-// What is no number is not the same on all machines: the base stands in for it.
+// The bits of NaNs differ between machines, so the base replaces a NaN.
 inline void put_prediction(float predicted, const std::uint8_t* base, std::uint8_t* out, std::size_t i) noexcept {
   const auto bits = __builtin_bit_cast(std::uint32_t, predicted);
   const auto own = load_at<std::uint32_t>(base, i);

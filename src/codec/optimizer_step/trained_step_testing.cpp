@@ -1,4 +1,3 @@
-// A step of AdamW on random numbers.
 #include "codec/optimizer_step/trained_step_testing.hpp"
 
 #include <cmath>
@@ -10,7 +9,7 @@ namespace bitsnap::codec {
 
 namespace {
 
-// Nearly normally distributed.
+// Approximately normally distributed.
 float normal(TestRandom& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += static_cast<double>(random.next() >> 11) * 0x1p-53;

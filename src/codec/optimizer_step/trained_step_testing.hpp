@@ -21,15 +21,15 @@ struct Hyperparameters {
   double bias2 = 1;
 };
 
-// Of one tensor: the parameter and its moments.
+// The parameter and its moments.
 struct TrainedState {
   Floats x, m, v;
 };
 
-// Random numbers of the sizes that a training has.
+// Random numbers with the magnitudes of a training.
 [[nodiscard]] TrainedState trained_state(std::size_t elements, std::uint64_t seed);
 
-// One step with random gradients, computed as torch does, operation by operation.
+// One step with random gradients, computed like torch, operation by operation.
 void take_step(TrainedState& state, const Hyperparameters& hyperparameters, std::uint64_t seed);
 
 struct TrainedStep {
@@ -39,7 +39,7 @@ struct TrainedStep {
 
 [[nodiscard]] std::vector<std::byte> trained_bytes(const Floats& floats);
 
-// Chunks of what is after the step, with all inputs that tell it.
+// Chunks of the state after the step, with the inputs that predict them.
 [[nodiscard]] TestChunk second_moment_chunk(const TrainedStep& step);
 [[nodiscard]] TestChunk parameter_chunk(const TrainedStep& step);
 

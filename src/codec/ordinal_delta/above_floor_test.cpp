@@ -1,5 +1,5 @@
-// Elements measured above what is left of their bases: the kernels against the definition, the factor that is found,
-// when the form is taken, and payloads that break a rule.
+// Tests of the form above_floor: the kernels against the definition, the chosen factor, the choice of the form, and
+// invalid payloads.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace {
 
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-// The floor by its definition: a double holds the product of two floats, so that it is rounded once.
+// The floor by its definition: a double holds the product of two floats exactly, so it is rounded once.
 std::uint32_t naive_floor(std::uint32_t base, std::uint32_t factor) {
   if (!is_floor_factor(base)) return 0;  // not positive and normal
   const double product =
@@ -25,8 +25,8 @@ std::uint32_t naive_floor(std::uint32_t base, std::uint32_t factor) {
   return rounded >= 0x1p-126 && rounded < 0x1p128 ? bits_of(static_cast<float>(rounded)) : 0;
 }
 
-// Second moments that decay by `beta` in each of so many steps, to which the square of a gradient is added; of one in
-// `per_still` elements it is 0.
+// Second moments that decay by `beta` in each of `steps` steps, plus the square of a gradient, which is 0 for one in
+// `per_still` elements.
 TestChunk decayed_chunk(std::size_t elements, float beta, unsigned steps, unsigned per_still, unsigned seed) {
   std::mt19937_64 random(seed);
   const auto normal = [&] {
@@ -56,15 +56,14 @@ TEST_F(OrdinalDelta, ReadsTheExampleAboveAFloorOfItsSpec) {
                         .data = elements_of(DType::f32, {0x4036666B}),
                         .base = elements_of(DType::f32, {0x40400000})};
   const std::string text = "02 80 00 00 00 00 00 33 33 73 3F" + values_of_the_example();
-  for (const CpuLevel level : kCpuLevels) {
-    if (!force_cpu_level(level)) continue;
+  at_every_level([&] {
     const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(text), chunk, scratch_);
     ASSERT_TRUE(decoded) << decoded.error().message();
     EXPECT_EQ(*decoded, chunk.data);
-  }
+  });
 }
 
-TEST_F(OrdinalDelta, MeasuresAboveFloorsWhereItIsTold) {
+TEST_F(OrdinalDelta, MeasuresAboveFloors) {
   std::mt19937 random(13);
   constexpr std::size_t kElements = 5003;
   std::vector<std::byte> base(kElements * 4);
@@ -83,7 +82,7 @@ TEST_F(OrdinalDelta, MeasuresAboveFloorsWhereItIsTold) {
   std::vector<std::uint16_t> values(kElements);
   std::vector<std::byte> low(kElements * 2);
   std::vector<std::byte> again(kElements * 4);
-  StepGeometry geometry = geometry_of(DType::f32);
+  DeltaGeometry geometry = geometry_of(DType::f32);
   for (const std::uint32_t factor : {bits_of(0.95F), bits_of(0.999F), bits_of(1.0F), bits_of(0.5F), bits_of(1.5F),
                                      0x3fffffffU, 0x3f7fffffU, 0x00800000U, 0x00ffffffU, 0x7f7fffffU, 0x7f000000U}) {
     geometry.factor = factor;
@@ -91,18 +90,18 @@ TEST_F(OrdinalDelta, MeasuresAboveFloorsWhereItIsTold) {
       for (const CpuLevel level : kCpuLevels) {
         if (!has_cpu_level(level)) continue;
         SCOPED_TRACE(std::string(cpu_level_name(level)) + ", factor " + std::to_string(factor));
-        kernels<OrdinalStepKernels>(level).measure_steps(bytes(data), bytes(base), kElements, geometry, values.data(),
-                                                         bytes(low));
-        kernels<OrdinalStepKernels>(level).move_steps(bytes(base), values.data(), bytes(low), kElements, geometry,
-                                                      bytes(again));
+        kernels<OrdinalDeltaKernels>(level).measure_deltas(bytes(data), bytes(base), kElements, geometry, values.data(),
+                                                           bytes(low));
+        kernels<OrdinalDeltaKernels>(level).move_deltas(bytes(base), values.data(), bytes(low), kElements, geometry,
+                                                        bytes(again));
         for (std::size_t i = 0; i < kElements; ++i) {
           const std::uint32_t measure = element_of(data, i, 4) - naive_floor(element_of(base, i, 4), factor);
-          ASSERT_EQ(values[i], std::min<std::uint32_t>(measure >> (8 * geometry.low_bytes), kMostSteps))
+          ASSERT_EQ(values[i], std::min<std::uint32_t>(measure >> (8 * geometry.low_bytes), kMostDeltas))
               << "base " << element_of(base, i, 4);
           for (std::size_t k = 0; k < geometry.low_bytes; ++k) {
             ASSERT_EQ(std::to_integer<unsigned>(low[i * geometry.low_bytes + k]), measure >> (8 * k) & 255);
           }
-          if (values[i] == kMostSteps) continue;
+          if (values[i] == kMostDeltas) continue;
           ASSERT_EQ(element_of(again, i, 4), element_of(data, i, 4));
         }
       }
@@ -110,7 +109,7 @@ TEST_F(OrdinalDelta, MeasuresAboveFloorsWhereItIsTold) {
   }
 }
 
-TEST_F(OrdinalDelta, FindsTheFactorThatSecondMomentsDecayByToTheLastBit) {
+TEST_F(OrdinalDelta, FindsTheExactDecayOfSecondMoments) {
   for (const float beta : {0.9F, 0.95F, 0.98F, 0.99F, 0.999F, 0.9999F}) {
     for (const unsigned per_still : {50U, 1U << 30}) {
       const TestChunk chunk = decayed_chunk(262144, beta, 1, per_still, 14);
@@ -125,7 +124,7 @@ TEST_F(OrdinalDelta, FindsTheFactorThatSecondMomentsDecayByToTheLastBit) {
   }
 }
 
-TEST_F(OrdinalDelta, TakesFloorsForWhatDecaysAndNothingElse) {
+TEST_F(OrdinalDelta, UsesFloorsForDecayedElementsOnly) {
   const auto form_of = [&](const TestChunk& chunk) {
     return static_cast<OrdinalDeltaForm>(expect_round_trip(chunk).at(0));
   };
@@ -138,22 +137,22 @@ TEST_F(OrdinalDelta, TakesFloorsForWhatDecaysAndNothingElse) {
       set_element(with_a_sign.data, i, 4, element_of(with_a_sign.data, i, 4) | 0x80000000);
     }
     EXPECT_EQ(form_of(with_a_sign), OrdinalDeltaForm::dense);
-    for (const double step : {30.0, 3000.0, 1.0e5}) {
-      TestChunk both_ways = moved_chunk(DType::f32, elements, step, 1, 16);
+    for (const double delta : {30.0, 3000.0, 1.0e5}) {
+      TestChunk both_ways = moved_chunk(DType::f32, elements, delta, 1, 16);
       for (std::size_t i = 0; i < elements; ++i) {
         set_element(both_ways.base, i, 4, element_of(both_ways.base, i, 4) & 0x7fffffff);
         set_element(both_ways.data, i, 4, element_of(both_ways.data, i, 4) & 0x7fffffff);
       }
-      EXPECT_NE(form_of(both_ways), OrdinalDeltaForm::above_floor) << "steps of " << step;
+      EXPECT_NE(form_of(both_ways), OrdinalDeltaForm::above_floor) << "deltas of " << delta;
     }
   }
 }
 
-TEST_F(OrdinalDelta, SavesTheSignAndTheWayFromTheBaseToTheFloor) {
+TEST_F(OrdinalDelta, SavesTheSignAndTheDistanceToTheFloor) {
   const auto size_of = [&](float beta) {
     const TestChunk chunk = decayed_chunk(262144, beta, 1, 100, 17);
     const auto above_floor = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
-    // One negative element in a hundred, and the form is dense.
+    // With one negative element in a hundred, the form is dense.
     TestChunk with_a_sign = chunk;
     for (std::size_t i = 0; i < 262144; i += 100) {
       set_element(with_a_sign.base, i, 4, element_of(chunk.base, i, 4) | 0x80000000);
@@ -167,9 +166,9 @@ TEST_F(OrdinalDelta, SavesTheSignAndTheWayFromTheBaseToTheFloor) {
   EXPECT_LT(size_of(0.999F), 0.97);
 }
 
-TEST_F(OrdinalDelta, KeepsElementsBelowTheirFloorsAsTheyAre) {
+TEST_F(OrdinalDelta, StoresElementsBelowTheirFloors) {
   TestChunk chunk = decayed_chunk(262144, 0.95F, 1, 100, 18);
-  // Where the sample does not look: in the last elements of the chunk.
+  // In the last elements of the chunk, which the sample misses.
   const std::uint32_t special[] = {0, 1, 0x00800000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x80000000, 0xff800001};
   for (std::size_t i = 0; i < std::size(special); ++i) {
     for (std::size_t k = 0; k < std::size(special); ++k) {
@@ -182,7 +181,7 @@ TEST_F(OrdinalDelta, KeepsElementsBelowTheirFloorsAsTheyAre) {
   EXPECT_GE(load_le<std::uint32_t>(payload.data() + 3), 10U);
 }
 
-TEST_F(OrdinalDelta, RefusesFieldsAboveAFloorThatBreakARule) {
+TEST_F(OrdinalDelta, RejectsInvalidFieldsAboveAFloor) {
   expect_refused("02 7F 00 00 00 00 00 00 00 80 3F", four_elements(), "form is 2, expected at most 1 for BF16");
   const TestChunk wide{.dtype = DType::f32, .data = std::vector<std::byte>(8), .base = std::vector<std::byte>(8)};
   expect_refused("03", wide, "form is 3, expected at most 2 for F32");

@@ -1,32 +1,31 @@
-// The floor of an F32: its base's share that is left of what only decays, spec.md, "Above a floor". On integers alone,
-// so that no mode of the floating-point unit makes a difference. For the loops of each CPU level; everything here has
-// internal linkage.
+// The floor of an F32: the share of its base that remains after pure decay, spec.md, "Above a floor". Integer
+// arithmetic, so no floating-point mode matters. For the kernels; everything has internal linkage.
 #pragma once
 
 #include <cstdint>
 
-#include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+#include "codec/ordinal_delta/ordinal_deltas_kernel.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
 struct Floors {
-  // `factor` is 0 where nothing is measured from floors.
+  // `factor` is 0 if no element is measured from a floor.
   explicit Floors(std::uint32_t factor) noexcept
       : mantissa((factor & kMantissa) << 8 | kTopBit), exponent((factor >> kMantissaBits) - 128) {}
 
   [[nodiscard]] std::uint32_t of(std::uint32_t base) const noexcept {
-    // The upper half of 64 bits: what is below it is behind the bit that decides how the product is rounded.
+    // The upper half of 64 bits; the bits below it are after the rounding bit.
     const auto product = static_cast<std::uint32_t>(std::uint64_t{base << 8 | kTopBit} * mantissa >> 32);
     const std::uint32_t top = product >> 31;
     const std::uint32_t rounded = ((top != 0 ? product >> 7 : product >> 6) + 1) >> 1;
-    // The mantissa's first bit, and a carry out of it, count on in the exponent. One that is too small or too large
-    // for an F32 gives bits that no positive normal one has.
+    // The mantissa's first bit, and a carry out of it, are added to the exponent. An exponent out of range gives bits
+    // that no positive normal number has.
     const std::uint32_t bits = (((base >> kMantissaBits) + exponent + top) << kMantissaBits) + rounded;
     return is_normal(base) && is_normal(bits) ? bits : 0;
   }
 
-  // Positive, too.
+  // and positive
   static bool is_normal(std::uint32_t bits) noexcept { return bits - kLeastNormal < kNormals; }
 
   static constexpr unsigned kMantissaBits = 23;
@@ -35,8 +34,8 @@ struct Floors {
   static constexpr std::uint32_t kLeastNormal = 0x00800000;
   static constexpr std::uint32_t kNormals = 0x7f000000;
 
-  std::uint32_t mantissa;  // with the top bit, in the upper 24 bits
-  std::uint32_t exponent;  // modulo 2^32; less 128: one for the bias, one for the mantissa's first bit
+  std::uint32_t mantissa;  // with the leading bit, in the upper 24 bits
+  std::uint32_t exponent;  // modulo 2^32; minus 128: one for the bias, one for the mantissa's leading bit
 };
 
 }  // namespace

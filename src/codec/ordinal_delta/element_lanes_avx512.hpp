@@ -1,6 +1,5 @@
-// 64 elements of one, two or four bytes in registers of AVX-512: their contexts, and moving them. Everything has
-// internal linkage, so that no other file can be given code it cannot run; for files compiled for AVX-512 with VBMI and
-// VBMI2 alone. What it computes is that of ordinal_arithmetic.hpp.
+// 64 elements of one, two or four bytes in AVX-512 (VBMI, VBMI2) registers: their contexts, and moving them. Computes
+// the functions of ordinal_arithmetic.hpp. Everything has internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -8,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+#include "codec/ordinal_delta/ordinal_deltas_kernel.hpp"
 
 namespace bitsnap::codec {
 namespace {
@@ -22,7 +21,7 @@ inline __m512i byte_order_of(unsigned stride, unsigned offset) noexcept {
 }
 
 struct ContextLimits {
-  explicit ContextLimits(const StepGeometry& geometry) noexcept
+  explicit ContextLimits(const DeltaGeometry& geometry) noexcept
       : top(_mm512_set1_epi8(static_cast<char>(geometry.top))),
         last(_mm512_set1_epi8(static_cast<char>(geometry.last_context))),
         mask(_mm512_set1_epi8(static_cast<char>(geometry.exponent_mask))),
@@ -56,15 +55,15 @@ struct ElementLanes<1> {
     return _mm512_cmpneq_epi8_mask(x[0], other.x[0]);
   }
   static __m512i less(__m512i a, __m512i b) noexcept { return _mm512_sub_epi8(a, b); }
-  // Writes the elements that `hits` has bits for, in order, and moves `to` behind them; 64 bytes are overwritten.
+  // Writes the elements that `hits` marks, in order, and advances `to`; 64 bytes are overwritten.
   void compress(std::uint64_t hits, std::uint8_t*& to) const noexcept {
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(hits, x[0]));
     to += _mm_popcnt_u64(hits);
   }
-  // The other way: takes the next elements where `hits` has bits.
-  void expand(std::uint64_t hits, const std::uint8_t*& steps) noexcept {
-    x[0] = _mm512_mask_expand_epi8(x[0], hits, _mm512_loadu_si512(steps));
-    steps += _mm_popcnt_u64(hits);
+  // The inverse: loads the next elements into the lanes that `hits` marks.
+  void expand(std::uint64_t hits, const std::uint8_t*& deltas) noexcept {
+    x[0] = _mm512_mask_expand_epi8(x[0], hits, _mm512_loadu_si512(deltas));
+    deltas += _mm_popcnt_u64(hits);
   }
 };
 
@@ -100,13 +99,13 @@ struct ElementLanes<2> {
       to += 2 * _mm_popcnt_u32(own);
     }
   }
-  void expand(std::uint64_t hits, const std::uint8_t*& steps) noexcept {
+  void expand(std::uint64_t hits, const std::uint8_t*& deltas) noexcept {
     const auto front = static_cast<__mmask32>(hits);
     const auto rear = static_cast<__mmask32>(hits >> 32);
-    x[0] = _mm512_mask_expand_epi16(x[0], front, _mm512_loadu_si512(steps));
-    steps += 2 * _mm_popcnt_u32(front);
-    x[1] = _mm512_mask_expand_epi16(x[1], rear, _mm512_loadu_si512(steps));
-    steps += 2 * _mm_popcnt_u32(rear);
+    x[0] = _mm512_mask_expand_epi16(x[0], front, _mm512_loadu_si512(deltas));
+    deltas += 2 * _mm_popcnt_u32(front);
+    x[1] = _mm512_mask_expand_epi16(x[1], rear, _mm512_loadu_si512(deltas));
+    deltas += 2 * _mm_popcnt_u32(rear);
   }
 };
 
@@ -148,11 +147,11 @@ struct ElementLanes<4> {
       to += 4 * _mm_popcnt_u32(own);
     }
   }
-  void expand(std::uint64_t hits, const std::uint8_t*& steps) noexcept {
+  void expand(std::uint64_t hits, const std::uint8_t*& deltas) noexcept {
     for (int i = 0; i < 4; ++i) {
       const auto own = static_cast<__mmask16>(hits >> (16 * i));
-      x[i] = _mm512_mask_expand_epi32(x[i], own, _mm512_loadu_si512(steps));
-      steps += 4 * _mm_popcnt_u32(own);
+      x[i] = _mm512_mask_expand_epi32(x[i], own, _mm512_loadu_si512(deltas));
+      deltas += 4 * _mm_popcnt_u32(own);
     }
   }
 };

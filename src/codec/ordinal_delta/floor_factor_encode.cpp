@@ -1,11 +1,11 @@
-// The least shares of their bases that elements of a sample have, and the factor that follows from them.
+// Finds the factor of the floors from the smallest ratios ("shares") of elements to their bases in a sample.
 //
-// The factor that keeps every element at or above its floor is the largest one below all shares, taken of elements that
-// are half a step larger. Where some decayed and nothing else befell them, that is the factor they decayed by, to the
-// last bit: their measures are 0. (A second moment whose gradient was 0, one step later.) Where none did, the least of
-// the shares may stand alone in a thin tail, and to leave that below costs less than to measure all others from there.
-// Which of the two it is shows in the leading bits of what elements are above either floor. Shares are quotients of
-// doubles, which IEEE 754 defines to the last bit. None are subnormal.
+// The factor that keeps every element at or above its floor is the largest one below all shares, taken of elements
+// that are half a unit larger. If some elements only decayed, for example a second moment whose gradient was 0, this is
+// exactly the factor of the decay, and their measures are 0. If none did, the smallest shares may be a thin tail, and
+// leaving that below the floor is cheaper than measuring all other elements from there. The leading bits of the
+// measures above either floor decide. Shares are quotients of doubles, which IEEE 754 defines to the last bit. None are
+// subnormal.
 #include "codec/ordinal_delta/floor_factor_encode.hpp"
 
 #include <array>
@@ -19,27 +19,28 @@
 namespace bitsnap::codec {
 namespace {
 
-// So many elements of a full sample may be left below their floors, and what one costs: it is escaped and far.
+// At most kBelow elements of a full sample may lie below their floors; each costs kBelowBits, because it is escaped and
+// far.
 constexpr std::size_t kBelow = 8;
 constexpr std::size_t kPerBelow = 1024;
 constexpr std::size_t kBelowBits = 48;
 static_assert(kBelow * kPerBelow >= kSampleElements);
 
-// One element in so many is looked at to choose between factors.
+// The choice between factors looks at one element in this many.
 constexpr std::size_t kPerCounted = 8;
 
-// Factors that differ by no more than this many representable numbers are of a pile that only rounding spreads.
+// Factors within this ULP distance differ by rounding only.
 constexpr std::uint32_t kOfOnePile = 16;
 
 constexpr std::uint64_t kNoShare = std::numeric_limits<std::uint64_t>::max();
 
-// An F32's bits, followed by 29 others, as those of a double have their exponent biased by so much less.
+// The bits of an F32 followed by 29 more have this much less exponent bias than a double.
 constexpr std::uint64_t kBias = std::uint64_t{1023 - 127} << 52;
 constexpr unsigned kMoreBits = 29;
 
 double widened(std::uint64_t bits) noexcept { return std::bit_cast<double>(bits + kBias); }
 
-// The least shares that there are, in order, as the bits of doubles; kNoShare behind the last one.
+// The smallest shares in ascending order, as the bits of doubles; kNoShare after the last.
 class LeastShares {
  public:
   LeastShares() noexcept { least_.fill(kNoShare); }
@@ -47,7 +48,7 @@ class LeastShares {
   void add(std::uint32_t element, std::uint32_t base) noexcept {
     const double half_above = widened((std::uint64_t{element} << 1 | 1) << (kMoreBits - 1));
     const double whole = widened(std::uint64_t{base} << kMoreBits);
-    // Nearly all of them; a product takes less time than a quotient.
+    // True for nearly all elements; a product is faster than a quotient.
     if (half_above >= limit_ * whole || !is_floor_factor(element) || !is_floor_factor(base)) return;
     const auto share = std::bit_cast<std::uint64_t>(half_above / whole);
     if (share >= least_.back()) return;
@@ -62,10 +63,10 @@ class LeastShares {
   static constexpr double kRoundingLimit = 1.0 + 0x1p-50;
 
   std::array<std::uint64_t, kBelow + 1> least_;
-  double limit_ = std::numeric_limits<double>::max();  // no share from here on is among the least
+  double limit_ = std::numeric_limits<double>::max();  // larger shares are not among the smallest
 };
 
-// The largest below that share.
+// The largest factor below the share.
 std::uint32_t factor_below(std::uint64_t share) noexcept {
   if (share == kNoShare || share <= kBias) return 0;
   const std::uint64_t bits = (share - 1 - kBias) >> kMoreBits;
@@ -78,8 +79,8 @@ std::uint32_t element_at(ConstByteSpan bytes, std::size_t i) noexcept {
   return load_le<std::uint32_t>(bytes.data() + i * sizeof(std::uint32_t));
 }
 
-// Bits that measures above these floors have, of one element in kPerCounted.
-std::uint64_t count_bits(const StepSample& sample, std::uint32_t factor) noexcept {
+// The bits of the measures above these floors, for one element in kPerCounted.
+std::uint64_t count_bits(const DeltaSample& sample, std::uint32_t factor) noexcept {
   const Floors floors(factor);
   std::uint64_t bits = 0;
   for (std::size_t i = 0; i < sample.values.size(); i += kPerCounted) {
@@ -90,7 +91,7 @@ std::uint64_t count_bits(const StepSample& sample, std::uint32_t factor) noexcep
 
 }  // namespace
 
-std::uint32_t find_floor_factor(const StepSample& sample) noexcept {
+std::uint32_t find_floor_factor(const DeltaSample& sample) noexcept {
   const std::size_t elements = sample.values.size();
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < elements; ++i) any |= element_at(sample.data, i) | element_at(sample.base, i);

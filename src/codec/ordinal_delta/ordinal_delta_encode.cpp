@@ -1,57 +1,57 @@
-// Codec ordinal_delta, writing: floats as the steps that they moved since their base. spec.md.
+// Encodes ordinal_delta: floats as ULP distances from their base. See spec.md.
 #include <algorithm>
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
-#include "codec/ordinal_delta/dense_steps_encode.hpp"
+#include "codec/ordinal_delta/dense_deltas_encode.hpp"
 #include "codec/ordinal_delta/floor_factor_encode.hpp"
-#include "codec/ordinal_delta/measure_steps_encode.hpp"
+#include "codec/ordinal_delta/measure_deltas_encode.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
-#include "codec/ordinal_delta/sparse_steps_encode.hpp"
+#include "codec/ordinal_delta/sparse_deltas_encode.hpp"
 #include "codec/short_elements_encode.hpp"
 #include "entropy/rice_encode.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
-// How many low bytes of a float of four are left as they are, to begin with.
+// The low bytes of a four-byte float that are tried first.
 constexpr std::size_t kUsualLowBytes = 1;
 
-// Contexts whose shift leaves at most so many bits of the mantissa above it may be measured directly.
+// Contexts whose shift leaves at most this many mantissa bits above it may be measured directly.
 constexpr unsigned kDirectBits = 4;
 
-// Of the elements of a sample, one in so many may be far before more low bytes are tried.
+// If more than one sampled element in this many is far, more low bytes are tried.
 constexpr std::size_t kPerFar = 256;
 
-// Octaves are taken where they save at least one part in so many of what is coded. Of wide elements that is a part, and
-// of the time that they take as well.
+// Octaves must save at least 1 part in this many of the coded bytes; for wide elements, whose coded bytes are only a
+// part, the threshold is scaled.
 constexpr std::uint64_t kPerNarrowGain = 128;
 constexpr std::uint64_t kPerWideGain = 512;
 
-// Of chunks that are all sample, or nearly, it is said exactly what they take.
+// The estimate of chunks that are not much larger than the sample is exact.
 constexpr std::size_t kSmallChunk = 2 * kSampleElements;
 
-// Floors are taken where they save at least one part in so many of the payload, as moving to them takes longer.
+// Floors must save at least 1 part in this many of the payload, because decoding them is slower.
 constexpr std::uint64_t kPerFloorGain = 1024;
 
-std::size_t count_of(const StepSample& sample, std::uint16_t value) noexcept {
+std::size_t count_of(const DeltaSample& sample, std::uint16_t value) noexcept {
   return static_cast<std::size_t>(std::ranges::count(sample.values, value));
 }
 
-bool has_many_far(const StepSample& sample) noexcept {
-  return count_of(sample, kMostSteps) * kPerFar > sample.values.size();
+bool has_many_far(const DeltaSample& sample) noexcept {
+  return count_of(sample, kMostDeltas) * kPerFar > sample.values.size();
 }
 
-// Measures the sample with so many low bytes, above the floors of a factor or, where it is 0, from the base.
-DensePlan plan_dense(StepSample& sample, std::size_t elements, std::size_t low_bytes, std::uint32_t factor = 0) {
+// Plans the dense form with `low_bytes` low bytes: measured above the floors of `factor`, or from the base if it is 0.
+DensePlan plan_dense(DeltaSample& sample, std::size_t elements, std::size_t low_bytes, std::uint32_t factor = 0) {
   sample.geometry.low_bytes = low_bytes;
   sample.geometry.first_direct = kNoDirect;
   sample.geometry.factor = factor;
   measure_sample(sample);
-  const StepGeometry& geometry = sample.geometry;
-  // Where steps are larger than that, an element is not far from being measured better without its base. With fewer low
-  // bytes than two, direct measures of four bytes would all be far.
+  const DeltaGeometry& geometry = sample.geometry;
+  // If deltas are larger than this, measuring without the base may be better. With fewer than two low bytes, direct
+  // measures of four-byte elements would all be far.
   const bool can_be_direct = factor == 0 && (geometry.element_bytes <= 2 || low_bytes == 2);
   if (can_be_direct) measure_sample_directly(sample);
   const unsigned least_direct_shift = geometry.mantissa_bits > 8 * low_bytes + kDirectBits
@@ -65,7 +65,7 @@ DensePlan plan_dense(StepSample& sample, std::size_t elements, std::size_t low_b
        .elements = elements,
        .per_octave_gain = geometry.element_bytes > 2 ? kPerWideGain : kPerNarrowGain});
   sample.geometry.first_direct = static_cast<std::uint8_t>(choice.first_other);
-  const std::uint64_t far = geometry.element_bytes > 2 ? count_of(sample, kMostSteps) : 0;
+  const std::uint64_t far = geometry.element_bytes > 2 ? count_of(sample, kMostDeltas) : 0;
   const std::uint64_t sample_bits = (choice.cost >> entropy::kCostBits) + far * 8 * geometry.element_bytes;
   return DensePlan{.geometry = geometry,
                    .tables = choice.tables,
@@ -77,8 +77,8 @@ bool is_smaller(const DensePlan& one, const DensePlan& other) noexcept {
   return one.payload_bytes < other.payload_bytes;
 }
 
-// That above floors, where it is smaller by enough.
-std::optional<DensePlan> plan_above_floor(StepSample& sample, std::size_t elements, const DensePlan& dense) {
+// The plan above floors, if it is smaller by enough.
+std::optional<DensePlan> plan_above_floor(DeltaSample& sample, std::size_t elements, const DensePlan& dense) {
   const std::uint32_t factor = find_floor_factor(sample);
   if (factor == 0) return std::nullopt;
   const std::size_t low_bytes = std::max(dense.geometry.low_bytes, kUsualLowBytes);
@@ -90,26 +90,26 @@ std::optional<DensePlan> plan_above_floor(StepSample& sample, std::size_t elemen
   return best;
 }
 
-// How a chunk is going to be coded: in the form that a sample says is smaller.
+// The coding of a chunk: the form that a sample predicts to be smaller.
 struct Plan {
   ShortFloats floats;
   DensePlan dense;
-  std::optional<SparsePlan> sparse;  // where it is smaller
+  std::optional<SparsePlan> sparse;  // set if it is smaller
 
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept {
     return sparse ? sparse->payload_bytes : dense.payload_bytes;
   }
 };
 
-// `data` is a chunk of so many elements, or a sample of it.
+// `data` is a chunk of `elements` elements, or a sample of it.
 Result<Plan> plan_floats(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, std::size_t elements,
                          Scratch& scratch) {
   const bool wide = floats.element_bytes() > 2;
-  BITSNAP_ASSIGN(StepSample sample, take_sample(data, base, floats, scratch));
+  BITSNAP_ASSIGN(DeltaSample sample, take_sample(data, base, floats, scratch));
   Plan plan{.floats = floats, .dense = plan_dense(sample, elements, wide ? kUsualLowBytes : 0), .sparse = {}};
   const bool is_wide_and_short = wide && floats.zero_bits > 0;
   if (is_wide_and_short) {
-    // They move by few steps, of which low bytes may say all. Those without any are tried last: they tell what moved.
+    // They move by few deltas, of which low bytes may say all. Those without any are tried last: they tell what moved.
     if (has_many_far(sample)) plan.dense = std::min(plan.dense, plan_dense(sample, elements, 2), is_smaller);
     plan.dense = std::min(plan.dense, plan_dense(sample, elements, 0), is_smaller);
   }
@@ -126,7 +126,7 @@ Result<Plan> plan_floats(ConstByteSpan data, ConstByteSpan base, const ShortFloa
   return plan;
 }
 
-// With low bits left out where that is worth it.
+// Leaves out low bits if that pays.
 Result<Plan> plan_chunk(ConstByteSpan data, const EncodeContext& context, std::size_t elements, Scratch& scratch) {
   const unsigned zero_bits = can_be_shortened(context.dtype) ? choose_zero_bits(data, context.dtype) : 0;
   return plan_floats(data, context.inputs[0].bytes, {.dtype = context.dtype, .zero_bits = zero_bits}, elements,
@@ -144,15 +144,14 @@ class PlannedChunk final : public Analysis {
 
 class OrdinalDeltaEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return ordinal_delta_decoder(); }
+  OrdinalDeltaEncoder() noexcept : Encoder(ordinal_delta_decoder()) {}
 
-  // What is written is smaller than the chunk; but before that is known, something may stand behind it.
+  // The payload is smaller than the chunk, but the encoder may write more before it knows that.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     return elements * element_size(dtype) + max_short_head_bytes(elements) +
            std::max(kFloorHeaderBytes, entropy::kRiceWritableBehind);
   }
 
-  // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
@@ -167,8 +166,8 @@ class OrdinalDeltaEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const Scratch::Frame frame(scratch);
     if (const auto* const planned = static_cast<const PlannedChunk*>(context.analysis)) {
       return encode_as(planned->plan(), data, context, out, scratch);
@@ -178,48 +177,45 @@ class OrdinalDeltaEncoder final : public Encoder {
   }
 
  private:
-  static Result<std::optional<std::size_t>> encode_as(const Plan& plan, ConstByteSpan data,
-                                                      const EncodeContext& context, ByteSpan out, Scratch& scratch) {
+  static Result<PayloadSize> encode_as(const Plan& plan, ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                                       Scratch& scratch) {
     if (plan.payload_bytes() >= data.size()) return std::nullopt;
     if (plan.floats.zero_bits > 0) return encode_short(plan, data, context, out, scratch);
-    StepsToEncode steps{.data = data, .base = context.inputs[0].bytes, .floats = plan.floats, .shortener = nullptr};
-    return encode_steps(plan, steps, out, scratch);
+    DeltasToEncode deltas{.data = data, .base = context.inputs[0].bytes, .floats = plan.floats, .shortener = nullptr};
+    return encode_deltas(plan, deltas, out, scratch);
   }
 
-  static Result<std::optional<std::size_t>> encode_short(const Plan& plan, ConstByteSpan data,
-                                                         const EncodeContext& context, ByteSpan out, Scratch& scratch) {
+  static Result<PayloadSize> encode_short(const Plan& plan, ConstByteSpan data, const EncodeContext& context,
+                                          ByteSpan out, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     const ConstByteSpan base = context.inputs[0].bytes;
     Shortener shortener;
     BITSNAP_TRY(shortener.open(plan.floats, context.elements, scratch));
-    // Behind the head of a chunk without exceptions; with some, it is moved.
+    // After the head of a chunk without exceptions; exceptions move it later.
     constexpr std::size_t kLeastHead = 1;
     BITSNAP_ASSIGN(const std::optional<std::size_t> size,
-                   encode_steps(plan, {.data = data, .base = base, .floats = plan.floats, .shortener = &shortener},
-                                out.subspan(kLeastHead), scratch));
+                   encode_deltas(plan, {.data = data, .base = base, .floats = plan.floats, .shortener = &shortener},
+                                 out.subspan(kLeastHead), scratch));
     const std::size_t before = shortener.head_bytes();
     if (size && before + *size < data.size()) {
       if (before > kLeastHead) std::memmove(out.data() + before, out.data() + kLeastHead, *size);
       shortener.write_head(out.data());
       return before + *size;
     }
-    // What no sample shows, or what its base says nothing of.
+    // Reached if the sample missed something, or if the base does not help.
     BITSNAP_ASSIGN(const Plan whole, plan_floats(data, base, {.dtype = context.dtype}, context.elements, scratch));
     return encode_as(whole, data, context, out, scratch);
   }
 
-  static Result<std::optional<std::size_t>> encode_steps(const Plan& plan, const StepsToEncode& steps, ByteSpan out,
-                                                         Scratch& scratch) {
-    if (plan.sparse) return encode_sparse_steps(steps, *plan.sparse, out, scratch);
-    return encode_dense_steps(steps, plan.dense, out, scratch);
+  static Result<PayloadSize> encode_deltas(const Plan& plan, const DeltasToEncode& deltas, ByteSpan out,
+                                           Scratch& scratch) {
+    if (plan.sparse) return encode_sparse_deltas(deltas, *plan.sparse, out, scratch);
+    return encode_dense_deltas(deltas, plan.dense, out, scratch);
   }
 };
 
 }  // namespace
 
-const Encoder& ordinal_delta_encoder() noexcept {
-  static const OrdinalDeltaEncoder encoder;
-  return encoder;
-}
+const Encoder& ordinal_delta_encoder() noexcept { return only<OrdinalDeltaEncoder>(); }
 
 }  // namespace bitsnap::codec

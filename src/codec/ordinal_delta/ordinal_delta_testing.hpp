@@ -1,4 +1,4 @@
-// What the tests of ordinal_delta share: its kernels of every level, chunks that moved, and coding at every level.
+// Shared by the tests of ordinal_delta: chunks that moved, and coding at every CPU level.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace bitsnap::codec {
 
-inline constexpr DType kStepDTypes[] = {DType::f8_e4m3, DType::f8_e5m2, DType::f16, DType::bf16, DType::f32};
+inline constexpr DType kDeltaDTypes[] = {DType::f8_e4m3, DType::f8_e5m2, DType::f16, DType::bf16, DType::f32};
 
 inline std::uint32_t element_of(const std::vector<std::byte>& bytes, std::size_t i, std::size_t element_bytes) {
   std::uint32_t element = 0;
@@ -33,10 +33,10 @@ inline void set_element(std::vector<std::byte>& bytes, std::size_t i, std::size_
   std::memcpy(bytes.data() + i * element_bytes, &element, element_bytes);
 }
 
-// Elements of a few exponents below `top`, fewer of each, as those of weights are; all that a step of size `step` (in
-// units of the top exponent's last place) moves, up or down, but for one in `per_change` of them only.
-inline TestChunk moved_chunk(DType dtype, std::size_t elements, double step, unsigned per_change, unsigned seed) {
-  const StepGeometry geometry = geometry_of(dtype);
+// Elements with exponents at and below `top`, fewer of each lower exponent, like weights. One in `per_change` moves up
+// or down by a random delta of about `delta` (in ULPs of the top exponent).
+inline TestChunk moved_chunk(DType dtype, std::size_t elements, double delta, unsigned per_change, unsigned seed) {
+  const DeltaGeometry geometry = geometry_of(dtype);
   const std::size_t w = geometry.element_bytes;
   const unsigned top = geometry.exponent_mask / 2;
   std::mt19937_64 random(seed);
@@ -50,11 +50,11 @@ inline TestChunk moved_chunk(DType dtype, std::size_t elements, double step, uns
     const std::uint32_t base = sign | (top - below) << geometry.mantissa_bits | mantissa;
     std::uint32_t element = base;
     if (random() % per_change == 0) {
-      // The same distance is more steps where the exponent is smaller.
+      // The same distance is a larger delta if the exponent is smaller.
       const double size =
-          step * static_cast<double>(std::uint64_t{1} << below) * static_cast<double>(random() % 1000) / 500;
-      const auto steps = static_cast<std::uint32_t>(std::min(size, 4294967295.0));
-      element = random() % 2 == 0 ? base + steps : base - steps;
+          delta * static_cast<double>(std::uint64_t{1} << below) * static_cast<double>(random() % 1000) / 500;
+      const auto moved_by = static_cast<std::uint32_t>(std::min(size, 4294967295.0));
+      element = random() % 2 == 0 ? base + moved_by : base - moved_by;
     }
     set_element(chunk.base, i, w, base);
     set_element(chunk.data, i, w, element);
@@ -62,43 +62,9 @@ inline TestChunk moved_chunk(DType dtype, std::size_t elements, double step, uns
   return chunk;
 }
 
-class OrdinalDelta : public testing::Test {
+class OrdinalDelta : public CodecTest {
  protected:
-  ~OrdinalDelta() override { force_cpu_level(detected_cpu_level()); }
-
-  // The payload, which every level writes and every level reads.
-  std::vector<std::byte> expect_round_trip(const TestChunk& chunk) {
-    std::optional<std::vector<std::byte>> first;
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
-      if (!first) first = payload;
-      EXPECT_EQ(payload, first) << cpu_level_name(level);
-    }
-    EXPECT_TRUE(first.has_value());
-    if (!first) return {};
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *first, chunk, scratch_);
-      EXPECT_TRUE(decoded && *decoded == chunk.data) << cpu_level_name(level);
-    }
-    return *first;
-  }
-
-  // At every level, as kernels find gaps that lead too far.
-  void expect_refused(std::string_view payload, const TestChunk& chunk, std::string_view words,
-                      ErrorKind kind = ErrorKind::corrupt) {
-    for (const CpuLevel level : kCpuLevels) {
-      if (!force_cpu_level(level)) continue;
-      const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(payload), chunk, scratch_);
-      ASSERT_FALSE(decoded) << payload << ", " << cpu_level_name(level);
-      const std::string message = decoded.error().message();
-      EXPECT_EQ(decoded.error().kind(), kind) << payload << ", " << cpu_level_name(level) << ": " << message;
-      EXPECT_NE(message.find(words), std::string::npos) << payload << ", " << cpu_level_name(level) << ": " << message;
-    }
-  }
-
-  Scratch scratch_;
+  OrdinalDelta() : CodecTest(ordinal_delta_encoder()) {}
 };
 
 inline TestChunk four_elements() {
@@ -107,7 +73,7 @@ inline TestChunk four_elements() {
           .base = elements_of(DType::bf16, {0x3F80, 0x3F80, 0x3F80, 0x3F80})};
 }
 
-// The last example of rans.md: one value, 5, of the context 0.
+// The last example of rans.md: the value 5 in the context 0.
 inline std::string values_of_the_example() {
   std::string text = " 01 02";
   const auto add = [&](std::size_t count, std::string_view byte) {

@@ -1,5 +1,5 @@
-// The changed elements by class, for AVX2: masks of 64 elements at a time, and a loop over those that changed, since
-// where there are many the dense form is smaller.
+// The changed elements by class, for AVX2: masks of 64 elements at a time, and a loop over the changed ones. If there
+// are many, the dense form is smaller anyway.
 #include "codec/ordinal_delta/sparse_changes_kernel.hpp"
 
 #include "codec/ordinal_delta/ordinal_arithmetic.hpp"
@@ -19,7 +19,7 @@ inline std::uint64_t top_bits(__m256i front, __m256i rear) noexcept {
          std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(rear))} << 32;
 }
 
-// A bit for each of 64 elements: set where they are equal.
+// A bit for each of 64 elements, set if they are equal.
 template <std::size_t kBytes>
 inline std::uint64_t equal_elements(const std::uint8_t* a, const std::uint8_t* b) noexcept {
   const auto equal = [&](std::size_t i) {
@@ -27,7 +27,7 @@ inline std::uint64_t equal_elements(const std::uint8_t* a, const std::uint8_t* b
     if constexpr (kBytes == 2) return _mm256_cmpeq_epi16(load(a + 32 * i), load(b + 32 * i));
     return _mm256_cmpeq_epi32(load(a + 32 * i), load(b + 32 * i));
   };
-  // Packing works within 16 bytes, so that quarters change places behind it.
+  // Packing works within 16 bytes, so the quarters are exchanged afterwards.
   const auto half = [&](std::size_t i) {
     if constexpr (kBytes == 1) {
       return equal(i);
@@ -42,7 +42,7 @@ inline std::uint64_t equal_elements(const std::uint8_t* a, const std::uint8_t* b
   return top_bits(half(0), half(1));
 }
 
-// Calls body(first, count) for each 64 elements, the last of which may be fewer.
+// Calls body(first, count) for each 64 elements; the last count may be smaller.
 template <typename Body>
 inline void for_groups(std::size_t elements, Body&& body) noexcept {
   for (std::size_t first = 0; first < elements; first += kGroup) {
@@ -50,7 +50,7 @@ inline void for_groups(std::size_t elements, Body&& body) noexcept {
   }
 }
 
-// The elements from `first` on: in place, or, where they are fewer than a group, copied to `room` with zeros behind.
+// The elements from `first` on: in place, or, for an incomplete group, copied to `room` and padded with zeros.
 template <std::size_t kBytes>
 inline const std::uint8_t* whole_group(const std::uint8_t* elements, std::size_t first, std::size_t count,
                                        std::uint8_t* room) noexcept {
@@ -66,11 +66,11 @@ inline void for_bits(std::uint64_t bits, Body&& body) noexcept {
   for (; bits != 0; bits = _blsr_u64(bits)) body(static_cast<std::size_t>(_tzcnt_u64(bits)));
 }
 
-// Which of 64 elements are of which class.
+// The class of each of 64 elements, as masks.
 template <typename Element>
 class Members {
  public:
-  Members(const StepGeometry& geometry, const SparseClasses& classes) noexcept
+  Members(const DeltaGeometry& geometry, const SparseClasses& classes) noexcept
       : geometry_(geometry), class_of_([&](unsigned context) { return classes.class_of[context]; }) {}
 
   void look_at(const std::uint8_t* base) noexcept {
@@ -86,17 +86,18 @@ class Members {
   }
 
  private:
-  StepGeometry geometry_;
+  DeltaGeometry geometry_;
   entropy::ByContext class_of_;
   __m256i front_ = _mm256_setzero_si256();
   __m256i rear_ = _mm256_setzero_si256();
 };
 
 template <typename Element>
-std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                 std::uint64_t* mask, std::uint8_t* contexts, std::uint8_t* steps) noexcept {
+std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                 const DeltaGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
+                 std::uint8_t* deltas) noexcept {
   constexpr std::size_t kBytes = sizeof(Element);
-  const StepGeometry own = geometry;
+  const DeltaGeometry own = geometry;
   std::size_t found = 0;
   mask[elements / 64] = 0;
   for_groups(elements, [&](std::size_t first, std::size_t count) {
@@ -109,8 +110,8 @@ std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t
     for_bits(hits, [&](std::size_t i) {
       const auto before = load_at<Element>(from, i);
       contexts[found] = context_of(before, own);
-      const auto moved_by = static_cast<Element>(reflected(load_at<Element>(to, i)) - reflected(before));
-      __builtin_memcpy(steps + found * kBytes, &moved_by, kBytes);
+      const auto delta = static_cast<Element>(reflected(load_at<Element>(to, i)) - reflected(before));
+      __builtin_memcpy(deltas + found * kBytes, &delta, kBytes);
       ++found;
     });
   });
@@ -118,7 +119,7 @@ std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t
 }
 
 template <typename Element>
-void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements, const StepGeometry& geometry,
+void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements, const DeltaGeometry& geometry,
             const SparseClasses& classes, std::uint32_t* const* places) noexcept {
   Members<Element> members(geometry, classes);
   std::size_t passed[kMaxSparseClasses] = {};
@@ -128,7 +129,7 @@ void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t ele
     alignas(32) std::uint8_t room[sizeof(Element) * kGroup];
     members.look_at(whole_group<sizeof(Element)>(base, first, count, room));
     const std::uint64_t hits = mask[first / 64];
-    // Members behind the last element count for nothing: nobody asks for places behind it.
+    // Members after the last element do not matter: their places are never looked up.
     for (std::size_t c = 0; c < classes.classes; ++c) {
       const std::uint64_t own = members.of(c);
       for_bits(_pext_u64(hits, own), [&](std::size_t i) { *next[c]++ = static_cast<std::uint32_t>(passed[c] + i); });
@@ -138,8 +139,8 @@ void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t ele
 }
 
 template <typename Element>
-void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry, const SparseClasses& classes,
-           const std::uint64_t* const* masks, const std::uint8_t* const* steps, std::uint8_t* out,
+void place(const std::uint8_t* base, std::size_t elements, const DeltaGeometry& geometry, const SparseClasses& classes,
+           const std::uint64_t* const* masks, const std::uint8_t* const* deltas, std::uint8_t* out,
            std::size_t* used) noexcept {
   constexpr std::size_t kBytes = sizeof(Element);
   Members<Element> members(geometry, classes);
@@ -163,7 +164,7 @@ void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& g
       const std::uint64_t bits = word[0] >> shift | word[1] << 1 << (63 - shift);
       passed[c] += static_cast<std::size_t>(_mm_popcnt_u64(own));
       for_bits(_pdep_u64(bits, own), [&](std::size_t i) {
-        const Element moved = stepped(load_at<Element>(from, i), load_at<Element>(steps[c], taken[c]++));
+        const Element moved = moved_by(load_at<Element>(from, i), load_at<Element>(deltas[c], taken[c]++));
         __builtin_memcpy(to + i * kBytes, &moved, kBytes);
       });
     }

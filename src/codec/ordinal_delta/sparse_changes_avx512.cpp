@@ -1,5 +1,5 @@
-// The changed elements by class, for AVX-512 with VBMI and VBMI2: 64 elements at a time, without a branch for what
-// changed, since changes come at random.
+// The changed elements by class, for AVX-512 (VBMI, VBMI2): 64 elements at a time, without branches on changes, which
+// are random.
 #include "codec/ordinal_delta/sparse_changes_kernel.hpp"
 
 #include "codec/ordinal_delta/element_lanes_avx512.hpp"
@@ -11,7 +11,7 @@ inline __m512i class_table(const SparseClasses& classes) noexcept {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(classes.class_of)));
 }
 
-// Calls body(elements, first, count) for each 64, the last of which may be fewer.
+// Calls body(elements, first, count) for each 64 elements; the last count may be smaller.
 template <typename Body>
 inline void for_groups(std::size_t elements, Body&& body) noexcept {
   for (std::size_t first = 0; first < elements; first += kVectorLanes) {
@@ -23,8 +23,7 @@ inline std::uint64_t lanes_below(std::size_t count) noexcept {
   return count == kVectorLanes ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
 
-// The elements from `first` on: in place, or, where they are fewer than a register has lanes, copied to `room` with
-// zeros behind them.
+// The elements from `first` on: in place, or, for an incomplete group, copied to `room` and padded with zeros.
 template <std::size_t kBytes>
 inline const std::uint8_t* whole_group(const std::uint8_t* elements, std::size_t first, std::size_t count,
                                        std::uint8_t* room) noexcept {
@@ -36,8 +35,9 @@ inline const std::uint8_t* whole_group(const std::uint8_t* elements, std::size_t
 }
 
 template <std::size_t kBytes>
-std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                 std::uint64_t* mask, std::uint8_t* contexts, std::uint8_t* steps) noexcept {
+std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                 const DeltaGeometry& geometry, std::uint64_t* mask, std::uint8_t* contexts,
+                 std::uint8_t* deltas) noexcept {
   using Lanes = ElementLanes<kBytes>;
   const ContextLimits limits(geometry);
   std::uint8_t* const first_context = contexts;
@@ -50,11 +50,11 @@ std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t
     const std::uint64_t hits = lanes.differs(from);
     mask[first / 64] = hits;
     if (hits == 0) return;
-    Lanes moved_by;
+    Lanes delta;
     for (std::size_t i = 0; i < kBytes; ++i) {
-      moved_by.x[i] = Lanes::less(Lanes::reflected(lanes.x[i]), Lanes::reflected(from.x[i]));
+      delta.x[i] = Lanes::less(Lanes::reflected(lanes.x[i]), Lanes::reflected(from.x[i]));
     }
-    moved_by.compress(hits, steps);
+    delta.compress(hits, deltas);
     _mm512_storeu_si512(contexts, _mm512_maskz_compress_epi8(hits, contexts_of(from, limits)));
     contexts += _mm_popcnt_u64(hits);
   });
@@ -62,7 +62,7 @@ std::size_t find(const std::uint8_t* data, const std::uint8_t* base, std::size_t
 }
 
 template <std::size_t kBytes>
-void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements, const StepGeometry& geometry,
+void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t elements, const DeltaGeometry& geometry,
             const SparseClasses& classes, std::uint32_t* const* places) noexcept {
   const ContextLimits limits(geometry);
   const __m512i class_of = class_table(classes);
@@ -75,7 +75,7 @@ void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t ele
     const auto lanes = ElementLanes<kBytes>::load(whole_group<kBytes>(base, first, count, room));
     const __m512i own = _mm512_permutexvar_epi8(contexts_of(lanes, limits), class_of);
     const std::uint64_t hits = mask[first / 64];
-    // Members behind the last element count for nothing: nobody asks for places behind it.
+    // Members after the last element do not matter: their places are never looked up.
     std::uint64_t members[kMaxSparseClasses];
     for (std::size_t c = 0; c < classes.classes; ++c) {
       members[c] = _mm512_cmpeq_epi8_mask(own, _mm512_set1_epi8(static_cast<char>(c)));
@@ -102,15 +102,15 @@ void locate(const std::uint8_t* base, const std::uint64_t* mask, std::size_t ele
 }
 
 template <std::size_t kBytes>
-void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry, const SparseClasses& classes,
-           const std::uint64_t* const* masks, const std::uint8_t* const* steps, std::uint8_t* out,
+void place(const std::uint8_t* base, std::size_t elements, const DeltaGeometry& geometry, const SparseClasses& classes,
+           const std::uint64_t* const* masks, const std::uint8_t* const* deltas, std::uint8_t* out,
            std::size_t* used) noexcept {
   using Lanes = ElementLanes<kBytes>;
   const ContextLimits limits(geometry);
   const __m512i class_of = class_table(classes);
   std::size_t passed[kMaxSparseClasses] = {};
   const std::uint8_t* next[kMaxSparseClasses];
-  for (std::size_t c = 0; c < classes.classes; ++c) next[c] = steps[c];
+  for (std::size_t c = 0; c < classes.classes; ++c) next[c] = deltas[c];
   for_groups(elements, [&](std::size_t first, std::size_t count) {
     alignas(64) std::uint8_t rest[kBytes * kVectorLanes];
     const std::uint64_t valid = lanes_below(count);
@@ -135,7 +135,7 @@ void place(const std::uint8_t* base, std::size_t elements, const StepGeometry& g
       lanes.store(out + first * kBytes);
     }
   });
-  for (std::size_t c = 0; c < classes.classes; ++c) used[c] = static_cast<std::size_t>(next[c] - steps[c]) / kBytes;
+  for (std::size_t c = 0; c < classes.classes; ++c) used[c] = static_cast<std::size_t>(next[c] - deltas[c]) / kBytes;
 }
 
 }  // namespace

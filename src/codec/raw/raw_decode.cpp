@@ -1,4 +1,4 @@
-// Codec raw, reading: the chunk as it is. spec.md.
+// Decodes raw: the unchanged chunk. See spec.md.
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
@@ -9,9 +9,7 @@ namespace {
 
 class RawDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::raw; }
-  std::string_view name() const noexcept override { return "raw"; }
-  std::string_view summary() const noexcept override { return "the unchanged bytes"; }
+  RawDecoder() noexcept : Decoder(CodecId::raw, "raw", "the unchanged bytes") {}
   bool accepts(DType, std::span<const Input> inputs) const noexcept override { return inputs.empty(); }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext&, ByteSpan out, Scratch&) const override {
@@ -23,9 +21,6 @@ class RawDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& raw_decoder() noexcept {
-  static const RawDecoder decoder;
-  return decoder;
-}
+const Decoder& raw_decoder() noexcept { return only<RawDecoder>(); }
 
 }  // namespace bitsnap::codec

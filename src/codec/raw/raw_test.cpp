@@ -1,4 +1,4 @@
-// The worked example of spec.md.
+// Tests of raw.
 #include <gtest/gtest.h>
 
 #include "codec/builtin_codecs.hpp"
@@ -16,7 +16,7 @@ TEST(Raw, WritesTheExampleOfItsSpec) {
   EXPECT_EQ(*decoded, chunk.data);
 }
 
-TEST(Raw, TakesEveryChunk) {
+TEST(Raw, AcceptsEveryChunk) {
   Scratch scratch;
   for (const Pattern pattern : kAllPatterns) {
     const TestChunk chunk{.dtype = DType::f32, .data = make_chunk(pattern, DType::f32, 100, 1), .base = {}};
@@ -24,7 +24,7 @@ TEST(Raw, TakesEveryChunk) {
   }
 }
 
-TEST(Raw, SaysWhatItExpectedAndFound) {
+TEST(Raw, NamesTheExpectedAndTheFoundSize) {
   Scratch scratch;
   const TestChunk chunk{.dtype = DType::u8, .data = std::vector<std::byte>(4), .base = {}};
   const auto decoded = decode_test_chunk(raw_decoder(), hex_bytes("01 02 03"), chunk, scratch);

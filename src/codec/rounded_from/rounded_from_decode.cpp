@@ -1,4 +1,4 @@
-// Codec rounded_from, reading: weights as the roundings of their masters, and masters beside their weights. spec.md.
+// Decodes rounded_from: weights from their masters, and masters from their weights. See spec.md.
 #include "codec/rounded_from/rounded_from.hpp"
 
 #include "base/cpu_dispatch.hpp"
@@ -11,12 +11,9 @@ namespace {
 
 class RoundedFromDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::rounded_from; }
-  std::string_view name() const noexcept override { return "rounded_from"; }
-  std::string_view summary() const noexcept override {
-    return "weights as the roundings of their fp32 masters, or masters as what their weights lack";
-  }
-
+  RoundedFromDecoder() noexcept
+      : Decoder(CodecId::rounded_from, "rounded_from",
+                "weights as the roundings of their fp32 masters, or masters as the bits that their weights lack") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     if (inputs.size() != 1 || inputs[0].kind != InputKind::peer) return false;
     if (dtype == DType::f32) return inputs[0].dtype == DType::bf16;
@@ -64,9 +61,6 @@ void expect_elements(const ChunkContext& context, ConstByteSpan lows, ByteSpan o
   kernels<RoundingKernels>().widen_bf16(from, halves, context.elements, to);
 }
 
-const Decoder& rounded_from_decoder() noexcept {
-  static const RoundedFromDecoder decoder;
-  return decoder;
-}
+const Decoder& rounded_from_decoder() noexcept { return only<RoundedFromDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// Codec rounded_from, writing: weights as the roundings of their masters, and masters beside their weights. spec.md.
+// Encodes rounded_from: weights from their masters, and masters from their weights. See spec.md.
 #include <algorithm>
 #include <cstring>
 
@@ -13,15 +13,15 @@ namespace {
 
 class RoundedFromEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return rounded_from_decoder(); }
+  RoundedFromEncoder() noexcept : Encoder(rounded_from_decoder()) {}
 
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     const std::size_t lows = dtype == DType::f32 ? 2 * elements : 0;
     return 1 + lows + ordinal_delta_encoder().max_encoded_size(dtype, elements);
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     std::uint8_t form = 0;
     std::size_t size = 1;
     ByteSpan lows;
@@ -56,9 +56,6 @@ class RoundedFromEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& rounded_from_encoder() noexcept {
-  static const RoundedFromEncoder encoder;
-  return encoder;
-}
+const Encoder& rounded_from_encoder() noexcept { return only<RoundedFromEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// The codec rounded_from: what rounding is, and which chunks cost nothing.
+// Tests of rounded_from: the rounding, and the sizes.
 #include "codec/rounded_from/rounded_from.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class RoundedFrom : public testing::Test {
 
 float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-// As the bits say.
+// By the definition of the format.
 float value_of_f16(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31;
   const int mantissa = bits & 0x3ff;
@@ -54,7 +54,7 @@ float value_of_f16(std::uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// At every place where the result changes: half way between two neighbours, and the float on either side of it.
+// At every boundary: half way between two neighbours, and the floats next to it.
 TEST_F(RoundedFrom, RoundsToF16AtEveryBoundary) {
   std::vector<float> masters;
   std::vector<std::uint16_t> expected;
@@ -105,7 +105,7 @@ TEST_F(RoundedFrom, RoundsToBf16AtEveryBoundary) {
   at_every_level([&] { EXPECT_EQ(rounded(masters, DType::bf16), expected); });
 }
 
-TEST_F(RoundedFrom, StoresAWeightThatIsItsMastersRoundingInOneByte) {
+TEST_F(RoundedFrom, StoresAWeightThatIsItsRoundedMasterInOneByte) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     TestChunk chunk{.dtype = dtype,
                     .data = make_chunk(Pattern::trained_like, dtype, kChunkElements, 1),
@@ -117,8 +117,8 @@ TEST_F(RoundedFrom, StoresAWeightThatIsItsMastersRoundingInOneByte) {
   }
 }
 
-// As stochastic rounding does it: about half of the elements are the neighbour on the other side.
-TEST_F(RoundedFrom, StoresWeightsThatWereRoundedAtRandomInUnderTwoBitsEach) {
+// Like stochastic rounding: about half of the elements are the neighbour on the other side.
+TEST_F(RoundedFrom, StoresStochasticallyRoundedWeightsInLessThanTwoBitsEach) {
   TestChunk chunk{.dtype = DType::bf16,
                   .data = make_chunk(Pattern::trained_like, DType::bf16, kChunkElements, 1),
                   .base = {},
@@ -134,7 +134,7 @@ TEST_F(RoundedFrom, StoresWeightsThatWereRoundedAtRandomInUnderTwoBitsEach) {
   EXPECT_LT(payload->size(), weights.size() / 5);
 }
 
-TEST_F(RoundedFrom, StoresOfAMasterWhatItsWeightLacks) {
+TEST_F(RoundedFrom, StoresTheBitsOfAMasterThatItsWeightLacks) {
   for (const Pattern pattern : {Pattern::trained_like, Pattern::low_half_zero}) {
     TestChunk chunk{.dtype = DType::f32,
                     .data = make_chunk(pattern, DType::f32, kChunkElements, 1),
@@ -144,12 +144,12 @@ TEST_F(RoundedFrom, StoresOfAMasterWhatItsWeightLacks) {
     chunk.base = make_peer(DType::f32, chunk.data, DType::bf16, 1);
     const auto payload = encode_test_chunk(rounded_from_encoder(), chunk, scratch_);
     ASSERT_TRUE(payload);
-    // Half way between two weights some masters were rounded up and some down.
+    // Half way between two weights, some masters were rounded up and some down.
     EXPECT_LT(payload->size(), (pattern == Pattern::low_half_zero ? 0 : 2 * kChunkElements) + 400);
   }
 }
 
-// All four kinds of lower halves, beside an even weight and an odd one.
+// All four kinds of lower halves, with an even and an odd weight.
 TEST_F(RoundedFrom, FindsTheMasterOnEitherSideOfItsWeight) {
   const std::vector<std::uint32_t> masters = {0x3f800000, 0x3f800001, 0x3f807fff, 0x3f808000, 0x3f7f8001, 0x3f7fffff,
                                               0x3f810000, 0x3f817fff, 0xbf808001, 0xbf80ffff, 0x80008001, 0x00000001};
@@ -166,7 +166,7 @@ TEST_F(RoundedFrom, FindsTheMasterOnEitherSideOfItsWeight) {
   });
 }
 
-TEST_F(RoundedFrom, ReadsTheExamplesOfTheSpec) {
+TEST_F(RoundedFrom, ReadsTheExamplesOfItsSpec) {
   const std::vector<std::uint32_t> masters = {0x3f800001, 0x3f808001};
   const std::vector<std::uint16_t> weights = {0x3f80, 0x3f81};
   const TestChunk weight{.dtype = DType::bf16,
@@ -183,7 +183,7 @@ TEST_F(RoundedFrom, ReadsTheExamplesOfTheSpec) {
   EXPECT_EQ(encode_test_chunk(rounded_from_encoder(), master, scratch_), hex_bytes("02 01 00 01 80"));
 }
 
-TEST_F(RoundedFrom, RejectsFormsThatItsDtypeDoesNotHave) {
+TEST_F(RoundedFrom, RejectsFormsThatTheDtypeDoesNotHave) {
   const auto message_of = [&](DType dtype, DType peer, std::string_view payload) {
     const TestChunk chunk{.dtype = dtype,
                           .data = std::vector<std::byte>(2 * element_size(dtype)),
@@ -201,7 +201,7 @@ TEST_F(RoundedFrom, RejectsFormsThatItsDtypeDoesNotHave) {
   EXPECT_EQ(message_of(DType::f16, DType::f32, "00"), "");
 }
 
-TEST_F(RoundedFrom, TakesAPeerOfTheOtherWidthAlone) {
+TEST_F(RoundedFrom, AcceptsOnePeerOfTheOtherWidthOnly) {
   const auto takes = [](DType dtype, InputKind kind, DType input) {
     const Input one{.kind = kind, .dtype = input, .bytes = {}};
     return rounded_from_decoder().accepts(dtype, {&one, 1});

@@ -17,16 +17,16 @@ void round_to_bf16(const std::uint8_t* masters, std::size_t elements, std::uint8
   }
 }
 
-// All three kinds of results are computed, so that nothing branches.
+// Computes all three kinds of results to avoid branches.
 void round_to_f16(const std::uint8_t* masters, std::size_t elements, std::uint8_t* weights) noexcept {
   constexpr std::uint32_t kInfinity = 0x7f800000;
-  constexpr std::uint32_t kLeastInfinite = 0x477ff000;  // what rounds to more than F16 has
+  constexpr std::uint32_t kLeastInfinite = 0x477ff000;  // rounds to infinity from here on
   constexpr std::uint32_t kLeastNormal = 0x38800000;    // 2^-14
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint32_t bits = load_at<std::uint32_t>(masters, i);
     const std::uint32_t magnitude = bits & 0x7fffffff;
     const std::uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (std::uint32_t{112} << 23)) >> 13;
-    // Subnormal: the significand counts in units of 2^-24. From 2^-25 on down, nothing is left.
+    // Subnormal: the significand is in units of 2^-24. 2^-25 and less become 0.
     const std::uint32_t exponent = magnitude >> 23;
     const std::uint32_t significand = (magnitude & 0x7fffff) | 0x800000;
     const std::uint32_t distance = 126 - exponent;

@@ -1,4 +1,4 @@
-// Codec same, reading: a copy of the one input. spec.md.
+// Decodes same: a copy of the one input. See spec.md.
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
@@ -9,10 +9,7 @@ namespace {
 
 class SameDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::same; }
-  std::string_view name() const noexcept override { return "same"; }
-  std::string_view summary() const noexcept override { return "unchanged: the bytes of its input"; }
-
+  SameDecoder() noexcept : Decoder(CodecId::same, "same", "unchanged: the bytes of its input") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     return inputs.size() == 1 && inputs[0].dtype == dtype;
   }
@@ -26,9 +23,6 @@ class SameDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& same_decoder() noexcept {
-  static const SameDecoder decoder;
-  return decoder;
-}
+const Decoder& same_decoder() noexcept { return only<SameDecoder>(); }
 
 }  // namespace bitsnap::codec

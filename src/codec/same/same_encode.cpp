@@ -1,4 +1,4 @@
-// Codec same, writing: nothing at all, where the chunk is its input. spec.md.
+// Encodes same: an empty payload if the chunk equals its input. See spec.md.
 #include <cstring>
 
 #include "codec/builtin_codecs.hpp"
@@ -9,12 +9,11 @@ namespace {
 
 class SameEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return same_decoder(); }
+  SameEncoder() noexcept : Encoder(same_decoder()) {}
 
   std::size_t max_encoded_size(DType, std::size_t) const noexcept override { return 0; }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan, Scratch&) const override {
     if (std::memcmp(data.data(), context.inputs[0].bytes.data(), data.size()) != 0) return std::nullopt;
     return std::size_t{0};
   }
@@ -22,9 +21,6 @@ class SameEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& same_encoder() noexcept {
-  static const SameEncoder encoder;
-  return encoder;
-}
+const Encoder& same_encoder() noexcept { return only<SameEncoder>(); }
 
 }  // namespace bitsnap::codec

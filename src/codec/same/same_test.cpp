@@ -1,4 +1,4 @@
-// The worked example of spec.md, and which inputs it takes.
+// Tests of same.
 #include <gtest/gtest.h>
 
 #include "codec/builtin_codecs.hpp"
@@ -26,7 +26,7 @@ TEST(Same, RefusesAChunkThatDiffersInOneBit) {
   }
 }
 
-TEST(Same, TakesABaseOrAPeerOfItsOwnDtypeAndNothingElse) {
+TEST(Same, AcceptsABaseOrAPeerOfItsDtypeOnly) {
   const Input base{.kind = InputKind::base, .dtype = DType::f32, .bytes = {}};
   const Input peer{.kind = InputKind::peer, .dtype = DType::f32, .bytes = {}};
   const Input other{.kind = InputKind::base, .dtype = DType::u32, .bytes = {}};

@@ -25,7 +25,7 @@ bool measure_multiples(const std::uint8_t* floats, const std::uint8_t* squares, 
     const auto zigzag = static_cast<std::uint16_t>((away << 1) ^ (away >> 15));
     values[i] = multiple_of(own, integer) == load_at<std::uint32_t>(floats, i) ? zigzag : kOffLattice;
   }
-  // Within the loop above, g++ makes no vectors of it.
+  // g++ does not vectorize this within the loop above.
   std::uint16_t most = 0;
   for (std::size_t i = 0; i < elements; ++i) most = values[i] > most ? values[i] : most;
   return most == kOffLattice;

@@ -1,4 +1,3 @@
-// First moments on the lattice of an update's step.
 #include "codec/scaled_by/lattice_testing.hpp"
 
 #include <cmath>
@@ -12,7 +11,7 @@ Floats on_lattice(const Floats& moments, const Floats& squares, const Lattice& l
   for (std::size_t i = 0; i < moments.size(); ++i) {
     const float root = lattice.a * std::sqrt(squares[i]);
     const float scale = root + lattice.b;
-    multiples.push_back(std::nearbyint(moments[i] / scale) * scale + 0.0F);  // no zero with a sign
+    multiples.push_back(std::nearbyint(moments[i] / scale) * scale + 0.0F);  // no negative zero
   }
   return multiples;
 }

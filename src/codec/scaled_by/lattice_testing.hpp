@@ -1,4 +1,4 @@
-// First moments on the lattice of an update's step, for tests.
+// First moments on a lattice, for tests.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace bitsnap::codec {
 
-// That of Adam at so late a step that nothing is left of its bias.
+// Adam's lattice at a step so late that the bias correction has no effect.
 [[nodiscard]] Lattice trained_lattice(float step = 0.02F, float epsilon = 1e-8F);
 
-// Each the multiple of its scale that comes nearest to a moment, computed as spec.md says.
+// The multiple of the scale nearest to each moment, computed as in spec.md.
 [[nodiscard]] Floats on_lattice(const Floats& moments, const Floats& squares, const Lattice& lattice);
 
-// The first moment of a trained state on a lattice; `from_base`: coded against the one a step before, on its own.
+// The first moment of a trained state on a lattice; `from_base`: with the first moment of the previous step as base.
 [[nodiscard]] TestChunk lattice_chunk(std::size_t elements, const Lattice& lattice, bool from_base, std::uint64_t seed);
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec scaled_by, reading: first moments as multiples of a step of the update that they make. spec.md. Part by part,
-// so that values stay in the cache; exceptions are put in their places behind each part.
+// Decodes scaled_by: first moments as multiples of a fraction of their update. See spec.md. Works part by part so that
+// values stay in the cache, and inserts the exceptions after each part.
 #include "codec/scaled_by/scaled_by.hpp"
 
 #include <algorithm>
@@ -50,16 +50,16 @@ Result<ScaledHeader> read_header(ByteCursor& cursor, bool has_base) {
   return header;
 }
 
-// Elements from values, in order.
+// Restores elements from values, in order.
 class Placing {
  public:
   Placing(const ScaledHeader& header, std::span<const Input> inputs, ByteSpan out) noexcept
       : header_(header), inputs_(inputs), expected_(inputs, header.scale, header.share), out_(out) {}
 
-  // Those of `count` elements from `first` on; `room` takes as many integers.
+  // Restores `count` elements from `first` on; `room` holds as many integers.
   void put(std::size_t first, std::size_t count, const std::uint16_t* values, std::int16_t* room) noexcept {
     std::byte* const to = out_.data() + first * sizeof(float);
-    // Nearly always there is no exception.
+    // Nearly all parts have no exceptions.
     if (!place(first, count, values, room)) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (values[i] != kOffLattice) continue;
@@ -70,7 +70,7 @@ class Placing {
     }
   }
 
-  // corrupt unless every exception found its place.
+  // corrupt unless every exception was used.
   [[nodiscard]] Result<void> check_end() const {
     if (used_ == header_.exceptions.size()) return {};
     return corrupt("scaled_by payload: {} exceptions in the values, expected {}", used_ / sizeof(float),
@@ -78,7 +78,7 @@ class Placing {
   }
 
  private:
-  // The multiples, and whether there are exceptions to them.
+  // Restores the multiples; returns whether there are exceptions.
   bool place(std::size_t first, std::size_t count, const std::uint16_t* values, std::int16_t* room) noexcept {
     const FloatMode mode;
     expected_.fill(first, count, room);
@@ -91,7 +91,7 @@ class Placing {
   std::span<const Input> inputs_;
   ExpectedMultiples expected_;
   ByteSpan out_;
-  std::size_t used_ = 0;  // bytes of the exceptions; counts on where there are no more
+  std::size_t used_ = 0;  // bytes of the exceptions; also counts missing ones
 };
 
 Result<void> decode_planes(ConstByteSpan coded, std::size_t elements, Placing& placing, Scratch& scratch) {
@@ -120,7 +120,7 @@ Result<void> decode_lanes(ConstByteSpan coded, const ChunkContext& context, Plac
         ahead.streams[i] = context.inputs[i].bytes.data() + (first + kScaledPart) * sizeof(float);
       }
     }
-    lanes.decode(contexts.data(), divide_up(count, entropy::kRansStepElements), values.data(), ahead);
+    lanes.decode(contexts.data(), divide_up(count, entropy::kRansRoundElements), values.data(), ahead);
     placing.put(first, count, values.data(), room.data());
   }
   return lanes.check_end();
@@ -128,12 +128,9 @@ Result<void> decode_lanes(ConstByteSpan coded, const ChunkContext& context, Plac
 
 class ScaledByDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::scaled_by; }
-  std::string_view name() const noexcept override { return "scaled_by"; }
-  std::string_view summary() const noexcept override {
-    return "first moments that are multiples of a step of the update, beside second moments";
-  }
-
+  ScaledByDecoder() noexcept
+      : Decoder(CodecId::scaled_by, "scaled_by",
+                "first moments that are multiples of a fraction of the update, from second moments") {}
   bool accepts(DType dtype, std::span<const Input> inputs) const noexcept override {
     if (dtype != DType::f32 || inputs.empty() || inputs.size() > 2) return false;
     const bool are_floats = std::ranges::all_of(inputs, [](const Input& one) { return one.dtype == DType::f32; });
@@ -168,9 +165,6 @@ void ExpectedMultiples::fill(std::size_t first, std::size_t count, std::int16_t*
   kernels<LatticeKernels>().nearest_multiples(base, squares_at(inputs_, first), count, scale_, share_, expected);
 }
 
-const Decoder& scaled_by_decoder() noexcept {
-  static const ScaledByDecoder decoder;
-  return decoder;
-}
+const Decoder& scaled_by_decoder() noexcept { return only<ScaledByDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,5 +1,5 @@
-// Codec scaled_by, writing: first moments as multiples of a step of the update that they make. spec.md. What the step
-// is stands in EncodeContext::lattice; chunks of which nobody said it are left to other codecs.
+// Encodes scaled_by: first moments as multiples of a fraction of their update. See spec.md. EncodeContext::lattice
+// states the fraction; chunks without a lattice are left to other codecs.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -18,21 +18,21 @@
 namespace bitsnap::codec {
 namespace {
 
-// What tables and the share of the base are chosen by: runs of two cache lines and more, spread evenly.
+// Tables and the share of the base are chosen from evenly spread runs of two or more cache lines.
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kRunElements = 128;
 constexpr std::size_t kRunAlignment = 16;
 constexpr std::size_t kSampleElements = kRuns * kRunElements;
 
-// Of smaller chunks it is said exactly what they take, and planes are tried, too: they have no states of lanes.
+// For smaller chunks the estimate is exact, and planes are tried, because they have no lane states.
 constexpr std::size_t kSmallChunk = 2 * kSampleElements;
 
-// Integers are taken in sixteenths where a share is fitted to them.
+// A share is fitted to integers in sixteenths.
 constexpr float kFittedUnit = 16;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// Values of `count` elements from `first` on, and whether there are exceptions; `room` takes as many integers.
+// Measures `count` elements from `first` on; returns whether there are exceptions. `room` holds as many integers.
 bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale, std::uint8_t share,
              std::size_t first, std::size_t count, std::int16_t* room, std::uint16_t* values) noexcept {
   const FloatMode mode;
@@ -41,7 +41,7 @@ bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeSca
                                                      room, count, scale, values);
 }
 
-// A chunk and its inputs, or a sample of them. Lives as long as the frame of the Scratch that it was made in.
+// A chunk and its inputs, or a sample of them. Valid while its Scratch frame is open.
 struct Part {
   ConstByteSpan data;
   std::array<Input, 2> all_inputs;
@@ -73,7 +73,7 @@ Result<Part> take_sample(ConstByteSpan data, std::span<const Input> inputs, Scra
   return sample;
 }
 
-// The share of the base's integers with which a sample's are least far from them, by least squares.
+// The share of the base's integers that predicts a sample best, by least squares.
 Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t elements = sample.elements();
@@ -98,14 +98,14 @@ Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Sc
   return static_cast<std::uint8_t>(std::min((products * kUnit + squares / 2) / squares, kUnit - 1));
 }
 
-// How a chunk is going to be coded in lanes, and what that is likely to take.
+// The tables of a chunk in lanes, and the estimated size.
 struct ScaledPlan {
   std::uint8_t share = 0;
   entropy::ClassTables tables;
   std::uint64_t payload_bytes = 0;
 };
 
-// `data` is a chunk of so many elements, or a sample of it.
+// `data` is a chunk of `elements` elements, or a sample of it.
 Result<ScaledPlan> plan_chunk(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale,
                               std::size_t elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
@@ -140,7 +140,7 @@ class PlannedMultiples final : public Analysis {
   ScaledPlan plan_;
 };
 
-// The elements of a chunk that are no multiples, found from the last to the first.
+// The exceptions of a chunk, found from the last to the first.
 class Exceptions {
  public:
   Result<void> open(std::size_t chunk_bytes, Scratch& scratch) {
@@ -149,7 +149,7 @@ class Exceptions {
     return {};
   }
 
-  // Keeps those among `count` elements, all of which stand before those that were given last.
+  // Keeps the exceptions among `count` elements, which precede the previously given ones.
   void keep(const std::byte* elements, const std::uint16_t* values, std::size_t count) noexcept {
     for (std::size_t i = count; i-- > 0;) {
       if (values[i] != kOffLattice) continue;
@@ -165,14 +165,14 @@ class Exceptions {
   std::size_t at_ = 0;
 };
 
-// One chunk on its way to a payload.
+// Encodes one chunk.
 class Writing {
  public:
   Writing(ConstByteSpan data, const EncodeContext& context, const LatticeScale& scale, ByteSpan out) noexcept
       : data_(data), inputs_(context.inputs), elements_(context.elements), scale_(scale), out_(out) {}
 
-  // Values by class. nullopt where that is not smaller than `limit`.
-  Result<std::optional<std::size_t>> as_lanes(const ScaledPlan& plan, std::size_t limit, Scratch& scratch) {
+  // Values by class. nullopt if the payload is not smaller than `limit`.
+  Result<PayloadSize> as_lanes(const ScaledPlan& plan, std::size_t limit, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kScaledPart));
     BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(kScaledPart));
@@ -181,21 +181,21 @@ class Writing {
     Exceptions exceptions;
     BITSNAP_TRY(exceptions.open(data_.size(), scratch));
     entropy::ClassLanesEncoder lanes;
-    BITSNAP_TRY(lanes.open(plan.tables, divide_up(elements_, entropy::kRansStepElements), scratch));
+    BITSNAP_TRY(lanes.open(plan.tables, divide_up(elements_, entropy::kRansRoundElements), scratch));
     for (std::size_t part = divide_up(elements_, kScaledPart); part-- > 0;) {
       const std::size_t first = part * kScaledPart;
       const std::size_t count = std::min(kScaledPart, elements_ - first);
-      const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+      const std::size_t rounds = divide_up(count, entropy::kRansRoundElements);
       if (measure(data_, inputs_, scale_, plan.share, first, count, room.data(), values.data())) {
         exceptions.keep(data_.data() + first * sizeof(float), values.data(), count);
       }
-      std::fill(values.data() + count, values.data() + steps * entropy::kRansStepElements, lanes.cheapest_value(0));
+      std::fill(values.data() + count, values.data() + rounds * entropy::kRansRoundElements, lanes.cheapest_value(0));
       entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * sizeof(float)};
       if (part > 0) {
         ahead.streams[0] = data_.data() + (first - kScaledPart) * sizeof(float);
         ahead.streams[1] = inputs_.back().bytes.data() + (first - kScaledPart) * sizeof(float);
       }
-      lanes.encode(contexts.data(), values.data(), steps, ahead);
+      lanes.encode(contexts.data(), values.data(), rounds, ahead);
     }
     const std::size_t before = scaled_header_bytes(inputs_.size() > 1) + exceptions.bytes().size();
     const std::size_t size = before + lanes.finish();
@@ -205,8 +205,8 @@ class Writing {
     return size;
   }
 
-  // Byte planes of all values: for small chunks.
-  Result<std::optional<std::size_t>> as_planes(std::uint8_t share, std::size_t limit, Scratch& scratch) {
+  // Byte planes of all values, for small chunks.
+  Result<PayloadSize> as_planes(std::uint8_t share, std::size_t limit, Scratch& scratch) {
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const std::span<std::int16_t> room, scratch.take_array<std::int16_t>(elements_));
     BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(elements_));
@@ -225,7 +225,7 @@ class Writing {
   }
 
  private:
-  // What stands before the values, and how long it is.
+  // Writes the fields before the values; returns their size.
   std::size_t write_front(std::uint8_t form, std::uint8_t share, ConstByteSpan exceptions) noexcept {
     const bool has_base = inputs_.size() > 1;
     std::byte* at = out_.data();
@@ -247,7 +247,7 @@ class Writing {
   ByteSpan out_;
 };
 
-// nullopt: nobody said what elements may be multiples of.
+// nullopt if the context has no lattice.
 std::optional<LatticeScale> scale_of(const EncodeContext& context) noexcept {
   if (!context.lattice) return std::nullopt;
   const LatticeScale scale{context.lattice->a, context.lattice->b};
@@ -256,15 +256,14 @@ std::optional<LatticeScale> scale_of(const EncodeContext& context) noexcept {
 
 class ScaledByEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return scaled_by_decoder(); }
+  ScaledByEncoder() noexcept : Encoder(scaled_by_decoder()) {}
 
-  // What is written is smaller than the chunk; but before that is known, planes may stand behind as many exceptions.
+  // The payload is smaller than the chunk, but planes are written after the exceptions before that is known.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     return scaled_header_bytes(true) + elements * element_size(dtype) +
            max_plane_groups_size(elements, sizeof(std::uint16_t));
   }
 
-  // It takes a sample of its own.
   bool analyzes_whole_chunks(DType) const noexcept override { return true; }
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
@@ -280,8 +279,8 @@ class ScaledByEncoder final : public Encoder {
     return estimate;
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
-                                            Scratch& scratch) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext& context, ByteSpan out,
+                             Scratch& scratch) const override {
     const std::optional<LatticeScale> scale = scale_of(context);
     if (!scale) return std::nullopt;
     Writing writing(data, context, *scale, out);
@@ -302,9 +301,6 @@ class ScaledByEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& scaled_by_encoder() noexcept {
-  static const ScaledByEncoder encoder;
-  return encoder;
-}
+const Encoder& scaled_by_encoder() noexcept { return only<ScaledByEncoder>(); }
 
 }  // namespace bitsnap::codec

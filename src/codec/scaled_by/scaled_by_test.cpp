@@ -1,5 +1,5 @@
-// The codec scaled_by: what a lattice is, that every multiple is found, what is stored of it, and that no mode of the
-// processor counts.
+// Tests of scaled_by: it restores every multiple, its sizes, its exceptions, and its independence of the floating-point
+// mode.
 #include "codec/scaled_by/scaled_by.hpp"
 
 #include <gtest/gtest.h>
@@ -16,18 +16,14 @@
 #include "codec/scaled_by/lattice_testing.hpp"
 #include "codec/trained_like_testing.hpp"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace bitsnap::codec {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr std::size_t kLanesHeader = 13;  // of a payload without a base
+constexpr std::size_t kLanesHeader = 13;  // the size for a payload without a base
 
-// Of numbers, each by itself.
+// The order-0 entropy of the numbers.
 double order_0_bits(const std::vector<int>& numbers) {
   std::map<int, double> counts;
   for (const int number : numbers) ++counts[number];
@@ -45,30 +41,16 @@ TestChunk chunk_of(const Floats& moments, const Floats& squares, const Lattice& 
           .lattice = lattice};
 }
 
-class ScaledBy : public testing::Test {
+class ScaledBy : public CodecTest {
  protected:
-  // What is written, after it was held against what is read back.
-  std::vector<std::byte> payload_of(const TestChunk& chunk) {
-    const auto payload = encode_test_chunk(scaled_by_encoder(), chunk, scratch_);
-    if (!payload) {
-      ADD_FAILURE() << "not expressed";
-      return std::vector<std::byte>(chunk.data.size());
-    }
-    const auto decoded = decode_test_chunk(scaled_by_decoder(), *payload, chunk, scratch_);
-    EXPECT_TRUE(decoded && *decoded == chunk.data);
-    return *payload;
-  }
-
-  double stored_bits(const TestChunk& chunk) {
-    return 8.0 * static_cast<double>(payload_of(chunk).size()) / static_cast<double>(chunk.elements());
-  }
+  ScaledBy() : CodecTest(scaled_by_encoder()) {}
 
   std::size_t exceptions_of(const TestChunk& chunk) {
-    const std::vector<std::byte> payload = payload_of(chunk);
+    const std::vector<std::byte> payload = expect_round_trip(chunk);
     return load_le<std::uint32_t>(payload.data() + (chunk.more.empty() ? 9 : 10));
   }
 
-  // The elements that a payload gives of a chunk with these inputs.
+  // Decodes a payload of a chunk with these inputs.
   Floats decoded(std::string_view payload, const TestChunk& chunk) {
     const auto bytes = decode_test_chunk(scaled_by_decoder(), hex_bytes(payload), chunk, scratch_);
     if (!bytes) {
@@ -79,8 +61,6 @@ class ScaledBy : public testing::Test {
     std::memcpy(floats.data(), bytes->data(), bytes->size());
     return floats;
   }
-
-  Scratch scratch_;
 };
 
 TEST_F(ScaledBy, StoresMultiplesAtTheirEntropy) {
@@ -98,18 +78,18 @@ TEST_F(ScaledBy, StoresMultiplesAtTheirEntropy) {
   EXPECT_EQ(exceptions_of(chunk), 0U);
 }
 
-TEST_F(ScaledBy, StoresLessWhereTheBaseTellsAShare) {
+TEST_F(ScaledBy, StoresLessIfTheBasePredictsAShare) {
   const Lattice lattice = trained_lattice();
   const double alone = stored_bits(lattice_chunk(kChunkElements, lattice, false, 2));
   const double from_base = stored_bits(lattice_chunk(kChunkElements, lattice, true, 2));
   EXPECT_LT(from_base, alone - 0.5);
-  // A base of other numbers: a share of next to nothing.
+  // The share of an unrelated base is almost zero.
   TestChunk misled = lattice_chunk(kChunkElements, lattice, true, 2);
   misled.base = lattice_chunk(kChunkElements, lattice, false, 3).data;
   EXPECT_LT(stored_bits(misled), alone + 0.02);
 }
 
-// Also of chunks too small for lanes.
+// Includes chunks too small for lanes.
 TEST_F(ScaledBy, StoresChunksOfEverySizeInLessThanTheirBytes) {
   const Lattice lattice = trained_lattice();
   for (const std::size_t elements : {40U, 300U, 1024U, 4096U, 16384U, 16385U, 70001U}) {
@@ -123,8 +103,8 @@ TEST_F(ScaledBy, StoresChunksOfEverySizeInLessThanTheirBytes) {
   EXPECT_LT(stored_bits(chunk_of(Floats(kChunkElements), Floats(kChunkElements, 1.0F), lattice)), 0.03);
 }
 
-TEST_F(ScaledBy, FindsEveryMultiple) {
-  // Scales from the least there is to one whose largest multiples are nearly infinite.
+TEST_F(ScaledBy, RestoresEveryMultiple) {
+  // From the smallest scale to one whose largest multiples are nearly infinite.
   for (const float scale : {0x1p-149F, 0x1.8p-148F, 0x1.fffffep-127F, 0x1p-126F, 0x1.555556p-60F, 0x1.aaaaaap-7F, 1.0F,
                             0x1.99999ap+20F, 0x1.fffffep+111F}) {
     SCOPED_TRACE(scale);
@@ -133,7 +113,7 @@ TEST_F(ScaledBy, FindsEveryMultiple) {
     const TestChunk chunk = chunk_of(multiples, Floats(multiples.size()), {.a = 0, .b = scale});
     at_every_level([&] { EXPECT_EQ(exceptions_of(chunk), 0U); });
   }
-  // The same with a root of any square.
+  // The same with the square root of any second moment.
   TestRandom random(5);
   Floats squares;
   Floats multiples;
@@ -148,8 +128,8 @@ TEST_F(ScaledBy, FindsEveryMultiple) {
   at_every_level([&] { EXPECT_EQ(exceptions_of(chunk_of(multiples, squares, lattice)), 0U); });
 }
 
-// In every place: zeros, infinities, NaNs, subnormal numbers, and what is no multiple of anything.
-TEST_F(ScaledBy, GivesBackWhatIsNoMultiple) {
+// At every place: zeros, infinities, NaNs, subnormal numbers, and numbers that are no multiples.
+TEST_F(ScaledBy, StoresOtherNumbersAsExceptions) {
   const Lattice lattice = trained_lattice();
   const float specials[] = {0.0F,
                             -0.0F,
@@ -178,7 +158,7 @@ TEST_F(ScaledBy, GivesBackWhatIsNoMultiple) {
   }
 }
 
-TEST_F(ScaledBy, SparesZerosBesideWhateverThereIs) {
+TEST_F(ScaledBy, StoresZerosAsMultiplesBesideAnySecondMoment) {
   const Floats some = {0.0F, -0.0F, kInfinity, -kInfinity, kNaN, -1.0F, 1.0F, std::numeric_limits<float>::max()};
   Floats squares;
   for (std::size_t i = 0; i < 2000; ++i) squares.push_back(some[i % some.size()]);
@@ -187,7 +167,7 @@ TEST_F(ScaledBy, SparesZerosBesideWhateverThereIs) {
   }
 }
 
-TEST_F(ScaledBy, LeavesToOthersWhatNobodySaidTheLatticeOf) {
+TEST_F(ScaledBy, RefusesChunksWithoutALattice) {
   TestChunk chunk = lattice_chunk(20'000, trained_lattice(), false, 8);
   const auto is_estimated = [&] {
     const TestSurroundings surroundings(chunk);
@@ -206,17 +186,17 @@ TEST_F(ScaledBy, LeavesToOthersWhatNobodySaidTheLatticeOf) {
   }
 }
 
-TEST_F(ScaledBy, EstimatesWhatItWrites) {
+TEST_F(ScaledBy, EstimatesThePayloadSize) {
   for (const bool from_base : {false, true}) {
     const TestChunk chunk = lattice_chunk(kChunkElements, trained_lattice(), from_base, 9);
     const TestSurroundings surroundings(chunk);
     const auto estimate =
         scaled_by_encoder().analyze(chunk.data, surroundings.context(), chunk.elements(), scratch_).value();
     ASSERT_TRUE(estimate);
-    const std::vector<std::byte> payload = payload_of(chunk);
+    const std::vector<std::byte> payload = expect_round_trip(chunk);
     EXPECT_NEAR(static_cast<double>(estimate->payload_bytes), static_cast<double>(payload.size()),
                 0.01 * static_cast<double>(payload.size()));
-    // And what was found out is what encoding goes on from.
+    // encode() reuses the analysis.
     EncodeContext context = surroundings.context();
     context.analysis = estimate->analysis.get();
     ASSERT_NE(context.analysis, nullptr);
@@ -227,10 +207,8 @@ TEST_F(ScaledBy, EstimatesWhatItWrites) {
   }
 }
 
-// What a thread of torch has after set_flush_denormal(True), and one that rounds towards zero.
-TEST_F(ScaledBy, WritesAndReadsTheSameInEveryModeOfTheProcessor) {
-#if defined(__x86_64__)
-  // Scales and multiples are subnormal, many of them.
+TEST_F(ScaledBy, DoesNotDependOnTheFloatMode) {
+  // Many scales and multiples are subnormal.
   const Lattice lattice{.a = 0.02F * 0x1p-110F, .b = 0};
   TrainedStep step = train_step(30'000, {}, 10);
   for (Floats* moments : {&step.before.m, &step.after.m}) {
@@ -243,25 +221,12 @@ TEST_F(ScaledBy, WritesAndReadsTheSameInEveryModeOfTheProcessor) {
       chunk.base = trained_bytes(on_lattice(step.before.m, step.before.v, lattice));
       chunk.kind = InputKind::base;
     }
-    const std::vector<std::byte> payload = payload_of(chunk);
     EXPECT_EQ(exceptions_of(chunk), 0U);
-    const unsigned before = _mm_getcsr();
-    at_every_level([&] {
-      _mm_setcsr(before | 0xe040);  // flush to zero, subnormals are zero, towards zero
-      const auto again = encode_test_chunk(scaled_by_encoder(), chunk, scratch_);
-      const auto read = decode_test_chunk(scaled_by_decoder(), payload, chunk, scratch_);
-      EXPECT_EQ(_mm_getcsr() & 0xe040, 0xe040U) << "the caller's mode was not given back";
-      _mm_setcsr(before);
-      EXPECT_TRUE(again == payload);
-      EXPECT_TRUE(read && *read == chunk.data);
-    });
+    expect_same_in_every_float_mode(chunk);
   }
-#else
-  GTEST_SKIP() << "modes are set as x86-64 does";
-#endif
 }
 
-TEST_F(ScaledBy, ReadsTheExamplesOfItsSpecification) {
+TEST_F(ScaledBy, ReadsTheExamplesOfItsSpec) {
   const Floats four(4, 4.0F);
   TestChunk chunk = chunk_of({3.75F, -1.25F, 0.0F, 1.0F}, four, {.a = 0.5F, .b = 0.25F});
   at_every_level([&] {
@@ -279,7 +244,7 @@ TEST_F(ScaledBy, RejectsEveryTruncationOfLanesAndSurvivesEveryFlippedByte) {
   for (const bool from_base : {false, true}) {
     TestChunk chunk = lattice_chunk(17'000, trained_lattice(0.5F), from_base, 11);
     chunk.data[3] = std::byte{0x7f};
-    const std::vector<std::byte> payload = payload_of(chunk);
+    const std::vector<std::byte> payload = expect_round_trip(chunk);
     ASSERT_EQ(payload[0], from_base ? std::byte{1} : std::byte{0}) << "not in lanes";
     for (std::size_t size = 0; size < payload.size(); size += size < 100 ? 1 : 37) {
       EXPECT_FALSE(decode_test_chunk(scaled_by_decoder(), ConstByteSpan(payload).first(size), chunk, scratch_));
@@ -295,39 +260,38 @@ TEST_F(ScaledBy, RejectsEveryTruncationOfLanesAndSurvivesEveryFlippedByte) {
   }
 }
 
-TEST_F(ScaledBy, RejectsWhatNoWriterWrites) {
+TEST_F(ScaledBy, RejectsInvalidPayloads) {
   TestChunk chunk = lattice_chunk(17'000, trained_lattice(), false, 12);
   std::memcpy(chunk.data.data(), "\1\2\3\4", 4);
-  const std::vector<std::byte> good = payload_of(chunk);
+  const std::vector<std::byte> good = expect_round_trip(chunk);
   ASSERT_EQ(good[9], std::byte{1}) << "one exception";
   const auto expect_corrupt = [&](const std::vector<std::byte>& payload, const char* what) {
-    const auto read = decode_test_chunk(scaled_by_decoder(), payload, chunk, scratch_);
-    ASSERT_FALSE(read) << what;
-    EXPECT_EQ(read.error().kind(), ErrorKind::corrupt) << what << ": " << read.error().message();
+    SCOPED_TRACE(what);
+    expect_refused(payload, chunk, "");
   };
   for (const unsigned form : {1U, 3U, 4U, 255U}) {
     std::vector<std::byte> payload = good;
     payload[0] = static_cast<std::byte>(form);
-    expect_corrupt(payload, "a form of other inputs");
+    expect_corrupt(payload, "a form for other inputs");
   }
   for (const std::size_t at : {std::size_t{1}, std::size_t{5}}) {
     for (const float number : {-1.0F, -0.0F, kInfinity, kNaN}) {
       std::vector<std::byte> payload = good;
       std::memcpy(payload.data() + at, &number, sizeof number);
-      expect_corrupt(payload, "no number that scales can have");
+      expect_corrupt(payload, "an invalid scale");
     }
   }
   std::vector<std::byte> more = good;
   more[9] = std::byte{2};
   more.insert(more.begin() + kLanesHeader, 4, std::byte{0});
-  expect_corrupt(more, "an exception too many");
+  expect_corrupt(more, "one exception too many");
   std::vector<std::byte> fewer(good.begin(), good.begin() + kLanesHeader);
   fewer.insert(fewer.end(), good.begin() + kLanesHeader + 4, good.end());
   fewer.at(9) = std::byte{0};
-  expect_corrupt(fewer, "an exception too few");
+  expect_corrupt(fewer, "one exception too few");
 }
 
-TEST_F(ScaledBy, TakesASecondMomentAndABaseBeforeIt) {
+TEST_F(ScaledBy, AcceptsASecondMomentAndAnEarlierBase) {
   const auto accepts = [](DType dtype, std::initializer_list<std::pair<InputKind, DType>> kinds) {
     std::vector<Input> inputs;
     for (const auto& [kind, own] : kinds) inputs.push_back({kind, own, {}});

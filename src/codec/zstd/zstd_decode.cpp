@@ -1,7 +1,7 @@
-// Codec zstd, reading: one zstd frame that holds the chunk and nothing else. spec.md.
+// Decodes zstd: one zstd frame with exactly the chunk. See spec.md.
 //
-// Each thread keeps one decompression context for as long as it lives; decoding in one call needs no window buffer, so
-// the context has a fixed size whatever the frame asks for.
+// Each thread keeps one decompression context until it ends. One-shot decoding needs no window buffer, so the
+// context has a fixed size for any frame.
 #include <zstd.h>
 
 #include <memory>
@@ -25,8 +25,8 @@ ZSTD_DCtx* thread_context() noexcept {
   return context.get();
 }
 
-// The window that a frame header (RFC 8878, 3.1.1.1) asks for; 0 for a single segment, whose window is its content.
-// Precondition: the header is whole, which ZSTD_getFrameContentSize has shown.
+// The window size in a frame header (RFC 8878, 3.1.1.1); 0 for a single segment, whose window is its content.
+// Precondition: the header is complete, which ZSTD_getFrameContentSize has checked.
 std::size_t window_bytes(ConstByteSpan frame) noexcept {
   const unsigned descriptor = std::to_integer<unsigned>(frame[4]);
   if ((descriptor >> 5 & 1) != 0) return 0;
@@ -42,9 +42,9 @@ Result<void> check_frame(ConstByteSpan payload, std::size_t chunk_bytes) {
   if (payload.size() < sizeof(std::uint32_t)) {
     return fail(ErrorKind::truncated, fmt::format("zstd payload: {} bytes are too few for a frame", payload.size()));
   }
-  // Skippable and legacy frames are none of ours; the library would take both.
+  // The library would accept skippable and legacy frames.
   if (const auto magic = load_le<std::uint32_t>(payload.data()); magic != ZSTD_MAGICNUMBER) {
-    return corrupt("zstd payload: magic number {} is not that of a zstd frame", magic);
+    return corrupt("zstd payload: magic number {} is not the magic number of zstd", magic);
   }
   const std::size_t frame_bytes = ZSTD_findFrameCompressedSize(payload.data(), payload.size());
   if (ZSTD_isError(frame_bytes) != 0) {
@@ -68,9 +68,7 @@ Result<void> check_frame(ConstByteSpan payload, std::size_t chunk_bytes) {
 
 class ZstdDecoder final : public Decoder {
  public:
-  CodecId id() const noexcept override { return CodecId::zstd; }
-  std::string_view name() const noexcept override { return "zstd"; }
-  std::string_view summary() const noexcept override { return "one zstd frame, for general bytes"; }
+  ZstdDecoder() noexcept : Decoder(CodecId::zstd, "zstd", "one zstd frame, for general bytes") {}
   bool accepts(DType, std::span<const Input> inputs) const noexcept override { return inputs.empty(); }
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext&, ByteSpan out, Scratch&) const override {
@@ -90,9 +88,6 @@ class ZstdDecoder final : public Decoder {
 
 }  // namespace
 
-const Decoder& zstd_decoder() noexcept {
-  static const ZstdDecoder decoder;
-  return decoder;
-}
+const Decoder& zstd_decoder() noexcept { return only<ZstdDecoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,6 +1,5 @@
-// Codec zstd, writing: one zstd frame that holds the chunk. spec.md.
-//
-// Each thread keeps one compression context (1.3 MB at this level) for as long as it lives.
+// Encodes zstd: one zstd frame with the chunk. See spec.md. Each thread keeps one compression context (1.3 MB at this
+// level) until it ends.
 #include <zstd.h>
 
 #include <memory>
@@ -27,20 +26,19 @@ ZSTD_CCtx* thread_context() noexcept {
 
 class ZstdEncoder final : public Encoder {
  public:
-  const Decoder& decoder() const noexcept override { return zstd_decoder(); }
+  ZstdEncoder() noexcept : Encoder(zstd_decoder()) {}
 
-  // With this much room the library takes its fast path; what it may write beyond the chunk's size is never returned.
+  // The library is fastest with this much room. A payload larger than the chunk is not returned.
   std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
     return ZSTD_compressBound(elements * element_size(dtype));
   }
 
-  Result<std::optional<std::size_t>> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out,
-                                            Scratch&) const override {
+  Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out, Scratch&) const override {
     ZSTD_CCtx* context = thread_context();
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), data.data(), data.size(), kLevel);
     if (ZSTD_isError(size) != 0) {
-      // The room suffices for any data, so memory is all that the library can be short of.
+      // The room suffices for any data, so the library can only lack memory.
       return fail(ErrorKind::resource_exhausted, fmt::format("zstd cannot encode: {}", ZSTD_getErrorName(size)));
     }
     if (size >= data.size()) return std::nullopt;
@@ -50,9 +48,6 @@ class ZstdEncoder final : public Encoder {
 
 }  // namespace
 
-const Encoder& zstd_encoder() noexcept {
-  static const ZstdEncoder encoder;
-  return encoder;
-}
+const Encoder& zstd_encoder() noexcept { return only<ZstdEncoder>(); }
 
 }  // namespace bitsnap::codec

@@ -1,4 +1,4 @@
-// The worked example of spec.md, and each thing a frame must not be.
+// Tests of zstd: the worked example of spec.md, and each kind of invalid frame.
 #include <gtest/gtest.h>
 #include <zstd.h>
 
@@ -27,7 +27,7 @@ void expect_corrupt(const std::vector<std::byte>& payload, const TestChunk& chun
   EXPECT_NE(decoded.error().message().find(part_of_message), std::string::npos) << decoded.error().message();
 }
 
-// The chunk as one frame, with parameters of the test's choosing.
+// Writes the chunk as one frame, with chosen parameters.
 class FrameWriter {
  public:
   ~FrameWriter() { ZSTD_freeCCtx(context_); }
@@ -55,7 +55,7 @@ TEST(Zstd, ReadsTheExampleOfItsSpec) {
   EXPECT_EQ(*decoded, run_of(32).data);
 }
 
-TEST(Zstd, ReadsAFrameWithAChecksumAndHoldsItAgainstTheContent) {
+TEST(Zstd, ReadsAFrameWithAChecksumAndVerifiesIt) {
   const TestChunk chunk = run_of(1000);
   auto frame = FrameWriter().set(ZSTD_c_checksumFlag, 1).write(chunk);
   EXPECT_TRUE(decode(frame, chunk));
@@ -74,10 +74,10 @@ TEST(Zstd, RejectsAFrameThatDoesNotStateItsSize) {
 }
 
 TEST(Zstd, RejectsASkippableFrame) {
-  expect_corrupt(hex_bytes("50 2A 4D 18 04 00 00 00 00 00 00 00"), run_of(32), "is not that of a zstd frame");
+  expect_corrupt(hex_bytes("50 2A 4D 18 04 00 00 00 00 00 00 00"), run_of(32), "is not the magic number of zstd");
 }
 
-TEST(Zstd, RejectsASkippableOrAnEmptyFrameBehindItsOwn) {
+TEST(Zstd, RejectsASecondSkippableOrEmptyFrame) {
   auto skippable = hex_bytes(kExample);
   const auto tail = hex_bytes("50 2A 4D 18 00 00 00 00");
   skippable.insert(skippable.end(), tail.begin(), tail.end());
@@ -89,25 +89,24 @@ TEST(Zstd, RejectsASkippableOrAnEmptyFrameBehindItsOwn) {
 }
 
 TEST(Zstd, RejectsADictionary) {
-  // The example with a dictionary id of one byte: bit 0 of the descriptor, and the id behind it.
+  // The example with a dictionary id of one byte: bit 0 of the descriptor, and the id after it.
   expect_corrupt(hex_bytes("28 B5 2F FD    21 07    20    03 01 00    61"), run_of(32), "dictionary");
 }
 
 TEST(Zstd, RejectsAWindowLargerThanAnyChunk) {
-  // The example with window and four bytes of content size in place of a single segment. Window 2^21, then an eighth
-  // more.
+  // The example with a window and four bytes of content size instead of a single segment: 2^21, then 1/8 more.
   const auto decoded = decode(hex_bytes("28 B5 2F FD    80 58    20 00 00 00    03 01 00    61"), run_of(32));
   ASSERT_TRUE(decoded) << decoded.error().message();
   EXPECT_EQ(*decoded, run_of(32).data);
   expect_corrupt(hex_bytes("28 B5 2F FD    80 59    20 00 00 00    03 01 00    61"), run_of(32), "window");
 }
 
-TEST(Zstd, RejectsAPayloadLongerThanTheChunk) {
+TEST(Zstd, RejectsAPayloadLargerThanTheChunk) {
   const TestChunk chunk{.dtype = DType::u8, .data = make_chunk(Pattern::random, DType::u8, 100, 1), .base = {}};
   expect_corrupt(FrameWriter().write(chunk), chunk, "for a chunk of 100 bytes");
 }
 
-TEST(Zstd, RefusesWhatDoesNotShrink) {
+TEST(Zstd, RefusesIncompressibleChunks) {
   Scratch scratch;
   const TestChunk chunk{.dtype = DType::u8, .data = make_chunk(Pattern::random, DType::u8, 5000, 1), .base = {}};
   EXPECT_EQ(encode_test_chunk(zstd_encoder(), chunk, scratch), std::nullopt);

@@ -1,6 +1,6 @@
-// The dense form of ordinal_delta and that above a floor, reading: spec.md, "Dense". Part by part, so that contexts and
-// values stay in the cache; far elements are put in their places behind each part.
-#include "codec/ordinal_delta/dense_steps_decode.hpp"
+// Reads the forms dense and above_floor of ordinal_delta: spec.md, "Dense". Works part by part so that contexts and
+// values stay in the cache, and inserts far elements after each part.
+#include "codec/ordinal_delta/dense_deltas_decode.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -12,19 +12,19 @@
 namespace bitsnap::codec {
 namespace {
 
-// The elements of a chunk that moved more than a value can say, in order.
+// The elements of a chunk whose measure is too large for a value, in order.
 struct FarElements {
   ConstByteSpan elements;
-  std::size_t used = 0;  // bytes; counts on where there are no more
+  std::size_t used = 0;  // bytes; also counts missing ones
 
-  // Puts the next into the places of `count` elements whose value is kMostSteps.
+  // Inserts the next far elements where the values are kMostDeltas.
   void put(const std::uint16_t* values, std::size_t count, std::byte* out) noexcept {
-    // Nearly always there is none.
+    // Nearly all parts have none.
     std::uint16_t most = 0;
     for (std::size_t i = 0; i < count; ++i) most = std::max(most, values[i]);
-    if (most != kMostSteps) return;
+    if (most != kMostDeltas) return;
     for (std::size_t i = 0; i < count; ++i) {
-      if (values[i] != kMostSteps) continue;
+      if (values[i] != kMostDeltas) continue;
       if (used < elements.size()) {
         std::memcpy(out + i * sizeof(std::uint32_t), elements.data() + used, sizeof(std::uint32_t));
       }
@@ -35,11 +35,11 @@ struct FarElements {
 
 }  // namespace
 
-Result<void> decode_dense_steps(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
+Result<void> decode_dense_deltas(ConstByteSpan payload, const MovedElements& elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const DType dtype = elements.floats.dtype;
   const std::size_t element_count = elements.count();
-  StepGeometry geometry = geometry_of(elements.floats);
+  DeltaGeometry geometry = geometry_of(elements.floats);
   const bool has_floor = payload[0] == static_cast<std::byte>(OrdinalDeltaForm::above_floor);
   ByteCursor cursor(payload.subspan(1));
   BITSNAP_ASSIGN(geometry.top, cursor.read<std::uint8_t>("top exponent"));
@@ -72,25 +72,25 @@ Result<void> decode_dense_steps(ConstByteSpan payload, const SteppedElements& el
   entropy::ClassLanesDecoder lanes;
   BITSNAP_TRY(lanes.open(payload.subspan(1 + cursor.offset())));
 
-  BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kStepsPart));
-  BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kStepsPart));
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(kDeltasPart));
+  BITSNAP_ASSIGN(const std::span<std::uint16_t> values, scratch.take_array<std::uint16_t>(kDeltasPart));
   ShortPart parts;
-  BITSNAP_TRY(parts.open(elements, kStepsPart, scratch));
+  BITSNAP_TRY(parts.open(elements, kDeltasPart, scratch));
   const std::size_t base_bytes = element_size(dtype);
   const auto* const low_at = reinterpret_cast<const std::uint8_t*>(low.data());
-  for (std::size_t first = 0; first < element_count; first += kStepsPart) {
-    const std::size_t count = std::min(kStepsPart, element_count - first);
-    const std::size_t steps = divide_up(count, entropy::kRansStepElements);
+  for (std::size_t first = 0; first < element_count; first += kDeltasPart) {
+    const std::size_t count = std::min(kDeltasPart, element_count - first);
+    const std::size_t rounds = divide_up(count, entropy::kRansRoundElements);
     entropy::ReadAhead ahead{.group_bytes = entropy::kRansLanes * base_bytes};
-    if (first + count < element_count) ahead.streams[0] = elements.base.data() + (first + kStepsPart) * base_bytes;
+    if (first + count < element_count) ahead.streams[0] = elements.base.data() + (first + kDeltasPart) * base_bytes;
     const ShortPart::Part part = parts.begin(first, count);
     const auto* const base = reinterpret_cast<const std::uint8_t*>(part.base);
-    kernels<OrdinalStepKernels>().step_contexts(base, count, geometry, contexts.data());
-    // Lanes of the last step that stand for nothing.
-    std::memset(contexts.data() + count, 0, steps * entropy::kRansStepElements - count);
-    lanes.decode(contexts.data(), steps, values.data(), ahead);
-    kernels<OrdinalStepKernels>().move_steps(base, values.data(), low_at + first * low_bytes, count, geometry,
-                                             reinterpret_cast<std::uint8_t*>(part.out));
+    kernels<OrdinalDeltaKernels>().delta_contexts(base, count, geometry, contexts.data());
+    // The unused lanes of the last round.
+    std::memset(contexts.data() + count, 0, rounds * entropy::kRansRoundElements - count);
+    lanes.decode(contexts.data(), rounds, values.data(), ahead);
+    kernels<OrdinalDeltaKernels>().move_deltas(base, values.data(), low_at + first * low_bytes, count, geometry,
+                                               reinterpret_cast<std::uint8_t*>(part.out));
     if (can_be_far) far.put(values.data(), count, part.out);
     parts.finish();
   }

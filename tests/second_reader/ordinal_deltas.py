@@ -30,9 +30,9 @@ def read_ordinal_delta(payload: bytes, base: bytes, dtype: str) -> bytes:
     if is_of_short_elements(payload):
         head = read_short_head(cursor, len(words), dtype)
         layout = Layout(8 * head.width, head.mantissa, has_floors=False)
-        return head.lengthen(_read_steps(cursor, head.shorten(words), layout))
+        return head.lengthen(_read_deltas(cursor, head.shorten(words), layout))
     layout = Layout(bits, mantissa, has_floors=dtype == "F32")
-    return _read_steps(cursor, words, layout).astype(f"<u{bits // 8}").tobytes()
+    return _read_deltas(cursor, words, layout).astype(f"<u{bits // 8}").tobytes()
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Layout:
         return self.bits > 16
 
 
-def _read_steps(cursor: Cursor, words: Numbers, layout: Layout) -> Numbers:
+def _read_deltas(cursor: Cursor, words: Numbers, layout: Layout) -> Numbers:
     [form] = cursor.take(1)
     require(form in (_DENSE, _SPARSE) or (form == _ABOVE_FLOOR and layout.has_floors), f"{layout} in form {form}")
     [top] = cursor.take(1)
@@ -76,8 +76,8 @@ def reflect(words: Numbers, bits: int) -> Numbers:
     return flipped
 
 
-def _moved(words: Numbers, steps: Numbers, bits: int) -> Numbers:
-    return reflect((reflect(words, bits) + steps) % (1 << bits), bits)
+def _moved(words: Numbers, deltas: Numbers, bits: int) -> Numbers:
+    return reflect((reflect(words, bits) + deltas) % (1 << bits), bits)
 
 
 def _of_direct_measures(measures: Numbers, layout: Layout, top: int) -> Numbers:
@@ -185,7 +185,7 @@ class _Bits:
 
 
 def _read_sparse(cursor: Cursor, contexts: Bytes, bits: int) -> Numbers:
-    """The steps of each element, modulo 2^bits."""
+    """The deltas of each element, modulo 2^bits."""
     [class_count] = cursor.take(1)
     require(1 <= class_count <= _MAX_CLASSES, f"ordinal_delta: {class_count} classes of lists")
     firsts = [0, *cursor.take(class_count - 1), CONTEXTS]
@@ -199,16 +199,16 @@ def _read_sparse(cursor: Cursor, contexts: Bytes, bits: int) -> Numbers:
     for lists in headers:
         require(lists.farther <= lists.changed, "ordinal_delta: more farther elements than changed ones")
     stream = _Bits(cursor.take(len(cursor.data) - cursor.offset))
-    steps = np.zeros(contexts.shape, np.int64)
+    deltas = np.zeros(contexts.shape, np.int64)
     for lists, places in zip(headers, members, strict=True):
         changed = _places(stream, lists.changed, lists.g, len(places))
         negative = np.array([stream.take(1) for _ in range(lists.changed)], np.bool_)
         farther = _places(stream, lists.farther, lists.h, lists.changed)
         distances = np.ones(lists.changed, np.int64)
         distances[farther] = [stream.number(lists.k, bits) + 2 for _ in range(lists.farther)]
-        steps[places[changed]] = np.where(negative, -distances, distances)
+        deltas[places[changed]] = np.where(negative, -distances, distances)
     stream.require_end()
-    return steps
+    return deltas
 
 
 def _parse_lists(header: bytes, bits: int) -> _Lists:

@@ -1,4 +1,4 @@
-// What both sides of the sparse form of ordinal_delta agree on: spec.md, "Sparse".
+// Shared by both sides of the sparse form of ordinal_delta: spec.md, "Sparse".
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline constexpr unsigned kCountBits = 19;
 inline constexpr std::uint32_t kCountMask = (1U << kCountBits) - 1;
 inline constexpr std::uint32_t kParameterMask = 31;
 
-// The numbers of one class.
+// The header of one class's list.
 struct ChangeList {
   std::size_t changed = 0;
   std::size_t farther = 0;

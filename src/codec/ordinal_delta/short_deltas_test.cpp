@@ -1,5 +1,4 @@
-// ordinal_delta of elements whose low bits are zero: what they cost beside the same elements as a narrower dtype, and
-// what must be rejected.
+// Tests of ordinal_delta with shortened elements: sizes compared with a narrower dtype, and invalid payloads.
 #include <gtest/gtest.h>
 
 #include <bitsnap/cpu.hpp>
@@ -26,7 +25,7 @@ void round_elements(std::vector<std::byte>& data, DType dtype, unsigned zero_bit
   }
 }
 
-// Elements without their lowest bits, and a base that has all of them.
+// Elements with zero_bits low bits set to 0, and a base with all bits.
 TestChunk rounded_chunk(DType dtype, std::size_t elements, unsigned zero_bits, BaseKind base) {
   TestChunk chunk{.dtype = dtype, .data = make_chunk(Pattern::trained_like, dtype, elements, zero_bits), .base = {}};
   chunk.base = make_base(base, chunk.data, element_size(dtype), zero_bits);
@@ -34,37 +33,26 @@ TestChunk rounded_chunk(DType dtype, std::size_t elements, unsigned zero_bits, B
   return chunk;
 }
 
-class ShortSteps : public testing::Test {
+class ShortDeltas : public CodecTest {
  protected:
-  ~ShortSteps() override { force_cpu_level(detected_cpu_level()); }
-  Scratch scratch_;
+  ShortDeltas() : CodecTest(ordinal_delta_encoder()) {}
 };
 
-TEST_F(ShortSteps, ComeBackWhateverBitsAreLeftOutAtEveryCpuLevel) {
+TEST_F(ShortDeltas, RoundTripWithAnyNumberOfZeroBits) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
     for (unsigned zero_bits = 1; zero_bits <= mantissa_bits_of(dtype); ++zero_bits) {
       for (const BaseKind base : {BaseKind::equal, BaseKind::sparse, BaseKind::near, BaseKind::drifted}) {
         SCOPED_TRACE(std::to_string(zero_bits) + " bits of " + std::string(dtype_name(dtype)));
         TestChunk chunk = rounded_chunk(dtype, 20000 + 77 * zero_bits, zero_bits, base);
         chunk.data[element_size(dtype) * 19999] |= std::byte{1};
-        std::optional<std::vector<std::byte>> payload;
-        for (const CpuLevel level : kCpuLevels) {
-          if (!force_cpu_level(level)) continue;
-          auto encoded = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
-          ASSERT_TRUE(encoded);
-          EXPECT_TRUE(!payload || encoded == payload) << "other bytes at level " << cpu_level_name(level);
-          payload = std::move(encoded);
-          const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *payload, chunk, scratch_);
-          ASSERT_TRUE(decoded) << decoded.error().message();
-          EXPECT_TRUE(*decoded == chunk.data) << cpu_level_name(level);
-        }
-        EXPECT_EQ((*payload)[0], static_cast<std::byte>(kShortFlag | kShortExceptions | zero_bits));
+        const std::vector<std::byte> payload = expect_round_trip(chunk);
+        EXPECT_EQ(payload[0], static_cast<std::byte>(kShortFlag | kShortExceptions | zero_bits));
       }
     }
   }
 }
 
-TEST_F(ShortSteps, CostWhatTheSameElementsCostAsANarrowerDtype) {
+TEST_F(ShortDeltas, TakeTheSameAsElementsOfANarrowerDtype) {
   for (const BaseKind base : {BaseKind::sparse, BaseKind::near, BaseKind::drifted}) {
     TestChunk narrow{
         .dtype = DType::bf16, .data = make_chunk(Pattern::trained_like, DType::bf16, 65536, 1), .base = {}};
@@ -73,7 +61,7 @@ TEST_F(ShortSteps, CostWhatTheSameElementsCostAsANarrowerDtype) {
     TestRandom random(1);
     for (std::size_t i = 0; i < 65536; ++i) {
       const std::uint32_t element = element_of(narrow.data, i, 2) << 16;
-      // What the base has below counts for nothing.
+      // The base's bits below have no effect.
       const std::uint32_t below =
           element_of(narrow.base, i, 2) << 16 | static_cast<std::uint32_t>(random.next() & 0xffff);
       const auto* const bytes = reinterpret_cast<const std::byte*>(&element);
@@ -97,29 +85,19 @@ TEST_F(ShortSteps, CostWhatTheSameElementsCostAsANarrowerDtype) {
   }
 }
 
-TEST_F(ShortSteps, AreNotTakenWhereElementsThatNoSampleShowsHaveLowBits) {
+TEST_F(ShortDeltas, AreNotUsedIfUnsampledElementsHaveLowBits) {
   TestChunk chunk = rounded_chunk(DType::f32, 100000, 12, BaseKind::near);
   for (std::size_t i = 0; i < 1000; ++i) chunk.data[4 * (50000 + i)] |= std::byte{1};
-  const auto payload = encode_test_chunk(ordinal_delta_encoder(), chunk, scratch_);
-  ASSERT_TRUE(payload);
-  EXPECT_EQ((*payload)[0], static_cast<std::byte>(OrdinalDeltaForm::dense));
-  const auto decoded = decode_test_chunk(ordinal_delta_decoder(), *payload, chunk, scratch_);
-  ASSERT_TRUE(decoded);
-  EXPECT_TRUE(*decoded == chunk.data);
+  EXPECT_EQ(expect_round_trip(chunk)[0], static_cast<std::byte>(OrdinalDeltaForm::dense));
 }
 
-TEST_F(ShortSteps, HaveNoFloors) {
+TEST_F(ShortDeltas, HaveNoFloors) {
   const TestChunk chunk{.dtype = DType::f32, .data = std::vector<std::byte>(40), .base = std::vector<std::byte>(40)};
-  for (const auto& [payload, complaint] : {std::pair("81 02 80", "form is 2, expected at most 1 for shortened F32"),
-                                           std::pair("81 81", "form is 129, expected at most 1 for shortened F32")}) {
-    const auto decoded = decode_test_chunk(ordinal_delta_decoder(), hex_bytes(payload), chunk, scratch_);
-    ASSERT_FALSE(decoded);
-    EXPECT_EQ(decoded.error().kind(), ErrorKind::corrupt);
-    EXPECT_NE(decoded.error().message().find(complaint), std::string::npos) << decoded.error().message();
-  }
+  expect_refused("81 02 80", chunk, "form is 2, expected at most 1 for shortened F32");
+  expect_refused("81 81", chunk, "form is 129, expected at most 1 for shortened F32");
 }
 
-TEST_F(ShortSteps, WriteTheExampleOfTheirSpec) {
+TEST_F(ShortDeltas, WriteTheExampleOfTheirSpec) {
   const TestChunk chunk{.dtype = DType::f32,
                         .data = elements_of(DType::f32, {0x3F800000, 0x3F900000, 0x3F800000, 0x3F500000}),
                         .base = elements_of(DType::f32, {0x3F800000, 0x3F8FFFFF, 0x3F800001, 0x3F8ABCDE})};

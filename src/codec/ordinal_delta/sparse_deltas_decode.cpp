@@ -1,6 +1,6 @@
-// The sparse form of ordinal_delta, reading: spec.md, "Sparse". The lists become a mask and a run of steps for each
-// class; one pass over the base then puts them in their places.
-#include "codec/ordinal_delta/sparse_steps_decode.hpp"
+// Reads the sparse form of ordinal_delta: spec.md, "Sparse". Turns the lists into a mask and a run of deltas for each
+// class; one pass over the base then applies them.
+#include "codec/ordinal_delta/sparse_deltas_decode.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,14 +8,14 @@
 
 #include "base/cpu_dispatch.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
-#include "codec/ordinal_delta/sparse_steps.hpp"
+#include "codec/ordinal_delta/sparse_deltas.hpp"
 #include "codec/payload_checks.hpp"
 #include "entropy/rice.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
-constexpr std::size_t kReadableBehind = 64;  // behind the steps of a class
+constexpr std::size_t kReadableBehind = 64;  // after the deltas of a class
 
 struct Header {
   std::uint8_t top = 0;
@@ -83,16 +83,16 @@ Result<Header> read_header(ByteCursor& cursor, std::size_t elements, unsigned di
 
 Result<void> fail_overrun() { return fail(ErrorKind::truncated, "lists need more bits than the payload has"); }
 
-// Where bits ran out, what was read behind them is no gap.
+// Names the error: if the bits ran out, the gap was not read from the payload.
 Result<void> fail_place(const entropy::RiceReader& bits, const char* what, std::size_t place, std::size_t size) {
   if (bits.overran()) return fail_overrun();
   return corrupt("gap leads to {} {}, expected below {}", what, place, size);
 }
 
-// Reads the list of one class: sets bits of `mask`, and writes the steps.
+// Reads the list of one class into `mask` and `deltas`.
 template <typename Element>
 Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std::size_t elements, std::uint64_t* mask,
-                          Element* steps) {
+                          Element* deltas) {
   std::size_t place = 0;
   for (std::size_t i = 0; i < list.changed; ++i, ++place) {
     place += bits.read(list.gap_parameter, kGapWidth);
@@ -100,9 +100,9 @@ Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std
     mask[place / 64] |= std::uint64_t{1} << place % 64;
   }
   for (std::size_t i = 0; i < list.changed; ++i) {
-    steps[i] = static_cast<Element>(bits.read_bit() ? -1 : 1);
+    deltas[i] = static_cast<Element>(bits.read_bit() ? -1 : 1);
   }
-  // Where the farther ones are, and then how far: the distances stand behind all gaps.
+  // Reads the gaps of the farther elements and their distances, which follow all gaps.
   entropy::RiceReader distances = bits;
   for (std::size_t i = 0; i < list.farther; ++i) {
     static_cast<void>(distances.read(list.farther_gap_parameter, kGapWidth));
@@ -112,34 +112,34 @@ Result<void> read_changes(entropy::RiceReader& bits, const ChangeList& list, std
     place += bits.read(list.farther_gap_parameter, kGapWidth);
     if (place >= list.changed) return fail_place(bits, "changed element", place, list.changed);
     const auto more = static_cast<Element>(distances.read(list.distance_parameter, 8 * sizeof(Element)) + 1);
-    steps[place] = static_cast<Element>(steps[place] + (steps[place] == 1 ? more : static_cast<Element>(0 - more)));
+    deltas[place] = static_cast<Element>(deltas[place] + (deltas[place] == 1 ? more : static_cast<Element>(0 - more)));
   }
   bits = distances;
   return {};
 }
 
 template <typename Element>
-Result<void> decode(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
+Result<void> decode(ConstByteSpan payload, const MovedElements& elements, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_count = elements.count();
   ByteCursor cursor(payload.subspan(1));
   BITSNAP_ASSIGN(const Header header, read_header(cursor, element_count, 8 * sizeof(Element)));
-  StepGeometry geometry = geometry_of(elements.floats);
+  DeltaGeometry geometry = geometry_of(elements.floats);
   geometry.top = header.top;
 
   const std::size_t classes = header.classes.classes;
   const std::size_t words = element_count / 64 + 2;
   BITSNAP_ASSIGN(const std::span<std::uint64_t> masks, scratch.take_array<std::uint64_t>(classes * words));
-  BITSNAP_ASSIGN(const std::span<Element> steps,
+  BITSNAP_ASSIGN(const std::span<Element> deltas,
                  scratch.take_array<Element>(header.changed + kReadableBehind / sizeof(Element)));
   std::ranges::fill(masks, std::uint64_t{0});
   const std::uint64_t* mask_of[kMaxSparseClasses];
-  const std::uint8_t* steps_of[kMaxSparseClasses];
+  const std::uint8_t* deltas_of[kMaxSparseClasses];
   entropy::RiceReader bits(payload.subspan(1 + cursor.offset()));
-  Element* next = steps.data();
+  Element* next = deltas.data();
   for (std::size_t c = 0; c < classes; ++c) {
     mask_of[c] = masks.data() + c * words;
-    steps_of[c] = reinterpret_cast<const std::uint8_t*>(next);
+    deltas_of[c] = reinterpret_cast<const std::uint8_t*>(next);
     BITSNAP_TRY(read_changes(bits, header.lists[c], element_count, masks.data() + c * words, next));
     next += header.lists[c].changed;
   }
@@ -151,7 +151,7 @@ Result<void> decode(ConstByteSpan payload, const SteppedElements& elements, Scra
   BITSNAP_TRY(all.open(elements, element_count, scratch));
   const ShortPart::Part part = all.begin(0, element_count);
   kernels<SparseChangeKernels>().place[std::countr_zero(geometry.element_bytes)](
-      reinterpret_cast<const std::uint8_t*>(part.base), element_count, geometry, header.classes, mask_of, steps_of,
+      reinterpret_cast<const std::uint8_t*>(part.base), element_count, geometry, header.classes, mask_of, deltas_of,
       reinterpret_cast<std::uint8_t*>(part.out), used);
   all.finish();
   for (std::size_t c = 0; c < classes; ++c) {
@@ -164,7 +164,7 @@ Result<void> decode(ConstByteSpan payload, const SteppedElements& elements, Scra
 
 }  // namespace
 
-Result<void> decode_sparse_steps(ConstByteSpan payload, const SteppedElements& elements, Scratch& scratch) {
+Result<void> decode_sparse_deltas(ConstByteSpan payload, const MovedElements& elements, Scratch& scratch) {
   switch (elements.floats.element_bytes()) {
     case 1: return decode<std::uint8_t>(payload, elements, scratch);
     case 2: return decode<std::uint16_t>(payload, elements, scratch);

@@ -1,6 +1,6 @@
-// The sparse form of ordinal_delta, writing: spec.md, "Sparse". A pass over elements and base finds what changed, one
-// over the base parts that by class; everything else costs by the change.
-#include "codec/ordinal_delta/sparse_steps_encode.hpp"
+// Writes the sparse form of ordinal_delta: spec.md, "Sparse". One pass over elements and base finds the changes, one
+// over the base divides them by class; the remaining work depends on the number of changes.
+#include "codec/ordinal_delta/sparse_deltas_encode.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -17,13 +17,13 @@
 namespace bitsnap::codec {
 namespace {
 
-// More classes than this gain less than their lists and masks cost.
+// Six classes would save 2 % more, but each needs a mask (docs/decisions/0008-ordinal-deltas.md).
 constexpr std::size_t kUsedClasses = 4;
 
-// What a class takes in the header.
+// The header bits of a class.
 constexpr std::uint64_t kListBits = 8 * (kListBytes + 1);
 
-// Bits that saying which `some` of `all` takes, in units of 2^-kCostBits.
+// The bits that tell which `some` of `all` are meant, in units of 2^-kCostBits.
 std::uint64_t choice_cost(std::uint64_t all, std::uint64_t some) noexcept {
   const auto self = [](std::uint64_t n) {
     return n == 0 ? 0 : n * entropy::rans_logarithm(static_cast<std::uint32_t>(n));
@@ -34,15 +34,15 @@ std::uint64_t choice_cost(std::uint64_t all, std::uint64_t some) noexcept {
 
 struct ClassCounts {
   ContextCounts elements{};
-  ContextCounts changed{};  // at most as many
+  ContextCounts changed{};  // at most `elements`
 };
 
-// Parts contexts into classes so that saying which elements changed takes least, with `list_bits` for each class;
-// returns the bits for that.
+// Divides the contexts into classes that make the masks of changed elements smallest, with `list_bits` for each class;
+// returns the bits.
 std::uint64_t choose_classes(const ClassCounts& counts, std::uint64_t list_bits, SparseClasses& classes) noexcept {
   constexpr std::size_t kEnds = entropy::kClassContexts + 1;
   constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
-  // Contexts without any element join the one before them.
+  // Contexts without elements join the context before them.
   std::array<std::uint8_t, entropy::kClassContexts> firsts{};
   std::array<std::uint64_t, kEnds> elements{};
   std::array<std::uint64_t, kEnds> changed{};
@@ -83,24 +83,24 @@ std::uint64_t choose_classes(const ClassCounts& counts, std::uint64_t list_bits,
   return least[classes.classes][size] >> entropy::kCostBits;
 }
 
-// What the bits of one class hold.
+// The lists of one class.
 struct ClassLists {
-  std::span<std::uint32_t> gaps;  // places, to begin with
+  std::span<std::uint32_t> gaps;  // places at first
   std::span<std::uint32_t> farther_gaps;
   std::span<std::uint32_t> distances;
-  std::span<std::uint32_t> steps;  // as two's complement
+  std::span<std::uint32_t> deltas;  // as two's complement
   ChangeList list;
   std::uint64_t bits = 0;
 };
 
-// Makes gaps of places, and chooses all parameters.
+// Turns places into gaps, and chooses all parameters.
 void fill_lists(unsigned distance_width, ClassLists& lists) noexcept {
   for (std::size_t i = lists.gaps.size(); i-- > 1;) lists.gaps[i] -= lists.gaps[i - 1] + 1;
   std::size_t farther = 0;
   std::size_t expected = 0;
-  for (std::size_t i = 0; i < lists.steps.size(); ++i) {
-    const std::uint32_t steps = lists.steps[i];
-    const std::uint32_t distance = steps >> 31 != 0 ? 0 - steps : steps;
+  for (std::size_t i = 0; i < lists.deltas.size(); ++i) {
+    const std::uint32_t delta = lists.deltas[i];
+    const std::uint32_t distance = delta >> 31 != 0 ? 0 - delta : delta;
     if (distance == 1) continue;
     lists.farther_gaps[farther] = static_cast<std::uint32_t>(i - expected);
     lists.distances[farther++] = distance - 2;
@@ -111,17 +111,17 @@ void fill_lists(unsigned distance_width, ClassLists& lists) noexcept {
   const entropy::RiceChoice gap = entropy::choose_rice(lists.gaps, kGapWidth);
   const entropy::RiceChoice farther_gap = entropy::choose_rice(lists.farther_gaps, kGapWidth);
   const entropy::RiceChoice distance = entropy::choose_rice(lists.distances, distance_width);
-  lists.list = {.changed = lists.steps.size(),
+  lists.list = {.changed = lists.deltas.size(),
                 .farther = farther,
                 .gap_parameter = gap.parameter,
                 .farther_gap_parameter = farther_gap.parameter,
                 .distance_parameter = distance.parameter};
-  lists.bits = gap.bits + lists.steps.size() + farther_gap.bits + distance.bits;
+  lists.bits = gap.bits + lists.deltas.size() + farther_gap.bits + distance.bits;
 }
 
 void put_lists(const ClassLists& lists, unsigned distance_width, entropy::RiceWriter& bits) noexcept {
   for (const std::uint32_t gap : lists.gaps) bits.put(gap, lists.list.gap_parameter, kGapWidth);
-  for (const std::uint32_t steps : lists.steps) bits.put_bits(steps >> 31, 1);
+  for (const std::uint32_t delta : lists.deltas) bits.put_bits(delta >> 31, 1);
   for (const std::uint32_t gap : lists.farther_gaps) bits.put(gap, lists.list.farther_gap_parameter, kGapWidth);
   for (const std::uint32_t distance : lists.distances) {
     bits.put(distance, lists.list.distance_parameter, distance_width);
@@ -147,13 +147,13 @@ std::byte* put_header(const SparsePlan& plan, const SparseClasses& classes, std:
   return out;
 }
 
-// The changed elements of a chunk in order: their contexts, and their steps, element_bytes each.
+// The changed elements of a chunk in order: contexts and deltas of element_bytes each.
 struct Changes {
   std::span<const std::uint8_t> contexts;
-  const std::uint8_t* steps;
+  const std::uint8_t* deltas;
 };
 
-// Room for the numbers of each class, with its steps in it.
+// Allocates the lists of each class and fills in its deltas.
 template <typename Element>
 Result<void> part_lists(const Changes& changes, const SparseClasses& classes, std::span<ClassLists> lists,
                         Scratch& scratch) {
@@ -166,23 +166,23 @@ Result<void> part_lists(const Changes& changes, const SparseClasses& classes, st
   std::size_t begin = 0;
   for (std::size_t c = 0; c < classes.classes; ++c) {
     const auto own = [&](std::size_t number) { return room.subspan(number * each + begin, sizes[c]); };
-    lists[c].steps = own(0);
+    lists[c].deltas = own(0);
     lists[c].gaps = own(1);
     lists[c].farther_gaps = own(2);
     lists[c].distances = own(3);
-    next[c] = lists[c].steps.data();
+    next[c] = lists[c].deltas.data();
     begin += sizes[c] + kPlacesBehind;
   }
   for (std::size_t i = 0; i < changed; ++i) {
-    const auto steps = static_cast<std::make_signed_t<Element>>(load_at<Element>(changes.steps, i));
-    *next[classes.class_of[changes.contexts[i]]]++ = static_cast<std::uint32_t>(static_cast<std::int32_t>(steps));
+    const auto delta = static_cast<std::make_signed_t<Element>>(load_at<Element>(changes.deltas, i));
+    *next[classes.class_of[changes.contexts[i]]]++ = static_cast<std::uint32_t>(static_cast<std::int32_t>(delta));
   }
   return {};
 }
 
 }  // namespace
 
-SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept {
+SparsePlan plan_sparse(const DeltaSample& sample, std::size_t elements) noexcept {
   SparsePlan plan{.geometry = sample.geometry, .elements = {}, .sampled = sample.values.size(), .payload_bytes = 0};
   ClassCounts counts;
   std::uint64_t changed = 0;
@@ -197,8 +197,8 @@ SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept 
     if (value > 2) {
       ++farther;
       distance_bits += static_cast<std::uint64_t>(std::bit_width(value >> 1)) + 1;
-      // How much farther is not known of those that a value cannot say.
-      if (value == kMostSteps) distance_bits += 4 * (sample.geometry.element_bytes - 2);
+      // The sample does not show how much farther an element with kMostDeltas is.
+      if (value == kMostDeltas) distance_bits += 4 * (sample.geometry.element_bytes - 2);
     }
   }
   plan.elements = counts.elements;
@@ -206,15 +206,15 @@ SparsePlan plan_sparse(const StepSample& sample, std::size_t elements) noexcept 
   const std::uint64_t bits =
       choose_classes(counts, kListBits * plan.sampled / std::max(elements, plan.sampled), classes) + changed +
       (choice_cost(changed, farther) >> entropy::kCostBits) + distance_bits;
-  // A list takes some percents more than the entropy of what it says.
+  // A list takes a few percent more than its entropy.
   const std::uint64_t list_bits = bits + bits / 10;
   plan.payload_bytes =
       sparse_header_bytes(classes.classes) + list_bits * elements / std::max<std::size_t>(plan.sampled, 1) / 8;
   return plan;
 }
 
-Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chunk, const SparsePlan& plan, ByteSpan out,
-                                                       Scratch& scratch) {
+Result<PayloadSize> encode_sparse_deltas(const DeltasToEncode& chunk, const SparsePlan& plan, ByteSpan out,
+                                         Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = plan.geometry.element_bytes;
   const std::size_t elements = chunk.count();
@@ -224,12 +224,12 @@ Result<std::optional<std::size_t>> encode_sparse_steps(const StepsToEncode& chun
   const auto* const base = reinterpret_cast<const std::uint8_t*>(all.base.data());
   BITSNAP_ASSIGN(const std::span<std::uint64_t> mask, scratch.take_array<std::uint64_t>(elements / 64 + 1));
   BITSNAP_ASSIGN(const std::span<std::uint8_t> contexts, scratch.take_array<std::uint8_t>(elements + 64));
-  BITSNAP_ASSIGN(const std::span<std::uint8_t> steps,
+  BITSNAP_ASSIGN(const std::span<std::uint8_t> deltas,
                  scratch.take_array<std::uint8_t>((elements + 64) * element_bytes));
   const std::size_t changed = kernels<SparseChangeKernels>().find[std::countr_zero(element_bytes)](
       reinterpret_cast<const std::uint8_t*>(all.data.data()), base, elements, plan.geometry, mask.data(),
-      contexts.data(), steps.data());
-  const Changes changes{.contexts = contexts.first(changed), .steps = steps.data()};
+      contexts.data(), deltas.data());
+  const Changes changes{.contexts = contexts.first(changed), .deltas = deltas.data()};
 
   ClassCounts counts;
   for (const std::uint8_t own : changes.contexts) ++counts.changed[own];

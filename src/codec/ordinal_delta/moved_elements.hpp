@@ -1,4 +1,4 @@
-// The elements of a chunk that is being decoded, as steps from their bases: as they are, or shortened.
+// The elements of a chunk while it is decoded from deltas, shortened or not.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace bitsnap::codec {
 
-struct SteppedElements {
+struct MovedElements {
   ShortFloats floats;
-  ConstByteSpan base;  // as they are, not shortened, as is what is decoded
+  ConstByteSpan base;  // not shortened, like the output
   ByteSpan out;
 
   [[nodiscard]] std::size_t count() const noexcept { return out.size() / element_size(floats.dtype); }
   [[nodiscard]] bool are_shortened() const noexcept { return floats.zero_bits > 0; }
 };
 
-// Room for some of them while they are shortened; nothing where none are. One part is worked on at a time.
+// A buffer for one part of shortened elements; empty if elements are not shortened.
 class ShortPart {
  public:
-  [[nodiscard]] Result<void> open(const SteppedElements& elements, std::size_t most, Scratch& scratch) {
+  [[nodiscard]] Result<void> open(const MovedElements& elements, std::size_t most, Scratch& scratch) {
     elements_ = &elements;
     if (!elements.are_shortened()) return {};
     BITSNAP_ASSIGN(base_, scratch.take(most * elements.floats.element_bytes()));
@@ -28,7 +28,7 @@ class ShortPart {
     return {};
   }
 
-  // Where bases are, and where what is decoded goes, as the floats say. finish() takes it from there.
+  // The bases, and the place of the output, in the form of the floats. finish() moves the output to the chunk.
   struct Part {
     const std::byte* base;
     std::byte* out;
@@ -47,7 +47,7 @@ class ShortPart {
   }
 
  private:
-  const SteppedElements* elements_ = nullptr;
+  const MovedElements* elements_ = nullptr;
   ByteSpan base_;
   ByteSpan out_;
   std::size_t at_ = 0;

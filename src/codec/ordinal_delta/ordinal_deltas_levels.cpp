@@ -1,5 +1,5 @@
 // Loops that compilers vectorize at each CPU level.
-#include "codec/ordinal_delta/ordinal_steps_kernel.hpp"
+#include "codec/ordinal_delta/ordinal_deltas_kernel.hpp"
 
 #include "codec/ordinal_delta/element_floors.hpp"
 #include "codec/ordinal_delta/ordinal_arithmetic.hpp"
@@ -7,10 +7,10 @@
 namespace bitsnap::codec {
 namespace {
 
-// Which elements are measured from the top, and how.
+// Direct measures: which contexts have them, and how they are computed.
 template <typename Element>
 struct Direct {
-  explicit Direct(const StepGeometry& geometry) noexcept
+  explicit Direct(const DeltaGeometry& geometry) noexcept
       : limit(limit_of(geometry)),
         most(static_cast<Element>(((std::uint64_t{geometry.top} + 1) << (geometry.mantissa_bits + 1)) - 1)),
         mantissa_bits(geometry.mantissa_bits),
@@ -19,7 +19,7 @@ struct Direct {
   [[nodiscard]] bool applies(Element base) const noexcept {
     return static_cast<int>(base >> mantissa_bits & exponent_mask) <= limit;
   }
-  // The sign last, behind all that the magnitude is less than one above the top's.
+  // The sign is the lowest bit, below the distance of the magnitude from the number after the top exponent.
   [[nodiscard]] Element measure(Element element) const noexcept {
     return static_cast<Element>(most -
                                 static_cast<Element>(static_cast<Element>(element << 1) | (sign_of(element) & 1)));
@@ -30,8 +30,8 @@ struct Direct {
     return static_cast<Element>(turned >> 1 | static_cast<Element>(turned << kTop));
   }
 
-  // The largest exponent whose context is measured so; context 0 has all that are above the top as well.
-  static int limit_of(const StepGeometry& geometry) noexcept {
+  // The largest exponent with a direct measure; context 0 includes all exponents above the top.
+  static int limit_of(const DeltaGeometry& geometry) noexcept {
     if (geometry.first_direct >= kNoDirect) return -1;
     return geometry.first_direct == 0 ? 255 : geometry.top - geometry.first_direct;
   }
@@ -42,11 +42,11 @@ struct Direct {
   unsigned exponent_mask;
 };
 
-enum class Measure : std::uint8_t { steps, steps_or_direct, above_floor };
+enum class Measure : std::uint8_t { deltas, deltas_or_direct, above_floor };
 
 template <typename Element, std::size_t kLow, Measure kMeasure>
 inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                         const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
+                         const DeltaGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
   [[maybe_unused]] const Direct<Element> direct(geometry);
   [[maybe_unused]] const Floors floors(geometry.factor);
   for (std::size_t i = 0; i < elements; ++i) {
@@ -57,7 +57,7 @@ inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std
       own = static_cast<Element>(element - floors.of(from));
     } else {
       own = zigzag_of(element, from);
-      if constexpr (kMeasure == Measure::steps_or_direct) own = direct.applies(from) ? direct.measure(element) : own;
+      if constexpr (kMeasure == Measure::deltas_or_direct) own = direct.applies(from) ? direct.measure(element) : own;
     }
     std::uint32_t measure = own;
     if constexpr (kLow == 1) low[i] = static_cast<std::uint8_t>(measure);
@@ -65,7 +65,7 @@ inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std
       store_at(low, i, static_cast<std::uint16_t>(measure));
     }
     measure >>= 8 * kLow;
-    if constexpr (sizeof(Element) > 2) measure = measure < kMostSteps ? measure : kMostSteps;
+    if constexpr (sizeof(Element) > 2) measure = measure < kMostDeltas ? measure : kMostDeltas;
     values[i] = static_cast<std::uint16_t>(measure);
   }
   static_cast<void>(low);
@@ -73,7 +73,7 @@ inline void measure_loop(const std::uint8_t* data, const std::uint8_t* base, std
 
 template <typename Element, std::size_t kLow, Measure kMeasure>
 inline void move_loop(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low,
-                      std::size_t elements, const StepGeometry& geometry, std::uint8_t* out) noexcept {
+                      std::size_t elements, const DeltaGeometry& geometry, std::uint8_t* out) noexcept {
   [[maybe_unused]] const Direct<Element> direct(geometry);
   [[maybe_unused]] const Floors floors(geometry.factor);
   for (std::size_t i = 0; i < elements; ++i) {
@@ -86,7 +86,7 @@ inline void move_loop(const std::uint8_t* base, const std::uint16_t* values, con
       element = static_cast<Element>(floors.of(from) + measure);
     } else {
       element = moved(from, static_cast<Element>(measure));
-      if constexpr (kMeasure == Measure::steps_or_direct) {
+      if constexpr (kMeasure == Measure::deltas_or_direct) {
         element = direct.applies(from) ? direct.element_of(static_cast<Element>(measure)) : element;
       }
     }
@@ -95,15 +95,15 @@ inline void move_loop(const std::uint8_t* base, const std::uint16_t* values, con
   static_cast<void>(low);
 }
 
-// Calls body<Element, low bytes, measure>.
+// Calls body<Element, low bytes, measure>().
 template <typename Body>
-inline void by_geometry(const StepGeometry& geometry, Body&& body) noexcept {
+inline void by_geometry(const DeltaGeometry& geometry, Body&& body) noexcept {
   const auto by_measure = [&]<typename Element, std::size_t kLow>() {
     if constexpr (sizeof(Element) == 4) {
       if (geometry.factor != 0) return body.template operator()<Element, kLow, Measure::above_floor>();
     }
-    return geometry.first_direct < kNoDirect ? body.template operator()<Element, kLow, Measure::steps_or_direct>()
-                                             : body.template operator()<Element, kLow, Measure::steps>();
+    return geometry.first_direct < kNoDirect ? body.template operator()<Element, kLow, Measure::deltas_or_direct>()
+                                             : body.template operator()<Element, kLow, Measure::deltas>();
   };
   switch (geometry.element_bytes) {
     case 1: return by_measure.template operator()<std::uint8_t, 0>();
@@ -117,8 +117,8 @@ inline void by_geometry(const StepGeometry& geometry, Body&& body) noexcept {
   }
 }
 
-void step_contexts(const std::uint8_t* base, std::size_t elements, const StepGeometry& geometry,
-                   std::uint8_t* contexts) noexcept {
+void delta_contexts(const std::uint8_t* base, std::size_t elements, const DeltaGeometry& geometry,
+                    std::uint8_t* contexts) noexcept {
   switch (geometry.element_bytes) {
     case 1: return contexts_loop<std::uint8_t>(base, elements, geometry, contexts);
     case 2: return contexts_loop<std::uint16_t>(base, elements, geometry, contexts);
@@ -126,15 +126,15 @@ void step_contexts(const std::uint8_t* base, std::size_t elements, const StepGeo
   }
 }
 
-void measure_steps(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
-                   const StepGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
+void measure_deltas(const std::uint8_t* data, const std::uint8_t* base, std::size_t elements,
+                    const DeltaGeometry& geometry, std::uint16_t* values, std::uint8_t* low) noexcept {
   by_geometry(geometry, [&]<typename Element, std::size_t kLow, Measure kMeasure>() {
     measure_loop<Element, kLow, kMeasure>(data, base, elements, geometry, values, low);
   });
 }
 
-void move_steps(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low, std::size_t elements,
-                const StepGeometry& geometry, std::uint8_t* out) noexcept {
+void move_deltas(const std::uint8_t* base, const std::uint16_t* values, const std::uint8_t* low, std::size_t elements,
+                 const DeltaGeometry& geometry, std::uint8_t* out) noexcept {
   by_geometry(geometry, [&]<typename Element, std::size_t kLow, Measure kMeasure>() {
     move_loop<Element, kLow, kMeasure>(base, values, low, elements, geometry, out);
   });
@@ -142,7 +142,7 @@ void move_steps(const std::uint8_t* base, const std::uint16_t* values, const std
 
 }  // namespace
 
-constinit const OrdinalStepKernels OrdinalStepKernels::BITSNAP_KERNEL_LEVEL = {codec::step_contexts,
-                                                                               codec::measure_steps, codec::move_steps};
+constinit const OrdinalDeltaKernels OrdinalDeltaKernels::BITSNAP_KERNEL_LEVEL = {
+    codec::delta_contexts, codec::measure_deltas, codec::move_deltas};
 
 }  // namespace bitsnap::codec

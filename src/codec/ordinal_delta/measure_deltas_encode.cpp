@@ -1,5 +1,4 @@
-// The steps of a chunk's elements and of a sample of them.
-#include "codec/ordinal_delta/measure_steps_encode.hpp"
+#include "codec/ordinal_delta/measure_deltas_encode.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,18 +11,18 @@
 namespace bitsnap::codec {
 namespace {
 
-// A run is a cache line or two; there are enough of them for a hundred values of each symbol of every class.
+// A run is one or two cache lines; the runs give a hundred values for each symbol of every class.
 constexpr std::size_t kRunElements = 128;
 constexpr std::size_t kRuns = 64;
-constexpr std::size_t kRunAlignment = 16;  // of elements: cache lines of the larger ones
+constexpr std::size_t kRunAlignment = 16;  // in elements: a cache line of four-byte elements
 static_assert(kRuns * kRunElements == kSampleElements);
 
-// One element in so many may have an exponent above the top: it shares the context of the top.
+// One element in this many may have an exponent above the top; it shares the top's context.
 constexpr std::size_t kPerOutlier = 1024;
 
 const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
-// The least exponent of a number that hardly any other is above.
+// The smallest exponent that at most one element in kPerOutlier exceeds.
 std::uint8_t top_of(std::span<const std::uint8_t> exponents, std::uint8_t most) noexcept {
   std::array<std::uint16_t, 256> counts[2] = {};
   for (std::size_t i = 0; i + 1 < exponents.size(); i += 2) {
@@ -42,39 +41,39 @@ std::uint8_t top_of(std::span<const std::uint8_t> exponents, std::uint8_t most) 
 
 }  // namespace
 
-Result<void> PartToEncode::open(const StepsToEncode& steps, std::size_t most, Scratch& scratch) {
-  steps_ = steps;
-  if (steps.shortener == nullptr) return {};
-  BITSNAP_ASSIGN(short_data_, scratch.take(most * steps.floats.element_bytes()));
-  BITSNAP_ASSIGN(short_base_, scratch.take(most * steps.floats.element_bytes()));
+Result<void> PartToEncode::open(const DeltasToEncode& deltas, std::size_t most, Scratch& scratch) {
+  deltas_ = deltas;
+  if (deltas.shortener == nullptr) return {};
+  BITSNAP_ASSIGN(short_data_, scratch.take(most * deltas.floats.element_bytes()));
+  BITSNAP_ASSIGN(short_base_, scratch.take(most * deltas.floats.element_bytes()));
   return {};
 }
 
 bool PartToEncode::take(std::size_t first, std::size_t count) noexcept {
-  const std::size_t element_bytes = element_size(steps_.floats.dtype);
-  data = steps_.data.subspan(first * element_bytes, count * element_bytes);
-  base = steps_.base.subspan(first * element_bytes, count * element_bytes);
-  if (steps_.shortener == nullptr) return true;
-  if (!steps_.shortener->shorten(first, data, short_data_.data())) return false;
-  shorten_elements(base, steps_.floats, short_base_.data());
-  data = short_data_.first(count * steps_.floats.element_bytes());
+  const std::size_t element_bytes = element_size(deltas_.floats.dtype);
+  data = deltas_.data.subspan(first * element_bytes, count * element_bytes);
+  base = deltas_.base.subspan(first * element_bytes, count * element_bytes);
+  if (deltas_.shortener == nullptr) return true;
+  if (!deltas_.shortener->shorten(first, data, short_data_.data())) return false;
+  shorten_elements(base, deltas_.floats, short_base_.data());
+  data = short_data_.first(count * deltas_.floats.element_bytes());
   base = short_base_.first(data.size());
   return true;
 }
 
-void measure_steps(ConstByteSpan data, ConstByteSpan base, const StepGeometry& geometry, std::uint8_t* contexts,
-                   std::uint16_t* values, std::uint8_t* low) noexcept {
+void measure_deltas(ConstByteSpan data, ConstByteSpan base, const DeltaGeometry& geometry, std::uint8_t* contexts,
+                    std::uint16_t* values, std::uint8_t* low) noexcept {
   const std::size_t elements = data.size() / geometry.element_bytes;
-  kernels<OrdinalStepKernels>().step_contexts(bytes_of(base), elements, geometry, contexts);
-  kernels<OrdinalStepKernels>().measure_steps(bytes_of(data), bytes_of(base), elements, geometry, values, low);
+  kernels<OrdinalDeltaKernels>().delta_contexts(bytes_of(base), elements, geometry, contexts);
+  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(data), bytes_of(base), elements, geometry, values, low);
 }
 
-Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, Scratch& scratch) {
+Result<DeltaSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, Scratch& scratch) {
   const std::size_t element_bytes = element_size(floats.dtype);
-  const StepGeometry geometry = geometry_of(floats);
+  const DeltaGeometry geometry = geometry_of(floats);
   const std::size_t elements = data.size() / element_bytes;
   const std::size_t size = std::min(elements, kSampleElements);
-  StepSample sample{
+  DeltaSample sample{
       .geometry = geometry, .data = data, .base = base, .contexts = {}, .values = {}, .direct = {}, .low = {}};
   BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
   BITSNAP_ASSIGN(sample.values, scratch.take_array<std::uint16_t>(size));
@@ -99,11 +98,11 @@ Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sho
       *own = shortened;
     }
   }
-  // Exponents first, as distances from the largest there can be.
-  StepGeometry whole = geometry;
+  // First the exponents, as distances from the largest possible one.
+  DeltaGeometry whole = geometry;
   whole.top = geometry.exponent_mask;
   whole.last_context = 255;
-  kernels<OrdinalStepKernels>().step_contexts(bytes_of(sample.base), size, whole, sample.contexts.data());
+  kernels<OrdinalDeltaKernels>().delta_contexts(bytes_of(sample.base), size, whole, sample.contexts.data());
   for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(whole.top - context);
   const unsigned top = top_of(sample.contexts, geometry.most_finite);
   sample.geometry.top = static_cast<std::uint8_t>(top);
@@ -114,16 +113,16 @@ Result<StepSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sho
   return sample;
 }
 
-void measure_sample(StepSample& sample) noexcept {
-  kernels<OrdinalStepKernels>().measure_steps(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(),
-                                              sample.geometry, sample.values.data(), sample.low.data());
+void measure_sample(DeltaSample& sample) noexcept {
+  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(),
+                                                sample.geometry, sample.values.data(), sample.low.data());
 }
 
-void measure_sample_directly(StepSample& sample) noexcept {
-  StepGeometry geometry = sample.geometry;
+void measure_sample_directly(DeltaSample& sample) noexcept {
+  DeltaGeometry geometry = sample.geometry;
   geometry.first_direct = 0;
-  kernels<OrdinalStepKernels>().measure_steps(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(),
-                                              geometry, sample.direct.data(), sample.low.data());
+  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(),
+                                                geometry, sample.direct.data(), sample.low.data());
 }
 
 }  // namespace bitsnap::codec
