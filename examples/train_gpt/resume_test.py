@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ from trainer import StepResult, TrainConfig, Trainer, learning_rate
 
 STEPS = 12
 STOP = 7
+
+
+@pytest.fixture(autouse=True)
+def deterministic_for_one_test() -> Iterator[None]:
+    """A Trainer makes torch deterministic for the whole process, which other tests run in as well."""
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
 
 
 def tiny_config(compute: str = "float32") -> TrainConfig:

@@ -224,7 +224,7 @@ Result<void> QuantizedSource::prepare_update_step(std::size_t stream, const Loss
   if (!adam) {
     return tl::unexpected(
         Error(ErrorKind::invalid_argument,
-              fmt::format("{}: update_step needs Adam's betas, epsilon and step count, and none were given; the rule "
+              fmt::format("{}: update_step needs Adam's betas, epsilon and step count; the rule "
                           "exp_avg=exact keeps first moments exact",
                           describe(stream)))
             .with_code(ErrorCode::adam_needed)

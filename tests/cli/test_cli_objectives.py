@@ -105,12 +105,12 @@ def test_a_forced_codec_codes_unchanged_chunks_again(folder: Path, tmp_path: Pat
 
 def test_an_unknown_codec_is_rejected_with_the_list_of_codecs(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.bsnap"
-    done = run("compress", folder / "next.safetensors", "-o", out, "--codec", "gzip", status=INVALID_ARGUMENT)
+    done = run("compress", folder / "next.safetensors", "-o", out, "--codec", "gzip", status=USAGE)
     for word in (b"'gzip'", *(codec.encode() for codec in CODECS)):
         assert word in done.stderr
     assert not out.exists()
     source = folder / "next.safetensors"
-    done = run("add", tmp_path / "run", "--step", 1, source, "--codec", "gzip", status=INVALID_ARGUMENT)
+    done = run("add", tmp_path / "run", "--step", 1, source, "--codec", "gzip", status=USAGE)
     assert b"'gzip'" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -120,7 +120,7 @@ def test_an_unknown_codec_is_rejected_with_the_list_of_codecs(folder: Path, tmp_
     [
         ["--objective", "best"],
         ["--objective", ""],
-        *(["--store-speed", speed] for speed in ("0", "999999", "1.5G", "2 G", "2g", "1001G", "-1M", "G", "")),
+        *(["--store-speed", speed] for speed in ("999999", "1.5G", "2 G", "2g", "1001G", "-1M", "G", "")),
         ["--store-speed", "99999999999999999999G"],
     ],
 )

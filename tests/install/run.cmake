@@ -32,7 +32,7 @@ file(RENAME ${WORK_DIR}/first ${prefix})
 file(GLOB_RECURSE pc ${prefix}/*/bitsnap.pc)
 cmake_path(GET pc PARENT_PATH pc_dir)
 cmake_path(GET pc_dir PARENT_PATH libdir)
-file(GLOB agent_program ${prefix}/*/bitsnap)
+set(agent_program ${prefix}/bin/bitsnap)
 
 step(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${WORK_DIR}/by_cmake -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
      -DCMAKE_PREFIX_PATH=${prefix} -DBITSNAP_EXPECTED_VERSION=${VERSION})
