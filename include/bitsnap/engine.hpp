@@ -1,9 +1,9 @@
-// Saving without stalling: a trainer copies its state into memory that it shares with an agent, a process of its own
-// that compresses, keeps and persists it, outlives the trainer, and gives the newest states back without touching a
-// disk. docs/spec/engine.md.
+// Saving without stalling. A trainer copies its state into memory that it shares with an agent: a separate process that
+// compresses the state, keeps it in memory, commits it to a store, and outlives the trainer. After a restart the
+// trainer gets the newest states from the agent's memory, without reading a disk. docs/spec/engine.md.
 //
-// What fails in the background never ends a training: it is told by the save it happened to. No call waits longer than
-// the limit it was given or that of the options.
+// A failure in the background never ends a training: the SaveState of the save reports it. No call waits longer than
+// its timeout or EngineOptions::wait_ms. An Engine may be used by several threads; save() and restore() take turns.
 #pragma once
 
 #include <cstddef>
@@ -25,46 +25,47 @@ namespace bitsnap {
 
 // What save() does while both slots of the arena are in use.
 enum class WhenBusy : std::uint8_t {
-  wait,  // until one is free, at most EngineOptions::wait_ms
-  skip,  // does not save this step
+  wait,  // waits until one is free, at most EngineOptions::wait_ms
+  skip,  // returns at once; this step is not saved
 };
 
 struct EngineOptions {
-  std::string path;  // of the store; made if there is none. The directory above it has to exist
-  std::string job;   // 1 to 64 of A-Z a-z 0-9 . _ -; empty: made from the path. One agent serves one job on a node
-  std::uint32_t rank = 0;  // of this process
+  std::string path;        // of the store; created if it does not exist, in a directory that must exist
+  std::string job;         // 1 to 64 of A-Z a-z 0-9 . _ -; empty: made from the path. A job has one agent on a node
+  std::uint32_t rank = 0;  // of this process, below world_size
   std::uint32_t world_size = 1;
-  // What all ranks of this life of the job agreed upon, 1 to 48 of a-z 0-9 and -, different in every life; needed where
-  // ranks are on several nodes. Empty: the agent tells lives apart, and serves all ranks.
+  // Names one start of the job: the same for all its ranks, different after every restart, 1 to 48 of a-z 0-9 and -.
+  // Needed when ranks are on several nodes. Empty: one agent serves all ranks, and sees restarts itself.
   std::string session;
   CodingSettings settings = {};  // as in StoreOptions; the same for all ranks, as is `retention`
   Retention retention = {};      // applied after each checkpoint; without any rule, all are kept
 
-  // The most memory for this rank: the arena, and compressed snapshots in the agent. 0: what the first state takes for
-  // its slots and once more for compressed ones. Held against what the machine and the control group have left before
-  // any of it is taken.
+  // Limit for the memory of this rank: the arena, and the compressed snapshots in the agent. 0: `slots` times the first
+  // state, and its size once more for compressed snapshots. Checked against the free memory of the machine and of the
+  // control group before any is allocated.
   std::uint64_t budget_bytes = 0;
-  std::uint32_t slots = 2;             // 1: half the memory, and a save waits until the one before is encoded
-  std::uint32_t memory_snapshots = 2;  // the newest so many are kept in memory, at least 1
+  std::uint32_t slots = 2;             // 1 halves the arena; each save then waits until the one before is encoded
+  std::uint32_t memory_snapshots = 2;  // how many of the newest snapshots stay in memory, at least 1
   WhenBusy when_busy = WhenBusy::wait;
-  std::uint64_t wait_ms = 600'000;   // the longest that any call waits where it was not told otherwise
+  std::uint64_t wait_ms = 600'000;   // timeout of calls that have none of their own
   unsigned threads = 0;              // for copying; 0: all that this process may use
   unsigned agent_threads = 0;        // for compressing; 0: half of what this process may use
-  std::uint64_t linger_ms = 60'000;  // how long an agent without trainers and work stays, with its memory
-  std::string agent_program;         // the command bitsnap, which is the agent
-  std::string agent_log;             // where the agent appends what it has to say; empty: nowhere
-  // Asked now and then by whoever called and waits; true ends the call as `cancelled`, and nothing was taken over.
+  std::uint64_t linger_ms = 60'000;  // how long an agent without trainers and work keeps running, with its memory
+  std::string agent_program;         // path of the command bitsnap, which the agent runs
+  std::string agent_log;             // file that the agent appends its messages to; empty: none
+  // Called now and then on the thread of a call that waits. If it returns true, the call ends as `cancelled`, and
+  // nothing was saved.
   std::function<bool()> interrupted = {};
   DecodeLimits limits = {};
 };
 
 // How far a save has come.
 enum class SaveStage : std::uint8_t {
-  skipped,    // nothing was free, and it was not to wait
-  staged,     // copied: the state may change
-  memory,     // compressed, and would survive the trainer
-  persisted,  // committed in the store, and durable
-  failed,     // will not come any further
+  skipped,    // no slot was free, and WhenBusy::skip was set
+  staged,     // copied: the caller may change the state
+  memory,     // compressed in the agent: it survives the trainer
+  persisted,  // committed to the store: it survives the machine
+  failed,     // SaveState::error says why
 };
 
 [[nodiscard]] std::string_view save_stage_name(SaveStage stage) noexcept;
@@ -74,18 +75,18 @@ struct SaveState {
   std::uint64_t ticket = 0;
   std::uint64_t step = 0;
   SaveStage stage = SaveStage::staged;
-  bool persist = true;              // whether it is to come into the store
-  bool has_reached_memory = false;  // also of one that failed afterwards
-  std::optional<Error> error = {};  // of a failed one
+  bool persist = true;              // false: for memory only
+  bool has_reached_memory = false;  // stays true if the save fails later
+  std::optional<Error> error = {};  // set if the save failed
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;          // 0 before `memory`
-  std::optional<std::uint64_t> base = {};  // the step it is coded against
-  double stall_seconds = 0;                // what save() took
-  double wait_seconds = 0;                 // of it, for a free slot
+  std::optional<std::uint64_t> base = {};  // the step that it is coded against
+  double stall_seconds = 0;                // duration of save()
+  double wait_seconds = 0;                 // part of stall_seconds: waiting for a free slot
   double encode_seconds = 0;
   double write_seconds = 0;
 
-  // Whether nothing more is going to happen to it.
+  // Whether the save has reached its last stage.
   [[nodiscard]] bool is_over() const noexcept {
     return stage == SaveStage::skipped || stage == SaveStage::failed || stage == SaveStage::persisted ||
            (stage == SaveStage::memory && !persist);
@@ -95,11 +96,11 @@ struct SaveState {
 // A step that can be restored.
 struct RestorableStep {
   std::uint64_t step = 0;
-  bool in_memory = false;   // this rank's state can be had from the agent
-  bool everywhere = false;  // so can that of every rank, all of which are this agent's
-  bool in_store = false;    // it is committed
-  // Where it is in memory and there are several ranks: the attempt that this state is a part of. Only states of one
-  // attempt are of one moment, and where the step is in the store, it is the one that was committed.
+  bool in_memory = false;   // the agent has this rank's state
+  bool everywhere = false;  // the agent has the states of all ranks of the job
+  bool in_store = false;    // the store has the checkpoint
+  // Of a state in memory, if there are several ranks: the attempt that it belongs to. Only states of one attempt belong
+  // together. If the step is in the store, it is the committed attempt.
   std::string attempt = {};
 
   friend bool operator==(const RestorableStep&, const RestorableStep&) = default;
@@ -107,57 +108,57 @@ struct RestorableStep {
 
 class Engine {
  public:
-  // Finds the agent of the job, or starts one, and says hello. busy where this rank has a living trainer, or somebody
-  // else the agent's name; invalid_argument where the job is another one under this name; not_found where there is no
-  // program to start.
+  // Connects to the agent of the job, and starts one if there is none. busy if this rank has a living trainer, or
+  // another user has the agent's name; invalid_argument if a job of this name has other settings or another store;
+  // not_found if `agent_program` does not exist.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> attach(const EngineOptions& options);
-  // Leaves; waits for nothing. In a forked child it does nothing.
+  // Disconnects; waits for nothing. In a forked child it does nothing.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Copies the state and returns; the state may change from then on. Waits for a free slot and, where the arena has to
-  // be handed over, for the agent's answer. With `persist` it is going to be a checkpoint of the store, otherwise it is
-  // for memory only. The result's stage is `staged` or `skipped`. An error means that nothing was taken over:
-  // resource_exhausted for the budget or memory, busy where no slot became free in time, io where no agent can be
-  // reached or started, invalid_argument for what no snapshot can hold and in a forked child.
+  // Copies the state and returns; the caller may then change it. Waits for a free slot; the first save, and one of a
+  // larger state, also waits for the agent to map the arena. With `persist` the state becomes a checkpoint of the
+  // store, otherwise it stays in memory. The stage of the result is `staged` or `skipped`. After an error nothing was
+  // saved: resource_exhausted: budget or memory; busy: no slot became free in time; io: no agent can be reached or
+  // started; invalid_argument: a state that no snapshot can hold, or a forked child.
   [[nodiscard]] Result<SaveState> save(std::uint64_t step, const State& state, bool persist = true);
 
-  // What is known of a save; not_found for a ticket that never was, or is over and long past.
+  // The present state of a save; not_found for an unknown ticket, or for a save that ended long ago.
   [[nodiscard]] Result<SaveState> look(std::uint64_t ticket) const;
-  // The same, once it has come as far as `stage`, or is over. busy where the time was over first.
+  // Waits until the save reaches `stage` or ends; busy after the timeout.
   [[nodiscard]] Result<SaveState> wait(std::uint64_t ticket, SaveStage stage, std::uint64_t timeout_ms) const;
-  // Until all saves are over.
+  // Waits until all saves have ended; busy after the timeout.
   [[nodiscard]] Result<void> wait_all(std::uint64_t timeout_ms) const;
-  // Saves that failed since this was asked last, oldest first.
+  // The saves that failed since the last call, oldest first.
   [[nodiscard]] std::vector<SaveState> take_failures();
 
-  // What could be restored, ascending; waits for what the agent is encoding. Steps of a store that cannot be read are
-  // left out.
+  // The steps that can be restored, ascending; waits for the save that the agent is encoding. Without those of the
+  // store if it cannot be read.
   [[nodiscard]] Result<std::vector<RestorableStep>> steps() const;
-  // The newest step that every rank can have: from memory where all are this agent's, or from the store. nullopt: none.
-  // Ranks of several nodes see the same steps in their store, but not in each other's memory.
+  // The newest step that every rank can restore: from memory if the agent has the states of all ranks, or from the
+  // store. nullopt: none. Ranks on different nodes see the same steps in the store, but not each other's memory.
   [[nodiscard]] Result<std::optional<std::uint64_t>> newest_common_step() const;
 
-  // This rank's state of a step: from the agent's memory, in which case it can be read after the agent has gone, and
-  // chunks that still lie in the arena are copied in place of being decoded; or from the store. Of several ranks memory
-  // gives only what is one state of all of them: the one that is in the store, or else that all of this agent's ranks
-  // have, or whose `attempt` (RestorableStep::attempt) ranks that talk to each other found to be the same.
+  // This rank's state of a step, from the agent's memory or else from the store. A state from memory stays readable
+  // after the agent has ended; chunks that are still in the arena are copied instead of decoded. If there are several
+  // ranks, a state from memory belongs to the same attempt as those of the other ranks: to the attempt in the store, or
+  // to one that all ranks of the agent have, or to `attempt` (RestorableStep::attempt), on which the ranks agreed.
   struct Restored {
     std::shared_ptr<const Snapshot> snapshot;
     bool from_memory = false;
-    std::optional<Error> memory_error = {};  // why it is not from memory although it should be
+    std::optional<Error> memory_error = {};  // why a state in memory could not be used
   };
   [[nodiscard]] Result<Restored> restore(std::uint64_t step, const std::string& attempt = {}) const;
 
   [[nodiscard]] const std::string& path() const noexcept;  // of the store, absolute, without links
   [[nodiscard]] const std::string& job() const noexcept;
-  // 0 while there is no agent, and in a forked child.
+  // Process id of the agent; 0 without an agent, and in a forked child.
   [[nodiscard]] std::int64_t agent_process() const noexcept;
-  // Of the arena; 0 before the first save.
+  // Size of the arena; 0 before the first save.
   [[nodiscard]] std::uint64_t arena_bytes() const noexcept;
-  // Makes the arena ready for states of this size, so that the first save is as fast as all others: its pages are taken
-  // now. The same errors as save().
+  // Allocates the arena for states of this size and touches its pages, so that the first save is as fast as later ones.
+  // The same errors as save().
   [[nodiscard]] Result<void> reserve(const State& state);
 
   class Impl;
@@ -169,27 +170,26 @@ class Engine {
 
 struct AgentOptions {
   std::string job;
-  // Without a hello in this time it ends.
-  std::uint64_t hello_ms = 60'000;
-  // Lets trainings go first: a nice value of 10, and the lowest priority for disks.
+  std::uint64_t hello_ms = 60'000;  // the agent ends if no trainer connects within this time
+  // Runs with a nice value of 10 and the lowest I/O priority, so that trainings come first.
   bool lower_priority = true;
 };
 
 enum class AgentEnd : std::uint8_t {
-  done,        // nobody needed it any more, or it was asked to end
-  not_needed,  // there was one already
+  done,        // the job has ended, or the agent was told to stop
+  not_needed,  // the job had an agent already
 };
 
-// The agent: serves until nobody needs it. For the main program of a process; handles SIGTERM and SIGINT, which make it
-// finish what is staged, the second one at once.
+// Runs an agent until its job has ended. For the main program of a process: it handles SIGTERM and SIGINT. The first
+// signal makes it finish the staged saves and end; the second one makes it end at once.
 [[nodiscard]] Result<AgentEnd> run_agent(const AgentOptions& options);
 
-// What an agent says of itself, as JSON; docs/guide/engine.md. not_found where the job has no agent.
+// The status of an agent as JSON (docs/guide/engine.md). not_found if the job has no agent.
 [[nodiscard]] Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms);
-// Ends an agent: once all that was staged is persisted, or, with `abandon`, as soon as what is being written is. busy
-// where it has not ended in time.
+// Stops an agent when all staged saves are persisted; with `abandon`, when the one being written is. busy after the
+// timeout.
 [[nodiscard]] Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t timeout_ms);
-// The job of a store whose trainers name none: the same for all spellings of its path, symbolic links among them.
+// The name of a job without one: the same for all paths that lead to the same store, also through symbolic links.
 [[nodiscard]] std::string default_job(const std::string& path);
 
 }  // namespace bitsnap

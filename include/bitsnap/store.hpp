@@ -1,11 +1,10 @@
-// The checkpoints of one run in a directory: each is committed or not there at all, and what one of them is coded
-// against stays as long as it is needed. docs/spec/store.md.
+// The checkpoints of one run in a directory. A checkpoint is committed completely or not at all, and the files that it
+// is coded against stay as long as it needs them. docs/spec/store.md.
 //
-// A checkpoint is all shards of one step: one snapshot file from each rank, and a commit record that makes them exist.
-// One handle writes at a time, over all processes and machines that see the directory; any number read meanwhile. A
-// relative path is made absolute when the store is opened: what is open stays the same store when the working directory
-// changes. A Store may be used by several threads: reading calls run side by side, writing calls one after another; a
-// progress function must not call the Store that calls it.
+// A checkpoint consists of all shards of one step: one snapshot file from each rank, and a commit record, which makes
+// the checkpoint exist. One handle writes at a time, among all processes and machines that see the directory; any
+// number of handles read. A relative path is made absolute when the store is opened. A Store may be used by several
+// threads: reading calls run in parallel, writing calls one after another. A progress function must not call its Store.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +24,9 @@
 namespace bitsnap {
 
 enum class StoreAccess : std::uint8_t {
-  read,    // no lock; sees what is committed at each call
-  write,   // holds the lock until closed; everybody else who wants to write is refused as busy
-  shared,  // one of several ranks that write shards: takes the lock for each call only, for shards together with others
+  read,    // takes no lock; each call sees what is committed at that time
+  write,   // holds the lock until it is closed; other writers get busy
+  shared,  // one of several ranks that write shards: takes the lock for each call, and shares it with other ranks
 };
 
 // Which checkpoints stay: those that any of the rules keeps, and always the newest.
@@ -84,31 +83,32 @@ struct PruneReport {
 
 struct StoreOptions {
   StoreAccess access = StoreAccess::read;
-  bool create = true;            // when writing: make the store if there is none. The directory above it has to exist
+  bool create = true;            // when writing: create the store if it does not exist, in a directory that must exist
   CodingSettings settings = {};  // a new store remembers them
   // Rules before those of `settings` or of the store; a new store remembers them, too.
   std::vector<LossRule> first_loss = {};
   // Applied after each save and commit of this handle, if it has a rule; CheckpointInfo says what came of it.
   Retention retention = {};
-  // Memory for keeping the newest state as the base of the next, so that saving decodes nothing: it is kept if twice
-  // its size fits. Otherwise the base is read from its file.
+  // Memory for the newest state, so that the next save need not read and decode it. The state is kept if twice its size
+  // fits; otherwise the next save reads it from its file.
   std::uint64_t base_memory_bytes = 0;
   std::uint64_t lock_wait_ms = 0;  // how long to wait for another writer before `busy`
   DecodeLimits limits = {};
 };
 
-// One committed checkpoint, as its commit record has it.
+// One committed checkpoint, from its commit record.
 struct CheckpointInfo {
   std::uint64_t step = 0;
   std::int64_t time_unix_ms = 0;   // when it was committed
-  std::uint64_t raw_bytes = 0;     // of the tensors of all shards, aliases not counted again
-  std::uint64_t stored_bytes = 0;  // of all its files, the commit record included
+  std::uint64_t raw_bytes = 0;     // of the tensors of all shards; aliases are not counted again
+  std::uint64_t stored_bytes = 0;  // of all its files, with the commit record
   std::uint32_t shards = 0;
-  std::optional<std::uint64_t> base;  // the step it is coded against; nullopt: a keyframe
-  std::uint32_t links = 0;            // checkpoints on the way to its keyframe, this one counted: 0 for a keyframe
+  std::optional<std::uint64_t> base;  // the step that it is coded against; nullopt: a keyframe
+  std::uint32_t links = 0;            // length of its chain of checkpoints back to the keyframe; 0 for a keyframe
   std::uint32_t depth = 0;            // of its deepest chunk
-  std::optional<Error> damage;        // its commit record cannot be read, and all else is unknown; of a
-                                      // save: why a keyframe was made, as the base could not be read
+  // In a list: why its commit record cannot be read; the other fields are then unknown. Of a save: why the base could
+  // not be read, so that the checkpoint became a keyframe.
+  std::optional<Error> damage;
   // Of a save or commit whose store has a retention: what was removed, or why nothing was. The checkpoint is saved
   // either way.
   std::optional<PruneReport> pruned = {};
@@ -138,7 +138,7 @@ struct StoreVerification {
   std::uint64_t checkpoints = 0;
   std::uint64_t bytes = 0;           // of the files that were read
   std::vector<StoreDamage> damages;  // by step
-  std::vector<std::string> strays;   // harmless; the next prune or repair removes them
+  std::vector<std::string> strays;   // files of no checkpoint; the next prune or repair removes them
 };
 
 struct RepairOptions {
@@ -147,10 +147,10 @@ struct RepairOptions {
 };
 
 struct RepairReport {
-  // A checkpoint that cannot be restored whole. Its files were moved to damaged/, not removed.
+  // A checkpoint that cannot be restored completely. Its files were moved to damaged/.
   struct Dropped {
     std::uint64_t step = 0;
-    bool was_pruned = false;  // before, and kept only for what others need of it
+    bool was_pruned = false;  // earlier, and its files were kept because other checkpoints need them
     std::string moved_to;     // relative to the store
     std::vector<StoreDamage> damages;
   };
@@ -158,86 +158,83 @@ struct RepairReport {
     std::optional<std::uint64_t> step;  // nullopt: the store itself
     std::string what;                   // "record made again (...)"
   };
-  std::uint64_t checkpoints = 0;  // whole ones, after the repair
+  std::uint64_t checkpoints = 0;  // sound checkpoints after the repair
   std::vector<Dropped> dropped;
   std::vector<Mended> mended;
   std::vector<std::string> strays;  // removed
 };
 
-// What one rank adds to a checkpoint that several make together.
+// The shard that one rank writes of a checkpoint of several ranks.
 struct ShardPlace {
   std::uint32_t shard = 0;
   std::uint32_t shards = 1;  // at most 99,999
-  // Names one attempt at saving this step, the same on all ranks and different from any earlier attempt: shards of two
-  // attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and '-',
-  // but not an r followed by digits alone.
+  // Names one attempt to save this step: the same on all ranks, and different from every earlier attempt. Shards of two
+  // attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and '-', but not an r followed by digits only.
   std::string attempt;
 };
 
-// What commit() came to: a checkpoint, or what it waits for.
+// The result of commit(): a checkpoint, or the shards that are missing.
 struct CommitOutcome {
   std::optional<CheckpointInfo> checkpoint;  // nullopt: shards are missing
-  std::vector<std::uint32_t> missing;        // those that nobody has written yet, ascending; empty for a checkpoint
+  std::vector<std::uint32_t> missing;        // shards that are not written yet, ascending; empty for a checkpoint
 
-  // Whether the checkpoint is there.
+  // Whether the checkpoint exists.
   [[nodiscard]] explicit operator bool() const noexcept { return checkpoint.has_value(); }
 };
 
 class Store {
  public:
-  // not_found where there is no store and none is to be made; busy where somebody else writes; invalid_argument where
-  // the directory holds something else; unsupported for a newer format. Opening to write removes what was not
-  // committed.
+  // not_found if there is no store and none is to be created; busy if another handle writes; invalid_argument if the
+  // directory holds other files or a setting is out of range; unsupported for a newer format. Opening to write removes
+  // what was not committed.
   [[nodiscard]] static Result<std::unique_ptr<Store>> open(const std::string& path, const StoreOptions& options = {});
-  // Gives the lock back.
-  ~Store();
+  ~Store();  // releases the lock
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
   [[nodiscard]] const std::string& path() const noexcept;    // absolute
   [[nodiscard]] const std::string& run_id() const noexcept;  // 32 hexadecimal digits
-  // How this handle codes: what it was opened with, and what the store remembers where it was opened without. Every
-  // setting that has a default has a value.
+  // How this handle codes: the settings that it was opened with, and for the others those that the store remembers.
+  // Every setting with a default has a value.
   [[nodiscard]] const CodingSettings& settings() const noexcept;
 
   // Committed steps, ascending.
   [[nodiscard]] Result<std::vector<std::uint64_t>> steps() const;
-  // The same with what their commit records say.
+  // The same, with the contents of their commit records.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> list() const;
-  // not_found, naming the steps nearby.
+  // not_found if there is no such step; the message names the nearest ones.
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
 
-  // One shard of a checkpoint with all that it depends on, open: it can be read whatever is pruned afterwards. nullopt:
-  // the newest step. not_found where the step or shard is not there.
+  // Opens one shard of a checkpoint with everything that it depends on, so that it stays readable whatever is pruned
+  // later. nullopt: the newest step. not_found if there is no such step or shard.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step = std::nullopt,
                                                                  std::uint32_t shard = 0) const;
 
-  // Saves a checkpoint of one shard; committed and durable when it returns. `step` has to be above all others:
-  // invalid_argument otherwise.
+  // Saves a checkpoint of one shard; it is committed and durable when the call returns. invalid_argument unless `step`
+  // is above all steps of the store.
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options = {});
 
-  // Writes one shard, durably; it exists once commit() has been called. May be called for different shards at the same
-  // time, from any process. The same shard of the same attempt again counts in place of the first, unless that was
-  // committed.
+  // Writes one shard durably; commit() makes it part of a checkpoint. Different shards may be written at the same time,
+  // from any process. Writing a shard of an attempt again replaces the first one, unless that is committed.
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options = {});
-  // Commits the step if all shards of the attempt are there, and otherwise says which are missing. To be called by
-  // anybody who may be the last, any number of times: once is enough, and more change nothing. invalid_argument where
-  // another attempt committed the step, or where there is a later one and this one is gone: pruned since, or too late.
+  // Commits the step if all shards of the attempt are written, and otherwise returns the missing ones. Every rank calls
+  // it after save_shard(); further calls change nothing. invalid_argument if another attempt committed the step, or if
+  // the store has a later step but not this one: it was pruned, or the call comes too late.
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
 
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options = {});
 
-  // Removes all checkpoints after `step`, newest first; `step` has to be there.
+  // Removes all checkpoints after `step`, newest first. not_found if there is no such step.
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
 
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options = {}) const;
 
-  // Makes everything that is whole restorable again on its own, and moves what is not aside. Works on stores whose
-  // records are damaged, too.
+  // Makes every sound checkpoint restorable again, and moves damaged ones to damaged/. Also repairs stores whose
+  // records are damaged.
   [[nodiscard]] static Result<RepairReport> repair(const std::string& path, const RepairOptions& options = {});
 
-  // False once a commit on a file system without directory sync showed that a crash of the machine may undo it.
+  // False after a commit to a file system that cannot sync directories: a crash of the machine may undo that commit.
   [[nodiscard]] bool is_durable() const noexcept;
 
   class Impl;

@@ -71,25 +71,25 @@ struct State {
 };
 
 struct SaveOptions {
-  CodingSettings settings = {};  // `base` is not used: a store chooses bases, here `base` below is one
-  // What the rule update_step needs, where a tensor does not say it. It is never guessed.
+  CodingSettings settings = {};  // without CodingSettings::base, which is a rule for stores
+  // Adam's values for tensors without their own. The loss rule update_step needs them; they are never guessed.
   std::optional<AdamNumbers> adam = {};
-  std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: a keyframe
-  bool overwrite = false;                      // otherwise an existing file is invalid_argument
+  std::shared_ptr<const Base> base = nullptr;  // chunks may be coded against it; nullptr: write a keyframe
+  bool overwrite = false;                      // replace an existing file; otherwise it is invalid_argument
   unsigned threads = 0;                        // 0: all that this process may use
   Progress progress = nullptr;
 };
 
 struct SaveSummary {
   SnapshotId id;
-  std::uint64_t raw_bytes = 0;     // of all tensors, aliases not counted again
+  std::uint64_t raw_bytes = 0;     // of all tensors; aliases are not counted again
   std::uint64_t stored_bytes = 0;  // of the file
   std::uint64_t chunks = 0;
 };
 
-// Writes the state to `path`, all of it or nothing: a temporary file beside it is synced and renamed, and the directory
-// synced, so that the snapshot is durable when the call returns. The same state,
-// base and options give the same bytes on every CPU level and number of threads.
+// Writes the state to `path`, completely or not at all: it writes and syncs a temporary file in the same directory,
+// renames it, and syncs the directory. The snapshot is durable when the call returns. The same state, base and settings
+// give the same bytes on every CPU level and for any number of threads.
 [[nodiscard]] Result<SaveSummary> save_snapshot(const std::string& path, const State& state,
                                                 const SaveOptions& options = {});
 
