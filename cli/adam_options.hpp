@@ -18,7 +18,7 @@ struct AdamOptions {
   std::optional<std::uint64_t> step;
 };
 
-// --betas, --eps and --adam-step, which have to outlive the parsing. `betas` and `step` say what they are for.
+// --betas, --eps and --adam-step, which must outlive the parsing. `betas` and `step` say what they are for.
 void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& group, const std::string& betas,
                       const std::string& step);
 

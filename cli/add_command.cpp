@@ -1,4 +1,4 @@
-// `bitsnap add`: a safetensors file as the next checkpoint of a run, and pruning after it where that is asked for.
+// `bitsnap add`: saves a safetensors file as the next checkpoint of a run, and prunes the run if a --keep option is given.
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -39,7 +39,7 @@ struct AddReport {
   std::uint64_t input_bytes = 0;
   double seconds = 0;
   std::string policy;
-  std::optional<std::string> objective;  // of the policy that has one
+  std::optional<std::string> objective;  // set if the policy chooses by objective
   bool durable = true;
   CheckpointInfo checkpoint;
 };
@@ -70,7 +70,7 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
   print_json(document);
 }
 
-// The step is safe, but the run is not well, and a keyframe takes more than was hoped for.
+// The step is saved, but an earlier checkpoint is damaged, and a keyframe takes more space.
 void warn_of_base(const AddOptions& options, const CheckpointInfo& checkpoint) {
   const Error& damage = *checkpoint.damage;
   print_warning(fmt::format("{} is saved as a keyframe, as its base cannot be used: {}; see `bitsnap verify`",
@@ -78,7 +78,7 @@ void warn_of_base(const AddOptions& options, const CheckpointInfo& checkpoint) {
                 error_kind_name(damage.kind()));
 }
 
-// The roles are read back from the store, so that they are what it really holds.
+// Read back from the store, so that the report shows what it holds.
 Result<void> print_details(const Store& store, const AddReport& report) {
   BITSNAP_ASSIGN(auto written, store.snapshot(report.checkpoint.step));
   BITSNAP_ASSIGN(auto sizes, measure_sizes(*written));

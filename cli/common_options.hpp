@@ -33,10 +33,10 @@ inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@S
 // Adds the options to the program or to a sub-command; all of them write to the same CommonOptions.
 void add_common_options(CLI::App& app, CommonOptions& options);
 
-// --wait: how long to wait for another writer of a run. `wait` has to outlive the parsing.
+// --wait: how long to wait for another writer of a run. `wait` must outlive the parsing.
 void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
 
-// --shard: for commands that read one shard of a checkpoint. `shard` has to outlive the parsing.
+// --shard: for commands that read one shard of a checkpoint. `shard` must outlive the parsing.
 void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard);
 
 // A registered sub-command. If the command line names it, main() calls `run`, which returns the exit status or an error

@@ -1,4 +1,4 @@
-// `bitsnap compress`: a safetensors file into a snapshot, standalone or against a base.
+// `bitsnap compress`: stores a safetensors file as a snapshot, standalone or against a base.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -27,7 +27,7 @@ namespace {
 struct CompressOptions {
   std::string input;
   std::string output;
-  std::vector<std::string> bases;  // the base, then where its own bases are looked for
+  std::vector<std::string> bases;  // the base, then files and folders with the bases of the base
   CodingOptions coding;
   bool force = false;
 };
@@ -38,7 +38,7 @@ struct CompressReport {
   std::uint64_t input_bytes = 0;
   double seconds = 0;
   std::string policy;
-  std::optional<std::string> objective;  // of the policy that has one
+  std::optional<std::string> objective;  // set if the policy chooses by objective
   std::shared_ptr<const Snapshot> base;
   SaveSummary summary;
 };
@@ -59,7 +59,7 @@ void print_report_json(const CompressReport& report) {
               {"gbps", static_cast<double>(report.input_bytes) / report.seconds / 1e9}});
 }
 
-// The roles are read back from the file, so that they are what the file really says.
+// Read back from the file, so that the report shows what it holds.
 Result<void> print_details(const CompressReport& report, const OpenOptions& open) {
   print_note(fmt::format("id {}, policy {}{}, {}\n", report.summary.id.to_hex(), report.policy,
                          report.objective ? " for " + *report.objective : "",

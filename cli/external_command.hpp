@@ -1,6 +1,5 @@
-// Commands that are programs of their own, as git has them: `bitsnap NAME` runs `bitsnap-NAME`, which lies beside
-// bitsnap or on PATH, with the arguments that follow; its exit status is that of the command. A built-in command goes
-// first.
+// External commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of bitsnap
+// or in PATH, and ends with its exit status. Built-in commands take precedence.
 #pragma once
 
 #include <array>
@@ -12,7 +11,7 @@
 
 namespace bitsnap::cli {
 
-// One that bitsnap itself comes with, somewhere: named by the help whether or not it is installed.
+// An external command that the project provides; --help lists it even if it is not installed.
 struct KnownExternal {
   std::string_view name;
   std::string_view description;
@@ -25,15 +24,15 @@ inline constexpr std::array<KnownExternal, 1> kKnownExternals = {
 
 [[nodiscard]] const KnownExternal* known_external(std::string_view name) noexcept;
 
-// What the help says of them, with an empty line at its end.
+// The section of --help about them, with an empty line at its end.
 [[nodiscard]] std::string external_help();
 
-// The program's path, or nothing where there is none: beside this program first, then in the absolute folders of PATH.
-// Names are letters, digits, - and _.
+// Path of the program, or nullopt: searched in the folder of this program, then in the absolute folders of PATH. Names
+// consist of letters, digits, - and _.
 [[nodiscard]] std::optional<std::string> find_external(std::string_view name);
 
-// Becomes that program, with arguments that end with a null pointer; returns only to say why not. The program finds
-// this one's path in BITSNAP_COMMAND.
+// Replaces this process by the program; `arguments` end with a null pointer. Returns only if that fails. The program gets
+// the path of this one in the variable BITSNAP_COMMAND.
 [[nodiscard]] Error run_external(const std::string& path, const char* const* arguments);
 
 }  // namespace bitsnap::cli

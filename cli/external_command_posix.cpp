@@ -1,4 +1,4 @@
-// Commands that are programs of their own, on POSIX systems. Called by the main thread before there are others.
+// External commands on POSIX systems. Called by the main thread before it starts other threads.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of this program, links followed: what a link in ~/bin points to has the others beside it. Empty where the system does
-// not say, which leaves PATH.
+// The folder of this program, with links resolved: a link in ~/bin points to a folder that has the other programs. Empty
+// if the system does not tell; then only PATH is searched.
 fs::path own_path() {
   std::error_code error;
   fs::path path = fs::read_symlink("/proc/self/exe", error);
   return error ? fs::path() : path;
 }
 
-// A name is part of a path: nothing in it may lead to another folder.
+// A name becomes part of a path, and must not lead to another folder.
 bool is_name(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -38,7 +38,8 @@ bool is_program(const fs::path& path) {
   return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// Folders to look in. Of PATH only absolute ones: what lies in the working directory is not run unasked.
+// Folders to search. Relative folders of PATH are skipped, so that a program in the working directory never runs by
+// accident.
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
   if (const fs::path own = own_path(); !own.empty()) {

@@ -11,8 +11,7 @@
 
 namespace bitsnap::cli {
 
-// A table of what was promised and what was reached: by role and rule, or with -v by tensor. Empty where nothing was
-// lost.
+// A table of the bounds and the reached errors: by role and rule, or with -v by tensor. Empty if nothing was lost.
 [[nodiscard]] std::string render_losses(const Snapshot& snapshot, const CommonOptions& common);
 
 [[nodiscard]] Json to_json(const LossReport& report);

@@ -5,7 +5,7 @@
 
 namespace bitsnap::cli {
 
-// Whether the whole name is what the pattern says.
+// Whether the pattern matches the whole name.
 [[nodiscard]] bool matches_glob(std::string_view pattern, std::string_view name) noexcept;
 
 }  // namespace bitsnap::cli

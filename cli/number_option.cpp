@@ -19,7 +19,7 @@ std::uint64_t parse_or_throw(const std::string& name, const std::string& text, s
   return *number;
 }
 
-// Neither signs, exponents, "nan" nor "inf".
+// Rejects signs, exponents, "nan" and "inf".
 std::optional<double> parse_seconds(std::string_view text) noexcept {
   double seconds = 0;
   const char* end = text.data() + text.size();

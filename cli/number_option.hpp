@@ -1,5 +1,5 @@
-// Options that take numbers as people write them: decimal digits, and a point for times, and nothing else. CLI11 alone
-// would read "010", which is how the folders of a run name step 10, as octal, and "nan" as a time.
+// Options that take decimal numbers. CLI11 alone reads "010", the form of step 10 in the folders of a run, as octal, and
+// accepts "nan" as a time.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ namespace bitsnap::cli {
 // Digits only, at most 2^64 - 1.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text) noexcept;
 
-// The value has to outlive the parsing. A number below `least` is a wrong command line.
+// `value` must outlive the parsing. A number below `least` is a usage error.
 CLI::Option* add_number_option(CLI::App& app, const std::string& name, std::optional<std::uint64_t>& value,
                                std::uint64_t least, const std::string& description);
 
-// A time in seconds, whole or not: "5", "0.5". At most `most`; what is below a millisecond is rounded up.
+// A time in seconds: "5", "0.5". At most `most`; rounded up to milliseconds.
 CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
                                 std::chrono::seconds most, const std::string& description);
 

@@ -59,7 +59,7 @@ bool ProgressBar::update(std::uint64_t done, std::uint64_t total) {
     return false;
   }
   if (enabled_) {
-    const std::unique_lock lock(mutex_, std::try_to_lock);  // whoever draws already draws for all
+    const std::unique_lock lock(mutex_, std::try_to_lock);  // another thread draws at this moment
     const auto now = Clock::now();
     if (lock.owns_lock() && now - last_drawn_ >= kBetweenDrawings) {
       draw(done, total, now);

@@ -1,4 +1,4 @@
-// A progress bar on standard error, and the way by which an interrupt reaches the library: its callback returns false.
+// A progress bar on standard error. Its callback also cancels the library's work after an interrupt, by returning false.
 #pragma once
 
 #include <chrono>
@@ -11,24 +11,24 @@
 
 namespace bitsnap::cli {
 
-// Draws at most ten times a second and takes its line away when it is destroyed. Any thread may report.
+// Draws at most ten times a second, and clears its line when it is destroyed. Any thread may report progress.
 class ProgressBar {
  public:
   enum class Unit { bytes, share };  // share: of work that is not counted in bytes
 
-  // Draws only where `enabled` and standard error is a terminal; cancels in any case.
+  // Draws only if `enabled` and standard error is a terminal; cancels in any case.
   ProgressBar(std::string_view label, bool enabled, Unit unit = Unit::bytes);
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // For the library; must not outlive the bar.
+  // The progress function for the library; must not outlive the bar.
   [[nodiscard]] Progress callback();
 
-  // Takes the line away before something else is printed.
+  // Clears the line before other output is printed.
   void clear();
 
-  // Another label from the next drawing on.
+  // Changes the label from the next drawing on.
   void set_label(std::string_view label);
 
   // False once the command has been interrupted.

@@ -1,4 +1,4 @@
-// The --keep options of several commands, pruning by them, and its report as text and JSON.
+// The --keep options of several commands, and the report of a pruning as text and JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace bitsnap::cli {
 
-// --keep-last and --keep-every. `retention` has to outlive the parsing.
+// --keep-last and --keep-every. `retention` must outlive the parsing.
 void add_keep_options(CLI::App& app, Retention& retention);
 
 // --keep, which names steps.
