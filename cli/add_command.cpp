@@ -1,4 +1,5 @@
-// `bitsnap add`: saves a safetensors file as the next checkpoint of a run, and prunes the run if a --keep option is given.
+// `bitsnap add`: saves a safetensors file as the next checkpoint of a run, and prunes the run if a --keep option is
+// given.
 #include <chrono>
 #include <memory>
 #include <optional>

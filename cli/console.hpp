@@ -17,8 +17,8 @@ namespace bitsnap::cli {
 // messages.
 void open_standard_streams() noexcept;
 
-// After this call, the first SIGINT, SIGTERM or SIGHUP only asks the command to stop, so that it can remove its temporary
-// files; the second one ends it at once. An ignored signal stays ignored (nohup).
+// After this call, the first SIGINT, SIGTERM or SIGHUP only asks the command to stop, so that it can remove its
+// temporary files; the second one ends it at once. An ignored signal stays ignored (nohup).
 void catch_interrupts() noexcept;
 
 // The signal that asked the command to stop, or 0. Any thread may ask.

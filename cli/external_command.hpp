@@ -1,5 +1,5 @@
-// External commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of bitsnap
-// or in PATH, and ends with its exit status. Built-in commands take precedence.
+// External commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of
+// bitsnap or in PATH, and ends with its exit status. Built-in commands take precedence.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ inline constexpr std::array<KnownExternal, 1> kKnownExternals = {
 // consist of letters, digits, - and _.
 [[nodiscard]] std::optional<std::string> find_external(std::string_view name);
 
-// Replaces this process by the program; `arguments` end with a null pointer. Returns only if that fails. The program gets
-// the path of this one in the variable BITSNAP_COMMAND.
+// Replaces this process by the program; `arguments` end with a null pointer. Returns only if that fails. The program
+// gets the path of this one in the variable BITSNAP_COMMAND.
 [[nodiscard]] Error run_external(const std::string& path, const char* const* arguments);
 
 }  // namespace bitsnap::cli

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of this program, with links resolved: a link in ~/bin points to a folder that has the other programs. Empty
-// if the system does not tell; then only PATH is searched.
+// The folder of this program, with links resolved: a link in ~/bin points to a folder that has the other programs.
+// Empty if the system does not tell; then only PATH is searched.
 fs::path own_path() {
   std::error_code error;
   fs::path path = fs::read_symlink("/proc/self/exe", error);

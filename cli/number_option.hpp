@@ -1,5 +1,5 @@
-// Options that take decimal numbers. CLI11 alone reads "010", the form of step 10 in the folders of a run, as octal, and
-// accepts "nan" as a time.
+// Options that take decimal numbers. CLI11 alone reads "010", the form of step 10 in the folders of a run, as octal,
+// and accepts "nan" as a time.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// A progress bar on standard error. Its callback also cancels the library's work after an interrupt, by returning false.
+// A progress bar on standard error. Its callback also cancels the library's work after an interrupt, by returning
+// false.
 #pragma once
 
 #include <chrono>
