@@ -54,12 +54,12 @@ def test_methods_that_lack_a_role_are_not_pooled() -> None:
     assert set(found) == {"all"}
 
 
-def test_a_state_without_a_role_is_not_whole() -> None:
+def test_a_state_that_lacks_a_role_is_not_pooled() -> None:
     found = pool_methods([ONE], roles=STATE_ROLES, distance=0, runs=("beta95",), threads=1)
     assert found == {}
 
 
-def test_json_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_results_survive_json(tmp_path: Path) -> None:
     bound = BoundMeasurement("beta95", "end", 551, 1, "weight", 0.5, 4.0, 5.0)
     results = Results(machine={"processor": "some"}, date="2026-01-01", measurements=[ONE], bounds=[bound])
     results.write_json(tmp_path / "results.json")
@@ -76,7 +76,7 @@ def test_the_table_gives_speeds_as_shares_of_memcpy_and_marks_slow_methods() -> 
     assert cells[4][1:4] == ["2.0000", "0.25", "0.250"]
 
 
-def test_a_run_s_table_shows_every_state_and_what_is_missing() -> None:
+def test_the_table_of_a_run_shows_every_state_and_missing_values() -> None:
     later = [replace(one, step=552, distance=1) for one in whole_state("delta", "ours", 8.0)]
     farther = [replace(one, step=561, distance=10, method="other") for one in later]
     results = Results(measurements=whole_state("coder", "baseline", 2.0) + farther + later)

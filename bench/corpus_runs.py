@@ -5,7 +5,7 @@ Each phase of a run has a first state and states 1, 10 and 50 steps later. Needs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 DISTANCES = (1, 10, 50)
@@ -30,7 +30,7 @@ class Run:
     trained: tuple[str, ...] = ()
     seed: int = 1
     weight_decay: float = 0.1
-    halves: bool = field(default=False)  # whether fp16 weights are written, too
+    halves: bool = False  # whether fp16 weights are written, too
 
     def written_steps(self) -> list[int]:
         """The steps that are written, in order."""

@@ -1,8 +1,7 @@
-"""A bound for the size of a delta: the entropy of the ordinal difference, to compare ratios with.
+"""A bound for the ratio of a delta: the order-0 entropy of the ULP distances, alone and given the exponent of the base.
 
-For 16-bit floats the symbol is the difference itself. For fp32 that would give more symbols than elements, so the
-symbol is the sign and the bit length of the difference, and the bits below the leading one count as raw. The
-entropy is of order 0, over the whole sample, without the cost of tables: alone, and given the exponent of the base.
+For 16-bit floats the symbol is the distance itself. For fp32 that would give more symbols than elements, so the symbol
+is the sign and the bit length of the distance, and the bits below the leading one count as raw. Tables cost nothing.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_a_context_that_determines_the_symbol_leaves_no_entropy() -> None:
     assert conditional_entropy_bits(symbols, np.zeros(4, np.int64), 2) == pytest.approx(4.0)
 
 
-def test_a_quarter_of_changed_elements_costs_what_the_formula_says() -> None:
+def test_a_quarter_of_changed_elements_has_the_expected_entropy() -> None:
     base = torch.full((4096,), 1.5)
     new = base.clone()
     new[::4] += 2**-6  # bits of bf16 below 1.5: a whole number of steps
@@ -48,7 +48,7 @@ def test_a_quarter_of_changed_elements_costs_what_the_formula_says() -> None:
     assert bounds.ratio == pytest.approx(16 / entropy)
 
 
-def test_the_exponent_of_the_base_is_worth_something_where_only_small_elements_move() -> None:
+def test_the_exponent_of_the_base_lowers_the_entropy_if_only_small_elements_change() -> None:
     base = torch.cat([torch.full((1000,), 2.0**-10), torch.full((1000,), 1.0)])
     new = base.clone()
     new[:1000:2] += 2**-16
@@ -56,7 +56,7 @@ def test_the_exponent_of_the_base_is_worth_something_where_only_small_elements_m
     assert bounds.ratio_by_exponent > 1.5 * bounds.ratio
 
 
-def test_fp32_pays_for_the_bits_below_the_leading_one() -> None:
+def test_fp32_counts_the_bits_below_the_leading_one() -> None:
     base = np.full(1024, 1.0, np.float32)
     new = (base.view(np.int32) + 12).view(np.float32)  # all of four bits and one sign
     bounds = delta_bounds(Sample("master", "F32", new.view(np.uint8), base.view(np.uint8)))

@@ -75,7 +75,7 @@ def measure(
     """Returns timings by method and number of threads.
 
     The first round warms up memory and caches, and counts for slow methods only. In each further round a method runs
-    as often as fits in `share_s`, at least once. An exception in a baseline is recorded in `failures` and leaves the
+    as often as fits in `share_s`, at least once. An exception in a baseline is noted in `failures` and leaves the
     baseline out; an exception in one of bitsnap's methods is raised.
     """
     order = random.Random(seed)

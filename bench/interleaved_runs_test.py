@@ -78,7 +78,7 @@ def test_sizes_that_differ_between_rounds_are_detected() -> None:
         measure([Growing()], sample_of(100), sample_of(10), threads=[1], rounds=2, seed=1, share_s=0)
 
 
-def test_a_baseline_that_fails_is_left_out_with_the_reason_and_bitsnap_s_own_failure_ends_all() -> None:
+def test_a_failing_baseline_is_left_out_and_a_failure_of_bitsnap_ends_the_run() -> None:
     failures: dict[str, str] = {}
     timings = measure(
         [LosingOneBit(), Copying()],
@@ -99,7 +99,7 @@ def test_a_baseline_that_fails_is_left_out_with_the_reason_and_bitsnap_s_own_fai
         measure([own], sample_of(100), sample_of(10), threads=[1], rounds=1, seed=1, failures={})
 
 
-def test_fast_methods_run_once_a_round_and_once_before() -> None:
+def test_fast_methods_run_once_per_round_and_once_to_warm_up() -> None:
     method = Copying()
     timings = measure([method], sample_of(100), sample_of(10), threads=[1, 2], rounds=3, seed=1, share_s=0)
     assert sorted(method.log) == [("copying", 1, 100)] * 4 + [("copying", 2, 100)] * 4

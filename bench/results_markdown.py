@@ -55,7 +55,7 @@ def _speeds(results: Results) -> list[str]:
     for group, runs in _GROUPS.items():
         for distance in (0, *DISTANCES):
             for roles in (STATE_ROLES, *((role,) for role in ROLES)):
-                # A page that shows everything shows nothing: roles by themselves where the phases differ least.
+                # To keep the page short, single roles are shown only for the most important pairs.
                 if len(roles) == 1 and (distance > 1 or (group != "pre-training" and roles[0] != "weight")):
                     continue
                 title = f"{group}, {_distance_title(distance)}: {roles_title(roles)}"

@@ -16,19 +16,19 @@ def chunks_of(data: np.ndarray) -> list[int]:
     return [int(data[begin]) for begin in range(0, data.size, CHUNK)]
 
 
-def test_a_part_is_whole_chunks_that_lie_evenly_over_all_of_it() -> None:
+def test_a_part_consists_of_whole_chunks_spread_evenly() -> None:
     data = np.repeat(np.arange(9, dtype=np.uint8), CHUNK)
     assert chunks_of(spread(data, 2, 3 * CHUNK)) == [1, 4, 7]
     assert spread(data, 2, 2 * CHUNK + 1).size == 3 * CHUNK
 
 
-def test_a_part_as_large_as_the_role_is_the_role_with_its_tail() -> None:
+def test_a_part_as_large_as_the_role_is_the_whole_role() -> None:
     data = np.arange(2 * CHUNK + 10, dtype=np.uint32).astype(np.uint8)
     assert spread(data, 2, 2 * CHUNK) is data
     assert spread(data[:100], 2, 1).size == 100
 
 
-def test_a_part_of_a_pair_changed_as_much_as_the_pair() -> None:
+def test_the_same_share_of_a_part_changes_as_of_the_pair() -> None:
     base = np.zeros(20 * CHUNK + 6, np.uint8)
     data = base.copy()
     data[7 * CHUNK : 11 * CHUNK] = 1  # a fifth, all of it in one place
@@ -62,6 +62,6 @@ def test_the_phases_are_warm_up_middle_and_decayed_end() -> None:
     assert {run_named("beta95").beta2, run_named("beta999").beta2} == {0.95, 0.999}
 
 
-def test_an_unknown_run_is_named_with_the_known_ones() -> None:
+def test_an_unknown_run_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no run 'other'; the runs are beta95"):
         run_named("other")

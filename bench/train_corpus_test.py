@@ -45,7 +45,7 @@ def test_fine_tuning_starts_from_the_bits_of_the_weights() -> None:
         assert torch.equal(master, weights[name].float())
 
 
-def test_the_key_of_a_run_changes_with_what_its_numbers_depend_on() -> None:
+def test_the_key_of_a_run_changes_with_its_settings() -> None:
     keys = {key_of(run) for run in RUNS}
     assert len(keys) == len(RUNS)
     run = run_named("finetune")
@@ -54,7 +54,7 @@ def test_the_key_of_a_run_changes_with_what_its_numbers_depend_on() -> None:
     assert key_of(replace(run, about="other words")) == key_of(run)
 
 
-def test_the_betas_and_the_learning_rate_are_those_that_the_description_says() -> None:
+def test_the_betas_and_the_learning_rate_match_the_description() -> None:
     for run in RUNS:
         config = asdict(train_config(run))
         assert (config["beta2"], config["peak_lr"]) == (run.beta2, run.peak_lr)

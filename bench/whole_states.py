@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.whole_states [--corpus FOLDER] [--pairs REGEX] [--results build/benchmarks.json]
 
-Every state of the corpus is stored alone and against the one 1, 10 or 50 steps before, for least bytes and by the
-default objective. --results names the JSON that `python -m bench` wrote; of its baselines, the one that codes a role
+Every state of the corpus is stored alone and against the state 1, 10 or 50 steps earlier, with the objectives `ratio`
+and `balanced`. --results names the JSON that `python -m bench` wrote; of its baselines, the one that codes a role
 smallest counts for that role, alone or against the same state. Prints Markdown for docs/measurements.md.
 """
 
@@ -52,7 +52,7 @@ def best_baselines(measurements: Iterable[Measurement]) -> dict[tuple[str, int, 
             alone[in_phase] = max(alone.get(in_phase, 1.0), ratio)
     together = {}
     for state, phase in phases.items():
-        # A role whose difference is larger than the role counts alone: states of a phase hardly differ in that.
+        # If a role is smaller alone than its difference, its size alone in the same phase counts.
         ratios = {role: max(best.get((*state, role), 0), alone.get((state[0], phase, role), 0)) for role in _ROLE_BYTES}
         if all(ratios.values()):
             stored = sum(size / ratios[role] for role, size in _ROLE_BYTES.items())
@@ -61,7 +61,7 @@ def best_baselines(measurements: Iterable[Measurement]) -> dict[tuple[str, int, 
 
 
 class Storing:
-    """The command, and a folder to store in."""
+    """Runs the command in a folder."""
 
     def __init__(self, bitsnap: Path, folder: Path) -> None:
         self._bitsnap = bitsnap
@@ -115,7 +115,7 @@ def main() -> int:
         for pair in all_pairs():
             if not re.search(options.pairs, pair.name):
                 continue
-            # Alone once in a phase.
+            # Each phase is stored alone once.
             distances = (0, pair.distance) if pair.distance == 1 else (pair.distance,)
             rows += [
                 _row(storing, options.corpus, pair, distance, baselines.get((pair.run, pair.step, distance)))

@@ -31,17 +31,17 @@ def measured(role: str, distance: int, ratio: float, method: str = "baseline", k
 ROLES = ("weight", "master", "exp_avg", "exp_avg_sq")
 
 
-def test_each_role_has_the_baseline_that_is_best_at_it() -> None:
+def test_each_role_uses_its_best_baseline() -> None:
     results = [measured(role, 0, 2.0) for role in ROLES]
     results += [measured("weight", 0, 4.0, "other"), measured("master", 0, 100.0, "ours", "ours")]
     assert best_baselines(results) == {("run", 10, 0): pytest.approx(14 / (2 / 4 + 12 / 2))}
 
 
-def test_a_role_that_a_difference_makes_larger_is_coded_alone() -> None:
+def test_a_role_is_coded_alone_if_its_difference_is_larger() -> None:
     results = [measured(role, 0, 2.0) for role in ROLES] + [measured(role, 1, 4.0) for role in ROLES[:3]]
     results.append(measured("exp_avg_sq", 1, 1.25))
     assert best_baselines(results)["run", 11, 1] == pytest.approx(14 / (10 / 4 + 4 / 2))
 
 
-def test_a_state_with_a_role_that_no_baseline_was_measured_on_is_left_out() -> None:
+def test_a_state_is_left_out_if_a_role_has_no_measured_baseline() -> None:
     assert best_baselines([measured(role, 0, 2.0) for role in ROLES[1:]]) == {}

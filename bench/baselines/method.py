@@ -91,13 +91,20 @@ def cut(data: Bytes) -> list[Bytes]:
 
 
 class PieceMethod(Method):
-    """A method that codes pieces on their own; with a base, it codes the XOR with the base."""
+    """A method that codes pieces on their own; with a base, it codes their difference: the XOR, unless overridden."""
 
     def accepts(self, sample: Sample) -> bool:
         return super().accepts(sample) and self.accepts_dtype(sample.dtype)
 
     def accepts_dtype(self, dtype: str) -> bool:
         return dtype in ELEMENT_BYTES
+
+    def difference(self, piece: Bytes, base: Bytes, dtype: str) -> Bytes:
+        return piece ^ base
+
+    def add_base(self, out: Bytes, base: Bytes, dtype: str) -> None:
+        """Turns a decoded difference into the piece."""
+        np.bitwise_xor(out, base, out=out)
 
     @abstractmethod
     def encode_piece(self, piece: Bytes, dtype: str) -> bytes: ...
@@ -110,7 +117,9 @@ class PieceMethod(Method):
 
         def work(number: int) -> bytes:
             piece = pieces[number]
-            return self.encode_piece(piece if bases is None else piece ^ bases[number], sample.dtype)
+            if bases is not None:
+                piece = self.difference(piece, bases[number], sample.dtype)
+            return self.encode_piece(piece, sample.dtype)
 
         pieces = cut(sample.data)
         made = run_pieces(work, range(len(pieces)), threads)
@@ -123,7 +132,7 @@ class PieceMethod(Method):
         def work(number: int) -> None:
             self.decode_piece(payload.body[number], sample.dtype, outs[number])
             if bases is not None:
-                np.bitwise_xor(outs[number], bases[number], out=outs[number])
+                self.add_base(outs[number], bases[number], sample.dtype)
 
         run_pieces(work, range(len(outs)), threads)
 

@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pcodec import ChunkConfig, standalone
 
-from bench.baselines.method import ELEMENT_BYTES, Bytes, Found, Method, Payload, Sample, cut, run_pieces
+from bench.baselines.method import Bytes, Found, PieceMethod
 
-_SIGNED = {2: np.int16, 4: np.int32}
-
-
-def _numbers(piece: Bytes, dtype: str) -> np.ndarray:
-    # It has no bfloat16: those are taken as integers.
-    kinds = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
-    return piece.view(kinds[dtype])
+# Pcodec has no bfloat16: these elements are taken as integers.
+_NUMBERS: dict[str, Any] = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
+_DIFFERENCES: dict[str, Any] = {"BF16": np.int16, "F16": np.int16, "F32": np.int32}
 
 
-class Pcodec(Method):
+class Pcodec(PieceMethod):
     def __init__(self, level: int, uses_base: bool) -> None:
         self._config = ChunkConfig(compression_level=level)
+        self._types = _DIFFERENCES if uses_base else _NUMBERS
         self.uses_base = uses_base
         self.name = f"pcodec-{level}" + ("+difference" if uses_base else "")
 
-    def encode(self, sample: Sample, threads: int) -> Payload:
-        signed = _SIGNED[ELEMENT_BYTES[sample.dtype]]
-        pieces = cut(sample.data)
-        bases = cut(sample.base) if self.uses_base and sample.base is not None else []
+    def difference(self, piece: Bytes, base: Bytes, dtype: str) -> Bytes:
+        numbers: Bytes = (piece.view(self._types[dtype]) - base.view(self._types[dtype])).view(np.uint8)
+        return numbers
 
-        def work(number: int) -> bytes:
-            if self.uses_base:
-                numbers: np.ndarray = pieces[number].view(signed) - bases[number].view(signed)
-            else:
-                numbers = _numbers(pieces[number], sample.dtype)
-            made: bytes = standalone.simple_compress(numbers, self._config)
-            return made
+    def add_base(self, out: Bytes, base: Bytes, dtype: str) -> None:
+        np.add(out.view(self._types[dtype]), base.view(self._types[dtype]), out=out.view(self._types[dtype]))
 
-        made = run_pieces(work, range(len(pieces)), threads)
-        return Payload(sum(len(payload) for payload in made), made)
+    def encode_piece(self, piece: Bytes, dtype: str) -> bytes:
+        made: bytes = standalone.simple_compress(piece.view(self._types[dtype]), self._config)
+        return made
 
-    def decode(self, sample: Sample, payload: Payload, threads: int, out: Bytes) -> None:
-        signed = _SIGNED[ELEMENT_BYTES[sample.dtype]]
-        outs = cut(out)
-        bases = cut(sample.base) if self.uses_base and sample.base is not None else []
-
-        def work(number: int) -> None:
-            if self.uses_base:
-                differences = outs[number].view(signed)
-                standalone.simple_decompress_into(payload.body[number], differences)
-                np.add(differences, bases[number].view(signed), out=differences)
-            else:
-                standalone.simple_decompress_into(payload.body[number], _numbers(outs[number], sample.dtype))
-
-        run_pieces(work, range(len(outs)), threads)
+    def decode_piece(self, payload: bytes, dtype: str, out: Bytes) -> None:
+        standalone.simple_decompress_into(payload, out.view(self._types[dtype]))
 
 
 def methods() -> Found:

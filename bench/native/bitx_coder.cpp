@@ -1,5 +1,5 @@
-// BitX's method (ZipLLM): the XOR with the base, exponents and mantissas apart, each through zstd -3. A reconstruction
-// from its description: the sign travels with the mantissa, and each byte plane is a frame of its own.
+// BitX's method (ZipLLM), reconstructed from its description: the XOR with the base is split into byte planes, so that
+// exponents and mantissas are separate (the sign is with the mantissa), and zstd -3 codes each plane as a frame.
 #include <array>
 #include <cstdint>
 #include <utility>

@@ -1,5 +1,5 @@
-// The two hashes that bitsnap keeps of each chunk: of the decoded bytes and of the stored bytes. A writer computes each
-// once, every read checks both. They stand before the payload and count in its size.
+// The two hashes of each chunk in a bitsnap file: of the decoded and of the stored bytes. Encoding computes both, and
+// decoding checks both. Here they come before the payload and count towards its size.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace bitsnap::bench {
 
 inline constexpr std::size_t kHashBytes = 16;
 
-// Precondition: the payload stands behind the hashes.
+// Precondition: the payload begins at out[kHashBytes].
 inline std::size_t seal_chunk(ByteSpan out, std::uint64_t decoded_hash, std::size_t payload_bytes) noexcept {
   store_le<std::uint64_t>(out.data(), decoded_hash);
   store_le<std::uint64_t>(out.data() + 8, hash64(out.subspan(kHashBytes, payload_bytes)));

@@ -1,5 +1,5 @@
-// A coder with the two hashes that bitsnap keeps of each chunk (hashed_chunk.hpp), so that speeds of codecs include
-// what saves and restores pay.
+// Adds the two hashes of each chunk (hashed_chunk.hpp) to a coder, so that the speeds of codecs include the cost of
+// hashing in saves and restores.
 #include <utility>
 
 #include "base/try.hpp"

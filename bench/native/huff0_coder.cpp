@@ -1,9 +1,9 @@
-// ZipNN's method in a tight loop, on zstd's Huff0: the elements rotated by a bit, byte planes, each in blocks of 128
-// KiB Huffman coded or left raw. Alone only the plane of the exponents is tried, as nothing else of trained numbers
-// shrinks; of the XOR with a base every plane is.
+// ZipNN's method on zstd's Huffman coder Huff0: takes the XOR with the base, if any, or rotates each element by one
+// bit; splits byte planes, and codes blocks of 128 KiB or leaves them raw. The plane of exponents is always tried, the
+// others only if Huff0's sample of the block shrinks.
 //
-// libzstd.a still has Huff0's functions while its headers and libzstd.so do not: their declarations are repeated here,
-// as of 1.5.4 to 1.5.7, which is why the build takes only those. In the benchmark alone, never in the library.
+// libzstd.a contains Huff0's functions, but neither its headers nor libzstd.so export them. So this file declares them
+// as they are in 1.5.4 to 1.5.7, and the build accepts only these versions.
 #include "bench/native/native_coders.hpp"
 
 #if defined(BITSNAP_BENCH_HUFF0)
@@ -35,8 +35,8 @@ namespace bitsnap::bench {
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{128} << 10;
-constexpr unsigned kTableLog = 11;     // what zstd itself uses
-constexpr unsigned kMaxTableLog = 12;  // what the decoding table has room for
+constexpr unsigned kTableLog = 11;     // as in zstd
+constexpr unsigned kMaxTableLog = 12;  // the size of the decoding table
 constexpr int kUseBmi2 = 1;
 constexpr int kSampleFirst = 8;
 
@@ -81,17 +81,17 @@ class Huff0Worker final : public CoderWorker {
     return {};
   }
 
-  // Of one block: its size, then the block.
+  // A block is stored as its size and its bytes.
   static constexpr std::size_t kBlockHeader = 4;
   static constexpr std::size_t kBlockRoom = kBlockHeader + kBlock + kBlock / 128 + 512;
 
  private:
   std::byte* encode_block(ConstByteSpan block, int sample_flag, std::byte* to) noexcept {
-    int repeat = 0;  // no table of an earlier block
+    int repeat = 0;  // do not reuse the table of an earlier block
     std::size_t size = HUF_compress4X_repeat(to + kBlockHeader, kBlockRoom - kBlockHeader, block.data(), block.size(),
                                              255, kTableLog, memory_.data(), memory_.size() * sizeof(memory_[0]),
                                              encoding_table_.data(), &repeat, flags_ | sample_flag);
-    // Not worth decoding, by ZipNN's measure.
+    // ZipNN stores blocks raw that shrink by less than 5 %.
     if (size == 0 || HUF_isError(size) != 0 || size > block.size() / 100 * 95) {
       size = block.size();
       std::memcpy(to + kBlockHeader, block.data(), size);

@@ -12,7 +12,7 @@
 namespace bitsnap::bench {
 namespace {
 
-// Codecs that store or refer without coding; and zstd, which the baselines have at three levels.
+// Codecs that do not compress; and zstd, which is a baseline at three levels.
 constexpr std::array<std::string_view, 4> kLeftOut{"raw", "constant", "same", "zstd"};
 
 void add_codecs(std::vector<CoderPointer>& coders) {

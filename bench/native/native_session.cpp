@@ -1,4 +1,4 @@
-// Chunks in parallel, each at a place of its own in the arena.
+// Codes chunks in parallel; each has its own place in the arena.
 #include "bench/native/native_session.hpp"
 
 #include <algorithm>

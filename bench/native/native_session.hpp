@@ -1,5 +1,5 @@
-// One coder on whole buffers: cuts them into chunks, codes them on several threads, and keeps the payloads in memory
-// that the caller lends and has touched. Used by one thread at a time; decode() reads what the last encode() left.
+// Runs one coder on whole buffers: cuts them into chunks, codes these on several threads, and keeps the payloads in the
+// caller's arena. One thread at a time uses a Session; decode() decodes the payloads of the last encode().
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The policy lossless as it writes a checkpoint: finds unchanged and constant chunks, judges every other one by a
-// sample and codes it with the best candidate, hashes included. Without files, chains and the copy into private memory.
+// Codes chunks like a save with the policy lossless: detects unchanged and constant chunks, lets the planner choose a
+// codec for the others, and hashes. Leaves out files, chains, and the copy into private memory.
 #include <algorithm>
 #include <cstring>
 
@@ -52,7 +52,7 @@ class PolicyWorker final : public CoderWorker {
   }
 
  private:
-  // A planner is of one dtype and role. Callers measure the chunks of one role after the other.
+  // A planner serves one dtype and role. Callers measure one role after the other.
   const plan::StreamPlanner& planner_for(const CoderChunk& chunk) {
     if (!planner_ || chunk.dtype != dtype_ || chunk.role != role_) {
       dtype_ = chunk.dtype;

@@ -1,4 +1,4 @@
-// Copying with stores that go past the caches, as memcpy itself copies many megabytes.
+// Copies with non-temporal stores, which bypass the caches, as memcpy does for large sizes.
 #include <cstdint>
 #include <cstring>
 #if defined(__SSE2__)
