@@ -21,7 +21,7 @@ namespace {
 using Form = CodedFindings::Form;
 using Kind = TensorAnalysis::Kind;
 
-// Writes nothing: `encoded_size` of the bytes is all that an analysis looks at.
+// Writes no payload: an analysis uses only the encoded size.
 class SizeOnlyCoder final : public Coder {
  public:
   using EncodedSize = std::function<std::size_t(std::span<const std::byte> bytes)>;
@@ -214,7 +214,7 @@ TEST(Analysis, UnchangedTensorsTakeNoBitsWithABase) {
   EXPECT_FALSE(fresh.change);
   EXPECT_FALSE(fresh.best_on_base);
   EXPECT_EQ(find(fresh.codecs, "byte_group", Form::on_base), nullptr);
-  // In the group, what is against a base stands for half of the elements.
+  // In the group, only half of the elements have a base.
   const Findings& group = analysis.groups[0].findings;
   EXPECT_EQ(group.elements, 10'000U);
   EXPECT_EQ(group.change->elements, 5'000U);
@@ -239,7 +239,7 @@ TEST(Analysis, BaselinesCodeBytesPlanesAndPlanesOfTheXor) {
   state.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0201));
   earlier.add("w", DType::u16, Role::weight, std::vector<std::uint16_t>(4096, 0x0101));
   AnalysisOptions options;
-  // Where bytes differ from the one before; as bytes of 1, 2, 1, 2 do always and planes once.
+  // The coder counts bytes that differ from the one before: all of 1, 2, 1, 2, but one in each of its planes.
   const auto differing = [](std::span<const std::byte> bytes) {
     std::size_t count = 1;
     for (std::size_t i = 1; i < bytes.size(); ++i) count += bytes[i] != bytes[i - 1] ? 1U : 0U;
@@ -268,7 +268,7 @@ TEST(Analysis, QuantizersKeepTheirBoundsAndFewerKeptBitsTakeLessSpace) {
     EXPECT_EQ(point.quantizer, "round_mantissa");
     EXPECT_EQ(point.parameter, kept);
     EXPECT_FALSE(point.nominal_bits);
-    // The worst there is lies half a step above a power of two.
+    // The largest relative error is half a step above a power of two.
     const double half_step = std::ldexp(1.0, -static_cast<int>(kept) - 1);
     EXPECT_LE(point.max_relative, half_step);
     EXPECT_GT(point.max_relative, 0.99 * half_step / (1 + half_step));
@@ -343,7 +343,7 @@ TEST(Analysis, UpdateStepKeepsItsBoundsWithSecondMoments) {
       EXPECT_GT(point.update->mean, points[i - 1].update->mean);
     }
   }
-  // What others do to updates is said as well, of first moments alone.
+  // Update errors are also reported for other quantizers, if they quantize first moments.
   for (const std::string_view other : {"round_mantissa", "clusters"}) {
     for (const QuantizerFindings& point : points_of(moments, other)) EXPECT_GT(point.update.value().mean, 0.0);
   }

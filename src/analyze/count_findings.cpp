@@ -67,12 +67,16 @@ void merge_name(std::string& name, const std::string& other) {
   if (name != other) name = "mix";
 }
 
+// Whether there is nothing to merge: the tensor has no findings, or the group gets a copy of its first ones.
+template <typename T>
+bool is_first_or_absent(std::optional<T>& group, const std::optional<T>& tensor) {
+  if (tensor && group) return false;
+  if (tensor) group = tensor;
+  return true;
+}
+
 void merge_changes(std::optional<ChangeFindings>& group, const std::optional<ChangeFindings>& tensor) {
-  if (!tensor) return;
-  if (!group) {
-    group = tensor;
-    return;
-  }
+  if (is_first_or_absent(group, tensor)) return;
   const Weights weights(group->elements, tensor->elements);
   weights.merge(group->changed, tensor->changed);
   weights.merge(group->sign_changed, tensor->sign_changed);
@@ -100,22 +104,14 @@ void merge_coded(std::vector<CodedFindings>& group, const std::vector<CodedFindi
 }
 
 void merge_best(std::optional<BestCodec>& group, const std::optional<BestCodec>& tensor) {
-  if (!tensor) return;
-  if (!group) {
-    group = tensor;
-    return;
-  }
+  if (is_first_or_absent(group, tensor)) return;
   Weights(group->elements, tensor->elements).merge(group->bits, tensor->bits);
   merge_name(group->codec, tensor->codec);
   group->elements += tensor->elements;
 }
 
 void merge_updates(std::optional<UpdateFindings>& group, const std::optional<UpdateFindings>& tensor) {
-  if (!tensor) return;
-  if (!group) {
-    group = tensor;
-    return;
-  }
+  if (is_first_or_absent(group, tensor)) return;
   const Weights weights(group->elements, tensor->elements);
   weights.merge(group->mean, tensor->mean);
   weights.merge(group->mean_square, tensor->mean_square);

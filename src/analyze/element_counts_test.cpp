@@ -1,4 +1,4 @@
-// What is counted of elements and of their changes, on elements whose numbers can be worked out by hand.
+// Counts of elements and of their changes, with expected values worked out by hand.
 #include "analyze/element_counts.hpp"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(ElementCounts, CountZerosNansAndInfinitiesByTheRulesOfTheDtype) {
   expect(found<std::uint16_t>(DType::f16, {0x8000, 0x7C00, 0x7C01, 0x7BFF}), 0.25, 1, 1);
   expect(found<std::uint64_t>(DType::f64, {0, 0x7FF0000000000000, 0xFFF0000000000001, 1}), 0.25, 1, 1);
   expect(found<std::uint8_t>(DType::f8_e5m2, {0x80, 0x7C, 0x7D, 0x01}), 0.25, 1, 1);
-  // 448, the greatest number of this one, and its two NaNs.
+  // 448, the largest number of this dtype, and its two NaNs.
   expect(found<std::uint8_t>(DType::f8_e4m3, {0x00, 0x7E, 0x7F, 0xFF}), 0.25, 2, 0);
 }
 
@@ -109,7 +109,7 @@ TEST(ChangeCounts, SmallDifferencesAreSymbolsAndLargeOnesAreGroupedByLeadingBits
   EXPECT_DOUBLE_EQ(*changed(DType::i32, next, base).delta_entropy, 2.0);
   for (std::uint32_t i = 0; i < 1024; ++i) next[i] = i % 2 == 0 ? base[i] + 5 : base[i] - 5;
   EXPECT_DOUBLE_EQ(*changed(DType::i32, next, base).delta_entropy, 1.0);
-  // 1024 to 2047, all of them: 10 bits. Of each power of two one value only: told as one of 128 that are alike.
+  // All of 1024 to 2047 occur once: 10 bits. Then only 1024 occurs: its group has 128 values, which counts as 7 bits.
   for (std::uint32_t i = 0; i < 1024; ++i) next[i] = base[i] + 1024 + i;
   EXPECT_DOUBLE_EQ(*changed(DType::i32, next, base).delta_entropy, 10.0);
   for (std::uint32_t i = 0; i < 1024; ++i) next[i] = base[i] + 1024;
@@ -139,7 +139,7 @@ TEST(ChangeCounts, TheExponentOfTheBaseLowersTheEntropyOfDeltas) {
 }
 
 TEST(ChangeCounts, TheContextIsTheExponentOfTheBase) {
-  // The half that moves gets an exponent of its own: whoever has read it knows everything.
+  // Changed elements have another exponent than their base. With that exponent as the context, the entropy would be 0.
   const std::vector<std::uint32_t> base(1024, 0x3FFFFFFF);
   std::vector<std::uint32_t> next = base;
   for (std::size_t i = 0; i < next.size(); i += 2) ++next[i];

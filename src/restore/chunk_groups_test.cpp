@@ -1,4 +1,4 @@
-// Orders of chunks: each behind what it needs, in batches that are neither torn apart nor too large.
+// The order of chunks: each after its inputs, in batches of a bounded size.
 #include "restore/chunk_groups.hpp"
 
 #include <gtest/gtest.h>

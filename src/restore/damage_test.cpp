@@ -1,5 +1,5 @@
-// Files that lie: damaged ones, and ones made by hand whose hashes are right. Never wrong data, never unbounded work,
-// always an error that names file, tensor and chunk.
+// Damaged files, and hostile files with correct hashes: they never give wrong data or unbounded work, but an error that
+// names file, tensor and chunk.
 #include <string>
 #include <vector>
 
@@ -137,7 +137,7 @@ class WithBase : public ::testing::Test {
     base_file_ = base_.build();
   }
 
-  // A file of one stream of `size` bytes, the same as the base's stream `stream` from `element` on.
+  // A file of one stream of `size` bytes, equal to stream `stream` of the base from `element` on.
   RawFile refer(std::uint64_t size, std::uint64_t stream, std::uint64_t element) const {
     RawFile file;
     file.content =
@@ -276,7 +276,7 @@ struct Everything {
   Bytes file;
 };
 
-// Whether opening or verifying finds something; what can be read all the same has to be right.
+// Whether opening or verifying finds the damage. Tensors that can still be read must be correct.
 bool is_found(const Everything& all, Bytes bytes, const OpenOptions& options, bool reads) {
   const auto opened = open_bytes(std::move(bytes), options);
   if (!opened) return true;

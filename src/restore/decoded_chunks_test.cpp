@@ -1,4 +1,4 @@
-// What is kept of decoded chunks and what makes room for it.
+// Which decoded chunks are cached, and which are evicted.
 #include "restore/decoded_chunks.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where the bytes of each stream lie, and copying them.
+// Finds the bytes of each stream in memory, and copies chunks.
 #include "restore/decoded_state.hpp"
 
 #include <algorithm>

@@ -1,9 +1,8 @@
-// The decoded bytes of a snapshot in memory, so that whoever reads the snapshot copies from there instead of decoding.
+// The decoded bytes of a snapshot in memory: a read copies chunks from there instead of decoding them.
 //
-// The memory is either the object's own, which holds what was stored, or somebody else's, who may write over it at any
-// time, as a trainer does with a slot. A chunk that is copied from foreign memory is used only if its hash is the one
-// in the file: where it is not, the chunk is decoded, so that reading is right whatever the memory holds. Thread-safe
-// but for take_buffers().
+// The memory is either owned, and then holds the stored bytes, or foreign, such as a slot of the arena, which the
+// trainer may overwrite at any time. The reader compares the hash of each chunk that it copied from foreign memory with
+// the hash in the file, and decodes the chunk if they differ. Thread-safe except for take_buffers().
 #pragma once
 
 #include <atomic>
@@ -28,30 +27,29 @@ struct StreamBuffer {
 
 class DecodedState {
  public:
-  // In foreign memory. `tensors`: the bytes of each tensor, empty for those that are not there; `owner` keeps them. The
-  // pool, whose tensors lie apart, is put together here. Streams that a quantizer changed before they were stored are
-  // left out: what was stored is not what lies there.
+  // Foreign memory. `tensors`: the bytes of each tensor, empty if absent; `owner` keeps them alive. The tensors of the
+  // pool are copied together. Quantized streams are left out, because the memory holds the bytes before quantizing.
   DecodedState(const Snapshot& snapshot, std::span<const ConstByteSpan> tensors, std::shared_ptr<const void> owner);
-  // In own memory: all streams of `snapshot`, as they were stored.
+  // Owned memory: the stored bytes of all streams.
   DecodedState(const Snapshot& snapshot, std::vector<StreamBuffer> streams);
   DecodedState(const DecodedState&) = delete;
   DecodedState& operator=(const DecodedState&) = delete;
 
-  // Whether no stream is left out.
+  // Whether all streams are there.
   [[nodiscard]] bool is_complete() const;
   [[nodiscard]] bool is_own() const noexcept { return !buffers_.empty(); }
   [[nodiscard]] std::uint64_t own_bytes() const noexcept;
 
-  // Fills `out`, which has the chunk's size; false where the chunk is not there.
+  // Fills `out`, which has the chunk's size; false if the chunk is absent.
   [[nodiscard]] bool copy_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
-  // Fills `out` with the bytes of a stream from an offset on; false where they are not there, or the memory is foreign.
+  // Fills `out` with the bytes of a stream from `offset` on; false if they are absent or the memory is foreign.
   [[nodiscard]] bool copy_own(std::size_t stream, std::uint64_t offset, ByteSpan out) const;
-  // Counts a chunk that was copied and had another hash.
+  // Counts a copied chunk whose hash differed.
   void note_mismatch() const noexcept { mismatches_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Nothing is found any more, and foreign memory may be written. Waits for those who copy.
+  // Waits for copies that are running. Afterwards nothing is found, and foreign memory may be reused.
   void release();
-  // The memory, for another state. Nobody reads from this one any more.
+  // Returns the owned memory for reuse. Precondition: no other thread uses this object.
   [[nodiscard]] std::vector<StreamBuffer> take_buffers();
 
   [[nodiscard]] std::uint64_t found() const noexcept { return found_.load(std::memory_order_relaxed); }
@@ -65,8 +63,8 @@ class DecodedState {
 
   void put(const Snapshot& snapshot, std::size_t stream, ConstByteSpan bytes);
 
-  std::vector<StreamBuffer> buffers_;  // own memory
-  mutable std::shared_mutex mutex_;    // of the next three, which are there until release()
+  std::vector<StreamBuffer> buffers_;  // owned memory
+  mutable std::shared_mutex mutex_;    // protects the next three, which release() clears
   std::shared_ptr<const void> owner_;
   std::vector<std::byte> pool_;
   std::vector<Stream> streams_;

@@ -1,4 +1,4 @@
-// Reading decoded bytes from memory, its own and foreign.
+// Reads that copy decoded bytes from owned and from foreign memory.
 #include "restore/decoded_state.hpp"
 
 #include <gtest/gtest.h>
@@ -46,26 +46,26 @@ class DecodedStateTest : public ::testing::Test {
   StateBuilder builder_;
   Bytes file_;
   std::shared_ptr<ReadLog> log_ = std::make_shared<ReadLog>();
-  Bytes memory_ = data_;  // of somebody else
+  Bytes memory_ = data_;  // foreign
   std::shared_ptr<DecodedState> foreign_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::size_t opened_reads_ = 0;
 };
 
-TEST_F(DecodedStateTest, WhatIsStillInMemoryIsNotReadFromTheFile) {
+TEST_F(DecodedStateTest, CopiesChunksFromMemoryInsteadOfTheFile) {
   EXPECT_EQ(read(), data_);
   EXPECT_EQ(log_->reads().size(), opened_reads_);
   EXPECT_EQ(foreign_->mismatches(), 0u);
 }
 
-TEST_F(DecodedStateTest, AChunkThatWasWrittenOverIsDecodedInstead) {
+TEST_F(DecodedStateTest, DecodesAChunkThatWasOverwrittenInMemory) {
   memory_[4 * kChunkElements + 5] ^= std::byte{1};
   EXPECT_EQ(read(), data_);
   EXPECT_EQ(log_->reads().size(), opened_reads_ + 1);
   EXPECT_EQ(foreign_->mismatches(), 1u);
 }
 
-TEST_F(DecodedStateTest, PartsOfChunksAreHeldAgainstTheHashOfTheWhole) {
+TEST_F(DecodedStateTest, ChecksTheHashOfTheWholeChunkForParts) {
   memory_[0] ^= std::byte{1};
   Bytes out(10);
   ASSERT_TRUE(snapshot_->read_bytes(0, 100, out).has_value());
@@ -73,21 +73,21 @@ TEST_F(DecodedStateTest, PartsOfChunksAreHeldAgainstTheHashOfTheWhole) {
   EXPECT_EQ(foreign_->mismatches(), 1u);
 }
 
-TEST_F(DecodedStateTest, WhatIsNoLongerOfferedIsNotLookedAt) {
+TEST_F(DecodedStateTest, IgnoresMemoryThatWasDetached) {
   attach_decoded(*snapshot_, nullptr);
   memory_[0] ^= std::byte{1};
   EXPECT_EQ(read(), data_);
   EXPECT_EQ(foreign_->mismatches(), 0u);
 }
 
-TEST_F(DecodedStateTest, ReleasedMemoryIsNotRead) {
+TEST_F(DecodedStateTest, DoesNotReadReleasedMemory) {
   foreign_->release();
   memory_.assign(memory_.size(), std::byte{7});
   EXPECT_EQ(read(), data_);
   EXPECT_EQ(foreign_->found(), 0u);
 }
 
-TEST_F(DecodedStateTest, OwnMemoryIsReadInAnyPartsWithoutTheFile) {
+TEST_F(DecodedStateTest, ReadsPartsFromOwnedMemoryWithoutTheFile) {
   std::vector<StreamBuffer> buffers(1);
   buffers[0].size_bytes = data_.size();
   buffers[0].bytes = std::make_unique<std::byte[]>(data_.size());
@@ -106,7 +106,7 @@ TEST_F(DecodedStateTest, OwnMemoryIsReadInAnyPartsWithoutTheFile) {
   EXPECT_FALSE(own->copy_own(0, 0, out));
 }
 
-TEST_F(DecodedStateTest, VerifyingLooksAtTheFileAlone) {
+TEST_F(DecodedStateTest, VerifiesTheFileAlone) {
   const auto damages = snapshot_->verify();
   ASSERT_TRUE(damages.has_value());
   EXPECT_TRUE(damages->empty());

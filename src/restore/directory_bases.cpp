@@ -79,7 +79,7 @@ Result<const Snapshot*> DirectoryBases::search(const BaseReference& wanted, cons
   const Wanted key{wanted.id, wanted.name, is_own_content ? asker->index_hash : 0};
   if (const auto known = found_.find(key); known != found_.end()) return known->second;
 
-  // The caller's places come first, then the file with the recorded name, then any. Several files may have the content,
+  // The caller's places come first, then the file with the stored name, then any. Several files may have the content,
   // and one of them may depend on the asking snapshot. The original base is no deeper than any later one, so the least
   // deep of several is taken.
   Search search{wanted, asker, nullptr, 0, std::nullopt, std::nullopt};

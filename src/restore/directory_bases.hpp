@@ -59,7 +59,7 @@ class DirectoryBases final : public BaseProvider, public std::enable_shared_from
   Result<const Snapshot*> search(const BaseReference& wanted, const container::Footer* asker) const;
   void try_candidate(Candidate& candidate, Search& search) const;
   void list(Place& place) const;
-  // A file with the recorded name is considered whatever its extension.
+  // A file with the stored name is considered whatever its extension.
   void add_unlisted(Place& place, std::string_view name) const;
   [[nodiscard]] Error not_found(const Search& search) const;
 

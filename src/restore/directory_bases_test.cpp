@@ -1,4 +1,4 @@
-// Looking for bases among files: where, in which order, and what is said when there is none.
+// Searching bases among files: the places, their order, and the error if there is none.
 #include "restore/directory_bases.hpp"
 
 #include <string>
@@ -20,13 +20,13 @@ namespace {
 using codec::CodecId;
 using ::testing::HasSubstr;
 
-// Files of one tensor "x" whose bytes are those of the base, wherever it has one.
+// Files of one tensor "x", which is equal to the base if there is one.
 class Bases : public ::testing::Test {
  protected:
   const Bytes data_ = random_bytes(3000, 7);
   os::FakeFileSystem files_;
 
-  // A keyframe whose id `label` decides.
+  // A keyframe; `label` determines its id.
   StateBuilder& keyframe(const std::string& label) {
     StateBuilder& builder = *builders_.emplace_back(std::make_unique<StateBuilder>());
     builder.set_metadata("label", label);
@@ -108,7 +108,7 @@ TEST_F(Bases, AreFoundWhereTheCallerSays) {
   OpenOptions options;
   options.base_paths = {"/elsewhere", "/third/odd-name"};
   expect_reads(*open("/run/c.bsnap", options));
-  // The folder of a file that was named is looked in as well.
+  // The folder of a given file is searched as well.
   plant("/third/a-too.bsnap", a);
   options.base_paths = {"/third/odd-name"};
   expect_reads(*open("/run/c.bsnap", options));
@@ -166,7 +166,7 @@ TEST_F(Bases, MayHoldTheSameContentInAnotherFile) {
   expect_reads(*open("/run/3.bsnap"));
   expect_reads(*open("/run/2.bsnap"));
 
-  // Under other names the one that stands alone is preferred, and a file is never its own base.
+  // Among files with other names, a standalone one is preferred, and a file is never its own base.
   os::FakeFileSystem renamed;
   plant("/renamed/a.bsnap", third);
   plant("/renamed/b.bsnap", second);
@@ -182,7 +182,7 @@ TEST_F(Bases, ThatDependOnEachOtherInACircleAreAnError) {
   a.set_metadata("label", "a");
   StateBuilder b;
   b.set_metadata("label", "b");
-  // An id follows from content alone, so that a circle can be written.
+  // An id depends on the content only, so two files can name each other as bases.
   a.add("x", DType::u8, data_, {CodecId::same, {{0, 0, 0}}, 1});
   b.add("x", DType::u8, data_, {CodecId::same, {{0, 0, 0}}, 1});
   (void)a.add_base(b.id(), "b.bsnap");
@@ -246,7 +246,7 @@ TEST_F(Bases, StayAliveWithReturnedSnapshots) {
   ReadContext context;
   EXPECT_TRUE(kept->read_elements(0, 0, out, context).has_value());
   EXPECT_EQ(out, data_);
-  const auto holder = open("/run/c.bsnap")->holder(0, 0);  // of a snapshot that is gone
+  const auto holder = open("/run/c.bsnap")->holder(0, 0);  // of a snapshot that was destroyed
   EXPECT_EQ(holder->base->id(), a.id());
   EXPECT_TRUE(holder->base->read_elements(0, 0, out, context).has_value());
 }

@@ -16,8 +16,8 @@ namespace bitsnap::restore {
                                                                     const OpenOptions& options,
                                                                     os::FileSystem& file_system);
 
-// From now on, whoever reads from `snapshot` copies the chunks that are there instead of decoding them; nullptr: no
-// longer. Verifying reads the file alone.
+// From now on, reads of `snapshot` copy the chunks in `decoded` instead of decoding them; nullptr ends this. Verifying
+// reads the file only.
 void attach_decoded(const Snapshot& snapshot, std::shared_ptr<const DecodedState> decoded);
 
 }  // namespace bitsnap::restore

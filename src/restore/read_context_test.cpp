@@ -1,4 +1,4 @@
-// How often chunks are decoded that several others depend on, and what that leaves of the bounds on hostile files.
+// How often a chunk is decoded that several others depend on, and the limits for hostile files.
 #include "restore/read_context.hpp"
 
 #include <gtest/gtest.h>
@@ -14,15 +14,15 @@ namespace {
 
 using Expected = ReadContext::Expected;
 
-// Room for a chain as long as chains may get, and for the steps within its snapshots.
+// Limits for the longest chain, including the links within its snapshots.
 DecodeLimits deep() {
   DecodeLimits limits;
   limits.chain_depth = 80;
   return limits;
 }
 
-// The tensors of one optimizer: chunks of them in a chain of snapshots, each coded against the one before and against
-// others of the same, all of which a step of the training made it from.
+// One chunk of each tensor of an optimizer in a chain of snapshots, coded against the earlier snapshot and against the
+// other tensors that its step depends on.
 enum Stream : std::size_t { kMean, kSquare, kMaster, kWeight, kStreams };
 
 struct Place {
@@ -42,7 +42,7 @@ std::vector<Place> inputs_of(const Place& place) {
   }
 }
 
-// Decodes as snapshots are decoded: inputs first to last, then the chunk, whose bytes follow from theirs.
+// Decodes in the order of snapshots: all inputs, then the chunk, whose bytes depend on theirs.
 class Chain {
  public:
   explicit Chain(std::size_t chunk_bytes = std::size_t{1} << 20) : chunk_bytes_(chunk_bytes) {}
@@ -65,7 +65,7 @@ class Chain {
     });
   }
 
-  // One chunk that somebody outside asked for.
+  // Reads one chunk for a user.
   std::uint64_t must_read(const Place& place, ReadContext& context, Expected expected = Expected::nothing) {
     context.scratch().reset();
     context.restart();
@@ -76,7 +76,7 @@ class Chain {
     return load_le<std::uint64_t>(out.data());
   }
 
-  // How often any chunk was decoded, at most, and in all.
+  // The most decodings of one chunk, and of all chunks together.
   std::uint64_t most() const {
     std::uint64_t most = 0;
     for (const auto& [place, times] : decodes_) most = std::max(most, times);
@@ -143,7 +143,7 @@ TEST(Remembering, SharesInputsBetweenTensorsOfASnapshot) {
   ReadContext context(deep());
   for (std::size_t stream = 0; stream < kStreams; ++stream) chain.must_read({4, stream}, context, Expected::all);
   EXPECT_EQ(chain.most(), 1U);
-  // Over long chains, what was needed first is given up; still no more than once for each tensor that needs it.
+  // A long chain exceeds the cache. Each chunk is still decoded at most once for each tensor that needs it.
   chain.forget();
   context.forget();
   for (std::size_t stream = 0; stream < kStreams; ++stream) chain.must_read({65, stream}, context, Expected::all);
@@ -174,7 +174,7 @@ TEST(Remembering, CachesNothingOfAPlainRead) {
   EXPECT_EQ(context.decoded().hits(), 1U);
 }
 
-// A chunk of so many steps, each of which has one input.
+// A chain of `steps` chunks with one input each.
 Result<void> read_steps(std::uint64_t steps, ByteSpan out, ReadContext& context) {
   return context.decode_once({.key = {1, 0, steps}, .is_part = true}, out, [&]() -> Result<void> {
     if (steps > 0) return read_steps(steps - 1, out, context);

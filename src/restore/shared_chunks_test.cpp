@@ -1,5 +1,5 @@
-// Tensors that depend on others of their file, in files and chains of them: each payload is read once however many
-// chunks need it, and damage is told of all that it spoils.
+// Tensors that depend on others of their file, alone and in chains: each payload is read once, however many chunks need
+// it, and damage is reported for all chunks that depend on it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ class SharedChunks : public ::testing::Test {
     }
   }
 
-  // Of each file how many payloads were read.
+  // The number of payloads that were read, by file.
   std::vector<std::size_t> reads() {
     std::vector<std::size_t> reads;
     for (const auto& log : logs_) {

@@ -99,7 +99,7 @@ struct Snapshot::Impl {
   Result<ConstByteSpan> parameters_of(std::size_t stream, const container::ChunkEntry& entry,
                                       const codec::Decoder& decoder) const;
   [[nodiscard]] std::shared_ptr<const restore::DecodedState> decoded() const;
-  // Whether the chunk was found in memory, as it was stored.
+  // Copies a chunk from memory; false if it is absent or its hash differs.
   bool copy_decoded(std::size_t stream, std::uint64_t chunk, ByteSpan out) const;
   Result<void> read_pool(std::uint64_t chunk, std::size_t offset, ByteSpan out, ReadContext& context) const;
 
@@ -111,7 +111,7 @@ struct Snapshot::Impl {
   // By parameter set: 1 + the codec that last accepted it.
   mutable std::vector<std::atomic<std::uint32_t>> accepted_parameters_;
   mutable restore::PoolCache pool_cache_;
-  mutable std::atomic<bool> has_decoded_ = false;  // so that most need no lock
+  mutable std::atomic<bool> has_decoded_ = false;  // without it, a read needs no lock
   mutable std::mutex decoded_mutex_;
   mutable std::shared_ptr<const restore::DecodedState> decoded_;
 };

@@ -50,7 +50,7 @@ Bytes slice(const Bytes& bytes, std::size_t offset, std::size_t size) {
   return {begin, begin + static_cast<std::ptrdiff_t>(size)};
 }
 
-// Every way of coding, with inputs in the same file at odd places and in a base.
+// Tensors with every kind of input: in the same file, at odd offsets, and in a base.
 struct Pair {
   StateBuilder base;
   StateBuilder state;
@@ -261,7 +261,7 @@ TEST_F(Reading, TouchesOnlyTheChunksItNeeds) {
 
   log_->clear();
   base_log_->clear();
-  (void)read_tensor(*snapshot_, 2, 0, 4);  // a constant: stands alone
+  (void)read_tensor(*snapshot_, 2, 0, 4);  // a constant: standalone
   EXPECT_EQ(log_->reads().size(), 1U);
   EXPECT_TRUE(base_log_->reads().empty());
 }
@@ -284,7 +284,7 @@ TEST_F(Reading, DecodesAPoolChunkOnceForAllItsTensors) {
 }
 
 TEST_F(Reading, FindsTheHolderOfBytes) {
-  // "frozen" lies in the base.
+  // The base holds "frozen".
   const auto frozen = snapshot_->holder(0, 1);
   ASSERT_TRUE(frozen.has_value());
   EXPECT_EQ(frozen->base, base_);
@@ -343,7 +343,7 @@ TEST(Memory, StaysBoundedHoweverLargeATensorIs) {
   StateBuilder small;
   small.add("huge", DType::f64, Bytes(kChunkElements * 8), {CodecId::constant, {}, {}});
   (void)small.build();
-  // The same chunk over and over: its entry is repeated, its one element stored for each.
+  // A constant tensor: each chunk has an entry and stores one element.
   container::RawFile file;
   file.content =
       R"({"tensors":[{"name":"huge","dtype":"F64","shape":[)" + std::to_string(kSize / 8) + R"(],"role":"other"}]})";

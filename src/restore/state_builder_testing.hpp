@@ -21,8 +21,8 @@ using container::Bytes;
 struct Coding {
   codec::CodecId codec = codec::CodecId::raw;
   std::vector<container::StreamInput> inputs = {};
-  std::optional<std::uint8_t> depth = {};  // in place of what the inputs make it
-  std::uint8_t rank = 0;                   // above that of streams further back that it depends on
+  std::optional<std::uint8_t> depth = {};  // overrides the depth that follows from the inputs
+  std::uint8_t rank = 0;                   // above the ranks of later streams that it depends on
 };
 
 class StateBuilder {
