@@ -44,11 +44,7 @@ Result<std::vector<QuantizerSetting>> sweep_of_updates(const AdamNumbers& adam) 
   std::vector<QuantizerSetting> settings;
   if (adam.step == 0) return settings;
   for (const double step : kUpdateSteps) {
-    BITSNAP_ASSIGN(const auto made, quantize::UpdateStep::of({.beta1 = adam.beta1,
-                                                              .beta2 = adam.beta2,
-                                                              .epsilon = adam.epsilon,
-                                                              .step_count = adam.step,
-                                                              .update_step = step}));
+    BITSNAP_ASSIGN(const auto made, quantize::UpdateStep::of(quantize::parameters_of(adam, step)));
     settings.push_back({std::make_shared<const quantize::UpdateStep>(made), step, std::nullopt, made.lattice()});
   }
   return settings;

@@ -112,7 +112,7 @@ ChunkRange touched_chunks(const StreamInput& input, const StreamInfo& stream, st
 
 std::string chunk_place(const Content& content, const StreamInfo& stream, std::uint64_t chunk) {
   if (!stream.tensor) return fmt::format("pool, chunk {}", chunk);
-  return fmt::format("tensor {}, chunk {}", quote_name(content.tensors[*stream.tensor].name), chunk);
+  return fmt::format("{}, chunk {}", quote_tensor(content.tensors[*stream.tensor].name), chunk);
 }
 
 Result<std::vector<ChunkEntry>> parse_chunk_table(ConstByteSpan section, const StreamTable& streams) {

@@ -3,6 +3,7 @@
 // The JSON has no white space, and its keys always come in the same order: the snapshot's id is a hash of these bytes.
 #include "container/directory.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -94,6 +95,11 @@ Result<std::string> serialize_content(const Content& content) {
     out.end_object();
     return out.take_text();
   });
+}
+
+std::size_t StreamTable::stream_of_chunk(std::uint64_t number) const noexcept {
+  // No stream is empty, so the numbers of their first chunks differ.
+  return static_cast<std::size_t>(std::ranges::upper_bound(first_chunk, number) - first_chunk.begin()) - 1;
 }
 
 Result<StreamTable> derive_streams(const Content& content) {

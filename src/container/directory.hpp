@@ -33,6 +33,9 @@ struct StreamTable {
   std::vector<std::optional<std::size_t>> stream_of;  // per tensor; nullopt: empty, pooled or an alias
   std::vector<std::uint64_t> first_chunk;             // per stream, and the total at the end
   std::optional<std::size_t> pool;
+
+  // The stream of a chunk, by the chunk's number in the file.
+  [[nodiscard]] std::size_t stream_of_chunk(std::uint64_t number) const noexcept;
 };
 
 // A stream, in this file or a base, that chunks of another stream are coded against.

@@ -173,4 +173,6 @@ std::string quote_name(std::string_view name) {
   return text;
 }
 
+std::string quote_tensor(std::string_view name) { return "tensor " + quote_name(name); }
+
 }  // namespace bitsnap::container

@@ -43,4 +43,7 @@ void append_base64(std::string& to, std::string_view bytes);
 // about 120 bytes.
 [[nodiscard]] std::string quote_name(std::string_view name);
 
+// "tensor 'x'", for messages.
+[[nodiscard]] std::string quote_tensor(std::string_view name);
+
 }  // namespace bitsnap::container

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/scratch.hpp"
-#include "plan/surroundings.hpp"
+#include "plan/candidates.hpp"
 
 namespace bitsnap::plan {
 

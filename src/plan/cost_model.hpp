@@ -19,7 +19,7 @@ struct CodingSpeed {
   std::uint32_t decode_ps = 0;
 };
 
-// The measured speed (reference_speeds.cpp). A combination that was not measured counts as slow as the slowest.
+// The measured speed (cost_model.cpp). A combination that was not measured counts as slow as the slowest.
 [[nodiscard]] CodingSpeed reference_speed(codec::CodecId codec, DType dtype, bool on_base) noexcept;
 
 // The defaults are those of Objective::balanced (docs/decisions/0011-objectives.md).

@@ -23,7 +23,6 @@
 #include "plan/candidates.hpp"
 #include "plan/choice_tally.hpp"
 #include "plan/planner_settings.hpp"
-#include "plan/surroundings.hpp"
 
 namespace bitsnap::plan {
 

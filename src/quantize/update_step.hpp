@@ -28,6 +28,14 @@ struct UpdateStepParameters {
   double update_step = 0;        // in (0, 1]
 };
 
+[[nodiscard]] inline UpdateStepParameters parameters_of(const AdamNumbers& adam, double update_step) noexcept {
+  return {.beta1 = adam.beta1,
+          .beta2 = adam.beta2,
+          .epsilon = adam.epsilon,
+          .step_count = adam.step,
+          .update_step = update_step};
+}
+
 // Fails with invalid_argument, which names the number, if it is outside Adam's range. Any number of steps is valid.
 [[nodiscard]] Result<void> check_adam(const AdamNumbers& adam);
 

@@ -37,11 +37,8 @@ bool Snapshot::Impl::has_chunk(std::size_t stream_number, std::uint64_t chunk) c
 }
 
 Snapshot::Impl::ChunkNumber Snapshot::Impl::chunk_numbered(std::size_t number) const noexcept {
-  // No stream is empty, so the numbers of their first chunks differ.
-  const std::vector<std::uint64_t>& first = index().streams.first_chunk;
-  const auto after = std::ranges::upper_bound(first, std::uint64_t{number});
-  const auto stream = static_cast<std::size_t>(after - first.begin()) - 1;
-  return {stream, number - first[stream]};
+  const std::size_t stream = index().streams.stream_of_chunk(number);
+  return {stream, number - index().streams.first_chunk[stream]};
 }
 
 bool Snapshot::Impl::uses_base(std::size_t stream_number, const container::ChunkEntry& entry) const noexcept {
@@ -186,7 +183,7 @@ std::shared_ptr<const restore::DecodedState> Snapshot::Impl::decoded() const {
 bool Snapshot::Impl::copy_decoded(std::size_t stream_number, std::uint64_t chunk, ByteSpan out) const {
   const std::shared_ptr<const restore::DecodedState> memory = decoded();
   if (memory == nullptr || !memory->copy_chunk(stream_number, chunk, out)) return false;
-  // The copy of foreign memory is what is hashed: the memory may be written meanwhile.
+  // Hashes the copy, because foreign memory may change.
   if (memory->is_own() || hash64(out) == entry(stream_number, chunk).decoded_hash) return true;
   memory->note_mismatch();
   return false;

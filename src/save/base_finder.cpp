@@ -1,4 +1,4 @@
-// Matching the streams of a state with those of earlier snapshots.
+// Matches tensors and pools, and orders the search through shards.
 #include "save/base_finder.hpp"
 
 #include <algorithm>
@@ -19,13 +19,13 @@ std::optional<BaseStream> if_alike(const std::shared_ptr<const Base>& base, std:
   return BaseStream{base, match};
 }
 
-// The stream of a base that holds a tensor of this name, dtype and box.
+// The stream of a base that holds a tensor of this name, dtype and part of a sharded tensor.
 std::optional<std::size_t> stream_with(const Base& base, const TensorInfo& tensor) {
   const std::optional<std::size_t> named = base.find(tensor.name);
   if (!named) return std::nullopt;
   const TensorInfo& info = base.tensors()[*named];
   if (info.dtype_name != tensor.dtype_name || info.shard != tensor.shard) return std::nullopt;
-  // A box is its offset and its extent; a whole tensor may have been reshaped.
+  // A part is defined by its offset and its shape; a whole tensor may have been reshaped.
   if (tensor.shard && info.shape != tensor.shape) return std::nullopt;
   return base.stream_of(info.alias_of.value_or(*named));
 }
@@ -77,7 +77,7 @@ void ShardedBases::compare_with_own(const Base* own) {
     const auto ours = by_name.find(theirs.name);
     has_moved = ours == by_name.end() || ours->second->shard != theirs.shard;
   }
-  may_be_useless_ = has_moved ? kShardsLookedAtMoved : kShardsLookedAt;
+  looks_left_ = has_moved ? kLooksInVainMoved : kLooksInVain;
 }
 
 bool ShardedBases::has_anything_missing(const Base& base) const {
@@ -85,10 +85,11 @@ bool ShardedBases::has_anything_missing(const Base& base) const {
 }
 
 std::optional<std::uint32_t> ShardedBases::next_other() {
+  // With another number of shards, the search starts where the tensors would have been.
   const std::uint64_t centre = std::uint64_t{own_.shard} * base_shards_ / std::max(own_.shards, 1U);
-  while (looks_ < 2 * (std::uint64_t{base_shards_} + centre)) {
-    const std::uint64_t distance = (looks_ + 1) / 2;
-    const bool is_above = looks_++ % 2 == 1;
+  while (others_tried_ < 2 * (std::uint64_t{base_shards_} + centre)) {
+    const std::uint64_t distance = (others_tried_ + 1) / 2;
+    const bool is_above = others_tried_++ % 2 == 1;
     if (!is_above && distance > centre) continue;
     const std::uint64_t number = is_above ? centre + distance : centre - distance;
     if (number < base_shards_ && number != own_.shard) return static_cast<std::uint32_t>(number);
@@ -105,12 +106,12 @@ Result<std::optional<BaseStream>> ShardedBases::find(const TensorInfo& tensor, c
     if (auto found = match_tensor(other, tensor, stream)) return found;
   }
   if (!missing_) compare_with_own(own.get());
-  while (may_be_useless_ > 0) {
+  while (looks_left_ > 0) {
     const std::optional<std::uint32_t> number = next_other();
     if (!number) return std::nullopt;
     BITSNAP_ASSIGN(std::shared_ptr<const Base> other, open_(*number, Opening::look));
     if (other == nullptr || !has_anything_missing(*other)) {
-      --may_be_useless_;
+      --looks_left_;
       continue;
     }
     BITSNAP_ASSIGN(other, open_(*number, Opening::use));

@@ -1,8 +1,8 @@
-// Which stream of an earlier snapshot stands for a stream that is to be stored: of one base, or of the shards of a
-// whole checkpoint.
+// Finds, for a stream that is being saved, the stream of an earlier snapshot that holds the same tensor: in one base
+// (SingleBase), or among the shards of a checkpoint of several ranks (ShardedBases).
 //
-// A finder is asked stream by stream by one thread, before the first chunk is coded. It says where the same elements
-// were before; whether their bytes are of any use is decided chunk by chunk.
+// One thread uses a finder, before the first chunk is coded. Later, each chunk decides for itself whether it is coded
+// against the base.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace bitsnap::save {
 
-// The stream of the base that holds the earlier bytes of a stream, element beside element.
+// A stream of an earlier snapshot with the same dtype and number of elements as the stream that is saved.
 struct BaseStream {
   std::shared_ptr<const Base> base;
   std::size_t stream = 0;
@@ -32,18 +32,17 @@ class BaseFinder {
   BaseFinder& operator=(const BaseFinder&) = delete;
   virtual ~BaseFinder() = default;
 
-  // All tensors of the snapshot that is to be stored, before the first is asked for; they outlive the asking.
+  // Called once before find(), with all tensors that are being saved. They outlive the search.
   virtual void begin(std::span<const TensorInfo> tensors) { static_cast<void>(tensors); }
 
-  // The stream with the earlier bytes of this tensor, which `stream` holds; nullopt where there is none. It has the
-  // same dtype and number of elements.
+  // The base of a tensor, whose bytes are in `stream`; nullopt if there is none.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find(const TensorInfo& tensor, const StreamInfo& stream) = 0;
-  // The same for the pool.
+  // The base of the pool.
   [[nodiscard]] virtual Result<std::optional<BaseStream>> find_pool(const StreamInfo& stream) = 0;
 };
 
-// One base. A tensor is the one of the same name and dtype if it is whole in both, or the same box of the same larger
-// tensor in both; the pool is the pool of the same size.
+// Searches one base. A whole tensor matches a whole tensor of the same name, dtype and number of elements. A part of a
+// sharded tensor matches the same part of the same tensor. A pool matches a pool of the same size.
 class SingleBase final : public BaseFinder {
  public:
   // Precondition: not nullptr.
@@ -56,35 +55,33 @@ class SingleBase final : public BaseFinder {
   std::shared_ptr<const Base> base_;
 };
 
-// The shards of one checkpoint. A tensor is looked for, as in a SingleBase, in the own shard, then in the others, so
-// that one that moved to another rank is found. The pool is that of the own shard alone: what lies in another's are
-// other tensors.
+// Searches the shards of one checkpoint, with the rules of SingleBase: first the shard of the same rank (the own
+// shard), then the others, nearest number first, because a tensor may have moved to another rank. The pool is searched
+// in the own shard only, because the pools of other shards hold other tensors.
 //
-// Of a thousand ranks each could open a thousand files for a tensor that is simply new. So the others are looked at
-// from the nearest on, each once, and only so many of those that hold nothing that is missing here: kShardsLookedAt, or
-// kShardsLookedAtMoved where it shows that tensors moved, that is, where the number of shards is another or the own one
-// holds what this rank no longer has. What moved further is not found, and stored without a base. Those that do hold
-// something are at most as many as the tensors found in them, and stay open; the others do not.
+// Without a limit, each of a thousand ranks would open a thousand files for a tensor that is new. A shard is opened in
+// vain if it holds none of the tensors that the own shard lacks. After kLooksInVain such shards the search ends, or
+// after kLooksInVainMoved if tensors evidently moved between ranks. A tensor that is not found is coded without a base.
 class ShardedBases final : public BaseFinder {
  public:
-  static constexpr std::uint32_t kShardsLookedAt = 8;
-  static constexpr std::uint32_t kShardsLookedAtMoved = 256;
+  static constexpr std::uint32_t kLooksInVain = 8;
+  static constexpr std::uint32_t kLooksInVainMoved = 256;
 
   enum class Opening : std::uint8_t {
-    look,  // only what tensors there are is asked
+    look,  // only the list of tensors will be read
     use,
   };
-  // nullptr: this shard holds no bases; an error ends the search with it. The own shard is only opened for use; others
-  // are looked at before, each at most once.
+  // Opens a shard, or returns nullptr if the shard cannot serve as a base. An error ends the search. The own shard is
+  // opened for use only; another shard is opened at most once to look, and then perhaps once for use.
   using Open = std::function<Result<std::shared_ptr<const Base>>(std::uint32_t shard, Opening opening)>;
 
-  // What is to be stored: one shard of so many.
+  // The shard that is being saved, and the number of shards of its checkpoint.
   struct Place {
     std::uint32_t shard = 0;
     std::uint32_t shards = 1;
   };
 
-  // Where there are fewer base shards than the number of the own one, as where ranks were added, none is the own.
+  // If the base checkpoint has fewer shards than the number of the own shard, there is no own shard.
   ShardedBases(std::uint32_t base_shards, Place own, Open open)
       : base_shards_(base_shards), own_(own), open_(std::move(open)) {}
 
@@ -95,21 +92,21 @@ class ShardedBases final : public BaseFinder {
  private:
   // nullptr if there is none.
   Result<std::shared_ptr<const Base>> own_base();
-  // What the own shard does not have of the tensors, and whether anything moved.
+  // Sets missing_ and looks_left_.
   void compare_with_own(const Base* own);
   [[nodiscard]] bool has_anything_missing(const Base& base) const;
-  // The shards other than the own one, from the nearest on.
+  // The next shard to look into, by distance from the own one; nullopt after the last one.
   std::optional<std::uint32_t> next_other();
 
   std::uint32_t base_shards_;
   Place own_;
   Open open_;
   std::span<const TensorInfo> tensors_;
-  std::optional<std::shared_ptr<const Base>> own_base_;  // nullopt: not opened yet
-  std::vector<std::shared_ptr<const Base>> others_;      // those that hold something, in the order of looking
-  std::optional<std::vector<const TensorInfo*>> missing_;
-  std::uint32_t may_be_useless_ = 0;  // shards that may still be looked at for nothing
-  std::uint64_t looks_ = 0;
+  std::optional<std::shared_ptr<const Base>> own_base_;    // nullopt: not opened yet
+  std::vector<std::shared_ptr<const Base>> others_;        // shards that held something missing; they stay open
+  std::optional<std::vector<const TensorInfo*>> missing_;  // tensors that no opened shard has; nullopt: not known yet
+  std::uint32_t looks_left_ = 0;                           // shards that may still be opened in vain
+  std::uint64_t others_tried_ = 0;
 };
 
 }  // namespace bitsnap::save

@@ -21,7 +21,7 @@ namespace {
 
 using Opening = ShardedBases::Opening;
 
-// A base that has tensors and streams, and nothing in them.
+// A base that has tensors and streams, without data.
 class ListedBase final : public Base {
  public:
   ListedBase(std::uint64_t number, std::vector<TensorInfo> tensors, std::uint64_t pool_bytes = 0)
@@ -50,10 +50,10 @@ class ListedBase final : public Base {
   }
   [[nodiscard]] Result<void> read_elements(std::size_t, std::uint64_t, std::span<std::byte>,
                                            ReadContext&) const override {
-    return fail(ErrorKind::internal, "nothing is to be read");
+    return fail(ErrorKind::internal, "the finder must not read");
   }
   [[nodiscard]] Result<ChunkHolder> holder(std::size_t, std::uint64_t) const override {
-    return fail(ErrorKind::internal, "nothing is to be read");
+    return fail(ErrorKind::internal, "the finder must not read");
   }
 
  private:
@@ -95,7 +95,7 @@ bool matches(const TensorInfo& theirs, const TensorInfo& ours) {
   return found.has_value();
 }
 
-TEST(BaseFinder, AWholeTensorMatchesByNameDtypeAndNumberOfElements) {
+TEST(BaseFinder, MatchesWholeTensorsByNameDtypeAndNumberOfElements) {
   const TensorInfo ours = tensor("w", DType::bf16, {10, 600});
   EXPECT_TRUE(matches(tensor("w", DType::bf16, {10, 600}), ours));
   EXPECT_TRUE(matches(tensor("w", DType::bf16, {6000}), ours));
@@ -104,7 +104,7 @@ TEST(BaseFinder, AWholeTensorMatchesByNameDtypeAndNumberOfElements) {
   EXPECT_FALSE(matches(tensor("w", DType::bf16, {10, 601}), ours));
 }
 
-TEST(BaseFinder, OpaqueTensorsMatchByTheNameOfTheirDtype) {
+TEST(BaseFinder, MatchesOpaqueTensorsByTheNameOfTheDtype) {
   TensorInfo ours = tensor("w", DType::opaque, {5000});
   ours.dtype_name = "F4";
   TensorInfo theirs = ours;
@@ -113,7 +113,7 @@ TEST(BaseFinder, OpaqueTensorsMatchByTheNameOfTheirDtype) {
   EXPECT_FALSE(matches(theirs, ours));
 }
 
-TEST(BaseFinder, AShardedTensorMatchesTheSameBoxOfTheSameLargerTensorOnly) {
+TEST(BaseFinder, MatchesTheSamePartOfAShardedTensorOnly) {
   const TensorInfo ours = tensor("w", DType::f32, {100, 20}, ShardBox{{400, 20}, {100, 0}});
   EXPECT_TRUE(matches(ours, ours));
   EXPECT_FALSE(matches(tensor("w", DType::f32, {100, 20}, ShardBox{{400, 20}, {200, 0}}), ours));
@@ -123,7 +123,7 @@ TEST(BaseFinder, AShardedTensorMatchesTheSameBoxOfTheSameLargerTensorOnly) {
   EXPECT_FALSE(matches(ours, tensor("w", DType::f32, {100, 20})));
 }
 
-TEST(BaseFinder, ATensorThatWasAnAliasMatchesWhatHeldItsBytes) {
+TEST(BaseFinder, MatchesAnAliasToTheTensorThatHasItsBytes) {
   std::vector<TensorInfo> tensors = {tensor("wte", DType::bf16, {6000}), tensor("head", DType::bf16, {6000})};
   tensors[1].alias_of = 0;
   SingleBase finder(base_of(1, tensors));
@@ -133,7 +133,7 @@ TEST(BaseFinder, ATensorThatWasAnAliasMatchesWhatHeldItsBytes) {
   EXPECT_EQ(found->stream, 0U);
 }
 
-TEST(BaseFinder, ThePoolMatchesAPoolOfItsSize) {
+TEST(BaseFinder, MatchesPoolsOfTheSameSize) {
   SingleBase finder(base_of(1, {tensor("w", DType::bf16, {6000})}, 700));
   const auto found = finder.find_pool(pool_of(700)).value();
   ASSERT_TRUE(found.has_value());
@@ -145,13 +145,13 @@ TEST(BaseFinder, ThePoolMatchesAPoolOfItsSize) {
   EXPECT_FALSE(empty.find_pool(pool_of(700)).value().has_value());
 }
 
-// Shards in memory, and which of them were looked at and opened for use.
+// Shards in memory; notes which of them were opened to look, and which for use.
 struct Shards {
   std::vector<std::shared_ptr<const Base>> bases;
   std::vector<std::uint32_t> looked_at = {};
   std::vector<std::uint32_t> opened = {};
 
-  // `shards`: of the checkpoint that is to be stored; 0: as many as here.
+  // `shards`: the number of shards that are being saved; 0: as many as there are bases.
   ShardedBases finder(std::uint32_t own_shard, std::uint32_t shards = 0) {
     const auto here = static_cast<std::uint32_t>(bases.size());
     return ShardedBases(here, {own_shard, shards == 0 ? here : shards},
@@ -178,7 +178,7 @@ std::optional<std::uint64_t> shard_of(BaseFinder& finder, const TensorInfo& ours
   return found->base->id().low;
 }
 
-TEST(BaseFinder, WhatStayedInItsShardOpensNoOther) {
+TEST(BaseFinder, OpensNoOtherShardForTensorsThatDidNotMove) {
   Shards shards = four_rows();
   ShardedBases finder = shards.finder(2);
   const std::vector<TensorInfo> ours = {row(2), tensor("everywhere", DType::u8, {5000})};
@@ -190,7 +190,7 @@ TEST(BaseFinder, WhatStayedInItsShardOpensNoOther) {
   EXPECT_TRUE(shards.looked_at.empty());
 }
 
-TEST(BaseFinder, ATensorThatMovedToAnotherRankIsFoundInTheNearestShardThatHasIt) {
+TEST(BaseFinder, FindsAMovedTensorInTheNearestShard) {
   Shards shards = four_rows();
   ShardedBases finder = shards.finder(2);
   const std::vector<TensorInfo> ours = {row(1), row(3), tensor("new", DType::u8, {5000}), row(0)};
@@ -204,7 +204,7 @@ TEST(BaseFinder, ATensorThatMovedToAnotherRankIsFoundInTheNearestShardThatHasIt)
   EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{2, 3, 1, 0}));
 }
 
-// A thousand ranks with a tensor each, and one that all of them have.
+// A thousand ranks: each has a tensor of its own, and one that all have.
 Shards thousand_shards() {
   Shards shards;
   for (std::uint64_t i = 0; i < 1000; ++i) {
@@ -216,7 +216,7 @@ Shards thousand_shards() {
 
 TensorInfo of_rank(std::uint64_t rank) { return tensor("of-" + std::to_string(rank), DType::u8, {5000}); }
 
-TEST(BaseFinder, ATensorThatIsNewIsLookedForInFewShards) {
+TEST(BaseFinder, SearchesANewTensorInFewShards) {
   Shards shards = thousand_shards();
   ShardedBases finder = shards.finder(500);
   std::vector<TensorInfo> ours = {of_rank(500), tensor("everywhere", DType::u8, {5000})};
@@ -229,7 +229,7 @@ TEST(BaseFinder, ATensorThatIsNewIsLookedForInFewShards) {
   EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{501, 499, 502, 498, 503, 497, 504, 496}));
 }
 
-TEST(BaseFinder, WhereNothingLeftATensorIsFoundNearby) {
+TEST(BaseFinder, FindsNearbyTensorsIfNoTensorLeftTheShard) {
   Shards shards = thousand_shards();
   ShardedBases finder = shards.finder(500);
   const std::vector<TensorInfo> ours = {of_rank(500), of_rank(499), of_rank(504), of_rank(600),
@@ -238,16 +238,16 @@ TEST(BaseFinder, WhereNothingLeftATensorIsFoundNearby) {
   EXPECT_EQ(shard_of(finder, of_rank(600)), std::nullopt);
   EXPECT_EQ(shard_of(finder, of_rank(504)), 504U);
   EXPECT_EQ(shard_of(finder, of_rank(499)), 499U);
-  // What holds something does not count.
-  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAt + 2U);
+  // Shards that hold something missing do not count.
+  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kLooksInVain + 2U);
   EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{500, 499, 504}));
 }
 
-TEST(BaseFinder, WhereSomethingLeftATensorIsFoundFarAwayAndTheSearchStillEnds) {
+TEST(BaseFinder, SearchesFartherIfATensorLeftTheShard) {
   Shards shards = thousand_shards();
   for (const bool is_swapped : {true, false}) {
     shards.looked_at.clear();
-    // Another name, or another box under the same name.
+    // The tensor has another name, or is another part of the same sharded tensor.
     if (!is_swapped) {
       for (std::uint64_t i = 0; i < 1000; ++i) {
         shards.bases[i] = base_of(i, {tensor("w", DType::u8, {1, 5000}, ShardBox{{1000, 5000}, {i, 0}})});
@@ -262,11 +262,11 @@ TEST(BaseFinder, WhereSomethingLeftATensorIsFoundFarAwayAndTheSearchStillEnds) {
     EXPECT_EQ(shard_of(finder, of(600)), 600U);
     EXPECT_LE(shards.looked_at.size(), 200U);
     EXPECT_EQ(shard_of(finder, tensor("new", DType::u8, {5000})), std::nullopt);
-    EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAtMoved + 1U);
+    EXPECT_EQ(shards.looked_at.size(), ShardedBases::kLooksInVainMoved + 1U);
   }
 }
 
-TEST(BaseFinder, WithFewerRanksTheSearchBeginsWhereTheTensorsWouldHaveBeen) {
+TEST(BaseFinder, StartsAtTheProportionalShardIfTheNumberOfRanksChanged) {
   Shards shards = thousand_shards();
   ShardedBases finder = shards.finder(100, 250);
   const std::vector<TensorInfo> ours = {of_rank(400), of_rank(401), of_rank(402), of_rank(403)};
@@ -275,7 +275,7 @@ TEST(BaseFinder, WithFewerRanksTheSearchBeginsWhereTheTensorsWouldHaveBeen) {
   EXPECT_EQ(shards.looked_at, (std::vector<std::uint32_t>{400, 401, 399, 402, 398, 403}));
 }
 
-TEST(BaseFinder, WhereTheNumberOfRanksIsAnotherTensorsMayBeFarAway) {
+TEST(BaseFinder, SearchesFartherIfTheNumberOfRanksChanged) {
   Shards shards = thousand_shards();
   ShardedBases finder = shards.finder(500, 1001);
   const std::vector<TensorInfo> ours = {of_rank(500), of_rank(600), tensor("everywhere", DType::u8, {5000})};
@@ -283,7 +283,7 @@ TEST(BaseFinder, WhereTheNumberOfRanksIsAnotherTensorsMayBeFarAway) {
   EXPECT_EQ(shard_of(finder, of_rank(600)), 600U);
 }
 
-TEST(BaseFinder, WhatWasFoundOnceIsNoReasonToOpenFurtherShards) {
+TEST(BaseFinder, OpensNoFurtherShardsForTensorsThatWereFound) {
   Shards shards = thousand_shards();
   shards.bases[500] = base_of(500, {of_rank(500)});
   ShardedBases finder = shards.finder(500);
@@ -293,10 +293,10 @@ TEST(BaseFinder, WhatWasFoundOnceIsNoReasonToOpenFurtherShards) {
   EXPECT_EQ(shard_of(finder, ours[1]), 501U);
   EXPECT_EQ(shard_of(finder, ours[2]), std::nullopt);
   EXPECT_EQ(shards.opened, (std::vector<std::uint32_t>{500, 501}));
-  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kShardsLookedAt + 1U);
+  EXPECT_EQ(shards.looked_at.size(), ShardedBases::kLooksInVain + 1U);
 }
 
-TEST(BaseFinder, EveryShardIsLookedAtOnceWhereThereAreFew) {
+TEST(BaseFinder, OpensEachOfFewShardsOnce) {
   for (const std::uint32_t own : {0U, 1U, 3U, 7U}) {
     Shards shards = four_rows();
     ShardedBases finder = shards.finder(own, own == 7 ? 8 : 0);
@@ -311,7 +311,7 @@ TEST(BaseFinder, EveryShardIsLookedAtOnceWhereThereAreFew) {
   }
 }
 
-TEST(BaseFinder, AShardBeyondTheOldOnesFindsItsTensorsButNoPool) {
+TEST(BaseFinder, FindsTensorsButNoPoolForAnAddedShard) {
   Shards shards = four_rows();
   ShardedBases finder = shards.finder(7, 8);
   const std::vector<TensorInfo> ours = {row(3)};
@@ -321,7 +321,7 @@ TEST(BaseFinder, AShardBeyondTheOldOnesFindsItsTensorsButNoPool) {
   EXPECT_EQ(shard_of(finder, row(3)), 3U);
 }
 
-TEST(BaseFinder, ThePoolOfAnotherShardIsNotTaken) {
+TEST(BaseFinder, DoesNotUseThePoolOfAnotherShard) {
   Shards shards = four_rows();
   shards.bases[1] = base_of(1, {row(1)});
   ShardedBases finder = shards.finder(1);
@@ -331,7 +331,7 @@ TEST(BaseFinder, ThePoolOfAnotherShardIsNotTaken) {
   EXPECT_EQ(other.find_pool(pool_of(64)).value()->base->id().low, 3U);
 }
 
-TEST(BaseFinder, AShardWithoutABaseIsPassedOver) {
+TEST(BaseFinder, SkipsAShardWithoutABase) {
   Shards shards = four_rows();
   shards.bases[0] = nullptr;
   ShardedBases finder = shards.finder(0);
@@ -342,7 +342,7 @@ TEST(BaseFinder, AShardWithoutABaseIsPassedOver) {
   EXPECT_EQ(shard_of(finder, row(0)), std::nullopt);
 }
 
-TEST(BaseFinder, AShardThatCannotBeOpenedIsAnError) {
+TEST(BaseFinder, FailsIfAShardCannotBeOpened) {
   ShardedBases finder(3, {1, 3}, [](std::uint32_t shard, Opening) -> Result<std::shared_ptr<const Base>> {
     if (shard == 0) return fail(ErrorKind::corrupt, "shard 0 is damaged");
     return base_of(shard, {row(shard)});

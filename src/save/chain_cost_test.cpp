@@ -1,5 +1,5 @@
-// Tests of what a chain costs in reads: each payload once on the way to the end of it, and none at all where the base
-// is in memory.
+// How often a chain is read: reading its last state reads each payload once, and saving against a base in memory reads
+// no file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace {
 using container::ReadLog;
 using restore::MapBases;
 
-constexpr std::size_t kSteps = 9;  // a keyframe and a chain of eight upon it
+constexpr std::size_t kSteps = 9;  // a keyframe and eight links
 
-// What is trained, what is frozen, and small things that change: two, three and one chunks.
+// A trained tensor of two chunks, a frozen one of three, and a small one that changes.
 class Training {
  public:
   Training() {
@@ -47,7 +47,7 @@ struct LoggedFile {
   std::shared_ptr<ReadLog> log = std::make_shared<ReadLog>();
 };
 
-// Opens files one after another, each with those before as its bases; the logs begin after the last was opened.
+// Opens files one after another, each with the earlier ones as its bases, and logs their reads.
 class LoggedFiles {
  public:
   const LoggedFile& add(const std::string& name, Bytes file) {
@@ -78,7 +78,7 @@ void add_payloads(const Snapshot& snapshot, std::size_t stream,
   }
 }
 
-TEST(ChainCost, ReadingTheEndOfAChainReadsEachPayloadThatItNeedsOnce) {
+TEST(ChainCost, ReadingTheEndOfAChainReadsEachPayloadOnce) {
   Training training;
   Chain chain;
   LoggedFiles files;
@@ -124,7 +124,7 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
           write_state(training.state, {.settings = {.max_depth = max_depth}}, finder ? &*finder : nullptr, next.get());
       ASSERT_TRUE(written.has_value()) << written.error().message();
       EXPECT_EQ(files.reads(), 0U) << "step " << step;
-      // Frozen chunks are compared; what learns only where it is built upon.
+      // Frozen chunks are compared. Trained chunks are read only if they are coded against the base.
       if (base) {
         EXPECT_GE(base->reads(), 3U);
         EXPECT_LE(base->reads(), max_depth == 0 ? 3U : 5U);
@@ -138,7 +138,7 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
   }
 }
 
-TEST(ChainCost, ABaseInMemoryGivesTheBytesThatItsFileWouldGive) {
+TEST(ChainCost, ABaseInMemoryGivesTheSameBytesAsItsFile) {
   Training training;
   const auto in_memory = std::make_shared<MemoryBase>();
   const auto file = open_file("0.bsnap", write_state(training.state, {}, nullptr, in_memory.get()).value().file);

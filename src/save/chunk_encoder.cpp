@@ -1,4 +1,4 @@
-// The way of one chunk from the caller's memory to its payload.
+// The steps of encoding one chunk, in the order of encode().
 #include "save/chunk_encoder.hpp"
 
 #include <algorithm>
@@ -14,13 +14,19 @@
 namespace bitsnap::save {
 namespace {
 
-// Encodes with a codec that takes the chunk as it is or not at all.
+// The payload, or nullopt if the codec cannot express the chunk.
 Result<std::optional<ConstByteSpan>> try_codec(const codec::Encoder& encoder, ConstByteSpan data,
                                                const codec::EncodeContext& context, Scratch& scratch) {
   BITSNAP_ASSIGN(const ByteSpan out, scratch.take(encoder.max_encoded_size(context.dtype, context.elements)));
   BITSNAP_ASSIGN(const std::optional<std::size_t> size, encoder.encode(data, context, out, scratch));
   if (!size) return std::optional<ConstByteSpan>();
   return std::optional<ConstByteSpan>(out.first(*size));
+}
+
+Result<ChunkHolder> holder_of(const BaseStream& from, std::uint64_t chunk) {
+  BITSNAP_ASSIGN(ChunkHolder holder, from.base->holder(from.stream, chunk));
+  if (holder.base == nullptr) holder.base = from.base;
+  return holder;
 }
 
 }  // namespace
@@ -30,22 +36,24 @@ bool ChunkEncoder::may_refer(const ChunkHolder& holder) const {
   return holder.depth == 0 && std::ranges::find(rules_.barred, holder.base->id()) == rules_.barred.end();
 }
 
-Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk) {
-  const BaseStream& from = *job.base;
-  BaseBytes base;
-  ChunkHolder& holder = base.use.holder;
-  base.use.stream = &from;
-  BITSNAP_ASSIGN(holder, from.base->holder(from.stream, chunk));
-  if (holder.base == nullptr) holder.base = from.base;
-  if (!may_refer(holder)) return BaseBytes{};
-  base.deep = holder.depth + 1 > rules_.max_depth;
-  const bool may_be_equal = job.planner->detects_trivial() && holder.decoded_hash.value_or(hash_) == hash_;
-  const bool may_be_built_upon = job.planner->codes_with_base() && !base.deep;
-  if (!may_be_equal && !may_be_built_upon) return BaseBytes{};
+Result<ConstByteSpan> ChunkEncoder::read_elements(const BaseStream& from, std::uint64_t chunk) {
   BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(data_.size()));
   context_.restart();
   BITSNAP_TRY(from.base->read_elements(from.stream, chunk * kChunkElements, bytes, context_));
-  base.bytes = bytes;
+  return ConstByteSpan(bytes);
+}
+
+Result<ChunkEncoder::BaseBytes> ChunkEncoder::read_base(const StreamJob& job, std::uint64_t chunk) {
+  BaseBytes base;
+  base.use.stream = &*job.base;
+  BITSNAP_ASSIGN(base.use.holder, holder_of(*job.base, chunk));
+  const ChunkHolder& holder = base.use.holder;
+  if (!may_refer(holder)) return BaseBytes{};
+  base.only_if_equal = holder.depth + 1 > rules_.max_depth;
+  const bool may_be_equal = job.planner->detects_trivial() && holder.decoded_hash.value_or(hash_) == hash_;
+  const bool may_be_coded_against = job.planner->codes_with_base() && !base.only_if_equal;
+  if (!may_be_equal && !may_be_coded_against) return BaseBytes{};
+  BITSNAP_ASSIGN(base.bytes, read_elements(*job.base, chunk));
   return base;
 }
 
@@ -57,6 +65,7 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
   PeerBytes peer;
   peer.use.peer = from;
   peer.use.first_chunk = begin / kChunkElements;
+  // Whole chunks of the peer, for their hashes.
   const std::uint64_t first = peer.use.first_chunk * kChunkElements;
   const std::uint64_t last = std::min(divide_up(end, kChunkElements) * kChunkElements, elements);
   BITSNAP_ASSIGN(const ByteSpan whole, context_.scratch().take(static_cast<std::size_t>(last - first) * element_bytes));
@@ -75,26 +84,24 @@ Result<ChunkEncoder::PeerBytes> ChunkEncoder::read_peer(const StreamJob& job, st
 Result<ChunkEncoder::StepBytes> ChunkEncoder::read_step(const StreamJob& job, std::uint64_t chunk,
                                                         const BaseBytes& base, const PeerBytes& own_peer) {
   StepBytes step;
-  step.inputs.push_back({codec::InputKind::base, DType::f32, base.bytes});
-  step.uses.emplace_back(base.use);
+  const auto add = [&step](codec::InputKind kind, ConstByteSpan bytes, const auto& use) {
+    step.inputs.push_back({kind, DType::f32, bytes});
+    step.uses.emplace_back(use);
+  };
+  add(codec::InputKind::base, base.bytes, base.use);
   if (const auto& before = job.step->before) {
     BaseUse use{.stream = &*before, .holder = {}};
-    BITSNAP_ASSIGN(use.holder, before->base->holder(before->stream, chunk));
-    if (use.holder.base == nullptr) use.holder.base = before->base;
+    BITSNAP_ASSIGN(use.holder, holder_of(*before, chunk));
     if (!may_refer(use.holder) || use.holder.depth + 1 > rules_.max_depth) return StepBytes{};
-    BITSNAP_ASSIGN(const ByteSpan bytes, context_.scratch().take(data_.size()));
-    context_.restart();
-    BITSNAP_TRY(before->base->read_elements(before->stream, chunk * kChunkElements, bytes, context_));
-    step.inputs.push_back({codec::InputKind::base, DType::f32, bytes});
-    step.uses.emplace_back(std::move(use));
+    BITSNAP_ASSIGN(const ConstByteSpan bytes, read_elements(*before, chunk));
+    add(codec::InputKind::base, bytes, use);
   }
   for (const PeerStream& after : job.step->after) {
     PeerBytes peer = own_peer;
     if (!job.peer || !(*job.peer == after)) {
       BITSNAP_ASSIGN(peer, read_peer(job, chunk, after, DType::f32, job.elements));
     }
-    step.inputs.push_back({codec::InputKind::peer, DType::f32, peer.bytes});
-    step.uses.emplace_back(peer.use);
+    add(codec::InputKind::peer, peer.bytes, peer.use);
   }
   return step;
 }
@@ -109,13 +116,10 @@ Result<std::optional<ConstByteSpan>> ChunkEncoder::as_rounding(const StreamJob& 
 }
 
 Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t chunk, plan::Seat& seat) {
-  Scratch& scratch = context_.scratch();
-  scratch.reset();
   const std::size_t element_bytes = element_size(job.dtype);
   const std::uint64_t first = chunk * kChunkElements;
   const auto elements = static_cast<std::size_t>(std::min(kChunkElements, job.elements - first));
-
-  BITSNAP_ASSIGN(const ByteSpan data, scratch.take(elements * element_bytes));
+  BITSNAP_ASSIGN(const ByteSpan data, free_scratch().take(elements * element_bytes));
   context_.restart();
   lost_ = {};
   BITSNAP_TRY(source_.read_to_store(job.stream, first * element_bytes, data, context_, lost_));
@@ -124,48 +128,45 @@ Result<EncodedChunk> ChunkEncoder::encode(const StreamJob& job, std::uint64_t ch
   rows_ = {.row_elements = job.row_elements,
            .first_column = job.row_elements > 0 ? static_cast<std::size_t>(first % job.row_elements) : 0};
 
-  // A weight that its master says all of has no use for a base, which would be its master's base decoded once more.
-  PeerBytes peer;
+  Inputs inputs;
+  std::optional<ConstByteSpan> rounded;
   if (job.peer) {
-    BITSNAP_ASSIGN(peer, read_peer(job, chunk, *job.peer, job.peer_dtype, job.peer_elements));
-    std::optional<ConstByteSpan> rounded;
+    BITSNAP_ASSIGN(inputs.peer, read_peer(job, chunk, *job.peer, job.peer_dtype, job.peer_elements));
     if (!job.lattice) {
-      BITSNAP_ASSIGN(rounded, as_rounding(job, peer));
-    }
-    if (rounded) {
-      if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
-      EncodedChunk encoded = raw();
-      encoded.codec = codec::CodecId::rounded_from;
-      encoded.payload = *rounded;
-      encoded.inputs.emplace_back(peer.use);
-      return encoded;
+      BITSNAP_ASSIGN(rounded, as_rounding(job, inputs.peer));
     }
   }
-  BaseBytes base;
-  if (job.base) {
-    BITSNAP_ASSIGN(base, read_base(job, chunk));
+  // A weight that follows from its master needs no base; reading one would decode the master's base again.
+  if (job.base && !rounded) {
+    BITSNAP_ASSIGN(inputs.base, read_base(job, chunk));
   }
   if (tap_ != nullptr) tap_->take(job.stream, first * element_bytes, data_);
+  if (rounded) {
+    EncodedChunk encoded = raw();
+    encoded.codec = codec::CodecId::rounded_from;
+    encoded.payload = *rounded;
+    encoded.inputs.emplace_back(inputs.peer.use);
+    return encoded;
+  }
 
-  if (job.planner->detects_trivial() && !base.bytes.empty() &&
-      std::memcmp(base.bytes.data(), data_.data(), data_.size()) == 0) {
+  if (job.planner->detects_trivial() && !inputs.base.bytes.empty() &&
+      std::memcmp(inputs.base.bytes.data(), data_.data(), data_.size()) == 0) {
     EncodedChunk encoded = raw();
     encoded.codec = codec::CodecId::same;
     encoded.payload = {};
-    encoded.inputs.emplace_back(base.use);
+    encoded.inputs.emplace_back(inputs.base.use);
     return encoded;
   }
-  if (base.deep) base.bytes = {};
-  StepBytes step;
-  if (job.step && !base.bytes.empty()) {
-    BITSNAP_ASSIGN(step, read_step(job, chunk, base, peer));
+  if (inputs.base.only_if_equal) inputs.base.bytes = {};
+  if (job.step && !inputs.base.bytes.empty()) {
+    BITSNAP_ASSIGN(inputs.step, read_step(job, chunk, inputs.base, inputs.peer));
   }
-  return code(job, base, peer, step, seat);
+  return code(job, inputs, seat);
 }
 
 Result<EncodedChunk> ChunkEncoder::encode_alone(const StreamJob& job) {
   plan::Seat alone;
-  return code(job, {}, {}, {}, alone);
+  return code(job, {}, alone);
 }
 
 EncodedChunk ChunkEncoder::raw() const {
@@ -177,19 +178,17 @@ EncodedChunk ChunkEncoder::raw() const {
   return encoded;
 }
 
-plan::Surroundings ChunkEncoder::surroundings_of(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                                 const StepBytes& step) const {
-  return {.base = {codec::InputKind::base, job.dtype, base.bytes},
-          .peer = {codec::InputKind::peer, job.peer_dtype, peer.bytes},
-          .step = step.inputs,
+plan::Surroundings ChunkEncoder::surroundings_of(const StreamJob& job, const Inputs& inputs) const {
+  return {.base = {codec::InputKind::base, job.dtype, inputs.base.bytes},
+          .peer = {codec::InputKind::peer, job.peer_dtype, inputs.peer.bytes},
+          .step = inputs.step.inputs,
           .rows = rows_,
           .lattice = job.lattice,
           .clusters = job.clusters,
-          .base_depth = base.use.holder.depth};
+          .base_depth = inputs.base.use.holder.depth};
 }
 
-Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                        const StepBytes& step, plan::Seat& seat) {
+Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const Inputs& inputs, plan::Seat& seat) {
   Scratch& scratch = context_.scratch();
   EncodedChunk encoded = raw();
   if (job.planner->detects_trivial()) {
@@ -203,12 +202,12 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
     }
   }
 
-  const plan::Surroundings around = surroundings_of(job, base, peer, step);
+  const plan::Surroundings around = surroundings_of(job, inputs);
   std::optional<plan::KnownSize> known;
   if (const plan::Choice* const precedent = seat.wait_for_precedent()) {
     if (auto followed = job.planner->follow(*precedent, data_, around)) {
       encoded.choice = std::move(*followed);
-      BITSNAP_ASSIGN(const bool is_coded, encode_as_chosen(job, base, peer, step, encoded));
+      BITSNAP_ASSIGN(const bool is_coded, encode_as_chosen(job, inputs, encoded));
       if (is_coded) {
         if (plan::StreamPlanner::is_as_expected(encoded.choice, encoded.payload.size())) return encoded;
         known = plan::KnownSize{encoded.choice.candidate, encoded.payload.size()};
@@ -226,13 +225,12 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const BaseBytes& b
   plan::Choice choice = std::move(encoded.choice);
   encoded = raw();
   encoded.choice = std::move(choice);
-  BITSNAP_TRY(encode_as_chosen(job, base, peer, step, encoded));
+  BITSNAP_TRY(encode_as_chosen(job, inputs, encoded));
   return encoded;
 }
 
-Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                            const StepBytes& step, EncodedChunk& encoded) {
-  const plan::Surroundings around = surroundings_of(job, base, peer, step);
+Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded) {
+  const plan::Surroundings around = surroundings_of(job, inputs);
   codec::EncodeContext context{
       {job.dtype, data_.size() / element_size(job.dtype)}, around.rows, around.lattice, around.clusters};
   bool is_coded = false;
@@ -245,9 +243,9 @@ Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const BaseByte
     encoded.payload = *payload;
     switch (tried.inputs) {
       case plan::CandidateInputs::none: break;
-      case plan::CandidateInputs::base: encoded.inputs.emplace_back(base.use); break;
-      case plan::CandidateInputs::peer: encoded.inputs.emplace_back(peer.use); break;
-      case plan::CandidateInputs::optimizer_step: encoded.inputs = step.uses; break;
+      case plan::CandidateInputs::base: encoded.inputs.emplace_back(inputs.base.use); break;
+      case plan::CandidateInputs::peer: encoded.inputs.emplace_back(inputs.peer.use); break;
+      case plan::CandidateInputs::optimizer_step: encoded.inputs = inputs.step.uses; break;
     }
     is_coded = true;
     break;

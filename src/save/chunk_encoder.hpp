@@ -1,14 +1,13 @@
-// Codes one chunk after another: reads its bytes once into private memory, looks at the base, lets the planner choose,
-// encodes, and falls back to raw.
+// Encodes one chunk: reads its bytes once into private memory, reads its inputs, lets the planner choose, encodes, and
+// stores the chunk raw if nothing is smaller. docs/architecture.md, "How a chunk is encoded", has the order.
 //
-// A ChunkEncoder holds the buffers of one slot of the pipeline and is used by one thread at a time. What it returns is
-// valid until the next chunk.
+// A ChunkEncoder owns the buffers of one pipeline slot. One thread at a time uses it. Its results are valid until it
+// encodes the next chunk.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <variant>
@@ -21,44 +20,11 @@
 #include "plan/planner.hpp"
 #include "plan/shared_choice.hpp"
 #include "restore/read_context.hpp"
-#include "save/base_finder.hpp"
-#include "save/peer_finder.hpp"
-#include "save/state_tap.hpp"
-#include "save/stream_source.hpp"
+#include "save/stream_jobs.hpp"
 
 namespace bitsnap::save {
 
-// What tells what the optimizer's last step made of a stream: streams of as many F32 elements, beside its own base.
-struct StepStreams {
-  std::optional<BaseStream> before;  // the first moment before, where the stream is the second moment
-  std::vector<PeerStream> after;     // moments after
-};
-
-// One stream as it is written.
-struct StreamJob {
-  std::size_t stream = 0;
-  DType dtype = DType::opaque;
-  std::uint64_t elements = 0;
-  std::size_t row_elements = 0;  // of its tensor as a matrix; 0 where it is none
-  std::optional<BaseStream> base;
-  std::optional<PeerStream> peer;
-  DType peer_dtype = DType::opaque;
-  std::uint64_t peer_elements = 0;  // of the whole stream
-  std::optional<StepStreams> step;
-  std::optional<codec::Lattice> lattice;                // what its elements were made multiples of, beside the peer
-  std::span<const codec::ClusterExtent> clusters = {};  // what they were quantized by; whoever made the job owns it
-  plan::StreamPlanner* planner = nullptr;
-  bool is_stored = false;  // all its chunks are taken over: there is nothing to encode
-};
-
-// What a chunk may refer to.
-struct ReferenceRules {
-  std::uint32_t max_depth = 8;              // as SaveOptions::max_depth
-  std::span<const SnapshotId> barred = {};  // with a max_depth of 0: snapshots that are not to be referred to
-};
-
-// What of another stream of the file a chunk was coded against: so many of its chunks from this one on, as they were
-// then.
+// The chunks of a peer that a chunk was coded against: `chunks` chunks from `first_chunk` on, with these hashes.
 struct PeerUse {
   PeerStream peer;
   std::uint64_t first_chunk = 0;
@@ -66,10 +32,10 @@ struct PeerUse {
   std::size_t chunks = 0;
 };
 
-// What of an earlier snapshot.
+// The chunk of an earlier snapshot that a chunk was coded against.
 struct BaseUse {
-  const BaseStream* stream = nullptr;  // of the job: where the holder was found
-  ChunkHolder holder;                  // never with a nullptr for its base
+  const BaseStream* stream = nullptr;  // in the job: the stream that was asked
+  ChunkHolder holder;                  // its base is never nullptr
 };
 
 struct EncodedChunk {
@@ -79,60 +45,64 @@ struct EncodedChunk {
   std::vector<std::variant<BaseUse, PeerUse>> inputs;  // that the codec used, in its order
   plan::Choice choice;
   std::uint64_t raw_bytes = 0;
-  Lost lost;  // before it was coded
+  Lost lost;
 };
 
 class ChunkEncoder {
  public:
-  // One of so many encoders. Source, tap and what the rules name outlive it; `tap` may be nullptr.
+  // One of `encoders` encoders, which share the memory for caches. `source`, `tap` (may be nullptr) and the barred ids
+  // outlive it.
   ChunkEncoder(const StreamSource& source, const ReferenceRules& rules, StateTap* tap, std::size_t encoders) noexcept
       : source_(source), rules_(rules), tap_(tap), context_({}, ReadContext::remembered_bytes_of(encoders)) {}
 
-  // `seat`: among the chunks that are like it.
+  // `seat`: the place among similar chunks, whose choice this one may follow.
   [[nodiscard]] Result<EncodedChunk> encode(const StreamJob& job, std::uint64_t chunk, plan::Seat& seat);
-  // The chunk of the last encode() once more, without a base or a peer.
+  // Encodes the chunk of the last encode() again, without any input.
   [[nodiscard]] Result<EncodedChunk> encode_alone(const StreamJob& job);
-  // The working memory, all of it free, for a chunk that is not encoded.
+  // The working memory, emptied, for a chunk that is copied.
   [[nodiscard]] Scratch& free_scratch() noexcept {
     context_.scratch().reset();
     return context_.scratch();
   }
 
  private:
-  // The base's bytes for this chunk, empty where they are of no use.
+  // The bytes that the chunk may be coded against, and what a payload that uses them refers to. Empty bytes: absent.
   struct BaseBytes {
     ConstByteSpan bytes;
     BaseUse use;
-    bool deep = false;  // may be referred to, not built upon
+    bool only_if_equal = false;  // coding against it would exceed max_depth; referring to equal bytes does not
   };
-  [[nodiscard]] bool may_refer(const ChunkHolder& holder) const;
-  // Decodes nothing where the base's hash differs and nothing can be built upon its bytes.
-  Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk);
   struct PeerBytes {
     ConstByteSpan bytes;
     PeerUse use;
   };
-  // From the source once more: whether it is what was stored of the peer, hashes tell when it was.
-  Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk, const PeerStream& from, DType dtype,
-                              std::uint64_t elements);
-  // What tells the optimizer's step, in the order of the codec's inputs, and what is to be said of it. Empty where one
-  // of them may not be built upon.
   struct StepBytes {
-    std::vector<codec::Input> inputs;
+    std::vector<codec::Input> inputs;  // in the order of the codec
     std::vector<std::variant<BaseUse, PeerUse>> uses;
   };
+  struct Inputs {
+    BaseBytes base;
+    PeerBytes peer;
+    StepBytes step;
+  };
+
+  [[nodiscard]] bool may_refer(const ChunkHolder& holder) const;
+  Result<ConstByteSpan> read_elements(const BaseStream& from, std::uint64_t chunk);
+  // Does not decode the base if its hash differs and the chunk cannot be coded against it.
+  Result<BaseBytes> read_base(const StreamJob& job, std::uint64_t chunk);
+  // Reads the peer from the source again. Its hashes are compared with those of the stored peer when the chunk is
+  // written.
+  Result<PeerBytes> read_peer(const StreamJob& job, std::uint64_t chunk, const PeerStream& from, DType dtype,
+                              std::uint64_t elements);
+  // Empty if coding against one of the inputs would exceed max_depth.
   Result<StepBytes> read_step(const StreamJob& job, std::uint64_t chunk, const BaseBytes& base, const PeerBytes& peer);
-  // The payload of a chunk that its peer says all of: that is less than anything else, and leads to no other file, as
-  // an unchanged chunk does.
+  // The payload if the chunk is exactly its rounded peer: one byte, which needs no other file.
   Result<std::optional<ConstByteSpan>> as_rounding(const StreamJob& job, const PeerBytes& peer);
   [[nodiscard]] EncodedChunk raw() const;
-  Result<EncodedChunk> code(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer, const StepBytes& step,
-                            plan::Seat& seat);
-  [[nodiscard]] plan::Surroundings surroundings_of(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                                   const StepBytes& step) const;
-  // With the first in rank that makes it less than raw. False where none does.
-  Result<bool> encode_as_chosen(const StreamJob& job, const BaseBytes& base, const PeerBytes& peer,
-                                const StepBytes& step, EncodedChunk& encoded);
+  Result<EncodedChunk> code(const StreamJob& job, const Inputs& inputs, plan::Seat& seat);
+  [[nodiscard]] plan::Surroundings surroundings_of(const StreamJob& job, const Inputs& inputs) const;
+  // Encodes with the first ranked candidate that shrinks the chunk; false if none does.
+  Result<bool> encode_as_chosen(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded);
 
   const StreamSource& source_;
   ReferenceRules rules_;

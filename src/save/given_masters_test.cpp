@@ -1,5 +1,5 @@
-// Masters that the caller says: which claims are refused and by what words, where what is said goes beyond what is
-// found, and what a wrong one costs.
+// Masters that the caller gives: which are rejected and with what message, when they help although bitsnap would find
+// none, and what a wrong one costs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "codec/trained_like_testing.hpp"
-#include "os/file_system_fake.hpp"
-#include "save/snapshot_rewriter.hpp"
 #include "save/state_layout.hpp"
 #include "save/state_testing.hpp"
 
@@ -20,22 +17,10 @@ namespace {
 
 constexpr std::size_t kElements = kChunkElements + 1000;
 
-Bytes masters(std::size_t elements, unsigned seed) {
-  Bytes bytes(4 * elements);
-  codec::fill_trained_like(DType::f32, bytes, seed);
-  return bytes;
-}
-
-// To BF16; by their upper halves alone, as no framework does it, where `down`.
-Bytes rounded(ConstByteSpan from, bool down = false) {
-  Bytes bytes(from.size() / 2);
-  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, from.data() + 4 * i, sizeof bits);
-    if (!down) bits += 0x7fff + (bits >> 16 & 1);
-    const auto half = static_cast<std::uint16_t>(bits >> 16);
-    std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
-  }
+// The upper halves of masters, as no framework rounds.
+Bytes truncated(ConstByteSpan masters) {
+  Bytes bytes;
+  for (std::size_t i = 2; i < masters.size(); i += 4) bytes.insert(bytes.end(), {masters[i], masters[i + 1]});
   return bytes;
 }
 
@@ -79,107 +64,90 @@ class GivenMasters : public testing::Test {
     return result.error().message();
   }
 
-  // The masters that reach the coding, by stream.
+  // The masters that are used, by stream.
   std::vector<std::optional<PeerStream>> laid_out() {
     const container::Content content = lay_out(state_).value();
     return lay_out_masters(state_, content, container::derive_streams(content).value()).value();
   }
 
-  static std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
-    const std::size_t stream = *snapshot.stream_of(*snapshot.find(name));
-    std::vector<ChunkInfo> chunks;
-    for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
-      chunks.push_back(snapshot.chunk_info(stream, i).value());
-    }
-    return chunks;
-  }
-
-  static std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
-    std::uint64_t bytes = 0;
-    for (const ChunkInfo& chunk : chunks_of(snapshot, name)) bytes += chunk.stored_bytes;
-    return bytes;
-  }
-
   static bool is_rounded(const Snapshot& snapshot, std::string_view name) {
-    return std::ranges::all_of(chunks_of(snapshot, name),
-                               [](const ChunkInfo& chunk) { return chunk.codec == "rounded_from"; });
+    return codecs_of(snapshot, name) == std::set<std::string>{"rounded_from"};
   }
 
   State state_;
-  const Bytes master_ = masters(kElements, 1);
+  const Bytes master_ = f32_masters(kElements, 1);
   const Bytes weight_ = rounded(master_);
 };
 
 using Peers = std::vector<std::optional<PeerStream>>;
 
-TEST_F(GivenMasters, AMasterThatIsNotThereIsRefused) {
+TEST_F(GivenMasters, RejectAMissingMaster) {
   add("w", DType::bf16, weight_, MasterSlice{"mister"});
   add("master", DType::f32, master_);
   EXPECT_EQ(refusal(), "tensor 'w': its master 'mister' is not in the state");
 }
 
-TEST_F(GivenMasters, AMasterThatIsNotF32IsRefused) {
+TEST_F(GivenMasters, RejectAMasterThatIsNotF32) {
   add("v", DType::bf16, weight_);
   add("w", DType::bf16, weight_, MasterSlice{"v"});
-  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is BF16, not F32");
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' must be F32, got BF16");
   state_.tensors[1].master = MasterSlice{"w"};
-  EXPECT_EQ(refusal(), "tensor 'w': its master 'w' is BF16, not F32");
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'w' must be F32, got BF16");
   state_.tensors[0].info.dtype = DType::i16;
   state_.tensors[0].info.dtype_name = "I16";
   state_.tensors[1].master = MasterSlice{"v"};
-  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' is I16, not F32");
+  EXPECT_EQ(refusal(), "tensor 'w': its master 'v' must be F32, got I16");
 }
 
-TEST_F(GivenMasters, AWeightThatIsNoRoundingIsRefused) {
+TEST_F(GivenMasters, RejectAWeightThatIsNeitherBf16NorF16) {
   add("w", DType::f32, master_, MasterSlice{"master"});
   add("master", DType::f32, master_);
-  EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is F32: only BF16 and F16 are roundings of masters");
+  EXPECT_EQ(refusal(), "tensor 'w': a tensor with a master ('master') must be BF16 or F16, got F32");
   state_.tensors[0].info.dtype = DType::i32;
   state_.tensors[0].info.dtype_name = "I32";
-  EXPECT_EQ(refusal(), "tensor 'w': has the master 'master', and is I32: only BF16 and F16 are roundings of masters");
+  EXPECT_EQ(refusal(), "tensor 'w': a tensor with a master ('master') must be BF16 or F16, got I32");
 }
 
-TEST_F(GivenMasters, ElementsThatTheMasterDoesNotHaveAreRefused) {
+TEST_F(GivenMasters, RejectARangeThatExceedsTheMaster) {
   add("w", DType::bf16, weight_, MasterSlice{"master", 1});
   add("master", DType::f32, master_);
-  EXPECT_EQ(refusal(),
-            "tensor 'w': its 263144 elements are to stand from element 1 on of its master 'master', which has 263144");
+  EXPECT_EQ(refusal(), "tensor 'w': 263144 elements from element 1 exceed its master 'master' of 263144 elements");
   for (const std::uint64_t element : {std::uint64_t{kElements} + 1, UINT64_MAX, UINT64_MAX - kElements + 1}) {
     state_.tensors[0].master->element = element;
-    EXPECT_NE(refusal().find("from element " + std::to_string(element) + " on"), std::string::npos);
+    EXPECT_NE(refusal().find("from element " + std::to_string(element) + " exceed"), std::string::npos);
   }
   state_.tensors[0].master->element = 0;
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}}));
 }
 
-// One weight has two names, and each of them is said to have a master.
-TEST_F(GivenMasters, TiedWeightsHaveToAgree) {
-  const Bytes flat = masters(kElements + 5, 2);
+TEST_F(GivenMasters, RejectDifferentMastersOfTiedWeights) {
+  const Bytes flat = f32_masters(kElements + 5, 2);
   add("embed", DType::bf16, weight_, MasterSlice{"master", 0});
   add_alias("head", 0, MasterSlice{"flat", 3});
   add("master", DType::f32, master_);
   add("flat", DType::f32, flat);
-  EXPECT_EQ(refusal(),
-            "tensor 'embed': its master is 'master' from element 0 on; tensor 'head': its master is 'flat' from "
-            "element 3 on, and both are the same bytes");
+  EXPECT_EQ(
+      refusal(),
+      "tensor 'embed' has the master 'master' from element 0 and tensor 'head' has the master 'flat' from element "
+      "3, but both tensors are the same bytes");
   state_.tensors[0].master = MasterSlice{"flat", 4};
-  EXPECT_NE(refusal().find("'flat' from element 4 on; tensor 'head'"), std::string::npos);
+  EXPECT_NE(refusal().find("'flat' from element 4 and tensor 'head'"), std::string::npos);
   state_.tensors[0].master = state_.tensors[1].master = MasterSlice{"master", 0};
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}}));
   state_.tensors[0].master.reset();
-  EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}})) << "what is said of one holds for both";
+  EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}})) << "a master of one alias counts for all";
   EXPECT_TRUE(is_rounded(*written(), "embed"));
 }
 
-TEST_F(GivenMasters, TheMasterMayBeCalledByTheNameOfAnAlias) {
+TEST_F(GivenMasters, AcceptTheNameOfAnAlias) {
   add("master", DType::f32, master_);
   add_alias("shadow", 0, std::nullopt);
   add("w", DType::bf16, weight_, MasterSlice{"shadow"});
   EXPECT_EQ(laid_out(), (Peers{{}, PeerStream{0, 0}}));
 }
 
-// The bytes of an alias are stored as what the first tensor is.
-TEST_F(GivenMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
+// The bytes of an alias are stored with the dtype of the first tensor.
+TEST_F(GivenMasters, AreIgnoredIfTheBytesAreStoredAsAnotherDtype) {
   const auto call = [&](std::size_t tensor, DType dtype) {
     state_.tensors[tensor].info.dtype = dtype;
     state_.tensors[tensor].info.dtype_name = dtype_name(dtype);
@@ -195,11 +163,11 @@ TEST_F(GivenMasters, BytesThatAreStoredAsAnotherDtypeHaveNone) {
   EXPECT_EQ(laid_out(), Peers(4));
   const auto snapshot = written();
   EXPECT_FALSE(is_rounded(*snapshot, "bits"));
-  EXPECT_TRUE(is_rounded(*snapshot, "v")) << "of no use is as if nothing were said";
+  EXPECT_TRUE(is_rounded(*snapshot, "v")) << "an unusable master counts as none";
 }
 
-TEST_F(GivenMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
-  const Bytes small_master = masters(100, 3);
+TEST_F(GivenMasters, AreOnlyCheckedForPooledAndEmptyTensors) {
+  const Bytes small_master = f32_masters(100, 3);
   const Bytes small = rounded(small_master);
   const Bytes none;
   add("norm", DType::bf16, small, MasterSlice{"master.norm"});
@@ -208,17 +176,15 @@ TEST_F(GivenMasters, OfTensorsInThePoolAndEmptyOnesTheyAreCheckedAndOfNoUse) {
   EXPECT_EQ(laid_out(), Peers(1));
   written();
   state_.tensors[0].master->element = 1;
-  EXPECT_EQ(refusal(),
-            "tensor 'norm': its 100 elements are to stand from element 1 on of its master 'master.norm', which has "
-            "100");
+  EXPECT_EQ(refusal(), "tensor 'norm': 100 elements from element 1 exceed its master 'master.norm' of 100 elements");
 }
 
-// 1 in 8 of them: no sample of the weight is the rounding of a master, and no name says whose it is.
-TEST_F(GivenMasters, WhatIsSaidGoesBeyondWhatIsFound) {
+// One weight in 8 is no rounding, so no sample matches the master; and no name does.
+TEST_F(GivenMasters, AreUsedWhereNoneWouldBeFound) {
   Bytes near = weight_;
   for (std::size_t i = 0; i < near.size(); i += 16) near[i] ^= std::byte{1};
   const Bytes flat = [&] {
-    Bytes bytes = masters(1234, 9);
+    Bytes bytes = f32_masters(1234, 9);
     bytes.insert(bytes.end(), master_.begin(), master_.end());
     return bytes;
   }();
@@ -232,8 +198,8 @@ TEST_F(GivenMasters, WhatIsSaidGoesBeyondWhatIsFound) {
   EXPECT_LT(stored_bytes(*given, "w"), stored_bytes(*found, "w") / 4);
 }
 
-// Which are not looked for there: the caller knows what he asks for.
-TEST_F(GivenMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
+// bitsnap does not search them itself.
+TEST_F(GivenMasters, MayBeSmallSlicesOfFlatBuffers) {
   constexpr std::size_t kSmall = 3000;
   const Bytes slice = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - 77), 4 * kSmall).first(4 * 1000));
   const Bytes small = rounded(ConstByteSpan(master_).subspan(4 * (kChunkElements - kSmall / 2), 4 * (kSmall - 600)));
@@ -245,9 +211,9 @@ TEST_F(GivenMasters, SmallSlicesOfFlatBuffersAreTakenToo) {
   EXPECT_EQ(stored_bytes(*snapshot, "on both sides of a chunk's end"), 1U);
 }
 
-TEST_F(GivenMasters, NothingIsReadToFindThem) {
+TEST_F(GivenMasters, NeedNoSamples) {
   const Bytes flat = [&] {
-    Bytes bytes = masters(77, 9);
+    Bytes bytes = f32_masters(77, 9);
     bytes.insert(bytes.end(), master_.begin(), master_.end());
     return bytes;
   }();
@@ -270,8 +236,8 @@ TEST_F(GivenMasters, NothingIsReadToFindThem) {
   }
 }
 
-TEST_F(GivenMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
-  const Bytes other = masters(kElements, 5);
+TEST_F(GivenMasters, ThatAreWrongCostAsMuchAsNoneAndAreNotReplaced) {
+  const Bytes other = f32_masters(kElements, 5);
   const Bytes zeros(4 * kElements);
   add("w", DType::bf16, weight_);
   add("other", DType::f32, other);
@@ -287,8 +253,8 @@ TEST_F(GivenMasters, AWrongOneCostsWhatNoneWouldAndTheTrueOneIsNotLookedFor) {
   }
 }
 
-TEST_F(GivenMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
-  Bytes flat = masters(10, 6);
+TEST_F(GivenMasters, ThatAreShiftedByOneElementAreLossless) {
+  Bytes flat = f32_masters(10, 6);
   flat.insert(flat.end(), master_.begin(), master_.end());
   const Bytes padding(4 * 10);
   flat.insert(flat.end(), padding.begin(), padding.end());
@@ -300,30 +266,25 @@ TEST_F(GivenMasters, ASliceThatIsShiftedByOneElementComesBackWhole) {
   }
 }
 
-// Everybody claims the same master, forced to be coded beside it, and every second one is no rounding of it at all.
-TEST_F(GivenMasters, WhateverIsSaidTheBitsComeBack) {
-  const Bytes truncated = rounded(master_, true);
+// All tensors have the same given master, and most are no roundings of it. Some saves force a codec with a peer.
+TEST_F(GivenMasters, AreLosslessWhateverTheyAre) {
+  const Bytes cut_off = truncated(master_);
   const Bytes noise = random_bytes(weight_.size(), 7);
   const Bytes zeros(weight_.size());
   add("a", DType::bf16, weight_, MasterSlice{"master"});
   add("b", DType::bf16, noise, MasterSlice{"master"});
   add("c", DType::f16, weight_, MasterSlice{"master"});
   add("master", DType::f32, master_);
-  add("d", DType::bf16, truncated, MasterSlice{"master"});
+  add("d", DType::bf16, cut_off, MasterSlice{"master"});
   add("e", DType::f16, noise, MasterSlice{"master"});
   add("f", DType::bf16, zeros, MasterSlice{"master"});
   written();
   for (const char* const codec : {"rounded_from", "ordinal_delta"}) written({.settings = {.codec = codec}});
   for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) written({.settings = {.policy = policy}});
-  std::optional<Bytes> first;
-  for (const unsigned threads : {1U, 2U, 5U}) {
-    Bytes file = write_state(state_, {.threads = threads}).value().file;
-    if (!first) first = file;
-    EXPECT_EQ(file, *first) << threads << " threads";
-  }
+  expect_same_bytes_for_any_threads(state_);
 }
 
-TEST_F(GivenMasters, SayingWhatIsFoundAnywayGivesTheSameFile) {
+TEST_F(GivenMasters, GiveTheSameFileAsFoundOnes) {
   add("w", DType::bf16, weight_);
   add("master", DType::f32, master_);
   const Bytes found = write_state(state_, {}).value().file;
@@ -331,8 +292,8 @@ TEST_F(GivenMasters, SayingWhatIsFoundAnywayGivesTheSameFile) {
   EXPECT_EQ(write_state(state_, {}).value().file, found);
 }
 
-// Neither bits nor names lead to it. What did not change is referred to in the file before until that is dropped.
-TEST_F(GivenMasters, ARewrittenFileKeepsThem) {
+// Neither bits nor names lead to the master. Unchanged chunks refer to the first file, until that is dropped.
+TEST_F(GivenMasters, AreKeptWhenAFileIsRewritten) {
   const auto nearly_rounded = [](const Bytes& master) {
     Bytes bytes = rounded(master);
     for (std::size_t i = 0; i < bytes.size(); i += 16) bytes[i] ^= std::byte{1};
@@ -351,13 +312,9 @@ TEST_F(GivenMasters, ARewrittenFileKeepsThem) {
   const Snapshot& second = chain.save(state_, {.settings = {.objective = Objective::ratio}});
   ASSERT_EQ(chunks_of(second, "w")[0].codec, "rounded_from");
   ASSERT_EQ(chunks_of(second, "w")[1].codec, "same");
-  os::FakeFileSystem files;
-  const auto file = files.create("/rewritten").value();
-  const auto executor = exec::make_executor(2);
-  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, {}, *file, *executor);
-  ASSERT_TRUE(rewritten.has_value()) << rewritten.error().message();
-  ASSERT_TRUE(file->close());
-  const auto alone = open_file("1.bsnap", os::read_file(files, "/rewritten", UINT64_MAX).value());
+  const auto written = rewrite(second, {first});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto alone = open_file("1.bsnap", written->file);
   EXPECT_TRUE(alone->bases().empty());
   EXPECT_TRUE(is_rounded(*alone, "w"));
   EXPECT_EQ(read_tensor(*alone, "w"), moved_near);

@@ -1,4 +1,4 @@
-// Numbers of bases and inputs.
+// Numbers bases and inputs, and checks that there is room.
 #include "save/input_table.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::optional<std::uint8_t> InputTable::enter(std::size_t stream, const BaseStre
   if (const auto number = numbers_.find(base.id()); number != numbers_.end()) {
     Reference& reference = references_[number->second];
     if (!reference.name.empty() && reference.name != base.name()) return std::nullopt;
-    // What was referred to before is not known here: neither which of several snapshots, nor how deep its chunks are.
+    // Copied chunks refer to it: which file of this id they mean, and how deep its chunks are, is not known.
     if (reference.name.empty()) reference.standalone = false;
     const auto known = std::ranges::find(inputs, container::StreamInput{number->second, base_stream, element});
     if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
@@ -53,7 +53,7 @@ std::optional<std::uint8_t> InputTable::enter_peer(std::size_t stream, const Pee
   const container::StreamInput input{std::nullopt, peer.stream, peer.element};
   const auto known = std::ranges::find(inputs, input);
   if (known != inputs.end()) return static_cast<std::uint8_t>(known - inputs.begin());
-  if (inputs.size() + 1 >= container::kNoInput) return std::nullopt;  // the own base keeps its place
+  if (inputs.size() + 1 >= container::kNoInput) return std::nullopt;  // keeps the place of the own base
   inputs.push_back(input);
   return static_cast<std::uint8_t>(inputs.size() - 1);
 }

@@ -1,8 +1,8 @@
-// Whom the chunks of a file refer to: the table of bases, the inputs of each stream, and what is to be said of the
-// snapshots they name.
+// The table of bases and the inputs of each stream of a new file (docs/spec/snapshot.md, "Encoding"), within the limits
+// of the format; and the references that follow from them.
 //
-// Keeps to what the format has room for. A stream may always name its own base: a place is kept for it in the table of
-// bases, and in the inputs of its stream. Belongs to one thread at a time.
+// A stream can always refer to its own base: a place for it is kept in the table of bases and in the stream's inputs.
+// One thread at a time uses an InputTable.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +23,23 @@ namespace bitsnap::save {
 
 class InputTable {
  public:
-  // Writes into `encoding`, which has its streams and outlives the table. What it has of bases and inputs stays.
+  // Writes into `encoding`, which has its streams and outlives the table. Its bases and inputs keep their numbers.
   explicit InputTable(container::Encoding& encoding);
 
-  // Keeps a place in the table of bases for a stream's own base; false if there is none left, or if another snapshot of
-  // the same id has it: whoever reads the file finds one of the two, and they may be coded in different ways.
+  // Keeps a place in the table of bases for a stream's own base. Returns false if the table is full, or if another file
+  // with the same id is in it: a reader would find only one of the two, and they may be coded in different ways.
   [[nodiscard]] bool keep_place(const Base& base);
 
-  // The number of an input of a stream: `element` of that stream of the base stands beside element 0. `own` is the
-  // stream's own base, which always has a place. nullopt where there is no room, or another snapshot of the same id.
+  // Adds an input to a stream unless it has it already, and returns the number of the input. `element` of the base's
+  // stream corresponds to element 0. `own` is the stream's own base, which always has a place. Returns nullopt if there
+  // is no room, or if another file with the same id is in the table.
   [[nodiscard]] std::optional<std::uint8_t> enter(std::size_t stream, const BaseStream& own, const Base& base,
                                                   std::size_t base_stream, std::uint64_t element);
 
-  // The same for another stream of the file itself.
+  // The same for another stream of this file.
   [[nodiscard]] std::optional<std::uint8_t> enter_peer(std::size_t stream, const PeerStream& peer);
 
-  // Takes down that a chunk of the stream has this input of a base, and the depth of the chunk that it refers to.
+  // Notes that a chunk of the stream refers, by this input, to a chunk of a base that has this depth.
   void note_reference(std::size_t stream, std::uint8_t input, std::uint32_t depth);
 
   [[nodiscard]] const std::vector<Reference>& references() const noexcept { return references_; }
@@ -48,8 +49,8 @@ class InputTable {
 
   container::Encoding& encoding_;
   std::map<SnapshotId, std::uint32_t> numbers_;
-  std::map<SnapshotId, std::string> kept_;  // bases of streams that nothing refers to yet, and their names
-  std::vector<Reference> references_;       // as the table of bases
+  std::map<SnapshotId, std::string> kept_;  // names of the bases that have a place and no reference yet
+  std::vector<Reference> references_;       // like the table of bases
 };
 
 }  // namespace bitsnap::save

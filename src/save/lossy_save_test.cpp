@@ -1,5 +1,5 @@
-// Loss that was asked for: what is stored keeps the bounds, is as small as they allow, says what it lost, and is not
-// lost once more.
+// Bounded loss: the stored values keep their bounds and are as coarse as these allow, the file reports the errors, and
+// saving again loses nothing more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,11 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
 #include "codec/optimizer_step/trained_step_testing.hpp"
 #include "codec/rounded_from/rounded_from.hpp"
-#include "os/file_system_fake.hpp"
-#include "save/snapshot_rewriter.hpp"
 #include "save/state_testing.hpp"
 
 namespace bitsnap::save {
@@ -29,7 +26,7 @@ std::vector<float> floats(const Bytes& bytes) {
   return numbers;
 }
 
-// A parameter with weight, master and moments, as bytes that outlive the state.
+// A parameter with weight, master and moments. Owns the bytes of its states.
 struct Parameter {
   explicit Parameter(std::uint64_t seed = 1) : trained(codec::trained_state(kElements, seed)) { write(); }
   void step() {
@@ -41,15 +38,6 @@ struct Parameter {
     exp_avg = codec::trained_bytes(trained.m);
     exp_avg_sq = codec::trained_bytes(trained.v);
     weight = rounded(master);
-  }
-  static Bytes rounded(const Bytes& masters) {
-    Bytes bytes(masters.size() / 2);
-    for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
-      auto bits = load_le<std::uint32_t>(masters.data() + 4 * i);
-      bits += 0x7fff + (bits >> 16 & 1);
-      store_le(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16));
-    }
-    return bytes;
   }
   [[nodiscard]] State state() const {
     State made;
@@ -78,24 +66,6 @@ const LossReport& lost_of(const Snapshot& snapshot, std::string_view name) {
   return snapshot.quantizer(stream_of(snapshot, name)).value();
 }
 
-std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name) {
-  std::set<std::string> names;
-  const std::size_t stream = stream_of(snapshot, name);
-  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
-    names.emplace(snapshot.chunk_info(stream, i).value().codec);
-  }
-  return names;
-}
-
-std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
-  std::uint64_t bytes = 0;
-  const std::size_t stream = stream_of(snapshot, name);
-  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
-    bytes += snapshot.chunk_info(stream, i).value().stored_bytes;
-  }
-  return bytes;
-}
-
 double wide(float number) { return static_cast<double>(number); }
 
 double update_of(float m, float v) {
@@ -104,7 +74,7 @@ double update_of(float m, float v) {
   return static_cast<double>(m) / c1 / (std::sqrt(static_cast<double>(v) / c2) + kAdam.epsilon);
 }
 
-TEST(LossySave, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
+TEST(LossySave, KeepsAndReportsItsBounds) {
   const Parameter parameter;
   Chain chain;
   const Snapshot& snapshot = chain.save(parameter.state(), bounded());
@@ -113,7 +83,7 @@ TEST(LossySave, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   EXPECT_EQ(read_tensor(snapshot, "model.w"), parameter.weight);
   EXPECT_FALSE(snapshot.quantizer(stream_of(snapshot, "model.w")).has_value());
   const Bytes stored_master = read_tensor(snapshot, "master.w");
-  EXPECT_EQ(Parameter::rounded(stored_master), parameter.weight) << "masters still say all of weights";
+  EXPECT_EQ(rounded(stored_master), parameter.weight) << "masters still round to their weights";
   EXPECT_EQ(codecs_of(snapshot, "model.w"), std::set<std::string>{"rounded_from"});
   EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
 
@@ -139,18 +109,18 @@ TEST(LossySave, WhatIsStoredKeepsItsBoundsAndSaysWhatItReached) {
   EXPECT_EQ(squares.reached.max_relative, most_v);
   EXPECT_LE(most_v, squares.bound);
   const auto& moments = lost_of(snapshot, "exp_avg.w");
-  EXPECT_GT(moments.bound, 0.01) << "second moments are off, too";
+  EXPECT_GT(moments.bound, 0.01) << "includes the error of second moments";
   EXPECT_LT(moments.bound, 0.06);
   EXPECT_LE(most_u, 0.010001);
   EXPECT_LE(moments.updates.largest, moments.bound);
-  EXPECT_GT(most_u, 0.0099) << "and no finer than was asked for";
+  EXPECT_GT(most_u, 0.0099) << "the bound is used up";
   EXPECT_EQ(moments.adam, kAdam);
   EXPECT_GT(moments.updates.elements, kElements / 17);
   EXPECT_GT(moments.next_update_bound.value(), 0.009);
   EXPECT_GT(moments.all_updates_bound.value(), moments.next_update_bound.value());
 }
 
-TEST(LossySave, WhatWasStoredIsNotLostOnceMore) {
+TEST(LossySave, ChangesNothingIfTheStateIsSavedAgain) {
   const Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());
@@ -165,7 +135,7 @@ TEST(LossySave, WhatWasStoredIsNotLostOnceMore) {
   EXPECT_EQ(codecs_of(second, "exp_avg.w"), std::set<std::string>{"same"});
 }
 
-TEST(LossySave, TheNextStateIsCodedAgainstWhatWasStored) {
+TEST(LossySave, CodesTheNextStateAgainstTheStoredBytes) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());
@@ -177,25 +147,22 @@ TEST(LossySave, TheNextStateIsCodedAgainstWhatWasStored) {
   EXPECT_TRUE(snapshot.verify().value().empty());
   const auto alone = open_file("alone", write_state(parameter.state(), next).value().file);
   for (const std::string_view name : {"model.w", "master.w", "exp_avg.w", "exp_avg_sq.w"}) {
-    EXPECT_EQ(read_tensor(snapshot, name), read_tensor(*alone, name)) << "a base changes nothing of what is stored";
+    EXPECT_EQ(read_tensor(snapshot, name), read_tensor(*alone, name)) << "a base does not change the stored values";
   }
   EXPECT_EQ(codecs_of(snapshot, "exp_avg.w"), std::set<std::string>{"scaled_by"});
   EXPECT_TRUE(snapshot.chunk_info(stream_of(snapshot, "exp_avg.w"), 0).value().uses_base);
 }
 
-TEST(LossySave, TheBytesDoNotDependOnThreads) {
+TEST(LossySave, GivesTheSameBytesForAnyNumberOfThreads) {
   const Parameter parameter;
   for (const Policy policy : {Policy::bounded, Policy::bitsnap}) {
     SaveOptions options = bounded();
     options.settings.policy = policy;
-    options.threads = 1;
-    const Bytes one = write_state(parameter.state(), options).value().file;
-    options.threads = 4;
-    EXPECT_EQ(write_state(parameter.state(), options).value().file, one);
+    expect_same_bytes_for_any_threads(parameter.state(), options);
   }
 }
 
-TEST(LossySave, WhatNobodySaidOfAdamIsAskedFor) {
+TEST(LossySave, AsksForUnknownAdamValues) {
   const Parameter parameter;
   const auto refused = write_state(parameter.state(), {.settings = {.policy = Policy::bounded}});
   ASSERT_FALSE(refused.has_value());
@@ -208,7 +175,7 @@ TEST(LossySave, WhatNobodySaidOfAdamIsAskedFor) {
   const auto snapshot = open_file("x", write_state(parameter.state(), exact).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
   EXPECT_NE(read_tensor(*snapshot, "master.w"), parameter.master);
-  // A tensor's own numbers are taken before those for all.
+  // A tensor's own values have priority.
   State state = parameter.state();
   state.tensors[2].adam = kAdam;
   EXPECT_TRUE(write_state(state, {.settings = {.policy = Policy::bounded}}).has_value());
@@ -217,8 +184,8 @@ TEST(LossySave, WhatNobodySaidOfAdamIsAskedFor) {
   EXPECT_FALSE(write_state(state, wrong).has_value());
 }
 
-// Of numbers that no rule needs, too: errors are measured with them, and they are written.
-TEST(LossySave, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
+// Also if no rule needs them, because errors are measured with them.
+TEST(LossySave, RejectsInvalidAdamValuesUnderAnyRule) {
   const Parameter parameter;
   for (const AdamNumbers& wrong : {AdamNumbers{std::nan(""), 0.95, 1e-8, 1}, AdamNumbers{0.9, HUGE_VAL, 1e-8, 1},
                                    AdamNumbers{0.9, 0.95, -1, 0}, AdamNumbers{0.9, 0.95, HUGE_VAL, 1}}) {
@@ -237,15 +204,15 @@ TEST(LossySave, NumbersThatNoAdamHasAreRefusedWhateverIsLost) {
   }
 }
 
-// Moments of an Adam that had these betas all along, and what becomes of their updates, this one and the next.
-TEST(LossySave, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
+// Moments of an Adam that had these betas from the start, and the reported bounds of their updates.
+TEST(LossySave, ReportsUpdateBoundsOnlyWhereTheyHold) {
   const auto check = [](double beta1, double beta2, std::uint64_t steps, const char* rule) {
     std::vector<float> m(kElements), v(kElements);
     std::uint64_t random = 88172645463325252U;
     for (std::uint64_t step = 0; step < steps; ++step) {
       for (std::size_t i = 0; i < kElements; ++i) {
         random = random * 6364136223846793005U + 1442695040888963407U;
-        // Every 64th element has the gradients that make its update the largest.
+        // Every 64th element has the gradients for which the update is largest.
         double g = static_cast<double>(static_cast<std::int64_t>(random)) * 0x1p-73 * static_cast<double>(1 + i % 7);
         if (i % 64 == 0 && beta2 > 0) g = 1e-3 * std::pow(beta1 / beta2, static_cast<double>(steps - 1 - step));
         m[i] = static_cast<float>(beta1 * wide(m[i]) + (1 - beta1) * g);
@@ -280,11 +247,11 @@ TEST(LossySave, BoundsOfUpdatesAreThereWhereTheyAreTrue) {
   EXPECT_EQ(check(0.9, 0, 5, kUsual).bound, std::nullopt);
   EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=exact").bound);
   EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=mantissa_bits:0").bound);
-  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=master_bits:0").bound) << "twice the bound of its own";
+  EXPECT_TRUE(check(0.9, 0.95, 30, "exp_avg_sq=master_bits:0").bound) << "twice its own bound";
   EXPECT_EQ(check(0.9, 0.95, 30, "exp_avg_sq=clusters:16").bound, std::nullopt);
 }
 
-TEST(LossySave, BeforeTheFirstStepMomentsAreKept) {
+TEST(LossySave, KeepsMomentsExactBeforeTheFirstStep) {
   Parameter parameter;
   std::ranges::fill(parameter.exp_avg, std::byte{0});
   SaveOptions options = bounded();
@@ -294,10 +261,10 @@ TEST(LossySave, BeforeTheFirstStepMomentsAreKept) {
   EXPECT_FALSE(snapshot->quantizer(stream_of(*snapshot, "exp_avg.w")).has_value());
 }
 
-TEST(LossySave, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
+TEST(LossySave, ReportsNoUpdateErrorsOf16BitMoments) {
   const Parameter parameter;
   State state = parameter.state();
-  const auto halves = Parameter::rounded(parameter.exp_avg);
+  const auto halves = rounded(parameter.exp_avg);
   state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
   SaveOptions options = bounded();
   options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
@@ -309,7 +276,7 @@ TEST(LossySave, FirstMomentsOfAnotherDtypeSayNothingOfUpdates) {
   EXPECT_EQ(lost.updates, UpdateErrors{});
 }
 
-TEST(LossySave, TheFirstRuleThatFitsHolds) {
+TEST(LossySave, AppliesTheFirstMatchingRule) {
   const Parameter parameter;
   SaveOptions options = bounded();
   options.settings.loss.emplace();
@@ -320,7 +287,7 @@ TEST(LossySave, TheFirstRuleThatFitsHolds) {
   EXPECT_EQ(lost_of(*snapshot, "exp_avg_sq.w").amount, 6);
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
   EXPECT_EQ(read_tensor(*snapshot, "exp_avg.w"), parameter.exp_avg);
-  // Rules hold under any policy, and without them nothing is lost.
+  // Rules apply under any policy.
   options.settings.policy = Policy::lossless;
   EXPECT_NE(read_tensor(*open_file("y", write_state(parameter.state(), options).value().file), "exp_avg_sq.w"),
             parameter.exp_avg_sq);
@@ -328,7 +295,7 @@ TEST(LossySave, TheFirstRuleThatFitsHolds) {
   EXPECT_NE(write_state(parameter.state(), options).error().message().find("expected 16 or 256"), std::string::npos);
 }
 
-TEST(LossySave, MomentsWithoutSquaresBesideThemAreKept) {
+TEST(LossySave, KeepsFirstMomentsExactWithoutSecondMoments) {
   const Parameter parameter;
   State state;
   state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
@@ -336,8 +303,8 @@ TEST(LossySave, MomentsWithoutSquaresBesideThemAreKept) {
   EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
 }
 
-// Bytes that have several names, each with a role of its own, as tied weights of F32 are.
-TEST(LossySave, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
+// Tied tensors may have different roles, for example tied F32 weights.
+TEST(LossySave, QuantizesTiedTensorsOnlyIfTheirRulesAgree) {
   const Parameter parameter;
   const auto tied = [&](const std::vector<const char*>& names, const std::vector<const char*>& rules) {
     State state;
@@ -353,7 +320,7 @@ TEST(LossySave, BytesWithSeveralNamesLoseOnlyWhatEachOfThemMay) {
     EXPECT_EQ(read_tensor(*snapshot, names.back()) == parameter.exp_avg_sq, !lost.has_value());
     return lost ? std::string(quantization_name(lost->quantization)) : "exact";
   };
-  EXPECT_EQ(tied({"master.w", "model.w"}, {}), "exact") << "the weight may lose nothing";
+  EXPECT_EQ(tied({"master.w", "model.w"}, {}), "exact") << "the weight must stay exact";
   EXPECT_EQ(tied({"model.w", "master.w"}, {}), "exact");
   EXPECT_EQ(tied({"exp_avg_sq.w", "model.v", "exp_avg_sq.v"}, {}), "exact") << "one in between";
   EXPECT_EQ(tied({"exp_avg_sq.w", "exp_avg_sq.v"}, {}), "mantissa_bits");
@@ -369,8 +336,8 @@ Bytes halves_of(const Bytes& masters) {
   return halves;
 }
 
-// Of a state that has weights of both dtypes, under names that say nothing.
-TEST(LossySave, MastersRoundToTheWeightsThatTheyHave) {
+// A state with weights of both 16-bit dtypes, whose names do not match their masters.
+TEST(LossySave, KeepsMastersRoundingToTheirWeights) {
   const Parameter one(1), two(2);
   const Bytes halves = halves_of(one.master);
   State state;
@@ -384,7 +351,7 @@ TEST(LossySave, MastersRoundToTheWeightsThatTheyHave) {
   const auto check = [&] {
     const auto snapshot = open_file("x", write_state(state, bounded()).value().file);
     EXPECT_EQ(halves_of(read_tensor(*snapshot, "master.0")), halves);
-    EXPECT_EQ(Parameter::rounded(read_tensor(*snapshot, "master.1")), two.weight);
+    EXPECT_EQ(rounded(read_tensor(*snapshot, "master.1")), two.weight);
     EXPECT_EQ(amount_of(*snapshot, "master.0"), std::ldexp(1, -19));
     return amount_of(*snapshot, "master.1");
   };
@@ -397,7 +364,7 @@ TEST(LossySave, MastersRoundToTheWeightsThatTheyHave) {
   EXPECT_EQ(check(), std::ldexp(1, -16)) << "given";
 }
 
-TEST(LossySave, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
+TEST(LossySave, KeepsTiedFirstMomentsExactIfSecondMomentsDiffer) {
   const Parameter parameter;
   State state = parameter.state();
   state.tensors.push_back(state.tensors[2]);
@@ -407,15 +374,15 @@ TEST(LossySave, FirstMomentsWithSeveralNamesHaveTheSameSquaresOrAreKept) {
     const auto snapshot = open_file("x", write_state(state, bounded()).value().file);
     return read_tensor(*snapshot, "exp_avg.w") == parameter.exp_avg;
   };
-  EXPECT_TRUE(is_kept()) << "beside exp_avg.v stands nothing";
+  EXPECT_TRUE(is_kept()) << "exp_avg.v has no second moments";
   state.tensors.push_back(state.tensors[3]);
   state.tensors[5].info.name = "exp_avg_sq.v";
-  EXPECT_TRUE(is_kept()) << "beside it stand others";
+  EXPECT_TRUE(is_kept()) << "exp_avg.v has other second moments";
   state.tensors[5].info.alias_of = 3;
   EXPECT_FALSE(is_kept());
 }
 
-TEST(LossySave, BitSnapStoresMomentsByClusters) {
+TEST(LossySave, StoresMomentsAsClustersUnderThePolicyBitsnap) {
   const Parameter parameter;
   const auto snapshot =
       open_file("x", write_state(parameter.state(), {.settings = {.policy = Policy::bitsnap}}).value().file);
@@ -430,7 +397,7 @@ TEST(LossySave, BitSnapStoresMomentsByClusters) {
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
 }
 
-TEST(LossySave, ClustersAreStoredAsSuchWhereThatTakesLeast) {
+TEST(LossySave, CodesClustersWithTheClusteredCodec) {
   const Parameter parameter;
   SaveOptions options{.settings = {.policy = Policy::lossless}};
   options.settings.loss = {parse_loss_rule("exp_avg=clusters:16").value(),
@@ -444,28 +411,22 @@ TEST(LossySave, ClustersAreStoredAsSuchWhereThatTakesLeast) {
   }
 }
 
-TEST(LossySave, ClustersThatAreWrittenAgainAreTakenOver) {
+TEST(LossySave, CopiesClustersWhenAFileIsRewritten) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), {.settings = {.policy = Policy::bitsnap}});
   parameter.step();
   const Snapshot& before = chain.save(parameter.state(), {.settings = {.policy = Policy::bitsnap}});
   EXPECT_EQ(codecs_of(before, "model.w"), std::set<std::string>{"bitmask"});
-  os::FakeFileSystem files;
-  const auto file = files.create("/again").value();
-  const SnapshotId dropped[] = {chain.at(0)->id()};
-  const auto executor = exec::make_executor(2);
-  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.settings = {.policy = Policy::bitsnap}}, *file, *executor)
-                  .has_value());
-  ASSERT_TRUE(file->close());
-  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  const auto after =
+      open_file("again", rewrite(before, {chain.at(0)->id()}, {.settings = {.policy = Policy::bitsnap}}).value().file);
   EXPECT_EQ(after->id(), before.id());
   EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"clustered"});
   EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(before, "exp_avg.w"));
 }
 
-// Whatever their chunks were coded against: of none of these do the chunks themselves say what they are multiples of.
-TEST(LossySave, MultiplesAreFoundAgainWhereTheirBaseGoes) {
+// The rewritten chunks were equal to their base or coded against it, so they do not contain their scales.
+TEST(LossySave, RecognizesMultiplesWhenAFileIsRewritten) {
   Parameter parameter;
   SaveOptions options = bounded();
   options.settings.objective = Objective::ratio;
@@ -474,15 +435,8 @@ TEST(LossySave, MultiplesAreFoundAgainWhereTheirBaseGoes) {
   const auto expect_as_alone = [&](const Snapshot& before, const char* codec) {
     EXPECT_EQ(codecs_of(before, "exp_avg.w"), std::set<std::string>{codec});
     ASSERT_TRUE(before.chunk_info(stream_of(before, "exp_avg.w"), 0).value().uses_base);
-    os::FakeFileSystem files;
-    const auto file = files.create("/again").value();
-    std::vector<SnapshotId> dropped;
-    for (const BaseReference& base : before.bases()) dropped.push_back(base.id);
-    const auto executor = exec::make_executor(2);
     const SaveOptions again{.settings = {.policy = Policy::bounded, .objective = Objective::ratio}};
-    ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, again, *file, *executor).has_value());
-    ASSERT_TRUE(file->close());
-    const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+    const auto after = open_file("again", rewrite(before, ids_of(before.bases()), again).value().file);
     EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"});
     const auto alone = open_file("alone", write_state(parameter.state(), options).value().file);
     EXPECT_EQ(stored_bytes(*after, "exp_avg.w"), stored_bytes(*alone, "exp_avg.w"));
@@ -494,23 +448,17 @@ TEST(LossySave, MultiplesAreFoundAgainWhereTheirBaseGoes) {
   expect_as_alone(chain.save(parameter.state(), options), "scaled_by");
 }
 
-TEST(LossySave, AFileWrittenAgainSaysTheSameAndTakesNoMore) {
+TEST(LossySave, KeepsLossReportsWhenAFileIsRewritten) {
   Parameter parameter;
   Chain chain;
   chain.save(parameter.state(), bounded());
   parameter.step();
   const Snapshot& before = chain.save(parameter.state(), bounded());
-  os::FakeFileSystem files;
-  const auto file = files.create("/again").value();
-  const SnapshotId dropped[] = {chain.at(0)->id()};
-  const auto executor = exec::make_executor(2);
-  ASSERT_TRUE(rewrite_snapshot(before, dropped, nullptr, {.settings = {.policy = Policy::bounded}}, *file, *executor)
-                  .has_value());
-  ASSERT_TRUE(file->close());
-  const auto after = open_file("again", os::read_file(files, "/again", UINT64_MAX).value());
+  const auto after =
+      open_file("again", rewrite(before, {chain.at(0)->id()}, {.settings = {.policy = Policy::bounded}}).value().file);
   EXPECT_EQ(after->id(), before.id());
   EXPECT_TRUE(after->bases().empty());
-  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"}) << "what the multiples are of is known";
+  EXPECT_EQ(codecs_of(*after, "exp_avg.w"), std::set<std::string>{"scaled_by"}) << "the loss report has the scales";
   for (const std::string_view name : {"master.w", "exp_avg.w", "exp_avg_sq.w"}) {
     EXPECT_EQ(lost_of(*after, name), lost_of(before, name));
   }

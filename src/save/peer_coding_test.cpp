@@ -1,5 +1,5 @@
-// Weights that are stored as the roundings of their masters: in any order, in flat buffers, through chains and
-// rewriting, and while somebody writes to them.
+// Weights that are coded against their masters: in any order, in flat buffers, in chains, when a file is rewritten, and
+// while another thread writes to them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,10 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/trained_like_testing.hpp"
-#include "os/file_system_fake.hpp"
 #include "restore/read_context.hpp"
-#include "save/snapshot_rewriter.hpp"
 #include "save/state_testing.hpp"
 
 namespace bitsnap::save {
@@ -19,24 +16,7 @@ namespace {
 
 constexpr std::size_t kElements = kChunkElements * 2 + 1000;
 
-Bytes masters(std::size_t elements, unsigned seed) {
-  Bytes bytes(4 * elements);
-  codec::fill_trained_like(DType::f32, bytes, seed);
-  return bytes;
-}
-
-Bytes rounded(ConstByteSpan from) {
-  Bytes bytes(from.size() / 2);
-  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, from.data() + 4 * i, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);
-    std::memcpy(bytes.data() + 2 * i, reinterpret_cast<const char*>(&bits) + 2, 2);
-  }
-  return bytes;
-}
-
-// As a step of the training moves them.
+// Changes masters about as much as a training step.
 void step(Bytes& bytes, unsigned seed) {
   for (std::size_t i = 0; i < bytes.size(); i += 4) {
     std::uint32_t bits;
@@ -54,21 +34,6 @@ class PeerCoding : public testing::Test {
     return std::move(written).value();
   }
 
-  static std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
-    const std::size_t stream = *snapshot.stream_of(*snapshot.find(name));
-    std::vector<ChunkInfo> chunks;
-    for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
-      chunks.push_back(snapshot.chunk_info(stream, i).value());
-    }
-    return chunks;
-  }
-
-  static std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
-    std::uint64_t bytes = 0;
-    for (const ChunkInfo& chunk : chunks_of(snapshot, name)) bytes += chunk.stored_bytes;
-    return bytes;
-  }
-
   static void expect_all_rounded(const Snapshot& snapshot, std::string_view name) {
     for (const ChunkInfo& chunk : chunks_of(snapshot, name)) {
       EXPECT_EQ(chunk.codec, "rounded_from");
@@ -76,11 +41,11 @@ class PeerCoding : public testing::Test {
     }
   }
 
-  Bytes master_ = masters(kElements, 1);
+  Bytes master_ = f32_masters(kElements, 1);
   Bytes weight_ = rounded(master_);
 };
 
-TEST_F(PeerCoding, AWeightCostsAByteForEachChunkWhereverItStands) {
+TEST_F(PeerCoding, AWeightTakesOneBytePerChunkInAnyOrderOfTensors) {
   for (const bool weight_first : {false, true}) {
     State state;
     if (!weight_first) state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -96,9 +61,9 @@ TEST_F(PeerCoding, AWeightCostsAByteForEachChunkWhereverItStands) {
   }
 }
 
-TEST_F(PeerCoding, AWeightIsFoundInAFlatBufferAtAnyOffset) {
+TEST_F(PeerCoding, FindsAWeightInAFlatBufferAtAnyOffset) {
   constexpr std::size_t kBefore = 100'003;
-  const Bytes before = masters(kBefore, 2);
+  const Bytes before = f32_masters(kBefore, 2);
   Bytes flat = before;
   flat.insert(flat.end(), master_.begin(), master_.end());
   State state;
@@ -109,22 +74,15 @@ TEST_F(PeerCoding, AWeightIsFoundInAFlatBufferAtAnyOffset) {
   EXPECT_EQ(read_tensor(*snapshot, "w"), weight_);
 }
 
-TEST_F(PeerCoding, TheBytesDoNotDependOnThreads) {
+TEST_F(PeerCoding, GivesTheSameBytesForAnyNumberOfThreads) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("model.v", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
-  std::optional<Bytes> first;
-  for (const unsigned threads : {1U, 2U, 5U}) {
-    Bytes bytes = write(state, {.threads = threads}).file;
-    if (!first)
-      first = std::move(bytes);
-    else
-      EXPECT_EQ(bytes, *first) << threads << " threads";
-  }
+  expect_same_bytes_for_any_threads(state);
 }
 
-TEST_F(PeerCoding, WeightsFollowTheirMastersThroughAChain) {
+TEST_F(PeerCoding, CodesWeightsAgainstMastersThroughAChain) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -137,12 +95,12 @@ TEST_F(PeerCoding, WeightsFollowTheirMastersThroughAChain) {
     expect_all_rounded(snapshot, "model.w");
     const std::uint32_t depth = chunks_of(snapshot, "master.w")[0].depth;
     EXPECT_EQ(depth, number);
-    EXPECT_EQ(chunks_of(snapshot, "model.w")[0].depth, depth) << "one more would be a step into another file";
+    EXPECT_EQ(chunks_of(snapshot, "model.w")[0].depth, depth) << "a weight adds no link";
     EXPECT_EQ(read_tensor(snapshot, "model.w"), weight_);
   }
 }
 
-TEST_F(PeerCoding, AWeightThatIsFoundInItsMasterLeavesTheBaseAlone) {
+TEST_F(PeerCoding, DoesNotReadTheBaseOfAWeightWithAMaster) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -160,8 +118,8 @@ TEST_F(PeerCoding, AWeightThatIsFoundInItsMasterLeavesTheBaseAlone) {
   EXPECT_EQ(tap.stream_bytes(0), weight_);
 }
 
-// A learning rate so small that no weight changes: to say that it is the same would lead to the file before.
-TEST_F(PeerCoding, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
+// With a tiny learning rate no weight changes. A reference to the base would make the file depend on it.
+TEST_F(PeerCoding, CodesAnUnchangedWeightAgainstItsMasterNotItsBase) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -179,10 +137,10 @@ TEST_F(PeerCoding, AnUnchangedWeightIsFoundInItsMasterAndNotInTheFileBefore) {
   EXPECT_TRUE(alone.bases().empty());
 }
 
-TEST_F(PeerCoding, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
+TEST_F(PeerCoding, ReadingARangeOfAWeightReadsOnlyThatRangeOfItsMaster) {
   State state;
   state.tensors.push_back(source("other", DType::f32, {kElements}, master_));
-  const Bytes own_master = masters(kElements, 7);
+  const Bytes own_master = f32_masters(kElements, 7);
   const Bytes own_weight = rounded(own_master);
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, own_weight));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, own_master));
@@ -200,8 +158,8 @@ TEST_F(PeerCoding, ARangeOfAWeightNeedsTheSameRangeOfItsMasterAlone) {
   EXPECT_EQ(read, master_chunk + 1);
 }
 
-// Somebody writes to the master after it was stored and before it is looked at again.
-TEST_F(PeerCoding, AMasterThatChangesMeanwhileIsNotReferredTo) {
+// The master changes after it was stored and before it is read again for its weight.
+TEST_F(PeerCoding, DoesNotReferToAMasterThatChangesDuringTheSave) {
   Bytes other = master_;
   for (std::size_t i = 0; i < other.size(); i += 4) other[i] ^= std::byte{1};
   State state;
@@ -209,7 +167,7 @@ TEST_F(PeerCoding, AMasterThatChangesMeanwhileIsNotReferredTo) {
   state.tensors[0].data = nullptr;
   std::atomic<std::uint64_t> whole_reads = 0;
   state.tensors[0].read = [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
-    // Samples are small; of what is read to be coded, every second piece is the peer's.
+    // Samples are small. Of the larger reads, every second one is for the weight.
     const bool again = out.size() > 64 && whole_reads++ % 2 == 1;
     std::memcpy(out.data(), (again ? other : master_).data() + offset, out.size());
     return {};
@@ -222,7 +180,7 @@ TEST_F(PeerCoding, AMasterThatChangesMeanwhileIsNotReferredTo) {
   EXPECT_TRUE(snapshot->verify().value().empty());
 }
 
-TEST_F(PeerCoding, WeightsThatAreAlmostTheirRoundingsCostTheirExceptions) {
+TEST_F(PeerCoding, StoresTheFewExceptionsOfANearlyRoundedWeight) {
   for (std::size_t i = 0; i < weight_.size(); i += 20'000) weight_[i] ^= std::byte{1};
   State state;
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -232,7 +190,7 @@ TEST_F(PeerCoding, WeightsThatAreAlmostTheirRoundingsCostTheirExceptions) {
   EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);
 }
 
-TEST_F(PeerCoding, ARewrittenFileKeepsWhatWasRounded) {
+TEST_F(PeerCoding, KeepsRoundedWeightsWhenAFileIsRewritten) {
   State state;
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
@@ -241,20 +199,16 @@ TEST_F(PeerCoding, ARewrittenFileKeepsWhatWasRounded) {
   step(master_, 1);
   std::ranges::copy(rounded(master_), weight_.begin());
   const Snapshot& second = chain.save(state);
-  os::FakeFileSystem files;
-  const auto file = files.create("/rewritten").value();
-  const auto executor = exec::make_executor(2);
-  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, {}, *file, *executor);
-  ASSERT_TRUE(rewritten.has_value()) << rewritten.error().message();
-  ASSERT_TRUE(file->close());
-  const auto alone = open_file("1.bsnap", os::read_file(files, "/rewritten", UINT64_MAX).value());
+  const auto written = rewrite(second, {first});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto alone = open_file("1.bsnap", written->file);
   EXPECT_EQ(alone->id(), second.id());
   expect_all_rounded(*alone, "model.w");
   EXPECT_EQ(chunks_of(*alone, "model.w")[0].depth, 0U);
   EXPECT_EQ(read_tensor(*alone, "model.w"), weight_);
 }
 
-TEST_F(PeerCoding, OtherPoliciesDoWithoutPeers) {
+TEST_F(PeerCoding, OtherPoliciesUseNoPeers) {
   State state;
   state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
   state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));

@@ -1,4 +1,5 @@
-// Samples are eight runs of eight elements; masters are rounded to what weights are held against.
+// A sample is eight runs of eight elements, spread evenly. Masters are rounded to the dtype of the weights, so that
+// samples can be compared as bits.
 #include "save/peer_finder.hpp"
 
 #include <algorithm>
@@ -22,17 +23,18 @@ constexpr std::size_t kRuns = 8;
 constexpr std::size_t kRunElements = 8;
 constexpr std::size_t kSampleElements = kRuns * kRunElements;
 
-// Of a flat buffer so many elements are looked at for the next weight before it is given up. Where a weight seemed to
-// begin that is not there, that counts as if so many more had been: patterns that come again and again find their end.
-constexpr std::uint64_t kMostSearched = std::uint64_t{1} << 22;
-constexpr std::uint64_t kSearchedInVain = std::uint64_t{1} << 12;
+// The search in a flat buffer ends after this many elements without a weight. A false start (the first elements match,
+// the sample does not) counts as kFalseStartCost elements, so that repeated patterns end the search as well.
+constexpr std::uint64_t kLongestSearch = std::uint64_t{1} << 22;
+constexpr std::uint64_t kFalseStartCost = std::uint64_t{1} << 12;
 
-// Smaller weights are not looked for there: to read one, the buffer's whole chunk has to be decoded with its chain,
-// once more for each weight that lies in it, and they are a small part of a model.
-constexpr std::uint64_t kFewestInFlat = kChunkElements / 4;
+// Smaller weights are not searched in flat buffers: reading one decodes a whole chunk of the buffer with its chain.
+// Verifying a buffer with slices of 4,096 elements took 50 times as long
+// (docs/decisions/0010-weights-beside-masters.md).
+constexpr std::uint64_t kSmallestSlice = kChunkElements / 4;
 
-// Of masters whose samples are the same as the weight's, or nearly so, so many names are compared.
-constexpr std::size_t kMostAlike = 1024;
+// The most masters with about the same sample whose names are compared with the name of a weight.
+constexpr std::size_t kMostSimilar = 1024;
 
 using Halves = std::vector<std::uint16_t>;
 
@@ -80,8 +82,8 @@ class Finder {
     return (elements - kRunElements) * run / (kRuns - 1);
   }
 
-  // `elements` elements of a weight from each run's first on, or of a master rounded to the weight's dtype. Empty
-  // where they cannot be read.
+  // A sample of `elements` elements from `begin`, of a weight or of a master rounded to `dtype`. Empty if the stream
+  // cannot be sampled or read.
   Halves sample(std::size_t stream, std::uint64_t begin, std::uint64_t elements, DType dtype) {
     if (!source_.can_be_sampled(stream)) return {};
     Halves halves(kSampleElements);
@@ -107,7 +109,7 @@ class Finder {
     std::size_t stream = 0;
     Halves halves;
   };
-  // By what the first element is rounded to: of many masters of the same size only a few are compared with a weight.
+  // By the first rounded element, so that a weight is compared with few of the masters of its size.
   using SampledMasters = std::unordered_map<std::uint16_t, std::vector<Sampled>>;
 
   const SampledMasters& sampled_masters(std::uint64_t elements, const std::vector<std::size_t>& masters, DType dtype) {
@@ -120,7 +122,8 @@ class Finder {
     return position->second;
   }
 
-  // A master of the same size: of those whose samples say so the one whose name is most alike.
+  // Searches a master of the same size. Among masters with equal samples, the most similar name wins. A nearly equal
+  // sample is accepted only with a similar name.
   void find_whole(std::size_t weight) {
     const StreamInfo& info = streams_[weight];
     const auto sized = masters_by_size_.find(info.elements);
@@ -133,12 +136,12 @@ class Finder {
     const SampledMasters& masters = sampled_masters(info.elements, sized->second, info.dtype);
     std::optional<std::pair<std::size_t, bool>> best_rank;
     std::size_t compared = 0;
-    for (const int apart : {0, -1, 1}) {
-      const auto known = masters.find(static_cast<std::uint16_t>(own[0] + apart));
+    for (const int distance : {0, -1, 1}) {
+      const auto known = masters.find(static_cast<std::uint16_t>(own[0] + distance));
       if (known == masters.end()) continue;
       for (const auto& [master, other] : known->second) {
-        if (other != own && !nearly_the_same(own, other)) continue;
-        if (compared++ == kMostAlike) return;
+        if (other != own && !is_nearly_equal(own, other)) continue;
+        if (compared++ == kMostSimilar) return;
         const std::size_t alike = tensor::likeness(tensor_of(weight).name, tensor_of(master).name);
         if (other != own && alike == 0) continue;
         const std::pair rank(alike, tensor_of(master).role == Role::master);
@@ -149,7 +152,7 @@ class Finder {
     }
   }
 
-  // The one that is called a master and has the same name but for that.
+  // For weights that cannot be sampled: the tensor with the role of a master and the same bare name.
   void find_by_name(std::size_t weight) {
     if (source_.can_be_sampled(weight)) return;
     const auto known = masters_by_name_.find(tensor::bare_name(tensor_of(weight).name));
@@ -157,20 +160,20 @@ class Finder {
     peers_[weight] = PeerStream{known->second, 0};
   }
 
-  // As where rounding goes up or down at random.
-  static bool nearly_the_same(const Halves& own, const Halves& other) {
+  // Whether all elements differ by one at most, as after stochastic rounding.
+  static bool is_nearly_equal(const Halves& own, const Halves& other) {
     return std::ranges::equal(own, other, [](std::uint16_t one, std::uint16_t two) {
       return static_cast<std::uint16_t>(one - two + 1) <= 2;
     });
   }
 
-  // Slices of larger masters of one dimension. A weight is known by its first elements; those of weights that begin
-  // with the same number again and again say nothing.
+  // Searches slices of larger one-dimensional masters by the first run of each weight. Weights whose first run is one
+  // repeated number are skipped, because it would match too often.
   void find_in_flat_buffers() {
     std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_first;
     std::array<bool, 2> wanted{};  // BF16, F16
     for (const std::size_t weight : weights_) {
-      if (peers_[weight] || streams_[weight].elements < kFewestInFlat || !source_.can_be_sampled(weight)) continue;
+      if (peers_[weight] || streams_[weight].elements < kSmallestSlice || !source_.can_be_sampled(weight)) continue;
       Halves first(kRunElements);
       if (!read(weight, 0, std::as_writable_bytes(std::span(first)))) continue;
       if (std::ranges::all_of(first, [&](std::uint16_t half) { return half == first[0]; })) continue;
@@ -188,7 +191,7 @@ class Finder {
     }
   }
 
-  // Of the first run.
+  // A hash of one run.
   static std::uint64_t key_of(const std::uint16_t* halves) noexcept {
     std::array<std::uint64_t, 2> words;
     static_assert(sizeof words == kRunElements * sizeof(std::uint16_t));
@@ -199,20 +202,20 @@ class Finder {
   void search_flat(std::size_t master, DType dtype,
                    const std::unordered_map<std::uint64_t, std::vector<std::size_t>>& by_first) {
     const std::uint64_t elements = streams_[master].elements;
-    // Most places are nobody's beginning, which a few bits of their keys say.
+    // A filter for most places, where no weight begins.
     std::vector<bool> maybe(std::size_t{1} << 16);
-    for (const auto& [key, weights] : by_first) maybe[slot_of(key)] = true;
+    for (const auto& [key, weights] : by_first) maybe[filter_bit(key)] = true;
     Halves part;
     std::uint64_t searched = 0;  // since the last weight
-    for (std::uint64_t at = 0; at + kFewestInFlat <= elements && searched < kMostSearched;) {
-      // To the end of the chunk, which may have to be decoded as a whole, and what of the last run is behind it.
+    for (std::uint64_t at = 0; at + kSmallestSlice <= elements && searched < kLongestSearch;) {
+      // Up to the end of the chunk, and the part of its last run that is behind the end.
       const std::uint64_t end = std::min((at / kChunkElements + 1) * kChunkElements + kRunElements - 1, elements);
       part.resize(static_cast<std::size_t>(end - at));
       if (!read_rounded(master, at, part.size(), dtype, std::as_writable_bytes(std::span(part)))) return;
       std::size_t i = 0;
-      while (i + kRunElements <= part.size() && searched < kMostSearched) {
+      while (i + kRunElements <= part.size() && searched < kLongestSearch) {
         const std::uint64_t key = key_of(part.data() + i);
-        const auto known = maybe[slot_of(key)] ? by_first.find(key) : by_first.end();
+        const auto known = maybe[filter_bit(key)] ? by_first.find(key) : by_first.end();
         const std::uint64_t taken =
             known == by_first.end() ? 0 : take_slice(master, at + i, dtype, known->second, searched);
         if (taken > 0) {
@@ -230,19 +233,19 @@ class Finder {
     }
   }
 
-  static std::size_t slot_of(std::uint64_t key) noexcept {
+  static std::size_t filter_bit(std::uint64_t key) noexcept {
     return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15U >> 48);
   }
 
-  // How many elements the weight has that begins at this element of a master, if there is one.
+  // The number of elements of the weight that begins at this element of the master; 0 if none does.
   std::uint64_t take_slice(std::size_t master, std::uint64_t first, DType dtype,
                            const std::vector<std::size_t>& candidates, std::uint64_t& searched) {
     for (const std::size_t weight : candidates) {
       const StreamInfo& info = streams_[weight];
       if (peers_[weight] || info.dtype != dtype || info.elements > streams_[master].elements - first) continue;
-      if (searched >= kMostSearched) return 0;
+      if (searched >= kLongestSearch) return 0;
       if (!is_slice(weight, master, first)) {
-        searched += kSearchedInVain;
+        searched += kFalseStartCost;
         continue;
       }
       peers_[weight] = PeerStream{master, first};
@@ -251,7 +254,7 @@ class Finder {
     return 0;
   }
 
-  // By their samples; those of a master run by run, as the first mostly says that it is not.
+  // Compares run by run, because the first run usually differs already.
   bool is_slice(std::size_t weight, std::size_t master, std::uint64_t first) {
     const StreamInfo& info = streams_[weight];
     const auto [own, is_new] = weight_samples_.try_emplace(weight);

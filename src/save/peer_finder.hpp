@@ -1,11 +1,11 @@
-// Which tensor of the same state a tensor can be found again from: of a weight of 16 bits, the fp32 master of which it
-// is the rounding.
+// Finds the fp32 master of each 16-bit weight of a state by comparing bits: a weight is its master, rounded
+// (docs/decisions/0010-weights-beside-masters.md). Weights whose master the caller gives are not searched; see
+// lay_out_masters().
 //
-// For tensors of which the caller says nothing (lay_out_masters() has the others). What counts is the bits: a few
-// samples of each tensor say who may belong together, and coding holds every element against it. Names decide between
-// tensors whose samples are the same, where rounding was done at random, and where sampling costs too much, as of
-// tensors on another device. A master may be a slice of a flat buffer, as ZeRO and Megatron's distributed optimizer
-// keep them. Used by one thread, before the first chunk is coded.
+// Samples of 64 elements decide. Names decide only between masters with equal samples, if weights were rounded
+// stochastically, and for tensors that cannot be sampled, such as those on another device. A master may be a slice of a
+// flat buffer, as in ZeRO and in Megatron's distributed optimizer. A wrong match costs bytes only, because coding
+// compares every element. One thread calls this, before the first chunk is coded.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace bitsnap::save {
 
-// The elements of another stream of the same file that stand beside those of a stream.
+// A stream of the same file, and the element in it that corresponds to element 0 of the stream that has this peer.
 struct PeerStream {
   std::size_t stream = 0;
-  std::uint64_t element = 0;  // beside element 0
+  std::uint64_t element = 0;
 
   friend bool operator==(const PeerStream&, const PeerStream&) = default;
 };
 
-// For each stream that is wanted its peer, which has none itself. What cannot be read now is nobody's peer. A bounded
-// number of comparisons is made for each weight, and for each element of a flat buffer.
+// The masters of the wanted streams, by stream. Tensors that cannot be read are skipped. The number of comparisons is
+// bounded for each weight and for each element of a flat buffer.
 [[nodiscard]] std::vector<std::optional<PeerStream>> find_peers(const container::Content& content,
                                                                 const container::StreamTable& streams,
                                                                 const StreamSource& source,

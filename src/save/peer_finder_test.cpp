@@ -1,4 +1,4 @@
-// Who is whose master: by bits, by names where bits say too little, and within flat buffers.
+// Finding masters: by bits, by names if bits are not enough, and in flat buffers.
 #include "save/peer_finder.hpp"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/trained_like_testing.hpp"
+#include "base/bytes.hpp"
 #include "save/state_layout.hpp"
 #include "save/state_testing.hpp"
 
@@ -15,24 +15,13 @@ namespace bitsnap::save {
 namespace {
 
 constexpr std::size_t kElements = 5000;
-constexpr std::size_t kInFlat = kChunkElements / 4;  // the fewest that are looked for
+constexpr std::size_t kInFlat = kChunkElements / 4;  // the smallest slice that is searched
 
-Bytes masters(std::size_t elements, unsigned seed) {
-  Bytes bytes(4 * elements);
-  codec::fill_trained_like(DType::f32, bytes, seed);
-  return bytes;
-}
-
-// To the nearest BF16; `up_every`: each so many-th goes to the next one up instead.
-Bytes rounded(ConstByteSpan from, std::size_t up_every = 0) {
-  Bytes bytes(from.size() / 2);
-  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, from.data() + 4 * i, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);
-    if (up_every > 0 && i % up_every == 0) bits += 0x10000;
-    const auto weight = static_cast<std::uint16_t>(bits >> 16);
-    std::memcpy(bytes.data() + 2 * i, &weight, sizeof weight);
+// Every third weight is one higher than rounding to nearest gives.
+Bytes rounded_up(ConstByteSpan masters) {
+  Bytes bytes = rounded(masters);
+  for (std::size_t i = 0; i < bytes.size(); i += 6) {
+    store_le(bytes.data() + i, static_cast<std::uint16_t>(load_le<std::uint16_t>(bytes.data() + i) + 1));
   }
   return bytes;
 }
@@ -45,9 +34,9 @@ Bytes joined(std::initializer_list<ConstByteSpan> parts) {
 
 class PeerFinder : public testing::Test {
  protected:
-  // Of bytes that outlive the test's state.
+  // The bytes must outlive the state.
   void add(std::string name, DType dtype, Bytes&& bytes, std::vector<std::uint64_t> shape = {}) = delete;
-  // Streams are numbered as tensors were added: all are large enough not to be pooled.
+  // The numbers of streams are those of tensors: all are too large for the pool.
   void add(std::string name, DType dtype, const Bytes& bytes, std::vector<std::uint64_t> shape = {}) {
     if (shape.empty()) shape = {bytes.size() / element_size(dtype)};
     state_.tensors.push_back(source(std::move(name), dtype, std::move(shape), bytes));
@@ -66,9 +55,9 @@ class PeerFinder : public testing::Test {
 
 using Peers = std::vector<std::optional<PeerStream>>;
 
-TEST_F(PeerFinder, FindsMastersByTheirBitsWhateverNamesSay) {
-  const Bytes first = masters(kElements, 1);
-  const Bytes second = masters(kElements, 2);
+TEST_F(PeerFinder, FindsMastersByBitsNotNames) {
+  const Bytes first = f32_masters(kElements, 1);
+  const Bytes second = f32_masters(kElements, 2);
   const Bytes first_weight = rounded(first);
   const Bytes second_weight = rounded(second);
   add("a", DType::bf16, first_weight);
@@ -78,9 +67,9 @@ TEST_F(PeerFinder, FindsMastersByTheirBitsWhateverNamesSay) {
   EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, PeerStream{3, 0}, {}, {}}));
 }
 
-TEST_F(PeerFinder, FindsNoneWhereNoBitsFit) {
-  const Bytes master = masters(kElements, 1);
-  const Bytes other = rounded(masters(kElements, 3));
+TEST_F(PeerFinder, FindsNothingIfNoBitsMatch) {
+  const Bytes master = f32_masters(kElements, 1);
+  const Bytes other = rounded(f32_masters(kElements, 3));
   const Bytes shorter = rounded(ConstByteSpan(master).first(4 * (kElements - 1)));
   add("w", DType::bf16, other);
   add("master.w", DType::f32, master);
@@ -93,7 +82,7 @@ TEST_F(PeerFinder, FindsNoneWhereNoBitsFit) {
   EXPECT_EQ(found(), (Peers{{}, {}})) << "rounded to BF16";
 }
 
-// Zeros and ones are what many tensors begin a training with.
+// Many tensors consist of zeros or ones when a training begins.
 TEST_F(PeerFinder, LetsNamesDecideBetweenEqualMasters) {
   const Bytes ones = [] {
     Bytes bytes(4 * kElements);
@@ -109,23 +98,23 @@ TEST_F(PeerFinder, LetsNamesDecideBetweenEqualMasters) {
   EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, PeerStream{4, 0}, {}, {}, {}}));
 }
 
-TEST_F(PeerFinder, FindsAMasterThatWasRoundedAtRandomByItsName) {
-  const Bytes first = masters(kElements, 1);
-  const Bytes second = masters(kElements, 2);
-  const Bytes weight = rounded(second, 3);
+TEST_F(PeerFinder, FindsTheMasterOfAStochasticallyRoundedWeightByName) {
+  const Bytes first = f32_masters(kElements, 1);
+  const Bytes second = f32_masters(kElements, 2);
+  const Bytes weight = rounded_up(second);
   add("layers.1.weight", DType::bf16, weight);
   add("master.layers.0.weight", DType::f32, first);
   add("master.layers.1.weight", DType::f32, second);
   EXPECT_EQ(found(), (Peers{PeerStream{2, 0}, {}, {}}));
   state_.tensors.pop_back();
   add("something.else", DType::f32, second);
-  EXPECT_EQ(found(), (Peers{{}, {}, {}})) << "neither bits nor names say so";
+  EXPECT_EQ(found(), (Peers{{}, {}, {}})) << "neither bits nor names match";
 }
 
 TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
-  const Bytes a = masters(kInFlat, 1);
-  const Bytes b = masters(3 * kInFlat, 2);
-  const Bytes c = masters(kInFlat + 77, 3);
+  const Bytes a = f32_masters(kInFlat, 1);
+  const Bytes b = f32_masters(3 * kInFlat, 2);
+  const Bytes c = f32_masters(kInFlat + 77, 3);
   const Bytes padding(4 * 51);
   const Bytes flat = joined({padding, b, a, padding, c});
   const Bytes weight_a = rounded(a);
@@ -139,9 +128,9 @@ TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
             (Peers{PeerStream{3, 51 + 3 * kInFlat}, PeerStream{3, 51}, PeerStream{3, 51 + 4 * kInFlat + 51}, {}}));
 }
 
-// As tensors on another device are: they would be brought over for a sample, and stay until their turn.
-TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
-  const Bytes master = masters(kElements, 1);
+// A sample would copy the whole tensor from its device.
+TEST_F(PeerFinder, TakesNoSamplesOfTensorsOnOtherDevices) {
+  const Bytes master = f32_masters(kElements, 1);
   const Bytes weight = rounded(master);
   add("model.layers.0.weight", DType::bf16, weight);
   add("model.layers.1.weight", DType::bf16, weight);
@@ -152,17 +141,17 @@ TEST_F(PeerFinder, ReadsNothingOfWhatIsBroughtOverAsAWhole) {
     tensor.data = nullptr;
     tensor.read_brings_all = true;
     tensor.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> {
-      ADD_FAILURE() << "it was read";
+      ADD_FAILURE() << "a tensor was read";
       return {};
     };
   }
   EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}, {}, {}})) << "by names alone";
 }
 
-TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
+TEST_F(PeerFinder, FindsSlicesThatCrossTheEndOfAChunk) {
   for (const std::size_t before : {kChunkElements - 8, kChunkElements - 7, kChunkElements - 1, kChunkElements}) {
-    const Bytes own = masters(kInFlat, 1);
-    const Bytes flat = joined({masters(before, 2), own, masters(1000, 3)});
+    const Bytes own = f32_masters(kInFlat, 1);
+    const Bytes flat = joined({f32_masters(before, 2), own, f32_masters(1000, 3)});
     const Bytes weight = rounded(own);
     state_.tensors.clear();
     add("w", DType::bf16, weight);
@@ -171,21 +160,21 @@ TEST_F(PeerFinder, FindsSlicesOnBothSidesOfAChunksEnd) {
   }
 }
 
-// Each would have a chunk of the buffer decoded for itself.
-TEST_F(PeerFinder, LeavesSmallWeightsOutOfFlatBuffers) {
-  const Bytes own = masters(kInFlat - 1, 1);
-  const Bytes flat = joined({own, masters(kInFlat, 2)});
+// Reading each of them would decode a chunk of the buffer.
+TEST_F(PeerFinder, DoesNotSearchSmallWeightsInFlatBuffers) {
+  const Bytes own = f32_masters(kInFlat - 1, 1);
+  const Bytes flat = joined({own, f32_masters(kInFlat, 2)});
   const Bytes weight = rounded(own);
   add("w", DType::bf16, weight);
   add("flat", DType::f32, flat);
   EXPECT_EQ(found(), (Peers{{}, {}}));
 }
 
-// A weight that begins as all of the buffer does must not have its samples compared at each of its places.
-TEST_F(PeerFinder, GivesUpWhereAPatternComesAgainAndAgain) {
+// The weight begins with the pattern that fills the buffer. Its samples must not be compared everywhere.
+TEST_F(PeerFinder, EndsTheSearchInARepeatedPattern) {
   Bytes flat(4 * 5 * kChunkElements);
   for (std::size_t i = 3; i < flat.size(); i += 8) flat[i] = std::byte{0x3f};
-  Bytes own = masters(kInFlat, 1);
+  Bytes own = f32_masters(kInFlat, 1);
   std::copy_n(flat.begin(), 4 * 16, own.begin());
   const Bytes weight = rounded(own);
   add("w", DType::bf16, weight);
@@ -201,8 +190,8 @@ TEST_F(PeerFinder, GivesUpWhereAPatternComesAgainAndAgain) {
   EXPECT_LT(reads, 5000U);
 }
 
-TEST_F(PeerFinder, LooksForNoOtherThanThoseThatAreWanted) {
-  const Bytes master = masters(kElements, 1);
+TEST_F(PeerFinder, SearchesWantedWeightsOnly) {
+  const Bytes master = f32_masters(kElements, 1);
   const Bytes weight = rounded(master);
   add("v", DType::bf16, weight);
   add("w", DType::bf16, weight);
@@ -211,8 +200,8 @@ TEST_F(PeerFinder, LooksForNoOtherThanThoseThatAreWanted) {
   EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}}));
 }
 
-TEST_F(PeerFinder, GivesAWeightThatCannotBeReadNoMaster) {
-  const Bytes master = masters(kElements, 1);
+TEST_F(PeerFinder, SkipsWeightsThatCannotBeRead) {
+  const Bytes master = f32_masters(kElements, 1);
   add("master", DType::f32, master);
   TensorSource broken;
   broken.info = state_.tensors[0].info;

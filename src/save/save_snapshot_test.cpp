@@ -1,4 +1,4 @@
-// Tests of the writing path, read back by the reading path: what comes out, what it costs, and what is refused.
+// save_snapshot() with real files, read back: contents, sizes, chains, overwriting, and states that are rejected.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,11 +28,11 @@ using save::random_bytes;
 using save::read_tensor;
 using save::source;
 
-class SaveSnapshotTest : public testing::Test {
+class SaveSnapshot : public testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return directory_ / name; }
 
-  // Names in the directory.
+  // The names of the files in the directory.
   [[nodiscard]] std::vector<std::string> files() const {
     return os::real_file_system().list_directory(directory_.path()).value();
   }
@@ -44,7 +44,7 @@ class SaveSnapshotTest : public testing::Test {
   os::TemporaryDirectory directory_;
 };
 
-TEST_F(SaveSnapshotTest, EveryTensorComesBackBitForBit) {
+TEST_F(SaveSnapshot, RestoresEveryTensorBitForBit) {
   const Bytes weights = bf16_weights(600'001, 1);
   const Bytes noise = random_bytes(4 * 70'000, 2);
   const Bytes step = random_bytes(4, 3);
@@ -87,7 +87,7 @@ TEST_F(SaveSnapshotTest, EveryTensorComesBackBitForBit) {
   EXPECT_TRUE(damage->empty());
 }
 
-TEST_F(SaveSnapshotTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
+TEST_F(SaveSnapshot, GivesTheSameBytesForAnyThreadsAndCpuLevel) {
   const Bytes weights = bf16_weights(2'000'000, 5);
   const Bytes base_weights = bf16_weights(2'000'000, 5);
   Bytes changed = weights;
@@ -124,7 +124,7 @@ TEST_F(SaveSnapshotTest, TheBytesDoNotDependOnThreadsOrCpuLevel) {
   force_cpu_level(level_before);
 }
 
-// A matrix whose elements have scales by row and by column, and a mantissa that is as good as random.
+// A matrix whose elements have a scale by row and by column, and random mantissas.
 Bytes scaled_matrix(std::size_t rows, std::size_t columns) {
   Bytes bytes(4 * rows * columns);
   for (std::size_t i = 0; i < rows * columns; ++i) {
@@ -137,8 +137,8 @@ Bytes scaled_matrix(std::size_t rows, std::size_t columns) {
   return bytes;
 }
 
-TEST_F(SaveSnapshotTest, ChunksKnowTheirPlaceInTheMatrix) {
-  // Chunks begin anywhere in a row.
+TEST_F(SaveSnapshot, UsesTheRowsAndColumnsOfAMatrix) {
+  // Chunks begin in the middle of rows.
   const Bytes moments = scaled_matrix(1000, 777);
   const auto stored_as = [&](const std::vector<std::uint64_t>& shape) {
     State state;
@@ -149,14 +149,15 @@ TEST_F(SaveSnapshotTest, ChunksKnowTheirPlaceInTheMatrix) {
     return saved ? saved->stored_bytes : 0;
   };
   const std::uint64_t matrix = stored_as({1000, 777});
-  // The mantissa of each element is as good as random; the rest is its row's and its column's.
+  // 23 random bits of mantissa per element; the rest follows from row and column.
   EXPECT_LE(matrix, moments.size() * 23 / 32 + moments.size() / 64);
   EXPECT_LE(matrix + moments.size() / 16, stored_as({777'000}));
   EXPECT_LE(matrix + moments.size() / 16, stored_as({777, 1000}));
-  EXPECT_NEAR(static_cast<double>(stored_as({100, 10, 777})), static_cast<double>(matrix), 8) << "but for the shape";
+  EXPECT_NEAR(static_cast<double>(stored_as({100, 10, 777})), static_cast<double>(matrix), 8)
+      << "only the text of the shape differs";
 }
 
-TEST_F(SaveSnapshotTest, WhatIsUnchangedIsStoredOnceInAChain) {
+TEST_F(SaveSnapshot, StoresAnUnchangedTensorOncePerChain) {
   const Bytes frozen = bf16_weights(4'000'000, 7);
   Bytes counter(8192);
   State state;
@@ -173,7 +174,7 @@ TEST_F(SaveSnapshotTest, WhatIsUnchangedIsStoredOnceInAChain) {
     EXPECT_EQ(read_tensor(*base, "frozen"), frozen);
     EXPECT_EQ(read_tensor(*base, "counter"), counter);
     if (step > 0) {
-      // The reference points at the first snapshot, however long the chain is.
+      // The reference names the first snapshot, which holds the bytes.
       const auto chunk = base->chunk_info(0, 3).value();
       EXPECT_EQ(chunk.codec, "same");
       EXPECT_EQ(chunk.depth, 1U);
@@ -183,7 +184,7 @@ TEST_F(SaveSnapshotTest, WhatIsUnchangedIsStoredOnceInAChain) {
   }
 }
 
-TEST_F(SaveSnapshotTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveOneId) {
+TEST_F(SaveSnapshot, RefersToABaseWithTheSameId) {
   const Bytes weights = bf16_weights(500'000, 8);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {500'000}, weights));
@@ -196,7 +197,7 @@ TEST_F(SaveSnapshotTest, AStateSavedAgainUnchangedRefersToItsBaseThoughBothHaveO
   EXPECT_EQ(read_tensor(*Snapshot::open(path("second.bsnap")).value(), "w"), weights);
 }
 
-TEST_F(SaveSnapshotTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDependsOnTheAsker) {
+TEST_F(SaveSnapshot, FindsARenamedBaseAmongFilesWithTheSameId) {
   const Bytes weights = bf16_weights(500'000, 16);
   Bytes changed = weights;
   for (std::size_t i = 0; i < changed.size(); i += 20) changed[i] ^= std::byte{3};
@@ -214,7 +215,7 @@ TEST_F(SaveSnapshotTest, ARenamedBaseIsFoundThoughALaterFileOfTheSameContentDepe
   EXPECT_EQ(read_tensor(*Snapshot::open(path("back.bsnap")).value(), "w"), weights);
 }
 
-TEST_F(SaveSnapshotTest, AChainThatComesBackToEarlierContentIsReadByTheNamesInIt) {
+TEST_F(SaveSnapshot, ReadsAChainInWhichContentRepeats) {
   Bytes weights = bf16_weights(300'000, 18);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -227,12 +228,12 @@ TEST_F(SaveSnapshotTest, AChainThatComesBackToEarlierContentIsReadByTheNamesInIt
   }
 }
 
-TEST_F(SaveSnapshotTest, NothingThatABaseIsReadFromIsReplaced) {
+TEST_F(SaveSnapshot, DoesNotOverwriteFilesThatItsBaseNeeds) {
   State state;
   Bytes weights = bf16_weights(300'000, 17);
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
   std::shared_ptr<const Snapshot> base;
-  // Every chunk changes, so that each snapshot names the one before alone.
+  // Every chunk changes, so that each snapshot refers to the one before only.
   for (const std::string name : {"0.bsnap", "1.bsnap", "2.bsnap", "3.bsnap"}) {
     for (std::size_t i = 0; i < weights.size(); i += 100) weights[i] ^= static_cast<std::byte>(name[0]);
     ASSERT_TRUE(save_snapshot(path(name), state, {.base = base}).has_value());
@@ -250,7 +251,7 @@ TEST_F(SaveSnapshotTest, NothingThatABaseIsReadFromIsReplaced) {
           .has_value());
 }
 
-TEST_F(SaveSnapshotTest, WhatCouldNotBeReadAgainReplacesNothing) {
+TEST_F(SaveSnapshot, DoesNotOverwriteAFileWithAnUnreadableState) {
   const Bytes bytes(64);
   State state;
   state.tensors.push_back(source("w", DType::f32, {16}, bytes));
@@ -271,7 +272,7 @@ TEST_F(SaveSnapshotTest, WhatCouldNotBeReadAgainReplacesNothing) {
   EXPECT_TRUE(refused());
 }
 
-TEST_F(SaveSnapshotTest, ChainsAreNoDeeperThanAsked) {
+TEST_F(SaveSnapshot, LimitsChainsToMaxDepth) {
   Bytes weights = bf16_weights(300'000, 9);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -281,8 +282,7 @@ TEST_F(SaveSnapshotTest, ChainsAreNoDeeperThanAsked) {
   for (int step = 0; step < 9; ++step) {
     for (int i = 0; i < 1000; ++i) weights[2 * (random() % 300'000)] ^= std::byte{1};
     const std::string name = std::to_string(step) + ".bsnap";
-    ASSERT_TRUE(
-        save_snapshot(path(name), state, {.settings = {.max_depth = 3}, .base = base}).has_value());
+    ASSERT_TRUE(save_snapshot(path(name), state, {.settings = {.max_depth = 3}, .base = base}).has_value());
     base = Snapshot::open(path(name)).value();
     depths.push_back(base->chunk_info(0, 0).value().depth);
     EXPECT_EQ(read_tensor(*base, "w"), weights);
@@ -292,7 +292,7 @@ TEST_F(SaveSnapshotTest, ChainsAreNoDeeperThanAsked) {
             ErrorKind::invalid_argument);
 }
 
-TEST_F(SaveSnapshotTest, EverySourceByteIsReadOnce) {
+TEST_F(SaveSnapshot, ReadsEverySourceByteOnce) {
   const Bytes weights = bf16_weights(1'000'000, 10);
   std::vector<std::atomic<int>> reads(weights.size());
   State state;
@@ -307,7 +307,7 @@ TEST_F(SaveSnapshotTest, EverySourceByteIsReadOnce) {
   EXPECT_TRUE(std::ranges::all_of(reads, [](const auto& count) { return count == 1; }));
 }
 
-TEST_F(SaveSnapshotTest, AFailingSourceLeavesNothingAndIsNamed) {
+TEST_F(SaveSnapshot, NamesATensorThatCannotBeReadAndLeavesNoFile) {
   const Bytes weights = bf16_weights(1'000'000, 11);
   State state;
   state.tensors.push_back(source("good", DType::bf16, {1'000'000}, weights));
@@ -323,7 +323,7 @@ TEST_F(SaveSnapshotTest, AFailingSourceLeavesNothingAndIsNamed) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(SaveSnapshotTest, CancellingLeavesNothing) {
+TEST_F(SaveSnapshot, LeavesNoFileWhenCancelled) {
   const Bytes weights = bf16_weights(2'000'000, 12);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {2'000'000}, weights));
@@ -340,7 +340,7 @@ TEST_F(SaveSnapshotTest, CancellingLeavesNothing) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(SaveSnapshotTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
+TEST_F(SaveSnapshot, KeepsAnExistingFileWithoutOverwrite) {
   const Bytes weights = bf16_weights(1000, 13);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {1000}, weights));
@@ -353,7 +353,7 @@ TEST_F(SaveSnapshotTest, AnExistingFileIsKeptUnlessOverwritingIsAskedFor) {
   EXPECT_NE(contents("a.bsnap"), before);
 }
 
-TEST_F(SaveSnapshotTest, StatesThatContradictThemselvesAreRefusedByName) {
+TEST_F(SaveSnapshot, RejectsInvalidStatesAndNamesTheTensor) {
   const Bytes bytes(64);
   const auto kind_of = [&](auto change) {
     State state;
@@ -380,7 +380,7 @@ TEST_F(SaveSnapshotTest, StatesThatContradictThemselvesAreRefusedByName) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(SaveSnapshotTest, ManySmallTensorsShareThePool) {
+TEST_F(SaveSnapshot, StoresSmallTensorsInThePool) {
   const Bytes steps = random_bytes(4, 14);
   State state;
   std::uint64_t header_like = 0;
@@ -396,77 +396,8 @@ TEST_F(SaveSnapshotTest, ManySmallTensorsShareThePool) {
   EXPECT_EQ(read_tensor(*snapshot, "optimizer.state.9999.step"), steps);
 }
 
-// A base whose every chunk is held by another snapshot.
-class ScatteredBase final : public Base {
- public:
-  class Holder final : public Base {
-   public:
-    explicit Holder(std::uint64_t number) : id_{number, 1} {}
-    [[nodiscard]] SnapshotId id() const noexcept override { return id_; }
-    [[nodiscard]] const std::string& name() const noexcept override { return name_; }
-    [[nodiscard]] std::span<const TensorInfo> tensors() const noexcept override { return {}; }
-    [[nodiscard]] std::span<const StreamInfo> streams() const noexcept override { return {}; }
-    [[nodiscard]] std::optional<std::size_t> find(std::string_view) const noexcept override { return std::nullopt; }
-    [[nodiscard]] std::optional<std::size_t> stream_of(std::size_t) const noexcept override { return std::nullopt; }
-    [[nodiscard]] Result<void> read_elements(std::size_t, std::uint64_t, std::span<std::byte>,
-                                             ReadContext&) const override {
-      return {};
-    }
-    [[nodiscard]] Result<ChunkHolder> holder(std::size_t, std::uint64_t) const override { return ChunkHolder{}; }
-
-   private:
-    SnapshotId id_;
-    std::string name_ = "holder.bsnap";
-  };
-
-  explicit ScatteredBase(std::uint64_t elements) {
-    TensorInfo info;
-    info.name = "w";
-    info.dtype = DType::u8;
-    info.dtype_name = "U8";
-    info.shape = {elements};
-    info.size_bytes = elements;
-    tensors_.push_back(info);
-    streams_.push_back({DType::u8, elements, 0});
-  }
-  [[nodiscard]] SnapshotId id() const noexcept override { return {7, 7}; }
-  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
-  [[nodiscard]] std::span<const TensorInfo> tensors() const noexcept override { return tensors_; }
-  [[nodiscard]] std::span<const StreamInfo> streams() const noexcept override { return streams_; }
-  [[nodiscard]] std::optional<std::size_t> find(std::string_view) const noexcept override { return 0; }
-  [[nodiscard]] std::optional<std::size_t> stream_of(std::size_t) const noexcept override { return 0; }
-  [[nodiscard]] Result<void> read_elements(std::size_t, std::uint64_t, std::span<std::byte> out,
-                                           ReadContext&) const override {
-    std::ranges::fill(out, std::byte{42});
-    return {};
-  }
-  [[nodiscard]] Result<ChunkHolder> holder(std::size_t, std::uint64_t chunk) const override {
-    return ChunkHolder{std::make_shared<Holder>(chunk), 0, chunk * kChunkElements, 0, 1};
-  }
-
- private:
-  std::vector<TensorInfo> tensors_;
-  std::vector<StreamInfo> streams_;
-  std::string name_ = "scattered.bsnap";
-};
-
-TEST_F(SaveSnapshotTest, AStreamWithMoreHoldersThanInputsFallsBackToItsBase) {
-  constexpr std::uint64_t kChunks = 300;
-  const Bytes data(kChunks * kChunkElements, std::byte{42});
-  State state;
-  state.tensors.push_back(source("w", DType::u8, {data.size()}, data));
-  const auto base = std::make_shared<ScatteredBase>(data.size());
-  const auto saved = save_snapshot(path("a.bsnap"), state, {.base = base});
-  ASSERT_TRUE(saved.has_value()) << saved.error().message();
-  const auto snapshot = Snapshot::open(path("a.bsnap"));
-  ASSERT_TRUE(snapshot.has_value()) << snapshot.error().message();
-  EXPECT_EQ((*snapshot)->bases().size(), 255U);  // 254 holders and the base itself
-  EXPECT_EQ((*snapshot)->chunk_info(0, 0).value().depth, 1U);
-  EXPECT_EQ((*snapshot)->chunk_info(0, 299).value().depth, 2U);
-}
-
-// The base agrees wherever the chunk is sampled, by the planner and by the codec that is chosen, and nowhere else.
-TEST_F(SaveSnapshotTest, ASampleThatDeceivesDoesNotLeaveAChunkRaw) {
+// The base equals the chunk only where the planner and the chosen codec take their samples.
+TEST_F(SaveSnapshot, CompressesAChunkWhoseSampleIsMisleading) {
   const Bytes weights = bf16_weights(kChunkElements, 16);
   Bytes base(weights.size());
   std::mt19937_64 random(18);
@@ -487,7 +418,7 @@ TEST_F(SaveSnapshotTest, ASampleThatDeceivesDoesNotLeaveAChunkRaw) {
   EXPECT_EQ(read_tensor(*snapshot, "w"), weights);
 }
 
-TEST_F(SaveSnapshotTest, PoliciesUseTheirOwnCodecsOnly) {
+TEST_F(SaveSnapshot, UsesOnlyTheCodecsOfThePolicy) {
   const Bytes weights = bf16_weights(500'000, 15);
   Bytes changed = weights;
   for (std::size_t i = 0; i < changed.size(); i += 20) changed[i] ^= std::byte{3};
@@ -500,8 +431,7 @@ TEST_F(SaveSnapshotTest, PoliciesUseTheirOwnCodecsOnly) {
   const auto codecs = [&](Policy policy) {
     const auto base_path = path(std::string(policy_name(policy)) + "-base");
     EXPECT_TRUE(
-        save_snapshot(base_path, before, {.settings = {.policy = policy, .objective = Objective::ratio}})
-            .has_value());
+        save_snapshot(base_path, before, {.settings = {.policy = policy, .objective = Objective::ratio}}).has_value());
     const auto delta_path = path(std::string(policy_name(policy)) + "-delta");
     EXPECT_TRUE(save_snapshot(delta_path, after,
                               {.settings = {.policy = policy, .objective = Objective::ratio},

@@ -1,4 +1,4 @@
-// Which chunks are taken over and what they name in the new file; the pipeline does the rest.
+// Selects the chunks to copy and renumbers their inputs; the pipeline does the rest.
 #include "save/snapshot_rewriter.hpp"
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 namespace bitsnap::save {
 namespace {
 
+// The decoded streams of the old file.
 class DecodedStreams final : public StreamSource {
  public:
   explicit DecodedStreams(const Snapshot& source) noexcept : source_(source) {}
@@ -25,14 +26,14 @@ class DecodedStreams final : public StreamSource {
   Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out, ReadContext& context) const override {
     return source_.read_elements(stream, offset / element_size(source_.streams()[stream].dtype), out, context);
   }
-  // A whole chunk is decoded for each.
+  // A sample would decode a whole chunk.
   bool can_be_sampled(std::size_t) const noexcept override { return false; }
 
  private:
   const Snapshot& source_;
 };
 
-// The chunks that are taken over: all that have no input of a dropped base.
+// The chunks that are copied: those without an input from a dropped base.
 class KeptChunks final : public StoredChunks {
  public:
   KeptChunks(const Snapshot::Impl& source, std::span<const SnapshotId> dropped)
@@ -46,12 +47,12 @@ class KeptChunks final : public StoredChunks {
       };
       const std::uint64_t end = index.streams.first_chunk[stream + 1];
       for (auto number = static_cast<std::size_t>(index.streams.first_chunk[stream]); number < end; ++number) {
-        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped) ? 1 : 0;
+        kept_[number] = std::ranges::none_of(index.chunks[number].inputs, is_dropped);
       }
     }
   }
 
-  [[nodiscard]] bool contains(std::size_t number) const noexcept override { return kept_[number] != 0; }
+  [[nodiscard]] bool contains(std::size_t number) const noexcept override { return kept_[number]; }
 
   Result<ConstByteSpan> read(std::size_t number, Scratch& scratch) const override {
     const container::ChunkEntry& entry = source_.index().chunks[number];
@@ -65,10 +66,10 @@ class KeptChunks final : public StoredChunks {
 
  private:
   const Snapshot::Impl& source_;
-  std::vector<std::uint8_t> kept_;  // by the chunk's number: not 0 where it is
+  std::vector<bool> kept_;  // by chunk number
 };
 
-// Leaves of the tables of bases and inputs what kept chunks name, and renumbers it there and in their entries.
+// Removes the bases and inputs that no kept chunk refers to, and renumbers the others.
 void keep_inputs(container::Index& index, const KeptChunks& kept) {
   std::vector<std::optional<std::uint32_t>> base_numbers(index.encoding.bases.size());
   for (std::size_t stream = 0; stream < index.streams.streams.size(); ++stream) {
@@ -130,9 +131,9 @@ Result<WriteSummary> rewrite_snapshot(const Snapshot& source, std::span<const Sn
                               .bases = bases,
                               .stored = &kept,
                               .progress = options.progress};
-    BITSNAP_ASSIGN(WriteSummary written, SnapshotPipeline(index, parts, file).run(executor));
+    BITSNAP_ASSIGN(WriteSummary written, run_pipeline(index, parts, file, executor));
     if (written.summary.id != source.id()) {
-      return fail(ErrorKind::internal, fmt::format("{} written again has the id {}, expected {}", source.name(),
+      return fail(ErrorKind::internal, fmt::format("{}: the rewritten file has the id {}, expected {}", source.name(),
                                                    written.summary.id.to_hex(), source.id().to_hex()));
     }
     return written;

@@ -1,7 +1,6 @@
-// A snapshot is written again so that it needs less: without some of its bases, which may then go.
-//
-// Chunks that refer to none of those are copied as they are stored, all others decoded and stored anew, through the
-// same pipeline as a save and in the same bounded memory.
+// Rewrites a snapshot without some of its bases, so that these can be removed. Chunks that do not refer to a dropped
+// base are copied as they are stored; the others are decoded and encoded again, in the pipeline of a save and in
+// bounded memory.
 #pragma once
 
 #include <span>
@@ -17,19 +16,20 @@
 
 namespace bitsnap::save {
 
-// Writes the content of `source` (the id, so, is the same) without a reference to any snapshot whose id is in
-// `dropped`; ids there that are none of source.bases() do no harm.
+// Writes the content of `source` without a reference to any snapshot whose id is in `dropped`. The content, and so the
+// id, stays the same. Ids that are not among source.bases() have no effect.
 //
-// A chunk that refers to none of them keeps payload, codec, parameters, hashes and stored depth; but for one that
-// needs only other chunks of the file, whose depth is what those now have. Of a snapshot that only such chunks refer
-// to, the summary takes the stored depth for the true one. All others are stored by policy, objective and codec of
-// `options`, of which only those, the store's speed and progress are looked at: standalone or, where the policy has
-// that, as a reference to an equal chunk that `bases` (may be nullptr) finds, under the rules of a max_depth of 0.
-// Never as a reference to a snapshot that has the id of a dropped one or of `source` itself, which the new file is
-// likely to replace: though it were another file of that content, nobody could tell them apart.
+// A copied chunk keeps payload, codec, parameters, hashes and depth. Only if it needs other chunks of this file alone,
+// its depth becomes what theirs now is. For a base that only copied chunks refer to, the summary relies on the stored
+// depth.
 //
-// Bases that no chunk refers to any longer leave the table. On an error, as of damage in the source or in what it
-// depends on, the file's contents are unspecified.
+// An encoded chunk is standalone, or refers to an equal chunk that `bases` (may be nullptr) finds, as with max_depth 0.
+// It never refers to a dropped id or to the id of `source`: the new file probably replaces `source`, and another file
+// with the same id could not be told apart. Of `options`, only policy, objective, store speed, codec and progress are
+// used.
+//
+// Bases without references leave the table. After an error, such as damage in the source or in one of its bases, the
+// contents of the file are undefined.
 [[nodiscard]] Result<WriteSummary> rewrite_snapshot(const Snapshot& source, std::span<const SnapshotId> dropped,
                                                     BaseFinder* bases, const SaveOptions& options,
                                                     os::WritableFile& file, exec::Executor& executor);

@@ -1,4 +1,4 @@
-// Tests of writing a snapshot again with fewer bases: what is copied, what is stored anew, and that nothing is lost.
+// Rewriting a snapshot with fewer bases: which chunks are copied, which are encoded, and that the content stays equal.
 #include "save/snapshot_rewriter.hpp"
 
 #include <gtest/gtest.h>
@@ -11,10 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/try.hpp"
 #include "container/file_reader.hpp"
 #include "container/raw_file_testing.hpp"
-#include "os/file_system_fake.hpp"
 #include "restore/state_builder_testing.hpp"
 #include "save/state_testing.hpp"
 
@@ -24,33 +22,7 @@ namespace {
 using restore::MapBases;
 using restore::StateBuilder;
 
-struct RewriteOptions {
-  BaseFinder* bases = nullptr;
-  CodingSettings settings = {};
-  unsigned threads = 2;
-  Progress progress = nullptr;
-};
-
-Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped,
-                            RewriteOptions options = {}) {
-  os::FakeFileSystem files;
-  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/rewritten"));
-  const auto executor = exec::make_executor(options.threads);
-  WrittenFile written;
-  const SaveOptions save{.settings = options.settings, .progress = options.progress};
-  BITSNAP_ASSIGN(written.summary, rewrite_snapshot(source, dropped, options.bases, save, *file, *executor));
-  BITSNAP_TRY(file->close());
-  BITSNAP_ASSIGN(written.file, os::read_file(files, "/rewritten", UINT64_MAX));
-  return written;
-}
-
-std::vector<SnapshotId> ids_of(std::span<const BaseReference> bases) {
-  std::vector<SnapshotId> ids;
-  for (const BaseReference& base : bases) ids.push_back(base.id);
-  return ids;
-}
-
-std::vector<SnapshotId> ids_of(const std::vector<Reference>& references) {
+std::vector<SnapshotId> ids_of_references(const std::vector<Reference>& references) {
   std::vector<SnapshotId> ids;
   for (const Reference& reference : references) ids.push_back(reference.id);
   return ids;
@@ -81,8 +53,8 @@ bool is_copy(const Snapshot& from, const Snapshot& to, std::size_t stream, std::
          a.decoded_hash == b.decoded_hash && a.depth == b.depth && a.uses_base == b.uses_base;
 }
 
-// Four saves of a tensor that is frozen, one that learns, one that learned in the second step alone, a box of a larger
-// one, an alias and a small one; with all that can stand beside tensors.
+// Four saves of tensors that never change, change always, or change in the second step only; a part of a sharded
+// tensor, an alias and a small tensor; with a tree, metadata and a safetensors header.
 class Rewriting : public testing::Test {
  protected:
   void SetUp() override {
@@ -115,9 +87,9 @@ class Rewriting : public testing::Test {
   Chain chain_;
 };
 
-TEST_F(Rewriting, WhatReferredToADroppedBaseIsStoredAndAllElseIsCopied) {
+TEST_F(Rewriting, EncodesWhatRefersToADroppedBaseAndCopiesTheRest) {
   const Snapshot& before = *chain_.at(3);
-  // Frozen and the pool lie in 0, "once" in 1, the others are built upon 2.
+  // "frozen" and the pool are held by 0, "once" by 1, and the others are coded against 2.
   ASSERT_EQ(ids_of(before.bases()),
             (std::vector<SnapshotId>{chain_.at(0)->id(), chain_.at(2)->id(), chain_.at(1)->id()}));
   const auto written = rewrite(before, {chain_.at(2)->id()});
@@ -143,12 +115,12 @@ TEST_F(Rewriting, WhatReferredToADroppedBaseIsStoredAndAllElseIsCopied) {
   EXPECT_EQ(summary.summary.stored_bytes, written->file.size());
   EXPECT_EQ(summary.summary.chunks, 3U + 2U + 2U + 1U + 1U);
   EXPECT_EQ(summary.depth, 2U);
-  ASSERT_EQ(ids_of(summary.references), ids_of(after->bases()));
+  ASSERT_EQ(ids_of_references(summary.references), ids_of(after->bases()));
   EXPECT_TRUE(summary.references[0].standalone);
   EXPECT_FALSE(summary.references[1].standalone);
 }
 
-TEST_F(Rewriting, WithAllBasesDroppedItStandsAlone) {
+TEST_F(Rewriting, NeedsNoBaseIfAllAreDropped) {
   for (std::size_t number = 0; number < 4; ++number) {
     const Snapshot& before = *chain_.at(number);
     const auto written = rewrite(before, ids_of(before.bases()));
@@ -161,7 +133,7 @@ TEST_F(Rewriting, WithAllBasesDroppedItStandsAlone) {
   }
 }
 
-TEST_F(Rewriting, WithNothingDroppedEveryChunkIsCopied) {
+TEST_F(Rewriting, CopiesEveryChunkIfNothingIsDropped) {
   const Snapshot& before = *chain_.at(3);
   const SnapshotId stranger{1, 2};
   const auto written = rewrite(before, {stranger}).value();
@@ -180,7 +152,7 @@ TEST_F(Rewriting, WithNothingDroppedEveryChunkIsCopied) {
   EXPECT_FALSE(written.summary.references[2].standalone);
 }
 
-TEST_F(Rewriting, WhatDependsOnItNeedsNoRewriting) {
+TEST_F(Rewriting, KeepsDependentSnapshotsReadable) {
   // 2 without 1; 3 is decoded against the new 2, whose id is the same.
   const auto written = rewrite(*chain_.at(2), {chain_.at(1)->id()}).value();
   const auto bases = std::make_shared<MapBases>();
@@ -192,8 +164,8 @@ TEST_F(Rewriting, WhatDependsOnItNeedsNoRewriting) {
   EXPECT_EQ(read_tensor(*last, "once"), once_);
 }
 
-TEST_F(Rewriting, AnEqualChunkThatIsHeldStandaloneIsReferredTo) {
-  // A keyframe of the last state, beside which 3 need not hold a thing.
+TEST_F(Rewriting, RefersToEqualStandaloneChunks) {
+  // A standalone snapshot that holds almost all of the last state.
   const auto keyframe = write_state(state_, {}).value();
   Bytes other = small_;
   state_.tensors.back().data = other.data();
@@ -202,8 +174,8 @@ TEST_F(Rewriting, AnEqualChunkThatIsHeldStandaloneIsReferredTo) {
   ASSERT_NE(similar->id(), chain_.at(3)->id());
   SingleBase finder(similar);
   const Snapshot& before = *chain_.at(3);
-  const auto written = rewrite(before, ids_of(before.bases()), {.bases = &finder}).value();
-  EXPECT_EQ(ids_of(written.summary.references), std::vector<SnapshotId>{similar->id()});
+  const auto written = rewrite(before, ids_of(before.bases()), {}, &finder).value();
+  EXPECT_EQ(ids_of_references(written.summary.references), std::vector<SnapshotId>{similar->id()});
   EXPECT_TRUE(written.summary.references[0].standalone);
   EXPECT_EQ(written.summary.depth, 1U);
   EXPECT_LT(written.file.size(), keyframe.file.size() / 50);
@@ -216,39 +188,39 @@ TEST_F(Rewriting, AnEqualChunkThatIsHeldStandaloneIsReferredTo) {
   expect_same_content(before, *after);
 }
 
-TEST_F(Rewriting, AChunkThatLiesInAChainIsNotReferredTo) {
-  // What learns is in 2 as it is in the new file's base, but held there by a chain.
+TEST_F(Rewriting, DoesNotReferToChunksInAChain) {
+  // Snapshot 3 has the same chunks of "learns", but they depend on a chain.
   chain_.save(state_);
   const Snapshot& before = *chain_.at(4);
   SingleBase finder(chain_.at(3));
-  const auto written = rewrite(before, {chain_.at(0)->id()}, {.bases = &finder}).value();
+  const auto written = rewrite(before, {chain_.at(0)->id()}, {}, &finder).value();
   for (const Reference& reference : written.summary.references) EXPECT_NE(reference.id, chain_.at(0)->id());
   const auto after = open_file("4.bsnap", written.file, chain_.bases({1, 2, 3}));
   EXPECT_EQ(after->chunk_info(0, 0)->depth, 0U);
   EXPECT_TRUE(is_copy(before, *after, 1, 0));
-  const auto all = rewrite(before, ids_of(before.bases()), {.bases = &finder}).value();
+  const auto all = rewrite(before, ids_of(before.bases()), {}, &finder).value();
   EXPECT_TRUE(all.summary.references.empty());
 }
 
-TEST_F(Rewriting, NothingNewRefersToADroppedIdOrToItsOwn) {
-  // The keyframe of the same content: the file that is being replaced may be the one.
+TEST_F(Rewriting, NeverRefersToADroppedIdOrItsOwn) {
+  // A keyframe with the same id may be the file that the new one replaces.
   const auto keyframe = open_file("again.bsnap", write_state(state_, {}).value().file);
   ASSERT_EQ(keyframe->id(), chain_.at(3)->id());
   const Snapshot& before = *chain_.at(3);
   SingleBase itself(keyframe);
-  const auto without_itself = rewrite(before, ids_of(before.bases()), {.bases = &itself}).value();
+  const auto without_itself = rewrite(before, ids_of(before.bases()), {}, &itself).value();
   EXPECT_TRUE(without_itself.summary.references.empty());
   SingleBase first(chain_.at(0));
-  const auto without_first = rewrite(before, ids_of(before.bases()), {.bases = &first}).value();
+  const auto without_first = rewrite(before, ids_of(before.bases()), {}, &first).value();
   EXPECT_TRUE(without_first.summary.references.empty());
-  // Holding the frozen bytes through a reference to 0 is not holding them.
+  // Snapshot 1 only refers to the frozen bytes, which 0 holds.
   SingleBase second(chain_.at(1));
-  const auto without_second = rewrite(before, {chain_.at(0)->id()}, {.bases = &second}).value();
-  EXPECT_EQ(ids_of(without_second.summary.references),
+  const auto without_second = rewrite(before, {chain_.at(0)->id()}, {}, &second).value();
+  EXPECT_EQ(ids_of_references(without_second.summary.references),
             (std::vector<SnapshotId>{chain_.at(2)->id(), chain_.at(1)->id()}));
 }
 
-TEST_F(Rewriting, ASnapshotOfItsBasesOwnContentLosesThatBase) {
+TEST_F(Rewriting, DropsABaseWithItsOwnId) {
   const auto first = open_file("first.bsnap", write_state(state_, {}).value().file);
   SingleBase base(first);
   const auto bases = std::make_shared<MapBases>();
@@ -256,12 +228,12 @@ TEST_F(Rewriting, ASnapshotOfItsBasesOwnContentLosesThatBase) {
   const auto second = open_file("second.bsnap", write_state(state_, {}, &base).value().file, bases);
   ASSERT_EQ(first->id(), second->id());
   ASSERT_EQ(ids_of(second->bases()), std::vector<SnapshotId>{second->id()});
-  const auto written = rewrite(*second, {second->id()}, {.bases = &base}).value();
+  const auto written = rewrite(*second, {second->id()}, {}, &base).value();
   EXPECT_TRUE(written.summary.references.empty());
   expect_same_content(*second, *open_file("second.bsnap", written.file));
 }
 
-TEST_F(Rewriting, EveryPolicyKeepsEveryBit) {
+TEST_F(Rewriting, IsLosslessUnderEveryPolicy) {
   const Snapshot& before = *chain_.at(3);
   for (const Policy policy : {Policy::lossless, Policy::lmc, Policy::bitsnap, Policy::raw}) {
     const auto written = rewrite(before, ids_of(before.bases()), {.settings = {.policy = policy}}).value();
@@ -271,7 +243,7 @@ TEST_F(Rewriting, EveryPolicyKeepsEveryBit) {
   }
 }
 
-TEST_F(Rewriting, TheBytesDoNotDependOnThreads) {
+TEST_F(Rewriting, GivesTheSameBytesForAnyNumberOfThreads) {
   const Snapshot& before = *chain_.at(3);
   const Bytes one = rewrite(before, {chain_.at(2)->id()}, {.threads = 1}).value().file;
   EXPECT_EQ(rewrite(before, {chain_.at(2)->id()}, {.threads = 2}).value().file, one);
@@ -291,7 +263,7 @@ TEST_F(Rewriting, CopyingReadsEachPayloadOnceAndNoBase) {
   EXPECT_EQ(log->reads().size(), payloads + 1);  // and the index
 }
 
-TEST_F(Rewriting, ProgressEndsWithEverythingAndCancels) {
+TEST_F(Rewriting, ReportsProgressAndCanBeCancelled) {
   std::uint64_t last = 0;
   const auto count = [&](std::uint64_t done, std::uint64_t total) {
     EXPECT_GT(done, last);
@@ -304,7 +276,7 @@ TEST_F(Rewriting, ProgressEndsWithEverythingAndCancels) {
   EXPECT_EQ(rewrite(*chain_.at(3), {chain_.at(2)->id()}, {.progress = cancel}).error().kind(), ErrorKind::cancelled);
 }
 
-TEST_F(Rewriting, DamageInTheSourceIsFoundInCopiedChunksAndInDecodedOnes) {
+TEST_F(Rewriting, FindsDamageInCopiedAndInEncodedChunks) {
   for (const std::size_t stream : {1U, 4U}) {
     const std::size_t number = stream == 1 ? 3 : 0;
     Bytes file = chain_.file(number);
@@ -322,13 +294,13 @@ TEST_F(Rewriting, DamageInTheSourceIsFoundInCopiedChunksAndInDecodedOnes) {
   }
 }
 
-TEST_F(Rewriting, ADroppedBaseThatIsGoneAlreadyIsAnError) {
+TEST_F(Rewriting, FailsIfADroppedBaseIsMissing) {
   const auto source = open_file("3.bsnap", chain_.file(3), chain_.bases({0, 1}));
   EXPECT_EQ(rewrite(*source, {chain_.at(2)->id()}).error().kind(), ErrorKind::not_found);
   EXPECT_TRUE(rewrite(*source, {SnapshotId{1, 1}}).has_value());
 }
 
-TEST(RewritingByHand, ChunksThatReferToTheirOwnFileFollowWhatTheyReferTo) {
+TEST(RewritingByHand, UpdatesTheDepthOfChunksThatReferToTheirOwnFile) {
   const Bytes data = restore::random_bytes(600'000, 1);
   StateBuilder first;
   first.add("x", DType::u8, data);
@@ -363,8 +335,8 @@ TEST(RewritingByHand, ChunksThatReferToTheirOwnFileFollowWhatTheyReferTo) {
   EXPECT_EQ(after->chunk_info(3, 0)->depth, 0U);
 }
 
-TEST(RewritingByHand, AnotherWritersWordsAndCodecsAreKept) {
-  // A codec that this version does not know, with parameters, and JSON as this version would not write it.
+TEST(RewritingByHand, KeepsUnknownCodecsAndTheJsonOfOtherWriters) {
+  // A codec with parameters that this version does not know, and JSON in another form than this version writes.
   container::RawFile raw;
   raw.content = R"({ "metadata": {"a": "\u0062"}, "tensors": [ {"role": "other", "shape": [5000],)"
                 R"( "name": "a", "dtype": "U8"}, {"name": "b", "dtype": "U8", "shape": [4], "role": "other"} ] })";
@@ -385,7 +357,7 @@ TEST(RewritingByHand, AnotherWritersWordsAndCodecsAreKept) {
   ASSERT_TRUE(written.has_value()) << written.error().message();
   EXPECT_EQ(written->summary.summary.id, source->id());
   EXPECT_EQ(written->summary.depth, 7U);
-  ASSERT_EQ(ids_of(written->summary.references), (std::vector<SnapshotId>{{3, 1}}));
+  ASSERT_EQ(ids_of_references(written->summary.references), (std::vector<SnapshotId>{{3, 1}}));
   EXPECT_FALSE(written->summary.references[0].standalone);
   const auto after = open_file("raw", written->file);
   EXPECT_TRUE(is_copy(*source, *after, 0, 0));

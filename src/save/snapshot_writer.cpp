@@ -1,4 +1,4 @@
-// Saving: a state is checked, laid out and written.
+// Checks a state, lays it out, and runs the pipeline.
 #include "save/snapshot_writer.hpp"
 
 #include <memory>
@@ -16,7 +16,6 @@
 #include "save/state_layout.hpp"
 
 namespace bitsnap::save {
-
 Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap,
                                     os::WritableFile& file, exec::Executor& executor) {
   return no_throw("saving", [&]() -> Result<WriteSummary> {
@@ -30,8 +29,9 @@ Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& optio
     index.chunks.resize(static_cast<std::size_t>(index.streams.first_chunk.back()));
     index.safetensors_header = state.safetensors_header;
     const StreamReader source(state, index.content, index.streams);
-    QuantizedSource quantized(source, index.content, index.streams);
-    BITSNAP_TRY(quantized.prepare(state, complete, masters, executor));
+    BITSNAP_ASSIGN(std::vector<StreamLoss> losses,
+                   plan_losses(state, complete, index.content, index.streams, source, masters, executor));
+    const QuantizedSource quantized(source, index.streams, std::move(losses));
     const bool is_lossy = quantized.is_lossy();
     const PipelineParts parts{.source = is_lossy ? static_cast<const StreamSource&>(quantized) : source,
                               .settings = planner_settings,
@@ -41,24 +41,22 @@ Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& optio
                               .masters = masters,
                               .quantized = is_lossy ? &quantized : nullptr,
                               .progress = options.progress};
-    return SnapshotPipeline(index, parts, file).run(executor);
+    return run_pipeline(index, parts, file, executor);
   });
 }
 
 }  // namespace bitsnap::save
 
 namespace bitsnap {
-
 namespace {
 
-// A file that a store counts on is not anybody's to replace.
 Result<void> check_not_in_store(const std::string& path) {
   for (const std::string_view record : {"commit.json", "retired.json"}) {
     BITSNAP_ASSIGN(const os::FileInfo beside,
                    os::real_file_system().stat(os::join_path(os::parent_directory(path), record)));
     if (!beside.exists) continue;
     return fail(ErrorKind::invalid_argument,
-                path + ": it stands in a checkpoint of a store, where only the store writes; choose another place");
+                path + ": the directory is a checkpoint of a store, and only the store may write there");
   }
   return {};
 }

@@ -1,7 +1,4 @@
-// The one writing path: a state becomes the bytes of a snapshot file.
-//
-// Chunks are coded in parallel and written in order. Memory is bounded by the slots of the pipeline, never by the
-// state; it does not depend on the number of tensors but for the index.
+// Writes a state into a snapshot file. save_snapshot(), the store and the engine all call write_snapshot().
 #pragma once
 
 #include <cstdint>
@@ -22,9 +19,9 @@ namespace bitsnap::save {
 // A snapshot that some chunk refers to.
 struct Reference {
   SnapshotId id;
-  std::string name;        // Base::name() of the one that was met first: several may hold the same content, coded in
-                           // different ways. Empty where it was not met, as in a chunk that is copied
-  bool standalone = true;  // every chunk that is referred to there needs no other snapshot: its depth is 0
+  std::string name;        // Base::name(). Several files may have this id; this is the one that was coded against.
+                           // Empty if only copied chunks refer to it
+  bool standalone = true;  // every chunk that is referred to in it has depth 0
 };
 
 // What was written, and what it depends on.
@@ -34,9 +31,9 @@ struct WriteSummary {
   std::vector<Reference> references;  // in the order of the table of bases
 };
 
-// Writes into a file that the caller created and will make durable. `options.base`, `options.overwrite` and
-// `options.threads` are not looked at. `bases` may be nullptr: a keyframe; `tap` too. On an error the file's contents
-// are unspecified.
+// Writes into a file that the caller created and will sync. Ignores the base, overwrite and threads of the options.
+// Without `bases` (nullptr) the file is a keyframe; `tap` may be nullptr. After an error, the contents of the file are
+// undefined.
 [[nodiscard]] Result<WriteSummary> write_snapshot(const State& state, const SaveOptions& options, BaseFinder* bases,
                                                   StateTap* tap, os::WritableFile& file, exec::Executor& executor);
 

@@ -1,4 +1,4 @@
-// Tests of what a store asks of the recorder: bases of many shards, a tap on the bytes, and what a file depends on.
+// write_snapshot(): shared choices, references, taps, bases among shards, and max_depth 0.
 #include "save/snapshot_writer.hpp"
 
 #include <gtest/gtest.h>
@@ -33,9 +33,9 @@ class UnreadableBase final : public DelegatingBase {
   Result<void> read_elements(std::size_t, std::uint64_t first, std::span<std::byte>, ReadContext&) const override {
     const std::lock_guard lock(mutex_);
     refused_.push_back(first);
-    return fail(ErrorKind::io, "not to be read");
+    return fail(ErrorKind::io, "the base is unreadable");
   }
-  // First elements of what was asked for.
+  // The first elements of all refused reads.
   [[nodiscard]] std::vector<std::uint64_t> refused() const { return refused_; }
 
  private:
@@ -62,15 +62,14 @@ struct Layers {
   std::vector<Bytes> bytes;
 };
 
-TEST(SnapshotWriter, LayersGoByTheChoiceOfTheFirst) {
+TEST(SnapshotWriter, SimilarLayersFollowTheChoiceOfTheFirst) {
   const Layers layers(20);
   const SaveOptions options{.settings = {.objective = Objective::ratio}};
   const WrittenFile written = write_state(layers.state(), options).value();
   const auto snapshot = open_file("x", written.file);
   EXPECT_TRUE(snapshot->reason(0).starts_with("factored_split 2/2; ratio: factored_split ")) << snapshot->reason(0);
   EXPECT_EQ(snapshot->reason(3), "factored_split 2/2, as tensor 'layers.0.w.exp_avg'");
-  EXPECT_TRUE(snapshot->reason(16).starts_with("factored_split 2/2; ratio: "))
-      << "so many chunks later one looks again";
+  EXPECT_TRUE(snapshot->reason(16).starts_with("factored_split 2/2; ratio: ")) << "a group has at most 32 chunks";
   for (const unsigned threads : {1U, 4U}) {
     EXPECT_EQ(
         write_state(layers.state(), {.settings = {.objective = Objective::ratio}, .threads = threads}).value().file,
@@ -78,10 +77,10 @@ TEST(SnapshotWriter, LayersGoByTheChoiceOfTheFirst) {
   }
 }
 
-TEST(SnapshotWriter, ALayerThatIsLikeNoOtherIsLookedAtItself) {
+TEST(SnapshotWriter, ADifferentLayerChoosesForItself) {
   Layers layers(6);
-  std::ranges::fill(layers.bytes[0], std::byte{0});           // chooses nothing
-  for (std::size_t i = 0; i < layers.bytes[3].size(); ++i) {  // leaves half of its mantissas
+  std::ranges::fill(layers.bytes[0], std::byte{0});           // constant: makes no choice
+  for (std::size_t i = 0; i < layers.bytes[3].size(); ++i) {  // keeps only half of the mantissa bits
     if (i % 4 < 2) layers.bytes[3][i] = std::byte{0};
   }
   for (std::size_t i = 3; i < layers.bytes[4].size(); i += 4) layers.bytes[4][i] &= std::byte{0xbf};  // other exponents
@@ -97,7 +96,7 @@ TEST(SnapshotWriter, ALayerThatIsLikeNoOtherIsLookedAtItself) {
   }
 }
 
-TEST(SnapshotWriter, AKeyframeRefersToNothing) {
+TEST(SnapshotWriter, AKeyframeHasNoReferences) {
   const Bytes weights = bf16_weights(300'000, 1);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -110,7 +109,7 @@ TEST(SnapshotWriter, AKeyframeRefersToNothing) {
   EXPECT_EQ(read_tensor(*snapshot, "w"), weights);
 }
 
-TEST(SnapshotWriter, TheBaseOfTheOptionsIsNotLookedAt) {
+TEST(SnapshotWriter, IgnoresTheBaseInTheOptions) {
   const Bytes weights = bf16_weights(300'000, 1);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -118,7 +117,7 @@ TEST(SnapshotWriter, TheBaseOfTheOptionsIsNotLookedAt) {
   EXPECT_TRUE(write_state(state, {.base = base}).value().summary.references.empty());
 }
 
-TEST(SnapshotWriter, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
+TEST(SnapshotWriter, ReferencesSayWhetherTheyAreStandalone) {
   Bytes frozen = bf16_weights(300'000, 2);
   Bytes weights = bf16_weights(300'000, 3);
   State state;
@@ -146,7 +145,7 @@ TEST(SnapshotWriter, EveryReferenceSaysWhetherWhatItNamesIsHeldThere) {
   EXPECT_EQ(read_tensor(third, "w"), weights);
 }
 
-TEST(SnapshotWriter, ATapSeesTheStoredBytesOfEveryChunkOnce) {
+TEST(SnapshotWriter, ATapGetsTheStoredBytesOfEveryChunkOnce) {
   const Bytes weights = bf16_weights(700'000, 4);
   const Bytes small = random_bytes(40, 5);
   State state;
@@ -161,7 +160,7 @@ TEST(SnapshotWriter, ATapSeesTheStoredBytesOfEveryChunkOnce) {
   EXPECT_EQ(tap.stream_bytes(1), small);
 }
 
-TEST(SnapshotWriter, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
+TEST(SnapshotWriter, ATapGetsTheStoredBytesEvenIfTheSourceChanges) {
   State state;
   TensorSource noise;
   noise.info = source("w", DType::u8, {1'000'000}, Bytes(1'000'000)).info;
@@ -177,7 +176,7 @@ TEST(SnapshotWriter, ATapHoldsWhatWasStoredThoughTheSourceChangesMeanwhile) {
   EXPECT_EQ(read_tensor(*open_file("a.bsnap", written.file), "w"), tap.stream_bytes(0));
 }
 
-TEST(SnapshotWriter, ATapThatRefusesTheStreamsEndsTheSave) {
+TEST(SnapshotWriter, AnErrorOfATapEndsTheSave) {
   class Refusing final : public StateTap {
    public:
     Result<void> begin(std::span<const StreamInfo>) override { return fail(ErrorKind::resource_exhausted, "too much"); }
@@ -192,7 +191,7 @@ TEST(SnapshotWriter, ATapThatRefusesTheStreamsEndsTheSave) {
   EXPECT_EQ(written.error().kind(), ErrorKind::resource_exhausted);
 }
 
-// A tensor of four rows, a row for each of four ranks.
+// Two tensors of two rows each; ranks hold some of the four rows.
 struct Rows {
   explicit Rows(unsigned seed) {
     for (unsigned i = 0; i < 4; ++i) rows.push_back(bf16_weights(20'000, seed + i));
@@ -208,7 +207,7 @@ struct Rows {
   std::vector<Bytes> rows;
 };
 
-TEST(SnapshotWriter, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHadThem) {
+TEST(SnapshotWriter, CodesMovedTensorsAgainstTheirOldShard) {
   Rows rows(10);
   const auto bases = std::make_shared<MapBases>();
   std::vector<std::shared_ptr<const Snapshot>> shards;
@@ -232,7 +231,7 @@ TEST(SnapshotWriter, TensorsThatMovedBetweenRanksAreCodedAgainstTheShardThatHadT
   EXPECT_EQ(read_tensor(*snapshot, "w1"), rows.rows[3]);
 }
 
-TEST(SnapshotWriter, ShardsOfOneContentAreOneBase) {
+TEST(SnapshotWriter, ShardsWithTheSameIdCountAsOneBase) {
   Bytes first = bf16_weights(20'000, 20);
   Bytes second = bf16_weights(20'000, 21);
   State state;
@@ -264,7 +263,7 @@ TEST(SnapshotWriter, ShardsOfOneContentAreOneBase) {
   EXPECT_EQ(read_tensor(*snapshot, "b"), second);
 }
 
-TEST(SnapshotWriter, AFinderThatFailsEndsTheSave) {
+TEST(SnapshotWriter, AnErrorOfABaseFinderEndsTheSave) {
   Rows rows(30);
   ShardedBases finder(1, {0, 1}, [](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
     return fail(ErrorKind::io, "the disk is gone");
@@ -276,7 +275,7 @@ TEST(SnapshotWriter, AFinderThatFailsEndsTheSave) {
 
 SaveOptions at_depth_zero(Policy policy = Policy::lossless) { return {.settings = {.policy = policy, .max_depth = 0}}; }
 
-TEST(SnapshotWriter, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
+TEST(SnapshotWriter, OpensNoBaseThatCannotHelp) {
   Rows rows(35);
   std::atomic<int> opened = 0;
   ShardedBases finder(2, {0, 2}, [&](std::uint32_t, ShardedBases::Opening) -> Result<std::shared_ptr<const Base>> {
@@ -291,7 +290,7 @@ TEST(SnapshotWriter, NoBaseIsLookedForWhereNoneCouldBeOfUse) {
   EXPECT_EQ(opened, 2);
 }
 
-TEST(SnapshotWriter, AtDepthZeroWhatIsFrozenIsStoredOnceAndNothingIsBuiltUponTheBase) {
+TEST(SnapshotWriter, AtDepthZeroRefersToUnchangedChunksOnly) {
   const Bytes frozen = bf16_weights(600'000, 40);
   Bytes weights = bf16_weights(300'000, 41);
   State state;
@@ -327,7 +326,7 @@ TEST(SnapshotWriter, AtDepthZeroNoPolicyCodesAgainstTheBase) {
   }
 }
 
-TEST(SnapshotWriter, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
+TEST(SnapshotWriter, AtDepthZeroStoresChunksAgainThatAChainHolds) {
   Bytes weights = bf16_weights(300'000, 43);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {300'000}, weights));
@@ -336,7 +335,7 @@ TEST(SnapshotWriter, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
   change(weights, 1000, 1);
   chain.save(state);
   ASSERT_EQ(chain.last_summary().depth, 1U);
-  chain.save(state);  // unchanged: refers to the one before, which is of depth 1
+  chain.save(state);  // unchanged: refers to a chunk of depth 1
   ASSERT_EQ(chain.last_summary().depth, 2U);
   SingleBase base(std::make_shared<UnreadableBase>(chain.last()));
   const auto written = write_state(state, at_depth_zero(), &base);
@@ -345,7 +344,7 @@ TEST(SnapshotWriter, AtDepthZeroWhatIsHeldByAChainIsStoredAgain) {
   EXPECT_EQ(read_tensor(*open_file("x", written->file), "w"), weights);
 }
 
-TEST(SnapshotWriter, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
+TEST(SnapshotWriter, DecodesTheBaseOnlyIfItMayBeEqualOrCodedAgainst) {
   Bytes weights = bf16_weights(600'000, 44);
   State state;
   state.tensors.push_back(source("w", DType::bf16, {600'000}, weights));
@@ -354,7 +353,7 @@ TEST(SnapshotWriter, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
   weights[0] ^= std::byte{1};
   const auto unreadable = std::make_shared<UnreadableBase>(chain.at(0));
   SingleBase base(unreadable);
-  // Of three chunks two are unchanged, and those alone are compared.
+  // Two of three chunks are unchanged; only these are decoded and compared.
   EXPECT_EQ(write_state(state, at_depth_zero(), &base).error().kind(), ErrorKind::io);
   for (const std::uint64_t first : unreadable->refused()) EXPECT_GE(first, kChunkElements);
   change(weights, 2 * kChunkElements, 2);
@@ -362,7 +361,7 @@ TEST(SnapshotWriter, WhatDiffersByItsHashIsNotDecodedUnlessItIsBuiltUpon) {
   EXPECT_EQ(write_state(state, {}, &base).error().kind(), ErrorKind::io);
 }
 
-TEST(SnapshotWriter, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
+TEST(SnapshotWriter, ComparesBytesEvenIfHashesAreEqual) {
   const Bytes before(600'000, std::byte{1});
   Bytes now = random_bytes(600'000, 45);
   State state;
@@ -389,16 +388,12 @@ TEST(SnapshotWriter, EqualHashesOfOtherBytesAreNotTakenForEqualBytes) {
   EXPECT_EQ(read_tensor(*open_file("x", written.file), "w"), now);
 }
 
-TEST(SnapshotWriter, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
-  constexpr std::uint64_t kChunks = 260;
-  Bytes data(kChunks * kChunkElements, std::byte{42});
-  for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk) data[chunk * kChunkElements] = std::byte{1};
-  State state;
-  state.tensors.push_back(source("w", DType::u8, {data.size()}, data));
-  Chain chain;
-  chain.save(state);
-  // Every chunk is held by another snapshot, as if each had been changed in another step.
-  class Scattered final : public DelegatingBase {
+// A saved tensor, and its file as a base in which a different snapshot holds each chunk, as if each had changed in a
+// different step.
+struct Scattered {
+  static constexpr std::uint64_t kChunks = 260;
+
+  class ScatteredBase final : public DelegatingBase {
    public:
     using DelegatingBase::DelegatingBase;
     Result<ChunkHolder> holder(std::size_t stream, std::uint64_t chunk) const override {
@@ -417,8 +412,32 @@ TEST(SnapshotWriter, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
       return holder;
     }
   };
-  SingleBase base(std::make_shared<Scattered>(chain.at(0)));
-  const auto written = write_state(state, at_depth_zero(), &base).value();
+
+  Scattered() {
+    for (std::uint64_t chunk = 0; chunk < kChunks; ++chunk) data[chunk * kChunkElements] = std::byte{1};
+    state.tensors.push_back(source("w", DType::u8, {data.size()}, data));
+    chain.save(state);
+  }
+
+  Bytes data = Bytes(kChunks * kChunkElements, std::byte{42});
+  State state;
+  Chain chain;
+};
+
+TEST(SnapshotWriter, FallsBackToTheBaseIfAStreamHasTooManyHolders) {
+  Scattered scattered;
+  SingleBase base(std::make_shared<Scattered::ScatteredBase>(scattered.chain.at(0)));
+  const auto written = write_state(scattered.state, {}, &base).value();
+  const auto snapshot = open_file("x", written.file);
+  EXPECT_EQ(snapshot->bases().size(), 255U) << "254 holders and the base itself";
+  EXPECT_EQ(snapshot->chunk_info(0, 0).value().depth, 1U);
+  EXPECT_EQ(snapshot->chunk_info(0, Scattered::kChunks - 1).value().depth, 2U);
+}
+
+TEST(SnapshotWriter, AtDepthZeroStoresAChunkAgainIfItsHolderDoesNotFit) {
+  Scattered scattered;
+  SingleBase base(std::make_shared<Scattered::ScatteredBase>(scattered.chain.at(0)));
+  const auto written = write_state(scattered.state, at_depth_zero(), &base).value();
   EXPECT_EQ(written.summary.depth, 1U);
   EXPECT_EQ(written.summary.references.size(), 254U);
   EXPECT_TRUE(std::ranges::all_of(written.summary.references, &Reference::standalone));
@@ -426,8 +445,8 @@ TEST(SnapshotWriter, AtDepthZeroAChunkWhoseHolderHasNoRoomIsStoredAgain) {
   EXPECT_EQ(snapshot->chunk_info(0, 253).value().codec, "same");
   EXPECT_EQ(snapshot->chunk_info(0, 254).value().depth, 0U);
   Bytes last(kChunkElements);
-  ASSERT_TRUE(snapshot->read_bytes(0, (kChunks - 1) * kChunkElements, last).has_value());
-  EXPECT_TRUE(std::ranges::equal(last, ConstByteSpan(data).last(kChunkElements)));
+  ASSERT_TRUE(snapshot->read_bytes(0, (Scattered::kChunks - 1) * kChunkElements, last).has_value());
+  EXPECT_TRUE(std::ranges::equal(last, ConstByteSpan(scattered.data).last(kChunkElements)));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Checking a state and laying it out.
+// Checks tensors, masters and aliases, and reads streams from the caller's memory or functions.
 #include "save/state_layout.hpp"
 
 #include <algorithm>
@@ -19,14 +19,14 @@ Result<void> check_shard(const TensorInfo& info) {
   const ShardBox& box = *info.shard;
   if (box.global_shape.size() != info.shape.size() || box.offset.size() != info.shape.size()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("global shape has {} and offset {} dimensions, the tensor {}", box.global_shape.size(),
-                            box.offset.size(), info.shape.size()));
+                fmt::format("the global shape has {} dimensions and the offset {}, expected {} as in the tensor",
+                            box.global_shape.size(), box.offset.size(), info.shape.size()));
   }
   for (std::size_t i = 0; i < info.shape.size(); ++i) {
     const auto end = checked_add(box.offset[i], info.shape[i]);
     if (!end || *end > box.global_shape[i]) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("dimension {}: offset {} and extent {} leave the global extent {}", i, box.offset[i],
+                  fmt::format("dimension {}: offset {} and size {} exceed the global size {}", i, box.offset[i],
                               info.shape[i], box.global_shape[i]));
     }
   }
@@ -38,52 +38,53 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   const DecodeLimits limits;
   if (info.name.size() > limits.name_bytes) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("the name has {} bytes, at most {} can be stored", info.name.size(), limits.name_bytes));
+                fmt::format("the name must have at most {} bytes, got {}", limits.name_bytes, info.name.size()));
   }
   if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
     return fail(ErrorKind::invalid_argument, "the name or the dtype's name is not UTF-8");
   }
   if (info.shape.size() > limits.dimensions) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{} dimensions, at most {} can be stored", info.shape.size(), limits.dimensions));
+                fmt::format("the shape must have at most {} dimensions, got {}", limits.dimensions, info.shape.size()));
   }
   if (info.size_bytes > limits.tensor_bytes) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{} bytes, at most {} can be stored", info.size_bytes, limits.tensor_bytes));
+                fmt::format("the size must be at most {} bytes, got {}", limits.tensor_bytes, info.size_bytes));
   }
   BITSNAP_ASSIGN(const std::uint64_t expected, shape_size_bytes(info.dtype, info.shape));
   if (info.dtype != DType::opaque) {
     if (info.size_bytes != expected) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("dtype and shape make {} bytes, the tensor claims {}", expected, info.size_bytes));
+                  fmt::format("dtype and shape need {} bytes, got {}", expected, info.size_bytes));
     }
   }
   if (dtype_from_name(info.dtype_name) != info.dtype) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("dtype is called \"{}\" but is {}", info.dtype_name, dtype_name(info.dtype)));
+    return fail(ErrorKind::invalid_argument, fmt::format("the dtype's name must be {}, got {}", dtype_name(info.dtype),
+                                                         container::quote_name(info.dtype_name)));
   }
   if (info.shard) BITSNAP_TRY(check_shard(info));
   if (info.alias_of) {
     const std::size_t target = *info.alias_of;
     if (target >= index || state.tensors[target].info.alias_of ||
         state.tensors[target].info.size_bytes != info.size_bytes || info.size_bytes == 0) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("alias of tensor {}, which is not an earlier tensor of the same size above 0", target));
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("an alias must name an earlier tensor of the same size above 0 that is no alias, got tensor {}",
+                      target));
     }
   } else if (info.size_bytes > 0 && source.data == nullptr && !source.read) {
-    return fail(ErrorKind::invalid_argument, "has no bytes: neither data nor read is given");
+    return fail(ErrorKind::invalid_argument, "there are no bytes: set data or read");
   }
   return {};
 }
 
-// What a tensor says of its master.
 struct GivenMaster {
-  std::size_t weight = 0;  // tensors
-  std::size_t master = 0;
+  std::size_t weight = 0;  // tensor
+  std::size_t master = 0;  // tensor
   std::uint64_t element = 0;
 };
 
-// The tensor whose bytes these are.
+// The tensor that holds the bytes of a tensor: itself, or the target of an alias.
 std::size_t holder_of(const container::Content& content, std::size_t tensor) noexcept {
   return content.tensors[tensor].alias_of.value_or(tensor);
 }
@@ -93,9 +94,8 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
   const TensorInfo& info = state.tensors[weight].info;
   const MasterSlice& given = *state.tensors[weight].master;
   if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("has the master {}, and is {}: only BF16 and F16 are roundings of masters",
-                            container::quote_name(given.tensor), info.dtype_name));
+    return fail(ErrorKind::invalid_argument, fmt::format("a tensor with a master ({}) must be BF16 or F16, got {}",
+                                                         container::quote_name(given.tensor), info.dtype_name));
   }
   const auto found = numbers.find(given.tensor);
   if (found == numbers.end()) {
@@ -104,15 +104,15 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
   }
   const TensorInfo& master = state.tensors[found->second].info;
   if (master.dtype != DType::f32) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("its master {} is {}, not F32", container::quote_name(given.tensor), master.dtype_name));
+    return fail(ErrorKind::invalid_argument, fmt::format("its master {} must be F32, got {}",
+                                                         container::quote_name(given.tensor), master.dtype_name));
   }
   const std::uint64_t elements = info.element_count();
   const std::uint64_t there = master.element_count();
   if (given.element > there || elements > there - given.element) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("its {} elements are to stand from element {} on of its master {}, which has {}", elements,
-                            given.element, container::quote_name(given.tensor), there));
+                fmt::format("{} elements from element {} exceed its master {} of {} elements", elements, given.element,
+                            container::quote_name(given.tensor), there));
   }
   return GivenMaster{weight, found->second, given.element};
 }
@@ -122,8 +122,8 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
 Result<container::Content> lay_out(const State& state) {
   const DecodeLimits limits;
   if (state.tensors.size() > limits.tensors) {
-    return fail(ErrorKind::invalid_argument, fmt::format("the state has {} tensors, at most {} can be stored",
-                                                         state.tensors.size(), limits.tensors));
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("the state must have at most {} tensors, got {}", limits.tensors, state.tensors.size()));
   }
   container::Content content;
   content.tree = state.tree;
@@ -134,12 +134,11 @@ Result<container::Content> lay_out(const State& state) {
   for (std::size_t i = 0; i < state.tensors.size(); ++i) {
     const TensorInfo& info = state.tensors[i].info;
     if (auto checked = check_tensor(state.tensors[i], state, i); !checked) {
-      return tl::unexpected(
-          std::move(checked).error().within(fmt::format("tensor {}", container::quote_name(info.name))));
+      return tl::unexpected(std::move(checked).error().within(container::quote_tensor(info.name)));
     }
     if (!names.emplace(info.name, i).second) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("tensor {}: the name stands twice", container::quote_name(info.name)));
+                  fmt::format("{}: two tensors have this name", container::quote_tensor(info.name)));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -153,8 +152,6 @@ Result<container::Content> lay_out(const State& state) {
 Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state, const container::Content& content,
                                                                const container::StreamTable& streams) {
   std::vector<std::optional<PeerStream>> masters(streams.streams.size());
-  const auto says_master = [](const TensorSource& source) { return source.master.has_value(); };
-  if (std::ranges::none_of(state.tensors, says_master)) return masters;
   std::unordered_map<std::string_view, std::size_t> numbers;
   for (std::size_t i = 0; i < state.tensors.size(); ++i) numbers.emplace(state.tensors[i].info.name, i);
   std::unordered_map<std::size_t, GivenMaster> given;  // of the tensor that holds the weight's bytes
@@ -162,8 +159,7 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
     if (!state.tensors[i].master) continue;
     auto checked = check_master(state, i, numbers);
     if (!checked) {
-      return tl::unexpected(std::move(checked).error().within(
-          fmt::format("tensor {}", container::quote_name(state.tensors[i].info.name))));
+      return tl::unexpected(std::move(checked).error().within(container::quote_tensor(state.tensors[i].info.name)));
     }
     const std::size_t holder = holder_of(content, i);
     const std::size_t master = holder_of(content, checked->master);
@@ -171,14 +167,14 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
     if (!is_new &&
         (holder_of(content, before->second.master) != master || before->second.element != checked->element)) {
       const auto describe = [&](const GivenMaster& one) {
-        return fmt::format("tensor {}: its master is {} from element {} on",
-                           container::quote_name(state.tensors[one.weight].info.name),
+        return fmt::format("{} has the master {} from element {}",
+                           container::quote_tensor(state.tensors[one.weight].info.name),
                            container::quote_name(state.tensors[one.master].info.name), one.element);
       };
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}; {}, and both are the same bytes", describe(before->second), describe(*checked)));
+      return fail(ErrorKind::invalid_argument, fmt::format("{} and {}, but both tensors are the same bytes",
+                                                           describe(before->second), describe(*checked)));
     }
-    // Of bytes that are stored as another dtype there is no rounding.
+    // An alias may have another dtype than the stream; the stream's elements are no rounded masters then.
     const std::optional<std::size_t> stream = streams.stream_of[holder];
     const std::optional<std::size_t> peer = streams.stream_of[master];
     if (!stream || !peer || streams.streams[*stream].dtype != content.tensors[i].dtype) continue;
@@ -189,7 +185,7 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
 
 StreamReader::StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams)
     : state_(state), content_(content), streams_(streams) {
-  // Offsets ascend with the tensors' numbers, so this is sorted.
+  // Sorted by offset, because offsets ascend with the numbers of the tensors.
   for (std::size_t i = 0; i < content.pool_offsets.size(); ++i) {
     if (content.pool_offsets[i]) pooled_.push_back(i);
   }
@@ -224,10 +220,9 @@ Result<void> StreamReader::read_tensor(std::size_t tensor, std::uint64_t offset,
     return {};
   }
   auto result = source.read(offset, out);
-  // The stream is named by whoever asked for it; a tensor in the pool only here.
+  // The caller names the stream in the error, but does not know which tensor of the pool failed.
   if (!result && content_.pool_offsets[tensor]) {
-    return tl::unexpected(
-        std::move(result).error().within(fmt::format("tensor {}", container::quote_name(source.info.name))));
+    return tl::unexpected(std::move(result).error().within(container::quote_tensor(source.info.name)));
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// From a caller's state to the content of a snapshot: checks every claim of the caller, and places small tensors in the
-// pool.
+// Checks a caller's state and turns it into the content of a snapshot, with small tensors in the pool
+// (docs/spec/snapshot.md, "Content").
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,24 @@
 
 namespace bitsnap::save {
 
-// Tensors below this many bytes share the pool: a chunk of their own would cost more in tables than coding them saves.
+// Smaller tensors share the pool: a chunk of their own would cost more in tables than coding it saves
+// (docs/decisions/0003-pool-of-small-tensors.md).
 inline constexpr std::uint64_t kPoolTensorBytes = 4096;
 
-// invalid_argument, naming the tensor, for names that are too long or stand twice, sizes that do not fit the shape,
-// aliases that point nowhere, boxes outside their tensor, and sources without bytes.
+// Fails with invalid_argument, naming the tensor, for names that are too long or used twice, sizes that do not match
+// the shape, aliases of nothing, parts outside their sharded tensor, and sources without bytes.
 [[nodiscard]] Result<container::Content> lay_out(const State& state);
 
-// The masters that the state says its tensors have, by stream; those of tensors in the pool are of no use.
-// invalid_argument, naming the tensor and its master, for one that is not there or no F32, for a tensor that is neither
-// BF16 nor F16, elements that the master does not have, and tensors of the same bytes that do not agree. Precondition:
+// The masters that the caller gives, by stream. Masters of tensors in the pool are checked and not used. Fails with
+// invalid_argument, naming the tensor and its master, if the master does not exist, is not F32 or has too few elements,
+// if the tensor is neither BF16 nor F16, or if tensors with the same bytes have different masters. Precondition:
 // content and streams are those of the state.
 [[nodiscard]] Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& state,
                                                                              const container::Content& content,
                                                                              const container::StreamTable& streams);
 
-// The bytes of the streams of a state. Holds references to all it is given. Thread-safe as the sources are.
+// Reads the streams of a caller's state. Everything passed to the constructor outlives it. Thread-safe if the caller's
+// sources are.
 class StreamReader final : public StreamSource {
  public:
   StreamReader(const State& state, const container::Content& content, const container::StreamTable& streams);

@@ -1,4 +1,4 @@
-// A second look at what is stored: for whoever keeps the bytes of the last checkpoint in memory.
+// Lets a caller of write_snapshot() see the stored bytes, to keep the state in memory as the next base.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,6 @@
 
 namespace bitsnap::save {
 
-// Sees the bytes that are stored.
 class StateTap {
  public:
   StateTap() = default;
@@ -20,10 +19,10 @@ class StateTap {
   StateTap& operator=(const StateTap&) = delete;
   virtual ~StateTap() = default;
 
-  // Before the first chunk. An error ends the save with it.
+  // Called before the first chunk. An error ends the save.
   [[nodiscard]] virtual Result<void> begin(std::span<const StreamInfo> streams) = 0;
-  // Each chunk once, in any order, from several threads at once: the very copy that was encoded, after what it
-  // needs of its base has been read. A save that fails has shown some of them.
+  // Called once for each chunk, in any order and from several threads at once, with the private copy that is encoded.
+  // The chunk of the base has been read by then. A save that fails may have passed some chunks.
   virtual void take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// States, files and bases in memory for tests.
+// Files in memory, through the fake file system.
 #include "save/state_testing.hpp"
 
 #include <gtest/gtest.h>
@@ -9,13 +9,31 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/try.hpp"
 #include "codec/trained_like_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "restore/open_snapshot.hpp"
 #include "restore/state_builder_testing.hpp"
+#include "save/snapshot_rewriter.hpp"
 
 namespace bitsnap::save {
+namespace {
+
+// `write(file, executor)` returns a WriteSummary.
+template <typename Write>
+Result<WrittenFile> write_in_memory(unsigned threads, const Write& write) {
+  os::FakeFileSystem files;
+  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/written"));
+  const auto executor = exec::make_executor(threads > 0 ? threads : 2);
+  WrittenFile written;
+  BITSNAP_ASSIGN(written.summary, write(*file, *executor));
+  BITSNAP_TRY(file->close());
+  BITSNAP_ASSIGN(written.file, os::read_file(files, "/written", UINT64_MAX));
+  return written;
+}
+
+}  // namespace
 
 TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes) {
   return TensorSource::of(std::move(name), dtype, std::move(shape), bytes).value();
@@ -24,6 +42,22 @@ TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> sh
 Bytes bf16_weights(std::size_t elements, unsigned seed) {
   Bytes bytes(elements * 2);
   codec::fill_trained_like(DType::bf16, bytes, seed);
+  return bytes;
+}
+
+Bytes f32_masters(std::size_t elements, unsigned seed) {
+  Bytes bytes(elements * 4);
+  codec::fill_trained_like(DType::f32, bytes, seed);
+  return bytes;
+}
+
+Bytes rounded(ConstByteSpan masters) {
+  Bytes bytes(masters.size() / 2);
+  for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
+    auto bits = load_le<std::uint32_t>(masters.data() + 4 * i);
+    bits += 0x7fff + (bits >> 16 & 1);
+    store_le(bytes.data() + 2 * i, static_cast<std::uint16_t>(bits >> 16));
+  }
   return bytes;
 }
 
@@ -44,15 +78,57 @@ Bytes read_tensor(const Snapshot& snapshot, std::string_view name) {
   return bytes;
 }
 
+std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
+  const std::size_t stream = *snapshot.stream_of(*snapshot.find(name));
+  std::vector<ChunkInfo> chunks;
+  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
+    chunks.push_back(snapshot.chunk_info(stream, i).value());
+  }
+  return chunks;
+}
+
+std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name) {
+  std::set<std::string> codecs;
+  for (const ChunkInfo& chunk : chunks_of(snapshot, name)) codecs.emplace(chunk.codec);
+  return codecs;
+}
+
+std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
+  std::uint64_t bytes = 0;
+  for (const ChunkInfo& chunk : chunks_of(snapshot, name)) bytes += chunk.stored_bytes;
+  return bytes;
+}
+
 Result<WrittenFile> write_state(const State& state, const SaveOptions& options, BaseFinder* bases, StateTap* tap) {
-  os::FakeFileSystem files;
-  BITSNAP_ASSIGN(const std::unique_ptr<os::WritableFile> file, files.create("/written"));
-  const auto executor = exec::make_executor(options.threads > 0 ? options.threads : 2);
-  WrittenFile written;
-  BITSNAP_ASSIGN(written.summary, write_snapshot(state, options, bases, tap, *file, *executor));
-  BITSNAP_TRY(file->close());
-  BITSNAP_ASSIGN(written.file, os::read_file(files, "/written", UINT64_MAX));
-  return written;
+  return write_in_memory(options.threads, [&](os::WritableFile& file, exec::Executor& executor) {
+    return write_snapshot(state, options, bases, tap, file, executor);
+  });
+}
+
+Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped, const SaveOptions& options,
+                            BaseFinder* bases) {
+  return write_in_memory(options.threads, [&](os::WritableFile& file, exec::Executor& executor) {
+    return rewrite_snapshot(source, dropped, bases, options, file, executor);
+  });
+}
+
+void expect_same_bytes_for_any_threads(const State& state, SaveOptions options,
+                                       const std::shared_ptr<const Base>& base) {
+  std::optional<Bytes> first;
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    options.threads = threads;
+    std::optional<SingleBase> bases;
+    if (base != nullptr) bases.emplace(base);
+    Bytes file = write_state(state, options, bases ? &*bases : nullptr).value().file;
+    if (!first) first = file;
+    EXPECT_EQ(file, *first) << threads << " threads";
+  }
+}
+
+std::vector<SnapshotId> ids_of(std::span<const BaseReference> bases) {
+  std::vector<SnapshotId> ids;
+  for (const BaseReference& base : bases) ids.push_back(base.id);
+  return ids;
 }
 
 void change(Bytes& bytes, std::size_t stride, unsigned by) {

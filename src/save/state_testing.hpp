@@ -1,6 +1,5 @@
-// States for tests of writing, the files they become, and a base that is kept in memory.
-//
-// What goes wrong where nothing should throws: that is a mistake in the test.
+// States for tests of writing, the files that they become, and bases in memory. An unexpected failure throws, because
+// it is a mistake in the test.
 #pragma once
 
 #include <atomic>
@@ -8,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,15 +25,22 @@ namespace bitsnap::save {
 
 using container::Bytes;
 
-// A tensor over bytes that outlive it, with the role that its name suggests.
+// A tensor whose bytes outlive it, with the role that its name suggests.
 [[nodiscard]] TensorSource source(std::string name, DType dtype, std::vector<std::uint64_t> shape, const Bytes& bytes);
 
-// Bytes that follow from the seed alone.
+// Bytes that depend on the arguments only.
 [[nodiscard]] Bytes bf16_weights(std::size_t elements, unsigned seed);
+[[nodiscard]] Bytes f32_masters(std::size_t elements, unsigned seed);
 [[nodiscard]] Bytes random_bytes(std::size_t size, unsigned seed);
+// F32 masters rounded to the nearest BF16, ties to even.
+[[nodiscard]] Bytes rounded(ConstByteSpan masters);
 
-// The whole tensor; empty, and the test fails, where it cannot be read.
+// The whole tensor. If it cannot be read, the test fails and the result is empty.
 [[nodiscard]] Bytes read_tensor(const Snapshot& snapshot, std::string_view name);
+// The chunks of a tensor, the codecs among them, and their stored bytes together.
+[[nodiscard]] std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name);
+[[nodiscard]] std::set<std::string> codecs_of(const Snapshot& snapshot, std::string_view name);
+[[nodiscard]] std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name);
 
 // A file in memory, and what it depends on.
 struct WrittenFile {
@@ -41,19 +48,28 @@ struct WrittenFile {
   Bytes file;
 };
 
-// Records with two threads where the options say none; nullptr for what is not needed.
+// Uses two threads unless the options say otherwise. `bases` and `tap` may be nullptr.
 [[nodiscard]] Result<WrittenFile> write_state(const State& state, const SaveOptions& options,
                                               BaseFinder* bases = nullptr, StateTap* tap = nullptr);
+// The same for rewrite_snapshot().
+[[nodiscard]] Result<WrittenFile> rewrite(const Snapshot& source, const std::vector<SnapshotId>& dropped,
+                                          const SaveOptions& options = {}, BaseFinder* bases = nullptr);
 
-// Adds to every so many-th byte: a few changes of the same sign do not lead back to an earlier state.
+// Expects equal files with 1, 2 and 5 threads. `base` may be nullptr.
+void expect_same_bytes_for_any_threads(const State& state, SaveOptions options = {},
+                                       const std::shared_ptr<const Base>& base = nullptr);
+
+[[nodiscard]] std::vector<SnapshotId> ids_of(std::span<const BaseReference> bases);
+
+// Adds `by` to every `stride`-th byte. Because it adds, repeated changes do not restore an earlier state.
 void change(Bytes& bytes, std::size_t stride, unsigned by);
 
-// The log, if there is one, tells of all that is read of the file from now on.
+// The log (may be nullptr) will contain every read of the file from now on.
 [[nodiscard]] std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
                                                         std::shared_ptr<const BaseProvider> bases = nullptr,
                                                         std::shared_ptr<container::ReadLog> log = nullptr);
 
-// States saved one after another, each against the one before, in files that stay open: "0.bsnap", "1.bsnap", ...
+// A chain of saves, each against the one before, in files that stay open: "0.bsnap", "1.bsnap", ...
 class Chain {
  public:
   const Snapshot& save(const State& state, const SaveOptions& options = {});
@@ -61,7 +77,7 @@ class Chain {
   [[nodiscard]] const std::shared_ptr<const Snapshot>& last() const { return snapshots_.back(); }
   [[nodiscard]] const WriteSummary& last_summary() const { return summary_; }
   [[nodiscard]] const Bytes& file(std::size_t number) const { return files_.at(number); }
-  // These snapshots, for others that depend on them.
+  // A provider of these snapshots, for files that depend on them.
   [[nodiscard]] std::shared_ptr<const BaseProvider> bases(const std::vector<std::size_t>& numbers) const;
 
  private:
@@ -70,7 +86,7 @@ class Chain {
   WriteSummary summary_;
 };
 
-// A base that answers as an open file does. For overriding what a test is about.
+// A base that behaves like an open file, except for what a test overrides.
 class DelegatingBase : public Base {
  public:
   explicit DelegatingBase(std::shared_ptr<const Snapshot> file) : file_(std::move(file)) {}
@@ -100,13 +116,13 @@ class DelegatingBase : public Base {
   std::shared_ptr<const Snapshot> file_;
 };
 
-// The bytes of a state as a tap saw them, to save the next one against. attach() the file of that save before this
-// serves as a base: who holds the chunks, the file knows.
+// Keeps the bytes of a save in memory, as a tap, and then serves as a base. Before that, attach() the written file,
+// which knows the holders of its chunks.
 class MemoryBase final : public DelegatingBase, public StateTap {
  public:
   MemoryBase() : DelegatingBase(nullptr) {}
 
-  // Pieces that were read so far.
+  // The number of calls of read_elements() so far.
   [[nodiscard]] std::uint64_t reads() const noexcept { return reads_; }
   [[nodiscard]] const Bytes& stream_bytes(std::size_t stream) const { return bytes_.at(stream); }
   [[nodiscard]] std::uint64_t chunks_taken() const noexcept { return chunks_taken_; }

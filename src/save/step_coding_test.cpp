@@ -1,5 +1,5 @@
-// States of an optimizer that are one step apart: found whatever they are called, stored as next to nothing, and read
-// again through chains, in any order, and while somebody writes to them.
+// States that are one optimizer step apart: which tensors are computed, under which names, in chains, when a file is
+// rewritten, and while another thread writes to them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "codec/optimizer_step/trained_step_testing.hpp"
-#include "os/file_system_fake.hpp"
 #include "restore/read_context.hpp"
-#include "save/snapshot_rewriter.hpp"
 #include "save/state_testing.hpp"
 
 namespace bitsnap::save {
@@ -23,14 +21,14 @@ using codec::TrainedState;
 
 constexpr std::size_t kElements = kChunkElements + 1000;
 
-// What the tensors of one parameter are called.
+// The names of the tensors of one parameter.
 struct Names {
   std::string x = "master.w";
   std::string m = "exp_avg.w";
   std::string v = "exp_avg_sq.w";
 };
 
-// The state of a training with some parameters of one size, as bytes that outlive it.
+// A training with some parameters of one size. Owns the bytes of its states.
 class Training {
  public:
   explicit Training(std::size_t parameters = 1, std::size_t elements = kElements) {
@@ -44,7 +42,7 @@ class Training {
     write();
   }
 
-  // Of so many rows one has moments, and keeps getting gradients.
+  // One in `every` rows has moments and keeps getting gradients.
   void keep_rows(std::size_t row_elements, std::size_t every) {
     for (TrainedState& state : states_) {
       for (std::size_t i = 0; i < state.m.size(); ++i) {
@@ -54,7 +52,7 @@ class Training {
     write();
   }
 
-  // Adds the tensors of one parameter, in the order that the letters say.
+  // Adds the tensors of one parameter in this order: x the parameter, m the first and v the second moment.
   void add(State& state, const Names& names = {}, std::size_t parameter = 0, std::string_view order = "xmv") const {
     for (const char which : order) {
       const std::string& name = which == 'x' ? names.x : which == 'm' ? names.m : names.v;
@@ -68,7 +66,7 @@ class Training {
   }
 
  private:
-  // In place, so that states that refer to the bytes stay right.
+  // In place, because states refer to the bytes.
   void write() {
     bytes_.resize(3 * states_.size());
     for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -83,27 +81,11 @@ class Training {
   std::uint64_t steps_ = 0;
 };
 
-std::vector<ChunkInfo> chunks_of(const Snapshot& snapshot, std::string_view name) {
-  const std::size_t stream = *snapshot.stream_of(*snapshot.find(name));
-  std::vector<ChunkInfo> chunks;
-  for (std::uint64_t i = 0; i < snapshot.streams()[stream].chunk_count(); ++i) {
-    chunks.push_back(snapshot.chunk_info(stream, i).value());
-  }
-  return chunks;
-}
-
 bool is_all_stepped(const Snapshot& snapshot, std::string_view name) {
-  return std::ranges::all_of(chunks_of(snapshot, name),
-                             [](const ChunkInfo& chunk) { return chunk.codec == "optimizer_step"; });
+  return codecs_of(snapshot, name) == std::set<std::string>{"optimizer_step"};
 }
 
-std::uint64_t stored_bytes(const Snapshot& snapshot, std::string_view name) {
-  std::uint64_t bytes = 0;
-  for (const ChunkInfo& chunk : chunks_of(snapshot, name)) bytes += chunk.stored_bytes;
-  return bytes;
-}
-
-TEST(StepCoding, AStepIsStoredAsItsFirstMomentInWhateverOrderTensorsStand) {
+TEST(StepCoding, StoresOnlyTheFirstMomentInAnyOrderOfTensors) {
   for (const std::string_view order : {"xmv", "vxm", "mvx", "xvm"}) {
     SCOPED_TRACE(order);
     Training training;
@@ -126,20 +108,9 @@ TEST(StepCoding, AStepIsStoredAsItsFirstMomentInWhateverOrderTensorsStand) {
   }
 }
 
-TEST(StepCoding, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
+TEST(StepCoding, CodesWeightsAgainstMastersThatAreComputed) {
   Training training;
-  const auto rounded = [&] {
-    const Bytes& masters = training.bytes_of(0, 'x');
-    Bytes bytes(masters.size() / 2);
-    for (std::size_t i = 0; 2 * i < bytes.size(); ++i) {
-      std::uint32_t bits;
-      std::memcpy(&bits, masters.data() + 4 * i, sizeof bits);
-      bits += 0x7fff + (bits >> 16 & 1);
-      std::memcpy(bytes.data() + 2 * i, reinterpret_cast<const char*>(&bits) + 2, 2);
-    }
-    return bytes;
-  };
-  Bytes weight = rounded();
+  Bytes weight = rounded(training.bytes_of(0, 'x'));
   const auto state_of = [&] {
     State state;
     state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight));
@@ -149,7 +120,7 @@ TEST(StepCoding, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
   Chain chain;
   chain.save(state_of());
   training.step();
-  weight = rounded();
+  weight = rounded(training.bytes_of(0, 'x'));
   const Snapshot& snapshot = chain.save(state_of());
   EXPECT_EQ(stored_bytes(snapshot, "model.w"), 2U);
   EXPECT_TRUE(is_all_stepped(snapshot, "master.w"));
@@ -157,7 +128,7 @@ TEST(StepCoding, WeightsAreTheRoundingsOfMastersThatFollowFromTheStep) {
   EXPECT_TRUE(snapshot.verify().value().empty());
 }
 
-TEST(StepCoding, MomentsAreFoundByTheNamesOfManyFrameworks) {
+TEST(StepCoding, FindsMomentsByTheNamesOfSeveralFrameworks) {
   const Names conventions[] = {
       {"model.layers.0.w", "optimizer.state.layers.0.w.exp_avg", "optimizer.state.layers.0.w.exp_avg_sq"},
       {"optimizer.state.fp32_param.decoder.w", "optimizer.state.exp_avg.decoder.w",
@@ -182,8 +153,8 @@ TEST(StepCoding, MomentsAreFoundByTheNamesOfManyFrameworks) {
   }
 }
 
-// Numbers in the order of the optimizer's groups, which is not that of the model.
-TEST(StepCoding, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
+// The optimizer numbers parameters in the order of its groups, which is not the order of the model.
+TEST(StepCoding, FindsParametersBySamplesIfNamesDoNotMatch) {
   constexpr std::size_t kParameters = 5;
   Training training(kParameters, 5000);
   const auto state_of = [&] {
@@ -208,8 +179,8 @@ TEST(StepCoding, ParametersAreFoundByTheWayTheyWentWhereNamesSayNothing) {
   }
 }
 
-// As where a list of masters counts in the order of the model, and the optimizer in that of its groups.
-TEST(StepCoding, NumbersThatAgreeByChanceDoNotDeceive) {
+// Masters are numbered in the order of the model, and moments in the order of the optimizer's groups.
+TEST(StepCoding, FindsParametersBySamplesIfNumbersMatchWrongly) {
   constexpr std::size_t kParameters = 4;
   Training training(kParameters, 5000);
   const auto state_of = [&] {
@@ -234,8 +205,8 @@ TEST(StepCoding, NumbersThatAgreeByChanceDoNotDeceive) {
   }
 }
 
-// Most rows of an embedding are of tokens that did not come up: nothing moved them but decay.
-TEST(StepCoding, ParametersOfWhichFewRowsMovedAreFound) {
+// Most rows of an embedding belong to tokens that did not occur; only weight decay changes them.
+TEST(StepCoding, FindsParametersOfWhichFewRowsMoved) {
   constexpr std::size_t kRow = 250;
   for (const std::size_t every : {3U, 20U}) {
     Training training(3, 200 * kRow);
@@ -262,7 +233,7 @@ TEST(StepCoding, ParametersOfWhichFewRowsMovedAreFound) {
   }
 }
 
-TEST(StepCoding, MomentsThatAreNoNumbersTellNothing) {
+TEST(StepCoding, IgnoresMomentsThatAreNan) {
   Training training(2, 5000);
   for (const std::size_t every : {1U, 3U}) {
     Bytes moment = training.bytes_of(1, 'm');
@@ -283,7 +254,7 @@ TEST(StepCoding, MomentsThatAreNoNumbersTellNothing) {
   }
 }
 
-TEST(StepCoding, TheCodecCanBeForced) {
+TEST(StepCoding, AllowsForcingTheCodec) {
   Training training;
   State state;
   training.add(state);
@@ -298,7 +269,7 @@ TEST(StepCoding, TheCodecCanBeForced) {
   EXPECT_EQ(chunks_of(snapshot, "exp_avg.w")[0].codec, "raw");
 }
 
-TEST(StepCoding, AChainOfStepsIsReadBitForBit) {
+TEST(StepCoding, ReadsAChainOfStepsBitForBit) {
   Training training;
   Chain chain;
   for (std::uint32_t number = 0; number < 6; ++number) {
@@ -318,7 +289,7 @@ TEST(StepCoding, AChainOfStepsIsReadBitForBit) {
   EXPECT_TRUE(chain.last()->verify().value().empty());
 }
 
-TEST(StepCoding, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
+TEST(StepCoding, DecodesEachChunkOnceWhenReadingARange) {
   Training training;
   Chain chain;
   constexpr std::uint32_t kDepth = 8;
@@ -331,7 +302,7 @@ TEST(StepCoding, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
   const Snapshot& snapshot = *chain.last();
   ASSERT_EQ(chunks_of(snapshot, "master.w")[1].depth, kDepth);
   Bytes range(400);
-  // Of parameter and moments one chunk of each step; of a moment its own.
+  // A parameter needs one chunk of each of its three tensors for each step, a first moment only its own.
   for (const auto& [name, which, most] :
        {std::tuple("master.w", 'x', 3 * (kDepth + 1)), std::tuple("exp_avg_sq.w", 'v', 2 * (kDepth + 1)),
         std::tuple("exp_avg.w", 'm', kDepth + 1)}) {
@@ -343,7 +314,7 @@ TEST(StepCoding, ReadingARangeDecodesEachChunkThatItNeedsOnce) {
   }
 }
 
-TEST(StepCoding, SeveralStepsAtOnceAreStoredInAnotherWay) {
+TEST(StepCoding, UsesOtherCodecsAcrossSeveralSteps) {
   Training training;
   State state;
   training.add(state);
@@ -359,7 +330,7 @@ TEST(StepCoding, SeveralStepsAtOnceAreStoredInAnotherWay) {
   EXPECT_EQ(read_tensor(snapshot, "master.w"), training.bytes_of(0, 'x'));
 }
 
-TEST(StepCoding, TheBytesDoNotDependOnThreads) {
+TEST(StepCoding, GivesTheSameBytesForAnyNumberOfThreads) {
   Training training(3);
   const auto state_of = [&] {
     State state;
@@ -372,19 +343,11 @@ TEST(StepCoding, TheBytesDoNotDependOnThreads) {
   Chain chain;
   chain.save(state_of());
   training.step();
-  std::optional<Bytes> first;
-  for (const unsigned threads : {1U, 2U, 5U}) {
-    SingleBase bases(chain.last());
-    Bytes bytes = write_state(state_of(), {.threads = threads}, &bases).value().file;
-    if (!first)
-      first = std::move(bytes);
-    else
-      EXPECT_EQ(bytes, *first) << threads << " threads";
-  }
+  expect_same_bytes_for_any_threads(state_of(), {}, chain.last());
 }
 
-// Somebody writes to the first moment after it was stored and before it is looked at again.
-TEST(StepCoding, AMomentThatChangesMeanwhileIsNotReferredTo) {
+// The first moment changes after it was stored and before it is read again as an input.
+TEST(StepCoding, DoesNotReferToAMomentThatChangesDuringTheSave) {
   Training training;
   State state;
   training.add(state);
@@ -398,7 +361,7 @@ TEST(StepCoding, AMomentThatChangesMeanwhileIsNotReferredTo) {
   std::atomic<std::uint64_t> whole_reads = 0;
   next.tensors[1].read = [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
     std::memcpy(out.data(), moment.data() + offset, out.size());
-    // Samples are small. What is read to be coded comes first, of each chunk.
+    // Samples are small. Of the larger reads of a chunk, the first one is stored.
     if (out.size() > 256 && whole_reads++ % 3 > 0) out[0] ^= std::byte{1};
     return {};
   };
@@ -414,7 +377,7 @@ TEST(StepCoding, AMomentThatChangesMeanwhileIsNotReferredTo) {
   EXPECT_TRUE(snapshot->verify().value().empty());
 }
 
-TEST(StepCoding, ARewrittenFileStandsWithoutItsBases) {
+TEST(StepCoding, RewritesAStepWithoutItsBases) {
   Training training;
   State state;
   training.add(state);
@@ -425,21 +388,17 @@ TEST(StepCoding, ARewrittenFileStandsWithoutItsBases) {
   training.add(next);
   const Snapshot& second = chain.save(next);
   ASSERT_TRUE(is_all_stepped(second, "master.w"));
-  os::FakeFileSystem files;
-  const auto file = files.create("/rewritten").value();
-  const auto executor = exec::make_executor(2);
-  const auto rewritten = rewrite_snapshot(second, {&first, 1}, nullptr, {}, *file, *executor);
-  ASSERT_TRUE(rewritten.has_value()) << rewritten.error().message();
-  ASSERT_TRUE(file->close());
-  const auto alone = open_file("1.bsnap", os::read_file(files, "/rewritten", UINT64_MAX).value());
+  const auto written = rewrite(second, {first});
+  ASSERT_TRUE(written.has_value()) << written.error().message();
+  const auto alone = open_file("1.bsnap", written->file);
   EXPECT_EQ(alone->id(), second.id());
   EXPECT_TRUE(alone->bases().empty());
   EXPECT_EQ(read_tensor(*alone, "master.w"), training.bytes_of(0, 'x'));
   EXPECT_EQ(read_tensor(*alone, "exp_avg_sq.w"), training.bytes_of(0, 'v'));
 }
 
-// Tensors of the same names and sizes that no step leads to.
-TEST(StepCoding, OtherContentUnderTheSameNamesIsStoredAsWell) {
+// Tensors of the same names and sizes that do not follow from a step.
+TEST(StepCoding, StoresOtherContentUnderTheSameNames) {
   Training training;
   State state;
   training.add(state);

@@ -1,4 +1,4 @@
-// Moments by their names, parameters by theirs or by the way they went.
+// Matches moments by name or order, and parameters by name or by what their last step did.
 #include "save/step_finder.hpp"
 
 #include <algorithm>
@@ -18,24 +18,24 @@
 namespace bitsnap::save {
 namespace {
 
-// A sample: runs of elements spread over the first chunk, whose base has to be decoded anyhow. Of an embedding most
-// rows may be of tokens that nothing was learnt of.
+// A sample: runs of elements, spread over the first chunk, whose base must be decoded in any case. Many runs, because
+// only some rows of an embedding change in a step.
 constexpr std::size_t kRuns = 64;
 constexpr std::size_t kRunElements = 16;
 constexpr std::size_t kSampled = kRuns * kRunElements;
 
-// Of the elements whose moments are not among the smaller ones, so many have to have moved, and all but one in so many
-// against their moment, before a pair is looked at closely.
+// A quick test before the codec is tried: among elements with large moments, at least kFewestMoved must have moved, and
+// at most one in kMovedPerWrong in the direction of the moment.
 constexpr std::size_t kFewestMoved = 16;
-constexpr std::size_t kPerWrong = 4;
+constexpr std::size_t kMovedPerWrong = 4;
 
-// What a step explains, it explains to one part in so many of the bytes.
-constexpr std::size_t kPerExplained = 2;
+// Moments explain a parameter if the codec shrinks the sample at least this many times.
+constexpr std::size_t kLeastShrinking = 2;
 
-// So many first moments of the same size, from the one in the same place on, are held against a parameter.
+// The most first moments of the same size that are compared with a parameter, nearest in order first.
 constexpr std::size_t kMostCompared = 1024;
 
-// Empty where it cannot be taken.
+// Empty if the stream cannot be sampled.
 using Sample = std::vector<float>;
 
 class Finder {
@@ -71,10 +71,10 @@ class Finder {
   struct Moments {
     std::size_t first = 0;
     std::optional<std::size_t> second;
-    std::optional<std::size_t> largest;  // of AMSGrad, what parameters are divided by
+    std::optional<std::size_t> largest;  // of AMSGrad: the largest second moments, which parameters are divided by
     bool sampled = false;
-    Sample sample = {};  // of the first
-    float large = 0;     // what a third of it is not below
+    Sample sample = {};  // of the first moment
+    float large = 0;     // a third of the sample has at least this magnitude
   };
   struct OfSize {
     std::vector<Moments> moments;
@@ -93,7 +93,7 @@ class Finder {
 
   static bool is_largest_square(const TensorInfo& tensor) { return tensor.name.ends_with("max_exp_avg_sq"); }
 
-  // By name; of those that have none in common, by their order.
+  // By name. If a name matches none and there are as many second as first moments, by order.
   void pair_moments(OfSize& same_size) {
     std::unordered_map<std::string, std::size_t> by_name;
     for (const std::size_t square : same_size.squares) by_name.emplace(tensor::without_moment(name_of(square)), square);
@@ -125,9 +125,10 @@ class Finder {
       const auto known = by_name.find(name);
       std::optional<std::size_t> named;
       if (known != by_name.end()) named = known->second;
-      // Numbers count in the order of whoever gave them.
-      const bool is_told = named && name.find_first_not_of("0123456789.") != std::string::npos;
-      const std::optional<std::size_t> found = is_told ? named : find_by_way(parameter, k, named, same_size.moments);
+      // Numeric names are numbers in some order, which may differ between parameters and moments.
+      const bool is_certain = named && name.find_first_not_of("0123456789.") != std::string::npos;
+      const std::optional<std::size_t> found =
+          is_certain ? named : find_by_sample(parameter, k, named, same_size.moments);
       if (!found) continue;
       const Moments& moments = same_size.moments[*found];
       steps_[parameter] = StepPeers{.moment = moments.first, .square = square_of(moments), .is_square = false};
@@ -138,22 +139,22 @@ class Finder {
     return moments.largest ? moments.largest : moments.second;
   }
 
-  // The moments that explain a sample of a parameter: those of its name, or of its place, or those that it went
-  // against. Where nothing can be sampled, what its name says.
-  std::optional<std::size_t> find_by_way(std::size_t parameter, std::size_t place, std::optional<std::size_t> named,
-                                         std::vector<Moments>& all) {
+  // The moments that explain a sample of the parameter: those with its name, else those at its place in the order, else
+  // others against which it moved. If it cannot be sampled, those with its name.
+  std::optional<std::size_t> find_by_sample(std::size_t parameter, std::size_t place, std::optional<std::size_t> named,
+                                            std::vector<Moments>& all) {
     const Sample now = sample(parameter);
     const Sample before = now.empty() ? Sample() : sample_base(parameter);
     if (before.empty()) return named;
     if (named && explains(all[*named], now, before)) return named;
     const std::size_t middle = std::min(place, all.size() - 1);
-    // Nearer places first, on both sides in turn.
+    // The nearest places first, alternating between both sides.
     for (std::size_t k = 0; k < std::min(2 * all.size(), kMostCompared); ++k) {
       const std::size_t distance = (k + 1) / 2;
       const bool is_behind = k % 2 == 1;
       if (is_behind ? distance >= all.size() - middle : distance > middle) continue;
       const std::size_t i = is_behind ? middle + distance : middle - distance;
-      if (i == named || (k > 0 && !went_against(all[i], now, before))) continue;
+      if (i == named || (k > 0 && !moved_against(all[i], now, before))) continue;
       if (explains(all[i], now, before)) return i;
     }
     return std::nullopt;
@@ -174,8 +175,8 @@ class Finder {
     return moments.sample;
   }
 
-  // Whether most elements of a large moment moved the other way.
-  bool went_against(Moments& moments, const Sample& now, const Sample& before) {
+  // The quick test: an optimizer moves parameters against their first moments.
+  bool moved_against(Moments& moments, const Sample& now, const Sample& before) {
     const Sample& moment = sample_of_first(moments);
     std::size_t moved = 0;
     std::size_t wrong = 0;
@@ -185,10 +186,10 @@ class Finder {
       ++moved;
       if ((change > 0) == (moment[k] > 0)) ++wrong;
     }
-    return moved >= kFewestMoved && wrong * kPerWrong <= moved;
+    return moved >= kFewestMoved && wrong * kMovedPerWrong <= moved;
   }
 
-  // Whether the codec finds a step that makes next to all of it.
+  // Whether the codec computes most of the sample from the moments.
   bool explains(Moments& moments, const Sample& now, const Sample& before) {
     const Sample& moment = sample_of_first(moments);
     if (moment.empty()) return false;
@@ -205,7 +206,7 @@ class Finder {
     const codec::Encoder& encoder = *codec::find_encoder(codec::CodecId::optimizer_step);
     context_.scratch().reset();
     const auto estimate = encoder.analyze(bytes, context, now.size(), context_.scratch());
-    return estimate && *estimate && (*estimate)->payload_bytes * kPerExplained <= bytes.size();
+    return estimate && *estimate && (*estimate)->payload_bytes * kLeastShrinking <= bytes.size();
   }
 
   [[nodiscard]] static std::size_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {

@@ -1,10 +1,10 @@
-// Which tensors of the same state tell what a step of the optimizer made of a tensor: of a second moment the first
-// moment, of a parameter both moments.
+// Finds the moments from which one step of the optimizer can be computed again
+// (docs/decisions/0012-optimizer-steps.md): a second moment follows from its first moment, and a parameter from both.
 //
-// Names say who belongs together, and the order of moments of the same size. Of a parameter whose name is a number, or
-// leads to no moment, a sample says it: moments of which the codec finds the step that made it. Coding holds every
-// element against it, so that a wrong pair costs bytes and never the state. Used by one thread, before the first chunk
-// is coded.
+// Names match moments with each other and with parameters; moments without a common name are matched by their order.
+// If the name of a parameter is a number or leads to no moment, bitsnap searches for moments from which the codec
+// computes a sample of the parameter. A wrong match costs bytes only, because coding compares every element. One thread
+// calls this, before the first chunk is coded.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace bitsnap::save {
 
-// Streams of the state itself that hold as many F32 elements as the stream they belong to, element beside element.
+// The moments of one stream: streams of the same file with as many F32 elements, in the same order.
 struct StepPeers {
   std::size_t moment = 0;             // the first moment
-  std::optional<std::size_t> square;  // the second moment, of parameters (of AMSGrad the largest there was); none where
-                                      // the stream is the second moment, or the optimizer has none
-  bool is_square = false;             // whether the stream is the second moment
+  std::optional<std::size_t> square;  // of a parameter: the second moment, in AMSGrad the largest one so far; nullopt
+                                      // for a second moment, or if the optimizer has none
+  bool is_square = false;             // whether the stream is itself a second moment
 };
 
-// For each stream with a base what tells its step. Streams that tell it have a base, too, if they are first moments of
-// second ones. What cannot be read now is told by names alone.
+// The moments of each stream that has a base; nullopt if none were found. The first moment of a second moment has a
+// base, too. If a tensor cannot be sampled, only names decide.
 [[nodiscard]] std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
                                                                const container::StreamTable& streams,
                                                                const StreamSource& source,

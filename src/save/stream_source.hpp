@@ -1,4 +1,5 @@
-// Where the bytes of a file that is being written come from: a caller's state, or another snapshot.
+// Where the bytes of a new file come from: streams to encode (StreamSource), and chunks of another file to copy
+// (StoredChunks). Implementations are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +14,13 @@
 
 namespace bitsnap::save {
 
-// What a part of a stream lost before it was stored.
+// The errors that quantizing a part of a stream caused.
 struct Lost {
   ErrorTally reached;
   UpdateErrors updates;  // of first moments
 };
 
-// Thread-safe.
+// The streams of a caller's state, of a quantized state, or of a snapshot that is being rewritten.
 class StreamSource {
  public:
   StreamSource() = default;
@@ -27,23 +28,22 @@ class StreamSource {
   StreamSource& operator=(const StreamSource&) = delete;
   virtual ~StreamSource() = default;
 
-  // Fills `out` with the bytes from `offset` on of a stream. The context is free for the source to work with.
+  // Fills `out` with the bytes of a stream from `offset` on. The source may use the context as working memory.
   [[nodiscard]] virtual Result<void> read(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                           ReadContext& context) const = 0;
 
-  // The same of what is to be stored, once for each part: what it lost is told as well.
+  // Like read(), called once for each chunk that is stored; adds the chunk's errors to `lost`.
   [[nodiscard]] virtual Result<void> read_to_store(std::size_t stream, std::uint64_t offset, ByteSpan out,
                                                    ReadContext& context, Lost& lost) const {
     static_cast<void>(lost);
     return read(stream, offset, out, context);
   }
 
-  // Whether a few bytes may be read before the stream's turn at little cost.
+  // Whether reading a few bytes of the stream is cheap.
   [[nodiscard]] virtual bool can_be_sampled(std::size_t stream) const noexcept = 0;
 };
 
-// Chunks that another file holds and that are taken over as they are stored, told by their numbers in the file. Thread-
-// safe.
+// Chunks of another file that are copied without decoding, by their number in the new file.
 class StoredChunks {
  public:
   StoredChunks() = default;
@@ -52,7 +52,7 @@ class StoredChunks {
   virtual ~StoredChunks() = default;
 
   [[nodiscard]] virtual bool contains(std::size_t number) const noexcept = 0;
-  // The payload, checked against its hash, in the scratch.
+  // Reads the payload into the scratch and checks its hash.
   [[nodiscard]] virtual Result<ConstByteSpan> read(std::size_t number, Scratch& scratch) const = 0;
 };
 

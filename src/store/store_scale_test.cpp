@@ -195,7 +195,7 @@ TEST(StoreScale, FindsMovedTensorsAndOpensFewFilesForNewOnes) {
   EXPECT_GT(bytes, 16'384U);
   EXPECT_LT(bytes, 20'000U);
   // The own one, so many others, and the own one again to see that what was written can be read.
-  EXPECT_LE(opened, save::ShardedBases::kShardsLookedAt + 2U);
+  EXPECT_LE(opened, save::ShardedBases::kLooksInVain + 2U);
 }
 
 // Until the new file is written; then the indexes of those that it refers to are read, to see that they are there.

@@ -1,0 +1,265 @@
+// The search for inputs, stream by stream, and the ranks that follow from what is found.
+#include "save/stream_jobs.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "base/try.hpp"
+#include "plan/candidates.hpp"
+#include "quantize/update_step.hpp"
+#include "save/step_finder.hpp"
+#include "tensor/row_elements.hpp"
+
+namespace bitsnap::save {
+namespace {
+
+class JobMaker {
+ public:
+  JobMaker(container::Index& index, const PipelineParts& parts, InputTable& inputs)
+      : index_(index),
+        streams_(index.streams.streams),
+        encodings_(index.encoding.streams),
+        parts_(parts),
+        inputs_(inputs),
+        bases_(streams_.size()),
+        steps_(streams_.size()),
+        peers_(streams_.size()) {}
+
+  Result<StreamJobs> make() {
+    if (parts_.bases != nullptr) BITSNAP_TRY(find_bases());
+    find_multiples();
+    // Copied chunks already have inputs, which fix the ranks of their streams.
+    if (parts_.stored == nullptr && plan::codes_with_optimizer_steps(parts_.settings)) find_optimizer_steps();
+    if (plan::codes_with_peers(parts_.settings)) find_peers_of_all();
+    StreamJobs made;
+    for (std::size_t i = 0; i < streams_.size(); ++i) made.jobs.push_back(make_job(i, made.planners));
+    return made;
+  }
+
+ private:
+  using OptionalPeers = std::vector<std::optional<PeerStream>>;
+
+  [[nodiscard]] Role role_of(std::size_t stream) const {
+    const auto& tensor = streams_[stream].tensor;
+    return tensor ? index_.content.tensors[*tensor].role : Role::other;
+  }
+
+  [[nodiscard]] bool is_all_stored(std::size_t stream) const {
+    if (parts_.stored == nullptr) return false;
+    const auto& first = index_.streams.first_chunk;
+    for (std::uint64_t number = first[stream]; number < first[stream + 1]; ++number) {
+      if (!parts_.stored->contains(static_cast<std::size_t>(number))) return false;
+    }
+    return true;
+  }
+
+  // Opens bases only for streams that a base could help.
+  Result<void> find_bases() {
+    parts_.bases->begin(index_.content.tensors);
+    for (std::size_t i = 0; i < bases_.size(); ++i) {
+      const StreamInfo& stream = streams_[i];
+      if (is_all_stored(i)) continue;
+      const plan::StreamPlanner planner(parts_.settings, {.dtype = stream.dtype,
+                                                          .role = role_of(i),
+                                                          .is_pool = !stream.tensor,
+                                                          .has_base = parts_.rules.max_depth > 0});
+      if (!planner.wants_base() && !plan::codes_with_optimizer_steps(parts_.settings)) continue;
+      BITSNAP_ASSIGN(bases_[i], stream.tensor ? parts_.bases->find(index_.content.tensors[*stream.tensor], stream)
+                                              : parts_.bases->find_pool(stream));
+      if (bases_[i] && !inputs_.keep_place(*bases_[i]->base)) bases_[i].reset();
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::optional<Multiples> multiples_of(std::size_t stream) const noexcept {
+    return parts_.quantized != nullptr ? parts_.quantized->multiples(stream) : std::nullopt;
+  }
+
+  // Whether a snapshot that is rewritten says that the stream holds multiples.
+  [[nodiscard]] bool was_made_multiples(std::size_t stream) const noexcept {
+    const auto& report = encodings_[stream].quantizer;
+    return report && report->quantization == Quantization::update_step && report->adam;
+  }
+
+  // First moments that are multiples are coded against the second moments from which the scales are computed.
+  void find_multiples() {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const auto multiples = multiples_of(i);
+      if (!multiples) continue;
+      const PeerStream squares{multiples->squares, 0};
+      encodings_[i].rank = rank_behind(i, {&squares, 1});
+      if (bases_[i]) steps_[i] = StepStreams{.before = {}, .after = {squares}};
+    }
+  }
+
+  void find_optimizer_steps() {
+    if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
+    const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
+    // Second moments first, because the ranks of parameters depend on theirs.
+    for (const bool squares : {true, false}) {
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        if (!found[i] || found[i]->is_square != squares) continue;
+        // Multiples are coded against their second moments, which therefore cannot be coded against them.
+        if (squares && multiples_of(found[i]->moment)) continue;
+        StepStreams step;
+        if (squares) step.before = bases_[found[i]->moment];
+        step.after.push_back({found[i]->moment, 0});
+        if (found[i]->square) step.after.push_back({*found[i]->square, 0});
+        encodings_[i].rank = rank_behind(i, step.after);
+        steps_[i] = std::move(step);
+      }
+    }
+  }
+
+  // The lowest rank with which the stream comes after all its peers.
+  [[nodiscard]] std::uint8_t rank_behind(std::size_t stream, std::span<const PeerStream> peers) const {
+    std::uint8_t rank = encodings_[stream].rank;
+    for (const PeerStream& peer : peers) {
+      const std::uint8_t before = encodings_[peer.stream].rank;
+      if (std::pair(before, peer.stream) >= std::pair(rank, stream)) rank = static_cast<std::uint8_t>(before + 1);
+    }
+    return rank;
+  }
+
+  void find_peers_of_all() {
+    if (parts_.stored != nullptr) {
+      peers_ = peers_of_old_file();
+      // Chunks that are encoded again may have had no peer, because they were coded against a base.
+      const auto squares = second_moments_of(index_.content, index_.streams);
+      for (std::size_t i = 0; i < peers_.size(); ++i) {
+        if (squares[i] && !is_all_stored(i) && was_made_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
+      }
+    } else {
+      OptionalPeers given(parts_.masters.begin(), parts_.masters.end());
+      given.resize(peers_.size());
+      std::vector<bool> wanted(peers_.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !given[i];
+      peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        if (given[i]) peers_[i] = given[i];
+      }
+    }
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->squares, 0};
+    }
+    rank_peers();
+  }
+
+  // The first peer of each stream in the file that is rewritten.
+  [[nodiscard]] OptionalPeers peers_of_old_file() const {
+    OptionalPeers peers(streams_.size());
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      for (const container::StreamInput& input : encodings_[i].inputs) {
+        if (input.base || peers[i]) continue;
+        // Only the chunks that name this input are known to lie inside the peer. Now all of them must.
+        const std::uint64_t elements = streams_[static_cast<std::size_t>(input.stream)].elements;
+        if (input.element > elements || streams_[i].elements > elements - input.element) continue;
+        peers[i] = PeerStream{static_cast<std::size_t>(input.stream), input.element};
+      }
+    }
+    return peers;
+  }
+
+  // Ranks streams behind their peers. A stream that copied chunks refer to must keep its rank; if its peer would come
+  // after it, it loses the peer.
+  void rank_peers() {
+    std::vector<bool> is_referred_to(encodings_.size());
+    for (const container::StreamEncoding& stream : encodings_) {
+      for (const container::StreamInput& input : stream.inputs) {
+        if (!input.base) is_referred_to[static_cast<std::size_t>(input.stream)] = true;
+      }
+    }
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (!peers_[i]) continue;
+      const std::uint8_t rank = encodings_[peers_[i]->stream].rank;
+      if (std::pair(rank, peers_[i]->stream) < std::pair(encodings_[i].rank, i)) continue;
+      if (is_referred_to[i] || rank == std::numeric_limits<std::uint8_t>::max()) {
+        peers_[i].reset();
+      } else {
+        encodings_[i].rank = rank_behind(i, {&*peers_[i], 1});
+      }
+    }
+  }
+
+  // From the quantizer, or from the loss report of the file that is rewritten.
+  [[nodiscard]] std::optional<codec::Lattice> lattice_of(std::size_t stream) const {
+    if (const auto multiples = multiples_of(stream)) return multiples->lattice;
+    if (!was_made_multiples(stream) || !peers_[stream]) return std::nullopt;
+    const LossReport& report = *encodings_[stream].quantizer;
+    const auto update_step = quantize::UpdateStep::of(quantize::parameters_of(*report.adam, report.amount));
+    return update_step ? std::optional(update_step->lattice()) : std::nullopt;
+  }
+
+  // Empty when a snapshot is rewritten: the file does not hold them. Its chunks of clusters are copied if possible.
+  [[nodiscard]] std::span<const codec::ClusterExtent> clusters_of(std::size_t stream) const noexcept {
+    if (parts_.quantized == nullptr) return {};
+    return parts_.quantized->clusters(stream);
+  }
+
+  // The quantization that codecs can make use of: without its scales or clusters, it is of no use to them.
+  [[nodiscard]] Quantization quantization_of(std::size_t stream, bool has_lattice) const {
+    const auto report = parts_.quantized != nullptr ? parts_.quantized->report(stream) : encodings_[stream].quantizer;
+    const Quantization quantization = report ? report->quantization : Quantization::exact;
+    if (quantization == Quantization::update_step && !has_lattice) return Quantization::exact;
+    if (quantization == Quantization::clusters && clusters_of(stream).empty()) return Quantization::exact;
+    return quantization;
+  }
+
+  StreamJob make_job(std::size_t stream, std::deque<plan::StreamPlanner>& planners) {
+    const StreamInfo& info = streams_[stream];
+    std::optional<DType> peer_dtype;
+    if (peers_[stream]) peer_dtype = streams_[peers_[stream]->stream].dtype;
+    std::vector<codec::Input> step;
+    if (steps_[stream]) {
+      step.resize(steps_[stream]->before ? 2 : 1, {codec::InputKind::base, DType::f32, {}});
+      step.resize(step.size() + steps_[stream]->after.size(), {codec::InputKind::peer, DType::f32, {}});
+    }
+    const std::optional<codec::Lattice> lattice = lattice_of(stream);
+    const plan::StreamPlanner& planner = planners.emplace_back(
+        parts_.settings, plan::StreamTraits{.dtype = info.dtype,
+                                            .role = role_of(stream),
+                                            .is_pool = !info.tensor,
+                                            .has_base = bases_[stream] && parts_.rules.max_depth > 0,
+                                            .peer_dtype = peer_dtype,
+                                            .step_inputs = step,
+                                            .quantization = quantization_of(stream, lattice.has_value())});
+    StreamJob job{.stream = stream,
+                  .dtype = info.dtype,
+                  .elements = info.elements,
+                  .row_elements = info.tensor ? tensor::row_elements(index_.content.tensors[*info.tensor].shape) : 0,
+                  .base = bases_[stream],
+                  .peer = {},
+                  .step = {},
+                  .lattice = lattice,
+                  .clusters = clusters_of(stream),
+                  .planner = &planners.back(),
+                  .is_stored = is_all_stored(stream)};
+    if (peers_[stream] && planner.codes_with_peer()) {
+      job.peer = peers_[stream];
+      job.peer_dtype = *peer_dtype;
+      job.peer_elements = streams_[job.peer->stream].elements;
+    }
+    if (planner.codes_with_step()) job.step = std::move(steps_[stream]);
+    return job;
+  }
+
+  const container::Index& index_;
+  const std::vector<StreamInfo>& streams_;
+  std::vector<container::StreamEncoding>& encodings_;
+  const PipelineParts& parts_;
+  InputTable& inputs_;
+  // By stream.
+  std::vector<std::optional<BaseStream>> bases_;
+  std::vector<std::optional<StepStreams>> steps_;
+  OptionalPeers peers_;
+};
+
+}  // namespace
+
+Result<StreamJobs> make_stream_jobs(container::Index& index, const PipelineParts& parts, InputTable& inputs) {
+  return JobMaker(index, parts, inputs).make();
+}
+
+}  // namespace bitsnap::save
