@@ -1,4 +1,4 @@
-// The loop itself: connections, deaths, and the end.
+// The loop of the agent: connections, deaths of trainers, and how the agent ends. Threads: agent.hpp.
 #include "engine/agent.hpp"
 
 #include <algorithm>
@@ -16,23 +16,23 @@
 namespace bitsnap::engine {
 namespace {
 
-// Tokens of the poll set; those of peers are twice their number, and one more for their processes.
+// Tokens of the poll set. A connection has an even token for its socket, and the next odd one for its process.
 constexpr std::uint64_t kListener = 0;
 constexpr std::uint64_t kWoken = 1;
 constexpr std::uint64_t kSignals = 2;
 constexpr std::uint64_t kFirstPeer = 8;
 
 constexpr std::size_t kMaxConnections = 1024;
-// Of them, those that have not said hello: who does, does so at once.
+// Limit for connections that have not said hello: a trainer says hello at once.
 constexpr std::size_t kMaxStrangers = 64;
-// What a connection has not taken in yet; one that lets more come together does not read.
+// Limit for messages that wait to be sent on one connection; beyond it, the connection is closed.
 constexpr std::size_t kMaxOutgoing = 4096;
-// Messages of a trainer that are received at a time, where all of them count.
+// Messages of one trainer that are received in one go when all of them must count.
 constexpr std::size_t kMaxWaiting = 4096;
-// Messages of one connection in one turn, and new connections, so that a flood of either delays nobody.
+// Messages of one connection, and new connections, that one turn handles, so that a flood delays nobody.
 constexpr std::size_t kAtOnce = 32;
 constexpr std::int64_t kTickMs = 50;
-// How long one that is to end waits for shards of other ranks.
+// How long an ending agent waits for shards of other ranks.
 constexpr std::uint64_t kCommitNs = 5'000'000'000;
 constexpr std::int64_t kLongMs = 60'000;
 
@@ -60,7 +60,7 @@ Agent::Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListen
       linger_ms_(options.hello_ms) {}
 
 Agent::~Agent() {
-  // Their threads tell this object to the last.
+  // The threads of the ranks call tell() and wake() until they end.
   ranks_.clear();
 }
 
@@ -91,20 +91,20 @@ Result<void> Agent::run() {
         case kListener: accept_some(); break;
         case kWoken: woken_.clear(); break;
         case kSignals:
-          // It stays readable: from here on they are counted in each turn.
+          // The descriptor stays readable, so the loop stops watching it and reads signals.count() each turn.
           waiting_.forget(signals.descriptor());
           is_told_to_stop_ = true;
           break;
         default: serve(event.token, event);
       }
     }
-    // The first signal ends it in order, the second one as soon as may be.
+    // The first signal lets the agent finish the staged saves; the second one ends it as soon as possible.
     is_told_to_abandon_ |= signals.count() > 1;
     stop_as_told();
     take_inbox();
     answer_lists();
   }
-  // Who connects from now on finds nobody, and starts another.
+  // The socket closes when run() returns. The next trainer then finds no agent and starts another one.
   const os::LocalListener ending = std::move(listener_);
   take_inbox();
   for (const WaitingStop& stop : std::exchange(stops_, {})) {
@@ -116,7 +116,8 @@ Result<void> Agent::run() {
 
 std::optional<std::int64_t> Agent::time_left() {
   const std::uint64_t now = os::monotonic_ns();
-  // Shards of ranks that have died are waited for only as long as somebody is there to save again.
+  // An ending agent waits at most kCommitNs for missing shards. Otherwise uncommitted shards count as work only while a
+  // trainer is connected, because only trainers can save the missing ones.
   const bool ignore_uncommitted =
       is_abandoning_ || (stopping_since_ns_ ? now - *stopping_since_ns_ > kCommitNs : !has_trainers());
   const bool is_busy = !is_idle(ignore_uncommitted);
@@ -157,11 +158,12 @@ void Agent::accept_some() {
     auto accepted = listener_.accept(0);
     if (!accepted) {
       if (accepted.error().kind() == ErrorKind::busy) return;
-      // Without a descriptor left whoever waits stays waiting: not to be asked again at once.
+      // The usual cause is that no descriptor is left. The new connection keeps waiting, so accepting again at once
+      // would fail again.
       if (!close_oldest_stranger()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return;
     }
-    // Names in the abstract namespace are anybody's to call.
+    // Every user can connect to a name in the abstract namespace.
     if (accepted->peer().user != os::user_id() || connections_.size() >= kMaxConnections) continue;
     const auto strangers =
         std::ranges::count_if(connections_, [](const auto& connection) { return !connection.second->rank; });
@@ -177,7 +179,7 @@ void Agent::accept_some() {
 }
 
 bool Agent::close_oldest_stranger() {
-  for (const auto& [token, connection] : connections_) {  // the oldest first
+  for (const auto& [token, connection] : connections_) {  // oldest first
     const std::uint64_t own = token;
     const auto is_its = [own](const WaitingStop& stop) { return stop.connection == own; };
     if (connection->rank || std::ranges::any_of(stops_, is_its)) continue;
@@ -194,7 +196,7 @@ void Agent::watch_connection(std::uint64_t token, const Connection& connection) 
 void Agent::serve(std::uint64_t token, const os::PollEvent& event) {
   const bool is_death = token % 2 == 1;
   const std::uint64_t number = is_death ? token - 1 : token;
-  // What it said before it died still counts: messages that are there are received before it is given up.
+  // Messages that a trainer sent before it died still count, so the loop receives them before it closes the connection.
   if (is_death || event.readable) receive_from(number, is_death ? kMaxWaiting : kAtOnce);
   if (!connections_.contains(number)) return;
   if (is_death) return close(number);
@@ -235,7 +237,7 @@ void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::De
   Result<void> handled =
       packet.kind == MessageKind::hello ? on_hello(token, packet) : on_request(token, packet, descriptors);
   if (handled) return;
-  // What is broken is no request, and who sends it no trainer of ours.
+  // No trainer sends a corrupt message, so the connection is closed.
   const bool is_broken = handled.error().kind() == ErrorKind::corrupt;
   reply(token, MessageKind::refused, number, to_json(handled.error()));
   if (is_broken && connections_.contains(token)) close(token);
@@ -261,7 +263,8 @@ void Agent::take_inbox() {
   }
   for (const Told& told : inbox.events) {
     for (const auto& [token, connection] : connections_) {
-      // `welcome` told this trainer what earlier trainers were told.
+      // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
+      // `welcome`.
       if (connection->rank != told.rank || connection->trainer != told.trainer) continue;
       reply(token, MessageKind::progress, 0, to_json(told.event));
       break;
@@ -291,7 +294,8 @@ bool Agent::is_ready(const WaitingList& list) const {
     });
   };
   if (!all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_encoded(saves); })) return false;
-  // Nothing newer is in the store or comes there. Otherwise it could come between two ranks that ask.
+  // If all ranks have the newest step in memory and no rank has a later one, these saves add no later step to the
+  // store. Otherwise a later checkpoint could be committed between the requests of two ranks.
   const StepList known = step_list(list.rank);
   const bool is_had = !known.steps.empty() && known.steps.back().everywhere;
   const auto is_newest = [&](const auto& rank) { return rank.second->is_newest(known.steps.back().step); };
@@ -299,8 +303,8 @@ bool Agent::is_ready(const WaitingList& list) const {
   return all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_settled(saves); });
 }
 
-// Ranks that ask one after another find the same: what any of them had said before counts, also where it was not
-// received yet.
+// Ranks that send `list` one after another must get the same steps. A list therefore counts every save that a trainer
+// handed over before, even if the agent has not received the message yet.
 void Agent::count_staged() {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
   for (const WaitingList& list : lists_) {
@@ -309,7 +313,7 @@ void Agent::count_staged() {
   if (asked.empty()) return;
   receive_from_trainers();
   for (WaitingList& list : lists_) {
-    // One that has just come is counted in the next turn.
+    // A list that arrived while messages were received is counted in the next turn.
     if (std::ranges::find(asked, std::pair(list.connection, list.number)) == asked.end()) continue;
     for (const auto& [rank, other] : ranks_) list.taken[rank] = other->taken();
     list.is_counted = true;
@@ -327,7 +331,7 @@ void Agent::answer_lists() {
     const WaitingList ready = *list;
     list = lists_.erase(list);
     reply_text(ready.connection, MessageKind::steps, ready.number, to_json(step_list(ready.rank)).dump());
-    // The reply may have lost the connection, and its lists with it.
+    // The reply may have closed the connection, which removes its lists.
     list = lists_.begin();
   }
 }
@@ -360,8 +364,8 @@ void Agent::flush(Connection& connection) {
     if (!sent && sent.error().kind() == ErrorKind::busy) return;
     connection.outgoing.pop_front();
     if (sent) continue;
-    // A trainer that has died may have said more than was received: it is closed at the end of that. One that lives
-    // hears that nothing comes any more, and connects again.
+    // A dead trainer may have sent messages that are not received yet; its connection closes after the last of them. A
+    // living trainer sees the end of the stream and connects again.
     connection.is_deaf = true;
     connection.socket.end_sending();
   }
@@ -380,7 +384,7 @@ Result<AgentEnd> run_agent(const AgentOptions& options) {
   }
   if (options.lower_priority) {
     constexpr int kNicer = 10;
-    static_cast<void>(os::lower_priority(kNicer));  // what the system refuses is no reason not to serve
+    static_cast<void>(os::lower_priority(kNicer));  // the agent also works without it
   }
   BITSNAP_TRY((*agent)->run());
   return AgentEnd::done;

@@ -1,8 +1,9 @@
-// The agent's one loop: who connects, what they ask for, who has died, and when it is time to go.
+// The agent of one job: a loop that accepts connections, answers requests, watches processes and decides when the agent
+// ends. The agent owns the connections and the ranks.
 //
-// One thread; what takes time is done by the threads of the ranks, which wake it. Nothing that a connection sends or
-// leaves undone keeps it from the others: messages are bounded, sending never waits, and what a connection does not
-// take in is given up with it.
+// run() and all functions that it calls belong to one thread, the loop thread; tell(), wake() and end() may be called
+// from any thread. The threads of the ranks do the slow work and wake the loop. No connection can block the others:
+// messages are bounded, sending never waits, and a connection that does not read its messages is closed.
 #pragma once
 
 #include <atomic>
@@ -32,13 +33,13 @@ namespace bitsnap::engine {
 
 class Agent final : public ProgressSink {
  public:
-  // Listens from now on. busy where there is an agent of this job.
+  // Starts to listen; busy if the job has an agent already.
   [[nodiscard]] static Result<std::unique_ptr<Agent>> start(const AgentOptions& options, os::FileSystem& files);
   ~Agent() override;
 
-  // Until nobody needs it.
+  // Runs until the job has ended or the agent is stopped.
   [[nodiscard]] Result<void> run();
-  // Makes run() give up what is not being encoded or written, and return. From any thread.
+  // Makes run() return; saves that are not being encoded or published are dropped. May be called from any thread.
   void end() noexcept;
 
   void tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) override;
@@ -49,31 +50,30 @@ class Agent final : public ProgressSink {
     std::vector<std::byte> bytes;
     std::optional<os::Descriptor> descriptor;
   };
-  // One who is connected.
   struct Connection {
     os::LocalConnection socket;
     os::ProcessWatch watch;
     std::optional<std::uint32_t> rank = {};
-    std::uint64_t trainer = 0;  // of the rank
+    std::uint64_t trainer = 0;  // the number of the rank's trainer (AgentRank::renew)
     WriteSettings settings = {};
     std::deque<Outgoing> outgoing = {};
-    std::size_t fetching = 0;  // what it asked for and is not ready
-    bool is_deaf = false;      // nothing reaches it any more; what it said before still counts
+    std::size_t fetching = 0;  // fetches that the rank has not finished
+    bool is_deaf = false;      // sending failed; messages received from it still count
   };
-  // A list that waits for what was staged before it.
+  // A `list` request that waits for the saves that were staged before it.
   struct WaitingList {
     std::uint64_t connection = 0;
     std::uint32_t number = 0;
     std::uint32_t rank = 0;
     std::uint64_t deadline_ns = 0;
     bool is_counted = false;
-    std::map<std::uint32_t, std::uint64_t> taken = {};  // by each rank, once counted
+    std::map<std::uint32_t, std::uint64_t> taken = {};  // the saves that each rank had staged; valid if `is_counted`
   };
   struct WaitingStop {
     std::uint64_t connection = 0;
     std::uint32_t number = 0;
   };
-  // What a thread of a rank has for the loop.
+  // The result of a fetch, on its way from a thread of a rank to the loop.
   struct Fetch {
     std::uint64_t connection = 0;
     std::uint32_t number = 0;
@@ -92,13 +92,13 @@ class Agent final : public ProgressSink {
   Agent(const AgentOptions& options, os::FileSystem& files, os::LocalListener listener, os::EventSignal woken);
 
   void accept_some();
-  // Makes room by closing the one that has said nothing of himself for longest; false where there is none.
+  // Closes the oldest connection that has not said hello and waits for no `stop`; false if there is none.
   bool close_oldest_stranger();
   void serve(std::uint64_t token, const os::PollEvent& event);
   void receive_from(std::uint64_t token, std::size_t most);
-  // All that trainers have said so far, of all but one.
+  // Receives the pending messages of all trainers except the one of connection `but`.
   void receive_from_trainers(std::uint64_t but = 0);
-  // Ends it in order, or soon, if that was asked for. What was staged before still counts.
+  // Begins to end after a signal or a `stop` request. Receives first what trainers sent before.
   void stop_as_told();
   void abandon();
   void handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors);
@@ -106,7 +106,7 @@ class Agent final : public ProgressSink {
   void take_inbox();
   void answer_lists();
   void count_staged();
-  // Whether what was staged before, by any rank, changes nothing any more of what all ranks can have.
+  // Whether the saves that the list waits for can no longer change which step is the newest that all ranks have.
   [[nodiscard]] bool is_ready(const WaitingList& list) const;
   // agent_requests.cpp
   [[nodiscard]] Result<void> on_hello(std::uint64_t token, const Packet& packet);
@@ -115,7 +115,7 @@ class Agent final : public ProgressSink {
   void close_ended(std::uint64_t but);
   [[nodiscard]] Result<void> on_request(std::uint64_t token, const Packet& packet,
                                         std::vector<os::Descriptor>& descriptors);
-  // busy for one who asks and asks, and takes in nothing.
+  // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
   [[nodiscard]] Result<void> on_report(std::uint64_t token, std::uint32_t number);
   [[nodiscard]] Json report() const;
@@ -123,14 +123,15 @@ class Agent final : public ProgressSink {
 
   void reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,
              std::optional<os::Descriptor> descriptor = std::nullopt);
-  // With the text in memory of its own, however long it is.
+  // Sends a text of any length, in shared memory.
   void reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text);
-  // As much as goes without waiting. A connection that nothing reaches any more becomes deaf, and hears that it is.
+  // Sends as much as possible without waiting. If sending fails, marks the connection as deaf and ends the stream, so
+  // that the trainer connects again.
   static void flush(Connection& connection);
   void watch_connection(std::uint64_t token, const Connection& connection);
   [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
   [[nodiscard]] bool has_trainers() const;
-  // How long the loop may wait; nullopt: it is time to go.
+  // How long the loop may wait, in milliseconds; nullopt if the agent ends.
   [[nodiscard]] std::optional<std::int64_t> time_left();
 
   const AgentOptions options_;
@@ -147,15 +148,15 @@ class Agent final : public ProgressSink {
   std::optional<std::uint64_t> stopping_since_ns_;
   bool is_told_to_stop_ = false;
   bool is_told_to_abandon_ = false;
-  bool is_abandoning_ = false;     // what waits for others' shards, too
-  std::uint64_t last_trainer_ns_;  // when one was connected, or there was something to do
+  bool is_abandoning_ = false;     // also gives up shards that wait for other ranks
+  std::uint64_t last_trainer_ns_;  // when a trainer was last connected or work was left
   std::uint64_t linger_ms_;
 
   std::atomic<bool> is_ended_ = false;
   std::mutex inbox_mutex_;
   Inbox inbox_;
 
-  // Made by the first hello.
+  // Set by the first hello.
   std::optional<Hello> first_;
   std::unique_ptr<JobContext> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;

@@ -1,5 +1,5 @@
-// What the encoder thread does: a save is encoded from its slot and kept in memory, and, if it is to be persisted,
-// given to the writer thread (agent_publish.cpp); and snapshots in memory are copied for trainers that fetch them.
+// The encoder thread: encodes each save from its slot, keeps the snapshot in memory, and hands a save to the store to
+// the writer thread (agent_publish.cpp). It also copies snapshots for trainers that fetch them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace bitsnap::engine {
 namespace {
 
-// Snapshots in memory that may have to be decoded one after another before the newest can be.
+// `max_depth` of snapshots for memory only.
 constexpr std::uint32_t kMemoryChain = 8;
 
 }  // namespace
@@ -25,7 +25,7 @@ constexpr std::uint32_t kMemoryChain = 8;
 void AgentRank::encode(const Job& job) {
   const bool persist = job.staged.persist;
   Publication* const publication = persist ? begin_publication(job) : nullptr;
-  if (persist && publication == nullptr) return;  // the agent ends
+  if (persist && publication == nullptr) return;  // the rank ends
   ProgressEvent event;
   event.ticket = job.staged.ticket;
   const auto run = [&]() -> Result<void> {
@@ -40,21 +40,21 @@ void AgentRank::encode(const Job& job) {
     event.stored_bytes = blob->size_bytes();
     Result<void> kept = keep(job, tensor_bytes(state), blob, event);
     if (kept || !persist) return kept;
-    // It is published all the same.
+    // The save can still be published, so the error is only noted.
     note_error(kept.error());
     free_slot(job.staged.slot);
     return {};
   };
   Result<void> encoded = no_throw("encoding", run);
   if (!encoded) {
-    // The slot first: a trainer that hears of the failure may send another arena.
+    // The slot is freed first: as soon as the trainer knows of the failure, it may offer another arena.
     free_slot(job.staged.slot);
     fail_job(job, std::move(encoded).error().within(fmt::format("step {}", job.staged.step)));
   }
   if (persist) end_encoding(*publication, encoded.has_value(), event);
 }
 
-// A save is coded against the one before it in the store, which has to be published first.
+// The previous save in the store is the base of this one, so it must be published first.
 AgentRank::Publication* AgentRank::begin_publication(const Job& job) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return is_ending_ || (publication_ == nullptr && !is_committing_); });
@@ -70,7 +70,7 @@ void AgentRank::end_encoding(Publication& publication, bool is_encoded, const Pr
   }
   {
     const std::lock_guard lock(mutex_);
-    // A store handle that failed is opened again: it may not know what it has written.
+    // The handle is opened again after a failure, because it may not know what it has written.
     must_reopen_ |= !is_encoded;
     publication.event = event;
     publication.is_encoded = is_encoded;
@@ -84,7 +84,7 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job
   const std::uint64_t step = job.staged.step;
   BITSNAP_ASSIGN(publication.store, open_store());
   if (job.staged.again) {
-    // An agent that has gone may have committed the step before it could tell the trainer.
+    // An earlier agent may have committed the step and died before it told the trainer.
     BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
     if (std::ranges::binary_search(steps, step)) {
       free_slot(job.staged.slot);
@@ -95,7 +95,8 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job
   if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = job.attempt};
   RunOptions run;
   run.threads = job_.threads;
-  // Before the lock of the store, which would keep others from pruning for as long as this rank waits to encode.
+  // The gate comes before begin(), which locks the store. Otherwise this rank would hold the store's lock while it
+  // waits to encode, and other ranks could not prune.
   const std::unique_lock gate(job_.encode_gate);
   const os::Stopwatch stopwatch;
   Store::Impl& impl = Store::Impl::of(*publication.store);
@@ -153,7 +154,7 @@ Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tens
                               .attempt = job.attempt};
   for (const BaseReference& base : snapshot->bases()) entry.needs.push_back(base.id);
   const bool has_chain = cache_->put(std::move(entry));
-  // A slot that holds all of the state, as without loss, can be read without what the snapshot is coded against.
+  // If nothing was quantized, the slot holds the complete state, and the snapshot can be read without its bases.
   auto chunks = std::make_shared<restore::DecodedState>(*snapshot, tensors, job.mapping);
   const bool has_slot = chunks->is_complete() && cache_->holds(*blob) && slot_count() > 1;
   const bool is_whole = has_chain || has_slot;
@@ -163,7 +164,7 @@ Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tens
                             blob->size_bytes(), cache_->limits().bytes));
   }
   cache_->set_decoded(snapshot->id(), chunks);
-  // All at once: from the moment that no slot is being worked on the trainer may hand over another arena.
+  // One critical section: as soon as no slot is queued, the trainer may offer another arena.
   const std::lock_guard lock(mutex_);
   if (is_whole) ++totals_.saves;
   totals_.raw_bytes += event.raw_bytes;
@@ -176,8 +177,8 @@ Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tens
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (i != job.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
-  // The slot is the base of the next save, as long as there is another slot to stage that in; and until then the
-  // trainer can send the slot to another agent, should this one die before it has published.
+  // With two slots, the slot is held until the next state is encoded. It is the base of the next save. If this agent
+  // dies before publishing, the trainer stages the slot again at the next agent.
   if (slots_.size() < 2) {
     free_slot_locked(job.staged.slot);
   } else {
@@ -216,18 +217,18 @@ Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& reques
     return fail(ErrorKind::not_found,
                 fmt::format("step {} of rank {} is not in the agent's memory", request.step, rank_));
   }
-  // What goes into the memory: pieces of blobs.
+  // A part of a blob that is copied into the shared memory.
   struct Piece {
     const store::Blob* blob = nullptr;
     std::uint64_t from = 0;
-    std::uint64_t to = 0;  // in the memory
+    std::uint64_t to = 0;  // offset in the shared memory
     std::uint64_t bytes = 0;
   };
   std::vector<Piece> pieces;
   Fetched fetched;
   std::uint64_t total = 0;
   if (slot) {
-    // The slot has what the payloads say, and memory that was never touched costs nothing.
+    // The payloads are left out: the slot has the decoded chunks. Untouched pages of shared memory cost nothing.
     fetched.slot = slot->slot;
     total = slot->file->size_bytes();
     const auto file = store::blob_file(slot->file, "snapshot in memory");

@@ -1,5 +1,5 @@
-// What the writer thread does: it publishes encoded saves in the store, commits the checkpoints of several ranks, and
-// prunes.
+// The writer thread: publishes encoded saves to the store, commits the checkpoints of several ranks, and prunes. The
+// encoder thread also calls open_store(), memory_settings() and note().
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace bitsnap::engine {
 namespace {
 
-// Shards that wait for those of other ranks, of each of which it is looked whether they are there.
+// Limit for shards that wait for other ranks; each round of commits checks all of them.
 constexpr std::size_t kMaxUncommitted = 64;
 
 }  // namespace
@@ -24,7 +24,8 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
   StoreOptions options;
   {
     const std::lock_guard lock(mutex_);
-    // One that another thread still uses is that thread's until it is done, and would not let another be opened.
+    // The other thread of the rank still uses the handle and may hold the store's lock, so a second handle might not
+    // open.
     if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
     store_.reset();
     must_reopen_ = false;
@@ -41,8 +42,9 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
 
 CodingSettings AgentRank::memory_settings() {
   {
-    // The store says what is not said otherwise, and is only read for that: one that somebody has locked keeps nobody
-    // from memory, nor does one that the writer waits for.
+    // The store remembers the settings that the caller left open. A reader takes no lock, and it is opened only if the
+    // writer thread is not opening the store. A store that is locked, or that the writer thread waits for, therefore
+    // does not delay saves for memory only.
     const std::unique_lock store_lock(store_mutex_, std::try_to_lock);
     bool is_known = false;
     {
@@ -71,7 +73,7 @@ void AgentRank::publish(Publication& publication) {
     if (was_there) return {};
     return Store::Impl::of(*publication.store).publish(*publication.save);
   });
-  publication.save.reset();  // gives the store's lock back
+  publication.save.reset();  // releases the store's lock
   publication.store.reset();
   publication.event.write_us = elapsed_us(stopwatch);
   if (!published) {
@@ -118,7 +120,8 @@ void AgentRank::commit_what_is_whole() {
   for (const Uncommitted& shard : waiting) {
     auto outcome = no_throw(
         "committing", [&] { return Store::Impl::of(**store).commit(shard.step, job_.world_size, shard.attempt); });
-    // Too late, or another attempt was it: this one will never be. All else may pass.
+    // invalid_argument: the step is too old or has another attempt, so this shard will never be committed. All other
+    // errors may be temporary.
     const bool is_over = outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
     if (!outcome && !is_over) {
       note_error(outcome.error());
@@ -138,12 +141,12 @@ void AgentRank::commit_what_is_whole() {
     }
     ProgressEvent event = shard.event;
     if (outcome) event.base = outcome->checkpoint->base;
-    job_.attempts.note_committed(shard.step, shard.attempt);  // before it can be pruned
+    job_.attempts.note_committed(shard.step, shard.attempt);  // before finish() can prune it
     finish(event, shard.step);
   }
 }
 
-// Others may have committed it, and pruned it since.
+// Another rank may have committed the attempt, and the checkpoint may have been pruned since.
 bool AgentRank::was_committed(const Uncommitted& shard) {
   if (job_.attempts.was_committed(shard.step, shard.attempt)) return true;
   const auto retired = store::read_commit_record(job_.files, store::RunLayout(job_.store_path), shard.step, true);

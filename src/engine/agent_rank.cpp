@@ -12,7 +12,7 @@
 namespace bitsnap::engine {
 namespace {
 
-// Saves that wait to be encoded are as many as there are slots; a trainer that hands over more is not one of ours.
+// Limit for queued saves and fetches. A correct trainer stages at most one save per slot.
 constexpr std::size_t kMaxWork = 64;
 constexpr auto kFirstCommitWait = std::chrono::milliseconds(20);
 constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
@@ -106,7 +106,7 @@ Result<void> AgentRank::stage(const Staged& staged) {
       return fail(ErrorKind::invalid_argument, fmt::format("{} bytes in a slot of {}, behind {} others", staged.bytes,
                                                            arena_->slot_bytes, work_.size()));
     }
-    // Asked once for each save, in their order; what is refused is none.
+    // join() must be called once per accepted save, in order, so it comes after the checks.
     std::string attempt;
     if (job_.world_size > 1) attempt = job_.attempts.join(staged.step, rank_);
     slot = {.state = SlotState::queued, .step = staged.step, .id = {}, .chunks = nullptr, .file = nullptr};
@@ -135,7 +135,7 @@ std::vector<std::uint64_t> AgentRank::memory_steps() const {
 
 std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() const {
   auto kept = cache_->attempts();
-  // They may be there without all that they depend on, which an agent that came later never had.
+  // A snapshot may be in the cache without its bases, if only an earlier agent had them.
   std::erase_if(kept, [this](const auto& each) { return !cache_->chain(each.first) && !slot_of(each.first); });
   return kept;
 }
@@ -259,7 +259,7 @@ void AgentRank::run_writer() {
       publication_.reset();
       wait = kFirstCommitWait;
     } else {
-      // The store belongs to the save that is being encoded.
+      // The encoder thread is using the store.
       if (publication_ != nullptr) continue;
       wait = std::min(2 * wait, kLongestCommitWait);
     }

@@ -1,11 +1,13 @@
-// What an agent does for one rank: it encodes what the rank's trainer stages, keeps it in memory, persists it, and
-// gives it back.
+// The agent's work for one rank: it encodes the states that the trainer stages, keeps the snapshots in memory,
+// publishes them to the store, and gives them back.
 //
-// It has two threads. The encoder turns each staged state into a snapshot file in memory, in the order of staging. The
-// writer publishes those that are to be persisted: writes them into the store, commits and prunes. Between the two
-// there is at most one snapshot, because the next persisted save is coded against it; saves for memory only are encoded
-// meanwhile, however slow the disk is. All functions may be called from any thread, and none waits for a disk or for an
-// encoding. Both threads report to a ProgressSink.
+// An AgentRank owns two threads. The encoder thread turns each staged state into a snapshot file in memory, in the
+// order of staging. The writer thread publishes the snapshots that go to the store: it writes, commits and prunes. At
+// most one snapshot waits between the two, because it is the base of the next save to the store; saves for memory only
+// are encoded meanwhile, however slow the disk is.
+//
+// All public functions may be called from any thread, and none waits for a disk or an encoding. Both threads report to
+// a ProgressSink.
 #pragma once
 
 #include <condition_variable>
@@ -46,10 +48,10 @@ class ProgressSink {
   ProgressSink& operator=(const ProgressSink&) = delete;
   virtual ~ProgressSink() = default;
 
-  // `trainer`: its number, as renew() counts the trainers of a rank. Called with the rank's lock held, so that events
-  // and renew() are in one order: must call nothing of the rank.
+  // `trainer`: the number of the trainer, as renew() counts them. Called with the rank's lock held, so that events and
+  // renew() have one order. An implementation must not call the rank.
   virtual void tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) = 0;
-  // Something became ready that was asked for: a fetch, a list, idleness.
+  // Something that the loop may wait for has changed: a fetch, a list, or whether the rank is idle.
   virtual void wake() = 0;
 };
 
@@ -68,12 +70,12 @@ struct JobContext {
   const std::uint32_t world_size;
   const unsigned threads;
   Attempts attempts;
-  std::mutex encode_gate;  // held by whoever encodes: one at a time, with all threads
+  std::mutex encode_gate;  // held while encoding: one rank at a time, with all threads
 };
 
 [[nodiscard]] inline std::uint64_t elapsed_us(const os::Stopwatch& stopwatch) { return stopwatch.elapsed_ns() / 1000; }
 
-// For people and monitoring.
+// For status output and monitoring.
 struct RankReport {
   std::uint32_t rank = 0;
   std::uint64_t arena_bytes = 0;
@@ -84,11 +86,11 @@ struct RankReport {
   std::size_t queued = 0;
   bool is_encoding = false;
   bool is_writing = false;
-  std::size_t uncommitted = 0;  // shards that wait for those of other ranks
-  std::uint64_t saves = 0;      // that came to memory
+  std::size_t uncommitted = 0;  // shards that wait for the shards of other ranks
+  std::uint64_t saves = 0;      // saves that reached memory
   std::uint64_t persisted = 0;
   std::uint64_t failed = 0;
-  std::uint64_t raw_bytes = 0;  // of all that was compressed, also where it did not come to memory
+  std::uint64_t raw_bytes = 0;  // of all encoded states, even if they did not fit in memory
   std::uint64_t stored_bytes = 0;
   std::uint64_t encode_us = 0;
   std::uint64_t write_us = 0;
@@ -99,38 +101,39 @@ struct RankReport {
 class AgentRank {
  public:
   AgentRank(JobContext& job, const Hello& hello, ProgressSink& sink);
-  // Waits for what is being encoded or written, and gives up the rest.
+  // Waits for the save that is being encoded or published, and drops the rest.
   ~AgentRank();
   AgentRank(const AgentRank&) = delete;
   AgentRank& operator=(const AgentRank&) = delete;
 
-  // The arena as it is, and a second descriptor of it; no slots, and none, where there is none.
+  // The present arena and a second descriptor of it; without an arena, no slots and no descriptor.
   struct ArenaView {
-    std::uint64_t trainer = 0;  // the number of this trainer: events from now on carry it
+    std::uint64_t trainer = 0;  // the number of this trainer: later events carry it
     std::uint64_t slot_bytes = 0;
     std::vector<HeldSlot> slots;
     os::Descriptor descriptor;
   };
-  // A new trainer of the rank has said hello: its settings hold from now on.
+  // A new trainer of the rank has said hello: its settings apply from now on.
   [[nodiscard]] ArenaView renew(const Hello& hello);
   [[nodiscard]] Result<void> set_arena(os::SharedMemory memory, const ArenaOffer& offer);
 
   [[nodiscard]] Result<void> stage(const Staged& staged);
 
-  // What is in memory, ascending.
+  // The steps in memory that can be restored, ascending.
   [[nodiscard]] std::vector<std::uint64_t> memory_steps() const;
-  // The same, each with the attempt that it belongs to.
+  // The same steps, each with its attempt.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> memory_attempts() const;
-  // Whether nothing above this step came to memory, also of what cannot be had from there any more.
+  // Whether the cache has no later step, not even one that cannot be restored.
   [[nodiscard]] bool is_newest(std::uint64_t step) const;
-  // How many saves were handed over; and whether the first so many have come to memory or failed, and whether nothing
-  // is to be written and committed of them any more but what waits for other ranks.
+  // taken() counts the saves that were staged. is_encoded(n): the first n saves were encoded or failed. is_settled(n):
+  // also, none of them is being written or committed; shards that wait for other ranks do not count.
   [[nodiscard]] std::uint64_t taken() const;
   [[nodiscard]] bool is_encoded(std::uint64_t saves) const;
   [[nodiscard]] bool is_settled(std::uint64_t saves) const;
-  // Whether a save of this step is to be stored, or waits for those of other ranks.
+  // Whether a save of this step will be published, or its shard waits for the shards of other ranks.
   [[nodiscard]] bool is_storing(std::uint64_t step) const;
-  // Nothing to encode, to write or to commit; `ignore_uncommitted`: waiting for others' shards does not count.
+  // Whether nothing is left to encode, write or commit; with `ignore_uncommitted`, shards that wait for other ranks do
+  // not count.
   [[nodiscard]] bool is_idle(bool ignore_uncommitted) const;
 
   struct FetchResult {
@@ -138,10 +141,10 @@ class AgentRank {
     os::SharedMemory memory;
   };
   using FetchDone = std::function<void(Result<FetchResult>)>;
-  // Behind what is being encoded; `done` is called on a thread of this rank.
+  // Queued behind earlier saves and fetches. The encoder thread calls `done`, or the caller of abandon().
   void fetch(const FetchRequest& request, FetchDone done);
 
-  // Gives up what is not being encoded or written.
+  // Drops all saves and fetches that are not being encoded or published.
   void abandon();
 
   [[nodiscard]] RankReport report() const;
@@ -150,21 +153,21 @@ class AgentRank {
   enum class SlotState : std::uint8_t { free, queued, held };
   struct Slot {
     SlotState state = SlotState::free;
-    std::uint64_t step = 0;  // of a held one, as the rest
+    std::uint64_t step = 0;  // of a queued or held slot; the members below are of a held slot
     SnapshotId id;
     std::shared_ptr<restore::DecodedState> chunks;
-    // The snapshot's file where the slot has all that it says: the state can be had without what it is coded against.
+    // The snapshot file, if the slot holds the complete state. The state can then be restored without a base.
     std::shared_ptr<const store::Blob> file;
   };
   struct Arena {
     os::SharedMemory memory;
     std::uint64_t slot_bytes = 0;
-    std::shared_ptr<const os::MappedMemory> mapping;  // kept by those that still read from it
+    std::shared_ptr<const os::MappedMemory> mapping;  // shared with everything that still reads from it
   };
-  // A save as it was handed over.
+  // A staged save.
   struct Job {
     Staged staged;
-    std::string attempt;  // of several ranks
+    std::string attempt;  // empty with one rank
     ConstByteSpan slot;
     std::shared_ptr<const os::MappedMemory> mapping;
     std::uint64_t number = 0;  // counted from 1
@@ -174,7 +177,7 @@ class AgentRank {
     FetchDone done;
   };
   using Work = std::variant<Job, FetchJob>;
-  // A save that is to be persisted: the encoder's until `is_encoded`, then the writer's.
+  // A save that goes to the store. The encoder thread owns it until `is_encoded`, then the writer thread.
   struct Publication {
     const Job job;
     std::shared_ptr<Store> store = nullptr;
@@ -182,7 +185,7 @@ class AgentRank {
     ProgressEvent event = {};
     bool is_encoded = false;  // guarded by `mutex_`
   };
-  // A shard that is durable and waits for those of the others.
+  // A durable shard that waits for the shards of other ranks.
   struct Uncommitted {
     std::uint64_t step = 0;
     std::string attempt;
@@ -192,12 +195,13 @@ class AgentRank {
   // agent_rank.cpp
   void run_encoder();
   void run_writer();
-  // Precondition of these: `mutex_` is held.
+  // Precondition of the next four functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
   [[nodiscard]] bool is_encoded_locked(std::uint64_t saves) const;
   void tell(ProgressEvent event);
-  // Precondition: the slot is still that of a save that is worked on. Once it is held it may be of another arena.
+  // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another
+  // arena.
   [[nodiscard]] std::size_t slot_count() const;
   void free_slot(std::uint32_t slot);
   void fail_job(const Job& job, Error error);
@@ -205,19 +209,19 @@ class AgentRank {
 
   // agent_encode.cpp
   void encode(const Job& job);
-  // Waits until the writer has published the one before; nullptr if the rank ends.
+  // Waits until the writer thread has published the previous save; nullptr if the rank ends.
   [[nodiscard]] Publication* begin_publication(const Job& job);
-  // Gives it to the writer, or drops it where encoding failed.
+  // Hands the save to the writer thread, or drops it if encoding failed.
   void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
-  // nullptr where the step is in the store already.
+  // nullptr if the step is in the store already.
   [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_store(const Job& job, const State& state,
                                                                             Publication& publication,
                                                                             ProgressEvent& event);
   [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_memory(const Job& job, const State& state,
                                                                              ProgressEvent& event);
-  // The newest snapshot in memory, as what the next may be coded against; nullptr where it may not.
+  // The newest snapshot in memory, as a base; nullptr if there is none or the next save may not use it.
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
-  // Keeps a snapshot in memory. Its slot is held from now on, or free. Reports the stage `memory`.
+  // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
   [[nodiscard]] Result<void> keep(const Job& job, std::span<const ConstByteSpan> tensors,
                                   const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event);
   void gather(FetchJob fetch);
@@ -227,13 +231,13 @@ class AgentRank {
     SnapshotId id;
     std::shared_ptr<const store::Blob> file;
   };
-  // The slot that holds all of a step.
+  // The held slot with the complete state of a step.
   [[nodiscard]] std::optional<SlotFile> slot_of(std::uint64_t step) const;
 
   // agent_publish.cpp
   void publish(Publication& publication);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
-  // How a state for memory alone is coded.
+  // The settings for a save for memory only.
   [[nodiscard]] CodingSettings memory_settings();
   void note(const Store& store);
   void commit_what_is_whole();
@@ -249,8 +253,8 @@ class AgentRank {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ending_ = false;
-  std::uint64_t trainer_ = 0;  // trainers that said hello, counted
-  bool must_reopen_ = false;   // the store: there are other settings, or it failed
+  std::uint64_t trainer_ = 0;  // number of trainers that have said hello
+  bool must_reopen_ = false;   // the settings changed or the store handle failed
   WriteSettings settings_;
   std::uint64_t budget_bytes_ = 0;
   std::optional<Arena> arena_;
@@ -260,15 +264,15 @@ class AgentRank {
   std::uint64_t encoding_number_ = 0;  // of the save that is being encoded
   std::uint64_t taken_ = 0;
   bool is_committing_ = false;
-  std::unique_ptr<Publication> publication_;  // the queue between the threads
-  std::deque<Uncommitted> uncommitted_;       // changed by the writer alone
+  std::unique_ptr<Publication> publication_;  // from the encoder thread to the writer thread
+  std::deque<Uncommitted> uncommitted_;       // only the writer thread changes it
   RankReport totals_;
   std::uint32_t memory_snapshots_ = 1;
-  std::optional<CodingSettings> remembered_;  // by the store, when it was opened last
+  std::optional<CodingSettings> remembered_;  // the store's settings when it was opened last
 
   const std::unique_ptr<exec::Executor> executor_;
   const std::shared_ptr<store::BaseCache> cache_ = std::make_shared<store::BaseCache>();
-  std::mutex store_mutex_;  // held while it is opened; never by who must not wait for a disk
+  std::mutex store_mutex_;  // held while the store is opened; only the rank's two threads take it
   std::shared_ptr<Store> store_;
 
   std::thread writer_;

@@ -1,3 +1,4 @@
+// Joining of attempts, with limits for what is remembered.
 #include "engine/attempts.hpp"
 
 #include <algorithm>
@@ -8,12 +9,12 @@
 namespace bitsnap::engine {
 namespace {
 
-// Of which it is remembered who saved them: more than ranks are apart from each other.
+// Limits for remembered steps and saves: ranks are never this many steps apart.
 constexpr std::size_t kMaxSteps = 1024;
 constexpr std::size_t kMaxSaves = std::size_t{1} << 17;
 
-// Those of steps that are never stored are joined, too, and committed by nobody: what was begun longest ago goes, and
-// not what is lowest, as a training may go back.
+// Steps for memory only join attempts, too, and are never committed, so the oldest entry is removed. The lowest step
+// would be wrong: a training may go back to an earlier step.
 template <typename Map, typename Key>
 void forget_oldest(Map& map, std::deque<Key>& begun, const Key& key, std::size_t most) {
   begun.push_back(key);
@@ -45,8 +46,8 @@ void Attempts::note_death(std::uint32_t rank) {
   trainers_[rank].died = ++now_;
 }
 
-// A trainer that delivered to the attempt and died before this rank's trainer began belongs to an earlier start of the
-// job, and its state must not be mixed with this one.
+// A trainer that delivered to the attempt and died before this rank's trainer said hello belongs to an earlier restart.
+// Its state must not be combined with this one.
 bool Attempts::may_join(const Attempt& attempt, std::uint32_t rank) const {
   if (attempt.delivered.contains(rank)) return false;
   const std::uint64_t began = trainers_.at(rank).began;
@@ -78,7 +79,7 @@ std::string Attempts::join(std::uint64_t step, std::uint32_t rank) {
 void Attempts::note_failed(std::uint64_t step, std::uint32_t rank, const std::string& attempt) {
   const std::lock_guard lock(mutex_);
   const auto save = saves_.find({step, rank});
-  // Only the last one: those behind it have their names.
+  // Only the newest save can be taken back: later ones have used the next names.
   if (save != saves_.end() && fmt::format("{}-{}", session_, save->second) == attempt) --save->second;
   const auto attempts = steps_.find(step);
   if (attempts == steps_.end() || attempts->second.back().name != attempt) return;

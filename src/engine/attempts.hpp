@@ -1,5 +1,5 @@
-// Which saves of several ranks belong together: docs/spec/engine.md, "Checkpoints of several ranks". One for each job;
-// thread-safe. It knows what the ranks of this agent did, and reads no store.
+// Assigns the saves of several ranks to attempts: docs/spec/engine.md, "Checkpoints of several ranks". The agent owns
+// one object per job. Thread-safe. It knows only what the ranks of this agent did, and reads no store.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,36 @@ namespace bitsnap::engine {
 
 class Attempts {
  public:
-  // `session`: the name that all ranks agreed upon at this start of the job; empty: the agent names the attempts,
-  // beginning with `prefix`, which no other agent uses.
+  // `session`: the session that all ranks of the job share. If it is empty, the agent names the attempts, starting with
+  // `prefix`, which no other agent uses.
   Attempts(std::string session, std::string prefix) : prefix_(std::move(prefix)), session_(std::move(session)) {}
 
-  // The job is restarted; none of its ranks has said hello yet.
+  // The job is restarted. Precondition: no rank has said hello since the restart.
   void begin_restart(const std::string& session);
-  // A rank said hello; its trainer died, or left.
+  // A rank said hello; its connection closed because the trainer died or left.
   void note_hello(std::uint32_t rank);
   void note_death(std::uint32_t rank);
 
-  // The attempt that this rank's save of the step belongs to. To be called once for each save, in the order in which
-  // the trainer handed them over.
+  // Returns the attempt of this rank's save of the step. Must be called once per save, in the order of staging.
   [[nodiscard]] std::string join(std::uint64_t step, std::uint32_t rank);
 
-  // The save did not come to be a shard of the attempt it was to be: the next one of this step may.
+  // The save failed and added no shard to the attempt. The rank's next save of the step may take its place.
   void note_failed(std::uint64_t step, std::uint32_t rank, const std::string& attempt);
 
-  // Somebody saw it committed: nobody joins it, or one of an earlier step, any more.
+  // The attempt is committed: no save joins it or an attempt of an earlier step any more.
   void note_committed(std::uint64_t step, const std::string& attempt);
-  // Whether that was noted, of those noted last.
+  // Whether note_committed() was called for the attempt. Only the newest 256 calls are remembered.
   [[nodiscard]] bool was_committed(std::uint64_t step, const std::string& attempt);
 
  private:
   struct Attempt {
     std::string name;
-    std::map<std::uint32_t, std::uint64_t> delivered;  // by rank: the number of its trainer
+    std::map<std::uint32_t, std::uint64_t> delivered;  // by rank: the number of the trainer that delivered
   };
   struct Trainer {
     std::uint64_t number = 0;  // 0: never said hello
-    std::uint64_t began = 0;   // moments are counted by what was noted
-    std::uint64_t died = 0;    // the last time
+    std::uint64_t began = 0;   // value of `now_` at the last hello
+    std::uint64_t died = 0;    // value of `now_` at the last death
   };
 
   [[nodiscard]] bool may_join(const Attempt& attempt, std::uint32_t rank) const;
@@ -53,11 +52,11 @@ class Attempts {
   std::mutex mutex_;
   std::string session_;
   std::uint64_t now_ = 0;
-  std::uint64_t begun_ = 0;  // attempts, so that their names differ
+  std::uint64_t begun_ = 0;  // counts attempts, to make their names unique
   std::map<std::uint32_t, Trainer> trainers_;
   std::map<std::uint64_t, std::vector<Attempt>> steps_;
-  std::deque<std::uint64_t> steps_begun_;                                   // in their order; some may be gone
-  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> saves_;  // of a step by a rank, since the restart
+  std::deque<std::uint64_t> steps_begun_;  // oldest first; some may be erased from `steps_`
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> saves_;  // saves per step and rank since the restart
   std::deque<std::pair<std::uint64_t, std::uint32_t>> saves_begun_;
   std::deque<std::pair<std::uint64_t, std::string>> committed_;
 };
