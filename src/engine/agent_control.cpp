@@ -1,4 +1,4 @@
-// Asking an agent how it is, and telling it to end: for people.
+// The status of an agent, and stopping it. Each call opens its own connection; any thread may call.
 #include <algorithm>
 #include <limits>
 
@@ -50,7 +50,7 @@ Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t time
     BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
     BITSNAP_ASSIGN(const os::ProcessWatch watch, os::ProcessWatch::open(link->agent_process()));
     auto stopped = link->call(MessageKind::stop, to_json(engine::StopRequest{abandon}), MessageKind::ok, left_ms());
-    // That it has gone is what was asked for, whether or not it could say so.
+    // A lost connection is no error: the agent may end before it has answered.
     if (!stopped && !link->is_lost()) return tl::unexpected(std::move(stopped).error());
     BITSNAP_ASSIGN(const bool has_ended, watch.wait(left_ms()));
     if (has_ended) return {};

@@ -1,3 +1,4 @@
+// Connecting to an agent or starting one, sending requests, and the receiving thread.
 #include "engine/agent_link.hpp"
 
 #include <algorithm>
@@ -13,10 +14,10 @@
 namespace bitsnap::engine {
 namespace {
 
-// How long a message may take to leave: an agent that does not read is as good as none.
+// Longest time for sending a message: an agent that does not read counts as lost.
 constexpr std::int64_t kSendMs = 10'000;
 constexpr std::int64_t kTryMs = 1'000;
-// Of a program that ends at once.
+// Starts of a program that ends before it listens.
 constexpr int kMostStarts = 5;
 constexpr auto kBetweenTries = std::chrono::milliseconds(5);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
@@ -58,12 +59,12 @@ Result<os::LocalConnection> connect_or_start(const std::string& job, const os::D
     auto connection = connect_to_agent(job, std::min(left, kTryMs));
     if (connection) return connection;
     const ErrorKind kind = connection.error().kind();
-    // One that is about to end may leave who has just connected waiting.
+    // An ending agent may leave a new connection waiting: try again.
     if (kind != ErrorKind::not_found && !(kind == ErrorKind::busy && left > 0)) return connection;
     if (left == 0) {
       return fail(ErrorKind::busy, fmt::format("the agent of job '{}' does not listen after {} ms", job, timeout_ms));
     }
-    // One that has ended again may have found another, which has ended since.
+    // The started program may have ended because there was another agent, which may have ended since: start it again.
     if (kind == ErrorKind::not_found && !(started && started->is_alive())) {
       if (program.program.empty()) {
         return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine, and no program to start "
@@ -166,7 +167,7 @@ Result<void> AgentLink::request(MessageKind kind, Json body, MessageKind expecte
 }
 
 std::uint32_t AgentLink::next_number() {
-  // 0 is the number of events.
+  // Progress events have the number 0.
   do {
     ++last_number_;
   } while (last_number_ == 0 || answers_.contains(last_number_) || handlers_.contains(last_number_));
@@ -179,11 +180,11 @@ Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, Json body, 
   auto sent = connection_.send(bytes, descriptors, std::min(timeout_ms, kSendMs));
   if (sent) return {};
   if (sent.error().kind() != ErrorKind::busy) {
-    // The other end is gone. What it sent before is received first, and then that it is lost.
+    // The agent is gone. Wait until the receiving thread has received its last messages and noted the loss.
     std::unique_lock lock(mutex_);
     answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
   }
-  // Not `busy`, which is about an answer: the agent has not heard of this.
+  // Not `busy`, which means that no answer came: the agent has not received this message.
   return fail(ErrorKind::io, fmt::format("telling the agent, process {}, '{}': {}", watch_.process(),
                                          message_kind_name(kind), sent.error().message()));
 }
@@ -238,7 +239,7 @@ void AgentLink::receive_all() {
       has_died |= event.token == 1;
       has_message |= event.token == 0;
     }
-    // What it sent before it died still counts.
+    // Messages that the agent sent before it died still count.
     if (has_message) {
       if (!receive_one()) return;
     } else if (has_died) {
@@ -281,7 +282,7 @@ bool AgentLink::receive_one() {
     return true;
   }
   const auto asked = answers_.find(number);
-  if (asked == answers_.end()) return true;  // nobody waits for it any more
+  if (asked == answers_.end()) return true;  // the call has given up
   asked->second = std::move(answer);
   lock.unlock();
   answered_.notify_all();

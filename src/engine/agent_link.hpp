@@ -1,8 +1,8 @@
-// A trainer's connection to its agent: requests and their answers, and what the agent tells in between.
+// A trainer's connection to its agent: sends requests, and receives answers and progress events.
 //
-// A thread of its own receives. Requests may be made by several threads at once. Once the connection or the agent is
-// gone the link is lost for good: everybody who waits gets the error, and a new link has to be opened. Not for use in a
-// forked child.
+// The link owns a thread that receives. Any thread may send requests. When the connection closes or the agent dies, the
+// link is lost for good: all waiting calls get the error, and the trainer opens a new link. Not for use in a forked
+// child.
 #pragma once
 
 #include <condition_variable>
@@ -28,21 +28,21 @@
 
 namespace bitsnap::engine {
 
-// Asked now and then while something is waited for: true ends the wait as `cancelled`. May be empty.
+// Called now and then during a wait. If it returns true, the wait ends as `cancelled`. May be empty.
 using Interrupted = std::function<bool()>;
 [[nodiscard]] Result<void> check_interrupt(const Interrupted& interrupted);
 
-// The agent of a job of this user: not_found if there is none, busy if the name is another user's.
+// Connects to the agent of this user's job: not_found if there is none, busy if another user has its name.
 [[nodiscard]] Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_t timeout_ms);
 
-// The same, after starting one where there is none. `program` is the command with its arguments.
+// The same, but starts an agent if there is none. `program` is the command with its arguments.
 [[nodiscard]] Result<os::LocalConnection> connect_or_start(const std::string& job, const os::DetachedProgram& program,
                                                            std::int64_t timeout_ms,
                                                            const Interrupted& interrupted = {});
 
 class AgentLink {
  public:
-  // All are called on the receiving thread, and must not make requests.
+  // The callbacks run on the receiving thread and must not send requests.
   using OnProgress = std::function<void(const ProgressEvent& event)>;
   using OnLost = std::function<void(const Error& error)>;
 
@@ -58,15 +58,14 @@ class AgentLink {
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
-  // Sends a request and waits for its answer, which is of the kind that is expected, or the error: what was refused; io
-  // where the link is lost or nothing could be sent; busy where the time was over first, and cancelled, in which cases
-  // the answer is dropped when it comes.
+  // Sends a request and waits for an answer of the kind `expected`. Errors: the error of a refusal; io if the link is
+  // lost or sending failed; busy after the timeout; cancelled. A late answer is dropped.
   [[nodiscard]] Result<Answer> call(MessageKind kind, Json body, MessageKind expected, std::int64_t timeout_ms,
                                     std::span<const int> descriptors = {}, const Interrupted& interrupted = {});
-  // Sends a request and does not wait: `on_answer` is called with its answer, or with why that is none; never, where
-  // the link is lost first. An error means that nothing was sent.
+  // Sends a request without waiting. `on_answer` gets the answer or the error, but is never called if the link is lost
+  // first. If request() returns an error, nothing was sent.
   [[nodiscard]] Result<void> request(MessageKind kind, Json body, MessageKind expected, OnAnswer on_answer);
-  // Sends what has no answer, if it can.
+  // Tries to send a message that has no answer.
   void post(MessageKind kind);
 
   [[nodiscard]] bool is_lost() const;
@@ -76,12 +75,12 @@ class AgentLink {
   AgentLink(os::LocalConnection connection, os::ProcessWatch watch, os::EventSignal ending, OnProgress on_progress,
             OnLost on_lost);
   void receive_all();
-  // False once nothing more is to come.
+  // Returns false if the link is lost.
   bool receive_one();
-  // Sends a request under this number; io where it could not be.
+  // Sends a request with this number; io if that failed.
   [[nodiscard]] Result<void> send(MessageKind kind, std::uint32_t number, Json body, std::span<const int> descriptors,
                                   std::int64_t timeout_ms);
-  // One that no answer is expected under. Precondition: `mutex_` is held.
+  // A number that no pending request has. Precondition: `mutex_` is held.
   [[nodiscard]] std::uint32_t next_number();
   [[nodiscard]] Result<Answer> checked(Answer answer, MessageKind asked, MessageKind expected) const;
   void lose(const Error& error);
@@ -96,12 +95,12 @@ class AgentLink {
   mutable std::mutex mutex_;
   std::condition_variable answered_;
   std::uint32_t last_number_ = 0;
-  // nullopt: asked for; requests that are not in it are not waited for any more.
+  // The answers of pending calls; nullopt: not here yet. A call that gave up removes its entry.
   std::map<std::uint32_t, std::optional<Answer>> answers_;
-  // Of requests that nobody waits for the answers of.
+  // The handlers of pending request() calls.
   std::map<std::uint32_t, std::function<void(Answer answer)>> handlers_;
   std::optional<Error> lost_;
-  // Whoever waits for an answer hears that the link is lost after `on_lost_` has: it may open the next one at once.
+  // Set after `on_lost_` has returned. Calls fail only then, so that a caller may open the next link at once.
   bool is_told_ = false;
   std::thread receiver_;
 };

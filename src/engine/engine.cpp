@@ -1,4 +1,4 @@
-// The public face of the trainer's side.
+// The public class Engine: forwards every call to Engine::Impl (trainer.hpp).
 #include <bitsnap/engine.hpp>
 
 #include <utility>
@@ -18,7 +18,7 @@ Result<std::unique_ptr<Engine>> Engine::attach(const EngineOptions& options) {
 
 Engine::Engine(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Engine::~Engine() {
-  // A child that was forked has no receiving thread to end, nor is it its agent to leave.
+  // A forked child has no receiving thread to join and must not say goodbye to the agent, so the Impl is leaked.
   if (impl_ == nullptr || !impl_->is_forked()) return;
   [[maybe_unused]] const Impl* const left_behind = impl_.release();
 }

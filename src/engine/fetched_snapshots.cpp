@@ -1,3 +1,4 @@
+// Files that read from the fetched memory, and fetch absent payloads on demand.
 #include "engine/fetched_snapshots.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace bitsnap::engine {
 
-// One of the files; keeps all of them.
+// One of the files; shares ownership of all of them.
 class FetchedSnapshots::File final : public os::RandomAccessFile {
  public:
   File(std::shared_ptr<const FetchedSnapshots> owner, std::size_t number)
@@ -41,7 +42,7 @@ class FetchedSnapshots::File final : public os::RandomAccessFile {
   const std::shared_ptr<const FetchedSnapshots> owner_;
   const std::size_t number_;
   const ConstByteSpan bytes_;
-  std::uint64_t absent_end_ = container::kHeaderBytes;  // from the header's end on
+  std::uint64_t absent_end_ = container::kHeaderBytes;  // end of the absent bytes, which begin after the header
 };
 
 FetchedSnapshots::FetchedSnapshots(Fetched fetched, os::MappedMemory memory, std::string name,
@@ -95,7 +96,7 @@ Result<void> FetchedSnapshots::complete() const {
   return {};
 }
 
-// Each opening owns what it depends on through the provider, which itself keeps nothing open: there is no circle.
+// An opened snapshot owns the provider. The provider keeps no snapshot open, so there is no reference cycle.
 Result<std::shared_ptr<const Snapshot>> FetchedSnapshots::open(std::size_t file) const {
   OpenOptions options;
   options.limits = limits_;

@@ -1,8 +1,8 @@
-// Snapshot files in memory that another process handed over, one behind another, and frozen: as files that can be
-// opened, and as the bases of each other. Thread-safe.
+// Snapshot files that an agent handed over in one piece of frozen memory. FetchedSnapshots opens the wanted file, and
+// serves the others as its bases. Thread-safe; opened snapshots share ownership of it.
 //
-// Where a slot of the arena stands for the payloads of the wanted file, they are not there: who reads them all the
-// same, as the slot has been written since, has the files fetched whole.
+// If a slot of the arena holds the decoded state, the payloads of the wanted file are absent. When the slot has been
+// overwritten and somebody reads a payload, the completer fetches the complete files.
 #pragma once
 
 #include <functional>
@@ -21,18 +21,18 @@ namespace bitsnap::engine {
 
 class FetchedSnapshots final : public BaseProvider, public std::enable_shared_from_this<FetchedSnapshots> {
  public:
-  // Gets the same step whole, from wherever it is. Called at most once at a time, and not again once it gave something.
+  // Fetches the same step with all payloads. One call at a time; not called again after a success.
   using Completer = std::function<Result<std::shared_ptr<const FetchedSnapshots>>()>;
 
-  // corrupt where a file leaves the memory. `completer`: for what is not whole.
+  // corrupt if a file exceeds the memory. `completer` is needed if payloads are absent.
   [[nodiscard]] static Result<std::shared_ptr<const FetchedSnapshots>> make(Fetched fetched, os::MappedMemory memory,
                                                                             std::string name,
                                                                             const DecodeLimits& limits,
                                                                             Completer completer = nullptr);
 
-  // The one that was asked for; what it depends on is opened as it is needed.
+  // Opens the wanted snapshot; its bases are opened when they are needed.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_wanted() const { return open(0); }
-  // Gets what is not there yet.
+  // Fetches absent payloads.
   [[nodiscard]] Result<void> complete() const;
 
   Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
@@ -45,7 +45,7 @@ class FetchedSnapshots final : public BaseProvider, public std::enable_shared_fr
 
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::size_t file) const;
   [[nodiscard]] ConstByteSpan bytes_of(std::size_t file) const noexcept;
-  // The same, whole.
+  // The files with all payloads: this object, or the one that the completer fetched.
   [[nodiscard]] Result<std::shared_ptr<const FetchedSnapshots>> whole() const;
 
   const Fetched fetched_;

@@ -1,4 +1,4 @@
-// Attaching to an agent, also to the next one after an agent has died.
+// Attaching to an agent, also to the next one after an agent has died. The caller's thread runs all of this.
 #include "engine/trainer.hpp"
 
 #include <algorithm>
@@ -27,15 +27,16 @@ using engine::MessageKind;
 using engine::milliseconds_until;
 
 constexpr std::size_t kMaxSessionBytes = 48;
-// Where the tickets of a trainer may begin: far from those of other trainers, and from the end.
+// Mask for a trainer's first ticket: far from the tickets of other trainers, and far from overflow.
 constexpr std::uint64_t kTicketMask = 0x7fff'ffff'0000'0000;
-// For answers that an agent has at once: it may have heard what it cannot be asked to forget.
+// Shortest wait for an answer that an agent gives at once. The agent may act on a message even if the trainer no longer
+// waits, so a nearly expired deadline must not cut the wait short.
 constexpr std::int64_t kLeastAnswerMs = 10'000;
-// Which may have died of something else; each costs a start.
+// After this many agents died while they had a save, the save fails: it may be the cause. Each try starts an agent.
 constexpr int kMostAgentsOfASave = 10;
 constexpr auto kBetweenAgents = std::chrono::milliseconds(5);
 
-// Before another agent is looked for; busy where there is no time for it, which does not say that there is none.
+// Waits a moment before the next connection; busy if the deadline has passed, although there may be an agent.
 Result<void> await_next_agent(std::chrono::steady_clock::time_point deadline, const Error& why) {
   if (milliseconds_until(deadline) == 0) {
     return fail(ErrorKind::busy, fmt::format("no time is left to look for the next agent: {}", why.message()));
@@ -47,7 +48,7 @@ Result<void> await_next_agent(std::chrono::steady_clock::time_point deadline, co
 Result<void> check_options(const EngineOptions& options) {
   const auto wrong = [](std::string message) { return fail(ErrorKind::invalid_argument, std::move(message)); };
   if (options.path.empty()) return wrong("no path of a store is given");
-  // Messages are UTF-8: the agent would be told of another path.
+  // Messages are UTF-8, so any other path would arrive changed.
   if (!container::is_utf8(options.path)) {
     return wrong(fmt::format("the store {}: the path of a store that an agent writes has to be UTF-8",
                              container::quote_name(options.path)));
@@ -101,7 +102,7 @@ Engine::Impl::Impl(const EngineOptions& options)
     : options_(options),
       process_(os::process_id()),
       executor_(exec::make_executor(options.threads)),
-      // Events about saves of an earlier trainer match none of this one's.
+      // A random start, so that events about saves of an earlier trainer match no save of this one.
       last_ticket_(os::random_u64() & kTicketMask) {
   self_->impl = this;
 }
@@ -132,7 +133,7 @@ Engine::Impl::~Impl() {
     const std::lock_guard lock(mutex_);
     last = std::move(link_);
   }
-  last.reset();  // its thread tells this object to the last
+  last.reset();  // waits for its thread, which calls this object until it ends
 }
 
 bool Engine::Impl::is_forked() const noexcept { return os::process_id() != process_; }
@@ -196,7 +197,7 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
         std::move(connection), [this, number](const engine::ProgressEvent& event) { on_progress(number, event); },
         [this, number](const Error& error) { on_lost(number, error); });
     if (!opened) {
-      // It was there a moment ago, and has died.
+      // not_found: the agent died after it accepted the connection.
       if (opened.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(opened).error());
       BITSNAP_TRY(await_next_agent(deadline, opened.error()));
       continue;
@@ -216,7 +217,7 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
       }
       is_lost_ = true;
     }
-    // An agent that is about to end takes nobody any more; the next one will.
+    // An ending agent refuses `hello` with not_found; the trainer waits for the next agent.
     const bool is_ending = link->is_lost() || (!greeted && greeted.error().kind() == ErrorKind::not_found);
     const Error why = greeted ? Error(ErrorKind::io, "the agent has gone") : std::move(greeted).error();
     if (!is_ending) return tl::unexpected(why);
@@ -229,9 +230,10 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
                  link->call(MessageKind::hello, to_json(hello()), MessageKind::welcome, milliseconds_until(deadline),
                             {}, options_.interrupted));
   BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_welcome(answer.packet.body));
-  // Where there is an arena already it is the agent who is new.
+  // If the trainer has an arena, the agent is new and gets that arena later.
   if (arena_ != nullptr || welcome.slots.size() != options_.slots || answer.descriptors.size() != 1) return {};
-  // The arena of this rank's last trainer is warm. If it cannot be used, a new one is made when it is needed.
+  // The pages of the last trainer's arena are already allocated. If this trainer cannot use it, a new one is made
+  // later.
   const std::uint64_t size = engine::kSlotUnit + welcome.slots.size() * welcome.slot_bytes;
   if (options_.budget_bytes != 0 && size > options_.budget_bytes) return {};
   auto memory = os::SharedMemory::adopt(std::move(answer.descriptors.front()), size);
@@ -252,14 +254,14 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   return {};
 }
 
-// To an agent that knows of nothing: the arena, and the saves that are not over and still lie in it.
+// Gives a new agent the arena, and the unfinished saves that are still in a slot.
 Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline) {
   std::vector<engine::Staged> again;
   {
     const std::lock_guard lock(mutex_);
     for (auto& [ticket, save] : saves_) {
       if (save.state.is_over() || !save.slot) continue;
-      // Perhaps they die of it.
+      // The save itself may have killed these agents.
       if (save.was_told && ++save.agents_died == kMostAgentsOfASave) {
         slots_[*save.slot] = {};
         save.slot.reset();
@@ -295,7 +297,7 @@ Result<void> Engine::Impl::offer_arena(const Link& link, const std::shared_ptr<A
                            std::max(milliseconds_until(deadline), kLeastAnswerMs), std::span(&descriptor, 1),
                            options_.interrupted);
   const std::lock_guard lock(mutex_);
-  // Without an answer it is not known which one it has.
+  // Without an answer, the trainer does not know which arena the agent has, so it sends the arena again.
   arena_link_ = answer ? link_number_ : 0;
   if (!answer) return tl::unexpected(std::move(answer).error());
   return {};

@@ -1,9 +1,10 @@
-// What is behind an Engine: the link to the agent, the arena's slots as the trainer sees them, and what became of each
-// save.
+// Engine::Impl, the trainer's side of the engine: the link to the agent, the arena's slots as the trainer sees them,
+// and the state of each save.
 //
-// Parts: trainer.cpp (attaching), trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. `mutex_` guards what
-// the receiving thread changes; `save_mutex_` is held by the one call that stages, and taken first. The link is called
-// without `mutex_`, which its receiving thread takes.
+// Sources: trainer.cpp (attaching), trainer_progress.cpp, trainer_save.cpp, trainer_restore.cpp. Any thread may call
+// the public functions. `mutex_` guards what the receiving thread changes. `save_mutex_` is held by the one call that
+// saves, restores or connects, and is taken before `mutex_`. The link is called without `mutex_`, because its receiving
+// thread takes it.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +36,7 @@ namespace engine {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_of(milliseconds));
 }
 
-// 0 where the deadline has passed.
+// 0 if the deadline has passed.
 [[nodiscard]] inline std::int64_t milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 0);
@@ -62,7 +63,7 @@ class Engine::Impl {
   [[nodiscard]] const EngineOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t agent_process() const;
   [[nodiscard]] std::uint64_t arena_bytes() const;
-  // Whether this is a child of the process that made it: its threads are not there, and its locks may be held for ever.
+  // Whether this process is a forked child: it has no receiving thread, and the locks may be held for ever.
   [[nodiscard]] bool is_forked() const noexcept;
 
  private:
@@ -72,12 +73,12 @@ class Engine::Impl {
   enum class SlotState : std::uint8_t { free, filling, given };
   struct Slot {
     SlotState state = SlotState::free;
-    std::optional<std::uint64_t> ticket = {};  // of a given one, unless an earlier trainer staged it
-    // Of who still reads from it.
+    std::optional<std::uint64_t> ticket = {};  // of a given slot, unless an earlier trainer staged it
+    // Set while a restored snapshot reads from the slot.
     std::weak_ptr<restore::DecodedState> chunks = {};
     std::weak_ptr<const engine::FetchedSnapshots> files = {};
   };
-  // Kept by whoever reads from it, too.
+  // Shared with the restored snapshots that read from it.
   struct Arena {
     os::SharedMemory memory;
     os::MappedMemory mapping;
@@ -88,18 +89,18 @@ class Engine::Impl {
   };
   struct Save {
     SaveState state;
-    std::optional<std::uint32_t> slot;  // that still holds it
-    std::uint64_t bytes = 0;            // of the slot
-    std::uint64_t link = 0;             // by which it was handed over last
-    bool was_told = false;              // to an agent that may have taken it
-    int agents_died = 0;                // that had it
-    std::optional<Error> lost = {};     // its agent has gone, and it is in no slot: persisted, or nowhere
+    std::optional<std::uint32_t> slot;  // the slot that still holds the state
+    std::uint64_t bytes = 0;            // bytes used in the slot
+    std::uint64_t link = 0;             // number of the link that staged it last
+    bool was_told = false;              // an agent was told of it and may have accepted it
+    int agents_died = 0;                // agents that died while they had it
+    std::optional<Error> lost = {};     // set if the agent died and no slot holds the state: persisted or lost
   };
 
-  // What outlives this object and may still ask for it.
+  // Outlives the Impl: restored snapshots use it to find the Impl.
   struct Self {
     std::mutex mutex;
-    Impl* impl = nullptr;  // nullptr: it has ended
+    Impl* impl = nullptr;  // nullptr after the Impl is destroyed
   };
 
   explicit Impl(const EngineOptions& options);
@@ -108,25 +109,25 @@ class Engine::Impl {
   [[nodiscard]] Result<void> check_process() const;
   [[nodiscard]] os::DetachedProgram agent_command() const;
   [[nodiscard]] engine::Hello hello() const;
-  // The link as it is, or a new one to an agent that is told all that the last one did not bring to its end. Holds
-  // `save_mutex_`, or nobody else knows of this object.
+  // Returns the present link, or connects to an agent and hands over all unfinished saves that are still in a slot.
+  // Precondition: `save_mutex_` is held, or no other thread knows this object.
   [[nodiscard]] Result<Link> connected(Clock::time_point deadline);
   [[nodiscard]] Result<void> greet(const Link& link, Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline);
   [[nodiscard]] Result<void> offer_arena(const Link& link, const std::shared_ptr<Arena>& arena,
                                          Clock::time_point deadline);
   [[nodiscard]] Result<std::unique_lock<std::mutex>> lock_saving(Clock::time_point deadline);
-  // Of the link of that number: what an earlier one says late is not about the present one.
+  // `link` is the number of the link that reports: late reports of an earlier link are ignored.
   void on_progress(std::uint64_t link, const engine::ProgressEvent& event);
   void on_lost(std::uint64_t link, const Error& error);
-  // What the agent answered to the word that a save is staged.
+  // Handles the agent's answer to a `staged` message.
   void on_taken(std::uint64_t link, std::uint64_t ticket, const Result<engine::AgentLink::Answer>& answer);
   [[nodiscard]] Result<void> wait_for_change(Clock::time_point deadline);
-  // Whether the step, if it is in the store, is of a save of this one.
+  // Whether a checkpoint of this step in the store can only come from a save of this object.
   [[nodiscard]] bool is_new_step(std::uint64_t step) const { return !newest_before_ || step > *newest_before_; }
-  // Looks into the store for saves that are lost.
+  // Ends the lost saves: as persisted if the store has them, as failed otherwise.
   void settle_lost();
-  // Precondition: `mutex_` is held.
+  // Precondition of the next two functions: `mutex_` is held.
   void end_with(Save& save, Error error);
   void forget_old();
   [[nodiscard]] Link link() const;
@@ -135,13 +136,13 @@ class Engine::Impl {
   [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline);
   [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline);
   [[nodiscard]] Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan);
-  // nullopt: all are in use, and this is not to wait.
+  // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
   [[nodiscard]] Result<SaveState> stage(std::uint64_t step, const State& state, bool persist);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
   // trainer_restore.cpp
-  // Asks the agent; where that goes meanwhile, the next one.
+  // Asks the agent; if the agent dies before it answers, asks the next one.
   [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const engine::Json& body,
                                                       engine::MessageKind expected, std::int64_t timeout_ms);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
@@ -150,13 +151,13 @@ class Engine::Impl {
     std::optional<std::uint32_t> slot;
   };
   [[nodiscard]] Result<FetchedFiles> accept_files(engine::AgentLink::Answer answer, std::uint64_t step);
-  // By which a step is in the store; nullopt where it is not.
+  // The attempt by which the step is in the store; nullopt if the step is not there.
   [[nodiscard]] Result<std::optional<std::string>> stored_attempt(std::uint64_t step) const;
-  // Which state of a step, of those that ranks may have of it in memory, is the one of all of them. `agreed`: what they
-  // found out among themselves. Empty for one rank.
+  // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the
+  // attempt that the caller asks for, or empty. The result is empty for one rank.
   [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);
   [[nodiscard]] Result<engine::StepList> list();
-  // Before a slot is written: who still reads from it gets what lies there elsewhere.
+  // Called before a slot is written: makes the snapshots that read from the slot independent of it.
   void send_readers_away(const Slot& slot);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> load(std::uint64_t step) const;
 
@@ -171,15 +172,15 @@ class Engine::Impl {
   Link link_;
   std::shared_ptr<Arena> arena_;
   std::vector<Slot> slots_;
-  std::vector<std::uint32_t> early_frees_;  // told right behind `welcome`, before its slots were known here
+  std::vector<std::uint32_t> early_frees_;  // slots freed right after `welcome`, before `slots_` was set
   std::uint64_t last_ticket_ = 0;
-  // Of the store when this began: what is there up to it is not of this one's saves.
+  // The newest step in the store when this object attached. Steps up to it are not from saves of this object.
   std::optional<std::uint64_t> newest_before_;
   std::map<std::uint64_t, Save> saves_;
   std::vector<SaveState> failures_;
-  bool is_lost_ = true;  // `link_` is of no use
+  bool is_lost_ = true;  // there is no usable link
   std::uint64_t link_number_ = 0;
-  std::uint64_t arena_link_ = 0;  // by which the agent was given the arena
+  std::uint64_t arena_link_ = 0;  // number of the link that sent the arena
 };
 
 }  // namespace bitsnap

@@ -1,4 +1,5 @@
-// What becomes of saves: events from the agent, the death of an agent, and waiting for either.
+// The progress of saves: events from the agent, the death of an agent, and the calls that wait for either. The link's
+// receiving thread calls on_progress() and on_lost().
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -46,7 +47,7 @@ void Engine::Impl::on_progress(std::uint64_t link, const engine::ProgressEvent& 
       if (slot.ticket) {
         if (const auto save = saves_.find(*slot.ticket); save != saves_.end()) save->second.slot.reset();
       }
-      slot.state = SlotState::free;  // who reads from it does so until it is written
+      slot.state = SlotState::free;  // restored snapshots read from it until it is written
       slot.ticket.reset();
     }
   }
@@ -58,7 +59,7 @@ void Engine::Impl::on_lost(std::uint64_t link, const Error& error) {
     const std::lock_guard lock(mutex_);
     if (link != link_number_) return;
     is_lost_ = true;
-    // What lies in no slot any more cannot be handed over again.
+    // A save that is no longer in a slot cannot be staged again.
     for (auto& [ticket, save] : saves_) {
       if (save.state.is_over() || save.slot || save.lost) continue;
       save.lost = Error(error.kind(), fmt::format("step {} was compressed, and not persisted yet: {}", save.state.step,
@@ -80,7 +81,7 @@ void Engine::Impl::settle_lost() {
     const std::lock_guard lock(mutex_);
     if (std::ranges::none_of(saves_, is_lost)) return;
   }
-  // The agent may have come further than it could tell.
+  // The agent may have committed steps before it could report them.
   std::vector<std::uint64_t> steps;
   if (const auto store = Store::open(options_.path, {.limits = options_.limits})) {
     steps = (*store)->steps().value_or(std::vector<std::uint64_t>());
@@ -154,7 +155,7 @@ Result<void> Engine::Impl::wait_all(std::uint64_t timeout_ms) {
   }
 }
 
-// Until something was told, or some time has passed; looks after an agent that has gone in the meantime.
+// Waits until something changed, at most 200 ms. If the agent died, connects to the next one.
 Result<void> Engine::Impl::wait_for_change(Clock::time_point deadline) {
   {
     std::unique_lock lock(mutex_);
@@ -164,18 +165,18 @@ Result<void> Engine::Impl::wait_for_change(Clock::time_point deadline) {
     if (!is_lost_) return {};
   }
   const std::unique_lock saving(save_mutex_, std::try_to_lock);
-  if (!saving) {  // whoever saves does it
+  if (!saving) {  // the thread that holds it connects
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return {};
   }
   auto link = connected(deadline);
   if (link) return {};
-  // Time may have been too short, or the agent not have ended yet.
+  // The next agent may be late, or the old one may still be ending: try again.
   if (link.error().kind() == ErrorKind::busy || link.error().kind() == ErrorKind::cancelled) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return {};
   }
-  // Without an agent nothing is going to happen to what waits for it.
+  // Without an agent, unfinished saves cannot proceed.
   {
     const std::lock_guard lock(mutex_);
     for (auto& [ticket, save] : saves_) {

@@ -1,4 +1,5 @@
-// Giving states back: from the agent's memory, or from the store.
+// Restoring states from the agent's memory or from the store. Runs on the thread that restores; threads that read a
+// restored snapshot may call the completer of accept_files().
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -21,9 +22,9 @@ namespace {
 
 using engine::MessageKind;
 
-// How much longer than the agent waits for what is being encoded its answer is waited for.
+// The agent waits for saves that are being encoded; the trainer waits this much longer for the agent's answer.
 constexpr std::int64_t kAnswerMs = 1'000;
-// That may die of the same question.
+// Agents that may die of one request before the call fails.
 constexpr int kMostAgents = 4;
 
 }  // namespace
@@ -55,7 +56,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
       if (const auto committed = (*store)->steps()) {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
-          // Memory may have a state from before a restart, of an attempt that was never committed.
+          // The state in memory may be from before a restart, of an attempt that was never committed.
           if (!known.attempt.empty() && stored_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
           known.step = step;
           known.in_store = true;
@@ -84,7 +85,7 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
     if (from_memory) return Restored{.snapshot = std::move(*from_memory), .from_memory = true};
     auto from_store = load(step);
     if (!from_store) {
-      // Where memory has nothing either, the store's word is the one that helps.
+      // If the step is not in memory, the error of the store is the useful one.
       if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
       return tl::unexpected(
           std::move(from_store).error().within(fmt::format("not from memory ({})", from_memory.error().message())));
@@ -151,7 +152,8 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, found.files->open_wanted());
   if (!found.slot || arena == nullptr || *found.slot >= arena->slots) return snapshot;
 
-  // The agent says that a slot still holds the state: what is read there is held against the snapshot's hashes.
+  // The agent says that a slot still holds the state. Every chunk read from the slot is checked against its hash in the
+  // snapshot.
   const auto state = engine::read_slot(arena->slot(*found.slot), arena->slot_bytes, options_.limits);
   if (!state) return snapshot;
   auto chunks = std::make_shared<restore::DecodedState>(*snapshot, engine::tensor_bytes(*state), arena);
@@ -185,7 +187,7 @@ Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::
 void Engine::Impl::send_readers_away(const Slot& slot) {
   const auto readers = slot.chunks.lock();
   const auto files = slot.files.lock();
-  // Should the rest not be there any more, they find out when they read.
+  // If complete() fails, the readers get the error when they read.
   if (readers != nullptr && files != nullptr) static_cast<void>(files->complete());
   if (readers != nullptr) readers->release();
 }

@@ -1,4 +1,5 @@
-// Staging: the arena, a free slot, the copy, and the word to the agent.
+// Staging: fits the arena, takes a free slot, copies the state, and tells the agent. Runs on the thread that saves,
+// except on_taken(), which the link's receiving thread calls.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -19,14 +20,14 @@ namespace {
 using engine::MessageKind;
 using engine::milliseconds_until;
 
-// What a state may grow by, as lists of numbers in it do, before the arena has to be made anew.
+// Spare room in a slot: a state may grow by this much, as lists of numbers in it do, without a new arena.
 constexpr std::uint64_t kSpareShare = 256;
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
-// What one thread takes of an arena at a time when its pages are made.
+// Part of an arena whose pages one thread allocates at a time.
 constexpr std::uint64_t kPopulatePiece = std::uint64_t{64} << 20;
 constexpr auto kBetweenAgents = std::chrono::milliseconds(20);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
-// That may go while the arena is made ready for them.
+// Agents that may die while the arena is sent, before the call fails.
 constexpr int kMostAgents = 4;
 
 std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
@@ -87,7 +88,7 @@ Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bo
     return give_back(std::move(filled).error());
   }
 
-  // From here on it is known: should the agent go now, the next one is told of it.
+  // From here on the save is recorded: if the agent dies now, the next agent gets it.
   save.slot = slot;
   save.bytes = plan.bytes;
   {
@@ -115,8 +116,8 @@ Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bo
   return known;
 }
 
-// Tells the agent; where that has gone meanwhile, the next one. Its answer is not waited for: an agent whose priority
-// is low may take a while for it.
+// Tells the agent that the save is staged; if the agent dies before it hears, tells the next one. Does not wait for the
+// answer, because an agent with low priority may need a while.
 Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline) {
   for (;;) {
     BITSNAP_ASSIGN(const Link link, connected(deadline));
@@ -125,7 +126,7 @@ Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged&
     {
       const std::lock_guard lock(mutex_);
       const Save& save = saves_.at(ticket);
-      // By whoever connected, and it may be over by now.
+      // connected() may have handed the save over, and the save may be over by now.
       if (save.link == link_number_ || save.state.is_over()) return {};
       number = link_number_;
       has_arena = arena_link_ == link_number_;
@@ -154,8 +155,8 @@ void Engine::Impl::on_taken(std::uint64_t link, std::uint64_t ticket, const Resu
     if (link != link_number_ || found == saves_.end() || found->second.state.is_over()) return;
     Save& save = found->second;
     if (answer.error().kind() == ErrorKind::not_found) {
-      // One that is about to end takes nothing any more, and tells of what it has until it goes. Then the next one is
-      // told of what is still in its slot.
+      // An ending agent refuses new saves, but reports on earlier ones until it ends. The next agent gets the states
+      // that are then still in a slot.
       save.was_told = false;
       return;
     }
@@ -189,7 +190,7 @@ Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point d
                                                "still works on earlier saves",
                                                options_.wait_ms, agent_process()));
     }
-    // The agent has gone: the next one works on what is in the slots.
+    // The wait was too short, or the agent died. In the second case, the next agent works on what is in the slots.
     BITSNAP_TRY(connected(deadline));
   }
 }
@@ -198,7 +199,7 @@ Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Clock::time_p
   for (int left = kMostAgents;; --left) {
     BITSNAP_ASSIGN(const Link link, connected(deadline));
     auto fitted = fit_arena_of(link, plan, deadline);
-    // Where the agent has gone meanwhile, the next one is asked.
+    // If the agent died meanwhile, the next one gets the arena.
     if (fitted || left == 1 || !link->is_lost()) return fitted;
   }
 }
@@ -211,7 +212,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     if (fits && arena_link_ == link_number_) return {};
   }
   if (!fits) {
-    // What is in the slots of a smaller one has to be encoded first: the agent would refuse another.
+    // The agent refuses another arena until it has encoded the states in the slots of this one.
     std::unique_lock lock(mutex_);
     const auto is_quiet = [&] {
       return is_lost_ || std::ranges::none_of(slots_, [&](const Slot& slot) {
@@ -233,7 +234,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   for (;;) {
     auto offered = offer_arena(link, arena, deadline);
     if (offered) break;
-    // What the last trainer left in the slots of its arena is encoded first.
+    // The agent first encodes the states that the last trainer left in the slots.
     if (offered.error().kind() != ErrorKind::busy || Clock::now() >= deadline) return offered;
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     std::this_thread::sleep_for(kBetweenAgents);
@@ -262,7 +263,7 @@ Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engi
                             megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
                             megabytes(options_.budget_bytes), options_.slots > 1 ? "; one slot takes half" : ""));
   }
-  // What the present arena has goes back when the new one is there.
+  // The present arena is freed once the new one is in use, so its memory counts as available.
   const std::uint64_t present = arena_bytes();
   if (const auto available = os::available_memory(); available && available->available_bytes + present < *size) {
     return fail(
@@ -273,7 +274,7 @@ Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engi
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
-  // Pages are taken now and by all threads: at the first touch they cost several times what a copy does.
+  // All threads allocate the pages now: the first touch of a page costs several times as much as the copy.
   const auto pieces = static_cast<std::size_t>((*size + kPopulatePiece - 1) / kPopulatePiece);
   BITSNAP_TRY(executor_->run(pieces, executor_->default_slots(), [&](std::size_t piece, std::size_t) -> Result<void> {
     const std::uint64_t begin = piece * kPopulatePiece;
