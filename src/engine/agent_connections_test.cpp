@@ -1,5 +1,5 @@
-// Peers that an agent has to live with: what they send is no message, comes at the wrong time, or without end, or they
-// send nothing, or die. Each time the others are served at once, and nothing is left of the one.
+// An agent and faulty connections: they send invalid, misplaced or endless messages, send nothing, or die. Each test
+// checks that other connections are served at once and that no resource stays behind.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ using store::Training;
 
 constexpr std::uint32_t kRanks = 8;
 
-// Mappings of shared memory: arenas, and what is handed out.
+// Number of mappings of shared memory: arenas and fetched snapshots.
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -49,13 +49,13 @@ std::string refusal(const std::optional<Packet>& answer) {
 class AgentConnectionsTest : public ::testing::Test {
  protected:
   AgentConnectionsTest() : agent_(std::make_unique<AgentThread>(job_)) {
-    // What is opened once and stays: the store, threads.
+    // The first trainer makes the agent open what it keeps: the store and threads.
     serves_others();
     descriptors_ = os::open_descriptor_count();
     mappings_ = shared_mappings();
   }
 
-  // That another rank comes, is answered, and goes, within a second.
+  // Checks that a trainer of another rank is served within a second.
   void serves_others() {
     const os::Stopwatch stopwatch;
     {
@@ -68,13 +68,13 @@ class AgentConnectionsTest : public ::testing::Test {
     EXPECT_LT(stopwatch.elapsed_seconds(), 1.0);
   }
 
-  // The agent hears of a death, or of an end, a moment later.
+  // Waits up to 5 s, because the agent learns of a death or a close a little later.
   void expect_nothing_left(std::size_t descriptors = 0, std::size_t mappings = 0) {
     const os::Stopwatch stopwatch;
     const auto is_level = [&] {
       return os::open_descriptor_count() <= descriptors_ + descriptors && shared_mappings() <= mappings_ + mappings;
     };
-    // An arena that replaces another is mapped a moment before that goes: level once is level.
+    // A new arena is mapped shortly before the old one is unmapped, so it is enough to be level once.
     while (stopwatch.elapsed_seconds() < 5) {
       if (is_level()) return;
       ::usleep(2000);
@@ -102,7 +102,7 @@ TEST_F(AgentConnectionsTest, InvalidBytesCloseOnlyTheirConnection) {
     RawConnection peer(job_);
     std::vector<std::byte> bytes(1 + random() % 200);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-    if (round % 3 == 1) bytes.resize(40'000);  // larger than any packet
+    if (round % 3 == 1) bytes.resize(40'000);  // above the size limit of a packet
     if (round % 3 == 2) {
       bytes = serialize_packet({MessageKind::status, 1, Json::object()}).value();
       bytes.pop_back();
@@ -162,7 +162,7 @@ TEST_F(AgentConnectionsTest, RefusesAStoreThatIsAnotherDirectoryForTheAgent) {
   };
   const os::FoundFile right = os::nearest_file(said.store).value();
   EXPECT_EQ(right.path, directory_.path());
-  for (const bool is_known : {false, true}) {  // to an agent of none, and of this job
+  for (const bool is_known : {false, true}) {  // before and after the agent has a job
     os::FoundFile other = right;
     ++other.identity.inode;
     EXPECT_EQ(answer_to(other), "invalid_argument");
@@ -176,7 +176,7 @@ TEST_F(AgentConnectionsTest, RefusesAStoreThatIsAnotherDirectoryForTheAgent) {
       EXPECT_EQ(answer_to(right), "welcome");
     }
   }
-  EXPECT_EQ(answer_to(std::nullopt), "welcome");  // of a trainer that does not say it
+  EXPECT_EQ(answer_to(std::nullopt), "welcome");  // a trainer may leave the field out
 }
 
 TEST_F(AgentConnectionsTest, RefusesInvalidArenasAndKeepsTheConnection) {
@@ -207,7 +207,7 @@ TEST_F(AgentConnectionsTest, RefusesInvalidArenasAndKeepsTheConnection) {
     ::close(descriptor);
   }
   EXPECT_EQ(offer(good.descriptor(), 2, kSlotUnit), "ok");
-  // Without memory, or with more than one.
+  // An offer without shared memory.
   EXPECT_EQ(refusal(peer.ask(MessageKind::arena, to_json(ArenaOffer{2, kSlotUnit}))), "corrupt");
   EXPECT_TRUE(peer.is_closed());
   serves_others();
@@ -233,7 +233,7 @@ TEST_F(AgentConnectionsTest, RefusesSlotsThatDoNotExist) {
   RawConnection peer(job_);
   ASSERT_EQ(refusal(hello(peer)), "welcome");
   const auto stage = [&](const Staged& staged) { return refusal(peer.ask(MessageKind::staged, to_json(staged))); };
-  EXPECT_EQ(stage({.ticket = 1, .slot = 0, .step = 1, .bytes = 4096}), "invalid_argument");  // before any arena
+  EXPECT_EQ(stage({.ticket = 1, .slot = 0, .step = 1, .bytes = 4096}), "invalid_argument");  // no arena yet
   ASSERT_EQ(refusal(peer.hand_over_arena(trained_.state())), "ok");
   peer.fill(0, trained_.state());
   Staged staged = peer.staged(1, 0, 1, false);
@@ -246,7 +246,7 @@ TEST_F(AgentConnectionsTest, RefusesSlotsThatDoNotExist) {
     staged.bytes = bytes;
     EXPECT_EQ(stage(staged), "invalid_argument");
   }
-  // Less than there is, and none at all: the save fails, the slot comes back, and the next one works.
+  // If the message names too few bytes, the save fails, the slot becomes free, and the next save works.
   for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{31}, std::uint64_t{100}}) {
     staged.bytes = bytes;
     staged.ticket = 10 + bytes;
@@ -260,7 +260,7 @@ TEST_F(AgentConnectionsTest, RefusesSlotsThatDoNotExist) {
   const auto saved = peer.wait_for(200, Stage::memory);
   ASSERT_TRUE(saved.has_value());
   EXPECT_EQ(saved->stage, Stage::memory) << (saved->error ? saved->error->message() : "");
-  EXPECT_EQ(stage(peer.staged(201, 0, 2, false)), "invalid_argument");  // still held as the base of the next
+  EXPECT_EQ(stage(peer.staged(201, 0, 2, false)), "invalid_argument");  // still held as the base of the next save
 }
 
 TEST_F(AgentConnectionsTest, WritingToASlotDuringEncodingDamagesOnlyThatState) {
@@ -273,7 +273,7 @@ TEST_F(AgentConnectionsTest, WritingToASlotDuringEncodingDamagesOnlyThatState) {
     trained_.step();
     peer.fill(slot, trained_.state());
     std::atomic<bool> is_over = false;
-    const std::size_t begin = step <= 3 ? 32 * kSlotUnit : 0;  // only tensors, or everything
+    const std::size_t begin = step <= 3 ? 32 * kSlotUnit : 0;  // only tensors, or the whole slot
     std::thread scribbler([&] {
       std::mt19937_64 random(step);
       const ByteSpan bytes = peer.slot(slot).subspan(begin);
@@ -286,8 +286,8 @@ TEST_F(AgentConnectionsTest, WritingToASlotDuringEncodingDamagesOnlyThatState) {
     ASSERT_TRUE(done.has_value()) << step;
     kept += done->stage == Stage::memory ? 1U : 0U;
     if (done->stage != Stage::memory) continue;
-    slot = 1 - slot;  // this one is held
-    // What came to memory is some state, whole.
+    slot = 1 - slot;  // this slot is held now
+    // The snapshot in memory is damaged at most in its values: it can be read completely.
     const auto answer = peer.ask(MessageKind::fetch, to_json(FetchRequest{step}));
     ASSERT_EQ(refusal(answer), "fetched");
     const auto memory = os::SharedMemory::adopt(std::move(peer.descriptors().front()), UINT64_MAX).value();
@@ -325,7 +325,7 @@ TEST_F(AgentConnectionsTest, AFloodOfRequestsDelaysNoOtherConnection) {
       while (sent < 8000 && peer.send(kind, body, descriptors)) ++sent;
       EXPECT_GT(sent, 16u);
       serves_others();
-      // Two for the connection, one for the arena; the rest are answers.
+      // Two descriptors for the connection and one for the arena; the rest are answers.
       EXPECT_LT(os::open_descriptor_count(), descriptors_ + 40) << message_kind_name(kind);
     }
     expect_nothing_left(3, 1);
@@ -336,7 +336,7 @@ TEST_F(AgentConnectionsTest, SilentConnectionsAreClosedForNewOnes) {
   std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(std::make_unique<RawConnection>(job_));
   serves_others();
-  // Here are both ends.
+  // This process has both ends of each connection.
   EXPECT_LT(os::open_descriptor_count(), descriptors_ + 200 + 200);
   EXPECT_TRUE(silent.front()->is_closed());
   EXPECT_EQ(refusal(silent.back()->ask(MessageKind::status)), "report");
@@ -347,11 +347,11 @@ TEST_F(AgentConnectionsTest, SilentConnectionsAreClosedForNewOnes) {
 
 TEST_F(AgentConnectionsTest, KilledTrainersLeaveNoResources) {
   const auto die_at = [&](int stage) {
-    RawConnection& peer = *new RawConnection(job_);  // ends with the process
+    RawConnection& peer = *new RawConnection(job_);  // never deleted: it ends with the process
     if (stage == 0) return 1;
     const bool is_welcome = refusal(hello(peer)) == "welcome";
     if (stage == 1) return is_welcome ? 1 : 0;
-    bool has_arena = false;  // not while what the last one staged is being encoded
+    bool has_arena = false;  // refused while the last trainer's save is being encoded
     for (int i = 0; i < 200 && !has_arena; ++i, ::usleep(10'000)) {
       has_arena = refusal(peer.hand_over_arena(trained_.state())) == "ok";
     }
@@ -360,7 +360,7 @@ TEST_F(AgentConnectionsTest, KilledTrainersLeaveNoResources) {
     if (stage == 3) return 1;
     const bool is_staged = refusal(peer.ask(MessageKind::staged, to_json(peer.staged(1, 0, 1, false)))) == "ok";
     if (stage == 4) return is_staged ? 1 : 0;
-    // Without waiting for any answer.
+    // Sends requests and does not wait for the answers.
     peer.send(MessageKind::list, to_json(ListRequest{60'000}));
     peer.send(MessageKind::fetch, to_json(FetchRequest{1}));
     peer.send(MessageKind::staged, to_json(peer.staged(2, 1, 2, false)));
@@ -373,11 +373,11 @@ TEST_F(AgentConnectionsTest, KilledTrainersLeaveNoResources) {
       child.kill();
       child.reap();
       serves_others();
-      // The arena of a rank stays for its next trainer.
+      // The agent keeps the arena of a rank for its next trainer.
       expect_nothing_left(1, 1);
     }
   }
-  // The next trainer has the rank.
+  // The next trainer gets the rank.
   RawConnection peer(job_);
   EXPECT_EQ(refusal(hello(peer)), "welcome");
 }

@@ -1,4 +1,4 @@
-// A link whose other end goes: who waits for an answer, and who is told, in which order.
+// A link whose agent goes: the order in which `on_lost` and waiting calls learn of it.
 #include "engine/agent_link.hpp"
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kWaitMs = 60'000;
 
-// One end is the link's, the other the test's, which plays the agent.
+// A connected pair: one end is the link's, the other the test's, which plays the agent.
 class LinkWithAgent {
  public:
   LinkWithAgent() {
     auto ends = os::LocalConnection::pair().value();
     agent.emplace(std::move(ends.second));
     link = AgentLink::open(std::move(ends.first), nullptr, [this](const Error&) {
-             // Slower than whoever waits for an answer.
+             // A call that did not wait for this callback would return first.
              std::this_thread::sleep_for(std::chrono::milliseconds(100));
              is_told = true;
            }).value();

@@ -1,4 +1,4 @@
-// The program is a script around this test program, which runs one test that is otherwise left out: the agent.
+// The agent program is a script that runs this test program with one test that is disabled otherwise: the agent.
 #include "engine/agent_process_testing.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ std::string agent_program_in(const std::string& directory) {
 
 void kill_agent(const Engine& engine) {
   const auto watch = os::ProcessWatch::open(engine.agent_process());
-  if (!watch) return;  // it has gone
+  if (!watch) return;  // it has ended already
   static_cast<void>(watch->kill());
   static_cast<void>(watch->wait(10'000));
 }

@@ -1,4 +1,5 @@
-// Agents that are processes of their own, started as a trainer starts them: to be killed and stopped by tests.
+// Agents in processes of their own, which tests kill and stop. A trainer starts them through
+// EngineOptions::agent_program.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace bitsnap::engine {
 
-// Writes a program into the directory that is an agent, by running this test program for nothing but that; its path.
+// Writes an executable into the directory that runs this test program as an agent. Returns its path.
 [[nodiscard]] std::string agent_program_in(const std::string& directory);
 
-// Of whoever is an Engine's agent now.
-void kill_agent(const Engine& engine);                // as the system does, without a word; waits for its end
-void signal_agent(const Engine& engine, int signal);  // and does not wait
+// Both act on the present agent of the Engine.
+void kill_agent(const Engine& engine);                // sends SIGKILL and waits for the end
+void signal_agent(const Engine& engine, int signal);  // does not wait
 
-// An agent that gets nothing done as long as this lives.
+// Stops the agent's process while this object exists.
 class StoppedAgent {
  public:
   explicit StoppedAgent(std::int64_t process);

@@ -1,3 +1,4 @@
+// Starts an agent on a thread, and ends it.
 #include "engine/agent_thread_testing.hpp"
 
 #include <atomic>

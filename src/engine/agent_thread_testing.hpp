@@ -1,4 +1,4 @@
-// An agent on a thread of the test's own process: for tests of what passes between it and trainers.
+// An agent on a thread of the test's own process.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@
 
 namespace bitsnap::engine {
 
-// A name that no other test, and no other run of this one, has.
+// A job name that is unique over all tests and runs.
 [[nodiscard]] std::string unique_job();
 
-// Runs until it is told to end, or destroyed.
+// Owns the agent and its thread. The destructor ends the agent.
 class AgentThread {
  public:
   explicit AgentThread(const std::string& job, os::FileSystem& files = os::real_file_system());
@@ -24,7 +24,7 @@ class AgentThread {
   AgentThread(const AgentThread&) = delete;
   AgentThread& operator=(const AgentThread&) = delete;
 
-  // Whether it ended by itself.
+  // Whether the agent has ended.
   [[nodiscard]] bool has_ended() const { return has_ended_.load(); }
   void join();
 

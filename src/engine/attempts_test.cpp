@@ -1,4 +1,4 @@
-// Ranks that live, die and come back in any order: which of their saves come to one attempt.
+// Attempts of ranks that start, save, die and restart in any order, checked against a model.
 #include "engine/attempts.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace bitsnap::engine {
 namespace {
 
-// What happened, as somebody sees it who forgets nothing.
+// Records all events and checks after each save that the attempt mixes no restarts.
 class Model {
  public:
   explicit Model(std::uint32_t ranks, std::string session = "")
@@ -41,7 +41,7 @@ class Model {
     EXPECT_FALSE(shards.contains(rank)) << "rank " << rank << " twice in " << name;
     for (const auto& [other, trainer] : shards) {
       const Trainer& theirs = trainers_[other][trainer];
-      // A trainer that has died saved everything before a trainer that began later.
+      // No shard is of a trainer that died before this rank's trainer said hello.
       EXPECT_TRUE(!theirs.died || *theirs.died > trainers_[rank].back().began)
           << name << " has a shard of rank " << other << " that died before rank " << rank << " came";
     }
@@ -84,7 +84,7 @@ TEST(Attempts, NeverMixShardsOfRestartsThatDidNotOverlap) {
     }
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
 
-    // However they came here: all that are there and save a step that none of them saved before meet.
+    // Whatever happened before: if all ranks restart and save a step, they share one attempt.
     std::vector<std::uint32_t> order;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       order.push_back(rank);
@@ -107,7 +107,7 @@ TEST(Attempts, RunningRanksShareAnAttemptAfterEarlierDeaths) {
     std::mt19937 random(seed);
     const std::uint32_t ranks = 2 + seed % 3;
     Model model(ranks);
-    std::set<std::uint32_t> has_saved;  // by its present trainer
+    std::set<std::uint32_t> has_saved;  // ranks whose present trainer has saved
     for (int event = 0; event < 25; ++event) {
       const auto rank = static_cast<std::uint32_t>(random() % ranks);
       if (!model.is_alive(rank)) {
@@ -120,7 +120,7 @@ TEST(Attempts, RunningRanksShareAnAttemptAfterEarlierDeaths) {
         has_saved.insert(rank);
       }
     }
-    // Ranks that saved it are restarted; the others keep running.
+    // Restarts the ranks that saved the step; the others keep running.
     std::vector<std::uint32_t> order;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       if (model.is_alive(rank) && has_saved.contains(rank)) model.death(rank);
@@ -167,7 +167,7 @@ TEST(Attempts, CommittedAttemptsAreNotJoined) {
   EXPECT_EQ(model.save(6, 1), later);
 }
 
-TEST(Attempts, ASessionNamesAttemptsWhicheverRanksRun) {
+TEST(Attempts, AttemptNamesOfASessionAreTheSameForAllAgents) {
   Attempts here("s", "a");
   Attempts there("s", "b");
   here.note_hello(0);
@@ -177,7 +177,7 @@ TEST(Attempts, ASessionNamesAttemptsWhicheverRanksRun) {
   EXPECT_EQ(here.join(6, 0), "s-1");
   EXPECT_EQ(here.join(5, 0), "s-2");
   EXPECT_EQ(there.join(5, 1), "s-2");
-  // After a restart counting begins anew, under another session.
+  // A restart with another session counts from 1 again.
   here.begin_restart("t");
   here.note_hello(0);
   EXPECT_EQ(here.join(5, 0), "t-1");
@@ -192,7 +192,7 @@ TEST(Attempts, TheNextSaveOfARankReplacesAFailedOne) {
     EXPECT_EQ(attempts.join(5, 1), name);
     attempts.note_failed(5, 0, name);
     EXPECT_EQ(attempts.join(5, 0), name);
-    // One that failed behind which there is another stays as it is.
+    // A failed save keeps its attempt if a later save has the next one.
     const std::string second = attempts.join(5, 0);
     EXPECT_NE(second, name);
     attempts.note_failed(5, 0, name);

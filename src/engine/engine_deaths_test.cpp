@@ -1,4 +1,4 @@
-// Agents that go while a training goes on, killed or by themselves.
+// Agents that are killed or end while the training goes on.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ TEST_F(EngineDeathsTest, StatesForMemoryOnlyAreStagedAgain) {
   EXPECT_TRUE(engine->take_failures().empty());
 }
 
-TEST_F(EngineDeathsTest, ASnapshotWithoutItsChainIsNotListedInMemory) {
+TEST_F(EngineDeathsTest, SnapshotsWithoutTheirBasesAreNotListedInMemory) {
   auto agent = std::make_unique<AgentThread>(job_);
   const auto engine = attach(options());
   const auto in_memory = [&](std::uint64_t step) {
@@ -100,7 +100,7 @@ TEST_F(EngineDeathsTest, ASnapshotWithoutItsChainIsNotListedInMemory) {
   saved(1, true);
   agent.reset();
   agent = std::make_unique<AgentThread>(job_);
-  // Coded against step 1, which this agent never had: it is in memory as long as its slot has it.
+  // Step 2 is coded against step 1, which this agent never had, so only the held slot makes it readable.
   saved(2, true);
   EXPECT_TRUE(in_memory(2));
   saved(3, false);
@@ -109,8 +109,8 @@ TEST_F(EngineDeathsTest, ASnapshotWithoutItsChainIsNotListedInMemory) {
   EXPECT_FALSE(in_memory(2));
 }
 
-TEST_F(EngineDeathsTest, AnAgentThatDiesOnReceivingTheArenaLosesNoSave) {
-  // One that welcomes, and ends at the next word.
+TEST_F(EngineDeathsTest, NoSaveIsLostIfTheAgentDiesOnReceivingTheArena) {
+  // An agent that answers `hello` and ends at the next message.
   auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
   ASSERT_TRUE(listener.has_value());
   std::thread passing([&] {
@@ -132,7 +132,7 @@ TEST_F(EngineDeathsTest, AnAgentThatDiesOnReceivingTheArenaLosesNoSave) {
   EXPECT_EQ(engine->look(save->ticket)->stage, SaveStage::persisted);
 }
 
-TEST_F(EngineDeathsTest, AShortWaitForTheNextAgentFailsNoSave) {
+TEST_F(EngineDeathsTest, SavesSurviveAShortWaitForTheNextAgent) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(100'000);
@@ -145,7 +145,7 @@ TEST_F(EngineDeathsTest, AShortWaitForTheNextAgentFailsNoSave) {
   ASSERT_TRUE(save.has_value());
   agent.reset();
   {
-    // Agents that die as somebody comes.
+    // Agents that die when a trainer connects.
     const auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_)).value();
     std::atomic<bool> is_over = false;
     std::thread passing([&] {
@@ -204,7 +204,7 @@ TEST_F(EngineDeathsTest, DoesNotWaitForAProgramThatExits) {
 TEST_F(EngineDeathsTest, StopsWaitingForAnAgentThatAcceptsNoTrainer) {
   AgentOptions silent;
   silent.job = job_;
-  const auto agent = Agent::start(silent, os::real_file_system());  // and does not run
+  const auto agent = Agent::start(silent, os::real_file_system());  // its loop does not run
   ASSERT_TRUE(agent.has_value());
   EngineOptions wanted = options();
   wanted.wait_ms = 300;
@@ -238,7 +238,7 @@ TEST_F(EngineDeathsTest, TrainingContinuesWhenAgentsAreKilledRepeatedly) {
   const auto committed = (*store)->steps().value();
   ASSERT_FALSE(committed.empty());
   EXPECT_EQ(committed.back(), 12u);
-  // What was lost had left its slot for memory before it was on the disk. Such saves are told, and no others.
+  // A save is lost only if it was no longer in a slot and not yet on disk. Exactly the lost saves are reported.
   const std::vector<SaveState> failures = engine->take_failures();
   EXPECT_EQ(committed.size() + failures.size(), 12u);
   for (const SaveState& failed : failures) {
@@ -273,7 +273,7 @@ TEST_F(EngineDeathsTest, EarlierCheckpointsAreNotMistakenForThoseOfALostAgent) {
 TEST_F(EngineDeathsTest, StepsThatALostAgentCommittedArePersisted) {
   auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
   ASSERT_TRUE(listener.has_value());
-  // Takes a save, stores it, and dies before it can say so.
+  // An agent that accepts a save, commits it, and dies before it reports.
   std::thread dying([&] {
     const auto connection = listener->accept(static_cast<std::int64_t>(kWaitMs));
     for (bool is_alive = true; is_alive;) {

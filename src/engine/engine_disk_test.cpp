@@ -1,4 +1,4 @@
-// Disks below an agent that are slow, full, broken for a moment or for good, or lose what was not synced.
+// An agent on disks that are slow, full, faulty once or for good, or lose unsynced writes.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ constexpr std::uint64_t kWaitMs = 30'000;
 using os::FaultyFileSystem;
 using os::FileOperation;
 
-// Some weights, of which each step changes some: small, so that many runs are quick.
+// A small state that changes a little each step, so that many runs are fast.
 struct SmallState {
   save::Bytes weight = save::bf16_weights(4096, 1);
   save::Bytes other = save::random_bytes(100, 2);
@@ -43,7 +43,7 @@ struct SmallState {
 
 class EngineDiskTest : public ::testing::Test {
  protected:
-  // A directory that no real disk has: what the trainer itself looks for there is not found.
+  // A directory that exists only on the fake disk, so the trainer itself finds no store there.
   static constexpr const char* kPath = "/bitsnap-of-a-test/run";
 
   EngineDiskTest() {
@@ -76,7 +76,7 @@ class EngineDiskTest : public ::testing::Test {
     return done ? *done : SaveState{};
   }
 
-  // Steps in a store on this disk; it is whole.
+  // Checks the store on this disk and returns its steps.
   static std::vector<std::uint64_t> sound_steps(os::FileSystem& files) {
     const auto store = store::open_store(files, kPath, {.access = StoreAccess::read});
     if (!store) return {};
@@ -90,13 +90,13 @@ class EngineDiskTest : public ::testing::Test {
   const std::string job_ = unique_job();
 };
 
-// What a training saw, with this fault, and on the disk after it.
+// What a training with one fault saw.
 struct Outcome {
   std::vector<SaveState> saves;
   std::uint64_t operations = 0;
 };
 
-TEST_F(EngineDiskTest, AFaultAnywhereFailsOnlyOneSave) {
+TEST_F(EngineDiskTest, SavesSucceedAgainAfterAFaultAtAnyOperation) {
   const auto run = [&](std::uint64_t fault_at, const FaultyFileSystem::Fault& fault) {
     os::FakeFileSystem disk;
     static_cast<void>(disk.create_directory("/bitsnap-of-a-test"));
@@ -113,7 +113,7 @@ TEST_F(EngineDiskTest, AFaultAnywhereFailsOnlyOneSave) {
       for (std::uint64_t step = 1; step <= 4; ++step) {
         if (step == 4) {
           outcome.operations = files.count();
-          files.reset();  // all is well again
+          files.reset();  // ends the fault
         }
         state.step();
         states.push_back(state);
@@ -126,7 +126,7 @@ TEST_F(EngineDiskTest, AFaultAnywhereFailsOnlyOneSave) {
     }
     const std::vector<std::uint64_t> steps = sound_steps(disk);
     for (const SaveState& save : outcome.saves) {
-      // The newest two of those that were told to be there.
+      // Retention keeps the newest two of the checkpoints that were reported as persisted.
       const bool is_there = std::ranges::binary_search(steps, save.step);
       if (save.stage == SaveStage::persisted && save.step + 1 >= 4) {
         EXPECT_TRUE(is_there) << save.step;
@@ -193,7 +193,7 @@ TEST_F(EngineDiskTest, SavesForMemoryNeedNoDisk) {
   EXPECT_TRUE(state.is(*restored->snapshot));
 }
 
-// A disk that writes nothing of a snapshot until it is let.
+// A disk that blocks writes of snapshots while `is_held`.
 class HeldDisk {
  public:
   explicit HeldDisk(os::FileSystem& inner) : files(inner) {
@@ -227,7 +227,7 @@ TEST_F(EngineDiskTest, ASlowDiskDoesNotDelaySavesForMemory) {
   }
   EXPECT_EQ(engine->look(first->ticket)->stage, SaveStage::memory);
   EXPECT_TRUE(state.is(*engine->restore(6)->snapshot));
-  while (slow.waiting.load() == 0) ::usleep(1000);  // or the test ends for want of time
+  while (slow.waiting.load() == 0) ::usleep(1000);  // a timeout of the test if the writer thread never writes
   slow.is_held = false;
   EXPECT_EQ(engine->wait(first->ticket, SaveStage::persisted, kWaitMs)->stage, SaveStage::persisted);
 }
@@ -289,12 +289,12 @@ TEST_F(EngineDiskTest, AStateAboveTheBudgetIsPersistedButNotKeptInMemory) {
   EXPECT_EQ(sound_steps(disk_), std::vector<std::uint64_t>{2});
 }
 
-TEST_F(EngineDiskTest, FailedPruningFailsNoSave) {
+TEST_F(EngineDiskTest, SavesSucceedWhenPruningFails) {
   FaultyFileSystem files(disk_);
   const AgentThread agent(job_, files);
   EngineOptions wanted = options();
   wanted.retention.keep_last = 1;
-  wanted.settings.policy = Policy::raw;  // nothing depends on what is to go
+  wanted.settings.policy = Policy::raw;  // no checkpoint depends on a pruned one
   const auto engine = attach(wanted);
   SmallState state;
   EXPECT_EQ(saved(*engine, 1, state.state()).stage, SaveStage::persisted);

@@ -1,4 +1,5 @@
-// Agents that are told to end, that do nothing for a while, and that refuse: what a save costs, and what becomes of it.
+// Agents that are told to end, that are stopped by a signal, or that refuse saves: how long calls take, and what
+// becomes of the saves.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -31,7 +32,7 @@ namespace {
 
 class EngineEndsTest : public EngineFixture {
  protected:
-  // Tells the agent to end; whether it then says that it is about to, which it does once it takes nothing any more.
+  // Tells the agent to end. Returns whether it reports that it is stopping, from when on it refuses new saves.
   bool has_begun_to_end() const {
     RawConnection somebody(job_);
     if (!somebody.send(MessageKind::stop, to_json(StopRequest{false}))) return false;
@@ -44,7 +45,7 @@ class EngineEndsTest : public EngineFixture {
   }
 };
 
-TEST_F(EngineEndsTest, ASaveWhileAnAgentEndsGoesToTheNextAgent) {
+TEST_F(EngineEndsTest, SavesDuringTheEndOfAnAgentGoToTheNextAgent) {
   std::atomic<bool> is_held = true;
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([&](const os::FaultyFileSystem::Step& step) {
@@ -155,7 +156,7 @@ TEST_F(EngineEndsTest, AnAgentFinishesSavesStagedBeforeItWasStopped) {
       const auto save = engine->save(step, trained_.state());
       ASSERT_TRUE(save.has_value()) << save.error().message();
       if (by_signal) signal_agent(*engine, SIGTERM);
-      engine.reset();  // there is nobody who would hand it to the next one
+      engine.reset();  // no trainer is left that could stage the state at the next agent
     }
     if (!by_signal) {
       EXPECT_TRUE(stop_agent(job_, false, kWaitMs).has_value());
@@ -183,7 +184,7 @@ TEST_F(EngineEndsTest, AListIncludesMessagesThatWereNotReceivedYet) {
   {
     const StoppedAgent stopped(process);
     ASSERT_TRUE(first.send(MessageKind::staged, to_json(first.staged(1, 0, 1, false))));
-    // More than an agent receives of one in a turn, and then the same step.
+    // More messages than the agent receives from one connection in a turn; then the same step.
     for (int i = 0; i < 40; ++i) ASSERT_TRUE(second.send(MessageKind::status));
     ASSERT_TRUE(second.send(MessageKind::staged, to_json(second.staged(1, 0, 1, false))));
     ASSERT_TRUE(first.send(MessageKind::list, to_json(ListRequest{kWaitMs})));
@@ -226,7 +227,7 @@ TEST_F(EngineEndsTest, AnAgentEndsWhileATrainerKeepsSaving) {
   EXPECT_EQ((*store)->steps()->size(), saves);
 }
 
-TEST_F(EngineEndsTest, AStoppedAgentDelaysNoCallBeyondItsLimit) {
+TEST_F(EngineEndsTest, CallsToAStoppedAgentEndAtTheirTimeout) {
   const std::string program = agent_program_in(directory_.path());
   EngineOptions wanted = options(program);
   wanted.wait_ms = 1000;
@@ -270,7 +271,7 @@ TEST_F(EngineEndsTest, AnAgentFinishesItsWorkOnASignal) {
   expect_sound({1, 2});
 }
 
-TEST_F(EngineEndsTest, AnEndingAgentAcceptsTheShardsItWaitsFor) {
+TEST_F(EngineEndsTest, AnEndingAgentAcceptsMissingShards) {
   const AgentThread agent(job_);
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -291,7 +292,7 @@ TEST_F(EngineEndsTest, AnEndingAgentAcceptsTheShardsItWaitsFor) {
   EXPECT_EQ((*Store::open(engines[0]->path()))->steps().value(), std::vector<std::uint64_t>{1});
 }
 
-TEST_F(EngineEndsTest, ATrainerThatComesWhileAnAgentEndsWaitsForTheNext) {
+TEST_F(EngineEndsTest, ATrainerWaitsForTheNextAgentIfOneIsEnding) {
   os::FaultyFileSystem slow(os::real_file_system());
   slow.watch([](const os::FaultyFileSystem::Step& step) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(500'000);

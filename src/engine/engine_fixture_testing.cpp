@@ -1,3 +1,4 @@
+// A stand-in for an agent.
 #include "engine/engine_fixture_testing.hpp"
 
 #include "engine/messages.hpp"

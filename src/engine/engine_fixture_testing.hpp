@@ -1,4 +1,4 @@
-// For tests of a training and its agents: a job of a store in a directory of its own.
+// Fixture for tests of trainers and agents: a job whose store is in a temporary directory.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ class EngineFixture : public ::testing::Test {
   store::Training trained_;
 };
 
-// Plays an agent on a connection, until that is closed or `answer` has none.
+// Plays an agent: answers `hello` itself and all else with `answer`. Returns when the connection closes or `answer`
+// returns nullopt.
 void play_agent(const os::LocalConnection& connection,
                 const std::function<std::optional<Packet>(const Packet& packet)>& answer);
 

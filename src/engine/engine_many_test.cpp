@@ -1,4 +1,5 @@
-// Trainings that save thousands of times: what an agent and a trainer hold stays what it was.
+// Trainings with thousands of saves and hundreds of restarts: the memory, mappings and descriptors of agent and trainer
+// do not grow.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ namespace bitsnap::engine {
 namespace {
 
 constexpr std::uint64_t kWaitMs = 30'000;
-// Sanitizers keep what was freed for a while, and take their time.
+// Sanitizers delay the freeing of memory and are slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kIsSanitized = true;
 #elif defined(__has_feature)
@@ -35,10 +36,10 @@ constexpr bool kIsSanitized = false;
 #else
 constexpr bool kIsSanitized = false;
 #endif
-constexpr std::uint64_t kSlack = std::uint64_t{20} << 20;  // of allocators, each of which has its threads
+constexpr std::uint64_t kSlack = std::uint64_t{20} << 20;  // for allocators, which keep memory for each thread
 constexpr const char* kPath = "/bitsnap-of-a-test/run";
 
-// Of shared memory; allocators have theirs.
+// Number of mappings of shared memory. Other mappings belong to the allocator.
 std::size_t mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -75,7 +76,7 @@ class EngineManyTest : public ::testing::Test {
     return made;
   }
 
-  // `rounds` times `round`, after a few to warm up; then nothing has grown.
+  // Runs `round` `rounds` times. After the first quarter, which warms up, no resource may grow.
   template <typename Round>
   void expect_level(std::uint64_t rounds, const Round& round) {
     Held before;
@@ -88,7 +89,7 @@ class EngineManyTest : public ::testing::Test {
     const Held after;
     EXPECT_LE(after.descriptors, before.descriptors + 2);
     EXPECT_LE(after.mapped, before.mapped + 4);
-    // Less than if a state stayed of each round.
+    // The slack is less than one state per round.
     if (!kIsSanitized) {
       EXPECT_LE(after.resident_bytes, before.resident_bytes + kSlack);
     }
@@ -172,7 +173,7 @@ TEST_F(EngineManyTest, AllRanksSavingTogetherAreCommitted) {
       for (const SaveState& failed : engine->take_failures()) ADD_FAILURE() << failed.error->message();
     }
     const auto store = store::open_store(disk_, kPath, {.access = StoreAccess::read});
-    // What is to go may do so after it was told.
+    // Pruning may follow after the save is reported.
     const std::vector<std::uint64_t> steps = (*store)->steps().value();
     EXPECT_TRUE(steps.back() == step && steps.size() <= 3) << steps.size();
   });
@@ -185,7 +186,7 @@ TEST_F(EngineManyTest, AForkedChildFailsWithoutWaitingForLocks) {
   const auto save = (*engine)->save(1, state());
   ASSERT_TRUE((*engine)->wait_all(kWaitMs).has_value());
   for (int round = 0; round < 20; ++round) {
-    // Threads of the parent wait and ask while it forks, and hold what locks there are.
+    // While the parent forks, one of its threads makes calls and may hold any lock.
     std::atomic<bool> is_over = false;
     std::thread asking([&] {
       while (!is_over) {

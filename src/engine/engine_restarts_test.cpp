@@ -1,4 +1,4 @@
-// Lives of a job one after another at one agent, calls that are interrupted, and children of a trainer.
+// Restarts of a job at one agent, trainers and agents with other settings, interrupted calls, and forked children.
 #include <bitsnap/engine.hpp>
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ class EngineRestartsTest : public ::testing::Test {
   Training trained_;
 };
 
-TEST_F(EngineRestartsTest, ANewSessionFindsTheMemoryOfTheLastOne) {
+TEST_F(EngineRestartsTest, ANewSessionRestoresTheMemoryOfTheLastSession) {
   const AgentThread agent(job_);
   for (const std::string session : {"first", "second", ""}) {
     std::vector<std::unique_ptr<Engine>> engines;
@@ -78,7 +78,7 @@ TEST_F(EngineRestartsTest, ANewSessionFindsTheMemoryOfTheLastOne) {
   }
 }
 
-TEST_F(EngineRestartsTest, ANewSessionIsRefusedWhileTheLastOneRuns) {
+TEST_F(EngineRestartsTest, ANewSessionIsRefusedWhileTheLastSessionRuns) {
   const AgentThread agent(job_);
   EngineOptions first = options(0, 2);
   first.session = "first";
@@ -87,7 +87,7 @@ TEST_F(EngineRestartsTest, ANewSessionIsRefusedWhileTheLastOneRuns) {
   EngineOptions second = options(1, 2);
   second.session = "second";
   EXPECT_EQ(Engine::attach(second).error().kind(), ErrorKind::invalid_argument);
-  // What was staged is still being worked on when the job is restarted.
+  // The restart comes while the staged save is still being worked on.
   ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
   engine->reset();
   const auto next = Engine::attach(second);
@@ -118,7 +118,7 @@ TEST_F(EngineRestartsTest, ARestartWithAnotherWorldSizeWaitsForEarlierSaves) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(200'000);
   });
   const AgentThread agent(job_, slow);
-  // More ranks; then larger states, in fewer slots.
+  // First a restart with more ranks, then one with larger states in fewer slots.
   auto engine = Engine::attach(options());
   ASSERT_TRUE((*engine)->save(1, trained_.state()).has_value());
   engine->reset();
@@ -160,7 +160,7 @@ TEST_F(EngineRestartsTest, AListIncludesEarlierSavesOfAllRanks) {
     if (step.operation == os::FileOperation::append && step.path.ends_with(".bsnap")) ::usleep(300'000);
   });
   for (const bool fits : {true, false}) {
-    // Encoded, or, where memory is too small for that, stored.
+    // A list waits until earlier saves are encoded, or stored if they do not fit in memory.
     const std::string job = unique_job();
     const AgentThread agent(job, slow);
     std::vector<std::unique_ptr<Engine>> engines;
@@ -201,7 +201,7 @@ TEST_F(EngineRestartsTest, StatesFromBeforeAndAfterARestartAreNotMixed) {
   EXPECT_EQ(first->newest_common_step()->value(), 1u);
   trained_.step();
   save(*second, 2);
-  // Rank 0 also has a step 2 from before the restart.
+  // Rank 0 still has a step 2 from before the restart, which does not belong to the step 2 of rank 1.
   EXPECT_EQ(first->newest_common_step()->value(), 1u);
   save(*first, 2);
   EXPECT_EQ(first->newest_common_step()->value(), 2u);
@@ -218,7 +218,7 @@ TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
     wanted.agent_program = program;
     return std::move(*Engine::attach(wanted));
   };
-  // Rank 0 alone saved step 2, here; then both did, elsewhere.
+  // Rank 0 alone saves step 2 with this agent. Then both ranks save step 2 with another agent.
   auto engine = attach(0, job_);
   const Training lost = trained_;
   const auto save = engine->save(2, lost.state());
@@ -226,7 +226,7 @@ TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
   ASSERT_EQ(engine->steps()->size(), 1U);
   const std::string attempt = engine->steps()->front().attempt;
   EXPECT_NE(attempt, "");
-  // That it is one state of all ranks nobody but they can say.
+  // Only the ranks themselves can agree that this attempt is complete.
   EXPECT_EQ(engine->restore(2).error().kind(), ErrorKind::not_found);
   const auto alone = engine->restore(2, attempt);
   ASSERT_TRUE(alone.has_value()) << alone.error().message();
@@ -239,7 +239,7 @@ TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
     const auto second = attach(1, elsewhere);
     for (Engine* const each : {first.get(), second.get()}) ASSERT_TRUE(each->save(2, trained_.state()).has_value());
     ASSERT_TRUE(first->wait_all(kWaitMs).has_value());
-    EXPECT_TRUE(second->restore(2)->from_memory);  // as it is in the store
+    EXPECT_TRUE(second->restore(2)->from_memory);  // the state in memory has the attempt of the store
   }
 
   engine = attach(0, job_);
@@ -252,7 +252,7 @@ TEST_F(EngineRestartsTest, StoreAndMemoryOfDifferentRestartsAreNotMixed) {
   EXPECT_EQ(trained_.difference(*restored->snapshot), "");
 }
 
-TEST_F(EngineRestartsTest, AllSpellingsOfAPathAreOneJob) {
+TEST_F(EngineRestartsTest, AllSpellingsOfAPathNameTheSameJob) {
   const std::string root = std::filesystem::canonical(directory_.path());
   std::filesystem::create_directory_symlink(root, root + "/link");
   const std::string plain = root + "/run";
@@ -272,7 +272,7 @@ TEST_F(EngineRestartsTest, AllSpellingsOfAPathAreOneJob) {
   EXPECT_EQ((*second)->path(), plain);
 }
 
-TEST_F(EngineRestartsTest, ATrainerSendsTheDirectoryAtItsPath) {
+TEST_F(EngineRestartsTest, HelloIdentifiesTheNearestExistingDirectory) {
   auto listener = os::LocalListener::listen(socket_name(os::user_id(), job_));
   ASSERT_TRUE(listener.has_value()) << listener.error().message();
   const std::jthread trainer([wanted = options()] { EXPECT_FALSE(Engine::attach(wanted).has_value()); });
@@ -313,7 +313,8 @@ TEST_F(EngineRestartsTest, RefusesAnUnknownCodecBeforeStartingAnAgent) {
     const auto engine = Engine::attach(wanted);
     ASSERT_FALSE(engine.has_value());
     EXPECT_EQ(engine.error().kind(), ErrorKind::invalid_argument);
-    EXPECT_NE(engine.error().message().find("codec must be one of raw, "), std::string::npos) << engine.error().message();
+    EXPECT_NE(engine.error().message().find("codec must be one of raw, "), std::string::npos)
+        << engine.error().message();
     EXPECT_LT(engine.error().message().size(), 1000U);
   }
   wanted.settings.codec = "zstd";
@@ -345,9 +346,9 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
               HasSubstr("keep_last 3; rank 1 says none"));
   EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.codec = "zstd"; }),
               HasSubstr("codec none; rank 1 says \"zstd\""));
-  // What is each rank's own, and the same settings.
+  // Options that may differ between ranks.
   EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
-  // After a restart the settings may differ.
+  // After a restart, the settings may differ.
   engine->reset();
   EXPECT_EQ(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }), "welcome");
 }
@@ -383,7 +384,7 @@ TEST_F(EngineRestartsTest, TheLongestTimeoutsDoNotExpireAtOnce) {
   EXPECT_FALSE(agent.has_ended());
 }
 
-TEST_F(EngineRestartsTest, WaitsAreInterrupted) {
+TEST_F(EngineRestartsTest, WaitingCallsCanBeInterrupted) {
   const AgentThread agent(job_);
   std::atomic<bool> stop = false;
   EngineOptions wanted = options(0, 2);
@@ -393,14 +394,14 @@ TEST_F(EngineRestartsTest, WaitsAreInterrupted) {
   const auto save = (*engine)->save(1, trained_.state());
   ASSERT_TRUE(save.has_value());
   stop.store(true);
-  // It will not be committed: there is no other rank.
+  // The save is never committed, because rank 1 does not exist.
   EXPECT_EQ((*engine)->wait(save->ticket, SaveStage::persisted, kWaitMs).error().kind(), ErrorKind::cancelled);
   EXPECT_EQ((*engine)->wait_all(kWaitMs).error().kind(), ErrorKind::cancelled);
   stop.store(false);
   EXPECT_TRUE((*engine)->wait(save->ticket, SaveStage::memory, kWaitMs).has_value());
 }
 
-TEST_F(EngineRestartsTest, AForkedChildGetsErrorsAndDoesNoHarm) {
+TEST_F(EngineRestartsTest, AForkedChildGetsErrorsAndDoesNotDisturbTheParent) {
   const AgentThread agent(job_);
   auto engine = Engine::attach(options());
   ASSERT_TRUE(engine.has_value());

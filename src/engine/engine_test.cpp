@@ -1,4 +1,4 @@
-// A trainer and its agent, on two threads of one process: what is saved, where it comes, and what comes back.
+// A trainer and its agent on two threads of one process: saving, restoring, and the arena.
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST_F(EngineTest, StepsForMemoryAreCodedAgainstTheStepBefore) {
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
     EXPECT_EQ(states[step - 1].difference(*restored->snapshot), "");
   }
-  // The store never depends on what was in memory only.
+  // A save to the store is coded against the newest save in the store, not against memory.
   trained_.step();
   EXPECT_EQ(saved(*engine, 4, trained_.state()).base, 0u);
 }
@@ -148,7 +148,7 @@ TEST_F(EngineTest, ARestartedTrainerReusesStateAndArena) {
   ASSERT_TRUE(restored.has_value());
   EXPECT_TRUE(restored->from_memory);
   EXPECT_EQ(trained_.difference(*restored->snapshot), "");
-  // What was restored can be read for as long as it is held, whatever becomes of the slot.
+  // A restored state stays readable when its slot is used again.
   const Training before = trained_;
   for (std::uint64_t next = 6; next < 9; ++next) {
     trained_.step();
@@ -165,7 +165,7 @@ TEST_F(EngineTest, TheNewestStepIsInMemoryWithItsWholeChain) {
     const auto engine = attach(wanted);
     for (std::uint64_t step = 1; step <= 8; ++step) {
       trained_.step();
-      // By default there is room for one state, and the chain takes more.
+      // The default budget has room for one raw state, but the chain is larger.
       EXPECT_TRUE(saved(*engine, step, trained_.state()).has_reached_memory) << step;
       EXPECT_EQ(engine->restore(step)->from_memory, true) << step;
     }
@@ -190,7 +190,7 @@ TEST_F(EngineTest, RefusesASecondTrainerOfARank) {
   EXPECT_EQ(third.error().kind(), ErrorKind::invalid_argument);
 }
 
-TEST_F(EngineTest, CommitsAllRanksOrNone) {
+TEST_F(EngineTest, ACheckpointIsCommittedOnlyIfAllRanksSavedIt) {
   const AgentThread agent(job_);
   std::vector<std::unique_ptr<Engine>> engines;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {

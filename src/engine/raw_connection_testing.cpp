@@ -1,3 +1,4 @@
+// Sends messages and fills slots as a trainer does.
 #include "engine/raw_connection_testing.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Somebody who is connected to an agent and says what he likes, right or wrong, message by message. For one thread.
+// A connection to an agent that sends any message, valid or not. It can own an arena. For one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,34 +22,34 @@ namespace bitsnap::engine {
 
 class RawConnection {
  public:
-  // Throws where there is no agent.
+  // Throws if there is no agent.
   explicit RawConnection(const std::string& job);
 
-  // False where it could not be sent within a second.
+  // Returns false if the message could not be sent within one second.
   bool send(ConstByteSpan bytes, std::span<const int> descriptors = {});
   bool send(MessageKind kind, Json body = Json::object(), std::span<const int> descriptors = {});
-  // The next that is no progress; nullopt where nothing came in time, or the connection was closed.
+  // The next message that is no progress event; nullopt after the timeout or when the connection is closed.
   std::optional<Packet> receive(std::int64_t timeout_ms = 5000);
-  // Sends, and receives the answer.
+  // Sends a request and receives the answer.
   std::optional<Packet> ask(MessageKind kind, Json body = Json::object(), std::span<const int> descriptors = {});
-  // Waits for a save to come as far as this, or to fail; nullopt where it did neither in time.
+  // Waits until a save reaches the stage or fails; nullopt after the timeout.
   std::optional<ProgressEvent> wait_for(std::uint64_t ticket, Stage stage, std::int64_t timeout_ms = 10'000);
-  // Whether the agent closes the connection soon.
+  // Whether the agent closes the connection within 5 s.
   bool is_closed();
 
-  // As the trainer of a rank, at a store below this directory.
+  // Says hello as the trainer of a rank; the store is `directory`/run.
   std::optional<Packet> say_hello(const std::string& job, const std::string& directory, std::uint32_t rank = 0,
                                   std::uint32_t world_size = 1);
-  // Makes an arena for such states, and hands it over.
+  // Creates an arena for states of this size and sends it.
   std::optional<Packet> hand_over_arena(const State& state, std::uint32_t slots = 2);
-  // Fills a slot of it.
+  // Copies a state into a slot.
   void fill(std::uint32_t slot, const State& state);
-  // Of what was filled last.
+  // A `staged` message for the state that was copied last.
   [[nodiscard]] Staged staged(std::uint64_t ticket, std::uint32_t slot, std::uint64_t step, bool persist = true) const;
   [[nodiscard]] ByteSpan slot(std::uint32_t number) const;
   [[nodiscard]] const os::SharedMemory& arena() const { return *arena_; }
   [[nodiscard]] const ArenaOffer& offer() const noexcept { return offer_; }
-  // Of the answer that was received last.
+  // The descriptors of the last answer.
   [[nodiscard]] std::vector<os::Descriptor>& descriptors() noexcept { return descriptors_; }
 
  private:

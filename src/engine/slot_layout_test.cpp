@@ -1,4 +1,4 @@
-// States into slots and out of them again, and slots that hold anything else.
+// States written to slots and read back, and slots with invalid contents.
 #include "engine/slot_layout.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::string bytes_of(const TensorSource& tensor) {
   return std::string(reinterpret_cast<const char*>(tensor.data), tensor.info.size_bytes);
 }
 
-// A slot as its trainer fills it, with a little room behind.
+// A slot as a trainer fills it, with some spare bytes behind the state.
 struct Slot {
   SlotPlan plan;
   Bytes bytes;
@@ -50,7 +50,7 @@ Slot filled(const State& state, unsigned threads = 2) {
   return slot;
 }
 
-// Everything but the roots of a real state: small, so that each byte of its slot can be tried.
+// A state with every feature, but so small that each byte of its slot can be changed.
 class SlotLayoutTest : public ::testing::Test {
  protected:
   SlotLayoutTest() {
@@ -122,7 +122,7 @@ TEST_F(SlotLayoutTest, StatesRoundTrip) {
     if (tensor.data == nullptr) continue;
     EXPECT_EQ((tensor.data - slot.bytes.data()) % static_cast<std::ptrdiff_t>(kTensorAlignment), 0) << tensor.info.name;
   }
-  // What lies behind is not touched.
+  // Bytes behind the state are not written.
   for (std::size_t i = slot.plan.bytes; i < slot.bytes.size(); ++i) ASSERT_EQ(slot.bytes[i], std::byte{0xEE});
 }
 
@@ -172,7 +172,7 @@ TEST_F(SlotLayoutTest, CopiesLargeTensorsWithAnyNumberOfThreads) {
   }
 }
 
-TEST_F(SlotLayoutTest, NamesATensorThatCannotBeRead) {
+TEST_F(SlotLayoutTest, TheErrorNamesATensorThatCannotBeRead) {
   TensorSource& asked = state_.tensors[4];
   asked.data = nullptr;
   asked.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> { return fail(ErrorKind::io, "gone"); };
@@ -225,7 +225,7 @@ TEST_F(SlotLayoutTest, RefusesInvalidStatesBeforeCopying) {
   expect_refused(header, "a header that is no text");
 }
 
-// Reading says no, or gives tensors that lie inside.
+// Checks that reading fails or returns tensors inside the slot.
 void expect_inside(ConstByteSpan slot, std::uint64_t bytes) {
   const auto read = read_slot(slot, bytes);
   if (!read) return;
@@ -248,7 +248,7 @@ TEST_F(SlotLayoutTest, RejectsEveryTruncation) {
   EXPECT_FALSE(read_slot({}, 0).has_value());
 }
 
-TEST_F(SlotLayoutTest, FlippedBytesNeverLeadOutOfTheSlot) {
+TEST_F(SlotLayoutTest, ReadingFlippedBytesStaysInTheSlot) {
   Slot slot = filled(state_);
   std::size_t refused = 0;
   for (std::size_t at = 0; at < slot.plan.tensors_offset; ++at) {
@@ -287,7 +287,7 @@ TEST_F(SlotLayoutTest, RejectsSizesThatOverflow) {
       Bytes other = slot.bytes;
       store_le(other.data() + field, value);
       EXPECT_FALSE(read_slot(other, slot.plan.bytes).has_value()) << field << " " << value;
-      // Two that make up for each other.
+      // A second wrong size that cancels the first one modulo 2^64.
       for (const std::size_t second : {8U, 16U, 24U}) {
         if (second == field) continue;
         Bytes both = other;
@@ -298,7 +298,7 @@ TEST_F(SlotLayoutTest, RejectsSizesThatOverflow) {
   }
 }
 
-// A slot with these texts, and so much room for tensors.
+// A slot with these texts, and `room` bytes for tensors.
 Bytes made_of(std::string_view directory, std::string_view details, std::size_t room) {
   const std::size_t begin = (32 + directory.size() + details.size() + 63) / 64 * 64;
   std::array<std::byte, 24> sizes{};
@@ -319,7 +319,7 @@ TEST_F(SlotLayoutTest, RejectsADirectoryThatDoesNotFit) {
   const Bytes small = made_of(plan.directory, plan.details, room - 1);
   EXPECT_EQ(read_slot(small, small.size()).error().kind(), ErrorKind::corrupt);
 
-  // Tensors of 2^64 bytes and more together, none of which has them.
+  // Tensors whose sizes overflow 2^64 in total, although no single one does.
   container::Content content;
   for (int i = 0; i < 5; ++i) {
     TensorInfo& info = content.tensors.emplace_back();
@@ -383,8 +383,8 @@ TEST_F(SlotLayoutTest, EnforcesTheLimitsOfTheReader) {
   EXPECT_FALSE(read_slot(slot.bytes, slot.plan.bytes, limits).has_value());
 }
 
-// The agent looks while somebody writes: whatever it sees, it stays inside. Torn reads are meant to be; each looks
-// through a mapping of its own, as two processes do.
+// A slot changes while it is read: the reader must stay inside the slot. Torn reads are intended, so writer and reader
+// use separate mappings, as two processes do.
 TEST_F(SlotLayoutTest, SurvivesASlotThatChangesWhileItIsRead) {
   const Slot good = filled(state_);
   const auto memory = os::SharedMemory::create("bitsnap-test", good.bytes.size()).value();
