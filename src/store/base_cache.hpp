@@ -1,12 +1,13 @@
-// What is kept in memory of the newest snapshots of one rank, so that the next one is encoded without reading a disk
-// and without decoding, and a restarted trainer gets its state back: snapshot files, with those that they are coded
-// against, and the decoded chunks that are still in memory.
+// BaseCache: the newest snapshots of one rank, in memory. With it, the next save needs no disk and no decoding for its
+// base, and a restarted trainer gets its state back. The cache holds snapshot files and the files that these are coded
+// against, and refers to decoded chunks that are still in memory.
 //
-// Owns the files, within a budget; refers weakly to decoded chunks and to open snapshots. What it opens owns what it
-// depends on, so it can be read whatever is dropped from the cache afterwards, and outlives the cache. Thread-safe.
+// A BaseCache owns its files, within a budget. It refers weakly to decoded chunks and open snapshots. A snapshot that
+// the cache has opened owns everything that it depends on: it stays readable after the cache drops its files, and it
+// may outlive the cache. All functions are thread-safe.
 //
-// A snapshot is identified by its id, a hash of its content: a state that is saved a second time is not held twice.
-// Nothing is decoded or verified here. docs/spec/engine.md, "What a save is coded against".
+// A snapshot's id is a hash of its content, so the cache holds a state that is saved twice only once. The cache neither
+// decodes nor verifies. docs/spec/engine.md, "What a save is coded against".
 #pragma once
 
 #include <cstddef>
@@ -36,48 +37,50 @@ struct CachedSnapshot {
   std::uint64_t step = 0;
   SnapshotId id;
   std::shared_ptr<const Blob> blob;  // the file
-  std::vector<SnapshotId> needs;     // the snapshots that it depends on itself
+  std::vector<SnapshotId> needs;     // the snapshots that it directly depends on
   bool persisted = false;
-  std::string attempt = {};  // of several ranks: which of their states belong together
+  std::string attempt = {};  // of several ranks: the states of one attempt belong together
 };
 
 class BaseCache final : public BaseProvider {
  public:
   struct Limits {
-    std::uint32_t snapshots = 1;       // of the newest steps; what they depend on comes on top
-    std::uint64_t bytes = UINT64_MAX;  // of all blobs
-    std::uint64_t decoded_bytes = 0;   // of the decoded bytes of the open base, see make_keeper(); 0: none are kept
+    std::uint32_t snapshots = 1;       // number of newest steps; the files that they depend on do not count
+    std::uint64_t bytes = UINT64_MAX;  // of all blobs together
+    std::uint64_t decoded_bytes = 0;   // for the decoded base and the next one, see make_keeper(); 0: not kept
   };
 
   BaseCache() : BaseCache(Limits()) {}
   explicit BaseCache(const Limits& limits, const DecodeLimits& decode_limits = {})
       : decode_limits_(decode_limits), limits_(limits) {}
 
-  // Adds the newest snapshot. Steps at or above its own belong to a future that was given up: they are dropped, unless
-  // others depend on them. Then what exceeds the limits is dropped. Returns whether the snapshot is held whole: false
-  // where it depends on a snapshot that is not in memory, or does not fit.
+  // Adds the newest snapshot, and removes all steps at or above its step, because the training has gone back. Files of
+  // removed steps stay while others depend on them. Then drops files until the limits hold. Returns whether the
+  // snapshot is whole in memory: false if it does not fit, or if a snapshot that it depends on is missing.
   bool put(CachedSnapshot snapshot);
   void set_limits(const Limits& limits);
   [[nodiscard]] Limits limits() const;
 
-  // `blob`, if it is held, is the file at `path` from now on, as it stands there now.
+  // Notes that `blob` was published as the file at `path`, with the file's current size, id and time. Does nothing if
+  // the cache does not hold `blob`, or if the sizes differ.
   void note_published(os::FileSystem& files, const std::string& path, const Blob& blob);
-  // Opens a file: from memory if it was published there and the disk still has that very file, else from the disk.
+  // Opens the file at `path`: from memory if it was published there and the file on disk is still the same, otherwise
+  // from the disk.
   [[nodiscard]] Result<std::unique_ptr<os::RandomAccessFile>> open_file(os::FileSystem& files,
                                                                         const std::string& path) const;
 
-  // Decoded bytes of a snapshot, for as long as their owner keeps them.
+  // Refers to the decoded bytes of a snapshot for as long as their owner keeps them.
   void set_decoded(const SnapshotId& id, const std::shared_ptr<const restore::DecodedState>& decoded);
-  // From now on `snapshot` reads them, if there are any.
+  // Makes `snapshot` read its decoded bytes, if the cache refers to any.
   void attach_decoded(const Snapshot& snapshot) const;
 
-  // The snapshot that a store has written to the disk and keeps open as the base of the next save, with its decoded
-  // bytes if twice their size fits into `decoded_bytes`: the next state is gathered while the last one is still read.
-  // nullptr where there is no budget for it.
+  // Makes a keeper for the decoded bytes of the next save. A keeper gets half of `decoded_bytes`, because it gathers a
+  // state while the previous one is still read. Returns nullptr if `decoded_bytes` is 0.
   [[nodiscard]] std::unique_ptr<StateKeeper> make_keeper();
-  // `keeper`: what was gathered of the snapshot; may be nullptr.
+  // Keeps `snapshot`, which the store has just written to disk, open as the base of the next save. `keeper` holds the
+  // decoded bytes of `snapshot`, and may be nullptr.
   void keep_base(std::uint64_t step, std::shared_ptr<const Snapshot> snapshot, StateKeeper* keeper);
-  // nullptr where the base that is kept is not of this step.
+  // Returns nullptr if the kept base is of another step.
   [[nodiscard]] std::shared_ptr<const Snapshot> base(std::uint64_t step) const;
   void forget_base();
 
@@ -85,27 +88,27 @@ class BaseCache final : public BaseProvider {
     std::uint64_t step = 0;
     SnapshotId id;
     bool is_whole = false;
-    // To the nearest that are persisted or depend on nothing, on the longest way; 0: it is one itself.
+    // Links on the longest way to a snapshot that is persisted or has no base; 0 if this snapshot is one of these.
     std::uint32_t links = 0;
   };
-  // nullopt where nothing is held, also as the newest did not fit.
+  // Returns nullopt if no step is held, for example because the newest snapshot does not fit.
   [[nodiscard]] std::optional<Newest> newest() const;
 
-  // Ascending. All but the newest are whole, or came as they are.
+  // In ascending order. A step is incomplete only if it is the newest, or was incomplete when it was the newest.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
-  // The same, each with its attempt.
+  // The same steps, each with its attempt.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> attempts() const;
 
   struct Held {
     SnapshotId id;
     std::shared_ptr<const Blob> blob;
   };
-  // What is needed to decode a step, over any number of snapshots, the wanted one first, each before what it depends
-  // on; nullopt where the step or any of it is not in memory.
+  // The files that decoding a step needs, from all snapshots that it depends on: first the step's own, and each file
+  // before the files that it depends on. Returns nullopt if the step or one of these files is not in memory.
   [[nodiscard]] std::optional<std::vector<Held>> chain(std::uint64_t step) const;
 
-  // Opens a snapshot that is held whole, with all that it depends on and with decoded chunks; not_found where it is
-  // not.
+  // Opens a snapshot with everything that it depends on, and with its decoded chunks. Returns not_found unless the
+  // cache holds all these files.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(const SnapshotId& id) const;
   [[nodiscard]] Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
 
@@ -116,11 +119,11 @@ class BaseCache final : public BaseProvider {
   struct Entry {
     std::shared_ptr<const Blob> blob;
     std::vector<SnapshotId> needs;
-    std::string name;  // as those that are coded against it call it
+    std::string name;  // the name that dependants store for it
     bool persisted = false;
-    std::uint64_t age = 0;   // the larger, the later it came
-    std::string path = {};   // where it was published; empty: nowhere
-    os::FileInfo file = {};  // as it stood there
+    std::uint64_t age = 0;   // grows with each new entry
+    std::string path = {};   // of the published file; empty: not published
+    os::FileInfo file = {};  // of the published file, as note_published() saw it
     std::weak_ptr<const Snapshot> opened = {};
   };
   struct Record {
@@ -129,10 +132,11 @@ class BaseCache final : public BaseProvider {
     std::string attempt;
   };
 
-  // All of these with the lock held.
-  // As chain(); nullopt also where snapshots depend on each other in a circle. `missing`: an id that is not there.
+  // The caller of these functions holds the lock.
+  // Like chain(). Also returns nullopt if snapshots depend on each other in a circle. Sets `missing` to an id that is
+  // not in memory.
   [[nodiscard]] std::optional<std::vector<SnapshotId>> order(const SnapshotId& id, SnapshotId* missing) const;
-  // The snapshots that one depends on, as far as they are there, and itself.
+  // Adds the snapshot, and all snapshots in memory that it depends on, to `reached`.
   void reach(const SnapshotId& id, std::set<SnapshotId>& reached) const;
   [[nodiscard]] std::uint32_t links_of(const SnapshotId& id) const;
   [[nodiscard]] std::uint64_t held_bytes() const;
@@ -145,13 +149,13 @@ class BaseCache final : public BaseProvider {
   mutable std::mutex mutex_;
   Limits limits_;
   mutable std::map<SnapshotId, Entry> entries_;
-  std::deque<Record> records_;  // steps ascending
+  std::deque<Record> records_;  // in ascending order of steps
   std::uint64_t ages_ = 0;
   std::map<SnapshotId, std::weak_ptr<const restore::DecodedState>> decoded_;
   std::uint64_t base_step_ = 0;
-  std::shared_ptr<const Snapshot> base_;  // nullptr: none is kept
+  std::shared_ptr<const Snapshot> base_;  // nullptr: no base is kept
   std::shared_ptr<restore::DecodedState> base_state_;
-  std::vector<StreamBuffer> spare_;  // of the base before
+  std::vector<StreamBuffer> spare_;  // buffers of the previous base, to be reused
 };
 
 }  // namespace bitsnap::store

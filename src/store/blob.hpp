@@ -1,7 +1,8 @@
-// A file's bytes in memory: gathered piece by piece without ever moving what is there, then immutable and shared.
+// Blob: the bytes of a file in memory. A BlobBuilder gathers them piece by piece and never moves them; the finished
+// Blob is immutable and shared.
 //
-// A Blob may be read by any number of threads, and lives as long as anybody holds it. A BlobBuilder and a BlobWriter
-// belong to one thread at a time.
+// Any number of threads may read a Blob. It lives as long as anyone holds it. A BlobBuilder and a BlobWriter belong to
+// one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +24,15 @@ namespace bitsnap::store {
 
 class Blob {
  public:
-  // Of every piece but the last, which is as long as what is left.
-  // Mappings are what a process has some ten thousands of.
+  // Size of every piece but the last, which may be shorter. Pieces are large because each is a memory mapping, and a
+  // process may have only some ten thousand mappings.
   static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
-  // Precondition: there is such a piece. In their order they are the file.
+  // Precondition: number < pieces(). The file is the pieces in order.
   [[nodiscard]] ConstByteSpan piece(std::size_t number) const noexcept;
-  // Precondition: the range lies inside.
+  // Precondition: the range lies within the blob.
   void copy(std::uint64_t offset, ByteSpan out) const noexcept;
 
  private:
@@ -44,32 +45,32 @@ class Blob {
 
 class BlobBuilder {
  public:
-  // resource_exhausted where there is no memory; what was appended before is still there.
+  // Returns resource_exhausted if memory runs out. Bytes that were appended before stay.
   [[nodiscard]] Result<void> append(ConstByteSpan bytes);
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return blob_.size_bytes_; }
-  // What was appended; the builder is empty again.
+  // Returns the appended bytes and leaves the builder empty.
   [[nodiscard]] Result<std::shared_ptr<const Blob>> finish();
 
  private:
   Blob blob_;
 };
 
-// Reads a blob as a file of this name.
+// Makes a blob readable as a file with this name.
 [[nodiscard]] std::unique_ptr<os::RandomAccessFile> blob_file(std::shared_ptr<const Blob> blob, std::string name);
 
-// A file that is written to memory alone.
+// A file that is written to memory only.
 class BlobWriter final : public os::WritableFile {
  public:
   explicit BlobWriter(std::string name) : name_(std::move(name)) {}
 
   Result<void> append(ConstByteSpan bytes) override;
-  // Memory survives no crash: there is nothing to do.
+  // Memory survives no crash, so there is nothing to sync.
   Result<void> sync() override { return usable("sync"); }
   Result<void> close() override;
   std::uint64_t size_bytes() const noexcept override { return size_bytes_; }
   const std::string& path() const noexcept override { return name_; }
 
-  // What was written, after close(); nullptr before, and where something failed.
+  // The written bytes after close(); nullptr before close() and after a failure.
   [[nodiscard]] const std::shared_ptr<const Blob>& blob() const noexcept { return blob_; }
 
  private:

@@ -1,8 +1,9 @@
-// Opens the snapshots of a store with all that they refer to, so that whatever is pruned later, what is open can be
-// read.
+// CheckpointReader: opens the snapshots of a store with everything that they refer to. An open snapshot stays readable,
+// whatever is pruned later.
 //
-// References lead to smaller steps only, so what is open forms no circle: each snapshot owns those it refers to, and
-// the reader remembers them weakly, to open no file twice. Thread-safe. `file_system` outlives all that is opened.
+// An open snapshot owns the snapshots that it refers to. References lead to earlier steps only, so ownership forms no
+// circle. The reader refers weakly to open snapshots, to open no file twice. Thread-safe, except assume().
+// `file_system` must outlive the reader and everything that it opens.
 #pragma once
 
 #include <cstdint>
@@ -26,46 +27,48 @@ namespace bitsnap::store {
 
 class CheckpointReader {
  public:
-  // `cache`, which outlives the reader, has files in memory; may be nullptr.
+  // `cache` provides files from memory. It must outlive the reader, and may be nullptr.
   CheckpointReader(os::FileSystem& file_system, RunLayout layout, const DecodeLimits& limits,
                    const BaseCache* cache = nullptr)
       : file_system_(file_system), layout_(std::move(layout)), limits_(limits), cache_(cache) {}
 
-  // The record of a step, retired or not; not_found if it has neither.
+  // The record of a step, committed or retired. Returns not_found if the step has neither.
   [[nodiscard]] Result<CommitRecord> record(std::uint64_t step) const;
 
-  // One shard of a checkpoint that exists. If its record changes meanwhile it is read again. not_found where the
-  // checkpoint is not there (any more) or has no such shard; corrupt, naming the file, where something that the record
-  // promises is missing or another.
+  // Opens one shard of a committed checkpoint. If the commit record changes meanwhile, the reader starts again with the
+  // new record. Returns not_found if the checkpoint is not there (any more) or has no such shard. Returns corrupt,
+  // naming the file, if a file that the record names is missing or has other content.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard);
 
-  // A file that a record names, whatever has become of the checkpoint, with what it refers to.
+  // Opens a file that a record names, with everything that the file refers to, even if the checkpoint is retired or
+  // gone.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(std::uint64_t step, const ShardFile& file) {
     return open_with(step, file, false, 0);
   }
-  // The same, read from `opened`, which need not be on the disk yet.
+  // Like open_file(), but reads the file from `opened`, which need not be on disk yet.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_as(std::uint64_t step, const ShardFile& file,
                                                                 std::unique_ptr<os::RandomAccessFile> opened) {
     return open_with(step, file, false, 0, std::move(opened));
   }
-  // The same without what it refers to: chunks that need something else cannot be read.
+  // Like open_file(), but opens no references: chunks that need another snapshot cannot be read.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_alone(std::uint64_t step, const ShardFile& file) {
     return open_with(step, file, true, 0);
   }
 
-  // From now on `record` is what this reader finds for its step, whatever stands in the store: for trying out a repair.
-  // Not while other threads use the reader.
+  // Makes this reader use `record` for its step instead of the record on disk, to try out a repair. No other thread may
+  // use the reader meanwhile.
   void assume(CommitRecord record);
 
-  // Where a snapshot of this store stands, from the path that it was opened by.
+  // The place of a snapshot in the store.
   struct Place {
     std::uint64_t step = 0;
     std::uint32_t shard = 0;
   };
-  // corrupt if what stands there by now is another one.
+  // Finds the place of a snapshot from the path by which it was opened. Returns corrupt if the record now names another
+  // snapshot there.
   [[nodiscard]] Result<Place> place_of(const std::string& path, const SnapshotId& id) const;
 
-  // Whether everything that a file refers to is recorded, as far as it needs it; opens no snapshot.
+  // Checks that the records name every snapshot that the file needs. Opens no snapshot.
   [[nodiscard]] Result<void> check_references(std::uint64_t step, const ShardFile& file) const;
 
  private:
@@ -81,9 +84,9 @@ class CheckpointReader {
   const DecodeLimits limits_;
   const BaseCache* const cache_;
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, bool>, std::weak_ptr<const Snapshot>> opened_;  // by path, and whether alone
+  std::map<std::pair<std::string, bool>, std::weak_ptr<const Snapshot>> opened_;  // by path, and whether opened alone
   std::map<std::uint64_t, CommitRecord> assumed_;
-  std::size_t sweep_at_ = 64;  // entries at which those that are gone are forgotten
+  std::size_t sweep_at_ = 64;  // number of entries at which expired ones are removed
 };
 
 }  // namespace bitsnap::store

@@ -1,5 +1,5 @@
-// Repairs of damaged stores as scenarios of the crash tests: what is damaged, what has to be saved of it, and what may
-// be asked of a store whose repair was cut short.
+// Repairs of damaged stores, as scenarios of the crash tests: the damage, what a repair must save, and what must hold
+// if the repair is interrupted.
 #pragma once
 
 #include <vector>

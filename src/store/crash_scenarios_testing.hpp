@@ -1,4 +1,4 @@
-// The operations of a store that the crash tests stop at every point of: what stands there before, and the calls.
+// The operations of a store that the crash tests stop at every point: the store before the operation, and the calls.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@ struct CrashScenario {
   using Law = std::function<std::string(os::FakeFileSystem&, const std::vector<TestRun>& allowed, const StoreOptions&)>;
 
   std::string name;
-  StoreOptions options;  // of who opens it afterwards
-  Calls prepare;         // never fails
-  Calls operate;         // opens the store, too
-  // What comes after a killed `operate`, and may meet a crash of the machine itself.
+  StoreOptions options;  // of the handle that opens the store afterwards
+  Calls prepare;         // must not fail
+  Calls operate;         // includes opening the store
+  // Runs after `operate` was killed. The machine may crash during these calls, too.
   Calls go_on;
-  // Empty if all holds that has to, wherever it was stopped.
+  // Checks the store, wherever `operate` was stopped. Returns an empty string if all laws hold.
   Law broken_law = store::broken_law;
 };
 
 [[nodiscard]] const std::vector<CrashScenario>& crash_scenarios();
 
-// For the name of a test.
+// Finds a scenario by its name, which is a test parameter.
 [[nodiscard]] const CrashScenario& crash_scenario(const std::string& name);
 
 }  // namespace bitsnap::store

@@ -1,5 +1,5 @@
-// One scenario of crash_scenarios_testing.hpp: stopped where the test says, left to die in the way that it says, and
-// what is left held against the laws. For the crash tests only; one thread.
+// CrashTrial: runs a scenario of crash_scenarios_testing.hpp, stops it where the test says, lets the process or the
+// machine die, and checks the laws of the store. For the crash tests only; belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace bitsnap::store {
 
-// With a sanitizer everything takes ten times as long: fewer crashes are tried. So they are where BITSNAP_QUICK_TESTS
-// is set, for the time between two edits.
+// Whether the tests try only a sample of the crashes. True with a sanitizer, which makes everything ten times slower,
+// and if BITSNAP_QUICK_TESTS is set, for quick runs between two edits.
 [[nodiscard]] bool takes_samples() noexcept;
 
-// A way to die.
+// A way in which the process or the machine dies.
 struct Death {
   enum class Kind : std::uint8_t { process, machine, machine_at_random };
   Kind kind = Kind::process;
@@ -31,53 +31,54 @@ struct Death {
   [[nodiscard]] std::string text() const;
 };
 
-// Each kind of crash, and so many of those where chance decides.
+// Every kind of machine crash, and `random_crashes` random ones, with seeds from `first_seed` on.
 [[nodiscard]] std::vector<Death> machine_deaths(std::uint64_t random_crashes, std::uint64_t first_seed);
-// Fewer, for those who go on after a death of the process, of whom there are many.
+// A smaller selection for crashes that follow the death of a process, because there are many of these.
 [[nodiscard]] std::vector<Death> later_deaths(std::uint64_t seed);
 
-// Whether the disk is another after it.
+// Whether the operation changes the disk.
 [[nodiscard]] bool changes_something(const os::FaultyFileSystem::Step& step);
 [[nodiscard]] std::string step_text(const os::FaultyFileSystem::Step& step);
 
-// A store in which an operation was stopped.
+// A store in which an operation was stopped, and its journal.
 struct Stopped {
   std::unique_ptr<os::FakeFileSystem> files;
   Journal journal;
 };
 
-// The operations of files of a run, and which of its syncs (by number) made anything safe that was not.
+// The file operations of a run, and the numbers of the syncs that made something durable.
 struct OperationLog {
   std::vector<os::FaultyFileSystem::Step> steps;
   std::set<std::uint64_t> needed_syncs;
 };
 
-// Holds the store before the operation, and the operations of files that it makes.
+// Holds the store as it is before the operation, and the file operations that the operation makes.
 class CrashTrial {
  public:
   explicit CrashTrial(const CrashScenario& scenario, bool has_directory_sync = true);
 
   [[nodiscard]] const std::vector<os::FaultyFileSystem::Step>& steps() const { return log_.steps; }
   [[nodiscard]] const OperationLog& log() const { return log_; }
-  // The points to stop at: before each that changes something, and when all is done.
+  // The points to stop at: before each file operation that changes something, and at the end.
   [[nodiscard]] std::vector<std::uint64_t> points() const;
   [[nodiscard]] std::string at(std::uint64_t point) const;
 
-  // Up to the operation with that number, which is not done, or in part.
+  // Runs the operation up to file operation `point`, which fails or is half done, as does everything after it.
   [[nodiscard]] Stopped stop_at(std::uint64_t point, bool half_done) const;
 
-  // The operation with that number fails, and what comes after does not.
+  // Runs the operation. File operation `point` fails, and later ones succeed.
   [[nodiscard]] Stopped fail_once_at(std::uint64_t point, bool half_done) const;
 
-  // These let copies die and look at what is left. They are empty if all laws hold; else they say where and how not.
+  // The checks let copies of the store die, and check what is left. They return an empty string if all laws hold,
+  // otherwise which law is broken and where.
   [[nodiscard]] std::string check(const os::FakeFileSystem& stopped, const Journal& journal, const Death& death);
-  // Does everything but some syncs; dies at each operation.
+  // Runs the operation without some syncs, and dies at each file operation.
   [[nodiscard]] std::string check_without(const std::vector<std::uint64_t>& skipped_syncs,
                                           const std::vector<Death>& deaths);
-  // Goes on with what the death of the process left, again without some syncs; dies at each operation.
+  // Continues after the death of the process, also without some syncs, and dies at each file operation.
   [[nodiscard]] std::string check_going_on(const Stopped& stopped, const std::vector<Death>& deaths,
                                            const std::vector<std::uint64_t>& skipped_syncs = {});
-  // What going on does.
+  // The file operations of continuing.
   [[nodiscard]] OperationLog log_going_on(const Stopped& stopped) const;
 
   [[nodiscard]] std::uint64_t cases() const { return cases_; }

@@ -1,4 +1,5 @@
-// How much of the files that are kept for others is really read by them: what decides whether rewriting pays.
+// LiveChunks: counts the bytes of a file that other files still read. From this a prune decides whether rewriting saves
+// space. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace bitsnap::store {
 
-// Gathers, file by file, which chunks others refer to.
+// Gathers the chunks that other files refer to.
 class LiveChunks {
  public:
-  // Notes all chunks that `file`, open as `snapshot`, refers to in one of `targets`.
+  // Notes all chunks in the steps `targets` that `file` refers to. `snapshot` is the open file.
   void note(const Snapshot& snapshot, const ShardFile& file, const std::set<std::uint64_t>& targets);
 
-  // Stored bytes of the noted chunks of one file, and of those of the same file that they are coded against.
+  // Stored bytes of the noted chunks of one file, and of the chunks in the same file that these are coded against.
   [[nodiscard]] std::uint64_t bytes(std::uint64_t step, std::uint32_t shard, const Snapshot& snapshot) const;
 
  private:

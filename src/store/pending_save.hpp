@@ -1,8 +1,9 @@
-// A save on its way through Store::Impl: begin() fills the first part, encode() the second, publish() the third.
+// PendingSave: a save on its way through Store::Impl. begin() fills the first group of fields, encode() the second, and
+// publish() the third.
 //
-// It holds the handle's write turn, and the lock of a shared handle, from begin() until it is destroyed, so that what
-// the save is coded against stays. Destroyed before publish() it leaves at most files that no record names. Belongs to
-// one thread at a time.
+// A PendingSave holds the handle's write turn, and the lock of a shared handle, from begin() until it is destroyed, so
+// that nobody removes its base. If it is destroyed before publish(), at most files that no record names remain. Belongs
+// to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace bitsnap::store {
 
-// What one call that writes holds.
+// What a writing call holds.
 struct WriteGuard {
   WriteTurn::Held turn;
   std::unique_ptr<os::FileLock> lock;  // of a shared handle
@@ -28,21 +29,21 @@ struct WriteGuard {
 
 // What the next file is coded against.
 struct Coding {
-  std::optional<std::uint64_t> base;    // as the record has it; nullopt: a keyframe
+  std::optional<std::uint64_t> base;    // as in the commit record; nullopt: a keyframe
   std::optional<std::uint64_t> finder;  // the step whose shards are offered as bases
   std::uint32_t max_depth = 0;
   std::uint32_t links = 0;
-  std::optional<Error> damage;  // why there is no base where there should be one
+  std::optional<Error> damage;  // why the file has no base, although it should
 };
 
-// Where encode() leaves the snapshot file. On the way to the disk, memory is bounded by the pipeline; a file in memory
-// can be used before it is written, and needs no disk to be encoded.
+// Where encode() leaves the snapshot file. On the way to disk, the pipeline bounds the memory. A file in memory needs
+// no disk to be encoded, and can be used before it is written.
 enum class Destination : std::uint8_t { disk, memory };
 
 struct PendingSave {
   WriteGuard guard;
   std::uint64_t step = 0;
-  std::optional<ShardPlace> place;  // nullopt: the checkpoint has one shard, which publish() commits
+  std::optional<ShardPlace> place;  // nullopt: one shard, which publish() commits
   std::string file_name;
   Coding coding;
   std::unique_ptr<StateKeeper> keeper;  // nullptr: the decoded state is not kept
@@ -50,9 +51,9 @@ struct PendingSave {
   ShardFile file;
   SaveSummary summary;
   std::shared_ptr<const Blob> blob;          // nullptr: the file is on the disk
-  std::shared_ptr<const Snapshot> snapshot;  // the file, open
+  std::shared_ptr<const Snapshot> snapshot;  // the open file
 
-  CheckpointInfo info;  // of a checkpoint of one shard
+  CheckpointInfo info;  // of a checkpoint with one shard
 };
 
 }  // namespace bitsnap::store

@@ -1,4 +1,4 @@
-// A commit record made again from the files that it named, for a store whose record was damaged.
+// Rebuilds a damaged commit record from the files that it named. Holds no state; reads only.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@
 
 namespace bitsnap::store {
 
-// Where a snapshot of that id stands, of the checkpoints before `step`, and, as `standalone`, whether it is the only
-// one; nullopt: nowhere.
+// Returns the place of the snapshot `id` in a checkpoint before `before_step`, or nullopt if no checkpoint holds it.
+// `standalone` is true if only one checkpoint holds it.
 using FindSnapshot = std::function<std::optional<StepReference>(const SnapshotId& id, std::uint64_t before_step)>;
 
-// Takes the files of one attempt that are all there, each the last of its rewritings whose bases are found. The time is
-// that of the files. Chunks are not read. corrupt, saying what is missing, where the files do not make a checkpoint.
+// Takes the files of the one attempt that has all shards. Of the rewritten versions of a shard, it takes the newest
+// whose bases are found. The record gets the time of the files. Chunks are not read. Returns corrupt, naming what is
+// missing, if the files do not form a checkpoint.
 [[nodiscard]] Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                          std::uint64_t step, const FindSnapshot& find,
                                                          const DecodeLimits& limits);

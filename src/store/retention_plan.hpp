@@ -1,4 +1,5 @@
-// Which checkpoints stay, which are only needed, which can go: a pure function of what refers to what.
+// The plan of a prune: which checkpoints are kept, which are needed by others, and which are removed. A pure function
+// of the references; it touches no file.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace bitsnap::store {
 
-// One step, with what its files refer to.
+// A step, with the steps that its files refer to.
 struct StepNode {
   struct Reference {
     std::uint64_t step = 0;
@@ -21,23 +22,23 @@ struct StepNode {
   StepState state = StepState::committed;
   std::uint64_t bytes = 0;
   std::vector<Reference> references;
-  bool is_damaged = false;  // its record cannot be read: it may refer to anything before it
+  bool is_damaged = false;  // counts as if it referred to every earlier step
 };
 
 struct RetentionPlan {
   struct Needed {
     std::uint64_t step = 0;
     std::uint64_t by = 0;
-    bool whole = false;  // and so is all that it refers to; otherwise only what it holds by itself
+    bool whole = false;  // what it refers to is needed, too; if false, only its own chunks
   };
-  std::vector<std::uint64_t> kept;     // ascending, as the others
+  std::vector<std::uint64_t> kept;     // all three lists are ascending
   std::vector<Needed> needed;          // not kept, but referred to
-  std::vector<std::uint64_t> removed;  // not kept, not needed
+  std::vector<std::uint64_t> removed;  // neither kept nor needed
 };
 
-// `nodes` by step; those that are uncommitted are neither kept nor removed. The newest committed one whose record can
-// be read is always kept, and so are those whose records cannot; retired ones never are.
-// `next_base` and what it refers to are needed besides, and so is what uncommitted steps refer to.
+// `nodes` are in order of steps. The newest undamaged checkpoint is always kept, and so are all damaged ones; retired
+// ones are never kept. Uncommitted steps are neither kept nor removed, but what they refer to is needed. `next_base`
+// and what it refers to are needed, too.
 [[nodiscard]] RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention& retention,
                                            std::optional<std::uint64_t> next_base = std::nullopt);
 

@@ -1,4 +1,5 @@
-// Which files stand where in a store: docs/spec/store.md, "Names". Plain text; touches no file.
+// RunLayout: the names and paths of the files of a store, docs/spec/store.md, "Names". Computes text only, and touches
+// no file.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +28,24 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // "shard-00000-of-00002.bsnap", "shard-00000-of-00002.ATTEMPT.bsnap"
 [[nodiscard]] std::string shard_file_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
 [[nodiscard]] std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::string_view attempt);
-// The next name for a file that is written again: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
+// The next name of a file that is rewritten: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
 [[nodiscard]] std::string rewritten_file_name(std::string_view name);
 
-// Whether a record may name such a file.
+// Whether a record may name this file.
 [[nodiscard]] bool is_snapshot_file_name(std::string_view name) noexcept;
 [[nodiscard]] bool is_attempt_name(std::string_view name) noexcept;
 
-// Whether a file in the directory of a step is ours to remove where no record names it.
+// Whether bitsnap may remove this file from a step's directory if no record names it.
 [[nodiscard]] bool is_own_file_name(std::string_view name) noexcept;
 
-// What stands in such a shard's file name.
+// The numbers in a shard's file name.
 struct ShardFileName {
   std::uint32_t shard = 0;
   std::uint32_t shards = 0;
 };
 [[nodiscard]] std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexcept;
 
-// Paths of one store.
+// The paths of one store.
 class RunLayout {
  public:
   explicit RunLayout(std::string root) : root_(std::move(root)) {}

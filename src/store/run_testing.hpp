@@ -1,5 +1,5 @@
-// A small training for tests of the store: states that move from step to step like real ones, and a comparison of what
-// is read back with what they were. States follow from run, step and seed alone, so that nothing has to be kept.
+// TestState: the states of a small training for tests of the store, which change from step to step like real ones, and
+// the comparison of a restored state with the original. A state follows from step and seed alone, so tests keep none.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace bitsnap::store {
 
-// One rank's state. Owns the bytes; the State it makes refers to them.
+// The state of one rank. Owns the bytes; the State that it makes refers to them.
 class TestState {
  public:
-  // A frozen tensor, two that change a little with each step, one constant, one that changes every 16 steps, some small
-  // ones. About 3 KiB for each unit of `size`.
+  // A frozen tensor, one that changes a little with each step, one that changes every 3 steps, one that changes every
+  // 16 steps, a constant one, and a small one. About 23 KiB for each unit of `size`.
   explicit TestState(std::uint64_t step, std::uint64_t seed = 0, std::size_t size = 1);
 
   void add(const std::string& name, DType dtype, std::vector<std::byte> bytes);
-  // As a box of a larger tensor: rows [first, first + rows) of so many.
+  // Adds a tensor that is a part of a larger tensor: rows [first_row, first_row + rows) of `all_rows`.
   void add_rows(const std::string& name, DType dtype, std::vector<std::byte> bytes, std::uint64_t columns,
                 std::uint64_t first_row, std::uint64_t all_rows);
 
@@ -31,17 +31,17 @@ class TestState {
   };
   [[nodiscard]] const std::vector<Tensor>& tensors() const noexcept { return tensors_; }
 
-  // Without any tensor.
+  // A state without tensors.
   TestState() = default;
 
  private:
   std::vector<Tensor> tensors_;
 };
 
-// Empty if the snapshot holds exactly this state; else what is different.
+// Returns an empty string if the snapshot holds exactly this state, otherwise the difference.
 [[nodiscard]] std::string difference(const Snapshot& snapshot, const TestState& expected);
 
-// Opens the step and compares; empty if all is well.
+// Restores the step and compares it. Returns an empty string if it is equal.
 [[nodiscard]] std::string check_step(const Store& store, std::uint64_t step, const TestState& expected);
 
 }  // namespace bitsnap::store

@@ -1,4 +1,5 @@
-// Gathers the bytes that a save stores, so that the next save reads its base from memory instead of decoding it.
+// StateKeeper: gathers the bytes that a save stores, so that the next save reads its base from memory instead of
+// decoding it. Owns the buffers until release().
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ using restore::StreamBuffer;
 
 class StateKeeper final : public save::StateTap {
  public:
-  // Keeps nothing if the state is larger than the limit. `spare`: buffers that are used again where their sizes fit, as
+  // Keeps nothing if the state is larger than `limit_bytes`. Reuses the buffers in `spare` whose sizes fit, because
   // memory that was touched before is faster.
   StateKeeper(std::uint64_t limit_bytes, std::vector<StreamBuffer> spare)
       : limit_bytes_(limit_bytes), spare_(std::move(spare)) {}
@@ -26,7 +27,7 @@ class StateKeeper final : public save::StateTap {
   Result<void> begin(std::span<const StreamInfo> streams) override;
   void take(std::size_t stream, std::uint64_t offset_bytes, ConstByteSpan bytes) noexcept override;
 
-  // After the save: what was gathered; empty if the limit or the memory did not allow it.
+  // Returns the gathered bytes after the save; empty if the limit or the memory did not allow it.
   [[nodiscard]] std::vector<StreamBuffer> release() noexcept { return std::move(streams_); }
 
  private:

@@ -1,8 +1,8 @@
-// The directories of the steps of a store: listing them, and creating and removing them in the order that
-// docs/spec/store.md ("Order of operations") prescribes. Every change of a store is here, except the writing of records
-// and snapshot files.
+// StepDirectories: lists, creates, retires and removes the directories of a store's steps, in the order that
+// docs/spec/store.md ("Order of operations") prescribes. Every change of a store is made here, except the writing of
+// records and snapshot files.
 //
-// Functions that change the store are called by one thread at a time, which holds the lock; any thread may call the
+// One thread at a time, which holds the lock, calls the functions that change the store. Any thread may call the
 // others.
 #pragma once
 
@@ -24,9 +24,9 @@ namespace bitsnap::store {
 
 enum class StepState : std::uint8_t {
   committed,    // a checkpoint
-  retired,      // its files are kept for others
-  uncommitted,  // neither: invisible, to be removed
-  foreign,      // no directory; never listed
+  retired,      // its files are kept for other checkpoints
+  uncommitted,  // neither: readers do not see it, and it is removed
+  foreign,      // not a directory; never listed
 };
 
 struct StepEntry {
@@ -37,51 +37,51 @@ struct StepEntry {
 
 struct NewestSteps {
   std::vector<StepEntry> entries;
-  std::size_t all_steps = 0;  // how many directories there are
+  std::size_t all_steps = 0;  // number of directories
 };
 
 class StepDirectories {
  public:
-  // `file_system` outlives this.
+  // `file_system` must outlive this object.
   StepDirectories(os::FileSystem& file_system, RunLayout layout)
       : file_system_(file_system), layout_(std::move(layout)) {}
 
-  // All of them, by step.
+  // All steps, in ascending order.
   [[nodiscard]] Result<std::vector<StepEntry>> list() const;
-  // The newest checkpoint and what is above it, by step; all, where there is no checkpoint. Asks for the names of all,
-  // and for the records of these only.
+  // The newest checkpoint and the steps above it, in ascending order; all steps if there is no checkpoint. Lists the
+  // names of all steps, but looks only at the records of these.
   [[nodiscard]] Result<NewestSteps> list_newest() const;
   [[nodiscard]] Result<StepEntry> look(std::uint64_t step) const;
-  // The same; nullopt where it has no directory.
+  // Like look(), but returns nullopt if the step has no directory.
   [[nodiscard]] Result<std::optional<StepEntry>> find(std::uint64_t step) const;
 
-  // Makes the directory, or finds it there.
+  // Creates the directory unless it exists.
   [[nodiscard]] Result<void> create(std::uint64_t step);
 
-  // Takes a checkpoint, retired or not, or what was never committed, away: first the record, durably, then all files of
-  // ours. Files of others stay, and with them the directory.
+  // Removes a committed, retired or uncommitted step: first its record, durably, then all files of bitsnap. If the
+  // directory holds other files, they stay, and so does the directory.
   [[nodiscard]] Result<void> remove(std::uint64_t step);
 
   // commit.json -> retired.json, durably.
   [[nodiscard]] Result<void> retire(std::uint64_t step);
 
-  // Moves the directory to damaged/, durably; the answer is where it is now, relative to the store.
+  // Moves the directory to damaged/, durably. Returns its new path, relative to the store.
   [[nodiscard]] Result<std::string> set_aside(std::uint64_t step);
-  // Makes safe what a repair that was killed has moved. Before anything else syncs checkpoints/: what is gone from
-  // there must not be lost with damaged/.
+  // Syncs the moves of a repair that was killed. Must run before anything else syncs checkpoints/: otherwise a crash
+  // could lose the entry in damaged/ after the entry in checkpoints/ is gone.
   [[nodiscard]] Result<void> settle_set_aside();
 
-  // Names in the directory of a step that are ours and that its record does not name. `record`: nullptr where it cannot
-  // be read; only temporaries are strays then.
+  // Names of bitsnap's files in a step's directory that its record does not name. If the record cannot be read,
+  // `record` is nullptr, and only temporary files are strays.
   [[nodiscard]] Result<std::vector<std::string>> strays(std::uint64_t step, const CommitRecord* record) const;
   [[nodiscard]] Result<void> remove_file(std::uint64_t step, const std::string& name);
 
-  // These do nothing where the file system cannot, which is noted.
+  // These do nothing if the file system cannot sync directories, and is_durable() reports it.
   [[nodiscard]] Result<void> sync_step(std::uint64_t step) { return sync(layout_.step_directory(step)); }
   [[nodiscard]] Result<void> sync_checkpoints() { return sync(layout_.checkpoints()); }
   [[nodiscard]] Result<void> sync(const std::string& directory);
 
-  // False once a sync of a directory was refused as unsupported.
+  // False once the file system has refused to sync a directory.
   [[nodiscard]] bool is_durable() const noexcept { return durable_.load(std::memory_order_relaxed); }
   void note_sync(bool done) noexcept {
     if (!done) durable_.store(false, std::memory_order_relaxed);
@@ -92,7 +92,7 @@ class StepDirectories {
 
  private:
   [[nodiscard]] Result<std::vector<std::uint64_t>> list_names() const;
-  // look(), but what is no directory is `foreign`.
+  // Like look(), but the state is `foreign` if the path is not a directory.
   [[nodiscard]] Result<StepEntry> look_at(std::uint64_t step) const;
 
   os::FileSystem& file_system_;

@@ -1,4 +1,4 @@
-// For tests of a store: opening one at /run, saving test states and comparing what is restored.
+// Calls for tests of a store: open the store at /run, save test states, and compare what is restored.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,9 @@
-// What is behind a Store: one run's directory, the lock, and what the writing handle knows of the checkpoints.
+// Store::Impl: the state of a store handle: the directory of the run, the lock, and what a writing handle knows of the
+// checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading touches nothing
-// that writing changes; writing calls hold the write turn.
+// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading calls use nothing
+// that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class Store::Impl {
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
                                                           const StoreOptions& options,
                                                           std::shared_ptr<store::BaseCache> cache = nullptr);
-  // Reads and changes nothing but takes the lock, unless for a dry run.
+  // Reads no record and changes nothing, but takes the lock unless `dry_run`.
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open_for_repair(os::FileSystem& file_system,
                                                                      const std::string& path, bool dry_run);
 
@@ -44,7 +45,6 @@ class Store::Impl {
   [[nodiscard]] const std::string& path() const noexcept { return layout_.root(); }
   [[nodiscard]] const store::RunRecord& run() const noexcept { return run_; }
   [[nodiscard]] const CodingSettings& settings() const noexcept { return settings_; }
-  // How chunks are coded: all of it that the store and this handle say.
   [[nodiscard]] bool is_durable() const noexcept { return directories_.is_durable(); }
 
   // store_read.cpp
@@ -54,48 +54,49 @@ class Store::Impl {
   [[nodiscard]] Result<CheckpointInfo> info(std::uint64_t step) const;
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> snapshot(std::optional<std::uint64_t> step,
                                                                  std::uint32_t shard) const;
-  // store_save.cpp. A save is three calls, each of which may be on another thread. An error of one of them ends the
-  // save: what it wrote is taken back. Takes the lock and finds what the save is coded against. `place`: of several
-  // ranks.
+  // store_save.cpp. A save is three calls, each of which may run on another thread. An error in one of them ends the
+  // save and removes what the save has written.
+  // Takes the lock and chooses the base. `place` is given if there are several ranks.
   [[nodiscard]] Result<store::PendingSave> begin(std::uint64_t step, const std::optional<ShardPlace>& place);
-  // Makes the snapshot file; a keyframe where the base turns out to be damaged.
+  // Encodes the snapshot file; as a keyframe if the base turns out to be damaged.
   [[nodiscard]] Result<void> encode(store::PendingSave& save, const State& state, const RunOptions& options,
                                     store::Destination destination);
-  // Writes the file, if it is in memory, and then the record that makes it count; all is durable when it returns.
+  // Writes the file, if it is in memory, and then the commit record or shard record. Everything is durable when it
+  // returns.
   [[nodiscard]] Result<void> publish(store::PendingSave& save);
-  // All three.
+  // begin(), encode() and publish().
   [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options);
   [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                                const RunOptions& options);
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp
-  // Prunes by the retention that the handle was opened with, after a checkpoint was saved, and notes in `info` what
-  // came of it.
+  // Prunes with the handle's retention after a commit, and notes the result in `info`.
   void apply_retention(CheckpointInfo& info, const RunOptions& options);
   [[nodiscard]] Result<PruneReport> prune(const Retention& retention, const PruneOptions& options);
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
-  // store_repair.cpp; of a handle that was opened for it
+  // store_repair.cpp; for a handle of open_for_repair()
   [[nodiscard]] Result<RepairReport> repair(const RepairOptions& options);
 
  private:
-  // A step as the writing handle knows it; its record is read when it is first needed.
+  // A step as the writing handle knows it. Its record is read when it is first needed.
   struct Known {
     store::StepState state = store::StepState::uncommitted;
     std::uint64_t record_bytes = 0;
     std::shared_ptr<const Result<store::CommitRecord>> record;
   };
-  // How much of the store the writing handle knows. Whoever holds no lock between its calls learns it anew in each.
+  // Which steps the writing handle knows. A handle that holds no lock between its calls starts each call with
+  // `nothing`.
   enum class Sight : std::uint8_t {
     nothing,
-    newest,  // the newest checkpoint, what is above it, and what was looked for
+    newest,  // the newest checkpoint, the steps above it, and the steps that were looked up
     all,
   };
-  // What is to be thought of a record that cannot be read.
+  // What a caller assumes of a record that cannot be read.
   enum class UnreadableRecord : std::uint8_t { refers_to_nothing, may_refer_to_any };
-  // One call each, with what it needs to itself.
+  // Each does one call and owns the data of that call.
   class Pruner;    // store_prune.cpp
   class Rewriter;  // store_rewrite.cpp
   class Repairer;  // store_repair.cpp
@@ -107,16 +108,16 @@ class Store::Impl {
   Result<void> create_run();
   Result<bool> has_checkpoints() const;
   Result<store::WriteGuard> begin_writing(os::LockKind kind);
-  // All steps, or at least the newest checkpoint and what is above it, as far as they are not known yet.
+  // Load all steps, or at least the newest checkpoint and the steps above it, unless they are known.
   Result<void> refresh_known();
   Result<void> refresh_newest();
   void know(const std::vector<store::StepEntry>& entries, Sight sight, std::size_t all_steps);
-  // nullptr: there is no such step. Where not all are known it is looked for.
+  // Looks for the step on disk if not all steps are known. Returns nullptr if the step does not exist.
   Result<Known*> find_known(std::uint64_t step);
   Result<void> check_new_step(std::uint64_t step);
   const Result<store::CommitRecord>& record_of(std::uint64_t step, Known& known);
   [[nodiscard]] std::optional<std::uint64_t> newest() const;
-  // `is_alone`: nobody else writes, so that what is above the newest is nobody's work.
+  // `is_alone`: nobody else writes, so no other rank works on an uncommitted step above the newest.
   Result<std::vector<std::string>> remove_strays(bool dry_run, bool is_alone);
   [[nodiscard]] Error step_not_found(std::uint64_t step) const;
 
@@ -136,7 +137,7 @@ class Store::Impl {
   Result<void> write_blob(const store::PendingSave& save);
   Result<void> publish_checkpoint(store::PendingSave& save);
   Result<void> publish_shard(const store::PendingSave& save);
-  // Removes what an unfinished save has written.
+  // Removes the files that an unfinished save has written.
   void take_back(const store::PendingSave& save);
 
   // store_encode.cpp
@@ -146,7 +147,7 @@ class Store::Impl {
   [[nodiscard]] std::unique_ptr<save::BaseFinder> find_bases(const store::PendingSave& save,
                                                              store::CheckpointReader& reader,
                                                              const std::shared_ptr<store::BaseWatch>& watch);
-  // `watch` knows afterwards whether the base is what failed.
+  // Afterwards, `watch` tells whether the base has failed.
   Result<void> encode_file(store::PendingSave& save, const State& state, const RunOptions& options,
                            store::Destination destination, const std::shared_ptr<store::BaseWatch>& watch);
 
@@ -156,9 +157,9 @@ class Store::Impl {
   CheckpointInfo note_committed(const store::CommitRecord& record);
   void give_up(std::uint64_t step, bool record_is_own);
   void update_catalog();
-  // check_new_step(), for a step that is not there: whoever is late is told what became of it.
+  // check_new_step(), with an error that tells a late caller what became of the step.
   Result<void> check_not_too_late(std::uint64_t step, const std::string& attempt);
-  // Of an attempt that `first` is missing of, as far as the names of the files tell.
+  // The missing shards of an attempt, judged by file names. The shard `first` is the first that is missing.
   Result<std::vector<std::uint32_t>> missing_shards(std::uint64_t step, std::uint32_t shards,
                                                     const std::string& attempt, std::uint32_t first) const;
 
@@ -167,11 +168,11 @@ class Store::Impl {
   Result<void> retire_step(std::uint64_t step);
 
   // store_rewrite.cpp
-  // Writes the files of the steps of `whole` again that refer to those of `dropped`.
+  // Rewrites those files of the steps `whole` that refer to a step of `dropped`.
   Result<void> rewrite_all(const std::set<std::uint64_t>& dropped, const std::vector<std::uint64_t>& whole,
                            const RunOptions& options, std::vector<PruneReport::Rewritten>& rewritten);
 
-  // store_verify.cpp; errors only where verification could not go on. The records are by step.
+  // store_verify.cpp. `records` are in order of steps. Returns an error only if verification could not continue.
   Result<std::vector<StoreDamage>> verify_records(store::CheckpointReader& reader,
                                                   std::span<const store::CommitRecord* const> records, bool decode,
                                                   const RunOptions& options) const;
@@ -180,30 +181,29 @@ class Store::Impl {
   const store::RunLayout layout_;
   const StoreOptions options_;
   store::RunRecord run_;
-  CodingSettings settings_;  // those of options_, then those of run_
+  CodingSettings settings_;  // of options_, then of run_
   const std::shared_ptr<store::CheckpointReader> reader_;
 
   store::WriteTurn turn_;
   store::StepDirectories directories_;
   std::unique_ptr<os::FileLock> lock_;
-  std::uint64_t lock_file_id_ = 0;  // of the file that is locked
+  std::uint64_t lock_file_id_ = 0;  // of the locked file
   std::map<std::uint64_t, Known> known_;
-  Sight sight_ = Sight::nothing;  // what known_ holds
-  std::size_t all_steps_ = 0;     // when they were listed last
+  Sight sight_ = Sight::nothing;  // how complete known_ is
+  std::size_t all_steps_ = 0;     // number of steps when they were last listed
   bool strays_removed_ = false;
-  bool has_lost_newest_ = false;     // when it was settled
+  bool has_lost_newest_ = false;     // the result of the last settle()
   std::size_t catalog_missing_ = 0;  // checkpoints committed since the catalog was written
-  // False after a step could not be changed: whether it is still there, and would be after a crash, nobody can say.
-  // What opening does tells, and is done again by the next call that writes.
+  // False after a change of a step has failed: then nobody knows whether the step is there, and whether it would be
+  // after a crash. The next writing call finds out as opening does.
   bool is_settled_ = true;
-  std::optional<Error> broken_;                    // a failure after which the handle is of no use
-  const std::shared_ptr<store::BaseCache> cache_;  // an agent's, or the handle's own
+  std::optional<Error> broken_;                    // the failure after which the handle is unusable
+  const std::shared_ptr<store::BaseCache> cache_;  // of an agent, or the handle's own
 };
 
 namespace store {
 
-// What Store::open does, on any file system. What is published is noted in `cache`, where it is held, and bases are
-// read from there.
+// Store::open() on any file system. Published files that `cache` holds are noted in it, and bases are read from it.
 [[nodiscard]] Result<std::unique_ptr<Store>> open_store(os::FileSystem& file_system, const std::string& path,
                                                         const StoreOptions& options,
                                                         std::shared_ptr<BaseCache> cache = nullptr);

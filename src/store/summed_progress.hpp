@@ -1,4 +1,4 @@
-// Reports the progress of several files, one after another, as that of one.
+// SummedProgress: reports the progress of several files, which come one after another, as the progress of one.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 
 namespace bitsnap::store {
 
-// Outlives what next() returns. One file at a time.
+// Must outlive what next() returns. Handles one file at a time.
 class SummedProgress {
  public:
-  // `progress` outlives this; `total_bytes` of all files.
+  // `progress` must outlive this object. `total_bytes` is the sum over all files.
   SummedProgress(const Progress& progress, std::uint64_t total_bytes) : progress_(progress), total_(total_bytes) {}
 
-  // For the next file, which has so many bytes.
+  // Returns the progress function for the next file, which has `bytes` bytes.
   [[nodiscard]] Progress next(std::uint64_t bytes) {
     before_ += current_;
     current_ = bytes;

@@ -1,4 +1,5 @@
-// For tests of the store and the engine: a small training whose states follow from their seed, and files as blobs.
+// Training: a small training for tests of the store and the engine, whose states follow from its seed; and files as
+// blobs.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +19,28 @@ namespace bitsnap::store {
 
 [[nodiscard]] std::shared_ptr<const Blob> to_blob(const save::Bytes& bytes);
 
-// A snapshot and the file that it was opened from.
+// Makes the cache's entry for a snapshot and the file that it was opened from.
 [[nodiscard]] CachedSnapshot from_file(std::uint64_t step, const Snapshot& snapshot, const save::Bytes& file);
 
-// A parameter with weight, master and moments, an embedding that never changes with another name for it, a tensor of
-// zeros and some small ones. Owns the bytes; the states it makes refer to them.
+// A parameter with weight, master and moments, an embedding that never changes and has an alias, a tensor of zeros, and
+// some small tensors. Owns the bytes; the states that it makes refer to them.
 class Training {
  public:
   static constexpr std::size_t kElements = kChunkElements + 1000;
 
   explicit Training(std::uint64_t seed = 1);
   void step();
-  // Writes over all of it, as whoever trains on once it was saved.
+  // Overwrites all tensors, as a training does that continues after a save.
   void scribble();
 
   [[nodiscard]] State state() const;
-  // What is lost where the policy says so.
+  // Options with the policy `bounded`.
   [[nodiscard]] SaveOptions bounded() const;
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
-  // The bytes of each tensor, as a slot has them: none of an alias.
+  // The bytes of each tensor as a slot holds them; none for an alias.
   [[nodiscard]] std::vector<save::Bytes> slot() const;
-  // Empty if the snapshot holds exactly this state; else what is different.
+  // Returns an empty string if the snapshot holds exactly this state, otherwise the difference.
   [[nodiscard]] std::string difference(const Snapshot& snapshot) const;
 
  private:

@@ -1,5 +1,5 @@
-// A base that remembers whether reading it failed: so that a save can tell a damaged base, which it can do without,
-// from everything else that may go wrong. Thread-safe as the base is.
+// WatchedBase: a base that remembers whether reading it failed. A save can do without a damaged base, so it must tell
+// this failure from all others. As thread-safe as the base that it wraps.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// One writing call of a store handle at a time. Unlike a mutex, the turn may be given back on another thread than the
-// one that took it: a save can be encoded by one thread and published by another. Thread-safe.
+// WriteTurn: lets one writing call of a store handle run at a time. Unlike a mutex, the turn may be given back by
+// another thread than the one that took it: one thread may encode a save, and another may publish it. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -8,7 +8,7 @@
 
 namespace bitsnap::store {
 
-// Outlives what take() returns.
+// Must outlive what take() returns.
 class WriteTurn {
  public:
   struct Release {
