@@ -1,4 +1,4 @@
-// What stays in memory and what goes, held against a naive model; and snapshots that are opened from there.
+// BaseCache: which files stay in memory, compared with a naive model, and snapshots opened from memory.
 #include "store/base_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using Steps = std::vector<std::uint64_t>;
 
 std::shared_ptr<const Blob> blob_of(std::size_t size) { return to_blob(save::Bytes(size)); }
 
-// A snapshot of which nothing is opened.
+// A snapshot that is never opened.
 CachedSnapshot made(std::uint64_t step, std::uint64_t id, std::size_t size, const std::vector<std::uint64_t>& needs,
                     bool persisted = false) {
   CachedSnapshot snapshot{step, {id, 0}, blob_of(size), {}, persisted};
@@ -28,7 +28,7 @@ CachedSnapshot made(std::uint64_t step, std::uint64_t id, std::size_t size, cons
   return snapshot;
 }
 
-// Of those that are whole.
+// The ids in the chain of a step; empty if the step is not whole.
 std::vector<std::uint64_t> chain(const BaseCache& cache, std::uint64_t step) {
   std::vector<std::uint64_t> ids;
   if (const auto held = cache.chain(step)) {
@@ -46,7 +46,7 @@ TEST(BaseCache, KeepsTheNewestAndTheirDependencies) {
   EXPECT_EQ(cache.steps(), (Steps{2, 3}));
   EXPECT_EQ(cache.bytes(), 30U);
   EXPECT_EQ(chain(cache, 3), (Steps{3, 2, 1}));
-  EXPECT_EQ(chain(cache, 1), Steps{});  // held for the others only
+  EXPECT_EQ(chain(cache, 1), Steps{});  // held only for its dependants
   EXPECT_EQ(cache.newest()->step, 3U);
   EXPECT_EQ(cache.newest()->links, 2U);
   EXPECT_TRUE(cache.put(made(4, 4, 10, {})));
@@ -63,7 +63,7 @@ TEST(BaseCache, CountsLinksFromPersistedSnapshots) {
   EXPECT_EQ(cache.newest()->links, 1U);
   EXPECT_TRUE(cache.put(made(3, 3, 1, {2, 1})));
   EXPECT_EQ(cache.newest()->links, 2U);
-  // The same content again, this time persisted.
+  // The same content again, now persisted.
   BaseCache other({.snapshots = 8});
   EXPECT_TRUE(other.put(made(1, 1, 1, {})));
   EXPECT_TRUE(other.put(made(2, 2, 1, {1})));
@@ -87,7 +87,7 @@ TEST(BaseCache, DropsTheOldestWithTheirDependants) {
   EXPECT_EQ(cache.steps(), (Steps{3, 4, 5}));
   cache.set_limits({.snapshots = 8, .bytes = 30});
   EXPECT_EQ(cache.steps(), (Steps{3, 4, 5}));
-  // What the newest depends on goes after what it does not.
+  // The newest depends on 3, so 4 and 5 are dropped first.
   EXPECT_TRUE(cache.put(made(6, 6, 10, {3})));
   EXPECT_EQ(cache.steps(), (Steps{3, 6}));
   EXPECT_EQ(chain(cache, 6), (Steps{6, 3}));
@@ -123,7 +123,7 @@ TEST(BaseCache, DropsLaterStepsOfAnAbandonedFuture) {
   EXPECT_EQ(cache.steps(), (Steps{10, 20}));
   EXPECT_EQ(chain(cache, 20), (Steps{4, 1}));
   EXPECT_EQ(cache.bytes(), 20U);
-  // The same step again, coded against the first: that is no step any more, but is still there.
+  // Step 20 again, coded against its earlier version: that one is no step any more, but its file stays.
   EXPECT_TRUE(cache.put(made(20, 5, 10, {4})));
   EXPECT_EQ(cache.steps(), (Steps{10, 20}));
   EXPECT_EQ(chain(cache, 20), (Steps{5, 4, 1}));
@@ -132,14 +132,14 @@ TEST(BaseCache, DropsLaterStepsOfAnAbandonedFuture) {
 TEST(BaseCache, HoldsTheSameContentOnce) {
   BaseCache cache({.snapshots = 8});
   cache.put(made(1, 7, 10, {}));
-  // A file that says no more than that it is what it was: it refers to its own content, in the file before.
+  // This file only says that nothing has changed: it refers to its own content, in the earlier file.
   EXPECT_TRUE(cache.put(made(2, 7, 3, {7})));
   EXPECT_EQ(cache.steps(), (Steps{1, 2}));
   EXPECT_EQ(cache.bytes(), 10U);
   EXPECT_EQ(cache.chain(2)->at(0).blob->size_bytes(), 10U);
   EXPECT_TRUE(cache.put(made(3, 8, 10, {7})));
   EXPECT_EQ(chain(cache, 3), (Steps{8, 7}));
-  // Of one that is not whole there is no use.
+  // A snapshot that is not whole is replaced by one with the same content.
   EXPECT_FALSE(cache.put(made(4, 9, 10, {100})));
   EXPECT_FALSE(cache.put(made(5, 9, 10, {9})));
   EXPECT_EQ(chain(cache, 5), Steps{});
@@ -148,13 +148,13 @@ TEST(BaseCache, HoldsTheSameContentOnce) {
   EXPECT_EQ(chain(cache, 6), (Steps{9, 7}));
 }
 
-// The rules, as plainly as they can be said.
+// The rules of the cache in their simplest form.
 struct Model {
   struct One {
     std::uint64_t id, size;
     std::vector<std::uint64_t> needs;
   };
-  std::vector<One> held;  // in the order in which they came
+  std::vector<One> held;  // in the order of their arrival
   std::vector<std::pair<std::uint64_t, std::uint64_t>> steps;
 
   [[nodiscard]] const One* get(std::uint64_t id) const {
@@ -218,7 +218,7 @@ TEST(BaseCache, MatchesANaiveModel) {
     std::uint64_t ids = 0;
     for (int i = 0; i < 40; ++i) {
       step = random() % 12 == 0 ? step / 2 : step + 1 + random() % 2;
-      // Mostly new content, against something that came before, which may be gone.
+      // Mostly new content, coded against earlier content, which may be gone.
       const std::uint64_t id = ids > 0 && random() % 8 == 0 ? 1 + random() % ids : ++ids;
       std::vector<std::uint64_t> needs;
       for (std::uint64_t k = random() % 3; k > 0 && id > 1; --k) {
@@ -242,7 +242,7 @@ TEST(BaseCache, MatchesANaiveModel) {
         ASSERT_EQ(!found.empty(), model.is_whole(content));
         if (found.empty()) continue;
         ASSERT_EQ(found.front(), content);
-        // All that is needed, each once, and before what it needs itself.
+        // The chain holds each needed file once, before the files that it needs itself.
         for (std::size_t k = 0; k < found.size(); ++k) {
           for (const std::uint64_t need : model.needs_of(found[k])) {
             ASSERT_EQ(std::count(found.begin() + static_cast<std::ptrdiff_t>(k) + 1, found.end(), need), 1);
@@ -270,7 +270,7 @@ TEST(BaseCache, AnOpenSnapshotStaysReadableWhenDropped) {
     EXPECT_EQ(cache.chain(3)->size(), 3U);
     const auto found = cache.open(files.last()->id());
     ASSERT_TRUE(found) << found.error().message();
-    // Opened once, as long as somebody has it.
+    // The cache opens it only once while somebody holds it.
     EXPECT_EQ(cache.find(files.last()->id()).value(), *found);
     opened = *found;
     EXPECT_EQ(opened->name(), "0000000003-in-memory.bsnap");
@@ -291,7 +291,7 @@ TEST(BaseCache, RejectsABlobWithAnotherSnapshot) {
   EXPECT_EQ(cache.find({1, 1}).error().kind(), ErrorKind::corrupt);
 }
 
-// Publishes one snapshot as a file and keeps it.
+// Publishes a file and keeps it in the cache.
 void publish(BaseCache& cache, os::FileSystem& files, const std::string& path, std::uint64_t id,
              const save::Bytes& bytes) {
   CachedSnapshot snapshot = made(id, id, 0, {});
@@ -342,7 +342,7 @@ TEST(BaseCache, IgnoresAFileThatIsNotTheBlob) {
   EXPECT_EQ(read(cache, disk, "/absent.bsnap").error().kind(), ErrorKind::not_found);
 }
 
-// Files are published, moved, removed and replaced by others at random: what is opened is what the disk holds.
+// Files are published, moved, removed and replaced at random. An opened file always has the content on disk.
 TEST(BaseCache, OpensTheContentOfTheDiskAfterMovesAndReplacements) {
   std::uint64_t from_memory = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -361,7 +361,7 @@ TEST(BaseCache, OpensTheContentOfTheDiskAfterMovesAndReplacements) {
           break;
         }
         case 2: static_cast<void>(disk.rename(any_path(), any_path())); break;
-        default: {  // somebody else's file
+        default: {  // another program's file
           static_cast<void>(disk.remove(path));
           const auto file = disk.create(path);
           ASSERT_TRUE((*file)->append(bytes));

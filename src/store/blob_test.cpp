@@ -1,4 +1,4 @@
-// Files in memory: their bytes, and reading them as files.
+// Blob: the bytes of files in memory, and reading them as files.
 #include "store/blob.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A store as an agent uses it: what is encoded in memory and published has the bytes of any other store, its base is
-// read from memory, and the disk is always right.
+// A store as an agent uses it: a save that is encoded in memory and then published writes the same bytes as any other
+// save, its base is read from memory, and the disk has the last word.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -163,13 +163,13 @@ TEST(CachedStore, EncodingWritesNoSnapshot) {
     EXPECT_FALSE(disk.stat("/run/checkpoints/0000000002")->exists);
     EXPECT_EQ(difference(*save->snapshot, TestState(2)), "");
   }
-  // What was begun and not published is as if it had never been.
+  // A save that is begun but not published leaves no trace.
   EXPECT_EQ(cached->steps().value(), std::vector<std::uint64_t>{1});
   ASSERT_TRUE(save_through_memory(*cached, *cache, 2, TestState(2, 7).state()));
   EXPECT_EQ(check_step(*cached, 2, TestState(2, 7)), "");
 }
 
-TEST(CachedStore, GoesOnAfterPrunesAndRollbacks) {
+TEST(CachedStore, ContinuesAfterPrunesAndRollbacks) {
   os::FakeFileSystem disk;
   const auto cache = std::make_shared<BaseCache>(BaseCache::Limits{.snapshots = 12});
   const auto cached = open(disk, cache);
@@ -188,7 +188,7 @@ TEST(CachedStore, GoesOnAfterPrunesAndRollbacks) {
   EXPECT_TRUE(cached->verify()->damages.empty());
 }
 
-TEST(CachedStore, GoesOnAfterAWriteThatFailed) {
+TEST(CachedStore, ContinuesAfterAFailedWrite) {
   for (const os::FileOperation operation :
        {os::FileOperation::create, os::FileOperation::append, os::FileOperation::sync, os::FileOperation::close}) {
     os::FakeFileSystem disk;
@@ -205,7 +205,7 @@ TEST(CachedStore, GoesOnAfterAWriteThatFailed) {
     ASSERT_TRUE(save_through_memory(*cached, *cache, 2, TestState(2, 5).state()));
     EXPECT_EQ(check_step(*cached, 1, TestState(1)), "");
     EXPECT_EQ(check_step(*cached, 2, TestState(2, 5)), "");
-    // What was committed is on the disk, whatever memory has.
+    // Committed checkpoints are on disk, whatever the cache holds.
     disk.crash();
     EXPECT_EQ(check_step(*open(disk), 2, TestState(2, 5)), "");
   }

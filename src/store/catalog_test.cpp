@@ -1,4 +1,4 @@
-// The catalog: what it remembers, and that it is never believed where it does not fit.
+// Catalog: what it remembers, and that entries which do not match their record are ignored.
 #include "store/catalog.hpp"
 
 #include <gtest/gtest.h>
@@ -154,7 +154,7 @@ TEST(Catalog, DoesNotTrustTheNumberOfItsEntries) {
   }
 }
 
-// Of a store: listing must give the same with any catalog, or none.
+// Listing a store gives the same result with any catalog, or none.
 class CatalogOfAStore : public testing::Test {
  protected:
   void SetUp() override {
@@ -177,7 +177,7 @@ class CatalogOfAStore : public testing::Test {
 TEST_F(CatalogOfAStore, IsUsedForListing) {
   ASSERT_TRUE(write_catalog(StepDirectories(files_, RunLayout("/run"))));
   EXPECT_EQ(Catalog::read(files_, kPath).size(), 3U);
-  // Told otherwise by an entry that holds, the listing says so: it has not read the record.
+  // An entry with other content shows up in the listing, so the listing has not read the record.
   const StepDirectories directories(files_, RunLayout("/run"));
   Catalog catalog;
   CheckpointInfo info = list().front();
@@ -195,7 +195,7 @@ TEST_F(CatalogOfAStore, IsIgnoredForAReplacedRecord) {
   record.shards[0].depth = 7;
   ASSERT_TRUE(replace_commit_record(files_, layout, record, false));
   EXPECT_EQ(list()[1].depth, 7U);
-  // Nor about one that was damaged since.
+  // The entry is ignored, too, if the record was damaged since.
   files_.plant(layout.commit(3), {});
   EXPECT_TRUE(list()[2].damage);
 }

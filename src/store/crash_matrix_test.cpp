@@ -1,5 +1,5 @@
-// Every operation of a store is stopped at every operation of its files, and the process or the machine dies there:
-// what then has to hold. docs/spec/store.md, "Order of operations".
+// Stops every operation of a store at each of its file operations, lets the process or the machine die there, and
+// checks the laws of the store. docs/spec/store.md, "Order of operations".
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TEST_P(CrashMatrix, CommittedStepsSurviveEveryCrash) {
   for (std::uint64_t point = 0; point <= trial.steps().size(); ++point) {
     const bool is_done = point == trial.steps().size();
     if (takes_samples() && !is_done && point % 5 != 0) continue;
-    // Between two operations that change something the disk is the same.
+    // The disk stays the same between two file operations that change something.
     const bool changes = is_done || changes_something(trial.steps()[point]);
     for (const bool half_done : {false, true}) {
       if (half_done && (!changes || is_done)) continue;
@@ -55,7 +55,7 @@ TEST_P(CrashMatrix, UnsyncedLeftoversOfAKilledWriterAreHarmless) {
   report(trial);
 }
 
-// Such file systems promise nothing of names in a crash; what they can lose is said. The rest holds.
+// Such a file system promises nothing about names after a crash. Everything else must hold.
 TEST_P(CrashMatrix, HoldsWithoutDirectorySyncIfNamesSurvive) {
   CrashTrial trial(crash_scenario(GetParam()), false);
   for (const std::uint64_t point : trial.points()) {

@@ -1,4 +1,4 @@
-// Whether the crash tests would notice a sync that is left out: each is left out in turn, and some law has to break.
+// Checks that the crash tests notice a missing sync: each sync is omitted in turn, and some law must break.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 using os::FileOperation;
 
-// The syncs of a run by where in the code they are, which is told from what is synced and
-// what was done before it, with numbers and random names masked.
+// The syncs of a run, grouped by their place in the code. The place follows from the synced path and the operation
+// before it, with numbers and random names masked.
 std::map<std::string, std::vector<std::uint64_t>> syncs_by_place(const OperationLog& log) {
   std::map<std::string, std::vector<std::uint64_t>> places;
   std::string before;
@@ -48,7 +48,7 @@ std::map<std::string, std::vector<std::uint64_t>> syncs_by_place(const Operation
 
 constexpr Destination kDestinations[] = {Destination::disk, Destination::memory};
 
-// A shard that was saved is there after a crash, and another rank can commit it. Empty if so.
+// Checks that a saved shard survives a crash, and that another rank can commit it. Returns an empty string if so.
 std::string check_shard_outlives(Destination destination, std::uint64_t step,
                                  const std::vector<std::uint64_t>& skipped_syncs, const Death& death,
                                  OperationLog* log = nullptr) {
@@ -118,7 +118,8 @@ TEST(CrashMutants, EveryOmittedSyncIsCaught) {
       }
     }
   }
-  // What only a killed writer makes necessary. Some of it shows in few crashes only: those are tried for what is left.
+  // Syncs that are needed only after a writer was killed. Few crashes reveal some of them, so the rest gets more random
+  // crashes.
   for (const std::uint64_t random_crashes : {1U, 40U}) {
     for (const CrashScenario& scenario : crash_scenarios()) {
       if (random_crashes > 1 && std::ranges::includes(caught, missed)) break;

@@ -1,4 +1,4 @@
-// Stores that are damaged in one way each.
+// Repairs as crash scenarios: each damages a store in one way.
 #include "store/crash_repairs_testing.hpp"
 
 #include <algorithm>
@@ -27,15 +27,16 @@ StoreOptions options_of(StoreAccess access) {
   return options;
 }
 
-// What is wrong with a run, and what that means for its steps.
+// The damage of a run, and what it means for its steps.
 struct DamagedRun {
-  std::set<std::uint64_t> lost;     // no repair can save them; what stays of them is set aside
-  std::set<std::uint64_t> hidden;   // cannot be read before they are repaired
-  std::set<std::uint64_t> retired;  // given up before; what is damaged may be set aside, or go with a prune
-  bool is_openable = true;          // before it is repaired
+  std::set<std::uint64_t> lost;     // no repair can save them; a repair sets their files aside
+  std::set<std::uint64_t> hidden;   // unreadable until they are repaired
+  std::set<std::uint64_t> retired;  // retired before; if damaged, set aside or removed by a prune
+  bool is_openable = true;          // before the repair
 };
 
-// The file with one bit flipped, or none; safe at once, as damage is.
+// Flips one bit of the file, or removes the file if `flipped` is nullopt. Synced at once, because damage survives
+// crashes.
 Result<void> damage_file(os::FileSystem& files, const std::string& path, std::optional<std::uint64_t> flipped) {
   BITSNAP_ASSIGN(std::vector<std::byte> bytes, os::read_file(files, path, 1 << 24));
   BITSNAP_TRY(files.remove(path));
@@ -53,10 +54,10 @@ Result<void> damage_file(os::FileSystem& files, const std::string& path, std::op
 std::string path_of(std::uint64_t step, const std::string& name) { return RunLayout(kTestRun).step_file(step, name); }
 
 constexpr const char* kOnlyFile = "shard-00000-of-00001.bsnap";
-// In the first payload of a file, which is that of a tensor that every step changes.
+// Offset in the first payload of a file, which belongs to a tensor that every step changes.
 constexpr std::uint64_t kFirstPayload = 70;
 
-// In the pool, on whose chunk no other step depends.
+// Flips a bit in the pool of a step. No other step depends on this chunk.
 Result<void> damage_pool(os::FileSystem& files, std::uint64_t step) {
   BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, {}));
   BITSNAP_ASSIGN(const auto snapshot, store->snapshot(step));
@@ -64,7 +65,7 @@ Result<void> damage_pool(os::FileSystem& files, std::uint64_t step) {
   return damage_file(files, path_of(step, kOnlyFile), chunk.offset);
 }
 
-// Stands in the journal for the damage: a repair is due.
+// An entry in the journal that stands for the damage: a repair is due.
 constexpr std::uint64_t kRepairDue = 0;
 
 TestRun repaired_run(const TestRun& run) {
@@ -84,7 +85,7 @@ Calls repairs() {
   };
 }
 
-// Saves, then damages; what the journal then has is what a repair has to save.
+// Saves, then damages the store. The journal then holds what a repair must save.
 Calls with_damage(std::function<Result<void>(os::FileSystem&, Journal&)> saves, Damage damage,
                   const std::set<std::uint64_t>& lost) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
@@ -122,7 +123,7 @@ Calls ranks_save(std::uint64_t last) {
   };
 }
 
-// A training goes on with whatever the repair has left, and prunes what it may.
+// Continues the training with what the repair has left, and prunes what may be removed.
 Calls trains_on() {
   return [](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options_of(StoreAccess::write)));
@@ -138,7 +139,7 @@ Calls trains_on() {
   };
 }
 
-// Empty if one of the runs is there but for what is damaged.
+// Returns an empty string if one of the allowed runs is readable, except for its damaged steps.
 std::string check_readable(os::FakeFileSystem& files, const std::vector<TestRun>& allowed, const DamagedRun& damaged) {
   const auto store = open_store(files, kTestRun, {});
   if (!store) return damaged.is_openable ? store.error().message() : "";
@@ -168,7 +169,7 @@ std::string check_readable(os::FakeFileSystem& files, const std::vector<TestRun>
   return wrong;
 }
 
-// What was damaged is not thrown away.
+// Checks that the repair has kept the damaged files in damaged/.
 std::string check_set_aside(os::FakeFileSystem& files, const DamagedRun& damaged) {
   const auto names = files.list_directory(RunLayout(kTestRun).damaged());
   for (const std::uint64_t step : damaged.lost) {
@@ -180,8 +181,8 @@ std::string check_set_aside(os::FakeFileSystem& files, const DamagedRun& damaged
   return "";
 }
 
-// Wherever a repair was stopped: what could be read can be read, another repair saves the rest, and then all laws hold.
-// They hold at once where it was not stopped.
+// The law of a repair. If it was completed, all laws hold. If it was stopped, everything readable before is still
+// readable, a second repair saves the rest, and then all laws hold.
 std::string broken_repair_law(os::FakeFileSystem& files, const std::vector<TestRun>& due_or_done,
                               const StoreOptions& options, const DamagedRun& damaged) {
   const bool is_due = std::ranges::any_of(due_or_done, [](const TestRun& run) { return run.contains(kRepairDue); });
@@ -201,7 +202,7 @@ std::string broken_repair_law(os::FakeFileSystem& files, const std::vector<TestR
       return fmt::format("another repair drops step {}", dropped.step);
   }
   if (std::string wrong = check_set_aside(files, damaged); !wrong.empty()) return wrong;
-  // What was being removed looks like what has lost its record, and may be a checkpoint again.
+  // A step whose removal was interrupted looks like a step that has lost its record, so a repair may bring it back.
   const auto shown = shown_steps(files);
   if (!shown) return shown.error().message();
   for (TestRun& run : allowed) {
@@ -225,7 +226,7 @@ CrashScenario scenario(const std::string& name, const Calls& before, const Damag
 
 }  // namespace
 
-// Keyframes are 1 and 4. A keyframe refers to what did not change since the one before.
+// Steps 1 and 4 are keyframes. A keyframe refers to chunks that have not changed since the previous keyframe.
 std::vector<CrashScenario> crash_repairs() {
   std::vector<CrashScenario> scenarios;
   scenarios.push_back(scenario(
@@ -233,8 +234,8 @@ std::vector<CrashScenario> crash_repairs() {
       [](os::FileSystem& files) { return damage_file(files, path_of(4, kOnlyFile), kFirstPayload); },
       {{4, 5, 6}, {}, {}}, trains_on()));
   scenarios.push_back(scenario(
-      "RepairingAroundWhatIsDamaged", saves(6), [](os::FileSystem& files) { return damage_pool(files, 4); },
-      {{4}, {}, {}}, trains_on()));
+      "RepairingADamagedPool", saves(6), [](os::FileSystem& files) { return damage_pool(files, 4); }, {{4}, {}, {}},
+      trains_on()));
   scenarios.push_back(scenario(
       "RepairingLostRecords", saves(6),
       [](os::FileSystem& files) -> Result<void> {
@@ -250,7 +251,7 @@ std::vector<CrashScenario> crash_repairs() {
       },
       {{4}, {}, {}, false}, repairs()));
   scenarios.push_back(scenario(
-      "RepairingWhatWasRetired", saves(6, {3, 5}),
+      "RepairingARetiredStep", saves(6, {3, 5}),
       [](os::FileSystem& files) { return damage_file(files, path_of(2, kOnlyFile), kFirstPayload); },
       {{3}, {}, {1, 2, 4}}, trains_on()));
   scenarios.push_back(scenario(

@@ -1,4 +1,4 @@
-// The scenarios. Chains are short, so that few steps have keyframes, links and references past them.
+// The crash scenarios. Chains are short, so that a few steps include keyframes, links and references past keyframes.
 #include "store/crash_scenarios_testing.hpp"
 
 #include <algorithm>
@@ -35,8 +35,8 @@ Retention keep(std::optional<std::uint64_t> last, std::vector<std::uint64_t> ste
 using Calls = CrashScenario::Calls;
 using OnStore = std::function<Result<void>(Store&, Journal&)>;
 
-// What a handle to write shows once it is open is safe, but what a prune had hidden may still come back, until the
-// next.
+// A step that a writer shows after opening is safe. A step that a prune had hidden may still come back until the next
+// prune.
 bool holds_more(const TestRun& run, const TestRun& than) {
   return std::ranges::includes(
       run, than, {}, [](const auto& entry) { return entry.first; }, [](const auto& entry) { return entry.first; });
@@ -91,13 +91,13 @@ Calls two_ranks(std::uint32_t max_depth, std::uint64_t first, std::uint64_t last
   };
 }
 
-// Saves the next step, whichever that is.
+// Saves the step after the newest.
 Result<void> save_next(Store& store, Journal& journal) {
   return save_step(store, journal, journal.run().empty() ? 1 : journal.run().rbegin()->first + 1);
 }
 
-// Two ranks save the next step with an attempt of their own, whatever became of the one before. Nobody says that what
-// is shown when they begin is safe; what is saved upon it makes it so.
+// Two ranks save the next step with a new attempt, whatever became of the previous one. What they see at first need not
+// be safe; their save makes it safe.
 Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
@@ -111,7 +111,7 @@ Calls two_ranks_go_on(std::uint32_t max_depth, const Retention& retention) {
   };
 }
 
-// Each rank its shard; nobody commits.
+// Each rank saves its shard, and nobody commits.
 Calls ranks_save_only(std::uint32_t max_depth, std::uint64_t step) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     const TestStep content{0, 2};
@@ -126,7 +126,7 @@ Calls ranks_save_only(std::uint32_t max_depth, std::uint64_t step) {
   };
 }
 
-// Commits what the ranks have left, if that is all.
+// Commits what the ranks have left, if all shards are there.
 Calls commits(std::uint32_t max_depth, std::uint64_t step) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, shared(max_depth)));
@@ -142,7 +142,7 @@ Calls commits(std::uint32_t max_depth, std::uint64_t step) {
   };
 }
 
-// Only a prune, by one of several ranks.
+// One of several ranks prunes.
 Calls rank_prunes(std::uint32_t max_depth, const Retention& retention) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto a, open_store(files, kTestRun, shared(max_depth)));
@@ -159,7 +159,7 @@ std::vector<CrashScenario> make_scenarios() {
   const auto going_on = [](const StoreOptions& options, OnStore calls) {
     return with_store(options, one_after_another({save_next, std::move(calls)}));
   };
-  // Retires and removes, and has old ranks' shards to deal with.
+  // Retires and removes steps, and meets shards that ranks left earlier.
   const OnStore prune_all = prunes(keep(1), Reencode::always);
   const OnStore prune_some = prunes(keep(2), Reencode::never);
   const StoreOptions depth_3 = writing(3);
@@ -181,10 +181,10 @@ std::vector<CrashScenario> make_scenarios() {
                        with_store(on_keyframes, saves(3, 3)), going_on(on_keyframes, prune_some)});
   scenarios.push_back(
       {"SavingFromMemory", in_memory, nothing, with_store(in_memory, saves(1, 4)), going_on(in_memory, prune_some)});
-  scenarios.push_back({"PublishingWhatWasEncodedInMemory", depth_2, nothing,
-                       with_store(depth_2, saves(1, 4, Destination::memory)), going_on(depth_2, prune_some)});
-  scenarios.push_back({"TwoRanksPublishWhatWasEncodedInMemory", depth_2, two_ranks(2, 1, 1),
-                       two_ranks(2, 2, 3, Destination::memory), two_ranks_go_on(2, keep(1))});
+  scenarios.push_back({"PublishingABlob", depth_2, nothing, with_store(depth_2, saves(1, 4, Destination::memory)),
+                       going_on(depth_2, prune_some)});
+  scenarios.push_back({"TwoRanksPublishBlobs", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 3, Destination::memory),
+                       two_ranks_go_on(2, keep(1))});
   scenarios.push_back({"TwoRanksCreate", depth_3, nothing, two_ranks(3, 1, 1), two_ranks_go_on(3, keep(1))});
   scenarios.push_back({"TwoRanksSave", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 2), two_ranks_go_on(2, keep(1))});
   scenarios.push_back(
@@ -198,10 +198,10 @@ std::vector<CrashScenario> make_scenarios() {
       {"TwoRanksSaveAndOneGoesOn", depth_2, two_ranks(2, 1, 1), two_ranks(2, 2, 3), going_on(depth_2, prune_all)});
   scenarios.push_back({"PruningTheOldest", depth_2, with_store(depth_2, saves(1, 6)),
                        with_store(depth_2, prunes(keep(2), Reencode::never)), with_store(depth_2, prune_some, true)});
-  scenarios.push_back({"PruningAroundWhatIsNeeded", depth_2, with_store(depth_2, saves(1, 6)),
+  scenarios.push_back({"PruningRetiresNeededSteps", depth_2, with_store(depth_2, saves(1, 6)),
                        with_store(depth_2, prunes(keep({}, {3}), Reencode::never)),
                        with_store(depth_2, prune_all, true)});
-  scenarios.push_back({"PruningWithoutWhatIsNeeded", depth_2, with_store(depth_2, saves(1, 6)),
+  scenarios.push_back({"PruningRewritesDependants", depth_2, with_store(depth_2, saves(1, 6)),
                        with_store(depth_2, prunes(keep({}, {3, 5}), Reencode::always)),
                        with_store(depth_2, prunes(keep({}, {3, 5}), Reencode::always), true)});
   scenarios.push_back(

@@ -1,4 +1,4 @@
-// Stopping, dying, looking.
+// CrashTrial: stopping an operation, dying, and checking the result.
 #include "store/crash_trial_testing.hpp"
 
 #include <cstdlib>
@@ -70,7 +70,7 @@ std::string step_text(const FaultyFileSystem::Step& step) {
 
 namespace {
 
-// Whether a crash that takes nothing else would still change what stands in this directory.
+// Whether a crash that loses only this directory's unsynced names would change the store.
 bool has_unsynced_names(const FakeFileSystem& files, const std::string& directory) {
   const auto with = files.copy();
   const auto without = files.copy();
@@ -80,13 +80,13 @@ bool has_unsynced_names(const FakeFileSystem& files, const std::string& director
     for (const std::string& name : *names) others.push_back(os::join_path(layout.checkpoints(), name));
   }
   std::erase(others, directory);
-  for (const std::string& other : others) static_cast<void>(without->sync_directory(other));  // of those that are there
+  for (const std::string& other : others) static_cast<void>(without->sync_directory(other));  // fails for missing ones
   with->crash(Spares::all);
   without->crash(Spares::file_contents);
   return fingerprint(*with) != fingerprint(*without);
 }
 
-// Runs the calls on `files`.
+// Runs the calls on `files` and records their file operations.
 OperationLog record_operations(FakeFileSystem& files, Journal& journal, const CrashScenario::Calls& calls) {
   OperationLog log;
   FaultyFileSystem faulty(files);
@@ -94,7 +94,7 @@ OperationLog record_operations(FakeFileSystem& files, Journal& journal, const Cr
   faulty.watch([&](const FaultyFileSystem::Step& step) {
     if (step.operation != FileOperation::sync && step.operation != FileOperation::sync_directory) return;
     const std::uint64_t number = syncs++;
-    // Of files only those are synced that are written; nobody syncs a safe one.
+    // A sync of a file always counts, because the store syncs only files that it has written.
     const bool is_needed = step.operation == FileOperation::sync || has_unsynced_names(files, step.path);
     if (is_needed) log.needed_syncs.insert(number);
   });
@@ -160,7 +160,7 @@ std::string CrashTrial::check(const FakeFileSystem& stopped, const Journal& jour
     return broken.empty() ? "" : death.text() + ": " + broken;
   };
   if (death.kind == Death::Kind::process) return judge();
-  // What a crash of the machine leaves is all that there is to know of it: the same need not be looked at twice.
+  // After a machine crash, the disk and the allowed runs decide the result, so the same pair is checked only once.
   const std::pair disk(fingerprint(*files), allowed);
   if (checked_.contains(disk)) return "";
   std::string broken = judge();

@@ -63,7 +63,7 @@ class CrashTrial {
   [[nodiscard]] std::vector<std::uint64_t> points() const;
   [[nodiscard]] std::string at(std::uint64_t point) const;
 
-  // Runs the operation up to file operation `point`, which fails or is half done, as does everything after it.
+  // Runs the operation until file operation `point` fails, undone or half done. Everything after it fails, too.
   [[nodiscard]] Stopped stop_at(std::uint64_t point, bool half_done) const;
 
   // Runs the operation. File operation `point` fails, and later ones succeed.

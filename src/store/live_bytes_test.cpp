@@ -1,4 +1,4 @@
-// How much of a file others need: chunks they refer to, and those that these need in turn.
+// LiveChunks: counts the chunks of a file that others refer to, and the chunks that these need in turn.
 #include "store/live_bytes.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::uint64_t stored_bytes(const Snapshot& snapshot, std::size_t stream) {
   return bytes;
 }
 
-// A step with a master of two chunks, weights that are coded against it, one of them a slice, and a tensor beside them.
+// A step with a master of two chunks, a weight and a slice that are coded against it, and another tensor.
 class LiveBytes : public ::testing::Test {
  protected:
   static constexpr std::size_t kElements = kChunkElements + 1000;
@@ -46,7 +46,7 @@ class LiveBytes : public ::testing::Test {
       master[i + 3] = std::byte{0x3C};
     }
     for (std::size_t i = 2; i < master.size(); i += 4) weight_.insert(weight_.end(), {master[i], master[i + 1]});
-    const std::uint64_t first = kChunkElements - 1000;  // in the first chunk, and as much in the second
+    const std::uint64_t first = kChunkElements - 1000;  // half of it in each chunk
     const auto begin = weight_.begin() + static_cast<std::ptrdiff_t>(2 * first);
     slice_.assign(begin, begin + 2 * kSlice);
     held_.add("weight", DType::bf16, weight_, {CodecId::rounded_from, {{{}, 1, 0}}, {}, 1});
@@ -56,7 +56,7 @@ class LiveBytes : public ::testing::Test {
     held_file_ = open(held_);
   }
 
-  // What a later step needs of it that holds these bytes, unchanged from stream `stream` on.
+  // The bytes that a later step needs if it holds `bytes` unchanged, as in stream `stream` of the held step.
   std::uint64_t live_bytes(DType dtype, const Bytes& bytes, std::uint64_t stream) {
     StateBuilder later;
     const std::uint32_t base = later.add_base(held_, "x");

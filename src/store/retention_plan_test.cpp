@@ -1,4 +1,4 @@
-// Which checkpoints a retention keeps, needs and removes, on chains made up for it.
+// plan_retention(): which checkpoints it keeps, needs and removes, on chains made up for the test.
 #include "store/retention_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ Steps needed_steps(const RetentionPlan& plan) {
   return steps;
 }
 
-// Keyframes 1 and 5, each with a chain of three after it; all refer to their keyframe, too, for what never changes.
+// Steps 1 and 5 are keyframes, each with a chain of three steps. All steps but the first link also refer to their
+// keyframe directly.
 std::vector<StepNode> two_chains() {
   return {node(1), node(2, {whole(1)}), node(3, {alone(1), whole(2)}), node(4, {alone(1), whole(3)}),
           node(5), node(6, {whole(5)}), node(7, {alone(5), whole(6)}), node(8, {alone(5), whole(7)})};

@@ -1,4 +1,4 @@
-// The names of a store: which there are, and which only look like it.
+// RunLayout: the names in a store, and names that only look like them.
 #include "store/run_layout.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// States made from numbers.
+// TestState: states computed from step and seed.
 #include "store/run_testing.hpp"
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kElements = 256;
 
-// Weights after so many steps: each step moves some elements by a little.
+// Weights after `step` steps: each step changes some elements by a little.
 std::vector<std::byte> trained(std::size_t elements, std::uint64_t step, std::uint64_t seed) {
   std::vector<std::byte> bytes(elements * 2);
   codec::fill_trained_like(DType::bf16, bytes, seed);
@@ -27,7 +27,7 @@ std::vector<std::byte> trained(std::size_t elements, std::uint64_t step, std::ui
 }  // namespace
 
 TestState::TestState(std::uint64_t step, std::uint64_t seed, std::size_t size) {
-  // Above the size below which tensors share a pool, where the tests want chunks of their own.
+  // Large enough that no tensor but the smallest goes into the pool: the tests need chunks of their own.
   const std::size_t elements = kElements * size;
   add("frozen", DType::bf16, trained(9 * elements, 0, seed + 1));
   add("weight", DType::bf16, trained(9 * elements, step, seed + 2));

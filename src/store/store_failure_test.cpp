@@ -1,5 +1,5 @@
-// Failures that are not crashes: an operation of the file system that fails once, a full disk, damaged bases, other
-// writers, readers that race a prune, ranks that race each other.
+// Failures that are not crashes: a file operation that fails once, a full disk, damaged bases, other writers, readers
+// that race a prune, and ranks that race each other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Retention keep_last(std::uint64_t count) {
   return retention;
 }
 
-// Does something at one operation of a file system, between two of whoever uses it.
+// Does something just before one operation of a file system, between two operations of its user.
 class Intruder {
  public:
   Intruder(FaultyFileSystem& files, std::uint64_t point, std::function<void()> intrude)
@@ -71,7 +71,7 @@ class Intruder {
   Intruder& operator=(const Intruder&) = delete;
   ~Intruder() { files_.watch(nullptr); }
 
-  // False if there were fewer operations.
+  // False if there were fewer operations than `point`.
   [[nodiscard]] bool has_come() const noexcept { return has_come_; }
 
  private:
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Every, StoreFailure, testing::ValuesIn([] {
                          }()),
                          [](const auto& test) { return test.param; });
 
-// Each call of a handle meets one failure; the same handle then goes on, or says that it cannot.
+// Each call of a handle meets one failure. Then the same handle continues, or asks to be reopened.
 TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
   using Call = std::function<Result<void>(Store&, Journal&)>;
   const std::vector<std::pair<std::string, Call>> calls = {
@@ -132,7 +132,7 @@ TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
         faulty.reset();
         TestRun shown;
         ASSERT_EQ(check_shown(*files, journal.allowed(), &shown), "") << name << " failed at " << point;
-        // What failed is not there, or not known to be: the next call decides.
+        // The failed change is not there, or not known to be there; the next call finds out.
         Journal next(shown);
         const std::uint64_t step = shown.rbegin()->first + 1;
         const Result<void> again = save_step(*store, next, step, 9);
@@ -147,8 +147,8 @@ TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
       }
       ASSERT_EQ(broken_law(*files, journal.allowed(), writing()), "") << name << " failed at " << point;
     }
-    // What a failed save wrote is taken back; only where that fails, too, it is not known what is there. The others
-    // leave nothing that opening anew would not tell, and the next call does what that does.
+    // A failed save removes what it wrote. Only if that fails, too, the handle gives up. The other calls leave nothing
+    // that opening could not settle, and the next call settles the store as opening does.
     if (name == "save") {
       EXPECT_GT(went_on, 10 * gave_up);
     } else {
@@ -158,7 +158,7 @@ TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
   }
 }
 
-// Where the disk refuses for longer, each call that writes says so, and the first after that goes on.
+// While the disk refuses, each writing call returns an error. The first call after that succeeds.
 TEST(StoreFailures, AHandleContinuesWhenTheDiskIsBack) {
   FakeFileSystem files;
   Journal journal = saved(files, 1, 4);
@@ -223,7 +223,7 @@ TEST(StoreFailures, SavesAKeyframeIfTheBaseIsUnusable) {
   for (const std::string& file : {layout.step_file(2, "shard-00000-of-00001.bsnap"), layout.commit(2),
                                   layout.step_file(1, "shard-00000-of-00001.bsnap"), layout.commit(1)}) {
     const auto whole = os::read_file(before, file, 1 << 20);
-    // Removed, cut in half, and with a flipped bit in each of some places.
+    // The file is removed, cut in half, or has one flipped bit in one of 20 places.
     const bool is_record = file.ends_with(".json");
     for (std::size_t way = 0; way < 22; ++way) {
       const auto files = before.copy();
@@ -239,13 +239,13 @@ TEST(StoreFailures, SavesAKeyframeIfTheBaseIsUnusable) {
       const auto result = store->save(3, test_state(3, 0).state(), kOneThread);
       ASSERT_TRUE(result) << file << " " << way << ": " << result.error().message();
       EXPECT_EQ(check_step(*store, 3, test_state(3, 0)), "") << file << " " << way;
-      // Damage where nothing was read is not found: then the checkpoint is coded against what is whole. A step whose
-      // record is gone is no checkpoint; then the one before is the base, if it is the newest that is missing.
+      // Damage that no read touches is not found; then the checkpoint is coded against the undamaged parts. A step
+      // without a record is no checkpoint, so if the newest has lost its record, the one before it is the base.
       const bool is_gone = is_record && way == 0;
       EXPECT_TRUE(result->damage || result->base || is_gone) << file << " " << way;
       EXPECT_FALSE(result->damage && result->base);
       EXPECT_TRUE(way != 1 || result->damage) << file;
-      // From then on all is well.
+      // The next save finds no damage any more.
       const auto next = store->save(4, test_state(4, 0).state(), kOneThread);
       ASSERT_TRUE(next) << next.error().message();
       EXPECT_EQ(check_step(*store, 4, test_state(4, 0)), "") << file << " " << way;
@@ -280,7 +280,7 @@ TEST(StoreFailures, AnOpenReaderContinuesAfterAPrune) {
   }
 }
 
-// A prune runs between two operations of a reader, wherever that is.
+// A prune runs between two operations of a reader, at every point.
 TEST(StoreFailures, AReaderThatRacesAPruneGetsDataOrNotFound) {
   FakeFileSystem before;
   const Journal run = saved(before, 1, 6);
@@ -317,7 +317,7 @@ TEST(StoreFailures, AReaderThatRacesAPruneGetsDataOrNotFound) {
   EXPECT_GT(gone, 20U);
 }
 
-// The only checkpoint is replaced between a reader's look at the names and that at the checkpoint.
+// The only checkpoint is replaced after a reader has listed the names, and before it looks at the checkpoint.
 TEST(StoreFailures, ReadersAlwaysSeeACheckpoint) {
   for (const bool asks_for_newest : {true, false}) {
     FakeFileSystem files;
@@ -341,7 +341,7 @@ TEST(StoreFailures, ReadersAlwaysSeeACheckpoint) {
   }
 }
 
-// What it removed may come back in a crash: it makes sure before it goes on.
+// A removed step may come back in a crash, so the handle syncs the removal before it continues.
 TEST(StoreFailures, ASharedHandleRetriesFailedRemovals) {
   FakeFileSystem before;
   saved(before, 1, 4);
@@ -377,7 +377,7 @@ TEST(StoreFailures, IgnoresDamageInUnneededShards) {
     if (is_damaged) {
       EXPECT_TRUE(files.remove(RunLayout(kTestRun).step_file(1, "shard-00001-of-00004.a.bsnap")));
     }
-    // With a tensor that nobody had.
+    // This state has a tensor that no rank had before.
     const auto saved = store->save_shard(2, {0, 4, "b"}, test_state(1, 2000).state(), kOneThread);
     return saved ? saved->stored_bytes : 0;
   };
@@ -407,7 +407,7 @@ TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
   }
 }
 
-// One commits at every point of the other's commit.
+// One rank commits at every point of another rank's commit.
 TEST(StoreFailures, ConcurrentCommitsAgree) {
   FakeFileSystem before;
   Journal run;
@@ -446,7 +446,7 @@ TEST(StoreFailures, ShardsOfTwoAttemptsNeverMix) {
   const auto a = open(files, shared());
   const auto b = open(files, shared());
   ASSERT_TRUE(save_two_shards(*a, *b, journal, 1));
-  // Of the first attempt one rank dies; of the second the other is late.
+  // In the first attempt one rank dies; in the second, the other rank is late.
   ASSERT_TRUE(a->save_shard(2, {0, 2, "first"}, test_state(2, 100).state(), kOneThread));
   ASSERT_TRUE(b->save_shard(2, {1, 2, "second"}, test_state(2, 201).state(), kOneThread));
   EXPECT_EQ(a->commit(2, 2, "first").value().missing, std::vector<std::uint32_t>{1});

@@ -1,4 +1,4 @@
-// Calls and what they may leave; checks.
+// The laws of a store: journalled calls and checks.
 #include "store/store_laws_testing.hpp"
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 namespace bitsnap::store {
 namespace {
 
-// One thread makes the same operations in the same order each time.
+// With one thread, the same calls make the same file operations in the same order.
 const RunOptions kOneThread{1, nullptr};
-// Seeds from here on: every other such span the same state at all steps, every other two one with a tensor more.
+// seed / kStateKind is a set of bits: 1 means the same state at all steps, 2 means one more tensor.
 constexpr std::uint64_t kStateKind = 1000;
 
 std::vector<std::uint64_t> steps_of(const TestRun& run) {
@@ -52,7 +52,7 @@ std::string check_verification(const Store& store) {
   return "";
 }
 
-// Saves what comes next, and looks for strays; `run` then has the step.
+// Saves the next step and looks for strays. Adds the step to `run`.
 std::string check_going_on(os::FakeFileSystem& files, TestRun& run, StoreOptions options) {
   options.access = StoreAccess::write;
   const auto store = open_store(files, kTestRun, options);
@@ -135,7 +135,7 @@ Journal::Change adding(std::uint64_t step, TestStep content) {
   };
 }
 
-// A call that removes all steps but some.
+// A call that removes all steps but those that `kept` returns.
 Result<void> remove_steps(Journal& journal, const std::function<std::vector<std::uint64_t>(const TestRun&)>& kept,
                           bool settles, const std::function<Result<void>()>& call) {
   journal.begin([&](const TestRun& run) { return removals(run, kept(run)); });
@@ -170,7 +170,7 @@ Result<void> save_step(Store& store, Journal& journal, std::uint64_t step, std::
 }
 
 Result<void> prune_steps(Store& store, Journal& journal, const Retention& retention, Reencode reencode) {
-  // Which steps stay is said here once more, not read from the report.
+  // Computes which steps are kept once more, independently of the report.
   const auto kept = [&](const TestRun& run) {
     std::vector<std::uint64_t> steps;
     std::size_t newer = 0;
@@ -208,7 +208,7 @@ Result<void> save_two_shards(Store& first, Store& second, Journal& journal, std:
                              const std::string& attempt, Destination destination) {
   const TestStep content{seed, 2};
   const Journal::Change add = adding(step, content);
-  // It is added to what is shown, which is made safe before.
+  // The shards are added to the shown run, which the save makes safe first.
   const TestRun shown = journal.run();
   journal.begin([&](const TestRun& run) { return run == shown ? std::vector{add(run)} : std::vector<TestRun>(); });
   BITSNAP_TRY(save_to(destination, first, step, ShardPlace{0, 2, attempt}, test_state(step, content.shard_seed(0))));

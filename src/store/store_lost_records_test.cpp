@@ -1,4 +1,4 @@
-// Checkpoints that have lost their record: what opening, pruning and repairing may do before anybody knows.
+// Checkpoints that have lost their record: what opening, pruning and repairing may do.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class LostRecord : public testing::Test {
     EXPECT_TRUE(store) << store.error().message();
     return store ? std::move(*store) : nullptr;
   }
-  // One chain.
+  // Saves the steps as one chain.
   void save_steps(std::uint64_t last) {
     const auto store = open();
     for (std::uint64_t step = 1; step <= last; ++step) ASSERT_TRUE(store->save(step, TestState(step).state())) << step;
@@ -46,7 +46,7 @@ class LostRecord : public testing::Test {
     bytes.at(at) ^= std::byte{1};
     files_.plant(file, bytes);
   }
-  // In the index of the file of a step.
+  // Flips a bit in the index of a step's file.
   void damage_index(std::uint64_t step) { flip(path(step, kFile), files_.stat(path(step, kFile))->size_bytes - 60); }
   RepairReport repair() {
     auto report = repair_store(files_, "/run", {});
@@ -59,7 +59,7 @@ class LostRecord : public testing::Test {
     for (const std::uint64_t step : steps) EXPECT_EQ(check_step(*store, step, TestState(step)), "") << step;
     EXPECT_TRUE(store->verify().value().damages.empty());
   }
-  // The snapshot file of a step, wherever it is.
+  // Whether the snapshot file of a step exists anywhere.
   bool has_file_of(std::uint64_t step) {
     const std::string end = step_name(step) + "/" + kFile;
     return std::ranges::any_of(files_.all_files(), [&](const std::string& file) { return file.ends_with(end); });
@@ -68,7 +68,7 @@ class LostRecord : public testing::Test {
   os::FakeFileSystem files_;
 };
 
-TEST_F(LostRecord, OpeningRemovesNothingIfTwoAreLost) {
+TEST_F(LostRecord, OpeningRemovesNothingIfTwoRecordsAreLost) {
   save_steps(6);
   lose(2);
   lose(3);
@@ -86,7 +86,7 @@ TEST_F(LostRecord, PruneKeepsPossibleDependencies) {
   expect_whole({5, 6});
 }
 
-TEST_F(LostRecord, RetiredStepsBelowItStay) {
+TEST_F(LostRecord, PruneKeepsRetiredStepsBelowIt) {
   save_steps(6);
   prune({3, 4, 5, 6});
   lose(3);
@@ -99,7 +99,7 @@ TEST_F(LostRecord, IsRebuiltForAnUnneededStep) {
   save_steps(4);
   prune({2}, 1);
   {
-    // A keyframe, so that 2 is needed no longer.
+    // A keyframe, so that nobody needs step 2 any more.
     StoreOptions options;
     options.access = StoreAccess::write;
     options.settings.max_depth = 0;
@@ -114,7 +114,7 @@ TEST_F(LostRecord, IsRebuiltForAnUnneededStep) {
   EXPECT_EQ(check_step(*store, 2, TestState(2)), "");
 }
 
-TEST_F(LostRecord, LosesNothingIfItIsTheOnlyOne) {
+TEST_F(LostRecord, OpeningAndPruningKeepTheOnlyStep) {
   save_steps(4);
   prune({}, 1);
   lose(4);
@@ -125,7 +125,7 @@ TEST_F(LostRecord, LosesNothingIfItIsTheOnlyOne) {
   expect_whole({4});
 }
 
-TEST_F(LostRecord, WithoutCheckpointTrainingStartsAnew) {
+TEST_F(LostRecord, TrainingContinuesAboveRetiredStepsIfNoCheckpointIsLeft) {
   save_steps(4);
   prune({}, 1);
   flip(path(4, kFile), 70);
@@ -203,7 +203,8 @@ TEST_F(LostRecord, IsRebuiltBelowAnUnreadableRecord) {
   expect_whole({1, 2, 3, 4});
 }
 
-// Each of them is made again, or given up, once; what grows faster is that each is opened with all before it.
+// A repair rebuilds or gives up each record once. The number of opened files grows faster only because each file is
+// opened with its bases.
 TEST_F(LostRecord, RepairOfALongChainIsFast) {
   const auto opened_files = [](std::uint64_t steps) {
     os::FakeFileSystem files;
@@ -232,7 +233,7 @@ TEST_F(LostRecord, RunRecordIsRebuiltWithTheLock) {
   expect_whole({1, 2});
 }
 
-// Of what it alone knew, a run loses no more, nor less, than is said.
+// The rebuilt run record has the policy of the newest checkpoint and no loss rules, and the report says so.
 TEST_F(LostRecord, RunRecordIsRebuiltWithTheNewestPolicy) {
   for (const Policy policy : {Policy::bounded, Policy::lossless, Policy::raw}) {
     os::FakeFileSystem files;
@@ -256,7 +257,7 @@ TEST_F(LostRecord, RunRecordIsRebuiltWithTheNewestPolicy) {
   }
 }
 
-// A retired one that refers to what is damaged must not be needed by what is whole.
+// A whole step must not need a retired step that refers to damaged chunks.
 TEST_F(LostRecord, WholeStepsAboveRetiredAndDamagedOnesStay) {
   save_steps(6);
   prune({4, 6});
@@ -268,7 +269,7 @@ TEST_F(LostRecord, WholeStepsAboveRetiredAndDamagedOnesStay) {
   expect_whole({6});
 }
 
-// The newest is coded against 4, which is retired and takes a tensor from 2, whose own base has gone.
+// The newest step is coded against 4, which is retired and takes a tensor from 2. The base of 2 is gone.
 TEST_F(LostRecord, IsRebuiltForRetiredDependencies) {
   const auto bytes = [](std::uint64_t seed, std::uint64_t changed) {
     std::vector<std::byte> made(9000);
@@ -301,7 +302,7 @@ TEST_F(LostRecord, IsRebuiltForRetiredDependencies) {
   EXPECT_TRUE(store->verify().value().damages.empty());
 }
 
-TEST_F(LostRecord, DryRepairReportsItAboveTheNewest) {
+TEST_F(LostRecord, DryRepairReportsAStrayAboveTheNewest) {
   save_steps(3);
   lose(3);
   RepairOptions dry;

@@ -1,4 +1,4 @@
-// Random histories of a store against a model of what has to be restorable. A failure names its seed.
+// Random histories of a store, compared with a model of what must be restorable. A failure names its seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,12 +26,12 @@ namespace {
 using os::FakeFileSystem;
 using os::FaultyFileSystem;
 
-// One run with all that happens to it.
+// One run and everything that happens to it.
 class History {
  public:
   explicit History(std::uint64_t seed) : random_(seed) { options_.access = StoreAccess::write; }
 
-  // Empty, or what is wrong.
+  // Returns an empty string, or what is wrong.
   std::string live(int operations) {
     for (int i = 0; i < operations; ++i) {
       std::string wrong = next();
@@ -58,7 +58,7 @@ class History {
       close();
       return be_damaged_and_repaired();
     }
-    // What follows may be cut short.
+    // A failure may interrupt the following call.
     const bool is_cut_short = random_.chance(1);
     if (is_cut_short) {
       faulty_->reset();
@@ -88,7 +88,7 @@ class History {
     faulty_.reset();
   }
 
-  // Of the process, or of the machine with all that was not synced.
+  // The process dies, or the machine, which loses what was not synced.
   std::string die() {
     what_ += ", then death";
     close();
@@ -98,8 +98,8 @@ class History {
     TestRun found;
     std::string wrong = check_shown(*files_, journal_.allowed(), &found);
     if (!wrong.empty()) return wrong;
-    // After a crash of the machine all that is there is safe; after the death of a process opening makes it so, but for
-    // what a prune had hidden.
+    // After a machine crash everything on disk is safe. After a process death, opening the store makes it safe, except
+    // that steps hidden by a prune may still come back.
     if (way == 0) {
       std::vector<std::uint64_t> steps;
       for (const auto& [step, content] : found) steps.push_back(step);
@@ -113,10 +113,10 @@ class History {
   Result<void> save() {
     const TestRun& run = journal_.run();
     std::uint64_t step = (run.empty() ? 0 : run.rbegin()->first) + 1 + random_.below(3);
-    // Retired ones above are there only if all checkpoints were lost; their numbers are taken.
+    // Retired steps above the newest exist only if all checkpoints were lost. Their numbers are taken.
     while (files_->stat(RunLayout(kTestRun).retired(step))->exists) ++step;
     what_ = "save " + std::to_string(step);
-    // Mostly one training; some states are the same at all steps, or have a tensor more.
+    // Mostly one training. Some states are the same at all steps, or have one more tensor.
     const std::uint64_t seed = random_.chance(5) ? 0 : random_.below(40);
     saved_[step] = {seed, 1};
     return save_step(*store_, journal_, step, seed);
@@ -144,7 +144,8 @@ class History {
     return roll_back(*store_, journal_, target->first);
   }
 
-  // A byte of some file goes wrong, and a repair saves all that does not depend on that file. Records it makes again.
+  // Flips a byte of some file or removes it. A repair must save every step that does not depend on that file, and
+  // rebuild records.
   std::string be_damaged_and_repaired() {
     const RunLayout layout(kTestRun);
     std::vector<std::string> files;
@@ -159,7 +160,7 @@ class History {
     std::vector<std::byte> bytes = os::read_file(*files_, file, 1 << 24).value();
     bytes[random_.below(bytes.size())] ^= std::byte{1};
     const bool is_removed = random_.chance(3);
-    // Without a record a checkpoint that no other one needs is as if it had never been committed.
+    // A checkpoint that has lost its record and that nobody needs looks as if it had never been committed.
     std::set<std::uint64_t> endangered;
     if (const auto step = step_from_name(os::file_name(os::parent_directory(file)))) {
       if (file.ends_with(".bsnap")) endangered = dependants(*step);
@@ -188,14 +189,14 @@ class History {
     if (!repaired) return repaired.error().message();
     const auto steps = shown_steps(*files_);
     if (!steps) return steps.error().message();
-    // A crash may have brought back what a prune had hidden.
+    // A crash may have brought back steps that a prune had hidden.
     for (const TestRun& before : journal_.allowed()) {
       TestRun after;
       std::ranges::copy_if(before, std::inserter(after, after.end()), [&](const auto& entry) {
         return !endangered.contains(entry.first) || std::ranges::binary_search(*steps, entry.first);
       });
       const std::size_t lost = before.size() - after.size();
-      // What was pruned but not yet removed whole looks like what has lost its record, and comes back.
+      // A step whose removal was interrupted looks like a step that has lost its record, and comes back.
       for (const std::uint64_t step : *steps) after.try_emplace(step, saved_[step]);
       if (!std::ranges::equal(after, *steps, {}, [](const auto& entry) { return entry.first; })) continue;
       lost_ += lost;
@@ -209,7 +210,7 @@ class History {
     return fmt::format("shows {}, not one of {} without some of {}", *steps, allowed, endangered);
   }
 
-  // Whoever does not know of any damage, and goes on.
+  // Opens and prunes the store without knowing of the damage.
   void open_and_prune_nothing() {
     const auto store = open_store(*files_, kTestRun, options_);
     Retention all;
@@ -217,7 +218,7 @@ class History {
     if (store) static_cast<void>((*store)->prune(all));
   }
 
-  // The step and all that its records say may need it.
+  // The step, and all steps that may need it according to their records.
   std::set<std::uint64_t> dependants(std::uint64_t step) {
     std::set<std::uint64_t> found = {step};
     const std::vector<std::string> names = files_->list_directory(RunLayout(kTestRun).checkpoints()).value();
@@ -235,7 +236,7 @@ class History {
     return found;
   }
 
-  // The steps, and one of them bit for bit.
+  // Compares the shown steps, and the content of one of them bit for bit.
   std::string look() {
     const auto steps = store_->steps();
     if (!steps) return steps.error().message();
@@ -252,10 +253,10 @@ class History {
   std::unique_ptr<Store> store_;
   StoreOptions options_;
   Journal journal_;
-  TestRun saved_;  // all that ever were, as they were saved last
+  TestRun saved_;  // every step that was ever saved, with its last content
   std::string what_;
   std::size_t repairs_ = 0;
-  std::size_t lost_ = 0;  // checkpoints, by damage
+  std::size_t lost_ = 0;  // checkpoints lost by damage
 };
 
 class StoreModel : public testing::TestWithParam<std::uint64_t> {};

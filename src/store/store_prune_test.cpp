@@ -1,4 +1,5 @@
-// Retention and rollback when nothing fails: what is removed, what stays because others need it, and saving afterwards.
+// Retention and rollback without failures: which steps are removed, which stay because others need them, and saving
+// afterwards.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -98,7 +99,7 @@ TEST(StorePrune, SavesAfterTheUnneededKeyframeWasRemoved) {
   {
     const auto store = open(files);
     save_steps(*store, 1, 1);
-    // Nothing in this one is like anything before.
+    // This state has nothing in common with the previous one.
     TestState other;
     other.add("other", DType::u8, std::vector<std::byte>(9000, std::byte{7}));
     ASSERT_TRUE(store->save(2, other.state()));
@@ -154,7 +155,7 @@ TEST(StorePrune, KeepsStepsThatUncommittedShardsReferTo) {
     PruneOptions pruning;
     pruning.reencode = reencode;
     ASSERT_TRUE(store->prune(retention, pruning));
-    // So does whoever opens the store to write between the two.
+    // A handle that opens the store to write meanwhile must keep them, too.
     ASSERT_TRUE(open(files)->prune(retention, pruning));
     ASSERT_TRUE(store->save_shard(4, {0, 2, "x"}, TestState(4, 0).state()));
     const auto committed = store->commit(4, 2, "x");

@@ -1,4 +1,4 @@
-// Damage of every kind, what verification says of it, and what a repair saves.
+// Damage of every kind: what verification reports, and what a repair saves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 class DamagedStore : public testing::Test {
  protected:
-  // Keyframes 1 and 5; `size` chosen so that tensors have chunks of their own.
+  // Steps 1 and 5 are keyframes. All large tensors have chunks of their own.
   void save_steps(std::uint64_t last) {
     StoreOptions options;
     options.access = StoreAccess::write;
@@ -45,7 +45,7 @@ class DamagedStore : public testing::Test {
     EXPECT_TRUE(report) << report.error().message();
     return report ? std::move(*report) : RepairReport{};
   }
-  // Everything that is shown is whole, verification is clean, and saving goes on.
+  // Checks that every shown step is whole, that verification finds nothing, and that the next save works.
   void expect_sound(const std::vector<std::uint64_t>& steps) {
     const auto store = open(StoreAccess::write);
     EXPECT_EQ(store->steps().value(), steps);
@@ -63,9 +63,9 @@ class DamagedStore : public testing::Test {
   os::FakeFileSystem files_;
 };
 
-TEST_F(DamagedStore, IsNamedByCheckpointTensorAndChunk) {
+TEST_F(DamagedStore, VerificationNamesStepTensorAndChunk) {
   save_steps(8);
-  flip(path(5), 70);  // the first payload, after what is unchanged
+  flip(path(5), 70);  // the first payload
   const auto verified = open()->verify().value();
   ASSERT_FALSE(verified.damages.empty());
   EXPECT_EQ(verified.damages.front().step, 5U);
@@ -119,8 +119,8 @@ TEST_F(DamagedStore, EveryFlippedByteIsFoundAndRepaired) {
 
 TEST_F(DamagedStore, KeepsStepsThatNeedOnlyUndamagedParts) {
   save_steps(8);
-  // "expert" of step 1 is needed by all until it changes; "step" is in the pool of step 4 alone. The last payload
-  // before the index is the pool's.
+  // All steps need "expert" of step 1 until it changes. Only step 4 needs its own pool, which holds "step". The pool's
+  // payload is the last one before the index.
   const auto snapshot = open()->snapshot(4).value();
   const auto pool = snapshot->streams().size() - 1;
   ASSERT_FALSE(snapshot->streams()[pool].tensor);
@@ -149,7 +149,7 @@ TEST_F(DamagedStore, RebuildsALostCommitRecord) {
 TEST_F(DamagedStore, RebuildsALostRecordThatOthersReferTo) {
   save_steps(5);
   ASSERT_TRUE(files_.remove(path(2, "commit.json")));
-  // Whoever opens it to write in between takes nothing away.
+  // A writer that opens and prunes the store before the repair removes nothing.
   Retention retention;
   retention.keep_last = 9;
   ASSERT_TRUE(open(StoreAccess::write)->prune(retention));
@@ -182,7 +182,7 @@ TEST_F(DamagedStore, DoesNotPreventSaving) {
   EXPECT_EQ(check_step(*store, 8, TestState(8)), "");
 }
 
-TEST_F(DamagedStore, OfANewerVersionIsLeftAlone) {
+TEST_F(DamagedStore, RepairLeavesANewerVersionAlone) {
   save_steps(2);
   const std::string text = R"({"format":1,"id":"x"})";
   Json body = Json::parse(text);

@@ -1,4 +1,4 @@
-// Many checkpoints, long runs and long chains: what is bounded stays bounded, and what is read is read once.
+// Many checkpoints, long runs and long chains: what is bounded stays bounded, and no payload is read twice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST(StoreScale, LongRunsGrowNeitherFilesNorMemory) {
   const std::uint64_t saves = takes_samples() ? 1'000 : 100'000;
   const std::uint64_t saves_of_a_handle = saves / 10;
   constexpr std::uint64_t kSlackBytes = 3 << 20;
-  // The disk in memory itself keeps something over 200 bytes for each save until it is copied.
+  // The file system in memory keeps more than 200 bytes for each save until it is copied.
   constexpr std::uint64_t kSlackBytesOfASave = 400;
   auto files = std::make_unique<os::FakeFileSystem>();
   Retention retention;
@@ -70,7 +70,7 @@ TEST(StoreScale, LongRunsGrowNeitherFilesNorMemory) {
     }
     late_bytes = allocated_bytes();
     if (step == 2 * saves_of_a_handle + 1) early_bytes = late_bytes;
-    // A sanitizer keeps what was freed.
+    // A sanitizer keeps freed memory.
     EXPECT_TRUE(takes_samples() || late_bytes <= bytes_before + kSlackBytes + saves_of_a_handle * kSlackBytesOfASave);
     EXPECT_EQ((*store)->steps()->size(), 5U);
     EXPECT_EQ(check_step(**store, step - 1, tiny_state(step - 1)), "");
@@ -78,12 +78,12 @@ TEST(StoreScale, LongRunsGrowNeitherFilesNorMemory) {
   }
   std::cout << saves << " saves in " << watch.elapsed_seconds() << " s, at most " << most_files << " files, "
             << early_bytes << " bytes early and " << late_bytes << " late\n";
-  // Five that stay and those that they need, two files each, and those of the store.
+  // Five kept steps and those that they need, with two files each, and the files of the store itself.
   EXPECT_LE(most_files, 2 * (5 + 8) + 3U);
   EXPECT_TRUE(takes_samples() || late_bytes <= early_bytes + kSlackBytes) << early_bytes << " " << late_bytes;
 }
 
-// On the real file system, and without their snapshot files, which listing does not open.
+// On the real file system. Most steps have no snapshot file, because listing opens none.
 TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
   constexpr std::uint64_t kSteps = 10'000;
   constexpr double kGenerousSeconds = 2;
@@ -112,7 +112,7 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
   };
   measure("steps()", [&] { return (*store)->steps(); });
   measure("list() without a catalog", [&] { return (*store)->list(); });
-  // The times of new files may still be those of a later change; the catalog leaves them out.
+  // The catalog omits records of the last second, because a later change could leave the same time.
   const os::Stopwatch aging;
   while (aging.elapsed_seconds() < 1.1) {
   }
@@ -123,7 +123,7 @@ TEST(StoreScale, TenThousandCheckpointsAreListedQuickly) {
   std::cout << "the newest: " << newest.elapsed_seconds() * 1e3 << " ms\n";
 }
 
-// What is asked of the file system, but for the steps of the names in one directory.
+// The number of file operations must not depend on the number of steps, except within one directory listing.
 TEST(StoreScale, SavingAShardReadsOnlyTheNewestRecords) {
   const auto operations = [](std::uint64_t earlier) {
     os::FakeFileSystem fake;
@@ -150,7 +150,7 @@ TEST(StoreScale, SavingAShardReadsOnlyTheNewestRecords) {
   EXPECT_EQ(operations(5), operations(35));
 }
 
-// Noise, which only a base makes small.
+// Noise, which only compresses against a base.
 TestState with_tensors(const std::vector<std::string>& names) {
   TestState state;
   for (const std::string& name : names) {
@@ -178,7 +178,7 @@ TEST(StoreScale, FindsMovedTensorsAndOpensFewFilesForNewOnes) {
     ASSERT_TRUE((*store)->save_shard(1, {rank, kRanks, "a"}, with_tensors({of(rank)}).state(), kOneThread));
   }
   ASSERT_TRUE((*store)->commit(1, kRanks, "a"));
-  // The bytes that are stored, and the files of the base that are opened for it.
+  // Returns the stored bytes, and how many files of the base were opened.
   const auto save = [&](std::uint32_t rank, const TestState& state) {
     files.reset();
     const auto saved = (*store)->save_shard(2, {rank, kRanks, "a"}, state.state(), kOneThread);
@@ -194,11 +194,11 @@ TEST(StoreScale, FindsMovedTensorsAndOpensFewFilesForNewOnes) {
   const auto [bytes, opened] = save(30, with_tensors({of(30), "new"}));
   EXPECT_GT(bytes, 16'384U);
   EXPECT_LT(bytes, 20'000U);
-  // The own one, so many others, and the own one again to see that what was written can be read.
+  // Its own shard, then up to kLooksInVain others, and its own again to check that the new file is readable.
   EXPECT_LE(opened, save::ShardedBases::kLooksInVain + 2U);
 }
 
-// Until the new file is written; then the indexes of those that it refers to are read, to see that they are there.
+// Reads of snapshots until the new file is written. Later reads only check that the references are there.
 std::size_t reads_of_snapshots(const os::FaultyFileSystem& files) {
   const auto steps = files.steps();
   const auto is_written = [](const auto& step) {
@@ -211,7 +211,7 @@ std::size_t reads_of_snapshots(const os::FaultyFileSystem& files) {
   }));
 }
 
-TEST(StoreScale, WithTheBaseInMemoryASaveReadsNoSnapshot) {
+TEST(StoreScale, ASaveWithItsBaseInMemoryReadsNoSnapshot) {
   for (const bool in_memory : {true, false}) {
     os::FakeFileSystem fake;
     os::FaultyFileSystem files(fake);
@@ -245,7 +245,7 @@ TEST(StoreScale, ReadingAChainReadsEachPayloadOnce) {
   const std::size_t streams = (*snapshot)->streams().size();
   files.reset();
   EXPECT_EQ(difference(**snapshot, TestState(kLinks + 1)), "");
-  // One chunk in each stream, at the most one payload of it in each link.
+  // Each stream has one chunk, which has at most one payload in each link.
   EXPECT_LE(files.count(os::FileOperation::read), streams * (kLinks + 1));
   EXPECT_EQ(files.count(os::FileOperation::open), 0U);
 }

@@ -1,5 +1,4 @@
-// What a store guarantees when nothing fails: saving, restoring, chains, keyframes and the checkpoints of several
-// ranks.
+// A store without failures: saving, restoring, chains, keyframes, and the checkpoints of several ranks.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -62,13 +61,13 @@ TEST(Store, IsNotRecreatedIfItsRunRecordIsLost) {
         << refused.error().message();
     EXPECT_EQ(files.all_files(), before);
   }
-  // Nor where all that is left of its checkpoints is retired.
+  // It is not recreated either if all remaining checkpoints are retired.
   for (const char* step : {"0000000001", "0000000002", "0000000003"}) {
     const std::string directory = std::string("/run/checkpoints/") + step;
     ASSERT_TRUE(files.rename(directory + "/commit.json", directory + "/retired.json"));
   }
   EXPECT_FALSE(open_store(files, "/run", writing()));
-  // What was never committed is no checkpoint: there the making goes on.
+  // Uncommitted steps are no checkpoints, so the creation continues.
   for (const char* step : {"0000000001", "0000000002", "0000000003"}) {
     ASSERT_TRUE(files.remove(std::string("/run/checkpoints/") + step + "/retired.json"));
   }
@@ -107,7 +106,7 @@ TEST(Store, KeepsLossRulesThatAHandleMayOverride) {
   EXPECT_EQ(open(files, other)->settings().loss, options.settings.loss) << "it is the run's own";
 }
 
-TEST(Store, FirstRulesPrecedeItsOwn) {
+TEST(Store, FirstLossRulesPrecedeAllOthers) {
   const auto rules = [](std::initializer_list<std::string_view> texts) {
     std::vector<LossRule> parsed;
     for (const std::string_view text : texts) parsed.push_back(parse_loss_rule(text).value());
@@ -127,7 +126,7 @@ TEST(Store, FirstRulesPrecedeItsOwn) {
   EXPECT_EQ(open(files, more)->settings().loss, more.first_loss);
 }
 
-TEST(Store, CodesAgainstTheLastKeyframeWithThatRule) {
+TEST(Store, CodesAgainstTheLastKeyframeIfTheBaseRuleSaysSo) {
   os::FakeFileSystem files;
   StoreOptions options = writing();
   options.settings.max_depth = 3;
@@ -161,7 +160,7 @@ TEST(Store, ShardsAreCodedAgainstTheLastKeyframe) {
   }
   EXPECT_EQ(bases, (std::vector<std::optional<std::uint64_t>>{std::nullopt, 1, 1, 1, std::nullopt, 5, 5}));
   expect_steps(*store, {1, 2, 3, 4, 5, 6, 7});
-  // Without the keyframe there is nothing to code against, and that is no damage.
+  // Without the keyframe there is no base, and that is no damage.
   ASSERT_TRUE(files.rename("/run/checkpoints/0000000005", "/run/taken"));
   ASSERT_TRUE(store->save_shard(8, {0, 1, "a"}, TestState(8).state()));
   const auto committed = store->commit(8, 1, "a");
@@ -187,7 +186,7 @@ TEST(Store, WritesTheSameBytesWithTheBaseInMemory) {
   }
 }
 
-// What each save stores follows from its content alone: two tensors of so many random bytes.
+// Two tensors of random bytes, so that the stored size depends on the content alone.
 State noise(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   State state;
   for (const auto& [name, bytes] : {std::pair("b", &b), std::pair("a", &a)}) {
@@ -229,7 +228,7 @@ TEST(Store, DistinguishesCheckpointsOfEqualContent) {
   }
 }
 
-TEST(Store, DoesNotReferToRemovedFilesItHasOpen) {
+TEST(Store, DoesNotReferToRemovedFilesThatAreStillOpen) {
   for (const std::uint64_t memory : {0U, 1U << 26}) {
     os::FakeFileSystem files;
     StoreOptions options = writing();
@@ -242,7 +241,7 @@ TEST(Store, DoesNotReferToRemovedFilesItHasOpen) {
     ASSERT_TRUE(saved) << saved.error().message();
     EXPECT_TRUE(saved->damage);
     EXPECT_EQ(check_step(*open(files, {}), 3, TestState(3)), "");
-    // What cannot be read takes no whole one's place.
+    // A damaged checkpoint does not count as one of the newest.
     save_steps(*store, 4, 4);
     ASSERT_TRUE(files.remove("/run/checkpoints/0000000004/shard-00000-of-00001.bsnap"));
     Retention retention;
@@ -324,14 +323,14 @@ TEST(Store, ReportsMissingShards) {
   for (const std::uint32_t shard : {3U, 0U}) {
     ASSERT_TRUE(store->save_shard(1, {shard, 5, "a"}, TestState(1, shard).state()));
   }
-  // Of another attempt, and of another number of shards.
+  // Shards of another attempt, and of another number of shards, do not count.
   ASSERT_TRUE(store->save_shard(1, {1, 5, "b"}, TestState(1, 1).state()));
   ASSERT_TRUE(store->save_shard(1, {1, 2, "a"}, TestState(1, 1).state()));
   const CommitOutcome outcome = store->commit(1, 5, "a").value();
   EXPECT_FALSE(outcome);
   EXPECT_FALSE(outcome.checkpoint);
   EXPECT_EQ(outcome.missing, (Shards{1, 2, 4}));
-  // A crash may spare the record of a shard and not its file.
+  // A crash may keep a shard's record and lose its file.
   for (const std::uint32_t shard : {1U, 2U, 4U}) {
     ASSERT_TRUE(store->save_shard(1, {shard, 5, "a"}, TestState(1, shard).state()));
   }

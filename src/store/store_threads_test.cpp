@@ -1,5 +1,5 @@
-// A store in many threads, on the real file system: readers beside whoever saves and prunes, with one handle for all
-// and with several. What they see is checked, too, but above all ThreadSanitizer watches.
+// A store used by many threads, on the real file system: readers run beside savers and prunes, with one shared handle
+// and with several. The tests check what the readers see, but mainly ThreadSanitizer watches them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,10 +43,10 @@ Result<PruneReport> prune(Store& store) {
   return store.prune(retention, options);
 }
 
-// What a prune takes away while it is asked for is not there; nothing else may go wrong.
+// A step that is pruned while it is read is not found. No other error is allowed.
 bool is_gone(const Error& error) { return error.kind() == ErrorKind::not_found; }
 
-// Calls everything that reads, over and over.
+// Calls all reading functions over and over.
 class Readers {
  public:
   Readers(const Store& store, std::uint32_t shards) : store_(store), shards_(shards) {
@@ -149,7 +149,7 @@ TEST(StoreThreads, ReadWhileAnotherHandleSavesAndPrunes) {
   EXPECT_EQ(reader->steps()->back(), kSteps);
 }
 
-// Two ranks, with a handle each or with one for both.
+// Two ranks, with one handle each or a shared one.
 TEST(StoreThreads, WriteShardsConcurrently) {
   for (const bool is_one_handle : {true, false}) {
     const os::TemporaryDirectory directory;

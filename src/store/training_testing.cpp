@@ -1,4 +1,4 @@
-// A training of one parameter.
+// Training: a training of one parameter.
 #include "store/training_testing.hpp"
 
 #include <algorithm>
