@@ -1,4 +1,4 @@
-// What is held, what it depends on, and what goes.
+// BaseCache: what it holds, what a snapshot depends on, and what is dropped.
 #include "store/base_cache.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace bitsnap::store {
 namespace {
 
-// What one snapshot depends on, opened before it.
+// The snapshots that one snapshot depends on; they are opened before it.
 class OpenedChain final : public BaseProvider {
  public:
   void add(std::shared_ptr<const Snapshot> snapshot) { snapshots_.push_back(std::move(snapshot)); }
@@ -44,7 +44,7 @@ bool BaseCache::put(CachedSnapshot snapshot) {
   while (!records_.empty() && records_.back().step >= snapshot.step) records_.pop_back();
   const SnapshotId id = snapshot.id;
   records_.push_back({snapshot.step, id, std::move(snapshot.attempt)});
-  // One of the same content that is whole serves as well, and may be what this one is coded against.
+  // If a snapshot with this content is whole in memory, it stays: the new one may even be coded against it.
   if (!order(id, nullptr)) {
     entries_.insert_or_assign(id, Entry{.blob = std::move(snapshot.blob),
                                         .needs = std::move(snapshot.needs),
@@ -87,7 +87,7 @@ Result<std::unique_ptr<os::RandomAccessFile>> BaseCache::open_file(os::FileSyste
     if (found != entries_.end()) published = found->second;
   }
   if (published.blob != nullptr) {
-    // The disk is always right: another process may have removed or replaced the file.
+    // The disk has the last word: another process may have removed or replaced the file.
     const Result<os::FileInfo> file = files.stat(path);
     if (file && is_same_file(*file, published.file)) return blob_file(std::move(published.blob), path);
   }
@@ -189,7 +189,7 @@ Result<std::shared_ptr<const Snapshot>> BaseCache::open(const SnapshotId& id) co
       }
       for (const SnapshotId& one : *ids) needed.emplace_back(one, entries_.at(one));
     }
-    // Each after those that it depends on. Without the lock, as it takes its time.
+    // Opens each snapshot after those that it depends on. The lock is not held, because opening takes time.
     std::map<SnapshotId, std::shared_ptr<const Snapshot>> opened;
     for (const auto& [one, entry] : std::views::reverse(needed)) {
       std::shared_ptr<const Snapshot> snapshot = entry.opened.lock();
@@ -231,12 +231,12 @@ bool BaseCache::holds(const Blob& blob) const {
 }
 
 std::optional<std::vector<SnapshotId>> BaseCache::order(const SnapshotId& id, SnapshotId* missing) const {
-  // Depth first: what is left when all that it depends on has been left is the order backwards.
+  // Depth first. A snapshot is left after everything that it depends on, so `left` is the wanted order backwards.
   std::vector<SnapshotId> left;
-  std::map<SnapshotId, bool> is_left;  // false while it is on the way
+  std::map<SnapshotId, bool> is_left;  // false: entered, but not left yet
   struct Place {
     SnapshotId id;
-    std::size_t next = 0;  // of its needs
+    std::size_t next = 0;  // index of the next one of its needs
   };
   std::vector<Place> way;
   const auto enter = [&](const SnapshotId& one) {
@@ -276,7 +276,7 @@ void BaseCache::reach(const SnapshotId& id, std::set<SnapshotId>& reached) const
   }
 }
 
-// Precondition: it is whole.
+// Precondition: the snapshot is whole.
 std::uint32_t BaseCache::links_of(const SnapshotId& id) const {
   std::map<SnapshotId, std::uint32_t> links;
   const std::vector<SnapshotId> ids = *order(id, nullptr);
@@ -310,7 +310,7 @@ void BaseCache::drop_unneeded() {
   std::erase_if(entries_, [&](const auto& entry) { return !needed.contains(entry.first); });
 }
 
-// The oldest that the newest does without; else the oldest that it depends on; itself last.
+// Drops the oldest snapshot that the newest does not need, then the oldest that it needs, and the newest last.
 SnapshotId BaseCache::next_to_go() const {
   const SnapshotId newest = records_.back().id;
   std::set<SnapshotId> chain;
@@ -321,7 +321,7 @@ SnapshotId BaseCache::next_to_go() const {
   return std::ranges::min_element(entries_, {}, rank)->first;
 }
 
-// The newest stays, as the store may have what it depends on.
+// The newest stays even if its dependency is dropped, because the store may have that on disk.
 void BaseCache::drop_with_dependants(const SnapshotId& id) {
   const SnapshotId newest = records_.back().id;
   std::vector<SnapshotId> gone = {id};

@@ -1,4 +1,4 @@
-// Gathering bytes in pieces, and reading them as a file.
+// Blob: gathering bytes in pieces, and reading them as a file.
 #include "store/blob.hpp"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ void Blob::copy(std::uint64_t offset, ByteSpan out) const noexcept {
 
 Result<void> BlobBuilder::append(ConstByteSpan bytes) {
   return no_throw("file in memory", [&]() -> Result<void> {
-    // All the room first, so that a failure leaves what there was.
+    // Allocates all pieces first, so that a failure leaves the bytes as they were.
     const std::uint64_t needed = blob_.size_bytes_ + bytes.size();
     while (std::uint64_t{blob_.pieces_.size()} * Blob::kPieceBytes < needed) {
       os::Pages piece = os::allocate_pages(Blob::kPieceBytes);
@@ -82,7 +82,7 @@ Result<void> BlobBuilder::append(ConstByteSpan bytes) {
 Result<std::shared_ptr<const Blob>> BlobBuilder::finish() {
   return no_throw("file in memory", [&]() -> Result<std::shared_ptr<const Blob>> {
     std::shared_ptr<Blob> whole(new Blob);
-    // Room that an append without success left, and what the last piece does not need: small files are many.
+    // Frees pieces that a failed append left, and the unused end of the last piece: there are many small files.
     blob_.pieces_.resize(static_cast<std::size_t>((blob_.size_bytes_ + Blob::kPieceBytes - 1) / Blob::kPieceBytes));
     if (!blob_.pieces_.empty()) {
       os::shrink_pages(blob_.pieces_.back(), blob_.piece(blob_.pieces_.size() - 1).size());

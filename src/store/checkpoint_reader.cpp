@@ -1,4 +1,4 @@
-// Opening files and, before them, what they refer to.
+// CheckpointReader: opens a file after the files that it refers to.
 #include "store/checkpoint_reader.hpp"
 
 #include <algorithm>
@@ -15,13 +15,14 @@
 namespace bitsnap::store {
 namespace {
 
-// A record that changes more often than this while it is being followed is not changed by retention.
+// Attempts to open a shard before it counts as corrupt: while its record keeps changing, which retention does less
+// often than this, and while its record stays the same.
 constexpr int kOpenAttempts = 16;
 constexpr int kUnchangedAttempts = 4;
-// Files on one way of references. A chain has at most kLongestChain; what is rewritten may add a few.
+// Limit for the length of a path of references. A chain has at most kLongestChain files, and rewriting may add a few.
 constexpr std::uint32_t kMaxNesting = 1024;
 
-// What one file refers to, opened before it.
+// The snapshots that one file refers to; they are opened before it.
 class OpenedBases final : public BaseProvider {
  public:
   void add(const SnapshotId& id, std::shared_ptr<const Snapshot> snapshot) {
@@ -51,7 +52,7 @@ Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
   if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
   auto retired = read_commit_record(file_system_, layout_, step, true);
   if (retired || retired.error().kind() != ErrorKind::not_found) return retired;
-  // Retired between the two looks.
+  // The step may have been retired between the two reads.
   committed = read_commit_record(file_system_, layout_, step);
   if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
   return fail(ErrorKind::not_found, fmt::format("{}: step {} is not there", layout_.root(), step));
@@ -69,14 +70,14 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
       if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
       return fail(ErrorKind::corrupt, opened.error().message());
     }
-    // Something was removed since the record was read, or is missing.
+    // A file was removed after the record was read, or is missing.
     auto again = read_commit_record(file_system_, layout_, step);
     if (!again && again.error().kind() == ErrorKind::not_found) {
       return fail(ErrorKind::not_found,
                   fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
     }
     if (!again) return tl::unexpected(std::move(again).error());
-    // What it refers to may have been written again: its own record then is as it was.
+    // A file that this one refers to may have been rewritten: then the record of this step is unchanged.
     if (*again == record && attempt < kUnchangedAttempts) continue;
     if (*again == record) {
       return fail(ErrorKind::corrupt, opened.error().message() + ", and the commit record says it should be");

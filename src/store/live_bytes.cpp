@@ -1,4 +1,4 @@
-// Walking chunk tables.
+// LiveChunks: walks the chunk tables of snapshots.
 #include "store/live_bytes.hpp"
 
 #include <vector>

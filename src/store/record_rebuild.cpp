@@ -1,4 +1,4 @@
-// Reading from the indexes of files what their record said.
+// Rebuilds commit records from the indexes of snapshot files.
 #include "store/record_rebuild.hpp"
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 namespace bitsnap::store {
 namespace {
 
-// A file of a step, as far as its name goes.
+// A file of a step, as parsed from its name.
 struct Candidate {
   std::string name;
   std::uint32_t shard = 0;
   std::uint64_t rewriting = 0;
 };
 
-// What the files of one attempt have in common: the number of shards, and the attempt's name.
+// Files of one attempt share the number of shards and the attempt's name.
 using Group = std::pair<std::uint32_t, std::string>;
 
 struct NamedFile {
@@ -36,7 +36,7 @@ std::optional<NamedFile> parse_candidate(const std::string& name) {
   if (!parsed) return std::nullopt;
   const std::string plain = shard_file_name(parsed->shard, parsed->shards, "");
   constexpr std::size_t kSuffix = std::string_view(".bsnap").size();
-  // What stands between the shard's number and the extension: "", ".ATTEMPT", and perhaps ".rN".
+  // The part between the shard numbers and the extension: "", ".ATTEMPT", ".rN" or ".ATTEMPT.rN".
   std::string middle = name.substr(plain.size() - kSuffix, name.size() - plain.size());
   NamedFile file{{parsed->shards, ""}, {name, parsed->shard, 0}};
   if (const std::size_t dot = middle.rfind(".r"); dot != std::string::npos && dot + 2 < middle.size()) {
@@ -50,10 +50,10 @@ std::optional<NamedFile> parse_candidate(const std::string& name) {
   return file;
 }
 
-// What the index of a file says of each of its bases.
+// How a file uses one of its bases, according to its index.
 struct BaseUse {
   bool standalone = true;
-  bool is_built_upon = false;  // by more than a reference to what is unchanged
+  bool is_built_upon = false;  // a chunk is coded against it, not merely unchanged
 };
 
 struct Rebuilt {
@@ -128,7 +128,7 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
   CommitRecord record;
   record.step = step;
   record.attempt = groups.begin()->first.second;
-  record.directory_sync = false;  // not known any more
+  record.directory_sync = false;  // unknown
   if (!record.attempt.empty() && !is_attempt_name(record.attempt)) {
     return fail(ErrorKind::corrupt, "the files are not named as those of an attempt");
   }

@@ -1,4 +1,4 @@
-// Marking what stays, and following references from there.
+// The plan of a prune: marks what stays, and follows references from there.
 #include "store/retention_plan.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool is_asked_for(std::uint64_t step, std::size_t newer, const Retention& retent
          std::ranges::find(retention.keep, step) != retention.keep.end();
 }
 
-// Follows references from the steps that are kept.
+// Follows references from the kept steps, without recursion.
 class Marking {
  public:
   explicit Marking(const std::vector<StepNode>& nodes) {
@@ -36,11 +36,11 @@ class Marking {
   }
 
   struct Mark {
-    std::uint64_t by = 0;   // the step that asked for it first, of those that were marked
-    bool followed = false;  // what it refers to is marked as well
+    std::uint64_t by = 0;   // the first marked step that needs it
+    bool followed = false;  // what it refers to is marked, too
   };
 
-  // nullptr: nobody needs it.
+  // Returns nullptr if nobody needs the step.
   [[nodiscard]] const Mark* find(std::uint64_t step) const {
     const auto found = marks_.find(step);
     return found == marks_.end() ? nullptr : &found->second;
@@ -53,7 +53,7 @@ class Marking {
     Mark& mark = marks_.try_emplace(step, Mark{by, false}).first->second;
     if (mark.followed) return;
     mark.followed = true;
-    // Nobody refers to what was never committed: without shards that wait, it has lost its record.
+    // Nobody refers to a step that was never committed. So without waiting shards, this step has lost its record.
     const StepNode& node = *found->second;
     const bool has_lost_record = node.state == StepState::uncommitted && node.references.empty();
     if (node.is_damaged || has_lost_record) {
@@ -83,7 +83,7 @@ RetentionPlan plan_retention(const std::vector<StepNode>& nodes, const Retention
   std::size_t newer = 0;
   for (const StepNode& node : std::views::reverse(nodes)) {
     if (node.state != StepState::committed) continue;
-    // What is damaged is for a repair to judge, and takes no whole one's place.
+    // A damaged checkpoint is left to a repair. It does not count as one of the `keep_last` newest.
     if (newer == 0 || node.is_damaged || is_asked_for(node.step, newer, retention)) {
       plan.kept.push_back(node.step);
       marking.mark(node.step);

@@ -1,4 +1,4 @@
-// Making and taking apart the names of a store.
+// RunLayout: composes and parses the names in a store.
 #include "store/run_layout.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::string_view kRecordSuffix = ".json";
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-// All of a text as a decimal number.
+// Parses the whole text as a decimal number.
 template <typename Number>
 std::optional<Number> parse_number(std::string_view text) noexcept {
   Number number = 0;
@@ -61,7 +61,8 @@ std::string rewritten_file_name(std::string_view name) {
     }
   }
   const std::string end = fmt::format(".r{}{}", next, kSnapshotSuffix);
-  // A record may name a file of another writer whose name is as long as is allowed: so must be the new one's.
+  // A record may name a file of another writer whose name has the maximum length, so the new name is cut to that
+  // length.
   return std::string(name.substr(0, kMaxFileNameBytes - end.size())) + end;
 }
 
@@ -73,7 +74,7 @@ bool is_snapshot_file_name(std::string_view name) noexcept {
 }
 
 bool is_attempt_name(std::string_view name) noexcept {
-  // "r1" would look like a file that was written again.
+  // "r1" would look like the number of a rewritten file.
   const bool is_rewriting = name.size() > 1 && name.front() == 'r' && std::ranges::all_of(name.substr(1), is_digit);
   return !name.empty() && !is_rewriting && name.size() <= kMaxAttemptBytes &&
          std::ranges::all_of(name, [](char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || c == '-'; });

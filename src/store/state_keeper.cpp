@@ -1,3 +1,4 @@
+// StateKeeper: allocates the buffers of a state, and copies the stored bytes into them.
 #include "store/state_keeper.hpp"
 
 #include <cstring>
@@ -23,7 +24,7 @@ Result<void> StateKeeper::begin(std::span<const StreamInfo> streams) {
     }
     buffers[i].bytes.reset(new (std::nothrow) std::byte[size]);
     buffers[i].size_bytes = size;
-    if (buffers[i].bytes == nullptr) return {};  // without memory the file is the base
+    if (buffers[i].bytes == nullptr) return {};  // without memory, saves read the base from its file
   }
   spare_.clear();
   streams_ = std::move(buffers);

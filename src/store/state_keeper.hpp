@@ -1,5 +1,6 @@
 // StateKeeper: gathers the bytes that a save stores, so that the next save reads its base from memory instead of
-// decoding it. Owns the buffers until release().
+// decoding it. Owns the buffers until release(). Several threads may call take() at once, for different bytes; no other
+// calls may overlap.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Listing, making and removing.
+// StepDirectories: listing, creating and removing.
 #include "store/step_directories.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace bitsnap::store {
 namespace {
 
-// Directories that one thread looks at in a row.
+// Number of directories that one thread looks at in a row.
 constexpr std::size_t kLookBlock = 256;
 
 }  // namespace
@@ -35,7 +35,7 @@ Result<StepEntry> StepDirectories::look(std::uint64_t step) const {
 Result<StepEntry> StepDirectories::look_at(std::uint64_t step) const {
   auto entry = look(step);
   if (entry) return entry;
-  // A file of somebody else, with a name like that of a step?
+  // Another program's file may have a name like a step.
   BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(step)));
   if (there.exists && there.is_directory) return entry;
   StepEntry foreign;
@@ -58,7 +58,7 @@ Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
 Result<std::vector<StepEntry>> StepDirectories::list() const {
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
   std::vector<StepEntry> entries(steps.size());
-  // Asking for one file after another is what listing many costs, on a network above all.
+  // Listing costs one query per file. They run in parallel, because each is slow on a network file system.
   const std::size_t blocks = (entries.size() + kLookBlock - 1) / kLookBlock;
   const auto executor = exec::make_executor(0);
   BITSNAP_TRY(executor->run(blocks, executor->default_slots(), [&](std::size_t block, std::size_t) -> Result<void> {
@@ -126,7 +126,7 @@ Result<void> StepDirectories::remove(std::uint64_t step) {
       BITSNAP_TRY(file_system_.remove(layout_.step_file(step, record)));
     }
   }
-  // Also where no record was seen: its removal by a writer that was killed may not have been synced.
+  // Syncs even without a record: a writer may have removed the record and been killed before the sync.
   BITSNAP_TRY(sync(directory));
   bool is_empty = true;
   for (const std::string& name : names) {
@@ -138,8 +138,8 @@ Result<void> StepDirectories::remove(std::uint64_t step) {
     }
   }
   if (!is_empty) return {};
-  // On some network file systems a file that somebody has open leaves another one behind until it is closed. Without
-  // its record the directory is nothing, and gone with the next cleaning.
+  // On some network file systems, removing an open file leaves another file until it is closed. A directory without a
+  // record is ignored, and the next prune removes it.
   Result<void> removed = file_system_.remove(directory);
   if (!removed && removed.error().kind() == ErrorKind::invalid_argument) return {};
   return removed;

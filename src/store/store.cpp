@@ -1,4 +1,4 @@
-// The public face of a store: each call is handed on, and nothing is thrown.
+// Store: hands each public call on to Store::Impl, and turns exceptions into errors.
 #include <utility>
 
 #include "base/no_throw.hpp"
@@ -23,7 +23,7 @@ Store::~Store() = default;
 
 Result<std::unique_ptr<Store>> Store::open(const std::string& path, const StoreOptions& options) {
   return no_throw("store", [&] {
-    // Each call looks its files up anew: the store stays the one that was opened, wherever the process goes.
+    // Calls look up files by path. The absolute path keeps the store the same if the process changes its directory.
     return store::open_store(os::real_file_system(), os::absolute_path(path), options);
   });
 }
@@ -33,7 +33,7 @@ bool is_store(const std::string& path) noexcept {
     const store::RunLayout layout(path);
     BITSNAP_ASSIGN(const os::FileInfo record, os::real_file_system().stat(layout.run_record()));
     if (record.is_regular) return true;
-    // One whose record was lost is for a repair.
+    // A store that has lost its run record still counts, so that a repair can be asked for.
     BITSNAP_ASSIGN(const os::FileInfo lock, os::real_file_system().stat(layout.lock()));
     BITSNAP_ASSIGN(const os::FileInfo checkpoints, os::real_file_system().stat(layout.checkpoints()));
     return lock.is_regular && checkpoints.is_directory;

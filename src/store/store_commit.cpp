@@ -1,4 +1,5 @@
-// Committing: the record that makes a checkpoint exist, of one rank or of several, whose shards were written before.
+// Committing: the commit record makes a checkpoint exist. It names the file of one rank, or the shards that several
+// ranks wrote before.
 #include <algorithm>
 #include <utility>
 
@@ -29,12 +30,13 @@ Result<void> Store::Impl::check_place(const ShardPlace& place) {
   return {};
 }
 
-// Makes the checkpoint exist, and makes sure that it is known whether it does.
+// Makes the checkpoint exist. After a failure, makes sure that it does not exist, or that the handle stops.
 Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& record) {
   const std::uint64_t step = record.step;
   auto committed = store::write_commit_record(file_system_, layout_, record);
   if (!committed) {
-    // Whether the record is there, and outlives a crash, nobody can say now: nothing may be built upon it.
+    // Now nobody knows whether the record is there and would survive a crash, so nothing may be coded against this
+    // step.
     give_up(step, committed.error().kind() != ErrorKind::invalid_argument);
     return tl::unexpected(std::move(committed).error());
   }
@@ -51,8 +53,8 @@ CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
   return store::checkpoint_info(record, known.record_bytes);
 }
 
-// Takes back what was written of a step, and its record if that may be this handle's. If that fails the handle cannot
-// go on; nor if there is a record of somebody else, who should not be there.
+// Removes what was written of a step, and the record too if it may be this handle's. The handle becomes unusable if
+// that fails, or if somebody else has written a record in spite of the lock.
 void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
   const auto record = file_system_.stat(layout_.commit(step));
   if (!record_is_own && record && record->exists) {
@@ -70,13 +72,13 @@ void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
                               layout_.root(), step, removed.error().message()));
 }
 
-// Rewritten when enough is missing from it that listing would notice.
+// Rewrites the catalog when it lacks so many checkpoints that listing would become slow.
 void Store::Impl::update_catalog() {
   constexpr std::size_t kMissing = 64;
   constexpr std::size_t kShare = 32;
   if (++catalog_missing_ < std::max(kMissing, std::max(known_.size(), all_steps_) / kShare)) return;
   catalog_missing_ = 0;
-  // A cache: if it cannot be written, listing is slower, that is all.
+  // The catalog is a cache: if it cannot be written, listing is only slower.
   static_cast<void>(store::write_catalog(directories_));
 }
 
@@ -98,7 +100,7 @@ Result<void> Store::Impl::check_not_too_late(std::uint64_t step, const std::stri
 
 Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t step, std::uint32_t shards,
                                                                const std::string& attempt, std::uint32_t first) const {
-  // One listing, not a look at each name: every rank asks, and each may have thousands of others.
+  // One listing instead of a query per name, because every rank asks, and there may be thousands of ranks.
   auto listed = file_system_.list_directory(layout_.step_directory(step));
   if (!listed && listed.error().kind() != ErrorKind::not_found) return tl::unexpected(std::move(listed).error());
   std::vector<std::string> names = listed ? *std::move(listed) : std::vector<std::string>();
@@ -115,7 +117,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   BITSNAP_ASSIGN(const store::WriteGuard guard, begin_writing(os::LockKind::shared));
   BITSNAP_TRY(refresh_newest());
 
-  // Somebody else may have committed it, before this call or during it.
+  // Another rank may have committed the step, before this call or during it.
   const auto committed_already = [&]() -> Result<std::optional<CheckpointInfo>> {
     auto record = store::read_commit_record(file_system_, layout_, step);
     if (!record && record.error().kind() == ErrorKind::not_found) return std::optional<CheckpointInfo>();
@@ -149,7 +151,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     if (part->step != step || part->shard != shard || part->shards != shards || part->attempt != attempt) {
       return fail(ErrorKind::corrupt, fmt::format("{}: is about another shard than its name says", path));
     }
-    // The record is written last, but a crash may have spared it and not the file.
+    // The shard record is written after the file, but a crash may keep the record and lose the file.
     const std::string file_path = layout_.step_file(step, part->file.file);
     auto file = file_system_.open(file_path);
     if (!file && file.error().kind() == ErrorKind::not_found) return wait_for(shard);
@@ -158,7 +160,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
       return fail(ErrorKind::corrupt, fmt::format("{}: is not the file that {} is about", file_path, path));
     }
-    // A prune between the two may have taken away what it was coded against.
+    // A prune after the shard was saved may have removed what the shard refers to.
     BITSNAP_TRY(reader_->check_references(step, part->file));
     record.time_unix_ms = std::max(record.time_unix_ms, part->time_unix_ms);
     if (part->base) record.base = std::max(record.base.value_or(0), *part->base);
@@ -172,7 +174,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
   BITSNAP_TRY(directories_.sync_checkpoints());
   auto written = store::write_commit_record(file_system_, layout_, record);
   if (!written) {
-    // Somebody else was faster; any other failure is one of this call, whatever stands there now.
+    // Another rank may have committed first. Every other failure is this call's, whatever the store holds now.
     if (written.error().kind() == ErrorKind::invalid_argument || written.error().kind() == ErrorKind::not_found) {
       BITSNAP_ASSIGN(earlier, committed_already());
       if (earlier) return CommitOutcome{std::move(earlier), {}};
@@ -180,7 +182,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     return tl::unexpected(std::move(written).error());
   }
   directories_.note_sync(*written);
-  // What is left of this attempt and of earlier ones.
+  // Removes the leftovers of this attempt and of earlier ones.
   if (const auto strays = directories_.strays(step, &record)) {
     for (const std::string& stray : *strays) static_cast<void>(directories_.remove_file(step, stray));
   }

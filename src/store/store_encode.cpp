@@ -1,4 +1,4 @@
-// How a checkpoint is coded, and its snapshot file.
+// Encoding: chooses what a checkpoint is coded against, and writes its snapshot file.
 #include <algorithm>
 #include <utility>
 
@@ -26,14 +26,14 @@ store::Coding Store::Impl::choose_coding() {
   }
   coding.finder = step;
   const std::uint32_t max_depth = *settings_.max_depth;
-  if (record->links >= max_depth) return coding;  // a keyframe: it refers to what is unchanged, and builds on nothing
+  if (record->links >= max_depth) return coding;  // a keyframe: it refers only to unchanged chunks
   coding.base = step;
   if (settings_.base == BaseRule::keyframe) {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
       const std::uint64_t earlier = *(*at)->base;
       Result<Known*> known = find_known(earlier);
-      if (!known || *known == nullptr) {  // pruned, as nothing in it was needed: there is no keyframe to code against
+      if (!known || *known == nullptr) {  // pruned, as nobody needed it: there is no keyframe to code against
         if (!known) coding.damage = std::move(known).error();
         coding.base.reset();
         return coding;
@@ -50,7 +50,7 @@ store::Coding Store::Impl::choose_coding() {
     const auto refers_to_what_is_there = [&](const store::ShardFile& file) {
       return reader_->check_references(keyframe.step, file).has_value();
     };
-    // What a pruned one refers to may have gone, unless a keyframe was to be coded against when it was pruned.
+    // A prune may have removed what a retired keyframe refers to, unless the prune kept it as the next base.
     if (known_[keyframe.step].state == store::StepState::retired &&
         !std::ranges::all_of(keyframe.shards, refers_to_what_is_there)) {
       coding.base.reset();
@@ -82,7 +82,7 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
           const store::ShardFile& file = base.shards[shard];
           auto opened =
               opening == Opening::look ? reader.open_alone(base.step, file) : reader.open_file(base.step, file);
-          // Damage in a shard that may hold nothing for this one does not concern this one.
+          // Damage in another rank's shard does not matter, because this shard may need nothing from it.
           if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
           if (!opened) {
             watch->failed = true;
@@ -100,7 +100,8 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   SaveOptions coding{.settings = settings_};
   coding.settings.max_depth = save.coding.max_depth;
   coding.progress = options.progress;
-  // Files that others hold open may have been removed or replaced since: the new file refers to what is there now.
+  // Uses a new reader: a file that another reader holds open may have been removed or replaced, and the new file must
+  // refer to what is there now.
   store::CheckpointReader reader(file_system_, layout_, options_.limits, cache_.get());
   std::unique_ptr<save::BaseFinder> bases;
   if (save.coding.finder) bases = find_bases(save, reader, watch);
@@ -129,7 +130,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   save.file.bytes = result->summary.stored_bytes;
   save.file.raw_bytes = result->summary.raw_bytes;
   save.file.depth = result->depth;
-  // From here on what fails is the base: with what it refers to, the file can or cannot be read.
+  // From here on, a failure means that the base is unusable: the file must open with everything that it refers to.
   const auto refer = [&]() -> Result<void> {
     for (const save::Reference& reference : result->references) {
       BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader.place_of(reference.name, reference.id));
@@ -153,7 +154,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
 }
 
 bool Store::Impl::is_next_base(const store::PendingSave& save) const {
-  if (save.place) return false;  // others may write the next checkpoint
+  if (save.place) return false;  // another rank may write the next checkpoint
   return settings_.base == BaseRule::previous || save.coding.links == 0;
 }
 
@@ -165,7 +166,7 @@ Result<void> Store::Impl::encode(store::PendingSave& save, const State& state, c
     const auto watch = std::make_shared<store::BaseWatch>();
     Result<void> encoded = encode_file(save, state, options, destination, watch);
     if (encoded || !watch->failed || encoded.error().kind() == ErrorKind::cancelled) return encoded;
-    // The base is damaged or gone. That must not keep the training from saving.
+    // The base is damaged or gone. The training must be able to save nevertheless, so the file becomes a keyframe.
     cache_->forget_base();
     save.coding = {};
     save.coding.damage = std::move(encoded).error();

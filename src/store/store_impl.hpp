@@ -2,8 +2,8 @@
 // checkpoints.
 //
 // The parts: store.cpp, store_open.cpp, store_settle.cpp, store_read.cpp, store_save.cpp, store_encode.cpp,
-// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Reading calls use nothing
-// that writing calls change. Writing calls hold the write turn.
+// store_commit.cpp, store_prune.cpp, store_rewrite.cpp, store_verify.cpp, store_repair.cpp. Any thread may call a
+// handle. Reading calls use nothing that writing calls change. Writing calls hold the write turn.
 #pragma once
 
 #include <cstdint>

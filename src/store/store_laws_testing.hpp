@@ -54,8 +54,8 @@ class Journal {
 
   // Notes that a call begins, which may leave any run of `possible`, or change nothing.
   void begin(const Changes& possible);
-  // Notes that the call succeeded: from now on only the changed run is right, even after a crash. `settles`: no other
-  // run can come back any more.
+  // Notes that the call succeeded: `change` applies to the shown run, and to every run that may come back. `settles`:
+  // no other run can come back any more.
   void confirm(const Change& change, bool settles);
 
   [[nodiscard]] std::vector<TestRun> allowed() const;

@@ -1,4 +1,4 @@
-// Making a store, opening it, and what every call that writes does first.
+// Creating a store, opening it, and the first part of every writing call: the turn, the lock, and what is known.
 #include <algorithm>
 #include <chrono>
 #include <ranges>
@@ -23,8 +23,8 @@ constexpr std::uint64_t kCreateWaitMs = 2000;
 
 std::string random_run_id() { return SnapshotId{os::random_u64(), os::random_u64()}.to_hex(); }
 
-// What may stand in a directory that becomes a store: what an attempt that was cut short leaves, and what one that lost
-// its record has.
+// Names that may stand in a directory that becomes a store: an interrupted creation leaves them, and so does the loss
+// of the run record.
 bool is_unfinished_store(const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [](const std::string& name) {
     return name == store::kLockName || name == store::kCheckpointsName || name == store::kCatalogName ||
@@ -37,8 +37,8 @@ Error lost_run_record(const store::RunLayout& layout) {
                                                  layout.root(), store::kRunRecordName));
 }
 
-// How a handle codes. Rules that the store remembers already are not repeated: of a store that was made with these
-// options, all are.
+// The settings of a handle: its options over the store's. A loss rule in both is not repeated; if the store was created
+// with these options, that is every rule.
 CodingSettings settings_of(const StoreOptions& options, const CodingSettings& remembered) {
   CodingSettings settings = merge_settings(options.settings, merge_settings(remembered, default_settings()));
   std::vector<LossRule> rules = options.first_loss;
@@ -78,7 +78,8 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   const bool writes = options.access != StoreAccess::read;
   if (!record.exists && (!writes || !options.create)) {
     BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
-    // Where there are none it may be about to be made: its record comes last, and before the first checkpoint.
+    // A store that is being created has no checkpoint: the run record is written last, and before the first checkpoint.
+    // Then the record is read again.
     bool has_some = false;
     if (checkpoints.is_directory) {
       BITSNAP_ASSIGN(has_some, impl->has_checkpoints());
@@ -93,7 +94,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   if (!record.exists) {
     BITSNAP_TRY(impl->create_run());
   } else if (writes) {
-    // Whoever made the store may have been killed before its names were synced.
+    // The creator of the store may have been killed before it synced the names.
     BITSNAP_TRY(impl->directories_.sync(impl->layout_.root()));
   }
   BITSNAP_ASSIGN(impl->run_, store::read_run_record(file_system, impl->layout_.run_record()));
@@ -108,7 +109,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
   return impl;
 }
 
-// Also retired ones, and damaged.
+// Retired and damaged checkpoints count, too.
 Result<bool> Store::Impl::has_checkpoints() const {
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, directories_.list());
   return std::ranges::any_of(steps, [](const auto& step) { return step.state != store::StepState::uncommitted; });
@@ -126,22 +127,24 @@ Result<void> Store::Impl::create_run() {
                 fmt::format("{}: holds other files and is no store; choose an empty or new directory", layout_.root()));
   }
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
-  // Somebody else may have made it while this one waited for the lock.
+  // Another process may have created the store while this one waited for the lock.
   BITSNAP_ASSIGN(const os::FileInfo record, file_system_.stat(layout_.run_record()));
   if (!record.exists) {
     Result<void> made = file_system_.create_directory(layout_.checkpoints());
     if (!made && made.error().kind() != ErrorKind::invalid_argument) return made;
-    // An attempt that was cut short has no checkpoints. What has some was made once, with an id and a policy.
+    // An interrupted creation leaves no checkpoints. A store with checkpoints once had an id and a policy, so it needs
+    // a repair.
     BITSNAP_ASSIGN(const bool has_some, has_checkpoints());
     if (has_some) return tl::unexpected(lost_run_record(layout_));
-    // So that the store itself outlives a crash. Where the directory above may not be read it cannot be synced.
+    // Makes the store itself survive a crash. If the directory above is unreadable, it cannot be synced.
     const std::string above = os::parent_directory(layout_.root());
     if (const auto synced = file_system_.sync_directory(above); synced) {
       directories_.note_sync(*synced == os::DirectorySync::done);
     } else if (file_system_.list_directory(above)) {
       return tl::unexpected(synced.error());
     }
-    // The record makes it a store: whatever a crash spares, the record is not there without the directory.
+    // The run record makes the directory a store. After a crash, it must not be there without the checkpoints
+    // directory.
     BITSNAP_TRY(directories_.sync(layout_.root()));
     store::RunRecord run;
     run.id = random_run_id();
@@ -167,7 +170,7 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   store::WriteGuard guard{turn_.take(), nullptr};
   if (broken_) return tl::unexpected(*broken_);
   if (lock_ != nullptr) {
-    // A lock file that was removed or replaced lets somebody else in.
+    // If somebody removed or replaced the lock file, another writer can take the lock.
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
     if (!file.exists || file.file_id != lock_file_id_) {
       return fail(ErrorKind::busy, fmt::format("{}: its lock file is not the one that was locked; open the store again",
@@ -184,7 +187,7 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   }
   if (!is_settled_) kind = os::LockKind::exclusive;
   const std::uint64_t start = os::monotonic_ns();
-  // Ranks that open a new store together wait for the one that makes it.
+  // Ranks that open a new store together wait until one of them has created it.
   const std::uint64_t wait_ms = options_.access == StoreAccess::shared && kind == os::LockKind::exclusive
                                     ? std::max(options_.lock_wait_ms, kCreateWaitMs)
                                     : options_.lock_wait_ms;
@@ -202,7 +205,7 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kLockPollMs, wait_ms - waited_ms)));
   }
-  // What others have written since is not known, nor what they were killed over.
+  // Another writer may have changed the store since, or may have been killed during a change.
   sight_ = Sight::nothing;
   cache_->forget_base();
   BITSNAP_TRY(directories_.settle_set_aside());
@@ -257,8 +260,8 @@ const Result<store::CommitRecord>& Store::Impl::record_of(std::uint64_t step, Kn
 }
 
 Result<void> Store::Impl::check_new_step(std::uint64_t step) {
-  // Above retired ones, too, as one of them may have been the newest until a crash; unless what they were kept for is
-  // lost.
+  // A new step must be above the retired steps, too, because a retired step may have been the newest before a crash. If
+  // the newest checkpoint was lost, the retired ones are kept for nobody, and the step must only differ from them.
   for (const auto& [there, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted || step > there) continue;
     if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;

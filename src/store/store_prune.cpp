@@ -1,4 +1,5 @@
-// Retention: what is not to stay goes, and what others need of it is kept for them or written into them.
+// Pruning and rollback: removes checkpoints. A step that others need is retired, or the others are rewritten without
+// it.
 #include <algorithm>
 #include <ranges>
 #include <utility>
@@ -22,7 +23,7 @@ bool refers_to(const store::StepNode& node, const std::set<std::uint64_t>& steps
 
 }  // namespace
 
-// One prune, or what one would do.
+// One prune, or a dry run.
 class Store::Impl::Pruner {
  public:
   Pruner(Impl& store, const Retention& retention, const PruneOptions& options)
@@ -31,11 +32,12 @@ class Store::Impl::Pruner {
   Result<PruneReport> run();
 
  private:
-  // What stands in the store, and what refers to what.
+  // Reads the records: which steps exist, and what they refer to.
   Result<void> look();
-  // Whether the newest checkpoint's files are there, as far as their sizes tell; those before it, if they are not.
+  // Marks the newest checkpoint as damaged if a file is missing or has the wrong size, then the one before it, until
+  // one is whole.
   Result<void> note_missing_files();
-  // Those of the needed steps that others are to be rewritten without.
+  // The needed steps that other steps are rewritten without.
   Result<std::set<std::uint64_t>> choose_dropped();
   Result<void> rewrite_without(const std::set<std::uint64_t>& dropped);
   void report_plan();
@@ -70,7 +72,7 @@ Result<void> Store::Impl::Pruner::look() {
     }
     const Result<store::CommitRecord>& record = store_.record_of(step, known);
     if (!record) {
-      // What the system refused now may be readable later; what cannot be read is not judged.
+      // An error of the system may be temporary, so the prune fails instead of judging the checkpoint.
       if (record.error().kind() != ErrorKind::corrupt && record.error().kind() != ErrorKind::unsupported) {
         Error error = record.error();
         known.record.reset();
@@ -105,7 +107,8 @@ Result<void> Store::Impl::Pruner::note_missing_files() {
 Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   std::set<std::uint64_t> dropped;
   if (options_.reencode == Reencode::never || plan_.needed.empty()) return dropped;
-  // What a damaged checkpoint may need is not taken from it, nor what shards that are not committed yet refer to.
+  // A damaged checkpoint may need any step, and shards that wait for their commit need their bases, so nothing is
+  // dropped.
   if (std::ranges::any_of(nodes_, [](const store::StepNode& node) {
         return node.is_damaged || (node.state == store::StepState::uncommitted && !node.references.empty());
       })) {
@@ -116,8 +119,8 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
     return dropped;
   }
 
-  // Links of chains go by themselves with the checkpoints that are coded against them. What is held for the sake of
-  // unchanged chunks would stay for ever, with all else that is in its files.
+  // The links of a chain disappear with the checkpoints that are coded against them. A step that is held only for its
+  // unchanged chunks would stay for ever, with all other bytes of its files.
   std::set<std::uint64_t> chains;
   std::set<std::uint64_t> whole;
   for (const std::uint64_t step : plan_.kept) {
@@ -168,8 +171,8 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
   return dropped;
 }
 
-// Damage must not keep old checkpoints from going: what cannot be read to see whether rewriting pays, or to rewrite it,
-// is left as it is, unless rewriting was demanded.
+// Damage must not keep old checkpoints from being removed. If a file cannot be read or rewritten, it stays as it is,
+// unless the caller demanded rewriting.
 Result<void> Store::Impl::Pruner::rewrite_without(const std::set<std::uint64_t>& dropped) {
   std::vector<std::uint64_t> whole = plan_.kept;
   for (const auto& needed : plan_.needed) {
@@ -205,7 +208,7 @@ void Store::Impl::Pruner::report_plan() {
   }
 }
 
-// The newest first: nothing is removed before what depends on it.
+// From the newest to the oldest, so that nothing is removed before what depends on it.
 Result<void> Store::Impl::Pruner::carry_out() {
   for (const store::StepNode& node : std::views::reverse(nodes_)) {
     if (std::ranges::binary_search(plan_.removed, node.step)) {
@@ -218,10 +221,11 @@ Result<void> Store::Impl::Pruner::carry_out() {
 }
 
 Result<PruneReport> Store::Impl::Pruner::run() {
-  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be.
+  // The newest checkpoint is never removed. If only retired ones are left, the newest was lost, and the prune removes
+  // nothing more.
   if (!store_.newest() && store_.has_retired()) return std::move(report_);
   if (!store_.strays_removed_) {
-    // Another rank may have committed the newest and been killed before it synced the name.
+    // Another rank may have committed the newest checkpoint and been killed before it synced the name.
     const std::optional<std::uint64_t> last = store_.newest();
     const bool is_shared = store_.lock_ == nullptr;
     if (last && is_shared && !options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(*last));
@@ -235,7 +239,7 @@ Result<PruneReport> Store::Impl::Pruner::run() {
     }
   }
   BITSNAP_TRY(look());
-  // What the next checkpoint will be coded against is needed, too.
+  // The base of the next checkpoint is needed, too.
   const std::optional<std::uint64_t> next_base = store_.choose_coding().base;
   plan_ = store::plan_retention(nodes_, retention_, next_base);
   auto dropped = choose_dropped();
@@ -258,7 +262,7 @@ void Store::Impl::apply_retention(CheckpointInfo& info, const RunOptions& option
     info.pruned = std::move(*pruned);
     return;
   }
-  // Of the ranks that commit a checkpoint one prunes; if none can, the next commit does.
+  // Several ranks may commit, but one prunes. If none gets the lock, the next commit prunes.
   if (options_.access == StoreAccess::shared && pruned.error().kind() == ErrorKind::busy) return;
   info.prune_error = std::move(pruned).error().within(fmt::format("step {} is saved, but pruning failed", info.step));
 }
@@ -302,7 +306,7 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
   const std::optional<std::uint64_t> last = newest();
   for (auto& [step, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted) {
-      // Above the newest, several ranks may be at it.
+      // Above the newest checkpoint, other ranks may still be saving.
       if (!is_alone && (!last || step > *last)) continue;
       BITSNAP_ASSIGN(const bool is_spared, is_spared_when_uncommitted(step));
       if (is_spared) continue;
@@ -313,8 +317,8 @@ Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool i
     }
     const Result<store::CommitRecord>& record = record_of(step, known);
     BITSNAP_ASSIGN(const std::vector<std::string> strays, directories_.strays(step, record ? &*record : nullptr));
-    // A writer that was killed while it retired or rewrote this step may not have synced its record. Were the one
-    // before to come back after a crash, what that refers to has to be there: nothing is removed until it cannot.
+    // A writer that was killed while it retired or rewrote this step may not have synced the record. A crash could
+    // then bring the previous record back, which refers to strays. So the record is synced before strays are removed.
     const bool may_come_back = known.state == store::StepState::retired || !strays.empty();
     if (!dry_run && may_come_back) BITSNAP_TRY(directories_.sync_step(step));
     for (const std::string& name : strays) {
@@ -343,7 +347,7 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
     return tl::unexpected(step_not_found(step));
   }
   cache_->forget_base();
-  // Another rank may have committed it and been killed before it synced the name.
+  // Another rank may have committed the step and been killed before it synced the name.
   if (lock_ == nullptr) BITSNAP_TRY(directories_.sync_step(step));
   RollbackReport report;
   while (known_.rbegin()->first > step) {

@@ -1,4 +1,4 @@
-// Listing checkpoints and opening them.
+// Reading: lists checkpoints and opens them.
 #include <algorithm>
 #include <utility>
 
@@ -20,14 +20,14 @@ std::string list_steps(const std::vector<std::uint64_t>& steps) {
   return text;
 }
 
-// Of what is there, the steps around one that is not.
+// An error about a missing step names this many steps on each side of it.
 constexpr std::size_t kNearbySteps = 2;
 constexpr int kListAgain = 3;
 
 }  // namespace
 
-// A writer may take the newest away between the listing of names and the look at each, after it has made another: then
-// none seems to be there.
+// Lists the steps. A writer may save a new checkpoint and remove the newest one while this function looks at the listed
+// names; then no checkpoint is found, and the listing is repeated.
 Result<std::vector<store::StepEntry>> Store::Impl::list_entries() const {
   const auto is_committed = [](const store::StepEntry& entry) { return entry.state == store::StepState::committed; };
   for (int again = 0;; ++again) {
@@ -59,7 +59,7 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
     auto record = store::read_commit_record(file_system_, layout_, entry.step);
     if (record) {
       checkpoints.push_back(store::checkpoint_info(*record, entry.record.size_bytes));
-    } else if (record.error().kind() != ErrorKind::not_found) {  // else it was pruned meanwhile
+    } else if (record.error().kind() != ErrorKind::not_found) {  // otherwise it was pruned meanwhile
       CheckpointInfo& damaged = checkpoints.emplace_back();
       damaged.step = entry.step;
       damaged.damage = std::move(record).error();
@@ -113,9 +113,9 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
     auto opened = reader_->open(*step, shard);
     if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.commit(*step)));
-    if (file.exists) return opened;  // another shard is meant, or it has just come back
+    if (file.exists) return opened;  // the shard is missing, or the step has just been saved again
     if (!wants_newest) return tl::unexpected(step_not_found(*step));
-    // The newest was taken back while it was opened: the one before it is the newest now.
+    // The newest checkpoint was removed while it was opened: the one before it is now the newest.
   }
 }
 

@@ -1,4 +1,4 @@
-// Repair: records made again, whole checkpoints freed of damaged ones, and these set aside.
+// Repair: rebuilds records, rewrites whole checkpoints without damaged ones, and sets the damaged ones aside.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -49,7 +49,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
   return impl;
 }
 
-// One repair. Records first, from the oldest on, as each is made of what those before it say.
+// One repair. It rebuilds records first, from the oldest on, because a record is rebuilt with the records before it.
 class Store::Impl::Repairer {
  public:
   Repairer(Impl& store, const RepairOptions& options) : store_(store), options_(options) {}
@@ -62,19 +62,20 @@ class Store::Impl::Repairer {
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
   Result<void> mend_unneeded(std::uint64_t step, Known& known);
-  // Where a snapshot of that id stands before that step.
+  // The place of the snapshot `id` in a step before `before`.
   std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t before);
-  // The same among those that have no record; the one that it is gets a new one. It may have been pruned, and its files
-  // not all removed: that cannot be told from a record that was lost.
+  // Like find(), but searches steps without a record, and gives the step that it finds a new record. That step may have
+  // been pruned, with some files left: this cannot be told from a lost record.
   std::optional<store::StepReference> find_uncommitted(const SnapshotId& id, std::uint64_t before);
   Result<void> replace_record(std::uint64_t step, Known& known, store::CommitRecord record, const std::string& why);
-  // What the files say; for bases that are nowhere stands the step `gone`, if it is given.
+  // Rebuilds a record from the files of the step. If `gone` is given, a base that is not found counts as part of step
+  // `gone`.
   Result<store::CommitRecord> rebuild(std::uint64_t step, std::optional<std::uint64_t> gone = std::nullopt);
   [[nodiscard]] std::optional<std::uint64_t> missing_step_below(std::uint64_t step) const;
-  // As what it was, which is not known of one without a record: a checkpoint if it can be one, else retired.
+  // Rebuilds a record. If the step has no record, `state` becomes committed if all bases are found, otherwise retired.
   Result<store::CommitRecord> rebuild_as(std::uint64_t step, store::StepState& state);
   Result<void> mend_newest();
-  // Those without a record that may be checkpoints: they are not removed with what was never committed.
+  // Notes the steps without a record that may be checkpoints, so that they are set aside instead of removed.
   void note_unclear();
   Result<void> find_damages();
   Result<void> rewrite_what_is_whole();
@@ -84,14 +85,14 @@ class Store::Impl::Repairer {
   Impl& store_;
   const RepairOptions& options_;
   RepairReport report_;
-  std::optional<Error> failure_;                               // of a search, which cannot say so itself
-  std::set<std::uint64_t> beyond_rebuilding_;                  // of those without a record
-  std::set<std::uint64_t> found_again_;                        // without a record until now
-  std::set<std::uint64_t> unclear_;                            // without a record, but perhaps checkpoints
+  std::optional<Error> failure_;                               // of find(), which cannot return an error
+  std::set<std::uint64_t> beyond_rebuilding_;                  // steps without a record that cannot be rebuilt
+  std::set<std::uint64_t> found_again_;                        // steps that had no record until now
+  std::set<std::uint64_t> unclear_;                            // steps without a record that may be checkpoints
   std::map<std::uint64_t, std::vector<StoreDamage>> damages_;  // by step
 };
 
-// Of the newest checkpoint whose record can be read.
+// The policy of the newest checkpoint whose record can be read.
 Result<std::optional<Policy>> Store::Impl::Repairer::newest_policy() {
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, store_.directories_.list());
   std::map<std::uint64_t, store::StepState> newest;
@@ -106,8 +107,8 @@ Result<std::optional<Policy>> Store::Impl::Repairer::newest_policy() {
   return std::optional<Policy>();
 }
 
-// bitsnap.json, if it is lost, under a new id. What it alone knew, as rules of loss, nobody knows any more: the policy
-// is on record, and whoever had other rules is told that they are gone.
+// Rebuilds bitsnap.json, with a new id, if it is lost or damaged. Its loss rules are lost, and the report says so. The
+// policy comes from a commit record.
 Result<void> Store::Impl::Repairer::mend_run_record() {
   const std::string path = store_.layout_.run_record();
   auto run = store::read_run_record(store_.file_system_, path);
@@ -156,14 +157,15 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild_as(std::uint64_t step
   if (was_lost) found_again_.insert(step);
   if (rebuilt && was_lost) state = store::StepState::committed;
   if (rebuilt || state == store::StepState::committed || failure_ || !store::is_damage(rebuilt.error())) return rebuilt;
-  // What a retired checkpoint referred to may have gone: then any step that is not there stands for it.
+  // The references of a retired checkpoint may be gone; then any missing step stands for them.
   auto retired = rebuild(step, missing_step_below(step));
   if (!retired) return rebuilt;
   state = store::StepState::retired;
   return retired;
 }
 
-// The newest is never given up: where there are only retired ones it has lost its record, and is what is left of it.
+// The newest checkpoint is never removed. So if only retired ones are left, the newest has lost its record, and is
+// rebuilt.
 Result<void> Store::Impl::Repairer::mend_newest() {
   for (auto& [step, known] : std::views::reverse(store_.known_)) {
     if (known.state != store::StepState::uncommitted) continue;
@@ -181,7 +183,7 @@ Result<void> Store::Impl::Repairer::mend_records() {
   const std::optional<std::uint64_t> last = store_.newest();
   for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) {
-      // What others refer to was committed once: its record is what is missing.
+      // A step that others refer to was committed once, so it has lost its record.
       if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) {
         if (last && step < *last) BITSNAP_TRY(mend_unneeded(step, known));
         continue;
@@ -193,7 +195,7 @@ Result<void> Store::Impl::Repairer::mend_records() {
   return {};
 }
 
-// A removal takes the record first and the files next: with all of its files it has most likely lost the record.
+// A removal takes the record first and then the files. A step with all its files has probably lost its record.
 Result<void> Store::Impl::Repairer::mend_unneeded(std::uint64_t step, Known& known) {
   auto rebuilt = rebuild(step);
   if (failure_) return tl::unexpected(*failure_);
@@ -209,14 +211,14 @@ std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId
     if (entry->second.state == store::StepState::uncommitted) continue;
     const Result<store::CommitRecord>& earlier = store_.record_of(entry->first, entry->second);
     if (!earlier) {
-      // It may hold what is looked for: what the system refuses to read now may be whole.
+      // This step may hold the snapshot: a file that the system refuses to read now may be whole.
       if (!failure_ && !store::is_damage(earlier.error())) failure_ = earlier.error();
       continue;
     }
     const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
     if (file == earlier->shards.end()) continue;
-    // Of several with that content, coded in different ways, nobody can say which it was: all that it refers to
-    // counts.
+    // If several steps hold the same content in different codings, nobody knows which one was meant. Then all that the
+    // found one refers to counts as needed.
     if (result) {
       result->standalone = false;
       return result;
@@ -237,7 +239,7 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
     auto rebuilt = rebuild_as(step, state);
     if (!rebuilt) {
       beyond_rebuilding_.insert(step);
-      // What the system refuses to read may be whole.
+      // A file that the system refuses to read may be whole.
       if (!failure_ && !store::is_damage(rebuilt.error())) failure_ = std::move(rebuilt).error();
       continue;
     }
@@ -276,7 +278,7 @@ Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known
   auto rebuilt = rebuild_as(step, known.state);
   if (failure_) return tl::unexpected(*failure_);
   if (rebuilt) return replace_record(step, known, std::move(*rebuilt), damage.message());
-  // The record's damage is what is reported; why it could not be made again belongs to it.
+  // The report names the damage of the record, and why the record could not be rebuilt.
   if (!store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
   known.record = std::make_shared<const Result<store::CommitRecord>>(tl::unexpected(Error(
       damage.kind(), fmt::format("{}; it cannot be made again: {}", damage.message(), rebuilt.error().message()))));
@@ -313,7 +315,8 @@ Result<void> Store::Impl::Repairer::find_damages() {
     const std::string_view name = is_retired ? store::kRetiredName : store::kCommitName;
     damages_[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
   }
-  // What is kept for others need not be restorable, but no damage is to stay in it: somebody might come to need it.
+  // A retired step need not be restorable, but no damage may stay in it, because a later checkpoint could come to need
+  // it.
   const auto verify = [&](std::span<const store::CommitRecord* const> records, bool decode, const RunOptions& run) {
     return store_.verify_records(*store_.reader_, records, decode, run);
   };
@@ -328,8 +331,8 @@ Result<void> Store::Impl::Repairer::find_damages() {
   return {};
 }
 
-// What is whole must not need what is not. Nor what was retired and refers to it: such a file can be read only in part,
-// and nobody promised more of it.
+// An undamaged checkpoint must not need a damaged step. It must not need a retired step that refers to a damaged one
+// either: such a step is readable only in part, and nobody was promised more of it.
 Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   std::set<std::uint64_t> dropped;
   std::vector<std::uint64_t> whole;
@@ -371,7 +374,8 @@ Result<void> Store::Impl::Repairer::set_aside(std::uint64_t step, std::vector<St
 
 Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
   for (auto& [step, found] : std::views::reverse(damages_)) BITSNAP_TRY(set_aside(step, std::move(found)));
-  // What was taken for retired, for the sake of one that is lost after all, may be one itself.
+  // A step was rebuilt as retired because another step referred to it. If that other step is lost, this one is set
+  // aside, too.
   for (const std::uint64_t step : std::views::reverse(found_again_)) {
     const auto known = store_.known_.find(step);
     if (known == store_.known_.end() || known->second.state != store::StepState::retired) continue;
@@ -387,7 +391,7 @@ Result<RepairReport> Store::Impl::Repairer::run() {
   BITSNAP_TRY(mend_run_record());
   BITSNAP_TRY(store_.refresh_known());
   for (const auto& entry : store_.known_) {
-    // A repair that was killed may have left a record that was never synced.
+    // A repair that was killed may have left an unsynced record.
     if (!options_.dry_run) BITSNAP_TRY(store_.directories_.sync_step(entry.first));
   }
   note_unclear();

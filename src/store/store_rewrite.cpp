@@ -1,4 +1,4 @@
-// Rewriting: files of a checkpoint are written again, under new names, without what is to go.
+// Rewriting: writes files of a checkpoint again, under new names, without references to dropped steps.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -16,18 +16,18 @@ namespace bitsnap {
 
 using Opening = save::ShardedBases::Opening;
 
-// One rewriting of several checkpoints, the oldest first, so that what one of them takes over, the next can refer to.
+// Rewrites several checkpoints, from the oldest on, so that a checkpoint can refer to chunks that the one before it has
+// taken over.
 class Store::Impl::Rewriter {
  public:
   Rewriter(Impl& store, const std::set<std::uint64_t>& dropped, unsigned threads)
       : store_(store), dropped_(dropped), executor_(exec::make_executor(threads)) {}
 
-  // `whole` are the steps that are to stand without the dropped ones, ascending.
+  // `whole` are the steps that must not refer to dropped ones, in ascending order.
   Result<void> run(const std::vector<std::uint64_t>& whole, const Progress& progress,
                    std::vector<PruneReport::Rewritten>& rewritten);
 
  private:
-  // Whether it refers to a dropped step.
   [[nodiscard]] bool is_dropped(const store::StepReference& reference) const {
     return dropped_.contains(reference.step);
   }
@@ -39,11 +39,12 @@ class Store::Impl::Rewriter {
   }
 
   Result<PruneReport::Rewritten> rewrite(std::uint64_t step, const Progress& progress);
-  // Writes the files of the record again that refer to dropped steps, and says so in it. `progress` is that of all.
+  // Rewrites the files of the record that refer to dropped steps, and updates the record. `progress` covers all files.
   Result<void> rewrite_files(store::CommitRecord& record, const Progress& progress);
   Result<void> rewrite_file(const store::CommitRecord& record, std::uint32_t shard, store::ShardFile& file,
                             const Progress& progress);
-  // The shards of the checkpoint before, in which what stood in the dropped ones is looked for; nullptr: there is none.
+  // The shards of the previous checkpoint, where chunks of dropped steps are searched. Returns nullptr if there is
+  // none.
   Result<std::unique_ptr<save::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
   Result<std::string> unused_name(std::uint64_t step, std::string name) const;
 
@@ -51,7 +52,7 @@ class Store::Impl::Rewriter {
   const std::set<std::uint64_t>& dropped_;
   const std::unique_ptr<exec::Executor> executor_;
   std::optional<std::uint64_t> earlier_;
-  // Of one checkpoint.
+  // The following belong to the checkpoint that is being rewritten.
   std::shared_ptr<store::CheckpointReader> reader_;
   std::vector<std::string> written_;
   std::vector<std::string> replaced_;
@@ -94,7 +95,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   const std::string path = store_.layout_.step_file(record.step, name);
   BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
   written_.push_back(name);
-  // As it was stored; what its file does not say, as this store has it.
+  // Codes as before. Settings that the file does not contain come from the store.
   SaveOptions save{.settings = merge_settings({.policy = policy_from_name(record.policy),
                                                .objective = objective_from_name(source->objective())},
                                               store_.settings_),
@@ -120,7 +121,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   file.bytes = written->summary.stored_bytes;
   file.depth = written->depth;
   file.references = std::move(references);
-  // With what it refers to now the new file can be read, or the old one stays.
+  // Keeps the new file only if it can be opened with everything that it refers to.
   store::CheckpointReader fresh(store_.file_system_, store_.layout_, store_.options_.limits);
   BITSNAP_TRY(fresh.open_file(record.step, file));
   return {};
@@ -135,8 +136,7 @@ Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, c
     if (!refers_to_dropped(file)) continue;
     BITSNAP_TRY(rewrite_file(record, shard, file, summed.next(file.raw_bytes)));
   }
-  // What was coded against a dropped one stands by itself now. Otherwise it is as many links from its keyframe as
-  // before.
+  // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
   if (record.base && dropped_.contains(*record.base)) {
     record.base.reset();
     record.links = 0;
@@ -153,14 +153,14 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
   written_.clear();
   replaced_.clear();
   if (Result<void> rewritten = rewrite_files(record, progress); !rewritten) {
-    // No record names them. What cannot be removed now is removed by a later prune.
+    // No record names these files. A later prune removes those that cannot be removed now.
     for (const std::string& name : written_) static_cast<void>(store_.directories_.remove_file(step, name));
     return tl::unexpected(std::move(rewritten).error());
   }
   const auto replaced = store::replace_commit_record(store_.file_system_, store_.layout_, record,
                                                      known.state == store::StepState::retired);
   if (!replaced) {
-    // Which of the two records is there, and which outlives a crash, is not known: both kinds of files stay.
+    // Nobody knows which of the two records is there, and which would survive a crash. So the files of both stay.
     store_.lose_sight();
     return tl::unexpected(replaced.error());
   }
@@ -187,7 +187,7 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (record && refers_to_dropped(*record)) total += raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
-  store_.cache_->forget_base();  // what they refer to will stand elsewhere
+  store_.cache_->forget_base();  // the base's references will move
   for (const std::uint64_t step : whole) {
     if (dropped_.contains(step)) continue;
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced

@@ -1,4 +1,4 @@
-// Saving: a save begins, is encoded (store_encode.cpp) and published.
+// Saving: begin, encode (store_encode.cpp) and publish.
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   if (place) {
     BITSNAP_ASSIGN(name, free_file_name(step, *place));
   } else {
-    if (known_.contains(step)) BITSNAP_TRY(directories_.remove(step));  // not committed, or it would not be new
+    if (known_.contains(step)) BITSNAP_TRY(directories_.remove(step));  // uncommitted, because the step is new
     known_.erase(step);
   }
   store::PendingSave save;
@@ -54,8 +54,8 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   return save;
 }
 
-// What this rank wrote of the attempt before may be committed by another rank at any moment: it is never touched, only
-// left unnamed.
+// Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the new
+// file gets another name.
 Result<std::string> Store::Impl::free_file_name(std::uint64_t step, const ShardPlace& place) const {
   std::string name = store::shard_file_name(place.shard, place.shards, place.attempt);
   for (;;) {
@@ -127,7 +127,7 @@ Result<void> Store::Impl::publish_shard(const store::PendingSave& save) {
     record.directory_sync = directories_.is_durable();
     record.shard = place.shard;
     record.shards = place.shards;
-    // Its sync of the directory is that of the file, too; whoever commits looks whether both are there.
+    // The sync of the directory covers the file, too. The committing rank checks that both record and file are there.
     const std::string path = layout_.step_file(save.step, record_name(place));
     BITSNAP_ASSIGN(const bool synced, store::write_shard_record(file_system_, path, record));
     directories_.note_sync(synced);
@@ -140,8 +140,8 @@ Result<void> Store::Impl::publish_shard(const store::PendingSave& save) {
 
 void Store::Impl::take_back(const store::PendingSave& save) {
   if (!save.place) return give_up(save.step, false);
-  // Only this save's file. If that fails, or a record of the file is there already, it is removed with all that was not
-  // committed.
+  // Removes only this save's file. If that fails, or a record of the file exists already, the file stays until
+  // uncommitted steps are removed.
   const auto record = file_system_.stat(layout_.step_file(save.step, record_name(*save.place)));
   if (record && !record->exists) static_cast<void>(directories_.remove_file(save.step, save.file_name));
 }

@@ -1,5 +1,5 @@
-// What a writer that was killed has left: what of it is made safe, what is removed, and what may be a checkpoint that
-// has lost its record, and stays.
+// Settling: cleans up after a writer that was killed. It syncs the newest checkpoint, removes uncommitted steps, and
+// keeps steps that may be checkpoints without their record.
 #include <algorithm>
 #include <functional>
 #include <ranges>
@@ -11,13 +11,14 @@
 
 namespace bitsnap {
 
-// A writer that was killed may have left names that were never synced, and files that were never committed.
+// A writer that was killed may have left unsynced names and uncommitted files.
 Result<void> Store::Impl::settle() {
   BITSNAP_TRY(refresh_known());
   const std::optional<std::uint64_t> last = newest();
   if (last) BITSNAP_TRY(directories_.sync_step(*last));
-  // The newest is never given up: where there are only retired ones it was lost, and nothing more is to be. What is
-  // saved now may be below them: none of them must come back in a crash.
+  // The newest checkpoint is never removed. If only retired ones are left, the newest was lost, and nothing more is
+  // removed. The next save may be below the retired steps, so the syncs make sure that no crash turns one back into a
+  // checkpoint.
   has_lost_newest_ = !last && has_retired();
   if (has_lost_newest_) {
     for (const auto& entry : known_) BITSNAP_TRY(directories_.sync_step(entry.first));
@@ -32,8 +33,8 @@ Result<void> Store::Impl::settle() {
     has_waiting = has_waiting || (is_spared && (!last || step > *last));
     if (!is_spared) removed.push_back(step);
   }
-  // Retired and above the newest: left by a rollback that was cut short, or by a repair that set the newest aside, as
-  // references lead downwards only. Shards that wait may need it.
+  // An interrupted rollback leaves retired steps above the newest, and so does a repair that sets the newest aside.
+  // Only shards that wait for their commit may need such steps, because references lead to earlier steps.
   for (const auto& [step, known] : std::views::reverse(known_)) {
     if (!last || step <= *last || has_waiting) break;
     if (known.state == store::StepState::retired) removed.push_back(step);
@@ -50,8 +51,8 @@ bool Store::Impl::has_retired() const {
   return std::ranges::any_of(known_, [](const auto& e) { return e.second.state == store::StepState::retired; });
 }
 
-// Above the newest: shards that wait for the other ranks'. Below it: what others refer to has lost its record, and a
-// repair may make that again.
+// Above the newest checkpoint, a step is kept if its shards wait for those of other ranks. Below it, a step is kept if
+// others refer to it: it has lost its record, which a repair may rebuild.
 Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
   const std::optional<std::uint64_t> last = newest();
   if (last && step < *last) return is_referred_to(step, UnreadableRecord::may_refer_to_any);
@@ -60,7 +61,7 @@ Result<bool> Store::Impl::is_spared_when_uncommitted(std::uint64_t step) {
 }
 
 bool Store::Impl::is_referred_to(std::uint64_t step, UnreadableRecord unreadable) {
-  // Retired ones count as far as they are needed whole: the rest of what they refer to may have been removed.
+  // A retired step counts only if it is needed whole: otherwise some of its references may have been removed.
   std::set<std::uint64_t> needed;
   std::vector<std::uint64_t> pending;
   for (auto entry = known_.upper_bound(step); entry != known_.end(); ++entry) {
@@ -100,7 +101,7 @@ Result<std::vector<store::ShardRecord>> Store::Impl::pending_shards(std::uint64_
   return pending;
 }
 
-// After a step could not be changed: what opening does tells what is there.
+// Runs after a change of a step has failed, and finds out what is there, as opening does.
 Result<void> Store::Impl::settle_again() {
   sight_ = Sight::nothing;
   strays_removed_ = false;

@@ -1,4 +1,4 @@
-// Verification: every record, every file, every chunk of every checkpoint.
+// Verification: every record, every file, and every chunk of every checkpoint.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -15,7 +15,8 @@
 namespace bitsnap {
 namespace {
 
-// Checkpoints that are verified side by side: at most a chain, so that the chunks of one column stay in cache.
+// Number of checkpoints that are verified together: at most a chain, so that the chunks that they share stay in the
+// cache.
 constexpr std::size_t kTogether = 16;
 constexpr int kOpenAgain = 3;
 
@@ -25,7 +26,7 @@ std::uint64_t raw_bytes(const store::CommitRecord& record) {
   return bytes;
 }
 
-// Damage of one step stays in the order in which it was found.
+// Sorts by step. Damages of one step keep the order in which they were found.
 void sort_by_step(std::vector<StoreDamage>& damages) {
   std::map<std::uint64_t, std::vector<StoreDamage>> by_step;
   for (StoreDamage& damage : damages) by_step[damage.step].push_back(std::move(damage));
@@ -33,7 +34,7 @@ void sort_by_step(std::vector<StoreDamage>& damages) {
   for (auto& [step, found] : by_step) std::ranges::move(found, std::back_inserter(damages));
 }
 
-// Adds what is damaged; fails where verification could not go on.
+// Appends damages to `damages`. Fails if verification could not continue.
 Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
                            bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) {
   std::size_t shards = 0;
@@ -56,7 +57,7 @@ Result<void> verify_window(store::CheckpointReader& reader, std::span<const stor
       const store::ShardFile& file = record->shards[shard];
       bytes += file.raw_bytes;
       auto snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
-      // What it refers to may be written again, under another name, at this very moment.
+      // A rewrite may be replacing a file that this one refers to.
       for (int again = 0; again < kOpenAgain && !snapshot && snapshot.error().kind() == ErrorKind::not_found; ++again) {
         snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
       }
@@ -132,7 +133,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
     const bool is_retired = entry.state == store::StepState::retired;
     auto record = store::read_commit_record(file_system_, layout_, entry.step, is_retired);
-    // Gone: pruned since it was listed.
+    // Pruned since the listing.
     if (!record && record.error().kind() == ErrorKind::not_found) continue;
     if (const auto strays = directories_.strays(entry.step, record ? &*record : nullptr)) {
       for (const std::string& name : *strays) {
@@ -146,12 +147,12 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
           {entry.step, store::RunLayout::relative_file(entry.step, name), "", std::move(record).error()});
       continue;
     }
-    // Of what is only kept for others, the chunks that they need are read with them.
+    // The needed chunks of a retired step are read with the checkpoints that need them.
     if (is_retired && options.decode) continue;
     items.push_back({std::move(*record), is_retired});
   }
 
-  // What this handle holds open may be gone from the store.
+  // Uses a new reader: files that this handle's reader holds open may be gone from the store.
   store::CheckpointReader reader(file_system_, layout_, options_.limits);
   std::vector<const store::CommitRecord*> records;
   for (const Item& item : items) {
@@ -162,7 +163,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
   for (auto damage = damages.begin(); damage != damages.end();) {
     const auto next = std::find_if(damage, damages.end(), [&](const StoreDamage& d) { return d.step != damage->step; });
     const Item& item = *std::ranges::find(items, damage->step, [](const Item& i) { return i.record.step; });
-    // A prune may have taken it away, or written it again, while it was read.
+    // A prune may have removed or rewritten the step while it was read.
     const auto again = store::read_commit_record(file_system_, layout_, damage->step, item.is_retired);
     if (again && *again != item.record) {
       const store::CommitRecord* const one = &*again;
