@@ -33,7 +33,8 @@ void add_loss_options(CLI::App& app, CodingOptions& options) {
       ->allow_extra_args(false)
       ->group(kLossGroup);
   // A short form is the rule of that role.
-  const auto add_short = [&](const std::string& name, std::string rule, const char* type, const char* description) {
+  const auto add_short = [&](const std::string& name, const std::string& rule, const char* type,
+                             const char* description) {
     app.add_option_function<std::string>(
            name, [&options, name, rule](const std::string& text) { add_rule(options, name, rule + text); }, description)
         ->type_name(type)

@@ -99,9 +99,7 @@ def run_steps(trainer: Trainer, saver: Saver | None, run: Path, wait_after: int,
                 signal.pause()
 
 
-def train(
-    run: Path, config: TrainConfig, every: int, resume: bool, storage: str, wait_after: int, emit: Emit
-) -> None:
+def train(run: Path, config: TrainConfig, every: int, resume: bool, storage: str, wait_after: int, emit: Emit) -> None:
     trainer = Trainer(config)
     emit("start", parameters=trainer.parameter_count(), text_bytes=trainer.text_bytes, tokens=trainer.tokens)
     if every:
@@ -128,9 +126,7 @@ def main() -> int:
         parser.error("--resume needs --every")
     emit = emit_json if arguments.events else emit_text
     config = run_config(arguments.size, arguments.steps)
-    train(
-        arguments.out, config, arguments.every, arguments.resume, arguments.storage, arguments.wait_after, emit
-    )
+    train(arguments.out, config, arguments.every, arguments.resume, arguments.storage, arguments.wait_after, emit)
     return 0
 
 

@@ -49,7 +49,7 @@ void AgentRank::encode(const Job& job) {
   if (!encoded) {
     // The slot first: a trainer that hears of the failure may send another arena.
     free_slot(job.staged.slot);
-    fail_job(job, std::move(encoded).error().within(fmt::format("step {}", job.staged.step)));
+    fail_job(job, Error(encoded.error()).within(fmt::format("step {}", job.staged.step)));
   }
   if (persist) end_encoding(*publication, encoded.has_value(), event);
 }
@@ -207,11 +207,8 @@ std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
   if (!request.attempt.empty() && std::ranges::any_of(cache_->attempts(), is_other)) {
-    return fail(
-        ErrorKind::not_found,
-        fmt::format(
-            "step {} of rank {} is in the agent's memory, but of another attempt",
-            request.step, rank_));
+    return fail(ErrorKind::not_found, fmt::format("step {} of rank {} is in the agent's memory, but of another attempt",
+                                                  request.step, rank_));
   }
   const std::optional<SlotFile> slot = request.whole ? std::nullopt : slot_of(request.step);
   const auto chain = slot ? std::nullopt : cache_->chain(request.step);
