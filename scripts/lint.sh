@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Formatting and static analysis of everything; changes nothing. clang-tidy runs over the compile database of the preset
-# `clang`, and again only over files whose text, headers or settings changed since they last passed.
+# `clang`, and again only over batches of files whose text, headers or settings changed since they last passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
