@@ -177,7 +177,7 @@ class Program {
       names.push_back(command.app->get_name());
     }
     for (const KnownExternal& external : kKnownExternals) {
-      names.push_back(std::string(external.name));
+      names.emplace_back(external.name);
     }
     return names;
   }

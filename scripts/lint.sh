@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting and runs static analysis; changes nothing. clang-tidy uses the compile database of the preset `clang`
-# and skips files whose text, headers and settings have not changed since they passed.
+# Formatting and static analysis of everything; changes nothing. clang-tidy runs over the compile database of the preset
+# `clang`, and again only over batches of files whose text, headers or settings changed since they last passed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

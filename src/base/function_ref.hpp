@@ -21,6 +21,7 @@ class FunctionRef<R(Args...)> {
              std::is_invocable_r_v<R, F&, Args...>)
   FunctionRef(F&& callable) noexcept  // NOLINT(google-explicit-constructor): a lambda must convert at the call
       : target_{.object = const_cast<void*>(static_cast<const void*>(std::addressof(callable)))},
+        // NOLINTNEXTLINE(performance-unnecessary-value-param): the signature says how arguments are passed
         call_([](Target target, Args... args) -> R {
           auto& object = *static_cast<std::add_pointer_t<std::remove_reference_t<F>>>(target.object);
           if constexpr (std::is_void_v<R>) {

@@ -49,7 +49,7 @@ void AgentRank::encode(const Job& job) {
   if (!encoded) {
     // The slot is freed first: as soon as the trainer knows of the failure, it may offer another arena.
     free_slot(job.staged.slot);
-    fail_job(job, std::move(encoded).error().within(fmt::format("step {}", job.staged.step)));
+    fail_job(job, Error(encoded.error()).within(fmt::format("step {}", job.staged.step)));
   }
   if (persist) end_encoding(*publication, encoded.has_value(), event);
 }

@@ -2,6 +2,7 @@
 #include "store/store_laws_testing.hpp"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -117,9 +118,9 @@ std::vector<TestRun> Journal::allowed() const {
 std::vector<TestRun> removals(const TestRun& run, const std::vector<std::uint64_t>& kept) {
   std::vector<TestRun> possible;
   TestRun left = run;
-  for (auto at = run.rbegin(); at != run.rend(); ++at) {
-    if (std::ranges::find(kept, at->first) != kept.end()) continue;
-    left.erase(at->first);
+  for (const std::uint64_t step : run | std::views::keys | std::views::reverse) {
+    if (std::ranges::find(kept, step) != kept.end()) continue;
+    left.erase(step);
     possible.push_back(left);
   }
   return possible;

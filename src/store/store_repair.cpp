@@ -102,7 +102,7 @@ Result<std::optional<Policy>> Store::Impl::Repairer::newest_policy() {
     const auto record =
         store::read_commit_record(store_.file_system_, store_.layout_, step, state == store::StepState::retired);
     if (!record) continue;
-    if (const auto policy = policy_from_name(record->policy)) return std::optional(*policy);
+    if (const auto policy = policy_from_name(record->policy)) return policy;
   }
   return std::optional<Policy>();
 }
