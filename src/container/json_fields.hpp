@@ -45,7 +45,8 @@ struct JsonField {
   JsonNeed need = JsonNeed::required;
   Result<void> (*read)(JsonReader&, Struct&) = nullptr;
   void (*write)(JsonWriter&, const Struct&) = nullptr;
-  bool (*is_set)(const Struct&) = nullptr;  // optional: whether it is written
+  bool (*is_set)(const Struct&) = nullptr;   // optional: whether it is written
+  bool (*applies)(const Struct&) = nullptr;  // nullptr: always
   // Checked when the whole object has been read; nullptr: every value is valid.
   bool (*is_valid)(const Struct&) = nullptr;
   std::string_view expected = {};  // what a valid value is
@@ -55,6 +56,13 @@ struct JsonField {
     JsonField field = *this;
     field.is_valid = valid;
     field.expected = be;
+    return field;
+  }
+
+  // The same field, written and required only if applies(struct).
+  [[nodiscard]] constexpr JsonField only_if(bool (*when)(const Struct&)) const {
+    JsonField field = *this;
+    field.applies = when;
     return field;
   }
 };
@@ -88,9 +96,8 @@ template <typename Struct>
   };
   BITSNAP_TRY(in.read_object(read_member, expected));
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    if (fields[i].need == JsonNeed::required && (seen >> i & 1) == 0) {
-      return tl::unexpected(missing_json_key(fields[i].key));
-    }
+    const bool is_missing = (seen >> i & 1) == 0 && (fields[i].applies == nullptr || fields[i].applies(to));
+    if (is_missing && fields[i].need == JsonNeed::required) return tl::unexpected(missing_json_key(fields[i].key));
   }
   for (const JsonField<Struct>& field : fields) {
     if (field.is_valid != nullptr && !field.is_valid(to)) return bad_json_key(field.key, field.expected);
@@ -103,6 +110,7 @@ void write_json_fields(JsonWriter& out, const Struct& from, std::span<const Json
   out.begin_object();
   for (const JsonField<Struct>& field : fields) {
     if (field.need == JsonNeed::optional && !field.is_set(from)) continue;
+    if (field.applies != nullptr && !field.applies(from)) continue;
     out.key(field.key);
     field.write(out, from);
   }

@@ -86,6 +86,25 @@ TEST(JsonFields, NameTheKeyOfAnError) {
   EXPECT_EQ(parse_json<Whole>(std::string(kLeast) + "x").error().message(), "JSON: malformed at byte 75");
 }
 
+struct Slot {
+  bool held = false;
+  std::uint64_t step = 0;
+};
+
+constexpr auto json_fields(std::type_identity<Slot>) {
+  return std::array{json_field<&Slot::step>("step").only_if([](const Slot& slot) { return slot.held; }),
+                    json_field<&Slot::held>("held")};
+}
+
+TEST(JsonFields, RequireAndWriteConditionalKeysOnlyIfTheyApply) {
+  EXPECT_EQ(serialize_json(Slot{.held = true, .step = 0}), R"({"step":0,"held":true})");
+  EXPECT_EQ(serialize_json(Slot{.held = false, .step = 7}), R"({"held":false})");
+  EXPECT_EQ(parse_json<Slot>(R"({"step":7,"held":true})").value().step, 7U);
+  EXPECT_EQ(parse_json<Slot>(R"({"held":true})").error().message(), "key 'step' is missing");
+  EXPECT_TRUE(parse_json<Slot>(R"({"held":false})").has_value());
+  EXPECT_FALSE(parse_json<Slot>(R"({"held":false,"step":-7})").has_value());
+}
+
 TEST(JsonFields, RejectUnknownKeysOnlyIfRequested) {
   const auto read = [](OnUnknownKey on_unknown) {
     return read_whole_json(R"({"number":1,"more":[1]})", [&](JsonReader& in) {
