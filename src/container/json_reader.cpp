@@ -147,19 +147,20 @@ Result<void> JsonReader::read_object(FunctionRef<Result<void>(std::string)> read
   BITSNAP_ASSIGN(const JsonType type, peek());
   if (type != JsonType::object) return tl::unexpected(unexpected(expected));
   BITSNAP_TRY(enter());
-  if (accept('}')) return {};
-  std::set<std::string> keys;  // ordered: no choice of keys makes it slow
-  do {
-    skip_space();
-    if (at_ == text_.size() || text_[at_] != '"') return malformed();
-    BITSNAP_ASSIGN(std::string key, lex_string());
-    if (!accept(':')) return malformed();
-    if (!keys.insert(key).second) {
-      return fail(ErrorKind::corrupt, fmt::format("JSON: key {} appears twice in an object", quote_name(key)));
-    }
-    BITSNAP_TRY(read_member(std::move(key)));
-  } while (accept(','));
-  if (!accept('}')) return malformed();
+  if (!accept('}')) {
+    std::set<std::string> keys;  // ordered: no choice of keys makes it slow
+    do {
+      skip_space();
+      if (at_ == text_.size() || text_[at_] != '"') return malformed();
+      BITSNAP_ASSIGN(std::string key, lex_string());
+      if (!accept(':')) return malformed();
+      if (!keys.insert(key).second) {
+        return fail(ErrorKind::corrupt, fmt::format("JSON: key {} appears twice in an object", quote_name(key)));
+      }
+      BITSNAP_TRY(read_member(std::move(key)));
+    } while (accept(','));
+    if (!accept('}')) return malformed();
+  }
   --depth_;
   return {};
 }

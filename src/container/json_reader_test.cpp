@@ -113,6 +113,8 @@ TEST(JsonReader, RejectsRepeatedKeysDeepNestingAndByteOrderMarks) {
   EXPECT_EQ(error_of(R"({"a":[{"b":1,"\u0062":2}]})"), "JSON: key 'b' appears twice in an object");
   EXPECT_EQ(error_of("[[[[[[[[1]]]]]]]]"), "");
   EXPECT_EQ(error_of("[[[[[[[[[1]]]]]]]]]"), "JSON: nested deeper than 8");
+  EXPECT_EQ(error_of("[{},{},{},{},{},{},{},{},{},[],[],[[[[[[{}]]]]]]]"), "");
+  EXPECT_EQ(error_of("[[[[[[[[{}]]]]]]]]"), "JSON: nested deeper than 8");
   EXPECT_EQ(error_of("\xEF\xBB\xBF[]"), "JSON: begins with a byte order mark");
   EXPECT_EQ(error_of(std::string("[]\0", 3)), "JSON: malformed at byte 3");
 }

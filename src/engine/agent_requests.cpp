@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 
 #include <bitsnap/version.hpp>
 
 #include "base/try.hpp"
+#include "container/json_fields.hpp"
+#include "container/json_text.hpp"
 #include "engine/agent.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
@@ -91,7 +95,7 @@ void Agent::close_ended(std::uint64_t but) {
 }
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
-  BITSNAP_ASSIGN(const Hello hello, parse_hello(packet.body));
+  BITSNAP_ASSIGN(const Hello hello, parse_body<Hello>(packet.body));
   if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
   close_ended(token);
   if (!connections_.contains(token)) return {};
@@ -135,7 +139,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .slots = std::move(arena.slots)};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
-  reply(token, MessageKind::welcome, packet.number, to_json(welcome), std::move(descriptor));
+  reply(token, MessageKind::welcome, packet.number, serialize_body(welcome), std::move(descriptor));
   return {};
 }
 
@@ -155,7 +159,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   if (is_costly) BITSNAP_TRY(check_owed(token));
   if (packet.kind == MessageKind::status) return on_report(token, packet.number);
   if (packet.kind == MessageKind::stop) {
-    BITSNAP_ASSIGN(const StopRequest request, parse_stop(packet.body));
+    BITSNAP_ASSIGN(const StopRequest request, parse_body<StopRequest>(packet.body));
     is_told_to_stop_ = true;
     is_told_to_abandon_ |= request.abandon;
     stops_.push_back({token, packet.number});
@@ -168,29 +172,29 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   AgentRank& rank = *ranks_.at(*number);
   switch (packet.kind) {
     case MessageKind::arena: {
-      BITSNAP_ASSIGN(const ArenaOffer offer, parse_arena(packet.body));
+      BITSNAP_ASSIGN(const ArenaOffer offer, parse_body<ArenaOffer>(packet.body));
       if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "'arena' without memory");
       BITSNAP_ASSIGN(os::SharedMemory memory,
                      os::SharedMemory::adopt(std::move(descriptors.front()), std::numeric_limits<std::int64_t>::max()));
       BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
       // What was told of the slots of the last one comes before the answer, and is not taken for these.
       take_inbox();
-      reply(token, MessageKind::ok, packet.number, Json::object());
+      reply(token, MessageKind::ok, packet.number, "{}");
       return {};
     }
     case MessageKind::staged: {
-      BITSNAP_ASSIGN(const Staged staged, parse_staged(packet.body));
+      BITSNAP_ASSIGN(const Staged staged, parse_body<Staged>(packet.body));
       // But for a shard of what another rank has begun.
       const auto is_others = [&](const auto& other) {
         return other.first != *number && other.second->is_storing(staged.step);
       };
       if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
       BITSNAP_TRY(rank.stage(staged));
-      reply(token, MessageKind::ok, packet.number, Json::object());
+      reply(token, MessageKind::ok, packet.number, "{}");
       return {};
     }
     case MessageKind::list: {
-      BITSNAP_ASSIGN(const ListRequest request, parse_list(packet.body));
+      BITSNAP_ASSIGN(const ListRequest request, parse_body<ListRequest>(packet.body));
       lists_.push_back({.connection = token,
                         .number = packet.number,
                         .rank = *number,
@@ -198,7 +202,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       return {};
     }
     case MessageKind::fetch: {
-      BITSNAP_ASSIGN(const FetchRequest request, parse_fetch(packet.body));
+      BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
       ++connections_.at(token)->fetching;
       rank.fetch(request, [this, token, packet_number = packet.number](Result<AgentRank::FetchResult> result) {
         {
@@ -234,52 +238,62 @@ StepList Agent::step_list(std::uint32_t rank) const {
   return list;
 }
 
-Json Agent::report() const {
-  Json ranks = Json::array();
+std::string Agent::report() const {
+  container::JsonWriter out;
+  const auto put = [&out](std::string_view key, const auto& value) {
+    out.key(key);
+    container::write_json(out, value);
+  };
+  const auto memory = os::process_memory();
+  out.begin_object();
+  put("job", options_.job);
+  put("process", os::process_id());
+  put("version", std::string(version()));
+  put("store", first_ ? std::optional(first_->store) : std::nullopt);
+  put("world_size", first_ ? std::optional(first_->world_size) : std::nullopt);
+  put("up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9);
+  put("linger_seconds", static_cast<double>(linger_ms_) * 1e-3);
+  put("stopping", stopping_since_ns_.has_value());
+  put("threads", job_ != nullptr ? std::optional(job_->threads) : std::nullopt);
+  put("resident_bytes", memory ? std::optional(memory->resident_bytes) : std::nullopt);
+  out.key("ranks");
+  out.begin_array();
   for (const auto& [number, rank] : ranks_) {
     const RankReport report = rank->report();
-    Json row{{"rank", number}};
-    const auto connection =
-        std::ranges::find_if(connections_, [number](const auto& each) { return each.second->rank == number; });
-    row["trainer_process"] = connection == connections_.end() ? Json() : Json(connection->second->watch.process());
-    row["arena_bytes"] = report.arena_bytes;
-    row["slots"] = report.slots;
-    row["budget_bytes"] = report.budget_bytes;
-    row["memory_bytes"] = report.memory_bytes;
-    row["memory_steps"] = report.memory_steps;
-    row["queued"] = report.queued;
-    row["encoding"] = report.is_encoding;
-    row["writing"] = report.is_writing;
-    row["uncommitted"] = report.uncommitted;
-    row["saves"] = report.saves;
-    row["persisted"] = report.persisted;
-    row["failed"] = report.failed;
-    row["raw_bytes"] = report.raw_bytes;
-    row["stored_bytes"] = report.stored_bytes;
-    row["encode_seconds"] = static_cast<double>(report.encode_us) * 1e-6;
-    row["write_seconds"] = static_cast<double>(report.write_us) * 1e-6;
-    row["last_persisted_step"] = report.last_persisted_step ? Json(*report.last_persisted_step) : Json();
-    row["last_error"] = report.last_error.empty() ? Json() : Json(report.last_error);
-    ranks.push_back(std::move(row));
+    std::optional<std::int64_t> trainer;
+    for (const auto& [token, connection] : connections_) {
+      if (connection->rank == number) trainer = connection->watch.process();
+    }
+    out.begin_object();
+    put("rank", number);
+    put("trainer_process", trainer);
+    put("arena_bytes", report.arena_bytes);
+    put("slots", report.slots);
+    put("budget_bytes", report.budget_bytes);
+    put("memory_bytes", report.memory_bytes);
+    put("memory_steps", report.memory_steps);
+    put("queued", report.queued);
+    put("encoding", report.is_encoding);
+    put("writing", report.is_writing);
+    put("uncommitted", report.uncommitted);
+    put("saves", report.saves);
+    put("persisted", report.persisted);
+    put("failed", report.failed);
+    put("raw_bytes", report.raw_bytes);
+    put("stored_bytes", report.stored_bytes);
+    put("encode_seconds", static_cast<double>(report.encode_us) * 1e-6);
+    put("write_seconds", static_cast<double>(report.write_us) * 1e-6);
+    put("last_persisted_step", report.last_persisted_step);
+    put("last_error", report.last_error.empty() ? std::nullopt : std::optional(report.last_error));
+    out.end_object();
   }
-  Json json{{"job", options_.job},
-            {"process", os::process_id()},
-            {"version", version()},
-            {"store", first_ ? Json(first_->store) : Json()},
-            {"world_size", first_ ? Json(first_->world_size) : Json()},
-            {"up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9},
-            {"linger_seconds", static_cast<double>(linger_ms_) * 1e-3},
-            {"stopping", stopping_since_ns_.has_value()},
-            {"threads", job_ != nullptr ? Json(job_->threads) : Json()}};
-  const auto memory = os::process_memory();
-  json["resident_bytes"] = memory ? Json(memory->resident_bytes) : Json();
-  json["ranks"] = std::move(ranks);
-  return json;
+  out.end_array();
+  out.end_object();
+  return container::replace_invalid_utf8(out.text());
 }
 
 Result<void> Agent::on_report(std::uint64_t token, std::uint32_t number) {
-  const std::string text = report().dump(-1, ' ', false, Json::error_handler_t::replace);
-  reply_text(token, MessageKind::report, number, text);
+  reply_text(token, MessageKind::report, number, report());
   return {};
 }
 

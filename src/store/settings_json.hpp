@@ -2,19 +2,29 @@
 // messages to an agent.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include <bitsnap/settings.hpp>
 
-#include "store/sealed_json.hpp"
+#include "container/json_reader.hpp"
+#include "container/json_writer.hpp"
 
 namespace bitsnap::store {
 
-enum class SettingsToWrite : std::uint8_t { remembered, all };
+enum class SettingsScope : std::uint8_t {
+  remembered,  // by stores
+  all,
+};
 
-// Adds the settings that have a value.
-void put_settings(Json& to, const CodingSettings& settings, SettingsToWrite which);
+// Writes the members of the settings that have a value, within an object that the caller begins and ends.
+void write_settings(container::JsonWriter& out, const CodingSettings& settings, SettingsScope scope);
+void write_setting_value(container::JsonWriter& out, const SettingValue& value);
 
-// Gives `settings` the values that `from` has; other members are skipped. unsupported for a name or rule that this
-// version does not know, corrupt for anything else that no setting allows.
-[[nodiscard]] Result<void> take_settings(const Json& from, CodingSettings& settings);
+// Reads the member of that key into `settings`; skips it if no setting of the scope has that name. For use as
+// OnUnknownKey (container/json_fields.hpp). unsupported for a name or a rule that this version does not know, because a
+// later version may; corrupt for any other value that the setting does not allow.
+[[nodiscard]] Result<void> read_setting(container::JsonReader& in, const std::string& key, CodingSettings& settings,
+                                        SettingsScope scope);
 
 }  // namespace bitsnap::store
