@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,6 +68,7 @@ class [[nodiscard]] Error {
 
 // "adam_needed"; for ErrorCode::none the name of the kind.
 [[nodiscard]] std::string_view error_code_name(const Error& error) noexcept;
+[[nodiscard]] std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept;
 
 template <typename T>
 using Result = tl::expected<T, Error>;

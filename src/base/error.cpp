@@ -25,6 +25,10 @@ std::string_view error_code_name(const Error& error) noexcept {
   return error.code() == ErrorCode::adam_needed ? "adam_needed" : error_kind_name(error.kind());
 }
 
+std::optional<ErrorCode> error_code_from_name(std::string_view name) noexcept {
+  return name == "adam_needed" ? std::optional(ErrorCode::adam_needed) : std::nullopt;
+}
+
 Error Error::within(std::string_view where) && {
   message_.insert(0, ": ").insert(0, where);
   return std::move(*this);

@@ -26,10 +26,14 @@ namespace bitsnap::engine {
 struct Refusal {
   std::string kind;
   std::string message;
+  std::string code;   // empty: the kind says it all
+  std::string field;  // empty: the error is about no argument
 };
 
 static constexpr auto json_fields(std::type_identity<Refusal>) {
-  return std::array{json_field<&Refusal::kind>("kind"), json_field<&Refusal::message>("message")};
+  return std::array{json_field<&Refusal::kind>("kind"), json_field<&Refusal::message>("message"),
+                    json_field<&Refusal::code>("code", JsonNeed::optional),
+                    json_field<&Refusal::field>("field", JsonNeed::optional)};
 }
 
 namespace {
@@ -38,7 +42,9 @@ Error error_of(const Refusal& refusal) {
   for (auto number = static_cast<int>(ErrorKind::invalid_argument); number <= static_cast<int>(ErrorKind::internal);
        ++number) {
     const auto kind = static_cast<ErrorKind>(number);
-    if (refusal.kind == error_kind_name(kind)) return {kind, refusal.message};
+    if (refusal.kind != error_kind_name(kind)) continue;
+    const ErrorCode code = error_code_from_name(refusal.code).value_or(ErrorCode::none);
+    return Error(kind, refusal.message).with_code(code).about(refusal.field);
   }
   return {ErrorKind::internal, fmt::format("an error of another version: {}: {}", refusal.kind, refusal.message)};
 }
@@ -101,7 +107,11 @@ void ErrorFormat::write(JsonWriter& out, const std::optional<Error>& from) {
   // A message may list thousands of names. This part of it fits into a packet, even if each character takes six bytes
   // in JSON.
   constexpr std::size_t kMaxMessage = 4096;
-  write_json(out, Refusal{std::string(error_kind_name(from->kind())), from->message().substr(0, kMaxMessage)});
+  constexpr std::size_t kMaxField = 512;
+  write_json(out, Refusal{.kind = std::string(error_kind_name(from->kind())),
+                          .message = from->message().substr(0, kMaxMessage),
+                          .code = from->code() == ErrorCode::none ? "" : std::string(error_code_name(*from)),
+                          .field = from->field().substr(0, kMaxField)});
 }
 
 std::string serialize_body(const Error& error) {

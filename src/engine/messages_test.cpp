@@ -181,6 +181,11 @@ TEST(Messages, ErrorsKeepKindAndMessage) {
     EXPECT_EQ(error.kind(), static_cast<ErrorKind>(kind));
     EXPECT_EQ(error.message(), "why \"not\"\n");
   }
+  const Error needed = parse_error(
+      sent(to_json(Error(ErrorKind::invalid_argument, "why").with_code(ErrorCode::adam_needed).about("exp_avg.w")))
+          .dump());
+  EXPECT_EQ(needed.code(), ErrorCode::adam_needed);
+  EXPECT_EQ(needed.field(), "exp_avg.w");
   for (const char* const odd : {"{}", R"({"kind":"odd","message":"m"})", R"({"kind":"io"})", "[]", "7"}) {
     EXPECT_EQ(parse_error(odd).kind(), ErrorKind::internal) << odd;
   }
