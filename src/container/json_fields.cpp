@@ -2,6 +2,7 @@
 #include "container/json_fields.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace bitsnap::container {
 
@@ -25,6 +26,14 @@ tl::unexpected<Error> bad_json_key(std::string_view key, std::string_view expect
 
 Error within_json_key(Error error, std::string_view key) {
   return std::move(error).within(fmt::format("key {}", quote_name(key)));
+}
+
+Error wrong_json_length(std::size_t expected) {
+  return Error(ErrorKind::corrupt, fmt::format("expected an array of {} items", expected));
+}
+
+Error unknown_json_name(std::span<const std::string_view> names) {
+  return Error(ErrorKind::corrupt, fmt::format("expected one of {}", fmt::join(names, ", ")));
 }
 
 Error too_many_json_items(const JsonListRules& rules) {

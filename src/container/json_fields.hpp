@@ -8,11 +8,12 @@
 //   }
 //
 // read_json() and write_json() find the table by the struct's type. A member may be a bool, an integer, a string, a
-// SnapshotId, a struct with a table, or a std::optional or std::vector of those; any other type needs a format of its
-// own (JsonDefault shows what one has). Errors are corrupt and name the key: "key 'ticket': expected an unsigned
-// integer, found a string".
+// SnapshotId, a struct with a table, a std::tuple of those (an array with exactly these items), or a std::optional or
+// std::vector of those; any other type needs a format of its own (JsonDefault shows what one has). Errors are corrupt
+// and name the key: "key 'ticket': expected an unsigned integer, found a string".
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -20,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -77,6 +79,8 @@ using OnUnknownKey = FunctionRef<Result<void>(JsonReader&, const std::string& ke
 // "key '...': expected ...", as corrupt.
 [[nodiscard]] tl::unexpected<Error> bad_json_key(std::string_view key, std::string_view expected);
 [[nodiscard]] Error within_json_key(Error error, std::string_view key);
+[[nodiscard]] Error wrong_json_length(std::size_t expected);
+[[nodiscard]] Error unknown_json_name(std::span<const std::string_view> names);
 
 // Reads one object into `to`, and checks it by the rules of the fields. At most 64 fields.
 template <typename Struct>
@@ -105,15 +109,21 @@ template <typename Struct>
   return {};
 }
 
+// Writes the members without the braces around them: an object may have further ones.
 template <typename Struct>
-void write_json_fields(JsonWriter& out, const Struct& from, std::span<const JsonField<Struct>> fields) {
-  out.begin_object();
+void write_json_members(JsonWriter& out, const Struct& from, std::span<const JsonField<Struct>> fields) {
   for (const JsonField<Struct>& field : fields) {
     if (field.need == JsonNeed::optional && !field.is_set(from)) continue;
     if (field.applies != nullptr && !field.applies(from)) continue;
     out.key(field.key);
     field.write(out, from);
   }
+}
+
+template <typename Struct>
+void write_json_fields(JsonWriter& out, const Struct& from, std::span<const JsonField<Struct>> fields) {
+  out.begin_object();
+  write_json_members(out, from, fields);
   out.end_object();
 }
 
@@ -132,6 +142,11 @@ template <typename T>
 inline constexpr bool kIsJsonOptional = false;
 template <typename T>
 inline constexpr bool kIsJsonOptional<std::optional<T>> = true;
+
+template <typename T>
+inline constexpr bool kIsJsonTuple = false;
+template <typename... Items>
+inline constexpr bool kIsJsonTuple<std::tuple<Items...>> = true;
 
 template <typename T>
 [[nodiscard]] Result<void> read_json(JsonReader& in, T& to);
@@ -160,6 +175,24 @@ template <typename Item, typename Read>
   });
 }
 
+template <typename... Items>
+[[nodiscard]] Result<void> read_json_tuple(JsonReader& in, std::tuple<Items...>& to) {
+  std::size_t count = 0;
+  BITSNAP_TRY(in.read_array([&]() -> Result<void> {
+    if (count == sizeof...(Items)) return tl::unexpected(wrong_json_length(sizeof...(Items)));
+    Result<void> read;
+    std::size_t index = 0;
+    const auto read_if_next = [&](auto& item) {
+      if (index++ == count) read = read_json(in, item);
+    };
+    std::apply([&](auto&... items) { (read_if_next(items), ...); }, to);
+    ++count;
+    return read;
+  }));
+  if (count != sizeof...(Items)) return tl::unexpected(wrong_json_length(sizeof...(Items)));
+  return {};
+}
+
 template <typename T>
 Result<void> read_json(JsonReader& in, T& to) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -177,12 +210,15 @@ Result<void> read_json(JsonReader& in, T& to) {
     return read_json(in, to.emplace());
   } else if constexpr (kIsJsonList<T>) {
     return read_json_list(in, to, read_json<typename T::value_type>);
+  } else if constexpr (kIsJsonTuple<T>) {
+    return read_json_tuple(in, to);
   } else {
     return read_json_fields<T>(in, to, json_fields_of<T>());
   }
   return {};
 }
 
+// Beyond the types that are read: a double, and null for an empty std::optional.
 template <typename T>
 void write_json(JsonWriter& out, const T& from) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -193,13 +229,20 @@ void write_json(JsonWriter& out, const T& from) {
     out.number(from);
   } else if constexpr (std::is_unsigned_v<T>) {
     out.number(std::uint64_t{from});
+  } else if constexpr (std::is_same_v<T, double>) {
+    out.number(from);
   } else if constexpr (std::is_same_v<T, SnapshotId>) {
     out.string(from.to_hex());
   } else if constexpr (kIsJsonOptional<T>) {
+    if (!from) return out.null();
     write_json(out, *from);
   } else if constexpr (kIsJsonList<T>) {
     out.begin_array();
     for (const auto& item : from) write_json(out, item);
+    out.end_array();
+  } else if constexpr (kIsJsonTuple<T>) {
+    out.begin_array();
+    std::apply([&](const auto&... items) { (write_json(out, items), ...); }, from);
     out.end_array();
   } else {
     write_json_fields<T>(out, from, json_fields_of<T>());
@@ -215,6 +258,31 @@ struct JsonDefault {
   template <typename T>
   static void write(JsonWriter& out, const T& from) {
     write_json(out, from);
+  }
+};
+
+// An enum or a bool as the name at its position.
+template <const auto& kNames>
+struct JsonName {
+  template <typename T>
+  static Result<void> read(JsonReader& in, T& to) {
+    if constexpr (kIsJsonOptional<T>) {
+      return read(in, to.emplace());
+    } else {
+      BITSNAP_ASSIGN(const std::string name, in.read_string());
+      const auto found = std::ranges::find(kNames, name);
+      if (found == kNames.end()) return tl::unexpected(unknown_json_name(kNames));
+      to = static_cast<T>(found - kNames.begin());
+      return {};
+    }
+  }
+  template <typename T>
+  static void write(JsonWriter& out, const T& from) {
+    if constexpr (kIsJsonOptional<T>) {
+      write(out, *from);
+    } else {
+      out.string(kNames[static_cast<std::size_t>(from)]);
+    }
   }
 };
 

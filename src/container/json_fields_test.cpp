@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace bitsnap::container {
@@ -94,6 +96,36 @@ struct Slot {
 constexpr auto json_fields(std::type_identity<Slot>) {
   return std::array{json_field<&Slot::step>("step").only_if([](const Slot& slot) { return slot.held; }),
                     json_field<&Slot::held>("held")};
+}
+
+constexpr std::array<std::string_view, 3> kColours = {"red", "green", "blue"};
+enum class Colour : std::uint8_t { red, green, blue };
+
+struct Drawing {
+  std::vector<std::tuple<std::uint64_t, std::string>> lines;
+  Colour colour = Colour::red;
+  std::optional<Colour> other;
+};
+
+constexpr auto json_fields(std::type_identity<Drawing>) {
+  return std::array{json_field<&Drawing::lines>("lines"), json_field<&Drawing::colour, JsonName<kColours>>("colour"),
+                    json_field<&Drawing::other, JsonName<kColours>>("other", JsonNeed::optional)};
+}
+
+TEST(JsonFields, ReadTuplesAsArraysAndEnumsByName) {
+  const std::string text = R"({"lines":[[1,"a"],[2,"b"]],"colour":"blue","other":"green"})";
+  const Drawing drawing = parse_json<Drawing>(text).value();
+  EXPECT_EQ(drawing.lines.back(), std::tuple(2, "b"));
+  EXPECT_EQ(drawing.colour, Colour::blue);
+  EXPECT_EQ(drawing.other, Colour::green);
+  EXPECT_EQ(serialize_json(drawing), text);
+  for (const char* lines : {"[[1]]", "[[1,\"a\",2]]", "[[]]", "[[\"a\",1]]", "[1]", "[null]"}) {
+    const auto read = parse_json<Drawing>(R"({"colour":"red","lines":)" + std::string(lines) + "}");
+    ASSERT_FALSE(read.has_value()) << lines;
+    EXPECT_EQ(read.error().message().find("key 'lines': entry 0: expected "), 0U) << read.error().message();
+  }
+  EXPECT_EQ(parse_json<Drawing>(R"({"lines":[],"colour":"grey"})").error().message(),
+            "key 'colour': expected one of red, green, blue");
 }
 
 TEST(JsonFields, RequireAndWriteConditionalKeysOnlyIfTheyApply) {
