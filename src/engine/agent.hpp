@@ -118,7 +118,8 @@ class Agent final : public ProgressSink {
   // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
   [[nodiscard]] Result<void> on_report(std::uint64_t token, std::uint32_t number);
-  [[nodiscard]] Json report() const;
+  // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
+  [[nodiscard]] std::string report() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
   void reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,

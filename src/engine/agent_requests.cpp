@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 
 #include <bitsnap/version.hpp>
 
 #include "base/try.hpp"
+#include "container/json_fields.hpp"
+#include "container/json_text.hpp"
 #include "engine/agent.hpp"
 #include "os/clock.hpp"
 #include "os/file_identity.hpp"
@@ -234,52 +238,62 @@ StepList Agent::step_list(std::uint32_t rank) const {
   return list;
 }
 
-Json Agent::report() const {
-  Json ranks = Json::array();
+std::string Agent::report() const {
+  container::JsonWriter out;
+  const auto put = [&out](std::string_view key, const auto& value) {
+    out.key(key);
+    container::write_json(out, value);
+  };
+  const auto memory = os::process_memory();
+  out.begin_object();
+  put("job", options_.job);
+  put("process", os::process_id());
+  put("version", std::string(version()));
+  put("store", first_ ? std::optional(first_->store) : std::nullopt);
+  put("world_size", first_ ? std::optional(first_->world_size) : std::nullopt);
+  put("up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9);
+  put("linger_seconds", static_cast<double>(linger_ms_) * 1e-3);
+  put("stopping", stopping_since_ns_.has_value());
+  put("threads", job_ != nullptr ? std::optional(job_->threads) : std::nullopt);
+  put("resident_bytes", memory ? std::optional(memory->resident_bytes) : std::nullopt);
+  out.key("ranks");
+  out.begin_array();
   for (const auto& [number, rank] : ranks_) {
     const RankReport report = rank->report();
-    Json row{{"rank", number}};
-    const auto connection =
-        std::ranges::find_if(connections_, [number](const auto& each) { return each.second->rank == number; });
-    row["trainer_process"] = connection == connections_.end() ? Json() : Json(connection->second->watch.process());
-    row["arena_bytes"] = report.arena_bytes;
-    row["slots"] = report.slots;
-    row["budget_bytes"] = report.budget_bytes;
-    row["memory_bytes"] = report.memory_bytes;
-    row["memory_steps"] = report.memory_steps;
-    row["queued"] = report.queued;
-    row["encoding"] = report.is_encoding;
-    row["writing"] = report.is_writing;
-    row["uncommitted"] = report.uncommitted;
-    row["saves"] = report.saves;
-    row["persisted"] = report.persisted;
-    row["failed"] = report.failed;
-    row["raw_bytes"] = report.raw_bytes;
-    row["stored_bytes"] = report.stored_bytes;
-    row["encode_seconds"] = static_cast<double>(report.encode_us) * 1e-6;
-    row["write_seconds"] = static_cast<double>(report.write_us) * 1e-6;
-    row["last_persisted_step"] = report.last_persisted_step ? Json(*report.last_persisted_step) : Json();
-    row["last_error"] = report.last_error.empty() ? Json() : Json(report.last_error);
-    ranks.push_back(std::move(row));
+    std::optional<std::int64_t> trainer;
+    for (const auto& [token, connection] : connections_) {
+      if (connection->rank == number) trainer = connection->watch.process();
+    }
+    out.begin_object();
+    put("rank", number);
+    put("trainer_process", trainer);
+    put("arena_bytes", report.arena_bytes);
+    put("slots", report.slots);
+    put("budget_bytes", report.budget_bytes);
+    put("memory_bytes", report.memory_bytes);
+    put("memory_steps", report.memory_steps);
+    put("queued", report.queued);
+    put("encoding", report.is_encoding);
+    put("writing", report.is_writing);
+    put("uncommitted", report.uncommitted);
+    put("saves", report.saves);
+    put("persisted", report.persisted);
+    put("failed", report.failed);
+    put("raw_bytes", report.raw_bytes);
+    put("stored_bytes", report.stored_bytes);
+    put("encode_seconds", static_cast<double>(report.encode_us) * 1e-6);
+    put("write_seconds", static_cast<double>(report.write_us) * 1e-6);
+    put("last_persisted_step", report.last_persisted_step);
+    put("last_error", report.last_error.empty() ? std::nullopt : std::optional(report.last_error));
+    out.end_object();
   }
-  Json json{{"job", options_.job},
-            {"process", os::process_id()},
-            {"version", version()},
-            {"store", first_ ? Json(first_->store) : Json()},
-            {"world_size", first_ ? Json(first_->world_size) : Json()},
-            {"up_seconds", static_cast<double>(os::monotonic_ns() - started_ns_) * 1e-9},
-            {"linger_seconds", static_cast<double>(linger_ms_) * 1e-3},
-            {"stopping", stopping_since_ns_.has_value()},
-            {"threads", job_ != nullptr ? Json(job_->threads) : Json()}};
-  const auto memory = os::process_memory();
-  json["resident_bytes"] = memory ? Json(memory->resident_bytes) : Json();
-  json["ranks"] = std::move(ranks);
-  return json;
+  out.end_array();
+  out.end_object();
+  return container::replace_invalid_utf8(out.text());
 }
 
 Result<void> Agent::on_report(std::uint64_t token, std::uint32_t number) {
-  const std::string text = report().dump(-1, ' ', false, Json::error_handler_t::replace);
-  reply_text(token, MessageKind::report, number, text);
+  reply_text(token, MessageKind::report, number, report());
   return {};
 }
 
