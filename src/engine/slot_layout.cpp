@@ -7,6 +7,8 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,102 +17,91 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/directory.hpp"
+#include "container/json_fields.hpp"
 #include "container/json_text.hpp"
 #include "save/state_layout.hpp"
-#include "store/sealed_json.hpp"
 
 namespace bitsnap::engine {
-namespace {
 
-using store::Json;
+// The inputs of a save that the content does not have. Each row begins with the number of its tensor.
+struct Details {
+  std::vector<std::tuple<std::uint64_t, std::string, std::uint64_t>> masters;  // name and element of the master
+  // beta1, beta2 and epsilon as the bits of a double in 16 hexadecimal digits; the step.
+  std::vector<std::tuple<std::uint64_t, std::string, std::string, std::string, std::uint64_t>> adam;
+  std::optional<std::string> safetensors_header;
+};
+
+static constexpr auto json_fields(std::type_identity<Details>) {
+  using container::json_field;
+  using container::JsonNeed;
+  return std::array{json_field<&Details::masters>("masters", JsonNeed::optional),
+                    json_field<&Details::adam>("adam", JsonNeed::optional),
+                    json_field<&Details::safetensors_header>("safetensors_header", JsonNeed::optional)};
+}
+
+namespace {
 
 constexpr std::string_view kMagic = "BSNASLOT";
 constexpr std::uint64_t kHeadBytes = 32;
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 28;
 constexpr std::size_t kMaxNesting = 8;
-// Large enough that handing it out costs nothing, small enough that the last pieces end together.
+// A piece of this size takes long enough to copy that distributing the pieces costs little, and is small enough that
+// all threads finish at about the same time.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
 constexpr std::uint64_t align_up(std::uint64_t number, std::uint64_t unit) noexcept {
   return (number + unit - 1) / unit * unit;
 }
 
-std::string double_text(double number) { return fmt::format("{:016x}", std::bit_cast<std::uint64_t>(number)); }
-
-std::string serialize_details(const State& state) {
-  Json masters = Json::array();
-  Json adam = Json::array();
-  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-    const TensorSource& tensor = state.tensors[i];
-    if (tensor.master) masters.push_back(Json{i, tensor.master->tensor, tensor.master->element});
-    if (tensor.adam) {
-      adam.push_back(Json{i, double_text(tensor.adam->beta1), double_text(tensor.adam->beta2),
-                          double_text(tensor.adam->epsilon), tensor.adam->step});
-    }
-  }
-  Json details = Json::object();
-  if (!masters.empty()) details["masters"] = std::move(masters);
-  if (!adam.empty()) details["adam"] = std::move(adam);
-  if (state.safetensors_header) details["safetensors_header"] = *state.safetensors_header;
-  return details.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 tl::unexpected<Error> corrupt(std::string message) { return fail(ErrorKind::corrupt, "slot: " + std::move(message)); }
 
-// Reads one row of `masters` or `adam`: the tensor it is about, after a look at its length.
-Result<TensorSource*> row_tensor(const Json& row, std::size_t members, State& state) {
-  const auto* const items = row.get_ptr<const Json::array_t*>();
-  if (items == nullptr || items->size() != members || !items->front().is_number_unsigned()) {
-    return corrupt(fmt::format("details have a row that is not one of {} members", members));
+std::string hex_of(double number) { return fmt::format("{:016x}", std::bit_cast<std::uint64_t>(number)); }
+
+std::string serialize_details(const State& state) {
+  Details details;
+  for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+    if (const auto& master = state.tensors[i].master) details.masters.emplace_back(i, master->tensor, master->element);
+    if (const auto& adam = state.tensors[i].adam) {
+      details.adam.emplace_back(i, hex_of(adam->beta1), hex_of(adam->beta2), hex_of(adam->epsilon), adam->step);
+    }
   }
-  const auto tensor = items->front().get<std::uint64_t>();
-  if (tensor >= state.tensors.size()) {
-    return corrupt(fmt::format("details name tensor {}, there are {}", tensor, state.tensors.size()));
-  }
-  return &state.tensors[static_cast<std::size_t>(tensor)];
+  details.safetensors_header = state.safetensors_header;
+  return container::serialize_json(details);
 }
 
-Result<double> parse_double(const Json& text) {
-  const std::optional<std::uint64_t> bits =
-      text.is_string() ? container::parse_hex(text.get_ref<const std::string&>()) : std::nullopt;
-  if (!bits) return corrupt("details have a number that is not 16 hexadecimal digits");
-  return std::bit_cast<double>(*bits);
+Result<void> take_details(Details details, State& state) {
+  const auto tensor = [&](std::uint64_t number) -> Result<TensorSource*> {
+    if (number < state.tensors.size()) return &state.tensors[static_cast<std::size_t>(number)];
+    return corrupt(fmt::format("details name tensor {}, there are {}", number, state.tensors.size()));
+  };
+  for (auto& [number, name, element] : details.masters) {
+    BITSNAP_ASSIGN(TensorSource* const weight, tensor(number));
+    weight->master = MasterSlice{std::move(name), element};
+  }
+  for (const auto& [number, beta1, beta2, epsilon, step] : details.adam) {
+    BITSNAP_ASSIGN(TensorSource* const moment, tensor(number));
+    std::array<double, 3> numbers{};
+    std::size_t count = 0;
+    for (const std::string* const text : {&beta1, &beta2, &epsilon}) {
+      const std::optional<std::uint64_t> bits = container::parse_hex(*text);
+      if (!bits) return corrupt("details have a number that is not 16 hexadecimal digits");
+      numbers[count++] = std::bit_cast<double>(*bits);
+    }
+    moment->adam = AdamNumbers{numbers[0], numbers[1], numbers[2], step};
+  }
+  state.safetensors_header = std::move(details.safetensors_header);
+  return {};
 }
 
 Result<void> parse_details(std::string_view text, State& state) {
-  if (store::json_nesting(text) > kMaxNesting) return corrupt("details are nested too deep");
-  Json details = Json::parse(text.begin(), text.end(), nullptr, false);
-  if (!details.is_object()) return corrupt("details are no JSON object");
-  if (store::json_member(details, "masters") != nullptr) {
-    BITSNAP_ASSIGN(const Json::array_t* const rows, store::json_array(details, "masters"));
-    for (const Json& row : *rows) {
-      BITSNAP_ASSIGN(TensorSource* const tensor, row_tensor(row, 3, state));
-      if (!row[1].is_string() || !row[2].is_number_unsigned()) return corrupt("details have a master that is none");
-      tensor->master = MasterSlice{row[1].get<std::string>(), row[2].get<std::uint64_t>()};
-    }
-  }
-  if (store::json_member(details, "adam") != nullptr) {
-    BITSNAP_ASSIGN(const Json::array_t* const rows, store::json_array(details, "adam"));
-    for (const Json& row : *rows) {
-      BITSNAP_ASSIGN(TensorSource* const tensor, row_tensor(row, 5, state));
-      AdamNumbers adam;
-      BITSNAP_ASSIGN(adam.beta1, parse_double(row[1]));
-      BITSNAP_ASSIGN(adam.beta2, parse_double(row[2]));
-      BITSNAP_ASSIGN(adam.epsilon, parse_double(row[3]));
-      if (!row[4].is_number_unsigned()) return corrupt("details have a step that is none");
-      adam.step = row[4].get<std::uint64_t>();
-      tensor->adam = adam;
-    }
-  }
-  if (store::json_member(details, "safetensors_header") != nullptr) {
-    BITSNAP_ASSIGN(state.safetensors_header, store::json_string(details, "safetensors_header"));
-  }
-  return {};
+  auto details = container::parse_json<Details>(text, kMaxNesting);
+  if (!details) return tl::unexpected(std::move(details).error().within("slot: details"));
+  return take_details(std::move(*details), state);
 }
 
 bool takes_room(const TensorInfo& info) noexcept { return !info.alias_of && info.size_bytes > 0; }
 
-// Offsets from the beginning of the slot; the end of the last tensor.
+// Sets the offsets from the beginning of the slot, and returns the end of the last tensor; nullopt beyond 2^64.
 std::optional<std::uint64_t> place_tensors(const std::vector<TensorInfo>& tensors, std::uint64_t begin,
                                            std::vector<std::uint64_t>& offsets) {
   std::uint64_t end = begin;
@@ -131,7 +122,7 @@ std::optional<std::uint64_t> place_tensors(const std::vector<TensorInfo>& tensor
 Result<SlotPlan> plan_slot(const State& state) {
   return no_throw("staging", [&]() -> Result<SlotPlan> {
     BITSNAP_ASSIGN(const container::Content content, save::lay_out(state));
-    // What the recording would refuse later, when nobody asks any more.
+    // The agent would refuse these faults later, when the caller no longer waits.
     BITSNAP_ASSIGN(const container::StreamTable streams, container::derive_streams(content));
     BITSNAP_TRY(save::lay_out_masters(state, content, streams));
     if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
@@ -167,7 +158,7 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
     for (std::size_t i = 0; i < state.tensors.size(); ++i) {
       if (!takes_room(state.tensors[i].info)) continue;
       const std::uint64_t size = state.tensors[i].info.size_bytes;
-      // What brings all of itself at the first touch is copied in one go.
+      // Such a source produces the whole tensor at the first read, so pieces would not save time.
       const std::uint64_t piece = state.tensors[i].read_brings_all ? size : kPieceBytes;
       for (std::uint64_t at = 0; at < size; at += piece) pieces.push_back({i, at, std::min(piece, size - at)});
     }
@@ -202,7 +193,7 @@ Result<State> read_slot(ConstByteSpan slot, std::uint64_t bytes, const DecodeLim
     if (bytes < kHeadBytes || bytes > slot.size()) {
       return corrupt(fmt::format("{} bytes in use, expected {} to {}", bytes, kHeadBytes, slot.size()));
     }
-    // The numbers are read once: they may be others a moment later.
+    // Each number is read once, because the trainer may change it at any moment.
     std::array<std::byte, kHeadBytes> head;
     std::memcpy(head.data(), slot.data(), head.size());
     if (as_text(ConstByteSpan(head).first(kMagic.size())) != kMagic) return corrupt("no state begins here");

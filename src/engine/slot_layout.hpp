@@ -1,8 +1,7 @@
-// How a state lies in a slot of the arena: docs/spec/engine.md, "The arena". The trainer plans a slot and copies the
-// state into it; the agent reads a state out of it whose tensors are that memory.
+// The layout of a state in a slot of the arena: docs/spec/engine.md, "The arena". The trainer plans a slot and copies
+// the state into it. The agent reads a state from it, whose tensors point into the slot.
 //
-// The trainer's side trusts nobody with its own memory; the agent's side takes the slot for bytes that may be anything
-// and may change while they are looked at. No state; any thread.
+// The agent accepts any bytes in a slot, and the bytes may change while it reads them. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +17,31 @@
 
 namespace bitsnap::engine {
 
-inline constexpr std::uint64_t kSlotUnit = 4096;  // slots are multiples of it, and so is what stands before them
+inline constexpr std::uint64_t kSlotUnit =
+    4096;  // the size of a slot, and the offset of the first one, are multiples of this
 inline constexpr std::uint64_t kTensorAlignment = 64;
 
-// Where in a slot everything goes.
+// The offsets and texts of a state in a slot.
 struct SlotPlan {
   std::string directory;
   std::string details;
-  std::vector<std::uint64_t> offsets;  // per tensor, from the slot's beginning; of aliases and empty ones 0
+  std::vector<std::uint64_t> offsets;  // per tensor, from the beginning of the slot; 0 for aliases and empty tensors
   std::uint64_t tensors_offset = 0;
-  std::uint64_t bytes = 0;      // of the slot that are used
+  std::uint64_t bytes = 0;      // used bytes of the slot
   std::uint64_t raw_bytes = 0;  // of the tensors
 };
 
-// invalid_argument for what no snapshot can hold: what a save finds wrong is found before anything is copied.
+// invalid_argument for a state that no snapshot can hold, so that a save refuses it before it copies anything.
 [[nodiscard]] Result<SlotPlan> plan_slot(const State& state);
 
-// Copies everything into the slot, in parallel. Precondition: the plan is that of the state, and fits the slot.
+// Copies the state into the slot, in parallel. Precondition: the plan was made from this state, and it fits the slot.
 [[nodiscard]] Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, exec::Executor& executor);
 
-// The state in the first `bytes` bytes of a slot. Its tensors are memory of the slot; all else is copied before it is
-// looked at. corrupt for what does not obey the document.
+// The state in the first `bytes` bytes of a slot. Its tensors point into the slot; everything else is copied before it
+// is parsed. corrupt if the bytes do not follow the document.
 [[nodiscard]] Result<State> read_slot(ConstByteSpan slot, std::uint64_t bytes, const DecodeLimits& limits = {});
 
-// Where the tensors of such a state lie; empty where they take no room.
+// The bytes of the tensors of such a state in the slot; empty for tensors that take no space.
 [[nodiscard]] std::vector<ConstByteSpan> tensor_bytes(const State& state);
 
 }  // namespace bitsnap::engine
