@@ -108,7 +108,7 @@ Result<void> Agent::run() {
   const os::LocalListener ending = std::move(listener_);
   take_inbox();
   for (const WaitingStop& stop : std::exchange(stops_, {})) {
-    reply(stop.connection, MessageKind::ok, stop.number, Json::object());
+    reply(stop.connection, MessageKind::ok, stop.number, "{}");
   }
   while (!connections_.empty()) close(connections_.begin()->first);
   return {};
@@ -215,7 +215,7 @@ void Agent::receive_from(std::uint64_t token, std::size_t most) {
     auto packet = parse_packet((*message)->bytes);
     if (!packet) {
       if (packet.error().kind() == ErrorKind::unsupported) {
-        reply(token, MessageKind::refused, packet_number((*message)->bytes), to_json(packet.error()));
+        reply(token, MessageKind::refused, packet_number((*message)->bytes), serialize_body(packet.error()));
       }
       return close(token);
     }
@@ -239,7 +239,7 @@ void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::De
   if (handled) return;
   // No trainer sends a corrupt message, so the connection is closed.
   const bool is_broken = handled.error().kind() == ErrorKind::corrupt;
-  reply(token, MessageKind::refused, number, to_json(handled.error()));
+  reply(token, MessageKind::refused, number, serialize_body(handled.error()));
   if (is_broken && connections_.contains(token)) close(token);
 }
 
@@ -266,7 +266,7 @@ void Agent::take_inbox() {
       // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
       // `welcome`.
       if (connection->rank != told.rank || connection->trainer != told.trainer) continue;
-      reply(token, MessageKind::progress, 0, to_json(told.event));
+      reply(token, MessageKind::progress, 0, serialize_body(told.event));
       break;
     }
   }
@@ -274,15 +274,16 @@ void Agent::take_inbox() {
     if (const auto connection = connections_.find(fetch.connection); connection != connections_.end())
       --connection->second->fetching;
     if (!fetch.result) {
-      reply(fetch.connection, MessageKind::refused, fetch.number, to_json(fetch.result.error()));
+      reply(fetch.connection, MessageKind::refused, fetch.number, serialize_body(fetch.result.error()));
       continue;
     }
     auto descriptor = fetch.result->memory.duplicate();
     if (!descriptor) {
-      reply(fetch.connection, MessageKind::refused, fetch.number, to_json(descriptor.error()));
+      reply(fetch.connection, MessageKind::refused, fetch.number, serialize_body(descriptor.error()));
       continue;
     }
-    reply(fetch.connection, MessageKind::fetched, fetch.number, to_json(fetch.result->fetched), std::move(*descriptor));
+    reply(fetch.connection, MessageKind::fetched, fetch.number, serialize_body(fetch.result->fetched),
+          std::move(*descriptor));
   }
 }
 
@@ -330,19 +331,19 @@ void Agent::answer_lists() {
     }
     const WaitingList ready = *list;
     list = lists_.erase(list);
-    reply_text(ready.connection, MessageKind::steps, ready.number, to_json(step_list(ready.rank)).dump());
+    reply_text(ready.connection, MessageKind::steps, ready.number, serialize_body(step_list(ready.rank)));
     // The reply may have closed the connection, which removes its lists.
     list = lists_.begin();
   }
 }
 
-void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,
+void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string body,
                   std::optional<os::Descriptor> descriptor) {
   const auto found = connections_.find(token);
   if (found == connections_.end()) return;
   Connection& connection = *found->second;
   auto bytes = serialize_packet({kind, number, std::move(body)});
-  if (!bytes) bytes = serialize_packet({MessageKind::refused, number, to_json(bytes.error())});
+  if (!bytes) bytes = serialize_packet({MessageKind::refused, number, serialize_body(bytes.error())});
   if (!bytes || connection.outgoing.size() >= kMaxOutgoing) return close(token);
   connection.outgoing.push_back({std::move(*bytes), std::move(descriptor)});
   flush(connection);
@@ -351,8 +352,8 @@ void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, J
 
 void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text) {
   auto memory = share_text(text);
-  if (!memory) return reply(token, MessageKind::refused, number, to_json(memory.error()));
-  reply(token, kind, number, to_json(TextSize{text.size()}), std::move(*memory));
+  if (!memory) return reply(token, MessageKind::refused, number, serialize_body(memory.error()));
+  reply(token, kind, number, serialize_body(TextSize{text.size()}), std::move(*memory));
 }
 
 void Agent::flush(Connection& connection) {

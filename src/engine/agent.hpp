@@ -122,7 +122,7 @@ class Agent final : public ProgressSink {
   [[nodiscard]] std::string report() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
-  void reply(std::uint64_t token, MessageKind kind, std::uint32_t number, Json body,
+  void reply(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string body,
              std::optional<os::Descriptor> descriptor = std::nullopt);
   // Sends a text of any length, in shared memory.
   void reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text);

@@ -43,7 +43,7 @@ std::size_t shared_mappings() {
 std::string refusal(const std::optional<Packet>& answer) {
   if (!answer) return "closed";
   if (answer->kind != MessageKind::refused) return std::string(message_kind_name(answer->kind));
-  return answer->body.value("kind", "?");
+  return std::string(error_kind_name(parse_error(answer->body).kind()));
 }
 
 class AgentConnectionsTest : public ::testing::Test {
@@ -61,7 +61,7 @@ class AgentConnectionsTest : public ::testing::Test {
     {
       RawConnection other(job_);
       EXPECT_EQ(refusal(other.say_hello(job_, directory_.path(), kRanks - 1, kRanks)), "welcome");
-      EXPECT_EQ(refusal(other.ask(MessageKind::list, to_json(ListRequest{0}))), "steps");
+      EXPECT_EQ(refusal(other.ask(MessageKind::list, serialize_body(ListRequest{0}))), "steps");
       other.send(MessageKind::bye);
       EXPECT_TRUE(other.is_closed());
     }
@@ -104,7 +104,7 @@ TEST_F(AgentConnectionsTest, InvalidBytesCloseOnlyTheirConnection) {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     if (round % 3 == 1) bytes.resize(40'000);  // above the size limit of a packet
     if (round % 3 == 2) {
-      bytes = serialize_packet({MessageKind::status, 1, Json::object()}).value();
+      bytes = serialize_packet({MessageKind::status, 1, "{}"}).value();
       bytes.pop_back();
     }
     ASSERT_TRUE(peer.send(bytes));
@@ -116,7 +116,7 @@ TEST_F(AgentConnectionsTest, InvalidBytesCloseOnlyTheirConnection) {
 
 TEST_F(AgentConnectionsTest, RefusesAnotherProtocolAsUnsupported) {
   RawConnection peer(job_);
-  auto bytes = serialize_packet({MessageKind::hello, 77, Json::object()}).value();
+  auto bytes = serialize_packet({MessageKind::hello, 77, "{}"}).value();
   bytes[4] = std::byte{9};
   ASSERT_TRUE(peer.send(bytes));
   const auto answer = peer.receive();
@@ -140,7 +140,7 @@ TEST_F(AgentConnectionsTest, ClosesAConnectionThatSendsHelloTwice) {
   for (int round = 0; round < 3; ++round) {
     RawConnection peer(job_);
     ASSERT_EQ(refusal(hello(peer)), "welcome");
-    for (int i = 0; i < 2000 && peer.send(MessageKind::hello, Json::object()); ++i) {
+    for (int i = 0; i < 2000 && peer.send(MessageKind::hello, "{}"); ++i) {
     }
     EXPECT_TRUE(peer.is_closed());
     serves_others();
@@ -158,7 +158,7 @@ TEST_F(AgentConnectionsTest, RefusesAStoreThatIsAnotherDirectoryForTheAgent) {
   const auto answer_to = [&](const std::optional<os::FoundFile>& place) {
     said.place = place;
     RawConnection peer(job_);
-    return refusal(peer.ask(MessageKind::hello, to_json(said)));
+    return refusal(peer.ask(MessageKind::hello, serialize_body(said)));
   };
   const os::FoundFile right = os::nearest_file(said.store).value();
   EXPECT_EQ(right.path, directory_.path());
@@ -183,7 +183,8 @@ TEST_F(AgentConnectionsTest, RefusesInvalidArenasAndKeepsTheConnection) {
   RawConnection peer(job_);
   ASSERT_EQ(refusal(hello(peer)), "welcome");
   const auto offer = [&](int descriptor, std::uint32_t slots, std::uint64_t slot_bytes) {
-    return refusal(peer.ask(MessageKind::arena, to_json(ArenaOffer{slots, slot_bytes}), std::span(&descriptor, 1)));
+    return refusal(
+        peer.ask(MessageKind::arena, serialize_body(ArenaOffer{slots, slot_bytes}), std::span(&descriptor, 1)));
   };
   const auto good = os::SharedMemory::create("bitsnap-test", 3 * kSlotUnit).value();
   for (const std::uint64_t slot_bytes :
@@ -208,7 +209,7 @@ TEST_F(AgentConnectionsTest, RefusesInvalidArenasAndKeepsTheConnection) {
   }
   EXPECT_EQ(offer(good.descriptor(), 2, kSlotUnit), "ok");
   // An offer without shared memory.
-  EXPECT_EQ(refusal(peer.ask(MessageKind::arena, to_json(ArenaOffer{2, kSlotUnit}))), "corrupt");
+  EXPECT_EQ(refusal(peer.ask(MessageKind::arena, serialize_body(ArenaOffer{2, kSlotUnit}))), "corrupt");
   EXPECT_TRUE(peer.is_closed());
   serves_others();
 }
@@ -222,7 +223,7 @@ TEST_F(AgentConnectionsTest, ClosesUnexpectedDescriptorsAndTheirConnection) {
       ASSERT_EQ(refusal(hello(peer)), "welcome");
     }
     const std::vector<int> many(kind == MessageKind::arena ? 40 : 1, memory.descriptor());
-    peer.send(kind, to_json(ArenaOffer{2, kSlotUnit}), many);
+    peer.send(kind, serialize_body(ArenaOffer{2, kSlotUnit}), many);
     EXPECT_TRUE(peer.is_closed()) << message_kind_name(kind);
   }
   serves_others();
@@ -232,7 +233,9 @@ TEST_F(AgentConnectionsTest, ClosesUnexpectedDescriptorsAndTheirConnection) {
 TEST_F(AgentConnectionsTest, RefusesSlotsThatDoNotExist) {
   RawConnection peer(job_);
   ASSERT_EQ(refusal(hello(peer)), "welcome");
-  const auto stage = [&](const Staged& staged) { return refusal(peer.ask(MessageKind::staged, to_json(staged))); };
+  const auto stage = [&](const Staged& staged) {
+    return refusal(peer.ask(MessageKind::staged, serialize_body(staged)));
+  };
   EXPECT_EQ(stage({.ticket = 1, .slot = 0, .step = 1, .bytes = 4096}), "invalid_argument");  // no arena yet
   ASSERT_EQ(refusal(peer.hand_over_arena(trained_.state())), "ok");
   peer.fill(0, trained_.state());
@@ -279,7 +282,7 @@ TEST_F(AgentConnectionsTest, WritingToASlotDuringEncodingDamagesOnlyThatState) {
       const ByteSpan bytes = peer.slot(slot).subspan(begin);
       while (!is_over) store_le(bytes.data() + random() % (bytes.size() - 8), std::uint64_t{random()});
     });
-    EXPECT_EQ(refusal(peer.ask(MessageKind::staged, to_json(peer.staged(step, slot, step, false)))), "ok");
+    EXPECT_EQ(refusal(peer.ask(MessageKind::staged, serialize_body(peer.staged(step, slot, step, false)))), "ok");
     const auto done = peer.wait_for(step, Stage::memory);
     is_over = true;
     scribbler.join();
@@ -288,11 +291,11 @@ TEST_F(AgentConnectionsTest, WritingToASlotDuringEncodingDamagesOnlyThatState) {
     if (done->stage != Stage::memory) continue;
     slot = 1 - slot;  // this slot is held now
     // The snapshot in memory is damaged at most in its values: it can be read completely.
-    const auto answer = peer.ask(MessageKind::fetch, to_json(FetchRequest{step}));
+    const auto answer = peer.ask(MessageKind::fetch, serialize_body(FetchRequest{step}));
     ASSERT_EQ(refusal(answer), "fetched");
     const auto memory = os::SharedMemory::adopt(std::move(peer.descriptors().front()), UINT64_MAX).value();
-    const auto files =
-        FetchedSnapshots::make(*parse_fetched(answer->body), memory.map(os::MemoryAccess::read).value(), "fetched", {});
+    const auto files = FetchedSnapshots::make(*parse_body<Fetched>(answer->body),
+                                              memory.map(os::MemoryAccess::read).value(), "fetched", {});
     const auto snapshot = (*files)->open_wanted();
     ASSERT_TRUE(snapshot.has_value()) << snapshot.error().message();
     for (std::size_t i = 0; i < (*snapshot)->tensors().size(); ++i) {
@@ -313,14 +316,13 @@ TEST_F(AgentConnectionsTest, AFloodOfRequestsDelaysNoOtherConnection) {
       ASSERT_EQ(refusal(hello(peer)), "welcome");
       ASSERT_EQ(refusal(peer.hand_over_arena(trained_.state())), "ok");
       peer.fill(0, trained_.state());
-      ASSERT_EQ(refusal(peer.ask(MessageKind::staged, to_json(peer.staged(1, 0, 1, false)))), "ok");
+      ASSERT_EQ(refusal(peer.ask(MessageKind::staged, serialize_body(peer.staged(1, 0, 1, false)))), "ok");
       ASSERT_TRUE(peer.wait_for(1, Stage::memory).has_value());
-      Json body = to_json(FetchRequest{1});
-      body["wait_ms"] = 60'000;
+      std::string body = R"({"step":1,"wait_ms":60000})";  // for `list` and for `fetch`
       const int descriptor = peer.arena().descriptor();
       const std::span<const int> descriptors(&descriptor, kind == MessageKind::arena ? 1 : 0);
-      if (kind == MessageKind::arena) body = to_json(peer.offer());
-      if (kind == MessageKind::staged) body = to_json(peer.staged(2, 9, 2, false));
+      if (kind == MessageKind::arena) body = serialize_body(peer.offer());
+      if (kind == MessageKind::staged) body = serialize_body(peer.staged(2, 9, 2, false));
       std::size_t sent = 0;
       while (sent < 8000 && peer.send(kind, body, descriptors)) ++sent;
       EXPECT_GT(sent, 16u);
@@ -358,12 +360,12 @@ TEST_F(AgentConnectionsTest, KilledTrainersLeaveNoResources) {
     if (stage == 2) return has_arena ? 1 : 0;
     peer.fill(0, trained_.state());
     if (stage == 3) return 1;
-    const bool is_staged = refusal(peer.ask(MessageKind::staged, to_json(peer.staged(1, 0, 1, false)))) == "ok";
+    const bool is_staged = refusal(peer.ask(MessageKind::staged, serialize_body(peer.staged(1, 0, 1, false)))) == "ok";
     if (stage == 4) return is_staged ? 1 : 0;
     // Sends requests and does not wait for the answers.
-    peer.send(MessageKind::list, to_json(ListRequest{60'000}));
-    peer.send(MessageKind::fetch, to_json(FetchRequest{1}));
-    peer.send(MessageKind::staged, to_json(peer.staged(2, 1, 2, false)));
+    peer.send(MessageKind::list, serialize_body(ListRequest{60'000}));
+    peer.send(MessageKind::fetch, serialize_body(FetchRequest{1}));
+    peer.send(MessageKind::staged, serialize_body(peer.staged(2, 1, 2, false)));
     return 1;
   };
   for (int stage = 0; stage <= 5; ++stage) {

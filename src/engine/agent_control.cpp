@@ -33,9 +33,9 @@ Result<std::unique_ptr<AgentLink>> open_link(const std::string& job, std::uint64
 Result<std::string> agent_report(const std::string& job, std::uint64_t timeout_ms) {
   return no_throw("status", [&]() -> Result<std::string> {
     BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
-    BITSNAP_ASSIGN(AgentLink::Answer answer, link->call(MessageKind::status, engine::Json::object(),
-                                                        MessageKind::report, engine::wait_of(timeout_ms)));
-    BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_text_size(answer.packet.body));
+    BITSNAP_ASSIGN(AgentLink::Answer answer,
+                   link->call(MessageKind::status, "{}", MessageKind::report, engine::wait_of(timeout_ms)));
+    BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_body<engine::TextSize>(answer.packet.body));
     return engine::read_shared_text(std::move(answer.descriptors), size.bytes);
   });
 }
@@ -49,7 +49,8 @@ Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t time
     };
     BITSNAP_ASSIGN(const std::unique_ptr<AgentLink> link, open_link(job, timeout_ms));
     BITSNAP_ASSIGN(const os::ProcessWatch watch, os::ProcessWatch::open(link->agent_process()));
-    auto stopped = link->call(MessageKind::stop, to_json(engine::StopRequest{abandon}), MessageKind::ok, left_ms());
+    auto stopped =
+        link->call(MessageKind::stop, serialize_body(engine::StopRequest{abandon}), MessageKind::ok, left_ms());
     // A lost connection is no error: the agent may end before it has answered.
     if (!stopped && !link->is_lost()) return tl::unexpected(std::move(stopped).error());
     BITSNAP_ASSIGN(const bool has_ended, watch.wait(left_ms()));

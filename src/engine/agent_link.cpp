@@ -111,8 +111,9 @@ AgentLink::~AgentLink() {
   receiver_.join();
 }
 
-Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKind expected, std::int64_t timeout_ms,
-                                          std::span<const int> descriptors, const Interrupted& interrupted) {
+Result<AgentLink::Answer> AgentLink::call(MessageKind kind, std::string body, MessageKind expected,
+                                          std::int64_t timeout_ms, std::span<const int> descriptors,
+                                          const Interrupted& interrupted) {
   const std::uint64_t start = os::monotonic_ns();
   std::uint32_t number = 0;
   {
@@ -149,7 +150,7 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, Json body, MessageKi
   return checked(std::move(*answer), kind, expected);
 }
 
-Result<void> AgentLink::request(MessageKind kind, Json body, MessageKind expected, OnAnswer on_answer) {
+Result<void> AgentLink::request(MessageKind kind, std::string body, MessageKind expected, OnAnswer on_answer) {
   std::uint32_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -174,7 +175,7 @@ std::uint32_t AgentLink::next_number() {
   return last_number_;
 }
 
-Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, Json body, std::span<const int> descriptors,
+Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, std::string body, std::span<const int> descriptors,
                              std::int64_t timeout_ms) {
   BITSNAP_ASSIGN(const std::vector<std::byte> bytes, serialize_packet({kind, number, std::move(body)}));
   auto sent = connection_.send(bytes, descriptors, std::min(timeout_ms, kSendMs));
@@ -197,7 +198,7 @@ Result<AgentLink::Answer> AgentLink::checked(Answer answer, MessageKind asked, M
 }
 
 void AgentLink::post(MessageKind kind) {
-  const auto bytes = serialize_packet({kind, 0, Json::object()});
+  const auto bytes = serialize_packet({kind, 0, "{}"});
   if (bytes && !is_lost()) static_cast<void>(connection_.send(*bytes, {}, kTryMs));
 }
 
@@ -265,7 +266,7 @@ bool AgentLink::receive_one() {
     return false;
   }
   if (packet->kind == MessageKind::progress) {
-    auto progress = parse_progress(packet->body);
+    auto progress = parse_body<ProgressEvent>(packet->body);
     if (!progress) {
       lose(std::move(progress).error().within(fmt::format("the agent, process {}", watch_.process())));
       return false;

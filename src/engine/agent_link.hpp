@@ -60,11 +60,11 @@ class AgentLink {
 
   // Sends a request and waits for an answer of the kind `expected`. Errors: the error of a refusal; io if the link is
   // lost or sending failed; busy after the timeout; cancelled. A late answer is dropped.
-  [[nodiscard]] Result<Answer> call(MessageKind kind, Json body, MessageKind expected, std::int64_t timeout_ms,
+  [[nodiscard]] Result<Answer> call(MessageKind kind, std::string body, MessageKind expected, std::int64_t timeout_ms,
                                     std::span<const int> descriptors = {}, const Interrupted& interrupted = {});
   // Sends a request without waiting. `on_answer` gets the answer or the error, but is never called if the link is lost
   // first. If request() returns an error, nothing was sent.
-  [[nodiscard]] Result<void> request(MessageKind kind, Json body, MessageKind expected, OnAnswer on_answer);
+  [[nodiscard]] Result<void> request(MessageKind kind, std::string body, MessageKind expected, OnAnswer on_answer);
   // Tries to send a message that has no answer.
   void post(MessageKind kind);
 
@@ -78,8 +78,8 @@ class AgentLink {
   // Returns false if the link is lost.
   bool receive_one();
   // Sends a request with this number; io if that failed.
-  [[nodiscard]] Result<void> send(MessageKind kind, std::uint32_t number, Json body, std::span<const int> descriptors,
-                                  std::int64_t timeout_ms);
+  [[nodiscard]] Result<void> send(MessageKind kind, std::uint32_t number, std::string body,
+                                  std::span<const int> descriptors, std::int64_t timeout_ms);
   // A number that no pending request has. Precondition: `mutex_` is held.
   [[nodiscard]] std::uint32_t next_number();
   [[nodiscard]] Result<Answer> checked(Answer answer, MessageKind asked, MessageKind expected) const;

@@ -38,7 +38,7 @@ TEST(AgentLinkTest, OnLostRunsBeforeAWaitingCallFails) {
     EXPECT_TRUE(both.agent->receive(kMaxPacketBytes, 1, kWaitMs).value());
     both.agent.reset();
   });
-  const auto answer = both.link->call(MessageKind::list, Json::object(), MessageKind::steps, kWaitMs);
+  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kWaitMs);
   EXPECT_TRUE(both.is_told);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().kind(), ErrorKind::io);
@@ -49,7 +49,7 @@ TEST(AgentLinkTest, OnLostRunsBeforeAWaitingCallFails) {
 TEST(AgentLinkTest, OnLostRunsBeforeANewCallFails) {
   LinkWithAgent both;
   both.agent.reset();
-  const auto answer = both.link->call(MessageKind::list, Json::object(), MessageKind::steps, kWaitMs);
+  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kWaitMs);
   EXPECT_TRUE(both.is_told);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().kind(), ErrorKind::io);

@@ -50,9 +50,7 @@ AgentRank::ArenaView AgentRank::renew(const Hello& hello) {
   view.descriptor = std::move(*descriptor);
   view.slot_bytes = arena_->slot_bytes;
   for (const Slot& slot : slots_) {
-    HeldSlot held;
-    if (slot.state != SlotState::free) held.step = slot.step;
-    view.slots.push_back(held);
+    view.slots.push_back({.is_held = slot.state != SlotState::free, .step = slot.step});
   }
   return view;
 }

@@ -95,7 +95,7 @@ void Agent::close_ended(std::uint64_t but) {
 }
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
-  BITSNAP_ASSIGN(const Hello hello, parse_hello(packet.body));
+  BITSNAP_ASSIGN(const Hello hello, parse_body<Hello>(packet.body));
   if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
   close_ended(token);
   if (!connections_.contains(token)) return {};
@@ -139,7 +139,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .slots = std::move(arena.slots)};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
-  reply(token, MessageKind::welcome, packet.number, to_json(welcome), std::move(descriptor));
+  reply(token, MessageKind::welcome, packet.number, serialize_body(welcome), std::move(descriptor));
   return {};
 }
 
@@ -159,7 +159,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   if (is_costly) BITSNAP_TRY(check_owed(token));
   if (packet.kind == MessageKind::status) return on_report(token, packet.number);
   if (packet.kind == MessageKind::stop) {
-    BITSNAP_ASSIGN(const StopRequest request, parse_stop(packet.body));
+    BITSNAP_ASSIGN(const StopRequest request, parse_body<StopRequest>(packet.body));
     is_told_to_stop_ = true;
     is_told_to_abandon_ |= request.abandon;
     stops_.push_back({token, packet.number});
@@ -172,29 +172,29 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   AgentRank& rank = *ranks_.at(*number);
   switch (packet.kind) {
     case MessageKind::arena: {
-      BITSNAP_ASSIGN(const ArenaOffer offer, parse_arena(packet.body));
+      BITSNAP_ASSIGN(const ArenaOffer offer, parse_body<ArenaOffer>(packet.body));
       if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "'arena' without memory");
       BITSNAP_ASSIGN(os::SharedMemory memory,
                      os::SharedMemory::adopt(std::move(descriptors.front()), std::numeric_limits<std::int64_t>::max()));
       BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
       // What was told of the slots of the last one comes before the answer, and is not taken for these.
       take_inbox();
-      reply(token, MessageKind::ok, packet.number, Json::object());
+      reply(token, MessageKind::ok, packet.number, "{}");
       return {};
     }
     case MessageKind::staged: {
-      BITSNAP_ASSIGN(const Staged staged, parse_staged(packet.body));
+      BITSNAP_ASSIGN(const Staged staged, parse_body<Staged>(packet.body));
       // But for a shard of what another rank has begun.
       const auto is_others = [&](const auto& other) {
         return other.first != *number && other.second->is_storing(staged.step);
       };
       if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
       BITSNAP_TRY(rank.stage(staged));
-      reply(token, MessageKind::ok, packet.number, Json::object());
+      reply(token, MessageKind::ok, packet.number, "{}");
       return {};
     }
     case MessageKind::list: {
-      BITSNAP_ASSIGN(const ListRequest request, parse_list(packet.body));
+      BITSNAP_ASSIGN(const ListRequest request, parse_body<ListRequest>(packet.body));
       lists_.push_back({.connection = token,
                         .number = packet.number,
                         .rank = *number,
@@ -202,7 +202,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       return {};
     }
     case MessageKind::fetch: {
-      BITSNAP_ASSIGN(const FetchRequest request, parse_fetch(packet.body));
+      BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
       ++connections_.at(token)->fetching;
       rank.fetch(request, [this, token, packet_number = packet.number](Result<AgentRank::FetchResult> result) {
         {

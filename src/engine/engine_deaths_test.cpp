@@ -119,7 +119,8 @@ TEST_F(EngineDeathsTest, NoSaveIsLostIfTheAgentDiesOnReceivingTheArena) {
     const auto hello = connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs));
     ASSERT_TRUE(hello.has_value());
     const Welcome welcome{.agent_pid = os::process_id(), .version = "0", .slot_bytes = 0, .slots = {}};
-    const auto answer = serialize_packet({MessageKind::welcome, packet_number((**hello).bytes), to_json(welcome)});
+    const auto answer =
+        serialize_packet({MessageKind::welcome, packet_number((**hello).bytes), serialize_body(welcome)});
     ASSERT_TRUE(connection->send(*answer, {}, static_cast<std::int64_t>(kWaitMs)).has_value());
     EXPECT_TRUE(connection->receive(kMaxPacketBytes, 1, static_cast<std::int64_t>(kWaitMs)).has_value());
     listener = fail(ErrorKind::io, "ended");
@@ -281,7 +282,7 @@ TEST_F(EngineDeathsTest, StepsThatALostAgentCommittedArePersisted) {
       const auto packet = parse_packet((**message).bytes).value();
       const bool is_hello = packet.kind == MessageKind::hello;
       is_alive = packet.kind != MessageKind::staged;
-      const auto body = is_hello ? to_json(Welcome{os::process_id(), "0", 0, {}}) : Json::object();
+      const auto body = is_hello ? serialize_body(Welcome{os::process_id(), "0", 0, {}}) : "{}";
       const auto answer = serialize_packet({is_hello ? MessageKind::welcome : MessageKind::ok, packet.number, body});
       static_cast<void>(connection->send(*answer, {}, 1000));
     }
@@ -306,7 +307,7 @@ TEST_F(EngineDeathsTest, ASaveThatKillsAgentsFails) {
   std::thread dying([&] {
     while (const auto connection = listener.accept(3000)) {
       play_agent(*connection, [&](const Packet& packet) -> std::optional<Packet> {
-        if (packet.kind != MessageKind::staged) return Packet{MessageKind::ok, packet.number, Json::object()};
+        if (packet.kind != MessageKind::staged) return Packet{MessageKind::ok, packet.number, "{}"};
         ++deaths;
         return std::nullopt;
       });

@@ -35,7 +35,7 @@ class EngineEndsTest : public EngineFixture {
   // Tells the agent to end. Returns whether it reports that it is stopping, from when on it refuses new saves.
   bool has_begun_to_end() const {
     RawConnection somebody(job_);
-    if (!somebody.send(MessageKind::stop, to_json(StopRequest{false}))) return false;
+    if (!somebody.send(MessageKind::stop, serialize_body(StopRequest{false}))) return false;
     for (const os::Stopwatch stopwatch; stopwatch.elapsed_seconds() < 30; ::usleep(1000)) {
       const auto report = agent_report(job_, kWaitMs);
       if (!report) return false;
@@ -78,9 +78,10 @@ TEST_F(EngineEndsTest, ARefusedSaveFailsAndFreesItsSlot) {
     const auto connection = listener.accept(static_cast<std::int64_t>(kWaitMs));
     ASSERT_TRUE(connection.has_value());
     play_agent(*connection, [](const Packet& packet) {
-      if (packet.kind != MessageKind::staged) return Packet{MessageKind::ok, packet.number, Json::object()};
+      if (packet.kind != MessageKind::staged) return Packet{MessageKind::ok, packet.number, "{}"};
       ::usleep(20'000);
-      return Packet{MessageKind::refused, packet.number, to_json(Error(ErrorKind::invalid_argument, "not this one"))};
+      return Packet{MessageKind::refused, packet.number,
+                    serialize_body(Error(ErrorKind::invalid_argument, "not this one"))};
     });
   });
   EngineOptions wanted = options();
@@ -136,7 +137,7 @@ TEST_F(EngineEndsTest, MessagesOfADeadTrainerAreProcessed) {
     const StoppedAgent stopped(process);
     for (std::uint32_t slot = 0; slot < 2; ++slot) {
       trainer.fill(slot, trained_.state());
-      ASSERT_TRUE(trainer.send(MessageKind::staged, to_json(trainer.staged(10 + slot, slot, 1 + slot))));
+      ASSERT_TRUE(trainer.send(MessageKind::staged, serialize_body(trainer.staged(10 + slot, slot, 1 + slot))));
     }
     const RawConnection gone = std::move(trainer);
   }
@@ -183,19 +184,19 @@ TEST_F(EngineEndsTest, AListIncludesMessagesThatWereNotReceivedYet) {
   }
   {
     const StoppedAgent stopped(process);
-    ASSERT_TRUE(first.send(MessageKind::staged, to_json(first.staged(1, 0, 1, false))));
+    ASSERT_TRUE(first.send(MessageKind::staged, serialize_body(first.staged(1, 0, 1, false))));
     // More messages than the agent receives from one connection in a turn; then the same step.
     for (int i = 0; i < 40; ++i) ASSERT_TRUE(second.send(MessageKind::status));
-    ASSERT_TRUE(second.send(MessageKind::staged, to_json(second.staged(1, 0, 1, false))));
-    ASSERT_TRUE(first.send(MessageKind::list, to_json(ListRequest{kWaitMs})));
+    ASSERT_TRUE(second.send(MessageKind::staged, serialize_body(second.staged(1, 0, 1, false))));
+    ASSERT_TRUE(first.send(MessageKind::list, serialize_body(ListRequest{kWaitMs})));
   }
   const auto taken = first.receive();
   ASSERT_TRUE(taken && taken->kind == MessageKind::ok);
   const auto answer = first.receive(static_cast<std::int64_t>(kWaitMs));
   ASSERT_TRUE(answer && answer->kind == MessageKind::steps);
-  const auto size = parse_text_size(answer->body);
+  const auto size = parse_body<TextSize>(answer->body);
   const auto text = read_shared_text(std::move(first.descriptors()), size->bytes);
-  const auto list = parse_steps(parse_object(text.value()).value());
+  const auto list = parse_body<StepList>(text.value());
   ASSERT_TRUE(list.has_value()) << list.error().message();
   ASSERT_EQ(list->steps.size(), 1U);
   EXPECT_TRUE(list->steps.front().everywhere);

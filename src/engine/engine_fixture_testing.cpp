@@ -14,7 +14,7 @@ void play_agent(const os::LocalConnection& connection,
     if (!packet) return;
     const bool is_hello = packet->kind == MessageKind::hello;
     const auto reply =
-        is_hello ? Packet{MessageKind::welcome, packet->number, to_json(Welcome{os::process_id(), "0", 0, {}})}
+        is_hello ? Packet{MessageKind::welcome, packet->number, serialize_body(Welcome{os::process_id(), "0", 0, {}})}
                  : answer(*packet);
     if (!reply) return;
     static_cast<void>(connection.send(serialize_packet(*reply).value(), {}, 1000));

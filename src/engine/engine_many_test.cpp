@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/agent_thread_testing.hpp"
 #include "os/file_system_fake.hpp"
 #include "os/forked_child_testing.hpp"
@@ -137,7 +139,7 @@ TEST_F(EngineManyTest, ThousandsOfSavesDoNotGrowMemory) {
     ASSERT_TRUE(restored.has_value()) << restored.error().message();
     EXPECT_TRUE(restored->from_memory);
   });
-  const Json report = Json::parse(agent_report(job_, kWaitMs).value());
+  const auto report = nlohmann::json::parse(agent_report(job_, kWaitMs).value());
   EXPECT_EQ(report["ranks"][0]["saves"], kSaves);
   EXPECT_EQ(report["ranks"][0]["failed"], 0);
 }

@@ -282,7 +282,7 @@ TEST_F(EngineRestartsTest, HelloIdentifiesTheNearestExistingDirectory) {
     ASSERT_TRUE(connection.has_value()) << connection.error().message();
     const auto message = connection->receive(kMaxPacketBytes, 1, kWaitMs);
     ASSERT_TRUE(message.has_value() && message->has_value());
-    const auto hello = parse_hello(parse_packet((*message)->bytes)->body);
+    const auto hello = parse_body<Hello>(parse_packet((*message)->bytes)->body);
     ASSERT_TRUE(hello.has_value()) << hello.error().message();
     const std::string above = std::filesystem::canonical(directory_.path());
     EXPECT_EQ(hello->store, above + "/run");

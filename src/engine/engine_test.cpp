@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/agent_thread_testing.hpp"
 #include "os/temporary_directory_testing.hpp"
 #include "store/training_testing.hpp"
@@ -289,8 +291,8 @@ TEST_F(EngineTest, AnAgentReportsItsStatusAndStops) {
   saved(*engine, 1, trained_.state());
   const auto report = agent_report(job_, kWaitMs);
   ASSERT_TRUE(report.has_value()) << report.error().message();
-  const Json json = Json::parse(*report);
-  EXPECT_EQ(json["ranks"][0]["memory_steps"], Json::array({1}));
+  const auto json = nlohmann::json::parse(*report);
+  EXPECT_EQ(json["ranks"][0]["memory_steps"], nlohmann::json::array({1}));
   EXPECT_EQ(json["ranks"][0]["persisted"], 1);
 }
 

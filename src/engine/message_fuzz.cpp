@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,34 +21,37 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-template <typename T>
-void read_twice(const Json& body, Result<T> (*parse)(const Json&)) {
-  const auto first = parse(body);
+template <typename Message>
+void read_twice(const Packet& packet) {
+  const auto first = parse_body<Message>(packet.body);
   if (!first) {
-    require(first.error().kind() == ErrorKind::corrupt && !first.error().message().empty());
+    // A later version may know the name of a setting's value.
+    const ErrorKind kind = first.error().kind();
+    require(kind == ErrorKind::corrupt || (kind == ErrorKind::unsupported && packet.kind == MessageKind::hello));
+    require(!first.error().message().empty());
     return;
   }
-  const Json written = to_json(*first);
-  const auto again = parse(written);
-  require(again.has_value() && to_json(*again) == written);
+  const std::string written = serialize_body(*first);
+  const auto again = parse_body<Message>(written);
+  require(again.has_value() && serialize_body(*again) == written);
 }
 
 void read_body(const Packet& packet) {
   switch (packet.kind) {
-    case MessageKind::hello: return read_twice(packet.body, parse_hello);
-    case MessageKind::arena: return read_twice(packet.body, parse_arena);
-    case MessageKind::staged: return read_twice(packet.body, parse_staged);
-    case MessageKind::list: return read_twice(packet.body, parse_list);
-    case MessageKind::fetch: return read_twice(packet.body, parse_fetch);
-    case MessageKind::stop: return read_twice(packet.body, parse_stop);
-    case MessageKind::welcome: return read_twice(packet.body, parse_welcome);
-    case MessageKind::steps: return read_twice(packet.body, parse_text_size);
-    case MessageKind::fetched: return read_twice(packet.body, parse_fetched);
-    case MessageKind::report: return read_twice(packet.body, parse_text_size);
-    case MessageKind::progress: return read_twice(packet.body, parse_progress);
+    case MessageKind::hello: return read_twice<Hello>(packet);
+    case MessageKind::arena: return read_twice<ArenaOffer>(packet);
+    case MessageKind::staged: return read_twice<Staged>(packet);
+    case MessageKind::list: return read_twice<ListRequest>(packet);
+    case MessageKind::fetch: return read_twice<FetchRequest>(packet);
+    case MessageKind::stop: return read_twice<StopRequest>(packet);
+    case MessageKind::welcome: return read_twice<Welcome>(packet);
+    case MessageKind::steps: return read_twice<TextSize>(packet);
+    case MessageKind::fetched: return read_twice<Fetched>(packet);
+    case MessageKind::report: return read_twice<TextSize>(packet);
+    case MessageKind::progress: return read_twice<ProgressEvent>(packet);
     case MessageKind::refused: {
       const Error error = parse_error(packet.body);
-      const Error again = parse_error(to_json(error));
+      const Error again = parse_error(serialize_body(error));
       require(again.kind() == error.kind());
       return;
     }
@@ -58,11 +62,10 @@ void read_body(const Packet& packet) {
 void read_packet(ConstByteSpan bytes) {
   const auto packet = parse_packet(bytes);
   if (!packet) return;
-  require(packet->body.is_object() && packet->number == packet_number(bytes));
+  require(packet->number == packet_number(bytes));
   read_body(*packet);
-  // Escapes and numbers may take more letters when they are written again.
   const auto written = serialize_packet(*packet);
-  if (!written) return;
+  require(written.has_value());
   const auto again = parse_packet(*written);
   require(again.has_value() && again->kind == packet->kind && again->body == packet->body);
 }
@@ -76,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     read_packet(input);
     return 0;
   }
-  std::vector<std::byte> bytes = serialize_packet({static_cast<MessageKind>(data[0]), 7, Json::object()}).value();
+  std::vector<std::byte> bytes = serialize_packet({static_cast<MessageKind>(data[0]), 7, "{}"}).value();
   store_le(bytes.data() + 8, static_cast<std::uint32_t>(input.size()));
   bytes.erase(bytes.begin() + kPacketHeaderBytes, bytes.end());
   bytes.insert(bytes.end(), input.begin(), input.end());

@@ -1,27 +1,54 @@
-// What trainer and agent say to each other: docs/spec/engine.md, "Messages". One struct for each body that has anything
-// in it, with its way to JSON and back; parsing gives `corrupt` naming the key. No state, no I/O.
+// The bodies of the messages between trainer and agent: docs/spec/engine.md, "Messages". Each body is a struct with a
+// table of its keys. No state, no I/O.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/store.hpp>
 
+#include "container/json_fields.hpp"
 #include "engine/packet.hpp"
 #include "os/file_identity.hpp"
 
+namespace bitsnap::os {
+
+template <auto kMember>
+struct IdentityFormat {
+  static Result<void> read(container::JsonReader& in, FileIdentity& to) { return read_json(in, to.*kMember); }
+  static void write(container::JsonWriter& out, const FileIdentity& from) { write_json(out, from.*kMember); }
+};
+
+constexpr auto json_fields(std::type_identity<FoundFile>) {
+  using container::json_field;
+  return std::array{json_field<&FoundFile::path>("path").must(
+                        "an absolute path", [](const FoundFile& file) { return file.path.starts_with('/'); }),
+                    json_field<&FoundFile::identity, IdentityFormat<&FileIdentity::device>>("device"),
+                    json_field<&FoundFile::identity, IdentityFormat<&FileIdentity::inode>>("inode")};
+}
+
+}  // namespace bitsnap::os
+
 namespace bitsnap::engine {
+
+using container::json_field;
+using container::JsonName;
+using container::JsonNeed;
+using container::JsonReader;
+using container::JsonWriter;
 
 inline constexpr std::size_t kMaxJobBytes = 64;
 inline constexpr std::uint32_t kMaxSlots = 2;
 
-// Times that are longer are taken for this: a year, with which one can reckon.
+// One year. Longer times count as this, so that sums of times do not overflow.
 inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 
 [[nodiscard]] inline std::int64_t wait_of(std::uint64_t milliseconds) {
@@ -30,8 +57,25 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 
 // 1 to 64 of the characters A-Z a-z 0-9 . _ -
 [[nodiscard]] bool is_job_name(std::string_view name) noexcept;
-// Where the agent of a job listens, without the zero byte before it.
+// The name of the socket on which the agent of a job listens, without the zero byte before it.
 [[nodiscard]] std::string socket_name(std::uint32_t uid, std::string_view job);
+
+// A body as text. `Message` is a struct of this file with a table.
+template <typename Message>
+[[nodiscard]] std::string serialize_body(const Message& message) {
+  return container::serialize_json(message);
+}
+// corrupt, naming the key, if a key is missing or has a value that the document does not allow. Unknown keys are
+// ignored.
+template <typename Message>
+[[nodiscard]] Result<Message> parse_body(std::string_view body) {
+  return container::parse_json<Message>(body, kMaxBodyNesting);
+}
+
+// The body of `refused`.
+[[nodiscard]] std::string serialize_body(const Error& error);
+// The error in the body of `refused`; internal if this version cannot read it.
+[[nodiscard]] Error parse_error(std::string_view body);
 
 // How the store is written: the same for all ranks of a job.
 struct WriteSettings {
@@ -41,10 +85,23 @@ struct WriteSettings {
   friend bool operator==(const WriteSettings&, const WriteSettings&) = default;
 };
 
+// One object with the settings that have a value, by the table of bitsnap/settings.hpp, and those of the retention.
+struct WriteSettingsFormat {
+  static Result<void> read(JsonReader& in, WriteSettings& to);
+  static void write(JsonWriter& out, const WriteSettings& from);
+};
+
+// The first setting for which two ranks have different values, as JSON; "none" for a missing value.
+struct SettingDifference {
+  std::string name, expected, found;
+};
+[[nodiscard]] std::optional<SettingDifference> first_difference(const WriteSettings& expected,
+                                                                const WriteSettings& found);
+
 struct Hello {
   std::string job;
   std::string store;  // absolute
-  // What the trainer sees at the store's path, or the nearest above it that is there; nullopt where it says nothing.
+  // What the trainer finds at the path of the store, or at the nearest existing directory above it.
   std::optional<os::FoundFile> place;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
@@ -56,16 +113,34 @@ struct Hello {
   std::uint32_t threads = 0;
 };
 
-// A setting that two ranks have said differently, as text; "none" for one that was not said.
-struct SettingDifference {
-  std::string name, expected, found;
-};
-[[nodiscard]] std::optional<SettingDifference> first_difference(const WriteSettings& expected,
-                                                                const WriteSettings& found);
+constexpr auto json_fields(std::type_identity<Hello>) {
+  return std::array{json_field<&Hello::job>("job").must("1 to 64 of the characters A-Z a-z 0-9 . _ -",
+                                                        [](const Hello& hello) { return is_job_name(hello.job); }),
+                    json_field<&Hello::store>("store").must(
+                        "an absolute path", [](const Hello& hello) { return hello.store.starts_with('/'); }),
+                    json_field<&Hello::rank>("rank").must(
+                        "a number below world_size", [](const Hello& hello) { return hello.rank < hello.world_size; }),
+                    json_field<&Hello::world_size>("world_size"),
+                    json_field<&Hello::session>("session"),
+                    json_field<&Hello::settings, WriteSettingsFormat>("settings"),
+                    json_field<&Hello::budget_bytes>("budget_bytes"),
+                    json_field<&Hello::memory_snapshots>("memory_snapshots"),
+                    json_field<&Hello::linger_ms>("linger_ms"),
+                    json_field<&Hello::threads>("threads"),
+                    json_field<&Hello::place>("place", JsonNeed::optional)};
+}
 
 struct HeldSlot {
-  std::optional<std::uint64_t> step;  // nullopt: free
+  bool is_held = false;
+  std::uint64_t step = 0;  // of a held slot
 };
+
+inline constexpr std::array<std::string_view, 2> kSlotStates = {"free", "held"};
+
+constexpr auto json_fields(std::type_identity<HeldSlot>) {
+  return std::array{json_field<&HeldSlot::is_held, JsonName<kSlotStates>>("state"),
+                    json_field<&HeldSlot::step>("step").only_if([](const HeldSlot& slot) { return slot.is_held; })};
+}
 
 struct Welcome {
   std::int64_t agent_pid = 0;
@@ -74,10 +149,23 @@ struct Welcome {
   std::vector<HeldSlot> slots;
 };
 
+constexpr auto json_fields(std::type_identity<Welcome>) {
+  return std::array{json_field<&Welcome::agent_pid>("agent_pid"), json_field<&Welcome::version>("version"),
+                    json_field<&Welcome::slot_bytes>("slot_bytes"),
+                    json_field<&Welcome::slots>("slots").must(
+                        "at most 2", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
+}
+
 struct ArenaOffer {
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;
 };
+
+constexpr auto json_fields(std::type_identity<ArenaOffer>) {
+  return std::array{json_field<&ArenaOffer::slots>("slots").must(
+                        "1 or 2", [](const ArenaOffer& offer) { return offer.slots >= 1 && offer.slots <= kMaxSlots; }),
+                    json_field<&ArenaOffer::slot_bytes>("slot_bytes")};
+}
 
 struct Staged {
   std::uint64_t ticket = 0;
@@ -85,31 +173,60 @@ struct Staged {
   std::uint64_t step = 0;
   std::uint64_t bytes = 0;
   bool persist = true;
-  bool again = false;  // it was handed to an agent that has gone, which may have persisted it
+  bool again = false;  // the state was already given to an agent that has gone, which may have persisted it
 };
+
+constexpr auto json_fields(std::type_identity<Staged>) {
+  return std::array{json_field<&Staged::ticket>("ticket"),
+                    json_field<&Staged::slot>("slot"),
+                    json_field<&Staged::step>("step"),
+                    json_field<&Staged::bytes>("bytes"),
+                    json_field<&Staged::persist>("persist", JsonNeed::defaulted),
+                    json_field<&Staged::again>("again", JsonNeed::defaulted)};
+}
 
 struct ListRequest {
   std::uint64_t wait_ms = 0;
 };
 
+constexpr auto json_fields(std::type_identity<ListRequest>) {
+  return std::array{json_field<&ListRequest::wait_ms>("wait_ms")};
+}
+
 struct MemoryStep {
   std::uint64_t step = 0;
   bool memory = false;
   bool everywhere = false;
-  std::string attempt = {};  // of several ranks
+  std::string attempt = {};  // empty with one rank
 
   friend bool operator==(const MemoryStep&, const MemoryStep&) = default;
 };
 
+constexpr auto json_fields(std::type_identity<MemoryStep>) {
+  return std::array{json_field<&MemoryStep::step>("step"),
+                    json_field<&MemoryStep::memory>("memory", JsonNeed::defaulted),
+                    json_field<&MemoryStep::everywhere>("everywhere", JsonNeed::defaulted),
+                    json_field<&MemoryStep::attempt>("attempt", JsonNeed::optional)};
+}
+
+// In shared memory, not in a packet.
 struct StepList {
   std::vector<MemoryStep> steps;
 };
 
+constexpr auto json_fields(std::type_identity<StepList>) { return std::array{json_field<&StepList::steps>("steps")}; }
+
 struct FetchRequest {
   std::uint64_t step = 0;
-  bool whole = true;         // otherwise a slot may stand for the payloads
-  std::string attempt = {};  // of several ranks, the one that is wanted; empty: whichever is there
+  bool whole = true;         // false: a slot may stand for the payloads
+  std::string attempt = {};  // with several ranks, the attempt to fetch; empty: any
 };
+
+constexpr auto json_fields(std::type_identity<FetchRequest>) {
+  return std::array{json_field<&FetchRequest::step>("step"),
+                    json_field<&FetchRequest::whole>("whole", JsonNeed::defaulted),
+                    json_field<&FetchRequest::attempt>("attempt", JsonNeed::optional)};
+}
 
 struct FetchedFile {
   SnapshotId id;
@@ -117,28 +234,55 @@ struct FetchedFile {
   std::uint64_t bytes = 0;
 };
 
+constexpr auto json_fields(std::type_identity<FetchedFile>) {
+  return std::array{json_field<&FetchedFile::id>("id"), json_field<&FetchedFile::offset>("offset"),
+                    json_field<&FetchedFile::bytes>("bytes")};
+}
+
 struct Fetched {
-  std::vector<FetchedFile> files;  // the one that was asked for first
+  std::vector<FetchedFile> files;  // first the requested one
   std::optional<std::uint32_t> slot;
-  std::uint64_t absent_bytes = 0;  // of the first file behind its header, which are not there, nor other files
+  // How many bytes after the header of the first file are zeros. If it is not 0, there are no other files.
+  std::uint64_t absent_bytes = 0;
 };
 
-// Of what comes in shared memory: a report, or a StepList.
+constexpr auto json_fields(std::type_identity<Fetched>) {
+  return std::array{json_field<&Fetched::files>("files").must(
+                        "at least one file", [](const Fetched& fetched) { return !fetched.files.empty(); }),
+                    json_field<&Fetched::slot>("slot", JsonNeed::optional),
+                    json_field<&Fetched::absent_bytes>("absent_bytes", JsonNeed::optional)};
+}
+
+// The size of the text that comes in shared memory: a report, or a StepList.
 struct TextSize {
   std::uint64_t bytes = 0;
 };
+
+constexpr auto json_fields(std::type_identity<TextSize>) { return std::array{json_field<&TextSize::bytes>("bytes")}; }
 
 struct StopRequest {
   bool abandon = false;
 };
 
+constexpr auto json_fields(std::type_identity<StopRequest>) {
+  return std::array{json_field<&StopRequest::abandon>("abandon", JsonNeed::defaulted)};
+}
+
 enum class Stage : std::uint8_t { memory, persisted, failed };
+inline constexpr std::array<std::string_view, 3> kStages = {"memory", "persisted", "failed"};
+
+// As in `refused`.
+struct ErrorFormat {
+  static Result<void> read(JsonReader& in, std::optional<Error>& to);
+  static void write(JsonWriter& out, const std::optional<Error>& from);
+};
 
 struct ProgressEvent {
   std::uint64_t ticket = 0;
   std::optional<std::uint32_t> free;
   std::optional<Stage> stage;
   std::optional<Error> error;
+  // With a stage:
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
   std::uint64_t encode_us = 0;
@@ -146,32 +290,19 @@ struct ProgressEvent {
   std::optional<std::uint64_t> base;
 };
 
-[[nodiscard]] Json to_json(const Hello& hello);
-[[nodiscard]] Json to_json(const Welcome& welcome);
-[[nodiscard]] Json to_json(const ArenaOffer& arena);
-[[nodiscard]] Json to_json(const Staged& staged);
-[[nodiscard]] Json to_json(const ListRequest& list);
-[[nodiscard]] Json to_json(const StepList& steps);
-[[nodiscard]] Json to_json(const FetchRequest& fetch);
-[[nodiscard]] Json to_json(const Fetched& fetched);
-[[nodiscard]] Json to_json(const TextSize& text);
-[[nodiscard]] Json to_json(const StopRequest& stop);
-[[nodiscard]] Json to_json(const ProgressEvent& progress);
-// The body of `refused`.
-[[nodiscard]] Json to_json(const Error& error);
-
-[[nodiscard]] Result<Hello> parse_hello(const Json& body);
-[[nodiscard]] Result<Welcome> parse_welcome(const Json& body);
-[[nodiscard]] Result<ArenaOffer> parse_arena(const Json& body);
-[[nodiscard]] Result<Staged> parse_staged(const Json& body);
-[[nodiscard]] Result<ListRequest> parse_list(const Json& body);
-[[nodiscard]] Result<StepList> parse_steps(const Json& body);
-[[nodiscard]] Result<FetchRequest> parse_fetch(const Json& body);
-[[nodiscard]] Result<Fetched> parse_fetched(const Json& body);
-[[nodiscard]] Result<TextSize> parse_text_size(const Json& body);
-[[nodiscard]] Result<StopRequest> parse_stop(const Json& body);
-[[nodiscard]] Result<ProgressEvent> parse_progress(const Json& body);
-// What was refused, or why that could not be read.
-[[nodiscard]] Error parse_error(const Json& body);
+constexpr auto json_fields(std::type_identity<ProgressEvent>) {
+  using Event = ProgressEvent;
+  constexpr auto kHasStage = [](const Event& event) { return event.stage.has_value(); };
+  constexpr auto kHasReason = [](const Event& event) { return event.stage != Stage::failed || event.error; };
+  return std::array{json_field<&Event::ticket>("ticket"),
+                    json_field<&Event::free>("free", JsonNeed::optional),
+                    json_field<&Event::stage, JsonName<kStages>>("stage", JsonNeed::optional),
+                    json_field<&Event::error, ErrorFormat>("error", JsonNeed::optional).must("the error", kHasReason),
+                    json_field<&Event::raw_bytes>("raw_bytes").only_if(kHasStage),
+                    json_field<&Event::stored_bytes>("stored_bytes").only_if(kHasStage),
+                    json_field<&Event::encode_us>("encode_us").only_if(kHasStage),
+                    json_field<&Event::write_us>("write_us").only_if(kHasStage),
+                    json_field<&Event::base>("base", JsonNeed::optional)};
+}
 
 }  // namespace bitsnap::engine

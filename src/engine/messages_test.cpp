@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/packet.hpp"
 
 namespace bitsnap::engine {
@@ -17,13 +19,25 @@ namespace {
 
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 
+using Json = nlohmann::ordered_json;
+
+template <typename Message>
+Json to_json(const Message& message) {
+  return Json::parse(serialize_body(message));
+}
+
+template <typename Message>
+Result<Message> parse(const Json& body) {
+  return parse_body<Message>(body.dump());
+}
+
 // As it comes out of a packet.
 Json sent(const Json& body) {
-  const auto bytes = serialize_packet({MessageKind::hello, 1, body});
+  const auto bytes = serialize_packet({MessageKind::hello, 1, body.dump()});
   EXPECT_TRUE(bytes.has_value());
   const auto packet = bytes ? parse_packet(*bytes) : Result<Packet>(tl::unexpected(bytes.error()));
   EXPECT_TRUE(packet.has_value()) << (packet ? "" : packet.error().message());
-  return packet ? packet->body : Json();
+  return packet ? Json::parse(packet->body) : Json();
 }
 
 Hello full_hello() {
@@ -64,7 +78,7 @@ ProgressEvent full_progress() {
 
 TEST(Messages, HelloRoundTrips) {
   const Hello hello = full_hello();
-  const auto read = parse_hello(sent(to_json(hello)));
+  const auto read = parse<Hello>(sent(to_json(hello)));
   ASSERT_TRUE(read.has_value()) << read.error().message();
   EXPECT_EQ(read->job, hello.job);
   EXPECT_EQ(read->store, hello.store);
@@ -85,26 +99,27 @@ TEST(Messages, AbsentFieldsStayAbsent) {
   hello.store = "/";
   const Json json = sent(to_json(hello));
   EXPECT_EQ(json["settings"], Json::object());
-  EXPECT_EQ(parse_hello(json)->settings, WriteSettings());
+  EXPECT_EQ(parse<Hello>(json)->settings, WriteSettings());
   hello.settings.coding.loss.emplace();  // no rules is something else than nothing said
-  EXPECT_EQ(parse_hello(sent(to_json(hello)))->settings, hello.settings);
+  EXPECT_EQ(parse<Hello>(sent(to_json(hello)))->settings, hello.settings);
 }
 
 TEST(Messages, SmallMessagesRoundTrip) {
-  const auto welcome = parse_welcome(sent(to_json(Welcome{-1, "1.2.3", 8192, {HeldSlot{}, HeldSlot{kMost}}})));
+  const auto welcome = parse<Welcome>(sent(to_json(Welcome{-1, "1.2.3", 8192, {HeldSlot{}, HeldSlot{true, kMost}}})));
   ASSERT_TRUE(welcome.has_value()) << welcome.error().message();
   EXPECT_EQ(welcome->agent_pid, -1);
   EXPECT_EQ(welcome->version, "1.2.3");
   EXPECT_EQ(welcome->slot_bytes, 8192u);
   ASSERT_EQ(welcome->slots.size(), 2u);
-  EXPECT_FALSE(welcome->slots[0].step.has_value());
+  EXPECT_FALSE(welcome->slots[0].is_held);
+  EXPECT_TRUE(welcome->slots[1].is_held);
   EXPECT_EQ(welcome->slots[1].step, kMost);
 
-  const auto arena = parse_arena(sent(to_json(ArenaOffer{2, kMost})));
+  const auto arena = parse<ArenaOffer>(sent(to_json(ArenaOffer{2, kMost})));
   EXPECT_EQ(arena->slots, 2u);
   EXPECT_EQ(arena->slot_bytes, kMost);
 
-  const auto staged = parse_staged(sent(to_json(Staged{kMost, 1, 9, 8, false, true})));
+  const auto staged = parse<Staged>(sent(to_json(Staged{kMost, 1, 9, 8, false, true})));
   EXPECT_EQ(staged->ticket, kMost);
   EXPECT_EQ(staged->slot, 1u);
   EXPECT_EQ(staged->step, 9u);
@@ -112,19 +127,19 @@ TEST(Messages, SmallMessagesRoundTrip) {
   EXPECT_FALSE(staged->persist);
   EXPECT_TRUE(staged->again);
 
-  EXPECT_EQ(parse_list(sent(to_json(ListRequest{77})))->wait_ms, 77u);
-  EXPECT_EQ(parse_fetch(sent(to_json(FetchRequest{kMost})))->step, kMost);
-  EXPECT_EQ(parse_fetch(sent(to_json(FetchRequest{1, false, "a-1"})))->attempt, "a-1");
-  EXPECT_EQ(parse_text_size(sent(to_json(TextSize{5})))->bytes, 5u);
-  EXPECT_TRUE(parse_stop(sent(to_json(StopRequest{true})))->abandon);
+  EXPECT_EQ(parse<ListRequest>(sent(to_json(ListRequest{77})))->wait_ms, 77u);
+  EXPECT_EQ(parse<FetchRequest>(sent(to_json(FetchRequest{kMost})))->step, kMost);
+  EXPECT_EQ(parse<FetchRequest>(sent(to_json(FetchRequest{1, false, "a-1"})))->attempt, "a-1");
+  EXPECT_EQ(parse<TextSize>(sent(to_json(TextSize{5})))->bytes, 5u);
+  EXPECT_TRUE(parse<StopRequest>(sent(to_json(StopRequest{true})))->abandon);
   const StepList steps{{{1, true, false}, {kMost, false, true, "a-1"}}};
-  EXPECT_EQ(parse_steps(sent(to_json(steps)))->steps, steps.steps);
+  EXPECT_EQ(parse<StepList>(sent(to_json(steps)))->steps, steps.steps);
 }
 
 TEST(Messages, FetchedRoundTrips) {
   const SnapshotId id = *SnapshotId::from_hex("00112233445566778899aabbccddeeff");
   for (const auto slot : {std::optional<std::uint32_t>(), std::optional<std::uint32_t>(1)}) {
-    const auto read = parse_fetched(sent(to_json(Fetched{{{id, 0, 5}, {id, 5, kMost}}, slot})));
+    const auto read = parse<Fetched>(sent(to_json(Fetched{{{id, 0, 5}, {id, 5, kMost}}, slot})));
     ASSERT_TRUE(read.has_value()) << read.error().message();
     ASSERT_EQ(read->files.size(), 2u);
     EXPECT_EQ(read->files[1].id, id);
@@ -132,7 +147,7 @@ TEST(Messages, FetchedRoundTrips) {
     EXPECT_EQ(read->files[1].bytes, kMost);
     EXPECT_EQ(read->slot, slot);
   }
-  EXPECT_EQ(parse_fetched(sent(to_json(Fetched{}))).error().kind(), ErrorKind::corrupt);
+  EXPECT_EQ(parse<Fetched>(sent(to_json(Fetched{}))).error().kind(), ErrorKind::corrupt);
 }
 
 TEST(Messages, ProgressRoundTripsAtEachStage) {
@@ -140,7 +155,7 @@ TEST(Messages, ProgressRoundTripsAtEachStage) {
     ProgressEvent event = full_progress();
     event.stage = stage;
     if (stage == Stage::failed) event.error = Error(ErrorKind::io, "no space");
-    const auto read = parse_progress(sent(to_json(event)));
+    const auto read = parse<ProgressEvent>(sent(to_json(event)));
     ASSERT_TRUE(read.has_value()) << read.error().message();
     EXPECT_EQ(read->ticket, event.ticket);
     EXPECT_EQ(read->free, event.free);
@@ -154,7 +169,7 @@ TEST(Messages, ProgressRoundTripsAtEachStage) {
   }
   ProgressEvent freed;
   freed.free = 0;
-  const auto read = parse_progress(sent(to_json(freed)));
+  const auto read = parse<ProgressEvent>(sent(to_json(freed)));
   EXPECT_EQ(read->free, 0u);
   EXPECT_FALSE(read->stage.has_value());
   EXPECT_FALSE(read->base.has_value());
@@ -162,13 +177,22 @@ TEST(Messages, ProgressRoundTripsAtEachStage) {
 
 TEST(Messages, ErrorsKeepKindAndMessage) {
   for (int kind = 1; kind <= static_cast<int>(ErrorKind::internal); ++kind) {
-    const Error error = parse_error(sent(to_json(Error(static_cast<ErrorKind>(kind), "why \"not\"\n"))));
+    const Error error = parse_error(sent(to_json(Error(static_cast<ErrorKind>(kind), "why \"not\"\n"))).dump());
     EXPECT_EQ(error.kind(), static_cast<ErrorKind>(kind));
     EXPECT_EQ(error.message(), "why \"not\"\n");
   }
   for (const char* const odd : {"{}", R"({"kind":"odd","message":"m"})", R"({"kind":"io"})", "[]", "7"}) {
-    EXPECT_EQ(parse_error(Json::parse(odd)).kind(), ErrorKind::internal) << odd;
+    EXPECT_EQ(parse_error(odd).kind(), ErrorKind::internal) << odd;
   }
+}
+
+TEST(Messages, ReadsTheErrorOfAFailedSaveFromALaterVersion) {
+  Json failed = to_json(full_progress());
+  failed["stage"] = "failed";
+  failed["error"] = Json{{"kind", "odd"}, {"message", "m"}};
+  EXPECT_EQ(parse<ProgressEvent>(failed).value().error->kind(), ErrorKind::internal);
+  failed["error"].erase("message");
+  EXPECT_EQ(parse<ProgressEvent>(failed).error().kind(), ErrorKind::corrupt);
 }
 
 TEST(Messages, CutsErrorsThatDoNotFitIntoAPacket) {
@@ -176,7 +200,7 @@ TEST(Messages, CutsErrorsThatDoNotFitIntoAPacket) {
     ProgressEvent event = full_progress();
     event.stage = Stage::failed;
     event.error = Error(ErrorKind::io, std::string(100'000, letter));
-    const auto bytes = serialize_packet({MessageKind::progress, 0, to_json(event)});
+    const auto bytes = serialize_packet({MessageKind::progress, 0, serialize_body(event)});
     EXPECT_TRUE(bytes.has_value()) << static_cast<int>(letter);
   }
 }
@@ -193,7 +217,7 @@ void expect_strict(const Json& good, const std::vector<std::string>& optional,
     EXPECT_EQ(parsed.has_value(), may_lack) << key;
     if (!parsed) {
       EXPECT_EQ(parsed.error().kind(), ErrorKind::corrupt);
-      EXPECT_NE(parsed.error().message().find("\"" + key + "\""), std::string::npos) << parsed.error().message();
+      EXPECT_NE(parsed.error().message().find("'" + key + "'"), std::string::npos) << parsed.error().message();
     }
     for (const Json& other : {Json(), Json(true), Json(-1), Json(1.5), Json(1U), Json("text"), Json::array({Json()}),
                               Json::object({{"other", 1}})}) {
@@ -205,7 +229,7 @@ void expect_strict(const Json& good, const std::vector<std::string>& optional,
       const auto refused = parse(wrong);
       ASSERT_FALSE(refused.has_value()) << key << " " << other.dump();
       EXPECT_EQ(refused.error().kind(), ErrorKind::corrupt) << key << " " << other.dump();
-      EXPECT_NE(refused.error().message().find("\"" + key + "\""), std::string::npos) << refused.error().message();
+      EXPECT_NE(refused.error().message().find("'" + key + "'"), std::string::npos) << refused.error().message();
     }
   }
   Json more = good;
@@ -213,26 +237,24 @@ void expect_strict(const Json& good, const std::vector<std::string>& optional,
   EXPECT_TRUE(parse(more).has_value());
 }
 
-template <typename T>
-std::function<Result<void>(const Json&)> checked(Result<T> (*parse)(const Json&)) {
-  return [parse](const Json& body) -> Result<void> {
-    auto parsed = parse(body);
-    if (!parsed) return tl::unexpected(std::move(parsed).error());
-    return {};
-  };
+template <typename Message>
+Result<void> check(const Json& body) {
+  auto parsed = parse<Message>(body);
+  if (!parsed) return tl::unexpected(std::move(parsed).error());
+  return {};
 }
 
 TEST(Messages, RejectsMissingKeysAndWrongTypes) {
-  expect_strict(to_json(full_hello()), {"place"}, checked(parse_hello));
-  expect_strict(to_json(Welcome{1, "1", 8192, {}}), {}, checked(parse_welcome));
-  expect_strict(to_json(ArenaOffer{1, 4096}), {}, checked(parse_arena));
-  expect_strict(to_json(Staged{1, 1, 1, 1, true, true}), {"persist", "again"}, checked(parse_staged));
-  expect_strict(to_json(ListRequest{1}), {}, checked(parse_list));
-  expect_strict(to_json(StepList{}), {}, checked(parse_steps));
-  expect_strict(to_json(FetchRequest{1, true, "a"}), {"whole", "attempt"}, checked(parse_fetch));
-  expect_strict(to_json(TextSize{1}), {}, checked(parse_text_size));
-  expect_strict(to_json(StopRequest{true}), {"abandon"}, checked(parse_stop));
-  expect_strict(to_json(full_progress()), {"free", "stage", "base"}, checked(parse_progress));
+  expect_strict(to_json(full_hello()), {"place"}, check<Hello>);
+  expect_strict(to_json(Welcome{1, "1", 8192, {}}), {}, check<Welcome>);
+  expect_strict(to_json(ArenaOffer{1, 4096}), {}, check<ArenaOffer>);
+  expect_strict(to_json(Staged{1, 1, 1, 1, true, true}), {"persist", "again"}, check<Staged>);
+  expect_strict(to_json(ListRequest{1}), {}, check<ListRequest>);
+  expect_strict(to_json(StepList{}), {}, check<StepList>);
+  expect_strict(to_json(FetchRequest{1, true, "a"}), {"whole", "attempt"}, check<FetchRequest>);
+  expect_strict(to_json(TextSize{1}), {}, check<TextSize>);
+  expect_strict(to_json(StopRequest{true}), {"abandon"}, check<StopRequest>);
+  expect_strict(to_json(full_progress()), {"free", "stage", "base"}, check<ProgressEvent>);
 }
 
 TEST(Messages, RejectsAnIncompletePlace) {
@@ -240,11 +262,11 @@ TEST(Messages, RejectsAnIncompletePlace) {
   expect_strict(good["place"], {}, [&](const Json& place) {
     Json hello = good;
     hello["place"] = place;
-    return checked(parse_hello)(hello);
+    return check<Hello>(hello);
   });
   Json relative = good;
   relative["place"]["path"] = "data";
-  EXPECT_FALSE(parse_hello(relative).has_value());
+  EXPECT_FALSE(parse<Hello>(relative).has_value());
 }
 
 TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
@@ -257,15 +279,15 @@ TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
   };
   const SnapshotId id = *SnapshotId::from_hex("00112233445566778899aabbccddeeff");
   const Json fetched = to_json(Fetched{{{id, 1, 2}}, std::nullopt});
-  expect_strict(fetched["files"][0], {}, row_of(fetched, "files", checked(parse_fetched)));
+  expect_strict(fetched["files"][0], {}, row_of(fetched, "files", check<Fetched>));
   const Json steps = to_json(StepList{{{1, true, true, "a"}}});
-  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt"}, row_of(steps, "steps", checked(parse_steps)));
-  const Json welcome = to_json(Welcome{1, "1", 8192, {HeldSlot{1}}});
-  expect_strict(welcome["slots"][0], {}, row_of(welcome, "slots", checked(parse_welcome)));
+  expect_strict(steps["steps"][0], {"memory", "everywhere", "attempt"}, row_of(steps, "steps", check<StepList>));
+  const Json welcome = to_json(Welcome{1, "1", 8192, {HeldSlot{true, 1}}});
+  expect_strict(welcome["slots"][0], {}, row_of(welcome, "slots", check<Welcome>));
   for (const Json& row : {Json(), Json(1), Json("x"), Json::array()}) {
-    EXPECT_EQ(row_of(fetched, "files", checked(parse_fetched))(row).error().kind(), ErrorKind::corrupt);
-    EXPECT_EQ(row_of(steps, "steps", checked(parse_steps))(row).error().kind(), ErrorKind::corrupt);
-    EXPECT_EQ(row_of(welcome, "slots", checked(parse_welcome))(row).error().kind(), ErrorKind::corrupt);
+    EXPECT_EQ(row_of(fetched, "files", check<Fetched>)(row).error().kind(), ErrorKind::corrupt);
+    EXPECT_EQ(row_of(steps, "steps", check<StepList>)(row).error().kind(), ErrorKind::corrupt);
+    EXPECT_EQ(row_of(welcome, "slots", check<Welcome>)(row).error().kind(), ErrorKind::corrupt);
   }
   const Json settings = to_json(full_hello());
   expect_strict(settings["settings"],
@@ -273,7 +295,7 @@ TEST(Messages, RejectsMissingKeysAndWrongTypesInRows) {
                 [&](const Json& row) {
                   Json whole = settings;
                   whole["settings"] = row;
-                  return checked(parse_hello)(whole);
+                  return check<Hello>(whole);
                 });
 }
 
@@ -283,47 +305,47 @@ TEST(Messages, RejectsInvalidValuesAndNamesTheKey) {
     const auto parsed = parse(body);
     ASSERT_FALSE(parsed.has_value()) << key << " " << value.dump();
     EXPECT_EQ(parsed.error().kind(), ErrorKind::corrupt);
-    EXPECT_NE(parsed.error().message().find("\"" + key + "\""), std::string::npos) << parsed.error().message();
+    EXPECT_NE(parsed.error().message().find("'" + key + "'"), std::string::npos) << parsed.error().message();
   };
   const Json hello = to_json(full_hello());
   for (const std::string& job : {std::string(), std::string(65, 'a'), std::string("a/b"), std::string("a b"),
                                  std::string("\xC3\xA4"), std::string("a\0b", 3)}) {
     EXPECT_FALSE(is_job_name(job));
-    expect_bad(hello, "job", job, parse_hello);
+    expect_bad(hello, "job", job, parse<Hello>);
   }
   EXPECT_TRUE(is_job_name(std::string(64, 'a')));
-  expect_bad(hello, "store", "run", parse_hello);
-  expect_bad(hello, "store", "", parse_hello);
-  expect_bad(hello, "rank", 8, parse_hello);
-  expect_bad(hello, "rank", std::uint64_t{1} << 32, parse_hello);
+  expect_bad(hello, "store", "run", parse<Hello>);
+  expect_bad(hello, "store", "", parse<Hello>);
+  expect_bad(hello, "rank", 8, parse<Hello>);
+  expect_bad(hello, "rank", std::uint64_t{1} << 32, parse<Hello>);
   expect_bad(hello, "world_size", 0, [](const Json& body) {
-    const auto parsed = parse_hello(body);
+    const auto parsed = parse<Hello>(body);
     // Either of the two keys may be called wrong: the rank is not below.
-    return parsed || parsed.error().message().find("\"rank\"") == std::string::npos
+    return parsed || parsed.error().message().find("'rank'") == std::string::npos
                ? parsed
-               : Result<Hello>(fail(parsed.error().kind(), "key \"world_size\""));
+               : Result<Hello>(fail(parsed.error().kind(), "key 'world_size'"));
   });
   for (const char* const key : {"policy", "objective", "base"}) {
     Json settings = hello;
     settings["settings"][key] = "of a later version";
-    const auto parsed = parse_hello(settings);
+    const auto parsed = parse<Hello>(settings);
     ASSERT_FALSE(parsed.has_value());
-    EXPECT_NE(parsed.error().message().find(std::string("\"") + key + "\""), std::string::npos);
+    EXPECT_NE(parsed.error().message().find(std::string("'") + key + "'"), std::string::npos);
   }
   Json rules = hello;
   rules["settings"]["loss"] = Json::array({"nonsense"});
-  const auto parsed = parse_hello(rules);
+  const auto parsed = parse<Hello>(rules);
   ASSERT_FALSE(parsed.has_value());
   EXPECT_EQ(parsed.error().kind(), ErrorKind::unsupported);
-  EXPECT_NE(parsed.error().message().find("\"loss\""), std::string::npos) << parsed.error().message();
+  EXPECT_NE(parsed.error().message().find("'loss'"), std::string::npos) << parsed.error().message();
 
-  expect_bad(to_json(ArenaOffer{1, 1}), "slots", 0, parse_arena);
-  expect_bad(to_json(ArenaOffer{1, 1}), "slots", 3, parse_arena);
-  expect_bad(to_json(Welcome{}), "slots", Json::array({1, 2, 3}), parse_welcome);
-  expect_bad(to_json(full_progress()), "stage", "lost", parse_progress);
+  expect_bad(to_json(ArenaOffer{1, 1}), "slots", 0, parse<ArenaOffer>);
+  expect_bad(to_json(ArenaOffer{1, 1}), "slots", 3, parse<ArenaOffer>);
+  expect_bad(to_json(Welcome{}), "slots", Json::array({1, 2, 3}), parse<Welcome>);
+  expect_bad(to_json(full_progress()), "stage", "lost", parse<ProgressEvent>);
   Json failed = to_json(full_progress());
   failed["stage"] = "failed";
-  EXPECT_NE(parse_progress(failed).error().message().find("\"error\""), std::string::npos);
+  EXPECT_NE(parse<ProgressEvent>(failed).error().message().find("'error'"), std::string::npos);
 }
 
 TEST(Messages, TheSocketNameContainsTheUser) {

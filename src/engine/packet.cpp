@@ -9,13 +9,13 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
-#include "store/sealed_json.hpp"
+#include "container/json_reader.hpp"
+#include "container/json_text.hpp"
 
 namespace bitsnap::engine {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x414E5342;  // "BSNA"
-constexpr std::size_t kMaxNesting = 8;
 
 struct KindRow {
   MessageKind kind;
@@ -46,6 +46,14 @@ const KindRow* find_kind(MessageKind kind) noexcept {
   return found == kKinds.end() ? nullptr : found;
 }
 
+// Whether the text is a JSON object, whatever it contains.
+Result<void> check_object(std::string_view text) {
+  const auto skip = [](container::JsonReader& in) {
+    return in.read_object([&](const std::string&) { return in.skip_value(); });
+  };
+  return container::read_whole_json(text, skip, kMaxBodyNesting);
+}
+
 }  // namespace
 
 std::string_view message_kind_name(MessageKind kind) noexcept {
@@ -60,8 +68,7 @@ std::size_t most_descriptors(MessageKind kind) noexcept {
 
 Result<std::vector<std::byte>> serialize_packet(const Packet& packet) {
   return no_throw("message", [&]() -> Result<std::vector<std::byte>> {
-    // What is not UTF-8, as a message of the system may not be, is replaced: texts are for people.
-    const std::string body = packet.body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string body = container::replace_invalid_utf8(packet.body);
     if (body.size() > kMaxPacketBytes - kPacketHeaderBytes) {
       return fail(ErrorKind::resource_exhausted,
                   fmt::format("a message '{}' of {} bytes, at most {} fit", message_kind_name(packet.kind), body.size(),
@@ -75,17 +82,6 @@ Result<std::vector<std::byte>> serialize_packet(const Packet& packet) {
     store_le(bytes.data() + 12, packet.number);
     std::ranges::copy(as_byte_span(body), bytes.begin() + kPacketHeaderBytes);
     return bytes;
-  });
-}
-
-Result<Json> parse_object(std::string_view text) {
-  return no_throw("message", [&]() -> Result<Json> {
-    if (store::json_nesting(text) > kMaxNesting) {
-      return fail(ErrorKind::corrupt, fmt::format("JSON nested more than {} deep", kMaxNesting));
-    }
-    Json parsed = Json::parse(text.begin(), text.end(), nullptr, false);
-    if (!parsed.is_object()) return fail(ErrorKind::corrupt, "no JSON object");
-    return parsed;
   });
 }
 
@@ -111,9 +107,9 @@ Result<Packet> parse_packet(ConstByteSpan bytes) {
                                                   cursor.remaining(), size, kMaxPacketBytes - kPacketHeaderBytes));
     }
     BITSNAP_ASSIGN(const ConstByteSpan body, cursor.take(size, "the body of a message"));
-    auto parsed = parse_object(as_text(body));
-    if (!parsed) return tl::unexpected(std::move(parsed).error().within(fmt::format("message '{}'", name)));
-    packet.body = std::move(*parsed);
+    packet.body = as_text(body);
+    Result<void> checked = check_object(packet.body);
+    if (!checked) return tl::unexpected(std::move(checked).error().within(fmt::format("message '{}'", name)));
     return packet;
   });
 }

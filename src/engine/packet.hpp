@@ -1,23 +1,22 @@
-// One message between a trainer and its agent as bytes: docs/spec/engine.md, "Messages". What its body says is in
-// messages.hpp. No state, no I/O.
+// One message between a trainer and its agent as bytes: docs/spec/engine.md, "Messages". messages.hpp has the bodies.
+// No state, no I/O.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <bitsnap/error.hpp>
 
 #include "base/bytes.hpp"
-#include "store/sealed_json.hpp"
 
 namespace bitsnap::engine {
-
-using Json = store::Json;
 
 inline constexpr std::uint16_t kProtocol = 0;
 inline constexpr std::size_t kPacketHeaderBytes = 16;
 inline constexpr std::size_t kMaxPacketBytes = std::size_t{1} << 15;
+inline constexpr std::size_t kMaxBodyNesting = 8;
 
 // On the wire: never change or reuse.
 enum class MessageKind : std::uint16_t {
@@ -40,24 +39,23 @@ enum class MessageKind : std::uint16_t {
 
 // "hello", "arena", ...; "unknown".
 [[nodiscard]] std::string_view message_kind_name(MessageKind kind) noexcept;
-// How many descriptors a message of this kind may bring.
+// The most descriptors that a message of this kind may have.
 [[nodiscard]] std::size_t most_descriptors(MessageKind kind) noexcept;
 
 struct Packet {
   MessageKind kind = MessageKind::ok;
   std::uint32_t number = 0;  // of the request; 0 in an event
-  Json body = Json::object();
+  std::string body = "{}";   // the text of a JSON object
 };
 
-// resource_exhausted where the body does not fit into a packet.
+// resource_exhausted if the body does not fit into a packet. Bytes of the body that are not UTF-8 are replaced: a
+// message of the operating system may contain them, and its text is for people.
 [[nodiscard]] Result<std::vector<std::byte>> serialize_packet(const Packet& packet);
 
-// corrupt for everything that the document does not allow; unsupported for another protocol, of which only the header
-// is looked at. A kind that is not known is corrupt: nobody sends what was not agreed upon by `hello`.
+// corrupt for everything that the document does not allow, including unknown kinds; unsupported for another protocol,
+// of which only the header is read.
 [[nodiscard]] Result<Packet> parse_packet(ConstByteSpan bytes);
-// A JSON object that somebody else wrote, in a packet or beside it; corrupt where it is none, or nested too deep.
-[[nodiscard]] Result<Json> parse_object(std::string_view text);
-// The number in the header, to answer a packet of another protocol; 0 where there is none.
+// The number in the header, to answer a packet of another protocol; 0 if the packet is too short.
 [[nodiscard]] std::uint32_t packet_number(ConstByteSpan bytes) noexcept;
 
 }  // namespace bitsnap::engine

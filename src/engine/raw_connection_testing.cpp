@@ -26,7 +26,7 @@ bool RawConnection::send(ConstByteSpan bytes, std::span<const int> descriptors) 
   return connection_.send(bytes, descriptors, 1000).has_value();
 }
 
-bool RawConnection::send(MessageKind kind, Json body, std::span<const int> descriptors) {
+bool RawConnection::send(MessageKind kind, std::string body, std::span<const int> descriptors) {
   const auto bytes = serialize_packet({kind, ++number_, std::move(body)});
   return bytes && send(*bytes, descriptors);
 }
@@ -44,11 +44,11 @@ std::optional<Packet> RawConnection::receive(std::int64_t timeout_ms) {
       descriptors_ = std::move((*message)->descriptors);
       return std::move(*packet);
     }
-    progress_.push_back(parse_progress(packet->body).value());
+    progress_.push_back(parse_body<ProgressEvent>(packet->body).value());
   }
 }
 
-std::optional<Packet> RawConnection::ask(MessageKind kind, Json body, std::span<const int> descriptors) {
+std::optional<Packet> RawConnection::ask(MessageKind kind, std::string body, std::span<const int> descriptors) {
   if (!send(kind, std::move(body), descriptors)) return std::nullopt;
   return receive();
 }
@@ -64,7 +64,8 @@ std::optional<ProgressEvent> RawConnection::wait_for(std::uint64_t ticket, Stage
                                        std::max<std::int64_t>(timeout_ms - passed, 0));
     if (!message || !*message) return std::nullopt;
     const auto packet = parse_packet((*message)->bytes);
-    if (packet && packet->kind == MessageKind::progress) progress_.push_back(parse_progress(packet->body).value());
+    if (packet && packet->kind == MessageKind::progress)
+      progress_.push_back(parse_body<ProgressEvent>(packet->body).value());
   }
 }
 
@@ -88,7 +89,7 @@ std::optional<Packet> RawConnection::say_hello(const std::string& job, const std
   hello.budget_bytes = std::uint64_t{1} << 30;  // room for whole chains
   hello.linger_ms = 60'000;
   hello.threads = 2;
-  return ask(MessageKind::hello, to_json(hello));
+  return ask(MessageKind::hello, serialize_body(hello));
 }
 
 std::optional<Packet> RawConnection::hand_over_arena(const State& state, std::uint32_t slots) {
@@ -97,7 +98,7 @@ std::optional<Packet> RawConnection::hand_over_arena(const State& state, std::ui
   arena_ = os::SharedMemory::create("bitsnap-test", kSlotUnit + slots * offer_.slot_bytes).value();
   mapping_ = arena_->map(os::MemoryAccess::read_write).value();
   const int descriptor = arena_->descriptor();
-  return ask(MessageKind::arena, to_json(offer_), std::span(&descriptor, 1));
+  return ask(MessageKind::arena, serialize_body(offer_), std::span(&descriptor, 1));
 }
 
 ByteSpan RawConnection::slot(std::uint32_t number) const {

@@ -27,11 +27,11 @@ class RawConnection {
 
   // Returns false if the message could not be sent within one second.
   bool send(ConstByteSpan bytes, std::span<const int> descriptors = {});
-  bool send(MessageKind kind, Json body = Json::object(), std::span<const int> descriptors = {});
+  bool send(MessageKind kind, std::string body = "{}", std::span<const int> descriptors = {});
   // The next message that is no progress event; nullopt after the timeout or when the connection is closed.
   std::optional<Packet> receive(std::int64_t timeout_ms = 5000);
   // Sends a request and receives the answer.
-  std::optional<Packet> ask(MessageKind kind, Json body = Json::object(), std::span<const int> descriptors = {});
+  std::optional<Packet> ask(MessageKind kind, std::string body = "{}", std::span<const int> descriptors = {});
   // Waits until a save reaches the stage or fails; nullopt after the timeout.
   std::optional<ProgressEvent> wait_for(std::uint64_t ticket, Stage stage, std::int64_t timeout_ms = 10'000);
   // Whether the agent closes the connection within 5 s.

@@ -227,9 +227,9 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
 
 Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 link->call(MessageKind::hello, to_json(hello()), MessageKind::welcome, milliseconds_until(deadline),
-                            {}, options_.interrupted));
-  BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_welcome(answer.packet.body));
+                 link->call(MessageKind::hello, serialize_body(hello()), MessageKind::welcome,
+                            milliseconds_until(deadline), {}, options_.interrupted));
+  BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_body<engine::Welcome>(answer.packet.body));
   // If the trainer has an arena, the agent is new and gets that arena later.
   if (arena_ != nullptr || welcome.slots.size() != options_.slots || answer.descriptors.size() != 1) return {};
   // The pages of the last trainer's arena are already allocated. If this trainer cannot use it, a new one is made
@@ -246,7 +246,7 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   arena_link_ = link_number_;
   slots_.assign(welcome.slots.size(), {});
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (welcome.slots[i].step) slots_[i].state = SlotState::given;
+    if (welcome.slots[i].is_held) slots_[i].state = SlotState::given;
   }
   for (const std::uint32_t slot : std::exchange(early_frees_, {})) {
     if (slot < slots_.size()) slots_[slot] = {};
@@ -281,7 +281,7 @@ Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t numbe
   if (again.empty()) return {};
   BITSNAP_TRY(offer_arena(link, arena_, deadline));
   for (const engine::Staged& staged : again) {
-    BITSNAP_TRY(link->call(MessageKind::staged, to_json(staged), MessageKind::ok,
+    BITSNAP_TRY(link->call(MessageKind::staged, serialize_body(staged), MessageKind::ok,
                            std::max(milliseconds_until(deadline), kLeastAnswerMs)));
     const std::lock_guard lock(mutex_);
     if (const auto found = saves_.find(staged.ticket); found != saves_.end()) found->second.link = number;
@@ -293,7 +293,7 @@ Result<void> Engine::Impl::offer_arena(const Link& link, const std::shared_ptr<A
                                        Clock::time_point deadline) {
   const int descriptor = arena->memory.descriptor();
   const engine::ArenaOffer offer{arena->slots, arena->slot_bytes};
-  auto answer = link->call(MessageKind::arena, to_json(offer), MessageKind::ok,
+  auto answer = link->call(MessageKind::arena, serialize_body(offer), MessageKind::ok,
                            std::max(milliseconds_until(deadline), kLeastAnswerMs), std::span(&descriptor, 1),
                            options_.interrupted);
   const std::lock_guard lock(mutex_);

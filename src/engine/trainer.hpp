@@ -143,7 +143,7 @@ class Engine::Impl {
 
   // trainer_restore.cpp
   // Asks the agent; if the agent dies before it answers, asks the next one.
-  [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const engine::Json& body,
+  [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const std::string& body,
                                                       engine::MessageKind expected, std::int64_t timeout_ms);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
   struct FetchedFiles {

@@ -31,12 +31,11 @@ constexpr int kMostAgents = 4;
 
 Result<engine::StepList> Engine::Impl::list() {
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 ask(MessageKind::list, to_json(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
+                 ask(MessageKind::list, serialize_body(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
                      engine::wait_of(options_.wait_ms) + kAnswerMs));
-  BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_text_size(answer.packet.body));
+  BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_body<engine::TextSize>(answer.packet.body));
   BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(std::move(answer.descriptors), size.bytes));
-  BITSNAP_ASSIGN(const engine::Json body, engine::parse_object(text));
-  return engine::parse_steps(body);
+  return engine::parse_body<engine::StepList>(text);
 }
 
 Result<std::vector<RestorableStep>> Engine::Impl::steps() {
@@ -96,7 +95,7 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
   });
 }
 
-Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const engine::Json& body, MessageKind expected,
+Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
                                                     std::int64_t timeout_ms) {
   const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
   for (int left = kMostAgents;; --left) {
@@ -107,7 +106,7 @@ Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const engi
 }
 
 Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink::Answer answer, std::uint64_t step) {
-  BITSNAP_ASSIGN(engine::Fetched fetched, engine::parse_fetched(answer.packet.body));
+  BITSNAP_ASSIGN(engine::Fetched fetched, engine::parse_body<engine::Fetched>(answer.packet.body));
   if (answer.descriptors.size() != 1) return fail(ErrorKind::corrupt, "the agent handed over no memory");
   BITSNAP_ASSIGN(const os::SharedMemory memory, os::SharedMemory::adopt(std::move(answer.descriptors.front()),
                                                                         std::numeric_limits<std::int64_t>::max()));
@@ -122,9 +121,10 @@ Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink:
       return fail(ErrorKind::not_found,
                   fmt::format("the rest of step {}: its agent is not to be asked any more", step));
     }
-    BITSNAP_ASSIGN(engine::AgentLink::Answer rest,
-                   link->call(MessageKind::fetch, to_json(engine::FetchRequest{step, true}), MessageKind::fetched,
-                              engine::wait_of(impl->options_.wait_ms), {}, impl->options_.interrupted));
+    BITSNAP_ASSIGN(
+        engine::AgentLink::Answer rest,
+        link->call(MessageKind::fetch, serialize_body(engine::FetchRequest{step, true}), MessageKind::fetched,
+                   engine::wait_of(impl->options_.wait_ms), {}, impl->options_.interrupted));
     BITSNAP_ASSIGN(FetchedFiles found, impl->accept_files(std::move(rest), step));
     return std::move(found.files);
   };
@@ -146,7 +146,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
     arena = arena_;
   }
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
-                 ask(MessageKind::fetch, to_json(engine::FetchRequest{step, arena == nullptr, wanted}),
+                 ask(MessageKind::fetch, serialize_body(engine::FetchRequest{step, arena == nullptr, wanted}),
                      MessageKind::fetched, engine::wait_of(options_.wait_ms)));
   BITSNAP_ASSIGN(const FetchedFiles found, accept_files(std::move(answer), step));
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, found.files->open_wanted());

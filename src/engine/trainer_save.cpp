@@ -140,7 +140,7 @@ Result<void> Engine::Impl::hand_over(std::uint64_t ticket, const engine::Staged&
         save.link = number;
         save.was_told = true;
       }
-      told = link->request(MessageKind::staged, to_json(staged), MessageKind::ok,
+      told = link->request(MessageKind::staged, serialize_body(staged), MessageKind::ok,
                            [this, number, ticket](const auto& answer) { on_taken(number, ticket, answer); });
     }
     if (told || !link->is_lost()) return told;

@@ -2,11 +2,31 @@
 // messages to an agent.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include <bitsnap/settings.hpp>
 
+#include "container/json_reader.hpp"
+#include "container/json_writer.hpp"
 #include "store/sealed_json.hpp"
 
 namespace bitsnap::store {
+
+enum class SettingsScope : std::uint8_t {
+  remembered,  // by stores
+  all,
+};
+
+// Writes the members of the settings that have a value, within an object that the caller begins and ends.
+void write_settings(container::JsonWriter& out, const CodingSettings& settings, SettingsScope scope);
+void write_setting_value(container::JsonWriter& out, const SettingValue& value);
+
+// Reads the member of that key into `settings`; skips it if no setting of the scope has that name. For use as
+// OnUnknownKey (container/json_fields.hpp). unsupported for a name or a rule that this version does not know, because a
+// later version may; corrupt for any other value that the setting does not allow.
+[[nodiscard]] Result<void> read_setting(container::JsonReader& in, const std::string& key, CodingSettings& settings,
+                                        SettingsScope scope);
 
 enum class SettingsToWrite : std::uint8_t { remembered, all };
 
