@@ -1,4 +1,5 @@
-// What the records of a store say: docs/spec/store.md, "Records". Plain data, read and written; nothing is followed.
+// The records of a store as structs, read and written: docs/spec/store.md, "Records". Reading checks one record alone;
+// whether its files and references exist is not checked here.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct StepReference {
   SnapshotId id;
   std::uint64_t step = 0;
   std::uint32_t shard = 0;
-  bool standalone = false;  // what is referred to needs nothing else
+  bool standalone = false;  // the chunks that are referred to need no other snapshot
 
   friend bool operator==(const StepReference&, const StepReference&) = default;
 };
@@ -37,7 +38,7 @@ struct ShardFile {
   friend bool operator==(const ShardFile&, const ShardFile&) = default;
 };
 
-// What all records of checkpoints and of shards have.
+// The part that commit records and shard records have in common.
 struct CommitHeader {
   std::uint64_t step = 0;
   std::int64_t time_unix_ms = 0;
@@ -56,7 +57,7 @@ struct CommitRecord : CommitHeader {
   friend bool operator==(const CommitRecord&, const CommitRecord&) = default;
 };
 
-// One rank's part, before the checkpoint is committed.
+// The part of one rank, before the checkpoint is committed.
 struct ShardRecord : CommitHeader {
   std::uint32_t shard = 0;
   std::uint32_t shards = 0;
@@ -68,15 +69,16 @@ struct RunRecord {
   CodingSettings settings = default_settings();
 };
 
-// `step`: that of the directory; a record of another one is corrupt. So is one that breaks a rule of the document.
-// Errors name the file. `retired`: of retired.json.
+// Errors name the file. A record that breaks a rule of the document is corrupt, and so is a commit record of another
+// step than `step`, the one of its directory. `retired`: reads retired.json.
 [[nodiscard]] Result<CommitRecord> read_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                       std::uint64_t step, bool retired = false);
 [[nodiscard]] std::string serialize_commit_record(const CommitRecord& record);
-// Makes the checkpoint exist; invalid_argument if it does already. The answer: whether the directory could be synced.
+// Makes the checkpoint exist; invalid_argument if it exists already. All write functions return whether the directory
+// could be synced.
 [[nodiscard]] Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                const CommitRecord& record);
-// Puts another record in the place of the one that is there.
+// Replaces an existing record.
 [[nodiscard]] Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout,
                                                  const CommitRecord& record, bool retired);
 
@@ -88,13 +90,13 @@ struct RunRecord {
 [[nodiscard]] Result<bool> write_run_record(os::FileSystem& file_system, const std::string& path,
                                             const RunRecord& record, bool overwrite);
 
-// Of the data, not of the machine, the caller or the version: what a repair may judge.
+// Whether the error is about the data, not about the machine, the caller or the version. A repair acts on damage only.
 [[nodiscard]] inline bool is_damage(const Error& error) noexcept {
   return error.kind() == ErrorKind::corrupt || error.kind() == ErrorKind::truncated ||
          error.kind() == ErrorKind::not_found;
 }
 
-// What users are told of a checkpoint; `record_bytes` is the size of its commit.json.
+// The summary of a checkpoint for users; `record_bytes` is the size of its commit.json.
 [[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 
 }  // namespace bitsnap::store

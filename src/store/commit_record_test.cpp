@@ -9,13 +9,17 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "base/bytes.hpp"
 #include "base/hash.hpp"
 #include "os/file_system_fake.hpp"
 #include "store/sealed_json.hpp"
 
 namespace bitsnap::store {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kStep = 40;
 const RunLayout kLayout("/run");
@@ -50,14 +54,16 @@ CommitRecord full_record() {
   return record;
 }
 
-Json body_of(const CommitRecord& record) { return unseal_json("commit", serialize_commit_record(record)).value(); }
+Json body_of(const CommitRecord& record) {
+  return Json::parse(unseal_json("commit", serialize_commit_record(record)).value());
+}
 
 Result<CommitRecord> read_text(const std::string& text, std::uint64_t step = kStep) {
   os::FakeFileSystem files;
   files.plant(kLayout.commit(step), as_bytes(text));
   return read_commit_record(files, kLayout, step);
 }
-Result<CommitRecord> read_body(const Json& body) { return read_text(seal_json("commit", body)); }
+Result<CommitRecord> read_body(const Json& body) { return read_text(seal_json("commit", body.dump())); }
 
 // `what` has to be part of the message, and so does the file.
 template <typename T>
@@ -88,8 +94,9 @@ Json changed(Json body, const Fault& fault) {
 }
 
 TEST(SealedJson, MatchesTheSpecification) {
-  EXPECT_EQ(seal_json("store", {{"format", 0}}), seal_text("store", R"({"format":0})"));
-  EXPECT_EQ(unseal_json("store", seal_json("store", {{"format", 0}}))->dump(), R"({"format":0})");
+  const std::string text = seal_json("store", R"({"format":0})");
+  EXPECT_EQ(text, seal_text("store", R"({"format":0})"));
+  EXPECT_EQ(unseal_json("store", text), R"({"format":0})");
 }
 
 TEST(SealedJson, RejectsEveryChangedByteAndTruncation) {
@@ -213,13 +220,13 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
     const Json kFaults[] = {kMissing, nullptr, true, "1", 1.5, Json::array(), Json::object()};
     for (const Json& value : kFaults) {
       if (value.type() == body.at(Json::json_pointer(place)).type()) continue;
-      expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, '"' + key + '"');
+      expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "'" + key + "'");
     }
   }
   for (const char* place : {"/attempt", "/base", "/directory_sync", "/shards/0/references/1/standalone"}) {
     const std::string key = Json::json_pointer(place).back();
     for (const Json& value : {Json(nullptr), Json(1.5), Json::array(), Json::object()}) {
-      expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, '"' + key + '"');
+      expect_refused(read_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "'" + key + "'");
     }
   }
   for (const char* place : {"/shards/0", "/shards/0/references/0"}) {
@@ -232,37 +239,37 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
 TEST(CommitRecord, RejectsInvalidValues) {
   const Fault kFaults[] = {
       {"/step", 41, "of step 41, expected 40"},
-      {"/step", -40, "\"step\""},
-      {"/time_unix_ms", std::numeric_limits<std::uint64_t>::max(), "\"time_unix_ms\""},
-      {"/time_unix_ms", std::uint64_t{1} << 63, "\"time_unix_ms\""},
-      {"/attempt", "", "\"attempt\""},
-      {"/attempt", "A", "\"attempt\""},
-      {"/attempt", "../x", "\"attempt\""},
-      {"/attempt", std::string(65, 'a'), "\"attempt\""},
+      {"/step", -40, "'step'"},
+      {"/time_unix_ms", std::numeric_limits<std::uint64_t>::max(), "'time_unix_ms'"},
+      {"/time_unix_ms", std::uint64_t{1} << 63, "'time_unix_ms'"},
+      {"/attempt", "", "'attempt'"},
+      {"/attempt", "A", "'attempt'"},
+      {"/attempt", "../x", "'attempt'"},
+      {"/attempt", std::string(65, 'a'), "'attempt'"},
       {"/base", 40, "base 40 of step 40"},
       {"/base", 41, "base 41 of step 40"},
-      {"/base", -1, "\"base\""},
-      {"/links", std::uint64_t{1} << 32, "\"links\""},
-      {"/links", -1, "\"links\""},
+      {"/base", -1, "'base'"},
+      {"/links", std::uint64_t{1} << 32, "'links'"},
+      {"/links", -1, "'links'"},
       {"/shards", Json::array(), "1 to 99999"},
-      {"/shards/0/file", "", "\"file\""},
-      {"/shards/0/file", "../../../etc/a.bsnap", "\"file\""},
-      {"/shards/0/file", ".a.bsnap", "\"file\""},
-      {"/shards/0/file", "commit.json", "\"file\""},
-      {"/shards/0/file", std::string(200, 'a') + ".bsnap", "\"file\""},
-      {"/shards/0/id", "", "\"id\""},
-      {"/shards/0/id", std::string(31, '0'), "\"id\""},
-      {"/shards/0/id", std::string(33, '0'), "\"id\""},
-      {"/shards/0/id", std::string(32, 'A'), "\"id\""},
+      {"/shards/0/file", "", "'file'"},
+      {"/shards/0/file", "../../../etc/a.bsnap", "'file'"},
+      {"/shards/0/file", ".a.bsnap", "'file'"},
+      {"/shards/0/file", "commit.json", "'file'"},
+      {"/shards/0/file", std::string(200, 'a') + ".bsnap", "'file'"},
+      {"/shards/0/id", "", "'id'"},
+      {"/shards/0/id", std::string(31, '0'), "'id'"},
+      {"/shards/0/id", std::string(33, '0'), "'id'"},
+      {"/shards/0/id", std::string(32, 'A'), "'id'"},
       {"/shards/0/bytes", (std::uint64_t{1} << 62) + 1, "2^62"},
       {"/shards/0/raw_bytes", std::uint64_t{1} << 62, "2^62"},
       {"/shards/0/raw_bytes", std::numeric_limits<std::uint64_t>::max(), "2^62"},
-      {"/shards/0/depth", std::uint64_t{1} << 32, "\"depth\""},
-      {"/shards/0/references/0/id", std::string(32, 'g'), "\"id\""},
+      {"/shards/0/depth", std::uint64_t{1} << 32, "'depth'"},
+      {"/shards/0/references/0/id", std::string(32, 'g'), "'id'"},
       {"/shards/0/references/0/step", 40, "step 40 refers to step 40"},
       {"/shards/0/references/0/step", 50, "step 40 refers to step 50"},
-      {"/shards/0/references/0/shard", std::uint64_t{1} << 32, "\"shard\""},
-      {"/shards/0/references/0/shard", -1, "\"shard\""},
+      {"/shards/0/references/0/shard", std::uint64_t{1} << 32, "'shard'"},
+      {"/shards/0/references/0/shard", -1, "'shard'"},
   };
   const Json body = body_of(full_record());
   for (const Fault& fault : kFaults) expect_refused(read_body(changed(body, fault)), ErrorKind::corrupt, fault.message);
@@ -316,7 +323,7 @@ ShardRecord shard_record() {
 
 Result<ShardRecord> read_shard_body(const Json& body) {
   os::FakeFileSystem files;
-  files.plant(kShardPath, as_bytes(seal_json("shard", body)));
+  files.plant(kShardPath, as_bytes(seal_json("shard", body.dump())));
   return read_shard_record(files, kShardPath);
 }
 
@@ -331,11 +338,27 @@ TEST(ShardRecord, RoundTrips) {
   EXPECT_EQ(std::pair(read->shard, read->shards), (std::pair<std::uint32_t, std::uint32_t>(1, 2)));
 }
 
+TEST(ShardRecord, HasItsKeysInTheOrderOfTheHeaderAndThenItsOwn) {
+  os::FakeFileSystem files;
+  files.plant(kLayout.step_file(kStep, "x"), {});
+  ASSERT_TRUE(write_shard_record(files, kShardPath, shard_record()));
+  const auto text = os::read_file(files, kShardPath, kMaxRecordBytes).value();
+  EXPECT_EQ(
+      as_text(text),
+      seal_text("shard", R"({"format":0,"step":40,"time_unix_ms":1795292680123,"policy":"lossless","attempt":"a1",)"
+                         R"("base":30,"links":3,"directory_sync":false,"shard":1,"shards":2,"file":)"
+                         R"({"file":"shard-00001-of-00002.a1.bsnap","id":"00000000000000070000000000000001",)"
+                         R"("bytes":101,"raw_bytes":1001,"depth":3,"references":[)"
+                         R"({"id":"00000000000000020000000000000001","step":30,"shard":1},)"
+                         R"({"id":"00000000000000040000000000000003","step":10,"shard":1,"standalone":true}]}})"));
+}
+
 TEST(ShardRecord, RejectsMissingKeysAndWrongTypes) {
   os::FakeFileSystem files;
   files.plant(kLayout.step_file(kStep, "x"), {});
   ASSERT_TRUE(write_shard_record(files, kShardPath, shard_record()));
-  const Json body = read_sealed_json(files, kShardPath, "shard").value();
+  const auto text = os::read_file(files, kShardPath, kMaxRecordBytes).value();
+  const Json body = Json::parse(unseal_json("shard", as_text(text)).value());
   ASSERT_TRUE(read_shard_body(body));
   for (const char* place : {"/step", "/time_unix_ms", "/policy", "/links", "/shard", "/shards", "/file", "/file/file",
                             "/file/id", "/file/bytes", "/file/raw_bytes", "/file/depth", "/file/references"}) {
@@ -352,7 +375,7 @@ constexpr const char* kRunBody =
 
 Result<RunRecord> read_run_body(const Json& body) {
   os::FakeFileSystem files;
-  files.plant(kLayout.run_record(), as_bytes(seal_json("store", body)));
+  files.plant(kLayout.run_record(), as_bytes(seal_json("store", body.dump())));
   return read_run_record(files, kLayout.run_record());
 }
 
@@ -411,9 +434,18 @@ TEST(RunRecord, KeepsLossRules) {
   const Json body = Json::parse(kRunBody);
   EXPECT_TRUE(!read_run_body(body)->settings.loss);
   expect_refused(read_run_body(changed(body, {"/loss", "exact", ""})), ErrorKind::corrupt, "a list of rules");
-  expect_refused(read_run_body(changed(body, {"/loss", Json::array({1}), ""})), ErrorKind::corrupt, "strings");
+  expect_refused(read_run_body(changed(body, {"/loss", Json::array({1}), ""})), ErrorKind::corrupt,
+                 "expected a string");
   expect_refused(read_run_body(changed(body, {"/loss", Json::array({"exp_avg=less"}), ""})), ErrorKind::unsupported,
                  "exp_avg=less");
+}
+
+TEST(RunRecord, IgnoresKeysThatStoresDoNotRemember) {
+  for (const Json& codec : {Json("zstd"), Json("of a later version"), Json(5)}) {
+    const auto read = read_run_body(changed(Json::parse(kRunBody), {"/codec", codec, ""}));
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_FALSE(read->settings.codec);
+  }
 }
 
 TEST(RunRecord, WithoutAnObjectiveMeansRatio) {

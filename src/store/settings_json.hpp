@@ -9,7 +9,6 @@
 
 #include "container/json_reader.hpp"
 #include "container/json_writer.hpp"
-#include "store/sealed_json.hpp"
 
 namespace bitsnap::store {
 
@@ -27,14 +26,5 @@ void write_setting_value(container::JsonWriter& out, const SettingValue& value);
 // later version may; corrupt for any other value that the setting does not allow.
 [[nodiscard]] Result<void> read_setting(container::JsonReader& in, const std::string& key, CodingSettings& settings,
                                         SettingsScope scope);
-
-enum class SettingsToWrite : std::uint8_t { remembered, all };
-
-// Adds the settings that have a value.
-void put_settings(Json& to, const CodingSettings& settings, SettingsToWrite which);
-
-// Gives `settings` the values that `from` has; other members are skipped. unsupported for a name or rule that this
-// version does not know, corrupt for anything else that no setting allows.
-[[nodiscard]] Result<void> take_settings(const Json& from, CodingSettings& settings);
 
 }  // namespace bitsnap::store

@@ -184,9 +184,7 @@ TEST_F(DamagedStore, DoesNotPreventSaving) {
 
 TEST_F(DamagedStore, OfANewerVersionIsLeftAlone) {
   save_steps(2);
-  const std::string text = R"({"format":1,"id":"x"})";
-  Json body = Json::parse(text);
-  const std::string sealed = seal_json("store", body);
+  const std::string sealed = seal_json("store", R"({"format":1,"id":"x"})");
   files_.plant("/run/bitsnap.json", as_byte_span(sealed));
   const auto before = files_.all_files();
   const auto repaired = repair_store(files_, "/run", {});
