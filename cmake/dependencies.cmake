@@ -6,7 +6,6 @@ find_package(tl-expected REQUIRED)
 if(NOT BITSNAP_KERNELS_ONLY)
   find_package(PkgConfig REQUIRED)
   find_package(fmt REQUIRED)
-  find_package(nlohmann_json 3.10 REQUIRED)
   pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd>=1.4.8)
 endif()
 
@@ -29,6 +28,9 @@ set(BITSNAP_LINK_LIBRARIES ${BITSNAP_THREAD_LIBRARIES} PkgConfig::zstd fmt::fmt)
 
 if(BITSNAP_CLI AND NOT BITSNAP_KERNELS_ONLY)
   find_package(CLI11 2.1 REQUIRED)
+endif()
+if((BITSNAP_CLI OR BITSNAP_TESTS) AND NOT BITSNAP_KERNELS_ONLY)
+  find_package(nlohmann_json 3.10 REQUIRED)  # the library itself has its own reader and writer
 endif()
 if((BITSNAP_CLI OR BITSNAP_BENCHMARKS) AND NOT BITSNAP_KERNELS_ONLY)
   find_package(BZip2 REQUIRED)

@@ -1,4 +1,5 @@
-# bitsnap_layer(<name> [SPLIT] [PARALLEL] [SHARDS <n>] [DEPENDS <layer>...] [TEST_DEPENDS <layer>...] [LIBRARIES <target>...])
+# bitsnap_layer(<name> [SPLIT] [PARALLEL] [SHARDS <n>] [DEPENDS <layer>...] [TEST_DEPENDS <layer>...]
+#               [LIBRARIES <target>...] [TEST_LIBRARIES <target>...])
 #
 # Makes the targets of one layer from the files in its folder; what a file is for stands in its name, so that adding one
 # needs no edit of the build:
@@ -18,7 +19,7 @@
 #
 # Tests, benchmarks and fuzz targets link the objects of the layer and of those it depends on, directly or not, and no
 # others: a call to a higher layer does not link. TEST_DEPENDS is for them alone: what reads is tested on what lower
-# layers write. DEPENDS and bitsnap_link_layers() take the name of a layer, or
+# layers write. TEST_LIBRARIES is for the tests alone. DEPENDS and bitsnap_link_layers() take the name of a layer, or
 # <name>_encode or <name>_decode of a SPLIT one.
 include_guard(GLOBAL)
 
@@ -177,7 +178,7 @@ function(bitsnap_fuzz_target source)
 endfunction()
 
 function(bitsnap_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT;PARALLEL" "SHARDS" "DEPENDS;TEST_DEPENDS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SPLIT;PARALLEL" "SHARDS" "DEPENDS;TEST_DEPENDS;LIBRARIES;TEST_LIBRARIES")
   if(name STREQUAL "interop")
     set(folder ${PROJECT_SOURCE_DIR}/interop)
   else()
@@ -238,11 +239,12 @@ function(bitsnap_layer name)
       if(arg_SHARDS)
         list(APPEND options SHARDS ${arg_SHARDS})
       endif()
-      bitsnap_test(${name}_test ${options} SOURCES ${tests} LAYERS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
+      bitsnap_test(${name}_test ${options} SOURCES ${tests} LAYERS ${name} ${arg_TEST_DEPENDS}
+                   LIBRARIES ${arg_LIBRARIES} ${arg_TEST_LIBRARIES})
     endif()
     if(threads_tests)
       bitsnap_test(${name}_threads_test PARALLEL SOURCES ${threads_tests} LAYERS ${name} ${arg_TEST_DEPENDS}
-                   LIBRARIES ${arg_LIBRARIES})
+                   LIBRARIES ${arg_LIBRARIES} ${arg_TEST_LIBRARIES})
     endif()
     foreach(source IN LISTS fuzzers)
       bitsnap_fuzz_target(${source} LAYERS ${name} ${arg_TEST_DEPENDS} LIBRARIES ${arg_LIBRARIES})
