@@ -105,6 +105,10 @@ TEST(JsonReader, WritesStringsThatReadBack) {
   }
 }
 
+TEST(JsonReader, ReplacesBytesThatAreNotUtf8) {
+  EXPECT_EQ(replace_invalid_utf8("a\xFF\xC3\xA9\xE2\x82"), "a\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
 TEST(JsonReader, RejectsRepeatedKeysDeepNestingAndByteOrderMarks) {
   const auto error_of = [](const std::string& text) {
     const auto read = read_whole_json(text, [](JsonReader& in) { return in.skip_value(); }, 8);

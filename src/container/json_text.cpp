@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
 constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::size_t kLongestQuotedBytes = 120;
 
 constexpr std::uint8_t byte_of(char c) noexcept { return static_cast<std::uint8_t>(c); }
@@ -65,6 +66,17 @@ bool is_utf8(std::string_view text) noexcept {
     at += size;
   }
   return true;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = utf8_sequence(text, at);
+    valid.append(size == 0 ? kReplacementCharacter : text.substr(at, size));
+    at += std::max<std::size_t>(size, 1);
+  }
+  return valid;
 }
 
 void append_json_string(std::string& to, std::string_view text, JsonEscapes escapes) {

@@ -15,6 +15,9 @@ namespace bitsnap::container {
 // Whether the text is UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
+// The text with U+FFFD in place of each byte that is not UTF-8.
+[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+
 // Files differ in how they write backspace and form feed, and their bytes never change.
 enum class JsonEscapes : std::uint8_t {
   without_b_and_f,  // \u0008 and \u000c: the index of a snapshot
