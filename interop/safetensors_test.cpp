@@ -98,7 +98,8 @@ TEST_F(SafetensorsTest, RejectsBrokenFilesByNameAndKind) {
       R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
       eight, "twice");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", eight, "take 4 bytes");
-  expect_corrupt(R"({"a":{"dtype":"F64","shape":[9223372036854775807,3],"data_offsets":[0,8]}})", eight, "2^63 - 1 bytes");
+  expect_corrupt(R"({"a":{"dtype":"F64","shape":[9223372036854775807,3],"data_offsets":[0,8]}})", eight,
+                 "2^63 - 1 bytes");
   expect_corrupt(R"({"__metadata__":{"a":1}})", "", "__metadata__: key 'a': expected a string, found an integer");
   expect_corrupt(R"({"__metadata__":null})", "", "null");
   expect_corrupt(R"({"__metadata__":{"a":"x","a":"y"}})", "", "twice");
