@@ -24,8 +24,8 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
   StoreOptions options;
   {
     const std::lock_guard lock(mutex_);
-    // The other thread of the rank still uses the handle and may hold the store's lock, so a second handle might not
-    // open.
+    // A handle that is still in use may hold the store's lock, so that a second one could not open. It stays, and so
+    // does `must_reopen_`, for a later call.
     if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
     store_.reset();
     must_reopen_ = false;
@@ -36,15 +36,14 @@ Result<std::shared_ptr<Store>> AgentRank::open_store() {
   constexpr std::uint64_t kLockWaitMs = 10'000;
   options.lock_wait_ms = kLockWaitMs;
   BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
-  note(*store_);
+  remember_settings(*store_);
   return store_;
 }
 
 CodingSettings AgentRank::memory_settings() {
   {
-    // The store remembers the settings that the caller left open. A reader takes no lock, and it is opened only if the
-    // writer thread is not opening the store. A store that is locked, or that the writer thread waits for, therefore
-    // does not delay saves for memory only.
+    // For settings that the trainer did not give, the store's apply. They are read once, by a reader, which takes no
+    // lock, and not while the writer thread opens the store: saves for memory never wait for the store.
     const std::unique_lock store_lock(store_mutex_, std::try_to_lock);
     bool is_known = false;
     {
@@ -53,24 +52,24 @@ CodingSettings AgentRank::memory_settings() {
     }
     if (store_lock && !is_known) {
       if (const auto store = store::open_store(job_.files, job_.store_path, {.access = StoreAccess::read}))
-        note(**store);
+        remember_settings(**store);
     }
   }
   const std::lock_guard lock(mutex_);
   return merge_settings(settings_.coding, remembered_.value_or(CodingSettings()));
 }
 
-void AgentRank::note(const Store& store) {
+void AgentRank::remember_settings(const Store& store) {
   const std::lock_guard lock(mutex_);
   remembered_ = store.settings();
 }
 
 void AgentRank::publish(Publication& publication) {
   const std::uint64_t step = publication.job.staged.step;
-  const bool was_there = !publication.save;
+  const bool is_in_store = !publication.save;  // an earlier agent committed the step
   const os::Stopwatch stopwatch;
   const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
-    if (was_there) return {};
+    if (is_in_store) return {};
     return Store::Impl::of(*publication.store).publish(*publication.save);
   });
   publication.save.reset();  // releases the store's lock
@@ -83,7 +82,7 @@ void AgentRank::publish(Publication& publication) {
     }
     return fail_job(publication.job, Error(published.error()).within(fmt::format("persisting step {}", step)));
   }
-  if (was_there || job_.world_size == 1) return finish(publication.event, step);
+  if (is_in_store || job_.world_size == 1) return finish(publication.event, step);
   bool is_too_many = false;
   {
     const std::lock_guard lock(mutex_);
@@ -106,7 +105,7 @@ void AgentRank::give_up_oldest() {
                                   job.staged.step, kMaxUncommitted)));
 }
 
-void AgentRank::commit_what_is_whole() {
+void AgentRank::commit_complete_attempts() {
   auto store = open_store();
   if (!store) {
     note_error(store.error());
@@ -120,15 +119,16 @@ void AgentRank::commit_what_is_whole() {
   for (const Uncommitted& shard : waiting) {
     auto outcome = no_throw(
         "committing", [&] { return Store::Impl::of(**store).commit(shard.step, job_.world_size, shard.attempt); });
-    // invalid_argument: the step is too old or has another attempt, so this shard will never be committed. All other
-    // errors may be temporary.
-    const bool is_over = outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
-    if (!outcome && !is_over) {
+    // An empty outcome: shards of other ranks are missing. invalid_argument: this call cannot commit the shard any
+    // more; either it was committed before, or its step or attempt is too old. Other errors may be temporary.
+    const bool is_settled =
+        outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
+    if (!outcome && !is_settled) {
       note_error(outcome.error());
       const std::lock_guard lock(mutex_);
       must_reopen_ = true;
     }
-    if (!is_over) continue;
+    if (!is_settled) continue;
     {
       const std::lock_guard lock(mutex_);
       std::erase_if(uncommitted_, [&](const Uncommitted& each) { return each.event.ticket == shard.event.ticket; });
@@ -146,7 +146,8 @@ void AgentRank::commit_what_is_whole() {
   }
 }
 
-// Another rank may have committed the attempt, and the checkpoint may have been pruned since.
+// Whether this or another rank has committed the shard's attempt. A checkpoint that was pruned since may have left a
+// retired record.
 bool AgentRank::was_committed(const Uncommitted& shard) {
   if (job_.attempts.was_committed(shard.step, shard.attempt)) return true;
   const auto retired = store::read_commit_record(job_.files, store::RunLayout(job_.store_path), shard.step, true);

@@ -265,7 +265,7 @@ void AgentRank::run_writer() {
     lock.unlock();
     changed_.notify_all();
     if (is_committing_) {
-      commit_what_is_whole();
+      commit_complete_attempts();
       const std::lock_guard end(mutex_);
       is_committing_ = false;
     }

@@ -239,8 +239,8 @@ class AgentRank {
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
   // The settings for a save for memory only.
   [[nodiscard]] CodingSettings memory_settings();
-  void note(const Store& store);
-  void commit_what_is_whole();
+  void remember_settings(const Store& store);
+  void commit_complete_attempts();
   void give_up_oldest();
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   void finish(const ProgressEvent& event, std::uint64_t step);

@@ -17,8 +17,8 @@ namespace {
 // Estimates are off by about this share. A base has to save more than that, because it makes a chain longer.
 constexpr std::uint64_t kBaseHandicap = 256;
 
-// Of candidates whose modelled times differ by less than this share, the smallest payload wins: speeds are measured on
-// another machine, bytes are exact.
+// Of candidates whose modelled times differ by less than this share, the smallest payload wins: the speeds of the model
+// come from another machine, so sizes are more reliable than small differences in time.
 constexpr std::uint64_t kTimeTolerance = 128;
 
 // A followed choice may be off by this share of the expected payload plus this share of the chunk.
@@ -26,17 +26,18 @@ constexpr std::uint64_t kPayloadTolerance = 16;
 constexpr std::uint64_t kChunkTolerance = 1024;
 
 // Once a candidate shrinks a chunk this many times, the remaining candidates are skipped. optimizer_step and scaled_by
-// come so far only if they found the arithmetic that made the elements, and then no other codec comes near
-// (docs/decisions/0012-optimizer-steps.md). For other codecs, what is left is too small to matter.
-constexpr std::uint64_t kShrinksToNothing = 1024;
-constexpr std::uint64_t kStepExplainsChunk = 8;
-constexpr std::uint64_t kMultiplesExplainChunk = 2;
+// shrink a chunk that much only if they found the arithmetic that made the elements; then no other codec comes near
+// (docs/decisions/0012-optimizer-steps.md). For other codecs, the payload is then too small to matter.
+constexpr std::uint64_t kEnoughShrinking = 1024;
+constexpr std::uint64_t kEnoughShrinkingByStep = 8;
+constexpr std::uint64_t kEnoughShrinkingByMultiples = 2;
 
-std::uint64_t sufficient_shrinking(const Candidate& candidate, bool is_sampled, bool has_lattice) noexcept {
-  if (has_lattice) return candidate.inputs == CandidateInputs::peer ? kMultiplesExplainChunk : kShrinksToNothing;
-  // Estimates of chunks that are not sampled are exact. Comparing them costs less than following more links does.
+std::uint64_t enough_shrinking(const Candidate& candidate, bool is_sampled, bool has_lattice) noexcept {
+  if (has_lattice) return candidate.inputs == CandidateInputs::peer ? kEnoughShrinkingByMultiples : kEnoughShrinking;
+  // Small chunks are not sampled: estimates are exact and cheap, so that all candidates are compared. Another one may
+  // do without the base, which keeps the chain short.
   const bool is_step = candidate.inputs == CandidateInputs::optimizer_step;
-  return is_step && is_sampled ? kStepExplainsChunk : kShrinksToNothing;
+  return is_step && is_sampled ? kEnoughShrinkingByStep : kEnoughShrinking;
 }
 
 }  // namespace
@@ -72,8 +73,8 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
   }
   const bool any_for_floats =
       std::ranges::any_of(choice.contenders, [this](std::size_t i) { return !candidates_[i].is_general; });
-  choice.only_for_floats =
-      any_for_floats && is_sampled(data.size() / element_size(dtype_)) && is_only_for_floats(data, around.base.bytes);
+  choice.skips_general_codecs = any_for_floats && is_sampled(data.size() / element_size(dtype_)) &&
+                                general_codecs_are_pointless(data, around.base.bytes);
 
   if (needs_no_estimate(choice)) {
     choice.candidate = candidates_[choice.contenders.front()];
@@ -98,8 +99,8 @@ std::vector<std::size_t> StreamPlanner::contenders_of(const Surroundings& around
   return contenders;
 }
 
-// Rounded elements have zeros for their low bits; codecs for floats leave those out themselves.
-bool StreamPlanner::is_only_for_floats(ConstByteSpan data, ConstByteSpan base) const noexcept {
+// Codecs for floats leave out the zero bits of rounded elements themselves.
+bool StreamPlanner::general_codecs_are_pointless(ConstByteSpan data, ConstByteSpan base) const noexcept {
   if (quantization_ == Quantization::mantissa_bits || quantization_ == Quantization::master_bits) return true;
   return has_random_mantissas(dtype_, data, base);
 }
@@ -107,12 +108,13 @@ bool StreamPlanner::is_only_for_floats(ConstByteSpan data, ConstByteSpan base) c
 // True if a single codec remains: it is tried without an estimate, and gives up early if it does not pay.
 bool StreamPlanner::needs_no_estimate(const Choice& choice) const noexcept {
   if (settings_.forced != nullptr) return choice.contenders.size() == 1;
-  if (!choice.only_for_floats) return false;
+  if (!choice.skips_general_codecs) return false;
   const auto is_for_floats = [this](std::size_t i) { return !candidates_[i].is_general; };
   if (std::ranges::count_if(choice.contenders, is_for_floats) != 1) return false;
   const Candidate& first = candidates_[choice.contenders.front()];
   if (first.is_general || first.inputs != CandidateInputs::none) return false;
-  // Exponents of trained numbers save at least an eighth of a chunk. Whether that beats raw depends on the model.
+  // Coding the exponents of trained numbers saves at least an eighth of a chunk. The cost model says whether that is
+  // worth the time.
   const std::uint64_t raw_bytes = choice.raw_bytes;
   return score(first, raw_bytes, raw_bytes - raw_bytes / 8, 0) < score({}, raw_bytes, raw_bytes, choice.base_depth);
 }
@@ -130,7 +132,7 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_contenders(Co
   std::vector<Ranked> ranking;
   for (const std::size_t i : choice.contenders) {
     const Candidate& candidate = candidates_[i];
-    if (candidate.is_general && choice.only_for_floats && !ranking.empty()) continue;
+    if (candidate.is_general && choice.skips_general_codecs && !ranking.empty()) continue;
     // A candidate whose coding alone takes longer than the best one cannot win.
     if (counts_time && score(candidate, data.size(), 0, around.base_depth) >= best_score) continue;
 
@@ -153,7 +155,7 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_contenders(Co
     if (own_score >= raw_score && settings_.forced == nullptr) continue;
     ranking.push_back({own_score, found->payload_bytes, i, std::move(found->analysis)});
     best_score = std::min(best_score, own_score);
-    const std::uint64_t sufficient = sufficient_shrinking(candidate, is_sampled(elements), around.lattice.has_value());
+    const std::uint64_t sufficient = enough_shrinking(candidate, is_sampled(elements), around.lattice.has_value());
     if (found->payload_bytes * sufficient <= data.size()) break;
   }
   return ranking;
@@ -202,7 +204,7 @@ std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSp
   const auto was_sampled = [this](std::uint64_t bytes) { return is_sampled(bytes / element_size(dtype_)); };
   if (was_sampled(data.size()) != was_sampled(precedent.raw_bytes)) return std::nullopt;
   if (settings_.counts_time() && around.base_depth != precedent.base_depth) return std::nullopt;
-  if (precedent.only_for_floats && !is_only_for_floats(data, around.base.bytes)) return std::nullopt;
+  if (precedent.skips_general_codecs && !general_codecs_are_pointless(data, around.base.bytes)) return std::nullopt;
   Choice followed = precedent;
   followed.is_followed = true;
   followed.estimates.assign(candidates_.size(), kNoEstimate);
@@ -216,7 +218,7 @@ std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSp
 
 bool StreamPlanner::is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept {
   const bool is_step = followed.candidate.inputs == CandidateInputs::optimizer_step;
-  const std::uint64_t sufficient = is_step ? kStepExplainsChunk : kShrinksToNothing;
+  const std::uint64_t sufficient = is_step ? kEnoughShrinkingByStep : kEnoughShrinking;
   if (payload_bytes * sufficient <= followed.raw_bytes) return true;
   const std::uint64_t leeway = followed.expected_bytes / kPayloadTolerance + followed.raw_bytes / kChunkTolerance;
   return payload_bytes <= followed.expected_bytes + leeway && payload_bytes + leeway >= followed.expected_bytes;

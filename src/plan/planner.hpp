@@ -43,8 +43,8 @@ struct Choice {
   std::shared_ptr<const codec::Analysis> analysis = nullptr;  // of `candidate`; may be nullptr
   std::uint64_t expected_bytes = kNoEstimate;                 // the estimate of `candidate`
 
-  // For reason(), by candidate of the stream: payload bytes, and modelled picoseconds unless the objective is ratio.
-  // kNoEstimate: the candidate was skipped or cannot express the chunk.
+  // For reason(), indexed as candidates(). `estimates`: payload bytes. `times`: modelled picoseconds; empty if the
+  // objective is ratio. kNoEstimate: the candidate was skipped or cannot express the chunk.
   std::vector<std::uint64_t> estimates = {};
   std::vector<std::uint64_t> times = {};
   std::uint64_t raw_ps = 0;  // modelled time of the raw chunk
@@ -53,9 +53,10 @@ struct Choice {
   std::uint64_t raw_bytes = 0;
   std::vector<std::size_t> contenders = {};  // the candidates of the stream whose inputs existed
   std::uint32_t base_depth = 0;
-  bool only_for_floats = false;  // the mantissas look random, so general codecs were skipped
-  bool is_followed = false;      // copied from another chunk's choice
-  std::size_t origin = 0;        // the stream of that other chunk; set by the caller
+  // General codecs were estimated only if nothing else beat raw: the mantissas look random, or elements were rounded.
+  bool skips_general_codecs = false;
+  bool is_followed = false;  // copied from another chunk's choice
+  std::size_t origin = 0;    // the stream of that other chunk; set by the caller
 };
 
 class StreamPlanner {
@@ -83,7 +84,8 @@ class StreamPlanner {
   // shows that this chunk differs, so that it needs a choice of its own.
   [[nodiscard]] std::optional<Choice> follow(const Choice& precedent, ConstByteSpan data,
                                              const Surroundings& around) const;
-  // Whether a followed choice gave about the size that the precedent predicts. If not, the chunks are not similar.
+  // Whether a followed choice gave a payload that is tiny, or within 1/16 of the expected size plus 1/1024 of the
+  // chunk. If not, the chunks are not similar.
   [[nodiscard]] static bool is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept;
 
   // Adds a chunk to the reason: its choice, and the codec that it was stored with ("same", "raw", ...). `like` names
@@ -105,7 +107,7 @@ class StreamPlanner {
   };
 
   [[nodiscard]] std::vector<std::size_t> contenders_of(const Surroundings& around) const;
-  [[nodiscard]] bool is_only_for_floats(ConstByteSpan data, ConstByteSpan base) const noexcept;
+  [[nodiscard]] bool general_codecs_are_pointless(ConstByteSpan data, ConstByteSpan base) const noexcept;
   [[nodiscard]] bool needs_no_estimate(const Choice& choice) const noexcept;
   [[nodiscard]] Result<std::vector<Ranked>> estimate_contenders(ConstByteSpan data, const Surroundings& around,
                                                                 const std::optional<KnownSize>& known, Scratch& scratch,

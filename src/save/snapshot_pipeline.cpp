@@ -178,9 +178,9 @@ class Pipeline {
     return true;
   }
 
-  // Enters input `place` of a chunk that starts at element `first`: the stream that holds the base's bytes. If that is
-  // not possible (the holder starts before its stream, or there is no room), the base itself is entered. Returns false
-  // if that is not possible either, or if max_depth is 0, which allows no chunk that needs another one.
+  // Enters input `place` of a chunk that starts at element `first`: the holder of the base's bytes, if possible (the
+  // holder may start before its stream, or the table be full), and otherwise the base. Returns false if there is no
+  // room, or if max_depth is 0, since a keyframe refers to holders only. The main base of a stream always has room.
   Result<bool> enter_base(std::size_t stream, std::uint64_t first, const BaseUse& use, std::size_t place,
                           container::ChunkEntry& entry) {
     const BaseStream& own = *use.stream;

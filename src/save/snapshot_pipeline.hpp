@@ -14,9 +14,9 @@
 
 namespace bitsnap::save {
 
-// `index` has content, streams and the safetensors header; everything else is filled in. For chunks that are copied, it
-// also has the entries without the place of the payload, the bases, inputs and parameters that the entries name, and
-// the reasons of streams of which all chunks are copied.
+// `index` has content, streams and the safetensors header. If chunks are copied from an old file, it also has their
+// entries, without the offset of the payload; the bases, inputs and parameters that these entries name; and the reasons
+// of streams that are copied completely. run_pipeline() fills in the rest.
 [[nodiscard]] Result<WriteSummary> run_pipeline(container::Index& index, const PipelineParts& parts,
                                                 os::WritableFile& file, exec::Executor& executor);
 
