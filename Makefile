@@ -11,7 +11,7 @@ packages_stamp := .venv/.packages-installed
 package_stamp := .venv/.bitsnap-installed
 requirements := scripts/requirements-build.txt scripts/requirements-test.txt scripts/constraints.txt
 package_sources := $(shell find CMakeLists.txt pyproject.toml README.md LICENSE include src cmake cli interop python \
-	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' 2>/dev/null)
+	-type f -not -path '*/__pycache__/*' -not -path '*/.*' -not -name '*_test.*' -not -name '_bitsnap.pyi' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -66,4 +66,5 @@ $(package_stamp): $(packages_stamp) $(package_sources) | system-packages
 	@echo "building the command and the Python package"
 	@CC=gcc CXX=g++ $(venv_python) -m pip install --quiet --no-deps --no-build-isolation --force-reinstall \
 		--config-settings=build-dir=build/python --config-settings=cmake.define.BITSNAP_WERROR=ON .
+	@cp build/python/python/_bitsnap.pyi python/bitsnap/  # for mypy and editors, which read the sources
 	@touch $@

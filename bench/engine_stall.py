@@ -170,7 +170,12 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> list[str]:
     raw_bytes = training.raw_bytes
     copy = ParallelCopy(training.state)
     run = folder / "run"
-    checkpointer = bitsnap.Checkpointer(run, keep_last=2, budget=BUDGET_SHARE * raw_bytes, linger=5)
+    checkpointer = bitsnap.Checkpointer(
+        run,
+        keep_last=2,
+        memory=bitsnap.MemoryOptions(budget=BUDGET_SHARE * raw_bytes),
+        agent=bitsnap.AgentOptions(linger=5),
+    )
     checkpointer.reserve(training.state)
 
     def begin(step: int, state: State) -> bitsnap.Save:
@@ -178,7 +183,7 @@ def measure(gigabytes: float, rounds: int, folder: Path) -> list[str]:
         assert save is not None
         return save
 
-    results: list[bitsnap.SaveResult] = []
+    results: list[bitsnap.SaveState] = []
     ours = Way("bitsnap", begin, lambda save: results.append(save.result()))
     ways = [ours, *torch_ways(folder)]
     copies: dict[str, list[float]] = {way.name: [] for way in ways}

@@ -69,7 +69,8 @@ def lost(threads: int, megabytes: float, rounds: int, folder: Path) -> list[str]
     torch.set_num_threads(threads)
     work, training = Work(), Training(megabytes / 1000)
     losses, windows = [], []
-    with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=2, agent_threads=1, linger=1) as checkpointer:
+    agent = bitsnap.AgentOptions(threads=1, linger=1)
+    with bitsnap.Checkpointer(folder / f"run-{threads}", keep_last=2, agent=agent) as checkpointer:
         checkpointer.reserve(training.state)
         work.rate(MIN_WINDOW_S, None)
         for step in range(rounds):

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file
@@ -74,8 +74,8 @@ class Measured:
     def run(self, folder: Path, into: State) -> None:
         path = folder / "run"
         shutil.rmtree(path, ignore_errors=True)
-        options: dict[str, Any] = {"objective": self._objective, "keep_base": True, "threads": self._threads}
-        with bitsnap.Store(path, max_depth=0 if self._alone else None, **options) as store:
+        settings = bitsnap.Settings(objective=self._objective, max_depth=0 if self._alone else None)
+        with bitsnap.Store(path, settings=settings, keep_base=True, threads=self._threads) as store:
             for step in (1, 2):  # afterwards the memory for two states is allocated
                 store.save(step, self._before)
             self._saves.append(taken(lambda: store.save(3, self._state)))

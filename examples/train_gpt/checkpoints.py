@@ -77,8 +77,8 @@ class BitsnapFolder(CheckpointFolder):
         if not read_only:
             folder.parent.mkdir(parents=True, exist_ok=True)
         # BitSnap's loss of moments is turned off, because all policies must restore the same bits.
-        exact = bitsnap.Policy("bitsnap", ["*=exact"]) if policy == "bitsnap" else policy
-        self._store = bitsnap.Store(folder, policy=exact, read_only=read_only)
+        settings = bitsnap.Settings(policy=policy, loss=["*=exact"] if policy == "bitsnap" else None)
+        self._store = bitsnap.Store(folder, settings=settings, read_only=read_only)
 
     def close(self) -> None:
         self._store.close()
@@ -184,7 +184,7 @@ class EngineSaver(Saver):
             folder,
             every=every,
             every_memory=1,
-            linger=self._LINGER_SECONDS,
+            agent=bitsnap.AgentOptions(linger=self._LINGER_SECONDS),
             on_progress=bitsnap.callbacks.JsonLines(folder.with_name(f"{folder.name}-saves.jsonl")),
         )
         self._saves: list[bitsnap.Save] = []

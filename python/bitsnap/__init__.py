@@ -1,5 +1,5 @@
-"""bitsnap stores the checkpoints of a training many times smaller, and gives them back bit for bit,
-or within bounds where that was asked for.
+"""bitsnap stores the checkpoints of a training many times smaller and restores them bit for bit, or, on request, within
+stated bounds.
 
     import bitsnap
 
@@ -8,109 +8,80 @@ or within bounds where that was asked for.
         state = store.load()                                        # the newest
 
     bitsnap.save("step-100.bsnap", state)                          # single files
-    bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # what has changed since
+    bitsnap.save("step-110.bsnap", state, base="step-100.bsnap")   # the changes since step 100
     state = bitsnap.load("step-110.bsnap")
 
-A Store keeps the checkpoints of a run, and a Checkpointer saves them without holding up the training. save() and load()
-take whole states; save_file(), load_file() and safe_open() are named and used as in safetensors.
+A Store keeps the checkpoints of a run, and a Checkpointer saves them without stopping the training. save() and load()
+write and read whole states; save_file(), load_file() and safe_open() have the names and arguments of safetensors.
+Settings say how states are coded.
 """
 
 from __future__ import annotations
 
 import os
 
-from bitsnap import _bitsnap, callbacks
-from bitsnap._bitsnap import SaveSummary
-from bitsnap._engine_saves import Save, SaveResult
-from bitsnap._loss_reports import AdamNumbers, ErrorTally, LossReport, UpdateErrors
-from bitsnap._store_reports import (
-    Checkpoint,
-    CommitOutcome,
-    DroppedCheckpoint,
-    PruneReport,
-    RepairReport,
-    RollbackReport,
-    StoreDamage,
+from bitsnap import _bitsnap, callbacks as callbacks
+from bitsnap._adam import Adam as Adam
+from bitsnap._bitsnap import (
+    AdamNumbers as AdamNumbers,
+    BaseReference as BaseReference,
+    Checkpoint as Checkpoint,
+    CommitOutcome as CommitOutcome,
+    ErrorTally as ErrorTally,
+    LossReport as LossReport,
+    PruneReport as PruneReport,
+    RepairReport as RepairReport,
+    RollbackReport as RollbackReport,
+    SaveState as SaveState,
+    SaveSummary as SaveSummary,
+    Settings as Settings,
+    StoreDamage as StoreDamage,
+    StoreVerification as StoreVerification,
+    UpdateErrors as UpdateErrors,
 )
-from bitsnap.agents import agent_status, stop_agent
-from bitsnap.checkpointer import Checkpointer, Restored
+from bitsnap._engine_saves import Save as Save
+from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions
+from bitsnap._restoring import Restored as Restored
+from bitsnap.agents import agent_status as agent_status, stop_agent as stop_agent
+from bitsnap.checkpointer import Checkpointer as Checkpointer
 from bitsnap.errors import (
-    BackgroundSaveWarning,
-    BitsnapError,
-    BusyError,
-    CancelledError,
-    CorruptError,
-    ExistsError,
-    InternalError,
-    InvalidArgumentError,
-    IoError,
-    NotFoundError,
-    ResourceExhaustedError,
-    RestoreWarning,
-    TruncatedError,
-    UnsupportedError,
+    BackgroundSaveWarning as BackgroundSaveWarning,
+    BitsnapError as BitsnapError,
+    BusyError as BusyError,
+    CancelledError as CancelledError,
+    CorruptError as CorruptError,
+    ExistsError as ExistsError,
+    InternalError as InternalError,
+    InvalidArgumentError as InvalidArgumentError,
+    IoError as IoError,
+    NotFoundError as NotFoundError,
+    ResourceExhaustedError as ResourceExhaustedError,
+    RestoreWarning as RestoreWarning,
+    TruncatedError as TruncatedError,
+    UnsupportedError as UnsupportedError,
 )
-from bitsnap.files import TensorSlice, load_file, safe_open, save_file
-from bitsnap.policy import Policy, bounded
-from bitsnap.snapshot import Inspection, Snapshot, TensorSummary, compress, decompress, inspect, snapshot_id, verify
-from bitsnap.state import load, save
-from bitsnap.store import Store
+from bitsnap.files import (
+    TensorSlice as TensorSlice,
+    load_file as load_file,
+    safe_open as safe_open,
+    save_file as save_file,
+)
+from bitsnap.settings import bounded as bounded
+from bitsnap.snapshot import (
+    Inspection as Inspection,
+    Snapshot as Snapshot,
+    TensorSummary as TensorSummary,
+    compress as compress,
+    decompress as decompress,
+    inspect as inspect,
+    snapshot_id as snapshot_id,
+    verify as verify,
+)
+from bitsnap.state import load as load, save as save
+from bitsnap.store import Store as Store
 
 __version__: str = _bitsnap.version()
 
-# Threads do not survive a fork: a child of a process that has used them works on its own thread alone.
+# Threads do not survive a fork: the child of a process that used several threads uses one.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_bitsnap.note_fork)
-
-__all__ = [
-    "AdamNumbers",
-    "BackgroundSaveWarning",
-    "BitsnapError",
-    "BusyError",
-    "CancelledError",
-    "Checkpoint",
-    "Checkpointer",
-    "CommitOutcome",
-    "CorruptError",
-    "DroppedCheckpoint",
-    "ErrorTally",
-    "ExistsError",
-    "Inspection",
-    "InternalError",
-    "InvalidArgumentError",
-    "IoError",
-    "LossReport",
-    "NotFoundError",
-    "Policy",
-    "PruneReport",
-    "RepairReport",
-    "ResourceExhaustedError",
-    "RestoreWarning",
-    "Restored",
-    "RollbackReport",
-    "Save",
-    "SaveResult",
-    "SaveSummary",
-    "Snapshot",
-    "Store",
-    "StoreDamage",
-    "TensorSlice",
-    "TensorSummary",
-    "TruncatedError",
-    "UnsupportedError",
-    "UpdateErrors",
-    "agent_status",
-    "bounded",
-    "callbacks",
-    "compress",
-    "decompress",
-    "inspect",
-    "load",
-    "load_file",
-    "safe_open",
-    "save",
-    "save_file",
-    "snapshot_id",
-    "stop_agent",
-    "verify",
-]

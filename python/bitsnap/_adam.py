@@ -8,23 +8,111 @@ all moments, if none of its own is in the state and all of its groups and steps 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, SupportsFloat, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from bitsnap._arguments import LARGEST
+from bitsnap._arguments import LARGEST, count_of, float_of, invalid
 from bitsnap._arrays import is_tensor, source_of
+from bitsnap._bitsnap import AdamNumbers, Settings
+from bitsnap._options import PathLike
 from bitsnap._tree import Entries, Path
 from bitsnap._typed_values import items_of
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.policy import OptimizerLike, Policy, count_of
+from bitsnap.settings import may_lose
+
+# Steps that were taken, or a function that returns them at each save.
+AdamStep: TypeAlias = SupportsIndex | Callable[[], SupportsIndex]
 
 _HOW_TO_SAY = (
-    "save the optimizer's state_dict() with the state, or give bitsnap.bounded(optimizer=...) or "
-    "bitsnap.bounded(betas=..., eps=..., step=...); or keep first moments exact, with bitsnap.bounded(update_step=None)"
+    "save the optimizer's state_dict() with the state, or pass adam=bitsnap.Adam(optimizer=...) or "
+    "adam=bitsnap.Adam(betas=..., eps=..., step=...), or keep first moments exact with "
+    "settings=bitsnap.bounded(update_step=None)"
 )
+
+
+class OptimizerLike(Protocol):
+    """The attributes of torch's optimizers that are read."""
+
+    @property
+    def param_groups(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def state(self) -> Mapping[Any, Any]: ...
+
+
+@dataclass(frozen=True)
+class Adam:
+    """The values of Adam, for loss rules with ``update_step``, such as those of bounded().
+
+    bitsnap takes betas, eps and step each from the first of these that has it: the argument here; the optimizer, for
+    moments that are its own memory; the state, if a dict in it is the ``state_dict()`` of an optimizer; the optimizer,
+    for all other moments, if none of its own is in the state and all of its groups and steps agree.
+
+    Args:
+        betas: both betas.
+        eps: epsilon.
+        step: the number of steps that the optimizer has taken, or a function that returns it at each save. Store and
+            Checkpointer save many states and take only a function.
+        optimizer: an optimizer of torch, or an object with its ``param_groups`` and ``state``; read at each save.
+
+    Raises:
+        InvalidArgumentError: a number is out of range.
+        TypeError: an argument has the wrong type.
+    """
+
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+    step: AdamStep | None = None
+    optimizer: OptimizerLike | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.betas is not None:
+            object.__setattr__(self, "betas", _betas_of(self.betas))
+        if self.eps is not None:
+            object.__setattr__(self, "eps", _below(float_of(self.eps, "eps"), math.inf, "eps"))
+        if self.step is not None and not callable(self.step):
+            object.__setattr__(self, "step", _step_of(self.step))
+        given = self.optimizer
+        if given is not None and not (hasattr(given, "param_groups") and hasattr(given, "state")):
+            raise TypeError(f"optimizer must have param_groups and state, as torch's optimizers, got {given!r}")
+
+
+def adam_for_many(adam: Adam | None) -> Adam | None:
+    """Refuses the step of one state as the step of all."""
+    if adam is not None and not isinstance(adam, Adam):
+        raise TypeError(f"adam must be bitsnap.Adam or None, got {adam!r}")
+    if adam is not None and adam.step is not None and not callable(adam.step):
+        raise invalid(
+            "step",
+            f"must be a function here, such as step=lambda: steps, because many states are saved; got {adam.step!r}",
+        )
+    return adam
+
+
+def _betas_of(betas: Sequence[SupportsFloat]) -> tuple[float, float]:
+    if isinstance(betas, str | bytes) or not isinstance(betas, Sequence):
+        raise TypeError(f"betas must be a tuple of two numbers, got {betas!r}")
+    if len(betas) != 2:
+        raise invalid("betas", f"must be a tuple of two numbers, got {len(betas)}")
+    first, second = (_below(float_of(beta, "betas"), 1, "betas") for beta in betas)
+    return first, second
+
+
+def _below(number: float, limit: float, name: str) -> float:
+    if not 0 <= number < limit:
+        raise invalid(name, f"must be at least 0 and {'finite' if limit == math.inf else 'below 1'}, got {number}")
+    return number
+
+
+def _step_of(step: SupportsIndex) -> int:
+    count = count_of(step, "step")
+    if count == 0:
+        raise invalid("step", "must be at least 1, the number of steps that the optimizer has taken, got 0")
+    return count
 
 
 class _Numbers(NamedTuple):
@@ -41,29 +129,32 @@ class _Numbers(NamedTuple):
             other.step if self.step is None else self.step,
         )
 
-    def native(self) -> tuple[float, float, float, int] | None:
-        """In the form of the extension; None unless all are known."""
+    def native(self) -> AdamNumbers | None:
+        """None unless all are known."""
         if self.betas is None or self.eps is None or self.step is None:
             return None
-        return *self.betas, self.eps, self.step
+        return AdamNumbers(self.betas, self.eps, self.step)
 
 
 _UNKNOWN = _Numbers()
 
 
 class AdamOfState:
-    """The numbers of one save. For the thread that saves."""
+    """The values of Adam in one save. Used by the thread that saves."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, settings: Settings, adam: Adam | None) -> None:
+        if adam is not None and not isinstance(adam, Adam):
+            raise TypeError(f"adam must be bitsnap.Adam or None, got {adam!r}")
+        self._is_needed = may_lose(settings)
+        self._given = Adam() if adam is None else adam
         self._said = _UNKNOWN
         self._for_all = _UNKNOWN
-        self._differing: list[str] = []  # numbers that differ between groups of the optimizer
+        self._differing: dict[str, str] = {}  # values that differ between groups or moments of the optimizer
         self._known: dict[str, _Numbers] = {}  # by the names of tensors
 
     def tell(self, entries: Entries, state: Any = None) -> None:
         """Adds to each first moment among the tensors the numbers of Adam that it goes with."""
-        if not _may_lose(self._policy):
+        if not self._is_needed:
             return
         self._ask_caller()
         own = self._ask_optimizer(entries)
@@ -79,17 +170,17 @@ class AdamOfState:
             if native is not None:
                 entries.items[index] = entry._replace(adam=native)
 
-    def for_all(self) -> tuple[float, float, float, int] | None:
+    def for_all(self) -> AdamNumbers | None:
         """The numbers for every moment of a state that is not in memory."""
-        if not _may_lose(self._policy):
+        if not self._is_needed:
             return None
         self._ask_caller()
         self._ask_optimizer(Entries(None, None))
         return self._said.or_else(self._for_all).native()
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Around a save: where numbers are missing, the error says which, and how to give them in Python."""
+    def explained(self, path: PathLike | None = None) -> Iterator[None]:
+        """Around a save, of a file at `path`: an error about missing values says which, and how to give them."""
         try:
             yield
         except InvalidArgumentError as error:
@@ -97,50 +188,46 @@ class AdamOfState:
                 raise
             name = error.field or ""
             known = self._known.get(name, self._said.or_else(self._for_all))
-            missing = [field for field, value in zip(known._fields, known, strict=True) if value is None]
+            missing = [each for each, value in zip(known._fields, known, strict=True) if value is None]
             if not missing:
                 raise
-            differing = [text for text in self._differing if text.split()[0] in missing]
-            why = (
-                f", on which optimizer= does not agree with itself ({'; '.join(differing)}) while the state has none "
-                "of its moments"
-                if differing
-                else ", which neither the caller nor the state says"
+            differing = [f"{each} {self._differing[each]}" for each in missing if each in self._differing]
+            why = "are neither given nor in the state"
+            if differing:
+                why = f"differ within optimizer= ({'; '.join(differing)}), none of whose moments is in the state"
+            where = "" if path is None else f"{os.fspath(path)}: "
+            explained = InvalidArgumentError(
+                f"{where}tensor {name!r}: update_step needs Adam's {_and(missing)}, which {why}: {_HOW_TO_SAY}"
             )
-            raise InvalidArgumentError(
-                f"tensor {name!r}: update_step needs Adam's {_and(missing)}{why}: {_HOW_TO_SAY}"
-            ) from None
+            explained.code, explained.field = error.code, error.field
+            raise explained from None
 
     def _ask_caller(self) -> None:
-        step = self._policy.step
-        count = None if step is None else count_of(step() if callable(step) else step)
-        self._said = _Numbers(self._policy.betas, self._policy.eps, count)
+        step = self._given.step
+        count = None if step is None else _step_of(step() if callable(step) else step)
+        self._said = _Numbers(self._given.betas, self._given.eps, count)
 
     def _ask_optimizer(self, entries: Entries) -> dict[int, _Numbers]:
         """The numbers of moments that are the optimizer's own, by tensor; keeps those that are the same for all."""
-        if self._policy.optimizer is None:
+        if self._given.optimizer is None:
             return {}
         own: dict[int, _Numbers] = {}
         every: list[_Numbers] = []
-        for moment, numbers in _moments_of(self._policy.optimizer):
+        for moment, numbers in _moments_of(self._given.optimizer):
             every.append(numbers)
             index = _index_of(moment, entries)
             if index is not None:
                 own[index] = numbers
         if not every:
-            every = [_of_group(group) for group in self._policy.optimizer.param_groups]
+            every = [_of_group(group) for group in self._given.optimizer.param_groups]
         agreed: list[Any] = []
-        for field, values in zip(_Numbers._fields, zip(*every, strict=True), strict=False):
+        for name, values in zip(_Numbers._fields, zip(*every, strict=True), strict=False):
             distinct = list(dict.fromkeys(values))
             agreed.append(distinct[0] if len(distinct) == 1 else None)
             if len(distinct) > 1:
-                self._differing.append(f"{field} {_and([str(value) for value in distinct[:4]])}")
+                self._differing[name] = _and([str(value) for value in distinct[:4]])
         self._for_all = _Numbers(*agreed)
         return own
-
-
-def _may_lose(policy: Policy) -> bool:
-    return policy.name in ("bounded", "bitsnap") or bool(policy.rules)
 
 
 def _and(texts: list[str]) -> str:

@@ -1,62 +1,45 @@
-"""What the functions of the package share: paths, bases, progress."""
+"""Types of arguments that several functions have, and paths."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, TypeAlias, cast
+from typing import Literal, SupportsIndex, TypeAlias
 
-from bitsnap._arguments import number_of, text_of
-from bitsnap.errors import ExistsError, InvalidArgumentError
+from bitsnap._arguments import invalid
+from bitsnap.errors import ExistsError
 
 PathLike: TypeAlias = str | os.PathLike[str]
-PolicyName: TypeAlias = Literal["lossless", "bounded", "lmc", "bitsnap", "raw"]
-Objective: TypeAlias = Literal["ratio", "balanced", "speed"]
 Role: TypeAlias = Literal["weight", "master", "exp_avg", "exp_avg_sq", "other"]
-# Weights to their masters, by name: a master, or a tuple of it and the element in it where the weight begins.
+# The masters of weights, by name: a master, or a tuple of it and the element in it where the weight begins.
 Masters: TypeAlias = Mapping[str, str | tuple[str, SupportsIndex]]
-# Called now and then with (done bytes, total bytes), on any thread; what is not False lets the work go on.
+# Called with (done bytes, total bytes) on any thread; False cancels.
 Progress: TypeAlias = Callable[[int, int], object]
-# Where the bases of a file are looked for: files or directories.
+# Files or directories that are searched for bases.
 Bases: TypeAlias = PathLike | Iterable[PathLike]
-
-
-def given_settings(**settings: object) -> dict[str, Any]:
-    """Those that are given, as the extension takes them."""
-    given: dict[str, Any] = {}
-    for name, value in settings.items():
-        if value is None or (name == "codec" and value == ""):
-            continue
-        if isinstance(value, str) or name in ("policy", "objective", "base", "codec"):
-            given[name] = text_of(value, name)
-        elif name == "loss":
-            given[name] = list(cast("Iterable[str]", value))
-        else:
-            given[name] = number_of(cast("SupportsIndex", value), name)
-    return given
 
 
 def native_path(path: PathLike) -> bytes:
     native = os.fsencode(path)
     if b"\0" in native:
-        raise InvalidArgumentError(f"a path cannot hold a null character: {native!r}")
+        raise invalid("path", f"must not contain a null character: {native!r}")
     return native
 
 
-def absolute_path(path: PathLike, what: str) -> Path:
-    """Absolute now, whatever the process changes its working directory to later."""
+def absolute_path(path: PathLike, name: str) -> Path:
+    """Absolute, so that a later change of the working directory has no effect."""
     text = os.fsdecode(path)
     if not text:
-        raise InvalidArgumentError(f"the path of {what} is empty")
+        raise invalid(name, "must not be empty")
     return Path(text).absolute()
 
 
 def native_target(path: PathLike, overwrite: bool) -> bytes:
-    """A path to write to. Refuses early what would be refused when the file is made, as the error that Python has."""
+    """A path to write to, refused before anything is read if it exists and must not be replaced."""
     native = native_path(path)
     if not overwrite and os.path.lexists(native):
-        raise ExistsError(f"{os.fspath(path)!r} exists already, and overwrite=False was given")
+        raise ExistsError(f"{os.fspath(path)!r} exists; overwrite=True replaces it")
     return native
 
 

@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from bitsnap import _dtypes, errors
-from bitsnap._arguments import number_of, positive_of
+from bitsnap._arguments import LARGEST_COUNT, number_of, positive_of
 from bitsnap.errors import BitsnapError, InvalidArgumentError
 
 T = TypeVar("T")
-
-_LARGEST_COUNT = (1 << 32) - 1
 
 
 class Failure(NamedTuple):
@@ -30,9 +28,9 @@ class Ranks:
     def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None) -> None:
         group = _distributed()
         own = (0, 1) if group is None else (int(group.get_rank()), int(group.get_world_size()))
-        self.world_size = own[1] if world_size is None else number_of(world_size, "world_size", _LARGEST_COUNT)
+        self.world_size = own[1] if world_size is None else number_of(world_size, "world_size", LARGEST_COUNT)
         positive_of(self.world_size, "world_size")
-        self.rank = own[0] if rank is None else number_of(rank, "rank", _LARGEST_COUNT)
+        self.rank = own[0] if rank is None else number_of(rank, "rank", LARGEST_COUNT)
         if self.rank >= self.world_size:
             raise InvalidArgumentError(f"rank must be below world_size, got rank {self.rank} of {self.world_size}")
         self._group = group if self.world_size > 1 and own == (self.rank, self.world_size) else None

@@ -17,7 +17,7 @@ import numpy as np
 from bitsnap import _dtypes
 from bitsnap._arguments import number_of
 from bitsnap._arrays import Data, Source, is_tensor, source_of
-from bitsnap._bitsnap import TensorRef
+from bitsnap._bitsnap import AdamNumbers, TensorRef
 from bitsnap._options import Masters
 from bitsnap._typed_values import (
     NotStorableError,
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     size_bytes: int
     role: str | None
     master: tuple[str, int] | None  # its name, and the element in it where this tensor begins
-    adam: tuple[float, float, float, int] | None  # both betas, eps and step of a first moment
+    adam: AdamNumbers | None  # of a first moment
     alias_of: int | None
     data: Data
     owner: object  # keeps the data alive
@@ -65,9 +65,9 @@ class Entries:
     def __init__(self, roles: Mapping[str, str] | None, masters: Masters | None) -> None:
         self.items: list[Entry] = []
         if roles is not None and not isinstance(roles, Mapping):
-            raise TypeError(f"roles is a dict of names to roles, not {roles!r}")
+            raise TypeError(f"roles must be a dict of names to roles, got {roles!r}")
         if masters is not None and not isinstance(masters, Mapping):
-            raise TypeError(f"masters is a dict of names to names, not {masters!r}")
+            raise TypeError(f"masters must be a dict of names to names, got {masters!r}")
         self._roles = dict(roles or {})
         self._masters = {name: _master_of(master, f"masters[{name!r}]") for name, master in (masters or {}).items()}
         self._used: set[str] = set()

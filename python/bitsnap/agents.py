@@ -1,56 +1,48 @@
-"""The agents of this machine as others than their trainers see them: what one does, and its end."""
+"""Asking and stopping an agent of this machine without being its trainer."""
 
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from bitsnap import _bitsnap
-from bitsnap._arguments import seconds_of, text_of
+from bitsnap._arguments import milliseconds_of, text_of
 from bitsnap._options import PathLike, absolute_path, native_path
 from bitsnap.errors import InvalidArgumentError
 
-# Longer waits than this one of decades cannot be told from it.
-_LONGEST_WAIT_MS = 1 << 40
 
-
-def agent_status(path: PathLike | None = None, *, job: str | None = None, wait: float = 10.0) -> dict[str, Any]:
-    """What the agent of a job serves and has done, as ``bitsnap agent status --json`` prints it.
+def agent_status(path: PathLike | None = None, *, job: str | None = None, timeout: float = 10.0) -> dict[str, Any]:
+    """The status of the agent of a job, as ``bitsnap agent status --json`` prints it. Waits for the answer.
 
     Args:
-        path: the store that the trainers save to, where they name no job; or
-        job: the job.
-        wait: seconds to wait for the answer, before BusyError.
+        path: the store of the job, if the trainers gave the job no name; or
+        job: the name of the job.
+        timeout: the longest wait for the answer, in seconds, before BusyError.
 
     Raises:
         NotFoundError: the job has no agent on this machine.
     """
-    report: dict[str, Any] = json.loads(_bitsnap.agent_report(_job_of(path, job), milliseconds_of(wait, "wait")))
+    report: dict[str, Any] = json.loads(_bitsnap.agent_report(_job_of(path, job), milliseconds_of(timeout, "timeout")))
     return report
 
 
 def stop_agent(
-    path: PathLike | None = None, *, job: str | None = None, abandon: bool = False, wait: float = 600.0
+    path: PathLike | None = None, *, job: str | None = None, abandon: bool = False, timeout: float = 600.0
 ) -> None:
-    """Ends the agent of a job, once all that was staged is persisted.
+    """Stops the agent of a job after it persisted all staged states, and waits until it has exited.
 
-    A trainer that is still there starts another with its next save.
+    A living trainer starts another agent with its next save.
 
     Args:
-        path: the store that the trainers save to, where they name no job; or
-        job: the job.
-        abandon: give up what is not being written yet.
-        wait: seconds to wait for its end, before BusyError; it ends all the same.
+        path: the store of the job, if the trainers gave the job no name; or
+        job: the name of the job.
+        abandon: drop the saves that are not being written yet.
+        timeout: the longest wait for its end, in seconds, before BusyError; it ends nevertheless.
 
     Raises:
         NotFoundError: the job has no agent on this machine.
     """
-    _bitsnap.stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(wait, "wait"))
-
-
-def milliseconds_of(seconds: float, name: str) -> int:
-    return math.ceil(min(seconds_of(seconds, name) * 1000, _LONGEST_WAIT_MS))
+    _bitsnap.stop_agent(_job_of(path, job), bool(abandon), milliseconds_of(timeout, "timeout"))
 
 
 def _job_of(path: PathLike | None, job: str | None) -> str:
@@ -59,4 +51,4 @@ def _job_of(path: PathLike | None, job: str | None) -> str:
     if job is not None:
         return text_of(job, "job")
     assert path is not None
-    return _bitsnap.default_job(native_path(absolute_path(path, "a store")))
+    return _bitsnap.default_job(native_path(absolute_path(path, "path")))

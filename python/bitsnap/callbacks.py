@@ -94,19 +94,19 @@ class JsonLines:
 
 def _numbers_of(save: Save) -> dict[str, float]:
     """The costs of a finished save by name; nothing for another save."""
-    if not save.done():
+    state = save.state()
+    if not state.is_over:
         return {}
-    measured = save._measured()
     numbers: dict[str, float] = {
-        "failed": float(save.error is not None),
-        "stall_seconds": measured.stall_seconds,
-        "wait_seconds": measured.wait_seconds,
+        "failed": float(state.error is not None),
+        "stall_seconds": state.stall_seconds,
+        "wait_seconds": state.wait_seconds,
     }
-    if save.error is None:
+    if state.error is None:
         numbers |= {
-            "encode_seconds": measured.encode_seconds,
-            "write_seconds": measured.write_seconds,
-            "stored_bytes": float(measured.stored_bytes),
-            "ratio": measured.ratio,
+            "encode_seconds": state.encode_seconds,
+            "write_seconds": state.write_seconds,
+            "stored_bytes": float(state.stored_bytes),
+            "ratio": state.ratio,
         }
     return numbers

@@ -1,4 +1,4 @@
-"""Checkpoints of a training that does not wait for them: staged in shared memory, compressed and stored by an agent."""
+"""Checkpoints that a training does not wait for: copied to shared memory, compressed and stored by an agent."""
 
 from __future__ import annotations
 
@@ -6,63 +6,38 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, cast
+from typing import Any, NoReturn, SupportsIndex, cast
 
 from bitsnap import _bitsnap
-from bitsnap._adam import AdamOfState
-from bitsnap._arguments import check_callable, number_of, positive_of, text_of
-from bitsnap._command import find_program
+from bitsnap._adam import Adam, adam_for_many
+from bitsnap._arguments import LARGEST_COUNT, check_callable, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._bitsnap import Settings
 from bitsnap._engine_saves import OnProgress, Save, Saves
 from bitsnap._flush import Flush
-from bitsnap._options import Masters, Objective, PathLike, PolicyName, Role, absolute_path, given_settings, native_path
+from bitsnap._job_options import AgentOptions, JobOptions, MemoryOptions
+from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
+from bitsnap._packing import PackedState, pack
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
-from bitsnap._tree import Entry, flatten
-from bitsnap.agents import agent_status, milliseconds_of
-from bitsnap.errors import (
-    BackgroundSaveWarning,
-    BitsnapError,
-    CorruptError,
-    InvalidArgumentError,
-    IoError,
-    NotFoundError,
-    RestoreWarning,
-    TruncatedError,
-    UnsupportedError,
-)
-from bitsnap.files import native_metadata
-from bitsnap.policy import Policy, policy_for_many
-from bitsnap.state import Keys, load_native
-from bitsnap.store import BaseRule
-
-WhenBusy: TypeAlias = Literal["wait", "skip"]
-
-_LARGEST_COUNT = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class Restored:
-    """A state that was given back, the step that it is of, and from where it came."""
-
-    state: Any
-    step: int
-    source: Literal["memory", "store"]
+from bitsnap._restoring import Loading, Restored, Restoring
+from bitsnap.agents import agent_status
+from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError
+from bitsnap.settings import may_lose, settings_of
+from bitsnap.state import Keys
 
 
 class Checkpointer:
-    """Saves the states of a training without holding it up, and gives the newest one back after a restart.
+    """Saves the states of a training without stopping it, and restores the newest one after a restart.
 
-    save() copies the state into memory that is shared with an *agent*, a process of its own on this machine, and
-    returns. The agent compresses the state, keeps the newest ones in memory and commits them to the store, which
-    bitsnap.Store and the command read. It is started when there is none, outlives this process, and ends by itself.
+    save() copies the state into memory that is shared with an *agent*, a separate process on this machine, and returns.
+    The agent compresses the state, keeps the newest ones in memory, and commits them to the store, which bitsnap.Store
+    and the command read. The first trainer of a job starts the agent, which outlives the trainers and exits by itself.
 
-    What fails in the background is told by the handle that save() returned, and by a BackgroundSaveWarning of the next
-    save(); wait() and close() raise the last one. A training is not ended by it.
+    A failure in the background never ends the training. The handle that save() returned has its error, the next save()
+    gives a BackgroundSaveWarning, and wait() and close() raise the last one.
 
     Example:
         with bitsnap.Checkpointer("run", every=100, keep_last=5) as checkpointer:
@@ -75,118 +50,83 @@ class Checkpointer:
                 checkpointer.save(step, lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
     Args:
-        path: the directory of the store, in UTF-8. It is made if it is not there; the one above it has to exist.
-        job: names the training on this machine: 1 to 64 of the characters A-Z a-z 0-9 . _ -. None for one of its own
-            for each path.
-        rank: of this process, and
-        world_size: how many ranks there are. None for those of torch.distributed where it is initialized, otherwise
-            0 and 1.
-        policy, objective, store_speed, codec, base, max_depth: as in Store. All ranks give the same, here and for
-            the next two.
-        keep_last: after each checkpoint, only the newest so many are kept in the store, and
-        keep_every: those of steps that are multiples of this. If neither is given, all are kept.
-        budget: the most bytes of memory for this rank: what is shared, and compressed snapshots. None for `slots`
-            states and what one more would take, for compressed ones.
-        slots: 2, or 1 for half of the shared memory; a save then waits until the one before is encoded.
-        memory_snapshots: how many of the newest are kept in the agent's memory.
+        path: the directory of the store, in UTF-8. It is made if it does not exist; its parent must exist.
+        settings: how states are coded, or the name of a policy, as in Store. All ranks must give the same settings,
+            `keep_last` and `keep_every`.
+        adam: Adam's betas, eps and step for first moments, as in Store.
         every: only steps that are multiples of this are stored.
-        every_memory: only these are kept in memory, beside those that are stored. None for no others.
-        when_busy: what save() does while all slots are in use: "wait", or "skip" this step.
-        wait: the most seconds that any call waits where it is not told otherwise.
-        linger: seconds that an agent without trainers and work stays, with its memory; that of the first rank holds.
-        session: a word that all ranks of this life of the training have, and no other life of it: 1 to 48 of the
-            characters a-z, 0-9 and "-". Needed where ranks are on several machines. None: the ranks agree on one where
-            torch.distributed is initialized for all of them; otherwise all have to be on this machine.
+        every_memory: steps that are multiples of this are kept in the agent's memory, besides those that are stored.
+            None: no others.
+        keep_last: after each checkpoint, keep only the N newest in the store, and
+        keep_every: those of steps that are multiples of this. If both are None, all are kept.
+        job: the name of the job, and the rank of this process. See JobOptions.
+        memory: how much memory may be used. See MemoryOptions.
+        agent: the process that compresses and writes. See AgentOptions.
         threads: for copying; 0 for all that this process may use.
-        agent_threads: for compressing; 0 for half of them.
-        agent_command: the program bitsnap, which is the agent. None for the one that came with this package.
-        agent_log: a file to which the agent appends what it has to say.
-        on_progress: called with the Save, on a thread of its own, when one has come to memory, is persisted or failed;
-            several of these at once where they follow quickly. bitsnap.callbacks has some. What it raises is warned of.
-        flush_on_sigterm: on SIGTERM, wait up to 10 seconds until what is staged has come to the agent's memory, then do
-            what was to be done before. What is staged survives this process in any case: this is for those who look
-            right after its end, and saves nothing where the agent is killed with it. For the main thread only.
+        timeout: the longest wait of any call, in seconds, unless the call has its own.
+        on_progress: called with the Save, on a separate thread, when a save has reached memory, was persisted or
+            failed; once for several of these that follow quickly. bitsnap.callbacks has such functions. Its exceptions
+            become warnings.
+        flush_on_sigterm: on SIGTERM, wait up to 10 seconds until staged states are in the agent's memory, then do what
+            the process would have done. For the main thread only.
 
     Raises:
-        BusyError: this rank has a living trainer already.
-        InvalidArgumentError: an argument has a wrong value, or the job is another one under this name.
+        BusyError: this rank has a living trainer.
+        InvalidArgumentError: an argument has a wrong value, or another training has this job name.
         NotFoundError: there is no program to start as the agent.
-        TypeError: an argument is of a wrong type, here as in all methods.
+        TypeError: an argument has the wrong type, here and in all methods.
     """
 
     def __init__(
         self,
         path: PathLike,
         *,
-        job: str | None = None,
-        rank: SupportsIndex | None = None,
-        world_size: SupportsIndex | None = None,
-        policy: PolicyName | Policy | None = None,
-        objective: Objective | None = None,
-        store_speed: int | None = None,
-        codec: str = "",
-        base: BaseRule | None = None,
-        max_depth: int | None = None,
-        keep_last: int | None = None,
-        keep_every: int | None = None,
-        budget: SupportsIndex | None = None,
-        slots: SupportsIndex = 2,
-        memory_snapshots: SupportsIndex = 2,
+        settings: Settings | str | None = None,
+        adam: Adam | None = None,
         every: SupportsIndex = 1,
         every_memory: SupportsIndex | None = None,
-        when_busy: WhenBusy = "wait",
-        wait: float = 600.0,
-        linger: float = 60.0,
-        session: str | None = None,
+        keep_last: SupportsIndex | None = None,
+        keep_every: SupportsIndex | None = None,
+        job: JobOptions | None = None,
+        memory: MemoryOptions | None = None,
+        agent: AgentOptions | None = None,
         threads: SupportsIndex = 0,
-        agent_threads: SupportsIndex = 0,
-        agent_command: PathLike | None = None,
-        agent_log: PathLike | None = None,
+        timeout: float = 600.0,
         on_progress: OnProgress | None = None,
         flush_on_sigterm: bool = False,
     ) -> None:
         check_callable(on_progress, "on_progress")
-        store = native_path(absolute_path(path, "a store"))
+        store = native_path(absolute_path(path, "path"))
         self._every = cast("int", positive_of(every, "every"))
         self._every_memory = positive_of(every_memory, "every_memory")
-        self._policy = None if policy is None else policy_for_many(policy, "a checkpointer")
-        self._threads = number_of(threads, "threads", _LARGEST_COUNT)
-        wait_ms = milliseconds_of(wait, "wait")
-        options: dict[str, Any] = {
-            "job": "" if job is None else text_of(job, "job"),
-            "settings": given_settings(
-                policy=None if self._policy is None else self._policy.name,
-                objective=objective,
-                store_speed=store_speed,
-                base=base,
-                max_depth=max_depth,
-                loss=None if self._policy is None else self._policy.rules,
-                codec=codec,
-            ),
+        self._settings = settings_of(settings)
+        self._stored_settings: Settings | None = None
+        self._adam = adam_for_many(adam)
+        self._threads = number_of(threads, "threads", LARGEST_COUNT)
+        job = _given(job, JobOptions, "job")
+        timeout_ms = milliseconds_of(timeout, "timeout")
+        options = {
+            "job": "" if job.name is None else text_of(job.name, "job.name"),
             "keep_last": positive_of(keep_last, "keep_last"),
             "keep_every": positive_of(keep_every, "keep_every"),
-            "budget_bytes": positive_of(budget, "budget") or 0,
-            "slots": number_of(slots, "slots", _LARGEST_COUNT),
-            "memory_snapshots": number_of(memory_snapshots, "memory_snapshots", _LARGEST_COUNT),
-            "when_busy": text_of(when_busy, "when_busy"),
-            "wait_ms": wait_ms,
-            "linger_ms": milliseconds_of(linger, "linger"),
-            "threads": self._threads,
-            "agent_threads": number_of(agent_threads, "agent_threads", _LARGEST_COUNT),
-            "agent_program": native_path(_program_of(agent_command)),
-            "agent_log": b"" if agent_log is None else native_path(absolute_path(agent_log, "agent_log")),
+            **_given(memory, MemoryOptions, "memory")._native(),
+            **_given(agent, AgentOptions, "agent")._native(),
         }
-        given = None if session is None else text_of(session, "session")
-        self._ranks = Ranks(rank, world_size)
+        session = None if job.session is None else text_of(job.session, "session")
+        self._ranks = Ranks(job.rank, job.world_size)
         native = _bitsnap.Engine.attach(
             store,
             rank=self._ranks.rank,
             world_size=self._ranks.world_size,
-            session=self._ranks.session() if given is None else given,
+            session=self._ranks.session() if session is None else session,
+            settings=self._settings,
+            threads=self._threads,
+            wait_ms=timeout_ms,
             **options,
         )
-        self._saves = Saves(native, wait_ms, on_progress)
-        # At exit, too: what waits in the library must not outlive the interpreter.
+        self._saves = Saves(native, timeout_ms, on_progress)
+        self._restoring = Restoring(native, self.path, self._ranks)
+        # Also at exit: calls that wait in the library must not outlive the interpreter.
         self._end = weakref.finalize(self, _let_go, self._saves)
         self._flush = Flush(self._saves) if flush_on_sigterm else None
 
@@ -197,7 +137,7 @@ class Checkpointer:
 
     @property
     def job(self) -> str:
-        """The name under which the agent is found."""
+        """The name of the job, under which the agent is found."""
         return self._saves.native.job
 
     @property
@@ -210,7 +150,7 @@ class Checkpointer:
 
     @property
     def agent_process(self) -> int | None:
-        """The number of the agent's process; None while there is none."""
+        """The process id of the agent; None if there is no agent."""
         return self._saves.native.agent_process or None
 
     @property
@@ -219,7 +159,7 @@ class Checkpointer:
         return self._saves.native.arena_bytes
 
     def agent_status(self) -> dict[str, Any]:
-        """What the agent serves and has done, as ``bitsnap agent status --json`` prints it."""
+        """What the agent serves and has done, as ``bitsnap agent status --json`` prints it. Waits up to 10 seconds."""
         return agent_status(job=self.job)
 
     def __repr__(self) -> str:
@@ -227,7 +167,7 @@ class Checkpointer:
         return f"Checkpointer({str(self.path)!r}, {state})"
 
     def __copy__(self) -> NoReturn:
-        raise TypeError("a checkpointer is not copied")
+        raise TypeError("a checkpointer cannot be copied")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a checkpointer cannot be sent to another process: each rank makes its own")
@@ -241,70 +181,68 @@ class Checkpointer:
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Save | None:
-        """Copies the state of a step and returns: from then on its tensors may change.
+        """Copies the state of a step and returns; then its tensors may change.
+
+        Waits only for a free slot, up to the `timeout` of the Checkpointer.
 
         Args:
-            step: above all others. After going back to an earlier step, roll the store back to it first.
-            state: what to save, as in bitsnap.save(); or a function that returns it, which is only called for steps
-                that are saved.
-            roles: what tensors are, by name, where the name does not tell, as in save_file().
-            masters: which tensors are the roundings of which, by name, as in save_file().
-            metadata: strings to keep with the state.
+            step: above all others. To continue from an earlier step, roll the store back to it first.
+            state: the state, as in bitsnap.save(); or a function that returns it, which is called only for steps that
+                are saved.
+            roles, masters, metadata: as in bitsnap.save_file().
 
         Returns:
-            a handle that says what becomes of it; None for a step that is neither a multiple of `every` nor of
-            `every_memory`. Where there was no agent, no memory or no time, its `error` says so, and a
-            BackgroundSaveWarning does.
+            a handle that says what becomes of the save; None immediately if this step is not due. If there was no
+            agent, no memory or no free slot, the handle has the error, and there is a BackgroundSaveWarning.
 
         Raises:
-            InvalidArgumentError: something in the state cannot be stored, which the message names as in
-                ``state['optimizer']['state'][0]``; or the checkpointer has been closed, or belongs to the process that
-                this one was forked from.
-            TypeError: an argument is of a wrong type.
-            Whatever `state` raises. Nothing else is raised: a training goes on without a checkpoint.
+            InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
+                ``state['optimizer']['state'][0]``. Or the checkpointer was closed, or belongs to the process that this
+                one was forked from.
+            TypeError: an argument has the wrong type.
+            And what `state` raises. Nothing else: a training continues without a checkpoint.
         """
         number = number_of(step, "step")
         self._check_usable()
         persist = number % self._every == 0
         if not persist and (self._every_memory is None or number % self._every_memory != 0):
             return None
-        self._warn(self._saves.take_warnings())
+        self._warn_of_failures()
         begin = time.perf_counter()
-        adam, entries, tree, strings = self._packed(_made(state), roles, masters, metadata)
-        try:
-            staged = self._saves.native.save(number, entries, tree, strings, persist)
-        except InvalidArgumentError:
-            raise
-        except BitsnapError as error:
-            failed = self._saves.add_failed(number, persist, error, time.perf_counter() - begin)
-            self._warn(self._saves.take_warnings())
-            return failed
-        return self._saves.add(staged, adam, time.perf_counter() - begin)
+        packed = self._packed(state, roles, masters, metadata)
+        staged = self._saves.native.save(number, packed.tensors, packed.tree, packed.metadata, persist)
+        save = self._saves.add(staged, time.perf_counter() - begin)
+        if staged.error is not None:
+            self._warn_of_failures()
+        return save
 
     def reserve(self, state: Any) -> None:
-        """Takes the memory for states of this size now, so that the first save is as fast as all others.
+        """Allocates the memory for states of this size, so that the first save is as fast as all others.
+
+        Waits up to the `timeout` of the Checkpointer if no agent runs yet.
 
         Args:
-            state: one of the size that is going to be saved, or a function that returns it. Its values do not matter.
+            state: a state of the size that will be saved, or a function that returns it. Its values do not matter.
 
         Raises:
             ResourceExhaustedError: the budget or the machine has too little memory.
             BusyError, IoError: there is no agent, and none could be started.
         """
         self._check_usable()
-        _, entries, tree, strings = self._packed(_made(state), None, None, None)
-        self._saves.native.reserve(entries, tree, strings)
+        packed = self._packed(state)
+        self._saves.native.reserve(packed.tensors, packed.tree, packed.metadata)
 
     def steps(self) -> list[int]:
-        """The steps that every rank can have, as far as is known here, ascending; waits for what is being encoded.
+        """The steps that every rank can restore, as far as this rank knows, ascending.
 
-        In memory, where all ranks are on this machine, or in the store.
+        They are in the store, or in memory if all ranks are on this machine. Waits for states that are being encoded,
+        up to the `timeout` of the Checkpointer.
         """
         self._check_usable()
-        return [step for step, _, everywhere, in_store, _ in self._saves.native.steps() if everywhere or in_store]
+        return [each.step for each in self._saves.native.steps() if each.everywhere or each.in_store]
 
     def latest(self) -> int | None:
-        """The newest of steps(); None if there is none."""
+        """The newest of steps(), with the same wait; None if there is none."""
         steps = self.steps()
         return steps[-1] if steps else None
 
@@ -318,70 +256,54 @@ class Checkpointer:
         map_location: Device | None = None,
         fallback: bool = True,
     ) -> Restored | None:
-        """Gives back the state of this rank: from the agent's memory if it is there, otherwise from the store.
+        """Restores the state of this rank: from the agent's memory if it is there, otherwise from the store.
 
-        Where torch.distributed is initialized for all ranks they agree on the step, and every one of them has to call
-        this. A state in memory that turns out to be damaged is read from the store; with `step` None, a step of which
-        both are damaged is passed over for the one before. A RestoreWarning says so.
+        With torch.distributed, the ranks agree on the step, and all of them must call this. A state that is damaged in
+        memory is read from the store; if it is damaged there too and `step` is None, the step before is used. A
+        RestoreWarning says so. Waits for states that are being encoded, up to the `timeout` of the Checkpointer.
 
         Args:
             step: None for the newest that every rank has.
-            into, keys, strict, map_location: as in bitsnap.load(). Where the first attempt at a state failed, `into` is
-                filled again.
+            into, keys, strict, map_location: as in bitsnap.load(). A second attempt fills `into` again.
             fallback: False raises the first error.
 
         Returns:
-            the state, its step and its source; None if nothing has been saved yet.
+            the state, its step and its source; None if nothing was saved yet.
 
         Raises:
             NotFoundError: there is no such step, or nothing of `keys`.
             InvalidArgumentError: `into` does not fit. The message names the keys.
-            CorruptError, TruncatedError, ...: all that there is is damaged; the error is that of the newest.
+            CorruptError, TruncatedError, ...: all states are damaged; the error is that of the newest.
         """
         self._check_usable()
-        load = _Load(into, keys, strict, map_location, self._threads, bool(fallback))
+        if keys is not None and not isinstance(keys, str) and not callable(keys):
+            keys = list(keys)  # which several attempts may go through
+        loading = Loading(into, keys, strict, map_location, self._threads, bool(fallback))
         if step is not None:
-            wanted = number_of(step, "step")
-            agreed = self._agreed(load.fallback) if self._ranks.agree else {}
-            return self._load(wanted, agreed.get(wanted, ""), load)
-        # Without a word from each other, ranks must not choose different steps.
-        may_pass_over = load.fallback and (self.world_size == 1 or self._ranks.agree)
-        first: BaseException | None = None
-        for candidate, attempt in sorted(self._agreed(load.fallback).items(), reverse=True):
-            restored, failure = self._ranks.together(partial(self._load, candidate, attempt, load), _is_damage)
-            if failure is None:
-                return restored
-            if failure.is_hopeless:
-                raise failure.error
-            first = first or failure.error
-            if not may_pass_over:
-                break
-            self._tell_restore(f"step {candidate} cannot be restored, the one before is tried: {failure.error}")
-        if first is not None:
-            raise first
-        return None
+            return self._restoring.step(number_of(step, "step"), loading)
+        return self._restoring.newest(loading)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until nothing more is going to happen to any save of this process.
+        """Waits until no save of this process makes further progress.
 
         Args:
-            timeout: seconds; None for the `wait` of this checkpointer.
+            timeout: the longest wait in seconds; None for the `timeout` of the Checkpointer.
 
         Raises:
             BusyError: the time was over first.
-            BitsnapError: saves failed since this was called last. It is the error of the last one.
+            BitsnapError: a save failed since the last call; the error of the last such save.
         """
         self._check_usable()
-        self._saves.native.wait_all(self._saves.wait_ms if timeout is None else milliseconds_of(timeout, "timeout"))
+        self._saves.native.wait_all(self._saves.timeout_ms if timeout is None else milliseconds_of(timeout, "timeout"))
         error = self._saves.take_error()
         if error is not None:
             raise error
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits as wait() does, and leaves the agent, which ends by itself. Closing again does nothing.
+        """Waits as wait() does, and leaves the agent, which exits by itself. A second call does nothing.
 
         Raises:
-            as wait() does. It is closed all the same, and what was staged goes on.
+            as wait() does. The checkpointer is closed nevertheless, and the agent continues with staged states.
         """
         if self._saves.is_forked or self._saves.is_let_go:
             return
@@ -396,7 +318,7 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # An error is not to be held up, or hidden: the agent goes on with what is staged.
+        # An exception must not be delayed or hidden; the agent continues with staged states.
         if error is None:
             self.close()
         else:
@@ -410,7 +332,7 @@ class Checkpointer:
     def _check_usable(self) -> None:
         if self._saves.is_forked:
             raise InvalidArgumentError(
-                f"{self.path}: this process was forked from the one whose checkpointer this is: make one of its own"
+                f"{self.path}: the checkpointer belongs to the process that this one was forked from; make another one"
             )
         if self._saves.native.is_closed:
             raise InvalidArgumentError(f"{self.path}: the checkpointer has been closed")
@@ -418,153 +340,34 @@ class Checkpointer:
     def _packed(
         self,
         state: Any,
-        roles: Mapping[str, Role] | None,
-        masters: Masters | None,
-        metadata: Mapping[str, str] | None,
-    ) -> tuple[AdamOfState, list[Entry], tuple[Any], list[tuple[str, str]]]:
-        entries, tree = flatten(state, roles, masters)
-        if self._policy is None:
-            self._policy = self._policy_of_store()
-        # Until there is a store, its policy is the one that new ones have.
-        adam = AdamOfState(self._policy or Policy("lossless"))
-        adam.tell(entries, state)
-        return adam, entries.finish(), (tree,), native_metadata(metadata)
+        roles: Mapping[str, Role] | None = None,
+        masters: Masters | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> PackedState:
+        # Modules can be called, too, with another meaning.
+        made = state() if callable(state) and not hasattr(state, "state_dict") else state
+        settings = self._settings
+        if not may_lose(settings):
+            self._stored_settings = self._stored_settings or self._settings_of_store()
+            settings = self._stored_settings or settings
+        return pack(made, settings, self._adam, roles=roles, masters=masters, metadata=metadata)
 
-    def _policy_of_store(self) -> Policy | None:
+    def _settings_of_store(self) -> Settings | None:
         try:
-            store = self._open_store()
+            return self._restoring.store().settings
         except BitsnapError:
             return None
-        return Policy(cast("PolicyName", store.policy), store.loss)
 
-    def _open_store(self) -> _bitsnap.Store:
-        return _bitsnap.Store.open(
-            self._saves.native.path,
-            access="read",
-            create=False,
-            settings={},
-            keep_last=None,
-            keep_every=None,
-            base_memory_bytes=0,
-            wait_ms=0,
-        )
-
-    @staticmethod
-    def _warn(texts: Iterable[str]) -> None:
-        for text in texts:
+    def _warn_of_failures(self) -> None:
+        for text in self._saves.take_warnings():
             warnings.warn(text, BackgroundSaveWarning, stacklevel=3)
 
-    @staticmethod
-    def _tell_restore(text: str) -> None:
-        warnings.warn(text, RestoreWarning, stacklevel=2)
 
-    def _agreed(self, fallback: bool) -> dict[int, str]:
-        """The steps that may be restored, and of which attempt where they are not in the store."""
-        found, failure = self._ranks.together(lambda: self._known_steps(fallback))
-        if failure is not None:
-            raise failure.error
-        assert found is not None
-        # The store's word comes last, and counts.
-        return dict(sorted(self._ranks.common(found), key=lambda each: each[1], reverse=True))
-
-    def _known_steps(self, fallback: bool) -> list[tuple[int, str]]:
-        """Each with the attempt that it is of, in memory; without one, in the store."""
-        try:
-            found = self._saves.native.steps()
-        except BitsnapError as error:
-            if not fallback or isinstance(error, InvalidArgumentError):
-                raise
-            self._tell_restore(f"the agent's memory cannot be looked at, only the store is: {error}")
-            return [(step, "") for step in self._steps_of_store()]
-        if not any(in_store for _, _, _, in_store, _ in found):
-            # The engine leaves out a store that cannot be read. A run that is taken for a fresh one would be lost.
-            try:
-                self._steps_of_store()
-            except BitsnapError as error:
-                if not found:
-                    raise
-                self._tell_restore(f"the store cannot be read: {error}")
-        has_all = self.world_size == 1 or self._ranks.agree
-        stored = [(step, "") for step, _, _, in_store, _ in found if in_store]
-        # Without a word from the others only what all of them have for certain.
-        return stored + [
-            (step, attempt) for step, kept, all_have, _, attempt in found if kept and (has_all or all_have)
-        ]
-
-    def _steps_of_store(self) -> list[int]:
-        try:
-            return self._open_store().steps()
-        except NotFoundError:
-            if self.path.is_file():
-                raise
-            return []
-
-    def _load(self, step: int, attempt: str, load: _Load) -> Restored:
-        native, from_memory, memory_error = self._saves.native.restore(step, attempt)
-        if memory_error is not None:
-            self._tell_restore(f"step {step} is read from the store, not from memory: {memory_error[1]}")
-        if not from_memory:
-            return Restored(load.of(native), step, "store")
-        try:
-            return Restored(load.of(native), step, "memory")
-        except BitsnapError as error:
-            if not load.fallback or not _is_damage(error):
-                raise
-            try:
-                stored = self._from_store(step)
-            except BitsnapError:
-                raise error from None
-            self._tell_restore(f"step {step} is read from the store, what is in memory is damaged: {error}")
-            return Restored(load.of(stored), step, "store")
-
-    def _from_store(self, step: int) -> _bitsnap.Snapshot:
-        store = self._open_store()
-        return store.snapshot(step, 0 if store.info(step).shards == 1 else self.rank)
-
-
-class _Load:
-    """How a state is to be loaded."""
-
-    def __init__(
-        self, into: Any, keys: Keys | None, strict: bool, map_location: Device | None, threads: int, fallback: bool
-    ) -> None:
-        self._into, self._strict, self._map_location, self._threads = into, strict, map_location, threads
-        # They may be asked for twice.
-        self.keys = keys if keys is None or isinstance(keys, str) or callable(keys) else list(keys)
-        self.fallback = fallback
-
-    def of(self, native: _bitsnap.Snapshot) -> Any:
-        return load_native(
-            native,
-            into=self._into,
-            keys=self.keys,
-            strict=self._strict,
-            map_location=self._map_location,
-            threads=self._threads,
-            progress=None,
-        )
-
-
-def _is_damage(error: BaseException) -> bool:
-    """Whether the same state from elsewhere, or an earlier one, may do: not where the caller asked for what is not."""
-    if isinstance(error, NotFoundError):
-        return not str(error).startswith("keys:")
-    return isinstance(error, CorruptError | TruncatedError | IoError | UnsupportedError)
+def _given(options: Any, kind: type[Any], name: str) -> Any:
+    if options is not None and not isinstance(options, kind):
+        raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {options!r}")
+    return kind() if options is None else options
 
 
 def _let_go(saves: Saves) -> None:
     saves.let_go()
-
-
-def _made(state: Any) -> Any:
-    # Modules can be called, too, and mean something else by it.
-    return state() if callable(state) and not hasattr(state, "state_dict") else state
-
-
-def _program_of(command: PathLike | None) -> PathLike:
-    if command is None:
-        return find_program()
-    program = absolute_path(command, "agent_command")
-    if not os.access(program, os.X_OK) or not program.is_file():
-        raise NotFoundError(f"agent_command: {str(program)!r} is no program that can be run")
-    return program

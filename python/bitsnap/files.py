@@ -1,4 +1,4 @@
-"""Flat dicts of tensors in files, under the names that safetensors gave these functions."""
+"""Flat dicts of tensors in files, with the names and arguments of safetensors."""
 
 from __future__ import annotations
 
@@ -6,39 +6,17 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import AdamOfState
-from bitsnap._arrays import AnyTensor, is_tensor, source_of
-from bitsnap._options import (
-    Bases,
-    Masters,
-    Objective,
-    PathLike,
-    PolicyName,
-    Progress,
-    Role,
-    given_settings,
-    native_target,
-)
+from bitsnap._adam import Adam
+from bitsnap._arrays import AnyTensor
+from bitsnap._bitsnap import SaveSummary, Settings
+from bitsnap._options import Bases, Masters, PathLike, Progress, Role
+from bitsnap._packing import pack_tensors, write
 from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
-from bitsnap._tree import Entries, check_text
 from bitsnap.errors import InvalidArgumentError
-from bitsnap.policy import Policy, policy_of, warn_of_idle_rules
-from bitsnap.snapshot import Snapshot, find_tensor, native_base, native_snapshot
-
-
-def native_metadata(metadata: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is a dict of str to str, not {metadata!r}")
-    for key, value in (metadata or {}).items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidArgumentError(f"metadata maps str to str, but has {key!r}: {value!r}")
-        check_text(key, f"the metadata key {key!r}")
-        check_text(value, f"metadata[{key!r}]")
-    return list((metadata or {}).items())
+from bitsnap.settings import settings_of
+from bitsnap.snapshot import Snapshot, find_tensor, native_snapshot
 
 
 def save_file(
@@ -48,100 +26,55 @@ def save_file(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: PolicyName | Policy = "lossless",
-    objective: Objective = "balanced",
-    store_speed: int = 0,
-    codec: str = "",
+    settings: Settings | str | None = None,
+    adam: Adam | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,
-    max_depth: int = 8,
-    overwrite: bool = True,
+    overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
-) -> _bitsnap.SaveSummary:
+) -> SaveSummary:
     """Saves named tensors as one snapshot.
 
-    The file appears whole or not at all: it is written beside its place, synced, and renamed over what was there.
+    The file appears completely or not at all: it is written under a temporary name, synced, and renamed.
 
     Args:
-        tensors: torch tensors and numpy arrays of any shape, strides, device, and of any dtype with whole bytes. Those
-            of other devices are brought to the CPU one after another; those that are not contiguous are copied, when
-            their turn comes. Tensors that are the same memory (tied weights) are stored once. They must not change
-            before the function returns.
+        tensors: torch tensors and numpy arrays of any shape, strides and device, and of any dtype with whole bytes.
+            Tensors on other devices are copied to the CPU one after another, and tensors that are not contiguous are
+            copied when they are stored. Tensors that share memory (tied weights) are stored once. The tensors must not
+            change before the function returns.
         path: the file to write.
         metadata: strings to keep with the tensors.
-        base: an earlier snapshot to store differences against; reading the new file then needs that one too. Tensors
-            are compared by name.
-        bases: where the base's own bases are looked for, beside its directory.
-        policy: "lossless" takes what is best of all codecs; "lmc" is the method of that paper; "raw" stores as is.
-            These give back the same bits. "bounded" is "lossless" but for what masters and moments lose, within
-            bounds, and "bitsnap" the method of that paper, which quantizes moments. bounded() says by how much, and
-            Policy() gives any of them rules.
-        objective: what is best under "lossless" and "bounded": "ratio" for least bytes; "balanced" for least time,
-            modelled from recorded speeds, of coding and writing at 2 GB/s and of reading back one in ten; "speed" for
-            the same in a store of 20 GB/s, each read back.
-        store_speed: the store's bytes per second that the objective counts on, 10**6 to 10**12; 0 for its own.
-        codec: the name of a codec to force on every chunk that it takes, all others raw; "" for none.
-        roles: what tensors are, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq" or
-            "other". It guides the coding, and says what a policy that is not lossless does to a tensor.
-        masters: which float32 tensor a bfloat16 or float16 one is the rounding of, by name, such as
-            ``{"model.w": "optimizer.w"}``; where it begins at an element of a flat buffer,
-            ``{"model.w": ("optimizer.flat", 1000)}``. For these nothing is looked for; all others are found by
-            themselves where they can be. A wrong one costs bytes and changes no bits.
-        max_depth: how many snapshots may have to be read for one tensor, beside its own.
-        overwrite: replace a file that is there; False refuses.
+        base: an earlier snapshot to code against; reading the new file then needs the base. Tensors are compared by
+            name.
+        bases: files or directories that are searched for the bases of the base, besides its directory.
+        settings: how the state is coded, or the name of a policy, such as "bounded". Settings.base is not used here.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the state does not have them.
+        roles: the roles of tensors, by name, where the name does not tell: "weight", "master", "exp_avg", "exp_avg_sq"
+            or "other". A role guides the coding and selects loss rules.
+        masters: the float32 tensor that a bfloat16 or float16 tensor is the rounding of, by name, such as
+            ``{"model.w": "optimizer.w"}``; for a flat buffer, with the element at which the weight begins:
+            ``{"model.w": ("optimizer.flat", 1000)}``. bitsnap searches no other master for these weights. A wrong entry
+            costs space and changes no bits.
+        overwrite: replace the file if it exists.
         threads: 0 for all that the process may use. The file is the same for any number.
-        progress: called now and then with (done bytes, total bytes), on any thread; returning False cancels.
+        progress: called with (done bytes, total bytes) at most every 50 ms and at the end, on any thread; returning
+            False cancels.
 
     Returns:
-        id, raw_bytes, stored_bytes and chunks of what was written.
+        id, raw_bytes, stored_bytes and chunks of the file.
 
     Raises:
-        InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized), named by its key; or an argument is
-            wrong, such as a master that is not there or has not all elements of the weight; or first moments are to be
-            rounded and nobody says Adam's numbers.
-        ExistsError: the file is there, and `overwrite` is False.
-        IoError: the file could not be written. What was at `path` before is still there.
+        InvalidArgumentError: a tensor has no plain data (meta, sparse, quantized); the message names its key. Or an
+            argument is wrong: a master does not exist or does not have all elements of the weight. Or first moments
+            are rounded and a value of Adam is missing.
+        ExistsError: the file exists and `overwrite` is False.
+        IoError: the file could not be written. A file that was at `path` before is unchanged.
         CancelledError: `progress` returned False.
     """
-    chosen = policy_of(policy)
-    entries = Entries(roles, masters)
-    for name, tensor in tensors.items():
-        if not isinstance(name, str):
-            raise InvalidArgumentError(f"tensors have names that are str, not {name!r}")
-        check_text(name, f"the name {name!r}")
-        if not is_tensor(tensor) and not _is_array(tensor):
-            raise InvalidArgumentError(
-                f"tensors[{name!r}] is of type {type(tensor).__qualname__}, not a tensor or array; "
-                "bitsnap.save stores nested states with other values"
-            )
-        entries.add(name, source_of(tensor, f"tensors[{name!r}]"))
-    adam = AdamOfState(chosen)
-    adam.tell(entries)
-    warn_of_idle_rules(chosen, entries)
-    with adam.explained():
-        return _bitsnap.save(
-            native_target(path, overwrite),
-            entries.finish(),
-            None,
-            native_metadata(metadata),
-            settings=given_settings(
-                policy=chosen.name,
-                objective=objective,
-                store_speed=store_speed,
-                max_depth=max_depth,
-                loss=chosen.rules,
-                codec=codec,
-            ),
-            base=native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
+    chosen = settings_of(settings)
+    packed = pack_tensors(tensors, chosen, adam, roles=roles, masters=masters, metadata=metadata)
+    return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
 
 
 def load_file(
@@ -153,23 +86,23 @@ def load_file(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Loads all tensors of a snapshot by name, decoded in parallel straight into their memory.
+    """Loads all tensors of a snapshot by name.
 
     Args:
         path: the file, or an open snapshot.
-        device: where the tensors go, as torch names it.
+        device: the device of the tensors, as torch names it.
         framework: "pt" for torch tensors, "np" for numpy arrays (of the dtypes of ml_dtypes for bfloat16 and float8).
-        bases: where the snapshots that this one needs are looked for, beside its directory.
+        bases: files or directories that are searched for the bases of the snapshot, besides its directory.
         threads: 0 for all that the process may use.
-        progress: called now and then with (done bytes, total bytes); returning False cancels.
+        progress: called with (done bytes, total bytes); returning False cancels.
 
     Returns:
-        name to tensor, in the order in which they were saved. Tied tensors are one object.
+        the tensors by name, in the order in which they were saved. Tied tensors are one object.
 
     Raises:
-        NotFoundError: the file or one of its bases is not there.
-        CorruptError, TruncatedError: the file is damaged. Nothing wrong is ever given out.
-        UnsupportedError: the framework has no such dtype.
+        NotFoundError: the file or one of its bases does not exist.
+        CorruptError, TruncatedError: the file is damaged.
+        UnsupportedError: the framework does not have a dtype of the file.
     """
     kind = _dtypes.framework_name(framework)
     where = device_of(device, kind)
@@ -182,23 +115,13 @@ def load_file(
 
 
 class TensorSlice:
-    """A tensor in a file that can be indexed: what is asked for is read, and no more than the chunks it touches."""
+    """A tensor of an open snapshot, of which an index reads only the chunks that it touches."""
 
-    def __init__(
-        self,
-        native: _bitsnap.Snapshot,
-        index: int,
-        info: _bitsnap.TensorInfo,
-        framework: _dtypes.Framework,
-        device: Any,
-        threads: int,
-    ) -> None:
-        self._native = native
-        self._index = index
-        self._info = info
-        self._framework = framework
-        self._device = device
-        self._threads = threads
+    def __init__(self, opened: safe_open, name: str) -> None:
+        self._opened = opened
+        self._native = opened._native()
+        self._index = find_tensor(self._native, name)
+        self._info = opened._infos[self._index]
 
     def get_shape(self) -> list[int]:
         """The shape, in elements."""
@@ -209,16 +132,17 @@ class TensorSlice:
         return self._info.dtype
 
     def __getitem__(self, key: Any) -> Any:
-        """The elements that integers, slices (with steps of any sign) and an ellipsis pick, as numpy counts them.
+        """The elements at integers, slices (with steps of any sign) and an ellipsis, as in numpy.
 
-        Whole ranges of the first dimensions are decoded in place; others are read in pieces of up to 32 MiB.
+        Ranges of the first dimensions are decoded in place; others are read in pieces of up to 32 MiB.
         """
-        part = read_part(self._native, self._index, self._info, key, self._framework, self._threads)
-        return part if self._device is None else part.to(self._device)
+        opened = self._opened
+        part = read_part(self._native, self._index, self._info, key, opened._framework, opened._threads)
+        return part if opened._device is None else part.to(opened._device)
 
 
 class safe_open:  # noqa: N801  named as safetensors names it
-    """Opens a snapshot to read single tensors and parts of them; named and used as in safetensors.
+    """Opens a snapshot to read single tensors and parts of them, as in safetensors.
 
     Example:
         with bitsnap.safe_open("model.bsnap", framework="pt") as f:
@@ -228,8 +152,8 @@ class safe_open:  # noqa: N801  named as safetensors names it
     Args:
         path: the file, or an open snapshot.
         framework: "pt" for torch tensors, "np" for numpy arrays.
-        device: where tensors go, as torch names it.
-        bases: where the snapshots that this one needs are looked for, beside its directory.
+        device: the device of the tensors, as torch names it.
+        bases: files or directories that are searched for the bases of the snapshot, besides its directory.
         threads: 0 for all that the process may use.
     """
 
@@ -283,7 +207,5 @@ class safe_open:  # noqa: N801  named as safetensors names it
         return {name: loader.get(ticket) for name, ticket in tickets.items()}
 
     def get_slice(self, name: str) -> TensorSlice:
-        """A tensor to be indexed, of which nothing is read yet. Raises NotFoundError if there is none of that name."""
-        native = self._native()
-        index = find_tensor(native, name)
-        return TensorSlice(native, index, self._infos[index], self._framework, self._device, self._threads)
+        """A tensor to be indexed; reads nothing yet. Raises NotFoundError if there is none of that name."""
+        return TensorSlice(self, name)

@@ -1,4 +1,4 @@
-"""Open snapshots, and what can be asked of a snapshot file without loading it."""
+"""Open snapshots, and functions for snapshot files that load nothing."""
 
 from __future__ import annotations
 
@@ -8,41 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bitsnap import _bitsnap
-from bitsnap._adam import AdamOfState
-from bitsnap._loss_reports import LossReport, quantizer_of
-from bitsnap._options import (
-    Bases,
-    Objective,
-    PathLike,
-    PolicyName,
-    Progress,
-    given_settings,
-    native_bases,
-    native_path,
-    native_target,
-    same_file,
-)
-from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
-from bitsnap.policy import Policy, policy_of
+from bitsnap._adam import Adam, AdamOfState
+from bitsnap._bitsnap import BaseReference, LossReport, SaveSummary, Settings
+from bitsnap._options import Bases, PathLike, Progress, native_bases, native_path, native_target, same_file
+from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.settings import settings_of
 
-# Damage beyond this many places is counted, not listed.
+# Messages list this many damaged places, and count the others.
 _LISTED_DAMAGE = 20
 
 
 class Snapshot:
-    """An open snapshot file: immutable, and usable by any number of threads at once.
+    """An open snapshot file. Immutable; any number of threads may use it at once.
 
-    Opening reads and checks the index and no tensor. Wherever a function takes the path of a snapshot to read, or of a
-    base, it takes one of these too, which saves opening the file again.
+    Opening reads and checks the index and no tensor. Functions that take the path of a snapshot or of a base also take
+    an open snapshot, and then do not open the file again.
 
     Args:
         path: the file.
-        bases: files or directories in which the snapshots that this one was coded against are looked for, beside the
-            directory of the file itself.
+        bases: files or directories that are searched for the bases of the snapshot, besides its directory.
 
     Raises:
         NotFoundError: there is no such file.
-        InvalidArgumentError: it is a directory. Of the checkpoints of a run, Store.snapshot() opens one.
+        InvalidArgumentError: it is a directory. Store.snapshot() opens a checkpoint of a store.
         UnsupportedError, TruncatedError, CorruptError: it is not a snapshot that this version can read.
     """
 
@@ -64,17 +52,17 @@ class Snapshot:
 
     @property
     def id(self) -> str:
-        """32 hexadecimal digits over what the snapshot holds, whatever way it is coded in."""
+        """The id of the content, 32 hexadecimal digits; the same for every coding."""
         return self._native.id
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The strings that were given when it was saved."""
+        """The strings that were saved with the state."""
         return self._native.metadata
 
     @property
-    def bases(self) -> list[tuple[str, str]]:
-        """(id, file name when this was written) of each snapshot that reading this one needs."""
+    def bases(self) -> list[BaseReference]:
+        """The snapshots that reading this one needs."""
         return self._native.bases
 
     @property
@@ -96,20 +84,19 @@ def native_snapshot(path: PathLike | Snapshot, bases: Bases = ()) -> _bitsnap.Sn
 def native_base(
     base: PathLike | Snapshot | None, bases: Bases, path: PathLike, overwrite: bool
 ) -> _bitsnap.Snapshot | None:
-    """The base to code a file at `path` against. That its bases are not replaced is seen to where files are written."""
+    """The base to code a file at `path` against. The library refuses to replace the bases of the base."""
     if base is None:
         return None
     base_path = base.path if isinstance(base, Snapshot) else base
     if overwrite and same_file(base_path, path):
         raise InvalidArgumentError(
-            f"{os.fspath(path)!r} is its own base: what it is coded against would be replaced by it; "
-            "save to another file, or without a base"
+            f"{os.fspath(path)!r} is its own base and would be replaced; save to another file, or without a base"
         )
     return native_snapshot(base, bases)
 
 
 def snapshot_id(path: PathLike) -> str:
-    """The id of a snapshot, 32 hexadecimal digits, from the end of the file, without reading the rest."""
+    """The id of a snapshot, 32 hexadecimal digits. Reads only the end of the file."""
     native = native_path(path)
     _check_no_store(native)
     return _bitsnap.peek_snapshot_id(native)
@@ -119,27 +106,27 @@ def _check_no_store(native: bytes) -> None:
     if _bitsnap.is_store(native):
         path = os.fsdecode(native)
         raise InvalidArgumentError(
-            f"{path}: is the directory of a run, not a snapshot: bitsnap.Store({path!r}, read_only=True) opens it, and "
-            "has load() and snapshot()"
+            f"{path}: is the directory of a store, not a snapshot; use load() or snapshot() of bitsnap.Store({path!r}, "
+            "read_only=True)"
         )
 
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """One tensor of a snapshot and what it costs. Sizes are in bytes."""
+    """One tensor of a snapshot. Sizes are in bytes."""
 
     name: str
     dtype: str  # as safetensors names it: "BF16"
     shape: tuple[int, ...]
     role: str
     raw_bytes: int
-    stored_bytes: int | None  # None: an alias, an empty tensor, or one in the pool that small tensors share
-    alias_of: str | None  # the tensor whose bytes these are
+    stored_bytes: int | None  # None: an alias, an empty tensor, or a small tensor in the pool
+    alias_of: str | None  # the tensor that has the bytes
     codecs: dict[str, int]  # chunks coded by each codec
     chunks_with_base: int
-    depth: int  # snapshots that have to be read for it, beside this one
-    reason: str  # why it was coded so
-    quantizer: LossReport | None  # what it lost before that; None: every bit is kept
+    depth: int  # the largest number of links that decoding one of its chunks follows
+    reason: str  # why these codecs were chosen
+    quantizer: LossReport | None  # what it lost before it was stored; None: every bit was kept
 
     @property
     def ratio(self) -> float | None:
@@ -149,19 +136,19 @@ class TensorSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a snapshot file holds and what it costs. Sizes are in bytes."""
+    """The content of a snapshot file. Sizes are in bytes."""
 
     path: Path
     id: str
     writer: str
     policy: str
     objective: str | None  # of "lossless" and "bounded"
-    bases: list[tuple[str, str]]
+    bases: list[BaseReference]
     metadata: dict[str, str]
     tensors: list[TensorSummary]
-    raw_bytes: int  # of all tensors, aliases not counted again
+    raw_bytes: int  # of all tensors; tied tensors count once
     file_bytes: int
-    pool_raw_bytes: int  # of the small tensors that share chunks
+    pool_raw_bytes: int  # of the pool, which holds the small tensors
     pool_stored_bytes: int
 
     @property
@@ -171,7 +158,7 @@ class Inspection:
 
 
 def inspect(path: PathLike | Snapshot) -> Inspection:
-    """Says what a snapshot holds: tensors, roles, codecs, sizes, and what tensors lost before they were stored.
+    """Lists the tensors of a snapshot: roles, codecs, sizes, and what they lost before they were stored.
 
     Reads the index and no tensor, and needs no base.
     """
@@ -197,7 +184,7 @@ def inspect(path: PathLike | Snapshot) -> Inspection:
                 chunks_with_base=stream.chunks_with_base if stream else 0,
                 depth=stream.depth if stream else 0,
                 reason=stream.reason if stream else "",
-                quantizer=quantizer_of(holder.quantizer) if holder else None,
+                quantizer=holder.quantizer if holder else None,
             )
         )
     return Inspection(
@@ -224,23 +211,23 @@ def verify(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> None:
-    """Reads every byte of a snapshot and holds it against its hashes. Returns if all is well.
+    """Reads every byte of a snapshot and checks it against its hashes.
 
     Args:
         path: the file.
-        bases: where its bases are looked for, beside its own directory.
-        decode: decode every chunk too, which needs the bases. False finds every damage to this file, but not to them.
+        bases: files or directories that are searched for its bases, besides its directory.
+        decode: decode every chunk, too, which needs the bases. False finds all damage to this file, but not to them.
         threads: 0 for all that the process may use.
-        progress: called now and then with (done bytes, total bytes); returning False cancels.
+        progress: called with (done bytes, total bytes); returning False cancels.
 
     Raises:
-        CorruptError, TruncatedError, ...: the class of the first damage found. The message lists where all of it is.
+        CorruptError, TruncatedError, ...: the class of the first damage. The message lists all damage.
     """
     native = native_snapshot(path, bases)
     damage = native.verify(decode, threads, progress)
     if damage:
-        places = [f"{where}: {message}" for where, _, message in damage]
-        raise class_of_kind(damage[0][1])(describe_damage(os.fsdecode(native.path), places))
+        places = [f"{each.where}: {each.error}" for each in damage]
+        raise type(damage[0].error)(describe_damage(os.fsdecode(native.path), places))
 
 
 def describe_damage(path: str, places: list[str]) -> str:
@@ -258,39 +245,29 @@ def compress(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: PolicyName | Policy = "lossless",
-    objective: Objective = "balanced",
-    store_speed: int = 0,
-    codec: str = "",
-    max_depth: int = 8,
-    overwrite: bool = True,
+    settings: Settings | str | None = None,
+    adam: Adam | None = None,
+    overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
-) -> _bitsnap.SaveSummary:
-    """Stores a safetensors file as a snapshot, from which decompress() makes the very same file, byte for byte.
+) -> SaveSummary:
+    """Stores a safetensors file as a snapshot, from which decompress() restores the file byte for byte.
 
-    The arguments are those of save_file(). Memory is bounded by the number of threads, whatever the size of the file.
-    With a `policy` that lets go of some bits it is another file. One that rounds first moments has to say all of Adam's
-    numbers, as in ``bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=1000)``.
+    The arguments are those of save_file(). The memory needed depends on the number of threads, not on the size of the
+    file. Settings that allow loss change the restored file; if they round first moments, `adam` must have all values,
+    as in ``adam=bitsnap.Adam(betas=(0.9, 0.95), eps=1e-8, step=1000)``.
     """
-    chosen = policy_of(policy)
+    chosen = settings_of(settings)
     if overwrite and same_file(source, path):
         raise InvalidArgumentError(f"{os.fspath(path)!r} is the source itself; compress to another file")
-    adam = AdamOfState(chosen)
-    numbers = adam.for_all()
-    with adam.explained():
+    numbers = AdamOfState(chosen, adam)
+    known = numbers.for_all()
+    with numbers.explained(path):
         return _bitsnap.compress(
             native_path(source),
             native_target(path, overwrite),
-            settings=given_settings(
-                policy=chosen.name,
-                objective=objective,
-                store_speed=store_speed,
-                max_depth=max_depth,
-                loss=chosen.rules,
-                codec=codec,
-            ),
-            adam=numbers,
+            settings=chosen,
+            adam=known,
             base=native_base(base, bases, path, overwrite),
             overwrite=overwrite,
             threads=threads,
@@ -303,14 +280,14 @@ def decompress(
     path: PathLike,
     *,
     bases: Bases = (),
-    overwrite: bool = True,
+    overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
 ) -> int:
     """Writes a snapshot as a safetensors file, atomically; returns the size of that file in bytes.
 
-    A snapshot that compress() made gives the original file, byte for byte. Any other gets a header of its own, with its
-    tree of values, if it has one, as JSON under "bitsnap.tree" in the metadata.
+    A snapshot of compress() gives the original file, byte for byte. Any other gets a new header, with its tree of
+    values as JSON under "bitsnap.tree" in the metadata.
     """
     return _bitsnap.decompress(
         native_snapshot(source, bases),
@@ -322,7 +299,7 @@ def decompress(
 
 
 def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
-    """The index of a tensor; NotFoundError, with names that are alike, where there is none."""
+    """The index of a tensor. Raises NotFoundError, with similar names, if there is none."""
     index = native.find(name)
     if index is None:
         raise NotFoundError(f"{os.fsdecode(native.path)}: there is no tensor {name!r}{_alike(native, name)}")

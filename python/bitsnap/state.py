@@ -8,32 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._adam import AdamOfState
+from bitsnap._adam import Adam
 from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
-from bitsnap._bitsnap import TensorInfo, TensorRef
-from bitsnap._options import (
-    Bases,
-    Masters,
-    Objective,
-    PathLike,
-    PolicyName,
-    Progress,
-    Role,
-    given_settings,
-    native_target,
-)
+from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorRef
+from bitsnap._options import Bases, Masters, PathLike, Progress, Role
+from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
-from bitsnap._tree import Path, flatten, place_of, prune, rebuild, references
+from bitsnap._tree import Path, place_of, prune, rebuild, references
 from bitsnap._typed_values import decode, items_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
-from bitsnap.files import native_metadata
-from bitsnap.policy import Policy, policy_of, warn_of_idle_rules
-from bitsnap.snapshot import Snapshot, native_base, native_snapshot
+from bitsnap.settings import settings_of
+from bitsnap.snapshot import Snapshot, native_snapshot
 
 if TYPE_CHECKING:
     import torch
 
-# Which part of a state to load: dotted names, or a function of one.
+# The part of a state to load: dotted names, or a function of one.
 Keys: TypeAlias = str | Iterable[str] | Callable[[str], bool]
 
 # Longer lists of keys are cut in messages.
@@ -46,19 +36,16 @@ def save(
     *,
     base: PathLike | Snapshot | None = None,
     bases: Bases = (),
-    policy: PolicyName | Policy = "lossless",
-    objective: Objective = "balanced",
-    store_speed: int = 0,
-    codec: str = "",
+    settings: Settings | str | None = None,
+    adam: Adam | None = None,
     metadata: Mapping[str, str] | None = None,
     roles: Mapping[str, Role] | None = None,
     masters: Masters | None = None,
-    max_depth: int = 8,
-    overwrite: bool = True,
+    overwrite: bool = False,
     threads: int = 0,
     progress: Progress | None = None,
-) -> _bitsnap.SaveSummary:
-    """Saves a state as one snapshot: any nesting of dict, list and tuple around tensors and values.
+) -> SaveSummary:
+    """Saves a state, any nesting of dict, list and tuple around tensors and values, as one snapshot.
 
     A state may hold torch tensors, numpy arrays and numpy scalars, int of any size, float, complex, bool, str, bytes
     and None; OrderedDict, Counter, defaultdict with a builtin type as factory, argparse.Namespace, set and frozenset;
@@ -73,47 +60,25 @@ def save(
     The name of a tensor is its place, as in ``optimizer.state.0.exp_avg``. Tensors of a base are found by name.
 
     Args:
-        path: the file to write. It appears whole or not at all.
-        state: what to save. Its tensors must not change before the function returns.
+        path: the file to write. It appears completely or not at all.
+        state: the state. Its tensors must not change before the function returns.
         metadata: strings to keep with the state.
-        base, bases, policy, objective, store_speed, codec, roles, masters, max_depth, overwrite, threads, progress: as
-            in save_file().
+        base, bases, settings, adam, roles, masters, overwrite, threads, progress: as in save_file().
 
     Returns:
-        id, raw_bytes, stored_bytes and chunks of what was written.
+        id, raw_bytes, stored_bytes and chunks of the file.
 
     Raises:
-        InvalidArgumentError: something in the state cannot be stored. The message names it as in
-            ``state['optimizer']['state'][0]``. Or first moments are to be rounded, and neither `policy` nor the state
-            says Adam's numbers. Nothing has been written.
-        ExistsError: the file is there, and `overwrite` is False.
-        IoError: the file could not be written. What was at `path` before is still there.
+        InvalidArgumentError: a value of the state cannot be stored; the message names its place, as in
+            ``state['optimizer']['state'][0]``. Or first moments are rounded and a value of Adam is missing. Nothing was
+            written.
+        ExistsError: the file exists and `overwrite` is False.
+        IoError: the file could not be written. A file that was at `path` before is unchanged.
         CancelledError: `progress` returned False.
     """
-    chosen = policy_of(policy)
-    entries, tree = flatten(state, roles, masters)
-    adam = AdamOfState(chosen)
-    adam.tell(entries, state)
-    warn_of_idle_rules(chosen, entries)
-    with adam.explained():
-        return _bitsnap.save(
-            native_target(path, overwrite),
-            entries.finish(),
-            (tree,),
-            native_metadata(metadata),
-            settings=given_settings(
-                policy=chosen.name,
-                objective=objective,
-                store_speed=store_speed,
-                max_depth=max_depth,
-                loss=chosen.rules,
-                codec=codec,
-            ),
-            base=native_base(base, bases, path, overwrite),
-            overwrite=overwrite,
-            threads=threads,
-            progress=progress,
-        )
+    chosen = settings_of(settings)
+    packed = pack(state, chosen, adam, roles=roles, masters=masters, metadata=metadata)
+    return write(path, packed, chosen, base=base, bases=bases, overwrite=overwrite, threads=threads, progress=progress)
 
 
 def load(
@@ -127,31 +92,31 @@ def load(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> Any:
-    """Loads a state as save() took it. A file of save_file() or of a safetensors file gives a flat dict of tensors.
+    """Loads a state of save(). A file of save_file() or compress() gives a flat dict of tensors.
 
-    Tensors that were tied come back as one object. Without torch, its tensors come back as numpy arrays.
+    Tied tensors are one object. Without torch, tensors are numpy arrays.
 
     Args:
         path: the file, or an open snapshot.
-        into: a state to fill: wherever it has a tensor or array, the one in the file is decoded into that memory, which
-            must have the same dtype and shape. Strides, device and requires_grad may be any. The other values of `into`
-            do not matter; they are returned from the file and `into` is not changed otherwise. Every dtype and shape
-            is checked before anything is written; if the file turns out to be damaged, some tensors have been filled.
-        keys: which part of the state to load. Dotted names as tensors have them, each standing for all below it, such
-            as "model" or "optimizer.state"; or a function of such a name. Dicts are cut down to what is selected;
-            lists and tuples of which any part is selected come whole.
-        strict: with `into`, refuse if it has tensors that the file has not, or the file (as cut down by `keys`) has
-            some that it has not. False leaves the former as they are and loads the latter as new ones.
-        map_location: the device for new tensors of torch, the CPU otherwise. The file does not know devices.
-        bases: where the snapshots that this one needs are looked for, beside its directory.
+        into: a state to fill. Each of its tensors and arrays receives the tensor at the same place of the file, which
+            must have the same dtype and shape; strides, device and requires_grad may differ. Its other values are not
+            used: the returned state has those of the file. Every dtype and shape is checked before anything is
+            written; if the file turns out to be damaged, some tensors have been filled.
+        keys: the part of the state to load: dotted names, each with all that is below it, such as "model" or
+            "optimizer.state"; or a function of such a name. Dicts are reduced to what is selected; lists and tuples are
+            loaded completely if any part of them is selected.
+        strict: with `into`, raise an error if the tensors of `into` and of the file (after `keys`) are not the same.
+            False leaves additional tensors of `into` unchanged and loads additional tensors of the file as new ones.
+        map_location: the device of new torch tensors; None for the CPU. The file does not store devices.
+        bases: files or directories that are searched for the bases of the snapshot, besides its directory.
         threads: 0 for all that the process may use.
-        progress: called now and then with (done bytes, total bytes); returning False cancels.
+        progress: called with (done bytes, total bytes); returning False cancels.
 
     Returns:
         the state, with the tensors of `into` in their places.
 
     Raises:
-        NotFoundError: the file or one of its bases is not there, or nothing of `keys`.
+        NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
         InvalidArgumentError: `into` does not fit. The message names the keys.
         CorruptError, TruncatedError: the file is damaged.
     """
@@ -176,7 +141,7 @@ def load_native(
     threads: int,
     progress: Progress | None,
 ) -> Any:
-    """What load() does with an open snapshot."""
+    """load() for an open snapshot."""
     infos = native.tensors
     has_tree = native.has_tree
     tree = native.tree(decode) if has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
@@ -214,7 +179,7 @@ def _select(tree: Any, keys: Keys) -> Any:
     if callable(keys):
         selected = prune(tree, keys)
         if selected is ...:
-            raise NotFoundError("keys: the function selects nothing of the snapshot")
+            raise _no_such_keys("the function selects nothing of the snapshot")
         return selected
     names = [keys] if isinstance(keys, str) else list(keys)
     missed = dict.fromkeys(names)
@@ -230,11 +195,17 @@ def _select(tree: Any, keys: Keys) -> Any:
         return False
 
     selected = prune(tree, is_below)
-    # A name below another one that is wanted too was not asked for by itself.
+    # A name below another wanted name was never asked for by itself.
     missed_alone = [name for name in missed if prune(tree, name.__eq__) is ...]
     if missed_alone:
-        raise NotFoundError(f"keys: the snapshot holds nothing under {', '.join(map(repr, missed_alone))}")
+        raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed_alone))}")
     return {} if selected is ... else selected
+
+
+def _no_such_keys(problem: str) -> NotFoundError:
+    error = NotFoundError(f"keys: {problem}")
+    error.field = "keys"
+    return error
 
 
 class _Filler:

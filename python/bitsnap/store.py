@@ -1,63 +1,45 @@
-"""The checkpoints of one run: saved, found, thinned out and checked as one directory."""
+"""The checkpoints of one run in a directory: saving, loading, pruning, verifying and repairing."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias, cast
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
 
 from bitsnap import _bitsnap
-from bitsnap._adam import AdamOfState
-from bitsnap._arguments import LARGEST, number_of, positive_of, seconds_of, text_of
-from bitsnap._options import (
-    Masters,
-    Objective,
-    PathLike,
-    PolicyName,
-    Progress,
-    Role,
-    absolute_path,
-    given_settings,
-    native_path,
-)
-from bitsnap._reading import Device
-from bitsnap._store_reports import (
+from bitsnap._adam import Adam, adam_for_many
+from bitsnap._arguments import LARGEST, LARGEST_COUNT, milliseconds_of, number_of, positive_of, text_of
+from bitsnap._bitsnap import (
     Checkpoint,
     CommitOutcome,
     PruneReport,
     RepairReport,
     RollbackReport,
+    SaveSummary,
+    Settings,
     StoreDamage,
-    checkpoint_of,
-    damages_of,
-    prune_report_of,
-    repair_report_of,
+    StoreVerification,
 )
-from bitsnap._tree import Entry, flatten
-from bitsnap.errors import InvalidArgumentError, NotFoundError, class_of_kind
-from bitsnap.files import native_metadata
-from bitsnap.policy import Policy, policy_for_many, warn_of_idle_rules
+from bitsnap._options import Masters, PathLike, Progress, Role, absolute_path, native_path
+from bitsnap._packing import PackedState, pack
+from bitsnap._reading import Device
+from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
 from bitsnap.state import Keys, load_native
 
-BaseRule: TypeAlias = Literal["previous", "keyframe"]
 Reencode: TypeAlias = Literal["auto", "never", "always"]
-
-_LARGEST_COUNT = (1 << 32) - 1
-# Longer waits than this one of decades cannot be told from it.
-_LONGEST_WAIT_MS = 1 << 40
 
 
 class Store:
-    """The checkpoints of one run in a directory, by step. Each is committed as a whole or not there at all.
+    """The checkpoints of one run in a directory, by step. A checkpoint exists completely or not at all.
 
-    A checkpoint is coded against an earlier one, so that only what has changed costs anything; what it needs stays as
-    long as it is needed. One handle writes at a time, over all processes and machines that see the directory; any
-    number read meanwhile. A handle may be used by any number of threads. It holds the store until it is closed: use it
-    in a `with` statement, or call close().
+    A checkpoint is coded against an earlier one and stores only the changes; the files that it needs stay as long as
+    they are needed. One handle writes at a time, across all processes and machines that see the directory; any number
+    of handles read. Any number of threads may use a handle. It locks the store until it is closed: use it in a `with`
+    statement, or call close().
 
     Example:
         with bitsnap.Store("run", keep_last=5, keep_every=1000) as store:
@@ -67,84 +49,64 @@ class Store:
             store.save(step, state)
 
     Args:
-        path: the directory. The one above it has to exist. It may be relative: what it stands for does not change when
-            the process changes its working directory.
-        policy: which codecs are used and what may be lost, as in save_file(), and
-        objective: for what one is chosen, and
-        store_speed: how fast a store it counts on, and
-        codec: a codec that is forced; this one the store does not remember.
-        keep_last: after each save, only the newest so many checkpoints are kept, and
-        keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of one that
-            others are coded against stay until they do not need it any more.
-        base: what a checkpoint is coded against: "previous", the one before it, which is smallest; or "keyframe", the
-            last keyframe, so that reading decodes no more than two.
-        max_depth: checkpoints between two keyframes, at most 32; 0 for keyframes only. A keyframe is coded by itself;
-            only what has not changed at all is not stored again.
-        keep_base: bytes of memory for keeping the newest state, so that the next save need not decode it from disk;
-            True for as much as it takes, which is about twice the state. The files are the same.
-        read_only: only read. That needs no lock and no right to write, and works at any time.
-        shared: one of several processes that save a checkpoint together, with save_shard() and commit().
-        create: make the store if there is none; False is NotFoundError then.
-        wait: seconds to wait for another process that writes, before BusyError.
+        path: the directory. Its parent must exist. A relative path is made absolute.
+        settings: how checkpoints are coded, or the name of a policy, such as "bounded". The store remembers all
+            settings but `codec`; those that are not given here are taken from the store. The rules of `loss` belong to
+            the policy that they were given with.
+        adam: Adam's betas, eps and step for first moments, if `settings` rounds them and the states do not have them.
+            The store does not remember it.
+        keep_last: after each save, keep only the N newest checkpoints, and
+        keep_every: those of steps that are multiples of this. If neither is given, all are kept. The files of a pruned
+            checkpoint stay as long as others are coded against it.
+        keep_base: bytes of memory for the newest state, so that the next save need not decode it from disk; True for
+            as many as needed, about twice the state. The files are the same.
+        read_only: only read. This needs no lock and no write permission, and works at any time.
+        shared: this process saves checkpoints together with others, with save_shard() and commit().
+        create: make the store if it does not exist; False raises NotFoundError.
+        timeout: the longest wait for another handle that writes, in seconds, before BusyError.
         threads: 0 for all that the process may use. The files are the same for any number.
 
-    `policy` with its rules, `objective`, `store_speed`, `base` and `max_depth` are those of the store where they are
-    not given; a new store remembers them, and begins with "lossless", "balanced", 0, "previous" and 8. It does not
-    remember what bounded() was told of Adam.
-
     Raises:
-        NotFoundError: there is no store and none is to be made, or no directory to make it in.
-        BusyError: another process, or another handle of this one, writes to the store.
-        InvalidArgumentError: the directory holds something else; or an argument has a wrong value.
-        TypeError: an argument is of a wrong type, here as in all methods.
-        UnsupportedError: the store is of a newer format.
+        NotFoundError: there is no store and `create` is False, or the parent directory does not exist.
+        BusyError: another handle writes to the store.
+        InvalidArgumentError: the directory is not a store, or an argument has a wrong value.
+        TypeError: an argument has the wrong type, here and in all methods.
+        UnsupportedError: the store has a newer format.
     """
 
     def __init__(
         self,
         path: PathLike,
         *,
-        policy: PolicyName | Policy | None = None,
-        objective: Objective | None = None,
-        store_speed: int | None = None,
-        codec: str = "",
+        settings: Settings | str | None = None,
+        adam: Adam | None = None,
         keep_last: int | None = None,
         keep_every: int | None = None,
-        base: BaseRule | None = None,
-        max_depth: int | None = None,
         keep_base: int | bool = 0,
         read_only: bool = False,
         shared: bool = False,
         create: bool = True,
-        wait: float = 0.0,
+        timeout: float = 0.0,
         threads: int = 0,
     ) -> None:
         if read_only and shared:
-            raise InvalidArgumentError("a store is opened read_only or shared, not both")
+            raise InvalidArgumentError("a store cannot be both read_only and shared")
         if read_only and (keep_last is not None or keep_every is not None):
-            raise InvalidArgumentError("keep_last and keep_every are for a store that is written to, not read_only")
-        seconds = seconds_of(wait, "wait")
+            raise InvalidArgumentError("keep_last and keep_every need a store that is not read_only")
+        wait_ms = milliseconds_of(timeout, "timeout")
         self._access = "read" if read_only else "shared" if shared else "write"
-        self._threads = number_of(threads, "threads", _LARGEST_COUNT)
-        self._policy = None if policy is None else policy_for_many(policy, "a store")
+        self._threads = number_of(threads, "threads", LARGEST_COUNT)
+        self._settings = settings_of(settings)
+        self._adam = adam_for_many(adam)
         self._native = _bitsnap.Store.open(
-            native_path(absolute_path(path, "a store")),
+            native_path(absolute_path(path, "path")),
             access=self._access,
             create=bool(create),
-            settings=given_settings(
-                policy=None if self._policy is None else self._policy.name,
-                objective=objective,
-                store_speed=store_speed,
-                base=base,
-                max_depth=max_depth,
-                # A name says nothing of rules: those of the store hold where it has that policy.
-                loss=policy.rules if isinstance(policy, Policy) else None,
-                codec=codec,
-            ),
+            settings=self._settings,
             keep_last=positive_of(keep_last, "keep_last"),
             keep_every=positive_of(keep_every, "keep_every"),
             base_memory_bytes=LARGEST if keep_base is True else number_of(keep_base, "keep_base"),
-            wait_ms=math.ceil(min(seconds * 1000, _LONGEST_WAIT_MS)),
+            wait_ms=wait_ms,
         )
 
     @property
@@ -154,31 +116,21 @@ class Store:
 
     @property
     def run_id(self) -> str:
-        """32 hexadecimal digits that this store alone has."""
+        """The id of this store, 32 hexadecimal digits."""
         return self._native.run_id
 
     @property
-    def policy(self) -> str:
-        """Which codecs are used."""
-        return self._native.policy
-
-    @property
-    def rules(self) -> list[str]:
-        """What may be lost, before what the policy itself says."""
-        return self._native.loss
-
-    @property
-    def objective(self) -> str:
-        """What a codec is chosen for."""
-        return self._native.objective
+    def settings(self) -> Settings:
+        """How this handle codes: the settings that it was opened with, and those that the store remembers."""
+        return self._native.settings
 
     @property
     def is_durable(self) -> bool:
-        """False once a save showed that the file system cannot promise to keep it when the machine fails."""
+        """False after a save on a file system that cannot sync directories: a crash of the machine may undo it."""
         return self._native.is_durable
 
     def close(self) -> None:
-        """Lets others write. Snapshots that were opened stay open; every other call is an error from now on."""
+        """Releases the lock. Open snapshots stay open; every other call raises an error from now on."""
         self._native.close()
 
     def __enter__(self) -> Store:
@@ -194,7 +146,7 @@ class Store:
         return f"Store({str(self.path)!r}, {state})"
 
     def __copy__(self) -> NoReturn:
-        raise TypeError("a store is not copied: open it again")
+        raise TypeError("a store cannot be copied: open it again")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open store cannot be sent to another process: open it there, with read_only=True to read")
@@ -215,30 +167,30 @@ class Store:
         return step in self.steps()
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints and what they cost, by step. One whose record is damaged is among them, and says so."""
-        return [checkpoint_of(info) for info in self._native.checkpoints()]
+        """All checkpoints by step, including those whose record is damaged."""
+        return self._native.checkpoints()
 
     def checkpoint(self, step: SupportsIndex) -> Checkpoint:
-        """One checkpoint and what it costs. Raises NotFoundError, which names the steps nearby, if there is none."""
-        return checkpoint_of(self._native.info(number_of(step, "step")))
+        """One checkpoint. Raises NotFoundError, which names the nearest steps, if there is none."""
+        return self._native.info(number_of(step, "step"))
 
     def snapshot(self, step: SupportsIndex | None = None, shard: SupportsIndex | None = None) -> Snapshot:
-        """Opens a checkpoint, or one shard of it, for safe_open(), inspect() and all else that takes a snapshot.
+        """Opens a checkpoint, or one shard of it, for functions that take a snapshot, such as safe_open().
 
-        It stays readable whatever is removed from the store afterwards.
+        The snapshot stays readable if the checkpoint is pruned.
 
         Args:
             step: None for the newest.
-            shard: which one, where several processes saved the checkpoint together; None where there is only one.
+            shard: which shard, if several processes saved the checkpoint together.
 
         Raises:
             NotFoundError: there is no such checkpoint or shard.
-            InvalidArgumentError: the checkpoint has several shards, and `shard` does not say which.
+            InvalidArgumentError: the checkpoint has several shards, and `shard` is None.
         """
         number = None if step is None else number_of(step, "step")
         if shard is None:
             return Snapshot._of(self._only_shard(number))
-        return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", _LARGEST_COUNT)))
+        return Snapshot._of(self._native.snapshot(number, number_of(shard, "shard", LARGEST_COUNT)))
 
     def load(
         self,
@@ -256,15 +208,15 @@ class Store:
         Args:
             step: None for the newest.
             into, keys, strict, map_location, progress: as in bitsnap.load().
-            shard: which one, where several processes saved the checkpoint together; None where there is only one.
+            shard: which shard, if several processes saved the checkpoint together.
 
         Returns:
             the state, with the tensors of `into` in their places.
 
         Raises:
-            NotFoundError: there is no such checkpoint or shard, or none at all, or nothing of `keys`.
-            InvalidArgumentError: `into` does not fit. The message names the keys. Or the checkpoint has several
-                shards, and `shard` does not say which.
+            NotFoundError: there is no such checkpoint or shard, or nothing of `keys`.
+            InvalidArgumentError: `into` does not fit; the message names the keys. Or the checkpoint has several shards,
+                and `shard` is None.
             CorruptError, TruncatedError: a file is damaged.
         """
         return load_native(
@@ -287,38 +239,36 @@ class Store:
         metadata: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> Checkpoint:
-        """Saves a state as the checkpoint of a step. When this returns, it is complete and synced.
+        """Saves a state as the checkpoint of a step, which is complete and synced when this returns.
 
-        If it fails or is cancelled, the store is as it was before. Older checkpoints are then removed, where the store
-        was opened with `keep_last` or `keep_every`.
+        Then removes older checkpoints, if the store was opened with `keep_last` or `keep_every`. If the save fails or
+        is cancelled, the store is unchanged.
 
         Args:
-            step: must be above all others. After going back to an earlier step, rollback() to it first.
-            state: what to save, as in bitsnap.save(). Its tensors must not change before the function returns.
-            roles: what tensors are, by name, where the name does not tell, as in save_file().
-            masters: which tensors are the roundings of which, by name, as in save_file().
-            metadata: strings to keep with the state.
-            progress: called now and then with (done bytes, total bytes), on any thread; returning False cancels.
+            step: above all others. To continue from an earlier step, call rollback() first.
+            state: the state, as in bitsnap.save(). Its tensors must not change before the function returns.
+            roles, masters, metadata, progress: as in bitsnap.save_file().
 
         Returns:
-            what was saved and what it costs. Where the checkpoint before turned out to be damaged, the new one is a
-            keyframe, and its `damage` says so.
+            the checkpoint. If its base turned out to be damaged, it is a keyframe, and `damage` has the error.
 
         Raises:
-            InvalidArgumentError: the step is not above all others; or something in the state cannot be stored, which
-                the message names as in ``state['optimizer']['state'][0]``; or first moments are to be rounded, and
-                nobody says Adam's numbers; or the store is read_only.
-            BusyError: the store is held by the process that this one was forked from; or, where it is shared, another
-                process prunes or rolls back.
+            InvalidArgumentError: the step is not above all others; or a value of the state cannot be stored, and the
+                message names its place, as in ``state['optimizer']['state'][0]``; or first moments are rounded and a
+                value of Adam is missing; or the store is read_only.
+            BusyError: the process that this one was forked from holds the store; or, in a shared store, another process
+                prunes or rolls back.
             IoError: the files could not be written.
             CancelledError: `progress` returned False.
-            Of errors in removing older checkpoints, the message says that the new one is saved.
+            If removing older checkpoints fails, the message says that the new one is saved.
         """
         number = number_of(step, "step")
-        adam, entries, tree, strings = self._packed(state, roles, masters, metadata, True)
-        with adam.explained():
-            native = self._native.save(number, entries, tree, strings, threads=self._threads, progress=progress)
-        return self._saved(native)
+        packed = self._packed(state, roles, masters, metadata)
+        warn_of_idle_rules(self._settings, packed.tensors, stacklevel=2)
+        with packed.adam.explained():
+            return self._native.save(
+                number, packed.tensors, packed.tree, packed.metadata, threads=self._threads, progress=progress
+            )
 
     def save_shard(
         self,
@@ -332,65 +282,61 @@ class Store:
         masters: Masters | None = None,
         metadata: Mapping[str, str] | None = None,
         progress: Progress | None = None,
-    ) -> _bitsnap.SaveSummary:
-        """Saves the part of a checkpoint that one of several processes holds. It exists once commit() has been called.
+    ) -> SaveSummary:
+        """Saves the part of a checkpoint that this process holds. The checkpoint exists after commit().
 
-        A tensor that another process held in the checkpoint before still costs only what has changed.
+        A tensor that another process held in the previous checkpoint is coded against it.
 
         Args:
-            step: must be above all others.
+            step: above all others.
             state: the part of this process, as in save().
-            shard: which part this is, from 0 on.
-            shards: how many there are.
-            attempt: names this attempt at saving the step, the same in all processes and different from any other:
-                shards of two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-". A random one that
-                one process makes and all others get is good.
+            shard: the number of this part, from 0.
+            shards: the number of parts.
+            attempt: names this try to save the step, the same in all processes and different from any other: shards of
+                two attempts are never mixed. 1 to 64 of the characters a-z, 0-9 and "-", such as a random word that one
+                process broadcasts.
             roles, masters, metadata, progress: as in save(). Masters are tensors of the same part.
 
         Returns:
-            id, raw_bytes, stored_bytes and chunks of what was written.
+            id, raw_bytes, stored_bytes and chunks of the file.
 
         Raises:
             as save() does.
         """
-        adam, entries, tree, strings = self._packed(state, roles, masters, metadata, False)
-        with adam.explained():
+        packed = self._packed(state, roles, masters, metadata)
+        with packed.adam.explained():
             return self._native.save_shard(
                 number_of(step, "step"),
-                entries,
-                tree,
-                strings,
-                shard=number_of(shard, "shard", _LARGEST_COUNT),
-                shards=number_of(shards, "shards", _LARGEST_COUNT),
+                packed.tensors,
+                packed.tree,
+                packed.metadata,
+                shard=number_of(shard, "shard", LARGEST_COUNT),
+                shards=number_of(shards, "shards", LARGEST_COUNT),
                 attempt=text_of(attempt, "attempt"),
                 threads=self._threads,
                 progress=progress,
             )
 
     def commit(self, step: SupportsIndex, shards: SupportsIndex, attempt: str) -> CommitOutcome:
-        """Makes a checkpoint of the shards of an attempt, if all of them are there.
+        """Makes a checkpoint of the shards of an attempt, if all of them exist. Does not wait for the others.
 
-        To be called after save_shard() by every process, or by one that knows that all others are done. Calling it
-        again changes nothing. Older checkpoints are then removed, as after save().
+        Called after save_shard() by every process, or by one that knows that all others have saved. A second call has
+        no effect. Then removes older checkpoints, as save() does.
 
         Args:
             step, shards, attempt: as in save_shard().
 
         Returns:
-            what was saved and what it costs, as `checkpoint`; or the shards that are `missing`, and no checkpoint. It
-            is true in the first case, so that ``while not store.commit(...)`` waits for the others.
+            an outcome that is true and has the checkpoint; or that is false and has the missing shards.
 
         Raises:
-            InvalidArgumentError: another attempt committed the step; or there is a later one, and this one is not
-                there: it may have been pruned since.
+            InvalidArgumentError: another attempt committed the step; or a later step was committed and this one does
+                not exist, perhaps because it was pruned since.
             BusyError, IoError: as save() does.
         """
-        native, missing = self._native.commit(
-            number_of(step, "step"), number_of(shards, "shards", _LARGEST_COUNT), text_of(attempt, "attempt")
+        return self._native.commit(
+            number_of(step, "step"), number_of(shards, "shards", LARGEST_COUNT), text_of(attempt, "attempt")
         )
-        if native is None:
-            return CommitOutcome(None, missing)
-        return CommitOutcome(self._saved(native), [])
 
     def prune(
         self,
@@ -402,29 +348,26 @@ class Store:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport:
-        """Removes checkpoints. One stays if any of the arguments asks for it; the newest always does.
+        """Removes checkpoints. A checkpoint stays if any argument keeps it; the newest one always stays.
 
         Args:
-            keep_last: keep the newest so many.
+            keep_last: keep the N newest.
             keep_every: keep the steps that are multiples of this.
             keep: keep these steps.
-            reencode: what to do about a checkpoint that is not to stay, but that others are coded against: "auto"
-                writes the others again without it where that frees more than it costs and breaks up no chain; "never"
-                leaves its files until nothing needs them; "always" writes the others again, whole if need be.
-            dry_run: say what would be done, and change nothing.
-            progress: called now and then with (done bytes, total bytes) of what is written again; returning False
-                cancels. What has been done by then stays done.
-
-        Returns:
-            what is kept, and what was removed, still needed and written again.
+            reencode: for pruned checkpoints that others are coded against: "auto" rewrites the others without them, if
+                that frees more bytes than it writes and breaks up no chain; "never" leaves their files until nothing
+                needs them; "always" rewrites the others, as keyframes if necessary.
+            dry_run: report what would be done, and change nothing.
+            progress: called with (done bytes, total bytes) of what is rewritten; returning False cancels, but undoes
+                nothing.
 
         Raises:
-            InvalidArgumentError: nothing says what to keep.
+            InvalidArgumentError: no argument says what to keep.
         """
         steps = [number_of(step, "keep") for step in keep]
         if keep_last is None and keep_every is None and not steps:
             raise InvalidArgumentError("say what to keep: keep_last, keep_every or keep")
-        found = self._native.prune(
+        return self._native.prune(
             keep_last=positive_of(keep_last, "keep_last"),
             keep_every=positive_of(keep_every, "keep_every"),
             keep=steps,
@@ -433,70 +376,67 @@ class Store:
             threads=self._threads,
             progress=progress,
         )
-        return prune_report_of(found)
 
     def rollback(self, step: SupportsIndex) -> RollbackReport:
-        """Removes all checkpoints after `step`, newest first, so that training can go on from there.
+        """Removes all checkpoints after `step`, newest first, so that the training can continue from there.
 
         Raises:
             NotFoundError: there is no checkpoint of that step.
         """
-        return RollbackReport(*self._native.rollback(number_of(step, "step")))
+        return self._native.rollback(number_of(step, "step"))
 
     def damages(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
     ) -> list[StoreDamage]:
-        """Reads every byte and holds it against its hashes, as verify() does; returns what is wrong, by step."""
-        numbers = [number_of(step, "steps") for step in steps]
-        return damages_of(
-            self._native.verify(decode=bool(decode), steps=numbers, threads=self._threads, progress=progress)
-        )
+        """Reads every byte as verify() does, and returns all damage by step."""
+        return self._verified(steps, decode, progress).damages
 
     def verify(
         self, *, steps: Iterable[SupportsIndex] = (), decode: bool = True, progress: Progress | None = None
-    ) -> None:
-        """Reads every byte of the checkpoints and holds it against its hashes. Returns if all is well.
+    ) -> StoreVerification:
+        """Reads every byte of the checkpoints and checks it against its hashes.
 
         Args:
-            steps: these checkpoints; all of them if there are none.
-            decode: decode every chunk too. False finds every damage to what is stored, and is faster.
-            progress: called now and then with (done bytes, total bytes); returning False cancels.
+            steps: these checkpoints; all of them if empty.
+            decode: decode every chunk, too. False finds all damage to the stored bytes, and is faster.
+            progress: called with (done bytes, total bytes); returning False cancels.
 
         Raises:
-            CorruptError, TruncatedError, ...: the class of the first damage found. The message lists all of it.
+            CorruptError, TruncatedError, ...: the class of the first damage. The message lists all damage.
         """
-        found = self.damages(steps=steps, decode=decode, progress=progress)
-        if found:
-            raise type(found[0].error)(describe_damage(str(self.path), [str(each) for each in found]))
+        found = self._verified(steps, decode, progress)
+        if found.damages:
+            raise type(found.damages[0].error)(describe_damage(str(self.path), [str(each) for each in found.damages]))
+        return found
+
+    def _verified(self, steps: Iterable[SupportsIndex], decode: bool, progress: Progress | None) -> StoreVerification:
+        numbers = [number_of(step, "steps") for step in steps]
+        return self._native.verify(decode=bool(decode), steps=numbers, threads=self._threads, progress=progress)
 
     @staticmethod
     def repair(
         path: PathLike, *, dry_run: bool = False, threads: int = 0, progress: Progress | None = None
     ) -> RepairReport:
-        """Makes every checkpoint that is whole restorable again, and moves those that are not aside, into `damaged`.
+        """Makes complete checkpoints readable again, and moves the others to the directory `damaged`.
 
-        Works on a store that cannot be opened, too. Nobody else may be writing to it.
+        Works also on a store that cannot be opened.
 
         Args:
             path: the directory.
-            dry_run: say what would be done, and change nothing.
+            dry_run: report what would be done, and change nothing.
             threads: 0 for all that the process may use.
-            progress: called now and then with (done bytes, total bytes); returning False cancels.
-
-        Returns:
-            what was mended, and what was moved aside and why.
+            progress: called with (done bytes, total bytes); returning False cancels.
 
         Raises:
             NotFoundError: there is no store.
-            BusyError: somebody writes to it.
+            BusyError: another handle writes to it.
         """
-        found = _bitsnap.Store.repair(
-            native_path(absolute_path(path, "a store")),
+        return _bitsnap.Store.repair(
+            native_path(absolute_path(path, "path")),
             dry_run=bool(dry_run),
-            threads=number_of(threads, "threads", _LARGEST_COUNT),
+            threads=number_of(threads, "threads", LARGEST_COUNT),
             progress=progress,
         )
-        return repair_report_of(found)
 
     def _packed(
         self,
@@ -504,21 +444,14 @@ class Store:
         roles: Mapping[str, Role] | None,
         masters: Masters | None,
         metadata: Mapping[str, str] | None,
-        whole: bool,
-    ) -> tuple[AdamOfState, list[Entry], tuple[Any], list[tuple[str, str]]]:
-        entries, tree = flatten(state, roles, masters)
-        # What a store remembers has no numbers of Adam: the state says them.
-        adam = AdamOfState(self._policy or Policy(cast("PolicyName", self.policy), self.rules))
-        adam.tell(entries, state)
-        if self._policy is not None and whole:
-            warn_of_idle_rules(self._policy, entries)
-        return adam, entries.finish(), (tree,), native_metadata(metadata)
+    ) -> PackedState:
+        return pack(state, self.settings, self._adam, roles=roles, masters=masters, metadata=metadata)
 
     def _only_shard(self, step: int | None) -> _bitsnap.Snapshot:
         while True:
             at = self.latest() if step is None else step
             if at is None:
-                return self._native.snapshot(None, 0)  # which says that there is none
+                return self._native.snapshot(None, 0)  # raises the error for an empty store
             try:
                 shards = self._native.info(at).shards
                 if shards > 1:
@@ -528,13 +461,6 @@ class Store:
                     )
                 return self._native.snapshot(at, 0)
             except NotFoundError:
-                # What was the newest may be gone by now, for a newer one.
+                # A newer one may have replaced it in the meantime.
                 if step is not None or self.latest() == at:
                     raise
-
-    @staticmethod
-    def _saved(native: _bitsnap.CheckpointInfo) -> Checkpoint:
-        if native.prune_error is not None:
-            kind, message = native.prune_error
-            raise class_of_kind(kind)(message)
-        return checkpoint_of(native)

@@ -1,8 +1,8 @@
-// The engine's trainer side, and the agent as others see it: plain tuples that bitsnap/_engine_saves.py gives names.
+// The trainer's side of the engine, and calls to an agent without a handle.
 //
-// A handle may be closed while other threads are in calls: those end soon, with an error that says so, and the engine
-// goes with the last of them. A call that waits looks at signals and at the handle being closed. In a child of a fork
-// the engine refuses every call, and is never destroyed.
+// A handle may be closed while other threads are in calls: these calls end soon with an error, and the last one
+// destroys the engine. A call that waits checks for signals and for the handle being closed. In the child of a fork,
+// the engine refuses every call and is never destroyed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,6 +25,7 @@
 #include "bindings.hpp"
 #include "python_error.hpp"
 #include "python_source.hpp"
+#include "report_class.hpp"
 #include "run_context.hpp"
 
 namespace nb = nanobind;
@@ -33,7 +34,7 @@ namespace bitsnap::python {
 
 namespace {
 
-// While an agent is asked by somebody who has no handle, signals are looked at this often.
+// A call to an agent without a handle checks for signals this often.
 constexpr std::uint64_t kWaitSliceMs = 500;
 
 struct HeldEngine {
@@ -41,9 +42,9 @@ struct HeldEngine {
   std::unique_ptr<Engine> engine;
 };
 
-// The innermost call of this thread, which the engine asks whether it is to end.
+// The innermost call of this thread; the engine asks it whether to end.
 thread_local RunContext* current = nullptr;
-// The engine that this thread is in a call of that holds it: a signal handler must not make another.
+// The engine that is in an exclusive call on this thread. A signal handler must not start another one.
 thread_local const HeldEngine* busy_with = nullptr;
 
 template <typename T>
@@ -61,10 +62,6 @@ class Scoped {
 
 bool is_interrupted(const std::atomic<bool>& is_closed) {
   return is_closed.load(std::memory_order_relaxed) || (current != nullptr && !current->go_on());
-}
-
-[[noreturn]] void raise_closed(const std::string& path) {
-  raise(Error(ErrorKind::invalid_argument, path + ": the checkpointer has been closed"));
 }
 
 struct PyEngine {
@@ -87,24 +84,34 @@ struct PyEngine {
     engine.reset();
   }
 
-  // Runs work(engine) -> Result<T>. `is_exclusive`: such calls wait for each other.
+  // Runs work(engine) -> Result<T> and raises its error. Exclusive calls wait for each other.
   template <typename Work>
   auto call(RunContext& context, bool is_exclusive, Work&& work) const {
-    const std::shared_ptr<HeldEngine> engine = held;
-    if (engine == nullptr) raise_closed(path);
-    if (is_exclusive && busy_with == engine.get()) {
-      raise(Error(ErrorKind::busy, path + ": called by a signal handler during another call of the checkpointer"));
+    const std::shared_ptr<HeldEngine> engine = in_use();
+    return context.call([&] { return run(context, *engine, is_exclusive, work); });
+  }
+
+  [[nodiscard]] std::shared_ptr<HeldEngine> in_use() const {
+    if (held == nullptr) raise(Error(ErrorKind::invalid_argument, path + ": the checkpointer has been closed"));
+    return held;
+  }
+
+  // The same without the GIL, for a handle that the caller keeps.
+  template <typename Work>
+  auto run(RunContext& context, HeldEngine& engine, bool is_exclusive, Work&& work) const
+      -> decltype(work(*engine.engine)) {
+    if (is_exclusive && busy_with == &engine) {
+      return tl::unexpected(
+          Error(ErrorKind::busy, path + ": called by a signal handler during another call of the checkpointer"));
     }
     const Scoped<RunContext*> scope(current, &context);
-    const Scoped<const HeldEngine*> exclusive(busy_with, is_exclusive ? engine.get() : busy_with);
-    return context.call([&] {
-      auto result = work(*engine->engine);
-      if (!result && result.error().kind() == ErrorKind::cancelled && engine->is_closed.load()) {
-        result =
-            tl::unexpected(Error(ErrorKind::invalid_argument, path + ": the checkpointer was closed during this call"));
-      }
-      return result;
-    });
+    const Scoped<const HeldEngine*> exclusive(busy_with, is_exclusive ? &engine : busy_with);
+    auto result = work(*engine.engine);
+    if (!result && result.error().kind() == ErrorKind::cancelled && engine.is_closed.load()) {
+      return tl::unexpected(
+          Error(ErrorKind::invalid_argument, path + ": the checkpointer was closed during this call"));
+    }
+    return result;
   }
 };
 
@@ -121,30 +128,8 @@ SaveStage to_stage(std::string_view name) {
   throw nb::value_error("the stage is 'staged', 'memory' or 'persisted'");
 }
 
-nb::dict to_dict(const SaveState& state) {
-  nb::dict result;
-  result["ticket"] = state.ticket;
-  result["step"] = state.step;
-  result["stage"] = save_stage_name(state.stage);
-  result["persist"] = state.persist;
-  result["has_reached_memory"] = state.has_reached_memory;
-  result["error"] =
-      state.error
-          ? nb::object(nb::make_tuple(error_kind_name(state.error->kind()), text_of_message(state.error->message())))
-          : nb::none();
-  result["raw_bytes"] = state.raw_bytes;
-  result["stored_bytes"] = state.stored_bytes;
-  result["base"] = state.base ? nb::object(nb::int_(*state.base)) : nb::none();
-  result["stall_seconds"] = state.stall_seconds;
-  result["wait_seconds"] = state.wait_seconds;
-  result["encode_seconds"] = state.encode_seconds;
-  result["write_seconds"] = state.write_seconds;
-  result["is_over"] = state.is_over();
-  return result;
-}
-
 PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std::uint32_t world_size,
-                const std::string& session, const nb::dict& settings, std::optional<std::uint64_t> keep_last,
+                const std::string& session, const CodingSettings& settings, std::optional<std::uint64_t> keep_last,
                 std::optional<std::uint64_t> keep_every, std::uint64_t budget_bytes, std::uint32_t slots,
                 std::uint32_t memory_snapshots, const std::string& when_busy, std::uint64_t wait_ms,
                 std::uint64_t linger_ms, unsigned threads, unsigned agent_threads, nb::bytes agent_program,
@@ -155,7 +140,7 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
   options.rank = rank;
   options.world_size = world_size;
   options.session = session;
-  options.settings = to_settings(settings);
+  options.settings = settings;
   options.retention = {.keep_last = keep_last, .keep_every = keep_every};
   options.budget_bytes = budget_bytes;
   options.slots = slots;
@@ -168,7 +153,7 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
   options.agent_program = to_path(agent_program);
   options.agent_log = to_path(agent_log);
   auto held = std::make_shared<HeldEngine>();
-  // The engine goes before what it asks.
+  // The engine is destroyed before `is_closed`, which it reads.
   options.interrupted = [engine = held.get()] { return is_interrupted(engine->is_closed); };
   RunContext context{nb::none()};
   const Scoped<RunContext*> scope(current, &context);
@@ -176,29 +161,37 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
   return {std::move(held)};
 }
 
-nb::dict save(const PyEngine& self, std::uint64_t step, nb::sequence tensors, nb::object tree,
-              std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
+// A failure does not end a training: the result has the error, except for invalid arguments, which the caller can fix.
+SaveState save(const PyEngine& self, std::uint64_t step, Tensors tensors, nb::object tree,
+               std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
   RunContext context{nb::none()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
-  return to_dict(self.call(context, true, [&](Engine& engine) { return engine.save(step, state, persist); }));
+  const std::shared_ptr<HeldEngine> held = self.in_use();
+  return context.call([&] {
+    Result<SaveState> saved =
+        self.run(context, *held, true, [&](Engine& engine) { return engine.save(step, state, persist); });
+    if (saved || saved.error().kind() == ErrorKind::invalid_argument) return saved;
+    return Result<SaveState>(
+        SaveState{.step = step, .stage = SaveStage::failed, .persist = persist, .error = std::move(saved).error()});
+  });
 }
 
-void reserve(const PyEngine& self, nb::sequence tensors, nb::object tree,
+void reserve(const PyEngine& self, Tensors tensors, nb::object tree,
              std::vector<std::pair<std::string, std::string>> metadata) {
   RunContext context{nb::none()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   self.call(context, true, [&](Engine& engine) { return engine.reserve(state); });
 }
 
-nb::dict look(const PyEngine& self, std::uint64_t ticket) {
+SaveState look(const PyEngine& self, std::uint64_t ticket) {
   RunContext context{nb::none()};
-  return to_dict(self.call(context, false, [&](Engine& engine) { return engine.look(ticket); }));
+  return self.call(context, false, [&](Engine& engine) { return engine.look(ticket); });
 }
 
-nb::dict wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms) {
+SaveState wait(const PyEngine& self, std::uint64_t ticket, std::string_view stage, std::uint64_t timeout_ms) {
   const SaveStage wanted = to_stage(stage);
   RunContext context{nb::none()};
-  return to_dict(self.call(context, false, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms); }));
+  return self.call(context, false, [&](Engine& engine) { return engine.wait(ticket, wanted, timeout_ms); });
 }
 
 void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
@@ -206,52 +199,25 @@ void wait_all(const PyEngine& self, std::uint64_t timeout_ms) {
   self.call(context, false, [&](Engine& engine) { return engine.wait_all(timeout_ms); });
 }
 
-nb::list take_failures(const PyEngine& self) {
+std::vector<RestorableStep> steps(const PyEngine& self) {
   RunContext context{nb::none()};
-  const auto failures = self.call(
-      context, false, [](Engine& engine) -> Result<std::vector<SaveState>> { return engine.take_failures(); });
-  nb::list result;
-  for (const SaveState& failure : failures) result.append(to_dict(failure));
-  return result;
+  return self.call(context, true, [](Engine& engine) { return engine.steps(); });
 }
 
-// (step, in memory, everywhere, in the store, attempt) each.
-nb::list steps(const PyEngine& self) {
+Engine::Restored restore(const PyEngine& self, std::uint64_t step, const std::string& attempt) {
   RunContext context{nb::none()};
-  const auto found = self.call(context, true, [](Engine& engine) { return engine.steps(); });
-  nb::list result;
-  for (const RestorableStep& step : found) {
-    result.append(nb::make_tuple(step.step, step.in_memory, step.everywhere, step.in_store, step.attempt));
-  }
-  return result;
-}
-
-std::optional<std::uint64_t> newest_common_step(const PyEngine& self) {
-  RunContext context{nb::none()};
-  return self.call(context, true, [](Engine& engine) { return engine.newest_common_step(); });
-}
-
-// (snapshot, whether from memory, (kind, message) of why it is not although it should be, or None).
-nb::tuple restore(const PyEngine& self, std::uint64_t step, const std::string& attempt) {
-  RunContext context{nb::none()};
-  Engine::Restored restored = self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt); });
-  const auto& error = restored.memory_error;
-  return nb::make_tuple(
-      PySnapshot{std::move(restored.snapshot)}, restored.from_memory,
-      error ? nb::object(nb::make_tuple(error_kind_name(error->kind()), text_of_message(error->message())))
-            : nb::none());
+  return self.call(context, true, [&](Engine& engine) { return engine.restore(step, attempt); });
 }
 
 template <typename Number>
 Number number_of(const PyEngine& self, Number (Engine::*getter)() const noexcept) {
-  const std::shared_ptr<HeldEngine> engine = self.held;
-  if (engine == nullptr) raise_closed(self.path);
+  const std::shared_ptr<HeldEngine> engine = self.in_use();
   const nb::gil_scoped_release release;
   return (engine->engine.get()->*getter)();
 }
 
-// work(milliseconds, whether it is the first time) -> Result<T>, again and again while it is busy and time is left,
-// with a look at signals in between.
+// Calls work(milliseconds, is_first) -> Result<T> until it is not busy or the time is over, and checks for signals in
+// between.
 template <typename Work>
 auto sliced(std::uint64_t timeout_ms, Work&& work) {
   RunContext context{nb::none()};
@@ -268,9 +234,61 @@ auto sliced(std::uint64_t timeout_ms, Work&& work) {
   });
 }
 
+void bind_save_state(nb::module_& module) {
+  ReportClass<SaveState>(module, "SaveState", "One save of a Checkpointer: how far it came, and what it cost.")
+      .field("step", &SaveState::step)
+      .field(
+          "stage", [](const SaveState& self) { return save_stage_name(self.stage); },
+          nb::for_getter(nb::sig("def stage(self, /) -> typing.Literal['skipped', 'staged', 'memory', 'persisted', "
+                                 "'failed']")),
+          R"("skipped", "staged", "memory", "persisted" or "failed".)")
+      .field("error", &SaveState::error, "Why it failed.")
+      .field("raw_bytes", &SaveState::raw_bytes, "Size of the state in bytes.")
+      .field("stored_bytes", &SaveState::stored_bytes, "Compressed size in bytes; 0 before the stage \"memory\".")
+      .field("base", &SaveState::base, "The step that it is coded against.")
+      .field("stall_seconds", &SaveState::stall_seconds, "How long save() took, for which the training waited.")
+      .field("wait_seconds", &SaveState::wait_seconds, "The part of it that was waiting for a free slot.")
+      .field("encode_seconds", &SaveState::encode_seconds)
+      .field("write_seconds", &SaveState::write_seconds)
+      .computed(
+          "ticket", [](const SaveState& self) { return self.ticket; }, "0: nothing was staged.")
+      .computed(
+          "persist", [](const SaveState& self) { return self.persist; }, "Whether it goes to the store.")
+      .computed("has_reached_memory", [](const SaveState& self) { return self.has_reached_memory; })
+      .computed("is_over", &SaveState::is_over, "Whether it makes no further progress.")
+      .computed(
+          "ratio",
+          [](const SaveState& self) {
+            return self.stored_bytes == 0
+                       ? 1.0
+                       : static_cast<double>(self.raw_bytes) / static_cast<double>(self.stored_bytes);
+          },
+          "Raw size divided by stored size.")
+      .native()
+      .def(
+          "with_stall",
+          [](SaveState self, double seconds) {
+            self.stall_seconds = seconds;
+            return self;
+          },
+          nb::arg("seconds"));
+
+  ReportClass<RestorableStep>(module, "RestorableStep", "A step that can be restored.")
+      .field("step", &RestorableStep::step)
+      .field("in_memory", &RestorableStep::in_memory, "The agent has the state of this rank.")
+      .field("everywhere", &RestorableStep::everywhere, "The agent has the state of every rank.")
+      .field("in_store", &RestorableStep::in_store)
+      .field("attempt", &RestorableStep::attempt, "The attempt that the state in memory is a part of.");
+  ReportClass<Engine::Restored>(module, "RestoredSnapshot", "An open snapshot of a restored step.")
+      .field("snapshot", [](const Engine::Restored& self) { return PySnapshot{self.snapshot}; })
+      .field("from_memory", &Engine::Restored::from_memory)
+      .field("memory_error", &Engine::Restored::memory_error, "Why it is not from memory although it should be.");
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  bind_save_state(module);
   nb::class_<PyEngine>(module, "Engine")
       .def_static("attach", &attach, nb::arg("path"), nb::kw_only(), nb::arg("job"), nb::arg("rank"),
                   nb::arg("world_size"), nb::arg("session"), nb::arg("settings"), nb::arg("keep_last").none(),
@@ -289,9 +307,7 @@ void bind_engine(nb::module_& module) {
       .def("look", &look, nb::arg("ticket"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("stage"), nb::arg("timeout_ms"))
       .def("wait_all", &wait_all, nb::arg("timeout_ms"))
-      .def("take_failures", &take_failures)
       .def("steps", &steps)
-      .def("newest_common_step", &newest_common_step)
       .def("restore", &restore, nb::arg("step"), nb::arg("attempt"));
 
   module.def(
@@ -305,7 +321,7 @@ void bind_engine(nb::module_& module) {
       [](const std::string& job, bool abandon, std::uint64_t timeout_ms) {
         sliced(timeout_ms, [&](std::uint64_t slice_ms, bool is_first) {
           Result<void> stopped = stop_agent(job, abandon, slice_ms);
-          // It ended between two slices.
+          // The agent ended between two slices.
           if (!stopped && !is_first && stopped.error().kind() == ErrorKind::not_found) stopped = {};
           return stopped;
         });

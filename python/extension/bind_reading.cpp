@@ -1,6 +1,5 @@
-// Snapshots: opening, reading into memory of the caller, looking inside, verifying.
-//
-// Memory crosses as (address, size): bitsnap/_arrays.py makes and keeps the tensors.
+// Snapshots: opening, reading into memory of the caller, inspecting, verifying. Memory is passed as (address, size);
+// bitsnap/_arrays.py allocates and owns the tensors.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -12,10 +11,8 @@
 #include <vector>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -28,6 +25,7 @@
 #include "python_error.hpp"
 #include "python_source.hpp"
 #include "python_value.hpp"
+#include "report_class.hpp"
 #include "run_context.hpp"
 
 namespace nb = nanobind;
@@ -36,14 +34,14 @@ namespace bitsnap::python {
 
 namespace {
 
-// Below this a range is read by the calling thread alone, in bytes.
+// The calling thread alone reads ranges below this size, in bytes.
 constexpr std::uint64_t kParallelRangeBytes = std::uint64_t{4} << 20;
 
 std::span<std::byte> memory_at(std::uintptr_t address, std::uint64_t size_bytes) {
   return {reinterpret_cast<std::byte*>(address), size_bytes};
 }
 
-// Part of a tensor, over several threads in pieces of whole chunks. The error is that of the first failing piece.
+// Reads a part of a tensor with several threads, in pieces of whole chunks. The error is that of the first bad piece.
 Result<void> read_range(const Snapshot& snapshot, std::size_t tensor, std::uint64_t offset, std::span<std::byte> out,
                         unsigned threads) {
   const std::uint64_t chunk_bytes = kChunkElements * element_size(snapshot.tensors()[tensor].dtype);
@@ -121,20 +119,13 @@ void read_bytes(const PySnapshot& self, std::size_t tensor, std::uint64_t offset
   });
 }
 
-std::vector<std::tuple<std::string, std::string, std::string>> verify(const PySnapshot& self, bool decode,
-                                                                      unsigned threads, nb::object progress) {
+std::vector<Damage> verify(const PySnapshot& self, bool decode, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
-  const std::vector<Damage> found = context.call([&] { return self.snapshot->verify(decode, options); });
-  std::vector<std::tuple<std::string, std::string, std::string>> damage;
-  damage.reserve(found.size());
-  for (const Damage& each : found) {
-    damage.emplace_back(each.where, std::string(error_kind_name(each.error.kind())), each.error.message());
-  }
-  return damage;
+  return context.call([&] { return self.snapshot->verify(decode, options); });
 }
 
-// What one stream's chunks cost, summed up.
+// The costs of the chunks of one stream.
 struct StreamSummary {
   std::optional<std::size_t> tensor;
   std::uint64_t raw_bytes = 0;
@@ -170,56 +161,14 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
   return summaries;
 }
 
-// What a loss report holds, by the names of its fields.
-nb::dict to_dict(const LossReport& report) {
-  nb::dict result;
-  result["name"] = quantization_name(report.quantization);
-  result["amount"] = report.amount;
-  result["bound"] = report.bound;
-  result["next_update_bound"] = report.next_update_bound;
-  result["all_updates_bound"] = report.all_updates_bound;
-  const auto& adam = report.adam;
-  result["adam"] = adam ? nb::object(nb::make_tuple(adam->beta1, adam->beta2, adam->epsilon, adam->step)) : nb::none();
-  nb::dict reached;
-  reached["elements"] = report.reached.elements;
-  reached["changed"] = report.reached.changed;
-  reached["finite"] = report.reached.finite;
-  reached["nonzero"] = report.reached.nonzero;
-  reached["past_nearest"] = report.reached.past_nearest;
-  reached["max_absolute"] = report.reached.max_absolute;
-  reached["max_relative"] = report.reached.max_relative;
-  reached["mean_relative"] = report.reached.mean_relative();
-  reached["mean_square"] = report.reached.mean_square();
-  result["reached"] = reached;
-  nb::dict updates;
-  updates["elements"] = report.updates.elements;
-  updates["largest"] = report.updates.largest;
-  updates["sum"] = report.updates.sum;
-  updates["sum_square"] = report.updates.sum_square;
-  updates["sum_update"] = report.updates.sum_update;
-  updates["sum_update_square"] = report.updates.sum_update_square;
-  result["updates"] = updates;
-  return result;
-}
-
-nb::object differences(const PySnapshot& a, const PySnapshot& b, unsigned threads, nb::object progress) {
-  RunContext context(std::move(progress));
-  const RunOptions options{usable_threads(threads), context.progress()};
-  const auto found = context.call([&] { return compare(*a.snapshot, *b.snapshot, options); });
-  constexpr const char* kKinds[] = {"equal", "changed", "only_in_a", "only_in_b", "incomparable"};
-  nb::list result;
-  for (const TensorDifference& each : found) {
-    result.append(nb::make_tuple(each.name, kKinds[static_cast<std::size_t>(each.kind)], each.elements, each.changed,
-                                 each.largest_ulp));
-  }
-  return result;
-}
-
 void bind_tensor_info(nb::module_& module) {
   nb::class_<TensorInfo>(module, "TensorInfo")
       .def_ro("name", &TensorInfo::name)
       .def_ro("dtype", &TensorInfo::dtype_name)
-      .def_prop_ro("shape", [](const TensorInfo& self) { return nb::tuple(nb::cast(self.shape)); })
+      .def_prop_ro("shape",
+                   [](const TensorInfo& self) {
+                     return nb::borrow<nb::typed<nb::tuple, int, nb::ellipsis>>(nb::tuple(nb::cast(self.shape)));
+                   })
       .def_ro("size_bytes", &TensorInfo::size_bytes)
       .def_prop_ro("item_bytes", [](const TensorInfo& self) { return element_size(self.dtype); })
       .def_prop_ro("role", [](const TensorInfo& self) { return role_name(self.role); })
@@ -234,9 +183,15 @@ void bind_tensor_info(nb::module_& module) {
       .def_ro("depth", &StreamSummary::depth)
       .def_ro("codecs", &StreamSummary::codecs)
       .def_ro("reason", &StreamSummary::reason)
-      .def_prop_ro("quantizer", [](const StreamSummary& self) -> nb::object {
-        return self.quantizer ? nb::object(to_dict(*self.quantizer)) : nb::none();
-      });
+      .def_ro("quantizer", &StreamSummary::quantizer);
+
+  ReportClass<Damage>(module, "Damage", "One damaged place of a snapshot.")
+      .field("where", [](const Damage& self) { return text_of_message(self.where); })
+      .field("error", &Damage::error);
+  ReportClass<BaseReference>(module, "BaseReference", "A snapshot that reading this one needs.")
+      .field(
+          "id", [](const BaseReference& self) { return self.id.to_hex(); }, "32 hexadecimal digits.")
+      .field("name", &BaseReference::name, "The name of the file when this snapshot was written.");
 }
 
 }  // namespace
@@ -258,18 +213,15 @@ void bind_reading(nb::module_& module) {
       .def_prop_ro("objective", [](const PySnapshot& self) { return self.snapshot->objective(); })
       .def_prop_ro("metadata",
                    [](const PySnapshot& self) {
-                     nb::dict result;
+                     nb::typed<nb::dict, nb::str, nb::str> result;
                      for (const auto& [key, value] : self.snapshot->metadata())
                        result[nb::str(key.data(), key.size())] = value;
                      return result;
                    })
       .def_prop_ro("bases",
                    [](const PySnapshot& self) {
-                     std::vector<std::pair<std::string, std::string>> bases;
-                     for (const BaseReference& base : self.snapshot->bases()) {
-                       bases.emplace_back(base.id.to_hex(), base.name);
-                     }
-                     return bases;
+                     const auto bases = self.snapshot->bases();
+                     return std::vector<BaseReference>(bases.begin(), bases.end());
                    })
       .def_prop_ro("tensors",
                    [](const PySnapshot& self) {
@@ -282,9 +234,10 @@ void bind_reading(nb::module_& module) {
       .def_prop_ro("has_tree", [](const PySnapshot& self) { return self.snapshot->tree().has_value(); })
       .def(
           "tree",
-          [](const PySnapshot& self, const nb::callable& decode) -> nb::object {
+          [](const PySnapshot& self,
+             const nb::typed<nb::callable, nb::object(std::string, nb::any)>& decode) -> nb::any {
             const std::optional<Value>& tree = self.snapshot->tree();
-            return tree ? value_to_python(*tree, decode) : nb::none();
+            return nb::borrow<nb::any>(tree ? value_to_python(*tree, decode) : nb::none());
           },
           nb::arg("decode"), "The tree of values, with decode(name, content) for each value of a type of its own.")
       .def("read", &read, nb::arg("requests"), nb::arg("threads"), nb::arg("progress").none())
@@ -305,7 +258,6 @@ void bind_reading(nb::module_& module) {
         memory.write(0, memory_at(address, size_bytes));
       },
       nb::arg("address"), nb::arg("size_bytes"), nb::arg("target"));
-  module.def("compare", &differences, nb::arg("a"), nb::arg("b"), nb::arg("threads"), nb::arg("progress").none());
   module.def(
       "peek_snapshot_id",
       [](nb::bytes path) {

@@ -1,14 +1,10 @@
-// The store of a run's checkpoints: one handle, and reports as plain tuples that bitsnap/store.py gives names.
-//
-// A handle may be closed while other threads are in calls: it lives until the last of them returns. Names of files
-// cross as bytes, for they need not be text.
+// Stores. A handle may be closed while other threads are in calls; the last call destroys it.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,7 +30,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While a lock is waited for, signals are looked at this often.
+// Waiting for the lock checks for signals this often.
 constexpr std::uint64_t kWaitSliceMs = 100;
 
 struct PyStore {
@@ -63,39 +59,24 @@ Reencode to_reencode(const std::string& name) {
 
 nb::bytes to_bytes(const std::string& name) { return nb::bytes(name.data(), name.size()); }
 
-nb::list to_bytes(const std::vector<std::string>& names) {
-  nb::list result;
-  for (const std::string& name : names) result.append(to_bytes(name));
-  return result;
+// The message says that the checkpoint is saved and that pruning failed.
+CheckpointInfo raise_prune_error(CheckpointInfo info) {
+  if (info.prune_error) raise(*info.prune_error);
+  return info;
 }
 
-// (kind, message).
-nb::tuple to_tuple(const Error& error) {
-  return nb::make_tuple(error_kind_name(error.kind()), text_of_message(error.message()));
-}
-
-// (step, file, where, kind, message) each.
-nb::list to_tuples(const std::vector<StoreDamage>& damages) {
-  nb::list result;
-  for (const StoreDamage& each : damages) {
-    result.append(nb::make_tuple(each.step, to_bytes(each.file), text_of_message(each.where),
-                                 error_kind_name(each.error.kind()), text_of_message(each.error.message())));
-  }
-  return result;
-}
-
-PyStore open(nb::bytes path, std::string_view access, bool create, const nb::dict& settings,
+PyStore open(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
              std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
              std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
-  options.settings = to_settings(settings);
+  options.settings = settings;
   options.retention = {.keep_last = keep_last, .keep_every = keep_every};
   options.base_memory_bytes = base_memory_bytes;
   const std::string directory = to_path(path);
   RunContext context{nb::none()};
-  // Where the lock is taken for each call, that one waits; otherwise it is waited for here, open to signals.
+  // A shared store takes the lock in each call, which waits. Otherwise this loop waits and checks for signals.
   if (options.access == StoreAccess::shared) {
     options.lock_wait_ms = wait_ms;
     return {context.call([&] { return Store::open(directory, options); }), directory};
@@ -122,16 +103,16 @@ void close(PyStore& self) {
   store.reset();
 }
 
-CheckpointInfo save(const PyStore& self, std::uint64_t step, nb::sequence tensors, nb::object tree,
+CheckpointInfo save(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
                     std::vector<std::pair<std::string, std::string>> metadata, unsigned threads, nb::object progress) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
-  return context.call([&] { return store->save(step, state, options); });
+  return raise_prune_error(context.call([&] { return store->save(step, state, options); }));
 }
 
-SaveSummary save_shard(const PyStore& self, std::uint64_t step, nb::sequence tensors, nb::object tree,
+SaveSummary save_shard(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
                        std::vector<std::pair<std::string, std::string>> metadata, std::uint32_t shard,
                        std::uint32_t shards, std::string attempt, unsigned threads, nb::object progress) {
   const std::shared_ptr<Store> store = self.in_use();
@@ -142,12 +123,12 @@ SaveSummary save_shard(const PyStore& self, std::uint64_t step, nb::sequence ten
   return context.call([&] { return store->save_shard(step, place, state, options); });
 }
 
-// (checkpoint or None, missing shards).
-nb::tuple commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
+CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context{nb::none()};
   CommitOutcome outcome = context.call([&] { return store->commit(step, shards, attempt); });
-  return nb::make_tuple(std::move(outcome.checkpoint), outcome.missing);
+  if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
+  return outcome;
 }
 
 PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {
@@ -156,9 +137,9 @@ PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std:
   return {context.call([&] { return store->snapshot(step, shard); })};
 }
 
-nb::object prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
-                 std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
-                 nb::object progress) {
+PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
+                  std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
+                  nb::object progress) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   PruneOptions options;
@@ -166,75 +147,39 @@ nb::object prune(const PyStore& self, std::optional<std::uint64_t> keep_last, st
   options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
   const Retention retention{keep_last, keep_every, std::move(keep)};
-  const PruneReport report = context.call([&] { return store->prune(retention, options); });
-  nb::list removed;
-  for (const auto& each : report.removed) removed.append(nb::make_tuple(each.step, each.bytes));
-  nb::list needed;
-  for (const auto& each : report.needed) needed.append(nb::make_tuple(each.step, each.bytes, each.by));
-  nb::list rewritten;
-  for (const auto& each : report.rewritten) {
-    rewritten.append(nb::make_tuple(each.step, each.bytes_before, each.bytes_after));
-  }
-  return nb::make_tuple(report.kept, removed, needed, rewritten, report.removed_bytes, to_bytes(report.strays));
+  return context.call([&] { return store->prune(retention, options); });
 }
 
-nb::object rollback(const PyStore& self, std::uint64_t step) {
+RollbackReport rollback(const PyStore& self, std::uint64_t step) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context{nb::none()};
-  const RollbackReport report = context.call([&] { return store->rollback(step); });
-  return nb::make_tuple(report.removed, report.removed_bytes);
+  return context.call([&] { return store->rollback(step); });
 }
 
-nb::object verify(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
-                  nb::object progress) {
+StoreVerification verify(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
+                         nb::object progress) {
   const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   StoreVerifyOptions options;
   options.decode = decode;
   options.steps = std::move(steps);
   options.run = {usable_threads(threads), context.progress()};
-  return to_tuples(context.call([&] { return store->verify(options); }).damages);
+  return context.call([&] { return store->verify(options); });
 }
 
-nb::object repair(nb::bytes path, bool dry_run, unsigned threads, nb::object progress) {
+RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   RepairOptions options;
   options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
   const std::string directory = to_path(path);
-  const RepairReport report = context.call([&] { return Store::repair(directory, options); });
-  nb::list dropped;
-  for (const auto& each : report.dropped) {
-    dropped.append(nb::make_tuple(each.step, each.was_pruned, to_bytes(each.moved_to), to_tuples(each.damages)));
-  }
-  nb::list mended;
-  for (const auto& each : report.mended) mended.append(nb::make_tuple(each.step, text_of_message(each.what)));
-  return nb::make_tuple(report.checkpoints, dropped, mended, to_bytes(report.strays));
-}
-
-void bind_checkpoint_info(nb::module_& module) {
-  nb::class_<CheckpointInfo>(module, "CheckpointInfo")
-      .def_ro("step", &CheckpointInfo::step)
-      .def_ro("time_unix_ms", &CheckpointInfo::time_unix_ms)
-      .def_ro("raw_bytes", &CheckpointInfo::raw_bytes)
-      .def_ro("stored_bytes", &CheckpointInfo::stored_bytes)
-      .def_ro("shards", &CheckpointInfo::shards)
-      .def_ro("base", &CheckpointInfo::base)
-      .def_ro("links", &CheckpointInfo::links)
-      .def_ro("depth", &CheckpointInfo::depth)
-      .def_prop_ro("damage",
-                   [](const CheckpointInfo& self) -> nb::object {
-                     return self.damage ? nb::object(to_tuple(*self.damage)) : nb::none();
-                   })
-      .def_prop_ro("prune_error", [](const CheckpointInfo& self) -> nb::object {
-        return self.prune_error ? nb::object(to_tuple(*self.prune_error)) : nb::none();
-      });
+  return context.call([&] { return Store::repair(directory, options); });
 }
 
 }  // namespace
 
 void bind_store(nb::module_& module) {
-  bind_checkpoint_info(module);
+  bind_store_reports(module);
   module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")
@@ -247,13 +192,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("is_closed", [](const PyStore& self) { return self.store == nullptr; })
       .def_prop_ro("path", [](const PyStore& self) { return to_bytes(self.path); })
       .def_prop_ro("run_id", [](const PyStore& self) { return self.in_use()->run_id(); })
-      .def_prop_ro("policy", [](const PyStore& self) { return policy_name(*self.in_use()->settings().policy); })
-      .def_prop_ro("objective",
-                   [](const PyStore& self) { return objective_name(*self.in_use()->settings().objective); })
-      .def_prop_ro("loss",
-                   [](const PyStore& self) {
-                     return to_texts(self.in_use()->settings().loss.value_or(std::vector<LossRule>()));
-                   })
+      .def_prop_ro("settings", [](const PyStore& self) { return self.in_use()->settings(); })
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
       .def("steps",
            [](const PyStore& self) {

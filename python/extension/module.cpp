@@ -1,5 +1,4 @@
-// bitsnap._bitsnap: bindings of the library's public headers, and nothing else. What Python users see is made of them
-// in python/bitsnap/.
+// bitsnap._bitsnap: bindings of the library's public headers. python/bitsnap/ has the interface for users.
 #include <optional>
 #include <string_view>
 
@@ -40,6 +39,8 @@ NB_MODULE(_bitsnap, module) {
   module.def("warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"));
 
   python::bind_values(module);
+  python::bind_settings(module);
+  python::bind_loss(module);
   python::bind_reading(module);
   python::bind_writing(module);
   python::bind_store(module);

@@ -1,4 +1,4 @@
-// From a Result to a Python exception: one class of bitsnap.errors for each ErrorKind. All of this needs the GIL.
+// Results as Python exceptions: one class of bitsnap.errors for each ErrorKind. All functions need the GIL.
 #pragma once
 
 #include <string_view>
@@ -10,13 +10,13 @@
 
 namespace bitsnap::python {
 
-// The class of bitsnap.errors for a kind.
-[[nodiscard]] nanobind::object exception_class(ErrorKind kind);
+// A message as str. Names from files in it need not be UTF-8; their other bytes are escaped.
+[[nodiscard]] nanobind::str text_of_message(std::string_view message);
 
-// A message as str. Messages quote names from files: what is not UTF-8 there must not hide the error.
-[[nodiscard]] nanobind::object text_of_message(std::string_view message);
+// The exception, with its code and field.
+[[nodiscard]] nanobind::object to_exception(const Error& error);
 
-// Sets the Python exception that stands for the error and throws nanobind's carrier of it.
+// Raises the exception of the error.
 [[noreturn]] void raise(const Error& error);
 
 template <typename T>

@@ -1,4 +1,4 @@
-// Memory of Python read by threads of the library: the GIL is taken only to make a tensor and to let it go.
+// Threads of the library read memory of Python. They take the GIL only to create and release a tensor.
 #include "python_source.hpp"
 
 #include <cstring>
@@ -40,7 +40,7 @@ class OwnedMemory {
   const std::byte* data_;
 };
 
-// A tensor whose bytes exist only while they are read. The mutex is never waited for with the GIL held.
+// A tensor whose bytes exist only while they are read. No thread waits for the mutex while it holds the GIL.
 class LazyTensor {
  public:
   LazyTensor(nb::object make, std::uint64_t size_bytes, RunContext& context)
@@ -77,7 +77,7 @@ class LazyTensor {
   }
 
   void release(std::size_t bytes) {
-    std::shared_ptr<const OwnedMemory> done;  // destroyed after the lock is given back
+    std::shared_ptr<const OwnedMemory> done;  // destroyed after the lock is released
     const std::lock_guard lock(mutex_);
     served_bytes_ += bytes;
     if (served_bytes_ < size_bytes_) return;
@@ -94,7 +94,7 @@ class LazyTensor {
 };
 
 using Item = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::uint64_t, std::optional<std::string>,
-                        std::optional<std::pair<std::string, std::uint64_t>>, std::optional<AdamTuple>,
+                        std::optional<std::pair<std::string, std::uint64_t>>, std::optional<AdamNumbers>,
                         std::optional<std::size_t>, nb::object, nb::object>;
 
 Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
@@ -107,7 +107,7 @@ Role role_of(const std::optional<std::string>& given, const TensorInfo& info) {
   return *role;
 }
 
-std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& context) {
+std::vector<TensorSource> sources_from_python(Tensors tensors, RunContext& context) {
   std::vector<TensorSource> sources;
   sources.reserve(nb::len(tensors));
   for (const nb::handle item : tensors) {
@@ -120,7 +120,7 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
     source.info.size_bytes = size_bytes;
     source.info.role = role_of(role, source.info);
     if (master) source.master = MasterSlice{std::move(master->first), master->second};
-    if (adam) source.adam = adam_numbers(*adam);
+    source.adam = adam;
     source.info.alias_of = alias;
     if (PyCallable_Check(data.ptr()) != 0) {
       source.read = [lazy = std::make_shared<LazyTensor>(data, size_bytes, context)](
@@ -142,19 +142,14 @@ std::vector<TensorSource> sources_from_python(nb::sequence tensors, RunContext& 
 
 }  // namespace
 
-AdamNumbers adam_numbers(const AdamTuple& numbers) {
-  const auto [beta1, beta2, epsilon, step] = numbers;
-  return {.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step};
-}
-
 StridedMemory strided_memory(const StridedTuple& description) {
   const auto& [address, shape, strides, item_bytes] = description;
   if (shape.size() != strides.size() || item_bytes == 0) throw nb::value_error("shape and strides do not go together");
   return StridedMemory(reinterpret_cast<std::byte*>(address), shape, strides, item_bytes);
 }
 
-State state_from_python(nb::sequence tensors, nb::object tree,
-                        std::vector<std::pair<std::string, std::string>> metadata, RunContext& context) {
+State state_from_python(Tensors tensors, nb::object tree, std::vector<std::pair<std::string, std::string>> metadata,
+                        RunContext& context) {
   State state;
   state.tensors = sources_from_python(std::move(tensors), context);
   if (!tree.is_none()) state.tree = value_from_python(tree[0]);

@@ -1,4 +1,4 @@
-// A state from Python: tensors by address, of any strides, or brought to the CPU when their turn comes.
+// States from Python: tensors by address, with any strides, or copied to the CPU when they are needed.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,16 @@
 
 namespace bitsnap::python {
 
+using Tensors = nanobind::typed<nanobind::sequence, nanobind::any>;
+
 // `tensors` is a sequence of (name, dtype name, shape, size in bytes, role or None, name of its master and element in
-// it or None, numbers of Adam or None, index of the tensor it is an alias of or None, data, owner). Data is memory that
+// it or None, AdamNumbers or None, index of the tensor it is an alias of or None, data, owner). Data is memory that
 // owner keeps, little-endian: an address if it is contiguous, otherwise (address, shape, strides in bytes, bytes of an
-// element). Or it is a callable that gives (owner, address) of contiguous memory: it is called from a thread of the
-// library when the first bytes of the tensor are needed, and what it gave is let go after the last. `tree` is None or a
-// tuple of one value. The state must not outlive `tensors` and `context`.
-[[nodiscard]] State state_from_python(nanobind::sequence tensors, nanobind::object tree,
+// element). Or it is a callable that returns (owner, address) of contiguous memory: a thread of the library calls it
+// when the first bytes of the tensor are needed, and releases the owner after the last. `tree` is None or a tuple of
+// one value. The state must not outlive `tensors` and `context`.
+[[nodiscard]] State state_from_python(Tensors tensors, nanobind::object tree,
                                       std::vector<std::pair<std::string, std::string>> metadata, RunContext& context);
-
-// Beta 1, beta 2, epsilon and the count of steps of Adam.
-using AdamTuple = std::tuple<double, double, double, std::uint64_t>;
-
-[[nodiscard]] AdamNumbers adam_numbers(const AdamTuple& numbers);
 
 // (address, shape, strides in bytes, bytes of an element).
 using StridedTuple = std::tuple<std::uintptr_t, std::vector<std::uint64_t>, std::vector<std::int64_t>, std::size_t>;

@@ -1,4 +1,4 @@
-// Conversion both ways, recursively: the depth is bounded by the Python side before and by the parser's limit after.
+// Conversion in both directions, recursively. bitsnap/_tree.py and the parser bound the depth.
 #include "python_value.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace bitsnap::python {
 
 namespace {
 
-// The interpreter refuses to turn more digits than about this between text and integers at once.
+// Python refuses to convert more digits than about this between text and integers at once.
 constexpr std::size_t kDigitsAtOnce = 4000;
 
 nb::object checked(PyObject* object) {
@@ -210,7 +210,7 @@ void bind_values(nb::module_& module) {
                          "A value of a type that the tree itself does not have: its name, and what it is made of.")
       .def(nb::init<std::string, nb::object>(), nb::arg("type"), nb::arg("content").none())
       .def_ro("type", &TypedValue::type)
-      .def_ro("content", &TypedValue::content);
+      .def_prop_ro("content", [](const TypedValue& self) { return nb::borrow<nb::any>(self.content); });
 
   module.def(
       "value_text", [](nb::handle value) { return value_or_raise(serialize_value(value_from_python(value))); },

@@ -1,7 +1,7 @@
 // The typed tree between Python and the library. Needs the GIL.
 //
-// Only exact types are taken (str, not its subclasses): what a subclass stands for is decided in bitsnap/_tree.py,
-// which also names the place of what cannot be stored.
+// Accepts exact types only (str, not its subclasses). bitsnap/_tree.py converts subclasses, and names the place of
+// values that cannot be stored.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace bitsnap::python {
 
-// Stands in a tree of Python objects where a tensor of the state belongs.
+// The place of a tensor in a tree of Python objects.
 struct TensorRef {
   std::size_t index = 0;
   ValueTensor::Kind kind = ValueTensor::Kind::tensor;
 };
 
-// A value of a type that bitsnap/_typed_values.py knows: its name, and the value that it is made of.
+// A value of a type of bitsnap/_typed_values.py: the name of the type, and the value that it is made of.
 struct TypedValue {
   std::string type;
   nanobind::object content;

@@ -1,4 +1,4 @@
-// The checks of signals and of progress are spaced out in time, whichever threads ask.
+// Checks for signals and reports of progress have a minimum interval, across all threads.
 #include "run_context.hpp"
 
 #include <utility>
@@ -11,14 +11,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Often enough for a person; seldom enough that taking the GIL costs nothing.
+// Often enough for people, and rarely enough that taking the GIL costs nothing.
 constexpr Clock::duration kSignalInterval = std::chrono::milliseconds(20);
 constexpr Clock::duration kReportInterval = std::chrono::milliseconds(50);
 
 std::atomic<bool> threads_were_used = false;
 std::atomic<bool> threads_are_lost = false;
 
-// True for one caller at a time, and not again before the interval is over.
+// True for one caller per interval.
 bool is_due(std::atomic<std::int64_t>& next, Clock::duration interval) {
   const std::int64_t now = Clock::now().time_since_epoch().count();
   std::int64_t due = next.load(std::memory_order_relaxed);
@@ -38,8 +38,9 @@ void note_fork() noexcept {
 }
 
 RunContext::RunContext(nb::object progress) : progress_(std::move(progress)), has_progress_(!progress_.is_none()) {
-  // Not at its first call, when half of the work is done.
-  if (has_progress_ && PyCallable_Check(progress_.ptr()) == 0) throw nb::type_error("progress is a function or None");
+  // Checked before the work begins, not at the first call of the function.
+  if (has_progress_ && PyCallable_Check(progress_.ptr()) == 0)
+    throw nb::type_error("progress must be a function or None");
 }
 
 void RunContext::keep(nb::python_error exception) {
@@ -56,7 +57,7 @@ void RunContext::raise_kept() {
 
 bool RunContext::on_progress(std::uint64_t done, std::uint64_t total) {
   if (stopped_.load(std::memory_order_relaxed)) return false;
-  // Signal handlers of Python run in its main thread; the caller works too, so its turn comes soon.
+  // Python runs signal handlers in its main thread, which also works and soon calls this.
   const bool check_signals = std::this_thread::get_id() == caller_ && is_due(next_signal_check_, kSignalInterval);
   const bool report = has_progress_ && (done >= total || is_due(next_report_, kReportInterval));
   if (!check_signals && !report) return true;

@@ -1,5 +1,5 @@
-// One call from Python into the library that codes or does I/O: it runs without the GIL, answers Ctrl-C, reports
-// progress, and brings Python exceptions of callbacks back to the caller.
+// One call from Python into the library: it runs without the GIL, ends on Ctrl-C, reports progress, and passes
+// exceptions of callbacks to the caller.
 #pragma once
 
 #include <atomic>
@@ -19,17 +19,17 @@
 
 namespace bitsnap::python {
 
-// The threads that a call may use: as asked, but one in a process that was forked from one in which threads of the
-// library had been started, because they are not there any more and their locks may be held for ever.
+// The threads that a call may use: `requested`, but one in the child of a process whose library had started threads,
+// because these do not exist in the child and may have held locks.
 [[nodiscard]] unsigned usable_threads(unsigned requested) noexcept;
 
-// To be called in the child of a fork.
+// Called in the child of a fork.
 void note_fork() noexcept;
 
 // Lives on the stack of the call; made and destroyed with the GIL held.
 class RunContext {
  public:
-  // `progress` is None or is called with (done bytes, total bytes) now and then; False cancels.
+  // `progress` is None or a function of (done bytes, total bytes); False cancels.
   explicit RunContext(nanobind::object progress);
 
   // For RunOptions and SaveOptions; must not outlive this.
@@ -37,14 +37,13 @@ class RunContext {
     return [this](std::uint64_t done, std::uint64_t total) { return on_progress(done, total); };
   }
 
-  // False once a signal handler raised, or something else ended the call. For callers that wait, now and then.
+  // False after a signal handler raised or the call was ended otherwise. Callers that wait check it regularly.
   [[nodiscard]] bool go_on() { return on_progress(0, 1); }
 
-  // Keeps the first exception that a callback raised, to be raised by call(), and makes the operation end soon.
-  // Needs the GIL.
+  // Keeps the first exception of a callback for call() to raise, and ends the operation soon. Needs the GIL.
   void keep(nanobind::python_error exception);
 
-  // Runs work() -> Result<T> without the GIL; gives back T, or raises.
+  // Runs work() -> Result<T> without the GIL; returns T or raises.
   template <typename Work>
   auto call(Work&& work) {
     using Returned = std::invoke_result_t<Work>;

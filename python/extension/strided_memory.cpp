@@ -1,4 +1,4 @@
-// Copies in runs along the last dimension, or in squares where that is not the dense one.
+// Copies in runs along the last dimension, or in squares if another dimension is dense.
 #include "strided_memory.hpp"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace bitsnap::python {
 
 namespace {
 
-// A transposed matrix is copied in squares of so many elements, so that each cache line is touched once on either side.
+// A transposed matrix is copied in squares of this many elements, so that each cache line is touched once per side.
 constexpr std::size_t kSquare = 32;
 
-// Where `rows` rows of `columns` elements lie: packed rows follow each other, strided ones lie `row_stride` apart.
+// `rows` rows of `columns` elements: packed rows are adjacent, strided rows are `row_stride` bytes apart.
 struct Rows {
   std::byte* strided;
   std::int64_t stride;
@@ -71,7 +71,7 @@ void scatter_rows(const std::byte* packed, const Rows& area) {
   }
 }
 
-// Calls work<size>() for an element size that is known; false for others.
+// Calls work<size>() for the known element sizes; returns false for others.
 template <typename Work>
 bool with_item_size(std::size_t item_bytes, const Work& work) {
   switch (item_bytes) {
@@ -161,7 +161,7 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
   std::vector<std::uint64_t> position(shape_.size());
   std::uint64_t index = offset / item_bytes_;
 
-  // An element that the range begins within.
+  // The range begins within an element.
   const std::size_t skipped = offset % item_bytes_;
   if (skipped != 0 && !packed.empty()) {
     const std::size_t bytes = std::min(item_bytes_ - skipped, packed.size());
@@ -176,7 +176,7 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
   if (left > 0) {
     std::byte* at = element(index, position);
     index += left;
-    const std::size_t outer = shape_.size() - 2;  // used where there are two dimensions
+    const std::size_t outer = shape_.size() - 2;  // used with two or more dimensions
     const bool transposed = shape_.size() > 1 && std::abs(strides_[outer]) < std::abs(stride);
     while (true) {
       std::uint64_t rows = 1;
@@ -206,7 +206,7 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
     }
   }
 
-  // An element that the range ends within.
+  // The range ends within an element.
   if (!packed.empty()) copy.part(packed.data(), element(index, position), packed.size());
 }
 

@@ -1,6 +1,6 @@
-// Elements in memory at any strides, as torch's and numpy's views have them, read and written in row-major order.
+// Elements in memory with any strides, such as views of torch and numpy, read and written in row-major order.
 //
-// Needs no GIL; a StridedMemory owns nothing and may be read by several threads at once. Offsets are in bytes of the
+// Needs no GIL. A StridedMemory owns nothing; several threads may read it at once. Offsets are in bytes of the
 // row-major order and need not be multiples of an element.
 #pragma once
 
@@ -17,10 +17,10 @@ class StridedMemory {
   StridedMemory(std::byte* data, std::vector<std::uint64_t> shape, std::vector<std::int64_t> strides,
                 std::size_t item_bytes);
 
-  // Fills `out` from byte `offset` of the row-major order on.
+  // Fills `out` from byte `offset` of the row-major order.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // The other way round. No two elements may be the same memory.
+  // The inverse. No two elements may share memory.
   void write(std::uint64_t offset, std::span<const std::byte> in) const;
 
  private:

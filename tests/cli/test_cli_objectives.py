@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.command_line import INVALID_ARGUMENT, USAGE, run, run_json
+from cli.command_line import USAGE, run, run_json
 from cli.command_runs import state
 from cli.tensor_file import Tensor, to_bytes
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import bitsnap
-from bitsnap._options import PolicyName
 from golden import golden_states
 from golden.state_description import describe, digest
 from second_reader.bsnap_builder import ChunkPart, Parts, build
@@ -25,9 +24,10 @@ from second_reader.bsnap_builder import ChunkPart, Parts, build
 FOLDER = Path(__file__).resolve().with_name("snapshot")
 LARGEST_BYTES = 20_000
 
+# The states with bounded loss, and Adam's values of each.
+ADAM = {f"bounded-{i}": bitsnap.Adam((0.9, 0.95), 1e-8, step) for i, step in enumerate((9, 10))}
 # Name, state, base, policy, metadata.
-BOUNDED = [bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=step) for step in (9, 10)]
-SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName | bitsnap.Policy, dict[str, str]]] = [
+SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, str, dict[str, str]]] = [
     ("empty", golden_states.empty, None, "lossless", {}),
     ("scalars", golden_states.scalars, None, "lossless", {"framework": "torch", "": "", "ü": "\u0000\U0001f600"}),
     ("dtypes", golden_states.dtypes, None, "lossless", {}),
@@ -55,8 +55,8 @@ SAVED: list[tuple[str, Callable[[], dict[str, Any]], str | None, PolicyName | bi
     ("rounded-1", lambda: golden_states.rounded(1), "rounded-0", "lossless", {}),
     ("stepped-0", lambda: golden_states.stepped(0), None, "lossless", {}),
     ("stepped-1", lambda: golden_states.stepped(1), "stepped-0", "lossless", {}),
-    ("bounded-0", lambda: golden_states.stepped(0), None, BOUNDED[0], {}),
-    ("bounded-1", lambda: golden_states.stepped(1), "bounded-0", BOUNDED[1], {}),
+    ("bounded-0", lambda: golden_states.stepped(0), None, "bounded", {}),
+    ("bounded-1", lambda: golden_states.stepped(1), "bounded-0", "bounded", {}),
     ("clusters", lambda: golden_states.stepped(1), None, "bitsnap", {}),
 ]
 
@@ -129,7 +129,13 @@ def make_missing() -> None:
             continue
         base_path = None if base is None else FOLDER / f"{base}.bsnap"
         bitsnap.save(
-            FOLDER / f"{name}.bsnap", make_state(), base=base_path, policy=policy, metadata=metadata, threads=1
+            FOLDER / f"{name}.bsnap",
+            make_state(),
+            base=base_path,
+            settings=bitsnap.bounded() if policy == "bounded" else policy,
+            adam=ADAM.get(name),
+            metadata=metadata,
+            threads=1,
         )
         # The stored state, which equals the saved state without loss.
         stored = bitsnap.load(FOLDER / f"{name}.bsnap")

@@ -68,7 +68,7 @@ def rule_of(report: bitsnap.LossReport) -> tuple[str, float]:
 
 def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(tmp_path: Path) -> None:
     state = Training().advance(7).state()
-    bitsnap.save(tmp_path / "a.bsnap", state, policy="bounded")
+    bitsnap.save(tmp_path / "a.bsnap", state, settings="bounded")
     loaded = bitsnap.load(tmp_path / "a.bsnap")
     found = quantizers_of(tmp_path / "a.bsnap")
     assert_same(loaded["model"], state["model"])
@@ -124,7 +124,7 @@ def test_each_tensor_stays_within_its_bound_and_the_file_says_what_was_reached(t
 
 def test_training_goes_on_from_what_was_loaded_within_the_bound_of_the_next_update(tmp_path: Path) -> None:
     training = Training().advance(30)
-    bitsnap.save(tmp_path / "a.bsnap", training.state(), policy=bitsnap.bounded(master_bits=None))
+    bitsnap.save(tmp_path / "a.bsnap", training.state(), settings=bitsnap.bounded(master_bits=None))
     resumed = copy.deepcopy(training)
     into = {"optimizer": resumed.optimizer.state_dict()}
     bitsnap.load(tmp_path / "a.bsnap", into=into, keys="optimizer")
@@ -143,20 +143,20 @@ def test_training_goes_on_from_what_was_loaded_within_the_bound_of_the_next_upda
     assert bits(resumed.masters[2]) == bits(training.masters[2])
 
 
-@pytest.mark.parametrize("policy", [bitsnap.bounded(), bitsnap.bounded(update_step=0.1, v_bits=0, master_bits=0)])
-def test_what_was_loaded_loses_nothing_more(tmp_path: Path, policy: bitsnap.Policy) -> None:
-    bitsnap.save(tmp_path / "a.bsnap", Training().advance(5).state(), policy=policy)
+@pytest.mark.parametrize("settings", [bitsnap.bounded(), bitsnap.bounded(update_step=0.1, v_bits=0, master_bits=0)])
+def test_a_loaded_state_loses_nothing_more(tmp_path: Path, settings: bitsnap.Settings) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", Training().advance(5).state(), settings=settings)
     loaded = bitsnap.load(tmp_path / "a.bsnap")
-    bitsnap.save(tmp_path / "b.bsnap", loaded, policy=policy)
+    bitsnap.save(tmp_path / "b.bsnap", loaded, settings=settings)
     assert_same(bitsnap.load(tmp_path / "b.bsnap"), loaded)
     assert bitsnap.snapshot_id(tmp_path / "a.bsnap") == bitsnap.snapshot_id(tmp_path / "b.bsnap")
     assert {report.reached.changed for report in quantizers_of(tmp_path / "b.bsnap").values()} == {0}
 
 
-def test_the_same_state_is_smaller_the_more_it_may_lose(tmp_path: Path) -> None:
+def test_more_loss_makes_smaller_files(tmp_path: Path) -> None:
     state = Training().advance(20).state()
-    policies: list[Any] = ["lossless", "bounded", bitsnap.bounded(update_step=0.2, v_bits=1, master_bits=2)]
-    sizes = [bitsnap.save(tmp_path / f"{i}.bsnap", state, policy=each).stored_bytes for i, each in enumerate(policies)]
+    choices: list[Any] = ["lossless", "bounded", bitsnap.bounded(update_step=0.2, v_bits=1, master_bits=2)]
+    sizes = [bitsnap.save(tmp_path / f"{i}.bsnap", state, settings=each).stored_bytes for i, each in enumerate(choices)]
     assert sizes[1] < 0.7 * sizes[0]
     assert sizes[2] < 0.8 * sizes[1]
     assert quantizers_of(tmp_path / "0.bsnap") == {}
@@ -165,18 +165,18 @@ def test_the_same_state_is_smaller_the_more_it_may_lose(tmp_path: Path) -> None:
 
 def test_none_keeps_a_role_exact(tmp_path: Path) -> None:
     state = Training().advance(3).state()
-    policy = bitsnap.bounded(master_bits=None, v_bits=None, update_step=None)
-    bitsnap.save(tmp_path / "a.bsnap", state, policy=policy)
+    settings = bitsnap.bounded(master_bits=None, v_bits=None, update_step=None)
+    bitsnap.save(tmp_path / "a.bsnap", state, settings=settings)
     assert quantizers_of(tmp_path / "a.bsnap") == {}
     assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
-    bitsnap.save(tmp_path / "b.bsnap", state, policy=bitsnap.bounded(master_bits=None, update_step=None))
+    bitsnap.save(tmp_path / "b.bsnap", state, settings=bitsnap.bounded(master_bits=None, update_step=None))
     assert {rule_of(report) for report in quantizers_of(tmp_path / "b.bsnap").values()} == {("mantissa_bits", 3)}
 
 
 def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
     state = Training().advance(3).state()
     rules = ["exp_avg_sq:*state.1.*=mantissa_bits:5", "exp_avg=exact"]
-    bitsnap.save(tmp_path / "a.bsnap", state, policy=bitsnap.bounded(rules=rules))
+    bitsnap.save(tmp_path / "a.bsnap", state, settings=bitsnap.bounded(rules=rules))
     found = quantizers_of(tmp_path / "a.bsnap")
     assert {name: rule_of(report) for name, report in found.items()} == {
         "master.w0": ("master_bits", 8),
@@ -184,18 +184,20 @@ def test_rules_come_first_under_any_policy(tmp_path: Path) -> None:
         "optimizer.state.0.exp_avg_sq": ("mantissa_bits", 3),
         "optimizer.state.1.exp_avg_sq": ("mantissa_bits", 5),
     }
-    bitsnap.save(tmp_path / "b.bsnap", state, policy=bitsnap.Policy("lmc", ["exp_avg:*0*=update_step:0.1"]))
+    bitsnap.save(
+        tmp_path / "b.bsnap", state, settings=bitsnap.Settings(policy="lmc", loss=["exp_avg:*0*=update_step:0.1"])
+    )
     found = quantizers_of(tmp_path / "b.bsnap")
     assert list(found) == ["optimizer.state.0.exp_avg"]
     assert found["optimizer.state.0.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 3)
     assert bitsnap.inspect(tmp_path / "b.bsnap").policy == "lmc"
     # Where the role is said, the rules are those of that role.
-    bitsnap.save(tmp_path / "c.bsnap", state, policy=bitsnap.bounded(), roles={"master.w0": "other"})
+    bitsnap.save(tmp_path / "c.bsnap", state, settings=bitsnap.bounded(), roles={"master.w0": "other"})
     assert "master.w0" not in quantizers_of(tmp_path / "c.bsnap")
 
 
-def test_what_clusters_take_from_moments_is_measured_by_updates(tmp_path: Path) -> None:
-    bitsnap.save(tmp_path / "a.bsnap", Training().advance(9).state(), policy="bitsnap")
+def test_the_loss_of_clusters_is_measured_by_updates(tmp_path: Path) -> None:
+    bitsnap.save(tmp_path / "a.bsnap", Training().advance(9).state(), settings="bitsnap")
     report = quantizers_of(tmp_path / "a.bsnap")["optimizer.state.0.exp_avg"]
     assert rule_of(report) == ("clusters", 16)
     assert report.bound_of == "absolute"
@@ -210,41 +212,41 @@ def test_what_clusters_take_from_moments_is_measured_by_updates(tmp_path: Path) 
 def test_a_master_that_is_tied_to_a_weight_keeps_every_bit(tmp_path: Path, order: tuple[str, str]) -> None:
     weight = torch.randn(100, 100)
     state = {role: {"w": weight} for role in order}
-    bitsnap.save(tmp_path / "a.bsnap", state, policy="bounded")
+    bitsnap.save(tmp_path / "a.bsnap", state, settings="bounded")
     assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
     assert quantizers_of(tmp_path / "a.bsnap") == {}
 
 
 def test_a_tied_tensor_says_what_it_lost(tmp_path: Path) -> None:
     master = torch.randn(100, 100)
-    bitsnap.save(tmp_path / "a.bsnap", {"master": {"a": master, "b": master}}, policy="bounded")
+    bitsnap.save(tmp_path / "a.bsnap", {"master": {"a": master, "b": master}}, settings="bounded")
     found = quantizers_of(tmp_path / "a.bsnap")
     assert found["master.a"] == found["master.b"]
 
 
 def test_a_rule_that_fits_no_tensor_is_warned_of(tmp_path: Path) -> None:
     state = {"exp_avg_sq": {"w": torch.rand(100, 100)}}
-    policy = bitsnap.bounded(rules=["exp_avg_sq:*.embde=exact", "exp_avg_sq:*.w=exact"])
-    said = r"the rule 'exp_avg_sq:\*\.embde=exact' fits no tensor"
+    settings = bitsnap.bounded(rules=["exp_avg_sq:*.embde=exact", "exp_avg_sq:*.w=exact"])
+    said = r"the rule 'exp_avg_sq:\*\.embde=exact' matches no tensor"
     with pytest.warns(UserWarning, match=said) as caught:
-        bitsnap.save(tmp_path / "a.bsnap", state, policy=policy)
+        bitsnap.save(tmp_path / "a.bsnap", state, settings=settings)
     assert len(caught) == 1
     with pytest.warns(UserWarning, match=said):
-        bitsnap.save_file({"exp_avg_sq.w": state["exp_avg_sq"]["w"]}, tmp_path / "b.bsnap", policy=policy)
-    with bitsnap.Store(tmp_path / "run", policy=policy) as store, pytest.warns(UserWarning, match=said):
+        bitsnap.save_file({"exp_avg_sq.w": state["exp_avg_sq"]["w"]}, tmp_path / "b.bsnap", settings=settings)
+    with bitsnap.Store(tmp_path / "run", settings=settings) as store, pytest.warns(UserWarning, match=said):
         store.save(1, state)
-    with pytest.warns(UserWarning, match="'master=mantissa_bits:5' fits no tensor"):
-        bitsnap.save(tmp_path / "c.bsnap", state, policy=bitsnap.Policy("lossless", ["master=mantissa_bits:5"]))
+    with pytest.warns(UserWarning, match="'master=mantissa_bits:5' matches no tensor"):
+        bitsnap.save(tmp_path / "c.bsnap", state, settings=bitsnap.Settings(loss=["master=mantissa_bits:5"]))
 
 
 def test_a_store_keeps_the_rules_with_its_policy(tmp_path: Path) -> None:
     training = Training()
-    policy = bitsnap.bounded(v_bits=5, rules=["master:*w1=exact"])
-    with bitsnap.Store(tmp_path / "run", policy=policy) as store:
-        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+    settings = bitsnap.bounded(v_bits=5, rules=["master:*w1=exact"])
+    with bitsnap.Store(tmp_path / "run", settings=settings) as store:
+        assert (store.settings.policy, store.settings.loss) == ("bounded", settings.loss)
         store.save(1, training.advance().state())
     with bitsnap.Store(tmp_path / "run") as store:
-        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+        assert (store.settings.policy, store.settings.loss) == ("bounded", settings.loss)
         store.save(2, training.advance().state())
         found = quantizers_of(store.snapshot(2))
         assert list(found) == ["master.w0", *(f"optimizer.state.{i}.exp_avg{sq}" for i in (0, 1) for sq in ("", "_sq"))]
@@ -252,49 +254,50 @@ def test_a_store_keeps_the_rules_with_its_policy(tmp_path: Path) -> None:
         assert found["optimizer.state.0.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 2)
         store.verify()
     # The name alone says nothing of rules; another policy, and one with rules, comes with its own while it is open.
-    with bitsnap.Store(tmp_path / "run", policy="bounded") as store:
-        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
-    with bitsnap.Store(tmp_path / "run", policy=bitsnap.Policy("bounded")) as store:
-        assert (store.policy, store.rules) == ("bounded", [])
-    with bitsnap.Store(tmp_path / "run", policy="lossless") as store:
-        assert (store.policy, store.rules) == ("lossless", [])
+    with bitsnap.Store(tmp_path / "run", settings="bounded") as store:
+        assert (store.settings.policy, store.settings.loss) == ("bounded", settings.loss)
+    with bitsnap.Store(tmp_path / "run", settings=bitsnap.Settings(policy="bounded", loss=[])) as store:
+        assert (store.settings.policy, store.settings.loss) == ("bounded", [])
+    with bitsnap.Store(tmp_path / "run", settings="lossless") as store:
+        assert (store.settings.policy, store.settings.loss) == ("lossless", [])
         state = training.advance().state()
         store.save(3, state)
         assert_same(store.load(), state)
     with bitsnap.Store(tmp_path / "run", read_only=True) as store:
-        assert (store.policy, store.rules) == ("bounded", list(policy.rules))
+        assert (store.settings.policy, store.settings.loss) == ("bounded", settings.loss)
 
 
 def test_a_store_asks_for_the_step_at_each_save(tmp_path: Path) -> None:
     training = Training()
     steps = iter([10, 20])
-    with bitsnap.Store(tmp_path / "run", policy=bitsnap.bounded(step=lambda: next(steps))) as store:
+    with bitsnap.Store(tmp_path / "run", settings="bounded", adam=bitsnap.Adam(step=lambda: next(steps))) as store:
         store.save(1, training.advance().state())
         store.save_shard(2, training.advance().state(), shard=0, shards=1, attempt="a")
         assert store.commit(2, 1, "a")
         for step in (1, 2):
             adam = quantizers_of(store.snapshot(step))["optimizer.state.0.exp_avg"].adam
             assert adam == bitsnap.AdamNumbers(BETAS, EPS, 10 * step)
-    with pytest.raises(bitsnap.InvalidArgumentError, match="step=5 is of one state, and a store saves many"):
-        bitsnap.Store(tmp_path / "other", policy=bitsnap.bounded(step=5))
+    with pytest.raises(bitsnap.InvalidArgumentError, match="step must be a function here, such as step=lambda: steps"):
+        bitsnap.Store(tmp_path / "other", settings="bounded", adam=bitsnap.Adam(step=5))
     assert not (tmp_path / "other").exists()
 
 
-def test_a_file_without_a_tree_is_told_all_numbers(tmp_path: Path) -> None:
+def test_a_file_without_a_tree_needs_all_values_of_adam(tmp_path: Path) -> None:
     slots = Training().advance(4).optimizer.state_dict()["state"][0]
     flat = {"w.exp_avg": slots["exp_avg"], "w.exp_avg_sq": slots["exp_avg_sq"]}
-    policy = bitsnap.bounded(betas=BETAS, eps=EPS, step=4)
-    saved = bitsnap.save_file(flat, tmp_path / "a.bsnap", policy=policy)
+    options: dict[str, Any] = {"settings": "bounded", "adam": bitsnap.Adam(betas=BETAS, eps=EPS, step=4)}
+    saved = bitsnap.save_file(flat, tmp_path / "a.bsnap", **options)
     assert quantizers_of(tmp_path / "a.bsnap")["w.exp_avg"].adam == bitsnap.AdamNumbers(BETAS, EPS, 4)
 
     bitsnap.save_file(flat, tmp_path / "lossless.bsnap")
     bitsnap.decompress(tmp_path / "lossless.bsnap", tmp_path / "a.safetensors")
-    again = bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "b.bsnap", policy=policy)
+    again = bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "b.bsnap", **options)
     assert again.raw_bytes == saved.raw_bytes
     assert_same(bitsnap.load(tmp_path / "b.bsnap"), bitsnap.load(tmp_path / "a.bsnap"))
     assert quantizers_of(tmp_path / "a.bsnap") == quantizers_of(tmp_path / "b.bsnap")
-    with pytest.raises(bitsnap.InvalidArgumentError, match="update_step needs Adam's step, which neither"):
-        bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "c.bsnap", policy=bitsnap.bounded(betas=BETAS, eps=EPS))
+    options["adam"] = bitsnap.Adam(betas=BETAS, eps=EPS)
+    with pytest.raises(bitsnap.InvalidArgumentError, match="update_step needs Adam's step, which are neither"):
+        bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "c.bsnap", **options)
 
 
 def test_numpy_alone_is_enough(tmp_path: Path) -> None:
@@ -309,7 +312,7 @@ state = {
     "state": {0: {"step": np.float32(6), "exp_avg": moment, "exp_avg_sq": moment * moment}},
     "param_groups": [{"betas": (0.9, 0.99), "eps": np.float64(1e-8), "params": [0]}],
 }
-bitsnap.save(sys.argv[1], state, policy=bitsnap.bounded())
+bitsnap.save(sys.argv[1], state, settings=bitsnap.bounded())
 found = {each.name: each.quantizer for each in bitsnap.inspect(sys.argv[1]).tensors}
 assert found["state.0.exp_avg"].adam == bitsnap.AdamNumbers((0.9, 0.99), 1e-8, 6), found
 assert found["state.0.exp_avg_sq"].name == "mantissa_bits"

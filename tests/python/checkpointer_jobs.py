@@ -31,14 +31,18 @@ class Jobs:
         return self._names[-1]
 
     def __call__(self, **options: Any) -> bitsnap.Checkpointer:
-        wanted: dict[str, Any] = {"job": self.job, "linger": 20.0, "wait": 30.0, "agent_threads": 1}
+        wanted: dict[str, Any] = {
+            "job": bitsnap.JobOptions(name=self.job),
+            "agent": bitsnap.AgentOptions(threads=1, linger=20.0),
+            "timeout": 30.0,
+        }
         made = bitsnap.Checkpointer(options.pop("path", self.path), **wanted | options)
         self._made.append(made)
         return made
 
-    def agent(self, wait: float = 10) -> int:
+    def agent(self, timeout: float = 10) -> int:
         """The process of the agent."""
-        process = bitsnap.agent_status(job=self.job, wait=wait)["process"]
+        process = bitsnap.agent_status(job=self.job, timeout=timeout)["process"]
         assert isinstance(process, int)
         return process
 
@@ -47,7 +51,7 @@ class Jobs:
             each._end()
         for name in self._names:
             with contextlib.suppress(bitsnap.NotFoundError):
-                bitsnap.stop_agent(job=name, abandon=True, wait=20)
+                bitsnap.stop_agent(job=name, abandon=True, timeout=20)
         # One that was told to end before does not listen any more, a moment before it has ended.
         deadline = time.monotonic() + 10
         while any(name in line for name in self._names for line in processes()) and time.monotonic() < deadline:

@@ -1,12 +1,16 @@
-"""Runs that several tests of the report look at, made once."""
+"""Fixtures of several files: runs for the report, scripts, and checkpointers."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bitsnap.report.report_data import RunData, gather
+from python.checkpointer_jobs import Jobs, processes
+from python.processes import Start, start_script
 from python.report_pages import make_run
 
 
@@ -19,3 +23,28 @@ def some_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def run_data(some_run: Path) -> RunData:
     return gather(some_run, steps=8)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts scripts that do not outlive the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_one(script: str, *arguments: object) -> subprocess.Popen[str]:
+        started.append(start_script(script, *arguments))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        with process:
+            process.wait()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    """Makes checkpointers that end, as their agents do, with the test."""
+    made = Jobs(tmp_path)
+    yield made
+    made.end()
+    assert processes() == set()

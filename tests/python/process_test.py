@@ -26,12 +26,12 @@ def test_other_threads_go_on_while_the_library_works(tmp_path: Path) -> None:
     path = tmp_path / "a.bsnap"
     bitsnap.save(path, state)
     calls: dict[str, Callable[[], Any]] = {
-        "save": lambda: bitsnap.save(path, state, threads=1),
+        "save": lambda: bitsnap.save(path, state, overwrite=True, threads=1),
         "load": lambda: bitsnap.load(path, threads=1),
         "load into": lambda: bitsnap.load(path, into=state, threads=1),
         "slice": lambda: bitsnap.safe_open(path, "pt", threads=1).get_slice("w")[5:-5],
         "verify": lambda: bitsnap.verify(path, threads=1),
-        "decompress": lambda: bitsnap.decompress(path, tmp_path / "a.safetensors", threads=1),
+        "decompress": lambda: bitsnap.decompress(path, tmp_path / "a.safetensors", overwrite=True, threads=1),
         "compress": lambda: bitsnap.compress(tmp_path / "a.safetensors", tmp_path / "b.bsnap", threads=1),
     }
     for name, call in calls.items():
@@ -50,7 +50,7 @@ def test_a_contiguous_tensor_is_not_copied_on_its_way_in_or_out(tmp_path: Path) 
         + """
 state = {"w": tensor(300), "v": np.ones(25 << 20, np.float32)}
 with Peak() as peak:
-    bitsnap.save(path, state, threads=2)
+    bitsnap.save(path, state, overwrite=True, threads=2)
 print(peak.growth)
 with Peak() as peak:
     bitsnap.load(path, into=state, threads=2)
@@ -69,7 +69,7 @@ def test_views_are_not_copied_either(tmp_path: Path) -> None:
 state = {f"w{i}": tensor(40).view(1024, -1).t() for i in range(10)}
 state["expanded"] = tensor(1)[:1].expand(100 << 19)
 with Peak() as peak:
-    bitsnap.save(path, state, threads=2)
+    bitsnap.save(path, state, overwrite=True, threads=2)
 print(peak.growth)
 loaded = bitsnap.load(path, threads=2)
 assert all(torch.equal(loaded[name].view(torch.int16), state[name].view(torch.int16)) for name in state)
@@ -84,7 +84,7 @@ def test_what_has_to_be_computed_is_computed_one_after_another(tmp_path: Path) -
         + """
 state = {f"w{i}": tensor(40).view(torch.complex64).conj() for i in range(10)}
 with Peak() as peak:
-    bitsnap.save(path, state, threads=2)
+    bitsnap.save(path, state, overwrite=True, threads=2)
 print(peak.growth)
 loaded = bitsnap.load(path, threads=2)
 assert all(torch.equal(loaded[name].view(torch.int64), state[name].resolve_conj().view(torch.int64)) for name in state)
@@ -102,7 +102,7 @@ state = {"w": np.random.default_rng(1).standard_normal(64 << 20, np.float32)}
 bitsnap.save(path + ".large", state)
 bitsnap.save(path, {"old": 1})
 calls = {
-    "save": lambda progress=None: bitsnap.save(path, state, progress=progress),
+    "save": lambda progress=None: bitsnap.save(path, state, overwrite=True, progress=progress),
     "load": lambda progress=None: bitsnap.load(path + ".large", into=state, progress=progress),
     "verify": lambda progress=None: bitsnap.verify(path + ".large", progress=progress),
 }
@@ -214,7 +214,7 @@ state = {"w": np.random.default_rng(1).standard_normal(64 << 20, np.float32)}
 bitsnap.save(sys.argv[1], {"old": 1})
 print("saving", flush=True)
 while True:
-    bitsnap.save(sys.argv[1] + "2", state, progress=lambda done, total: print(done, flush=True))
+    bitsnap.save(sys.argv[1] + "2", state, overwrite=True, progress=lambda done, total: print(done, flush=True))
 """
     process = subprocess.Popen([sys.executable, "-c", script, tmp_path / "a.bsnap"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

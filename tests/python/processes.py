@@ -10,8 +10,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 MIB = 1 << 20
+# Starts a script with its arguments.
+Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
+
+# The head of a script that uses a store, whose path is its first argument.
+STORE_IMPORTS = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from typing import TypeAlias
+import numpy as np, torch, bitsnap
+from python.run_states import state_of
+from python.same_bits import assert_same
+path = Path(sys.argv[1])
+"""
 
 _TESTS = Path(__file__).resolve().parents[1]
 

@@ -166,10 +166,10 @@ def test_one_lossy_step_among_many_is_found(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_lossy_shard_is_found_if_another_one_is_lossless(tmp_path: Path) -> None:
     values = torch.arange(1.0, 4097.0).reshape(64, 64) / 3
-    for step, policy in ((1, bitsnap.Policy("lossless")), (2, bitsnap.bounded())):
+    for step, settings in ((1, bitsnap.Settings(policy="lossless")), (2, bitsnap.bounded())):
         for rank in (0, 1):
-            rule = policy if rank == 1 else bitsnap.Policy("lossless")
-            with bitsnap.Store(tmp_path / "run", shared=True, policy=rule) as store:
+            rule = settings if rank == 1 else bitsnap.Settings(policy="lossless")
+            with bitsnap.Store(tmp_path / "run", shared=True, settings=rule) as store:
                 store.save_shard(step, {"exp_avg_sq": {"w": values}}, shard=rank, shards=2, attempt=f"a{step}")
         with bitsnap.Store(tmp_path / "run", shared=True) as store:
             store.commit(step, 2, f"a{step}")

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import bitsnap
 from python.same_bits import assert_same, bits, random_bits
@@ -201,7 +200,10 @@ def test_tied_tensors_are_stored_once_and_come_back_tied(tmp_path: Path) -> None
     assert summary.raw_bytes == 4 * weight.nbytes + 400 * 4
     held = bitsnap.snapshot_id(tmp_path / "a.bsnap")
     stored = (tmp_path / "a.bsnap").stat().st_size
-    assert repr(summary) == f"SaveSummary(id={held!r}, raw_bytes={summary.raw_bytes}, stored_bytes={stored})"
+    assert (
+        repr(summary)
+        == f"SaveSummary(id={held!r}, raw_bytes={summary.raw_bytes}, stored_bytes={stored}, chunks={summary.chunks})"
+    )
     loaded = bitsnap.load(tmp_path / "a.bsnap")
     assert_same(loaded, state)
     assert loaded["wte"] is loaded["lm_head"] is loaded["nested"][0]
@@ -277,9 +279,9 @@ def test_a_delta_gives_the_same_bits_under_every_policy(tmp_path: Path, policy: 
     first = {"w": random_bits(rng, dtype, (300, 1000)), "same": random_bits(rng, dtype, (300_000,))}
     second = {"w": first["w"].clone(), "same": first["same"], "new": random_bits(rng, dtype, (5,))}
     second["w"][::7, ::3] = random_bits(rng, dtype, second["w"][::7, ::3].shape)
-    bitsnap.save(tmp_path / "1.bsnap", first, policy=policy)
-    bitsnap.save(tmp_path / "2.bsnap", second, base=tmp_path / "1.bsnap", policy=policy)
-    bitsnap.save(tmp_path / "3.bsnap", first, base=bitsnap.Snapshot(tmp_path / "2.bsnap"), policy=policy)
+    bitsnap.save(tmp_path / "1.bsnap", first, settings=policy)
+    bitsnap.save(tmp_path / "2.bsnap", second, base=tmp_path / "1.bsnap", settings=policy)
+    bitsnap.save(tmp_path / "3.bsnap", first, base=bitsnap.Snapshot(tmp_path / "2.bsnap"), settings=policy)
     assert_same(bitsnap.load(tmp_path / "2.bsnap"), second)
     assert_same(bitsnap.load(tmp_path / "3.bsnap"), first)
     bitsnap.verify(tmp_path / "3.bsnap")
@@ -352,7 +354,7 @@ def test_any_tensors_come_back_and_so_do_their_deltas(
         elif change == "replace":
             second[name] = data.draw(tensors())
     policy = data.draw(st.sampled_from(POLICIES))
-    bitsnap.save_file(first, folder / "1.bsnap", policy=policy)
-    bitsnap.save_file(second, folder / "2.bsnap", base=folder / "1.bsnap", policy=policy)
+    bitsnap.save_file(first, folder / "1.bsnap", settings=policy)
+    bitsnap.save_file(second, folder / "2.bsnap", base=folder / "1.bsnap", settings=policy)
     assert_same(bitsnap.load_file(folder / "1.bsnap"), first)
     assert_same(bitsnap.load_file(folder / "2.bsnap"), second)

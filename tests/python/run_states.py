@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import bitsnap
 from python.same_bits import random_bits
 
 
@@ -72,3 +73,14 @@ def files_of(store: Path) -> dict[str, bytes]:
         for path in sorted((store / "checkpoints").rglob("*"))
         if path.is_file()
     }
+
+
+def filled(path: Path, count: int = 4, **options: Any) -> list[Any]:
+    """Makes a store of steps 10, 20 and so on; the states."""
+    run = Run()
+    states = []
+    with bitsnap.Store(path, **options) as store:
+        for _ in range(count):
+            states.append(frozen(run.advance(10)))
+            store.save(run.step, states[-1])
+    return states

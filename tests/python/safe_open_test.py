@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from safetensors.torch import save_file as save_safetensors
 
 import bitsnap
@@ -96,7 +95,7 @@ def test_parts_are_those_that_numpy_picks(
 @pytest.mark.parametrize("threads", [1, 3])
 def test_large_ranges_are_read_by_several_threads(tmp_path: Path, threads: int) -> None:
     tensor = random_bits(np.random.default_rng(2), torch.float32, (40, CHUNK - 17))
-    bitsnap.save_file({"w": tensor}, tmp_path / "a.bsnap", policy="raw")
+    bitsnap.save_file({"w": tensor}, tmp_path / "a.bsnap", settings="raw")
     part = bitsnap.safe_open(tmp_path / "a.bsnap", "pt", threads=threads).get_slice("w")
     assert_same(part[1:-1], tensor[1:-1])
     assert_same(part[3:39:5, 1000:100_000], tensor[3:39:5, 1000:100_000].contiguous())
@@ -110,7 +109,7 @@ def test_a_part_holds_no_more_memory_than_it_shows(path: Path) -> None:
 
 def test_a_range_of_rows_reads_only_its_chunks(tmp_path: Path) -> None:
     tensor = random_bits(np.random.default_rng(3), torch.bfloat16, (16, CHUNK))
-    bitsnap.save_file({"w": tensor}, tmp_path / "a.bsnap", policy="raw")
+    bitsnap.save_file({"w": tensor}, tmp_path / "a.bsnap", settings="raw")
     damaged = bytearray((tmp_path / "a.bsnap").read_bytes())
     damaged[64 + 2 * CHUNK * 5 + 1000] ^= 1  # in row 5, which is chunk 5
     (tmp_path / "b.bsnap").write_bytes(damaged)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file as load_safetensors
-from safetensors.torch import save_file as save_safetensors
+from safetensors.torch import load_file as load_safetensors, save_file as save_safetensors
 
 import bitsnap
 from python.same_bits import assert_same, random_bits

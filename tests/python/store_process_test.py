@@ -1,40 +1,30 @@
-"""bitsnap.Store among threads and processes: who may write, what readers see meanwhile, forks, kills, several ranks."""
+"""bitsnap.Store among threads and processes: who may write, what readers see, forks and kills."""
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import bitsnap
-from python.processes import MIB, PEAK, Ticker, finish_script, in_fork, run_script, start_script
+from python.processes import MIB, PEAK, STORE_IMPORTS, Start, Ticker, finish_script, in_fork, run_script
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same, random_bits
 
-IMPORTS = """
-import os, signal, sys, threading, time
-from pathlib import Path
-import numpy as np, torch, bitsnap
-from python.run_states import state_of
-from python.same_bits import assert_same
-path = Path(sys.argv[1])
-"""
-
 WRITER = (
-    IMPORTS
+    STORE_IMPORTS
     + """
-with bitsnap.Store(path, keep_last=3, max_depth=4) as store:
+with bitsnap.Store(path, keep_last=3, settings=bitsnap.Settings(max_depth=4)) as store:
     print("open", flush=True)
     step = store.latest() or 0
     for step in range(step + 1, step + 1 + int(sys.argv[2])):
@@ -45,45 +35,26 @@ with bitsnap.Store(path, keep_last=3, max_depth=4) as store:
 )
 
 
-Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts scripts that do not outlive the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_one(script: str, *arguments: object) -> subprocess.Popen[str]:
-        started.append(start_script(script, *arguments))
-        return started[-1]
-
-    yield start_one
-    for process in started:
-        process.kill()
-        with process:
-            process.wait()
-
-
 def line_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def test_a_store_is_written_by_one_process_at_a_time(tmp_path: Path, start: Start) -> None:
-    hold = IMPORTS + "store = bitsnap.Store(path)\nprint('open', flush=True)\ntime.sleep(float(sys.argv[2]))"
+    hold = STORE_IMPORTS + "store = bitsnap.Store(path)\nprint('open', flush=True)\ntime.sleep(float(sys.argv[2]))"
     holder = start(hold, tmp_path / "run", 60)
     assert line_of(holder) == "open"
     begin = time.monotonic()
     with pytest.raises(bitsnap.BusyError, match="run"):
         bitsnap.Store(tmp_path / "run")
     with pytest.raises(bitsnap.BusyError):
-        bitsnap.Store(tmp_path / "run", wait=0.3)
+        bitsnap.Store(tmp_path / "run", timeout=0.3)
     assert 0.3 <= time.monotonic() - begin < 20
     with bitsnap.Store(tmp_path / "run", read_only=True) as reader:
         assert reader.steps() == []
     # Whoever is killed holds nothing any more.
     threading.Timer(0.2, holder.kill).start()
-    with bitsnap.Store(tmp_path / "run", wait=60) as store:
+    with bitsnap.Store(tmp_path / "run", timeout=60) as store:
         store.save(1, {"a": 1})
     with holder:
         holder.wait(60)
@@ -91,10 +62,10 @@ def test_a_store_is_written_by_one_process_at_a_time(tmp_path: Path, start: Star
 
 def test_those_that_wait_get_their_turn(tmp_path: Path, start: Start) -> None:
     script = (
-        IMPORTS
+        STORE_IMPORTS
         + """
 for _ in range(5):
-    with bitsnap.Store(path, wait=60) as store:
+    with bitsnap.Store(path, timeout=60) as store:
         step = (store.latest() or 0) + 1
         store.save(step, state_of(step))
 """
@@ -111,12 +82,12 @@ for _ in range(5):
 def test_ctrl_c_ends_a_wait_for_the_lock(tmp_path: Path, start: Start) -> None:
     with bitsnap.Store(tmp_path / "run"):
         script = (
-            IMPORTS
+            STORE_IMPORTS
             + """
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begin = time.monotonic()
 try:
-    bitsnap.Store(path, wait=float("inf"))
+    bitsnap.Store(path, timeout=float("inf"))
 except KeyboardInterrupt:
     print(time.monotonic() - begin < 20)
 """
@@ -126,7 +97,7 @@ except KeyboardInterrupt:
 
 def test_readers_see_whole_checkpoints_while_another_process_saves_and_prunes(tmp_path: Path, start: Start) -> None:
     reader = (
-        IMPORTS
+        STORE_IMPORTS
         + """
 store = bitsnap.Store(path, read_only=True)
 loads = newest = 0
@@ -194,10 +165,10 @@ def test_a_killed_writer_leaves_what_it_had_saved(tmp_path: Path, start: Start) 
 
 def test_ctrl_c_in_a_save_leaves_the_store_as_it_was(tmp_path: Path, start: Start) -> None:
     script = (
-        IMPORTS
+        STORE_IMPORTS
         + """
 state = {"w": np.random.default_rng(1).standard_normal(12 << 20, np.float32)}
-with bitsnap.Store(path, keep_last=1, max_depth=0) as store:
+with bitsnap.Store(path, keep_last=1, settings=bitsnap.Settings(max_depth=0)) as store:
     store.save(1, state)
     threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
@@ -253,7 +224,7 @@ def test_a_forked_child_reads_and_is_refused_to_write(tmp_path: Path) -> None:
 
         for _ in range(2):
             assert in_fork(child) == 0
-        busy = IMPORTS + "try:\n    bitsnap.Store(path)\nexcept bitsnap.BusyError:\n    print('busy')"
+        busy = STORE_IMPORTS + "try:\n    bitsnap.Store(path)\nexcept bitsnap.BusyError:\n    print('busy')"
         assert run_script(busy, tmp_path / "run") == "busy\n"
         store.save(3, expected)
         assert_same(store.load(), expected)
@@ -329,7 +300,7 @@ def test_a_store_that_is_closed_during_a_call_lets_it_end(tmp_path: Path) -> Non
         assert started.wait(60)
         store.close()
         assert saving.result().step == 1
-    with bitsnap.Store(tmp_path / "run", wait=10) as again:
+    with bitsnap.Store(tmp_path / "run", timeout=10) as again:
         assert_same(again.load(), state)
 
 
@@ -372,140 +343,3 @@ for keep_base in (0, 50 << 20, True):
     assert none < 60
     assert too_little < 60
     assert 100 <= kept < 270
-
-
-RANK = (
-    IMPORTS
-    + """
-rank, ranks, steps = map(int, sys.argv[2:5])
-with bitsnap.Store(path, shared=True, wait=60, max_depth=3) as store:
-    for step in range(1, steps + 1):
-        moving = 7 if rank == step % ranks else None
-        store.save_shard(step, state_of(step, rank, moving), shard=rank, shards=ranks, attempt=f"try-{step}")
-        outcome = store.commit(step, ranks, f"try-{step}")
-        assert bool(outcome) == (not outcome.missing)
-        deadline = time.monotonic() + 60
-        while step not in store:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        if outcome:
-            checkpoint = outcome.checkpoint
-            assert (checkpoint.step, checkpoint.shards) == (step, ranks)
-            print(step)
-"""
-)
-
-
-def test_several_processes_save_a_checkpoint_together(tmp_path: Path, start: Start) -> None:
-    bitsnap.Store(tmp_path / "run", shared=True).close()
-    ranks, steps = 3, 6
-    processes = [start(RANK, tmp_path / "run", rank, ranks, steps) for rank in range(ranks)]
-    committed = [line for process in processes for line in finish_script(process).split()]
-    assert {int(step) for step in committed} == set(range(1, steps + 1))
-    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
-        assert store.steps() == list(range(1, steps + 1))
-        store.verify()
-        for checkpoint in store.checkpoints():
-            step = checkpoint.step
-            assert checkpoint.shards == ranks
-            assert checkpoint.raw_bytes == 4 * 50_000 * 4
-            for rank in range(ranks):
-                moving = 7 if rank == step % ranks else None
-                assert_same(store.load(step, shard=rank), state_of(step, rank, moving))
-            with pytest.raises(bitsnap.NotFoundError, match="3"):
-                store.load(step, shard=ranks)
-            if checkpoint.base is not None:
-                # The tensor lay in another shard at the step before, and was found there.
-                tensors = {each.name: each for each in bitsnap.inspect(store.snapshot(step, step % ranks)).tensors}
-                assert tensors["expert7"].chunks_with_base > 0
-                stored = tensors["expert7"].stored_bytes
-                assert stored is not None
-                assert stored < 0.2 * tensors["expert7"].raw_bytes
-    with bitsnap.Store(tmp_path / "run") as store:
-        with pytest.raises(bitsnap.BusyError):
-            bitsnap.Store(tmp_path / "run", shared=True).save_shard(9, {}, shard=0, shards=1, attempt="a")
-        store.prune(keep_last=1, reencode="always")
-        assert_same(store.load(shard=1), state_of(steps, 1, 7 if steps % ranks == 1 else None))
-
-
-def test_shards_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run", shared=True, keep_last=1, max_depth=0) as store:
-        store.save_shard(1, {"a": 1}, shard=0, shards=2, attempt="first")
-        outcome = store.commit(1, 2, "first")
-        assert not outcome
-        assert outcome == bitsnap.CommitOutcome(checkpoint=None, missing=[1])
-        store.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="second")
-        assert store.commit(1, 2, "first").missing == [1]
-        assert store.commit(1, 2, "second").missing == [0]
-        assert store.commit(1, 3, "first").missing == [0, 1, 2]
-        assert store.steps() == []
-        store.save_shard(1, {"a": "wrong"}, shard=0, shards=2, attempt="second")
-        store.save_shard(1, {"a": 3}, shard=0, shards=2, attempt="second", metadata={"who": "rank 0"})
-        outcome = store.commit(1, 2, "second")
-        assert outcome
-        assert outcome.missing == []
-        assert outcome.checkpoint is not None
-        assert outcome.checkpoint.shards == 2
-        assert store.commit(1, 2, "second") == outcome
-        assert store.load(1, shard=0) == store.load(shard=0) == {"a": 3}
-        assert store.load(1, shard=1) == {"b": 2}
-        assert store.snapshot(1, 0).metadata == {"who": "rank 0"}
-        for shard in (0, 1):
-            store.save_shard(2, {"shard": shard}, shard=shard, shards=2, attempt="third")
-        assert store.commit(2, 2, "third")
-        assert store.steps() == [2]
-        with pytest.raises(bitsnap.InvalidArgumentError, match=r"step 1 is not above 2, .*pruned since"):
-            store.commit(1, 2, "second")
-
-
-def test_a_checkpoint_of_several_shards_is_loaded_by_the_shard_only(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run", shared=True) as store:
-        store.save_shard(1, {"alone": 1}, shard=0, shards=1, attempt="a")
-        assert store.commit(1, 1, "a")
-        assert store.load() == store.load(1) == store.load(1, shard=0) == {"alone": 1}
-        for shard in range(3):
-            store.save_shard(2, {"shard": shard}, shard=shard, shards=3, attempt="b")
-        assert store.commit(2, 3, "b")
-        unclear: list[Callable[[], Any]] = [
-            store.load,
-            store.snapshot,
-            lambda: store.load(2),
-            lambda: store.snapshot(2),
-        ]
-        for call in unclear:
-            with pytest.raises(bitsnap.InvalidArgumentError, match=r"step 2 has 3 shards.* shard=0 to shard=2"):
-                call()
-        assert store.load(shard=2) == {"shard": 2}
-        assert store.load(1) == {"alone": 1}
-
-
-def test_the_newest_is_loaded_while_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bitsnap.Store(tmp_path / "run", keep_last=1, max_depth=0) as writer:
-        writer.save(1, {"step": 1})
-        reader = bitsnap.Store(tmp_path / "run", read_only=True)
-        latest = bitsnap.Store.latest
-
-        def then_saved(store: bitsnap.Store) -> int | None:
-            found = latest(store)
-            if found == 1:
-                writer.save(2, {"step": 2})
-            return found
-
-        monkeypatch.setattr(bitsnap.Store, "latest", then_saved)
-        assert reader.load() == {"step": 2}
-
-
-def test_other_handles_in_a_shared_store_save_meanwhile(tmp_path: Path) -> None:
-    first = bitsnap.Store(tmp_path / "run", shared=True)
-    second = bitsnap.Store(tmp_path / "run", shared=True)
-    seen: list[bitsnap.SaveSummary] = []
-
-    def meanwhile(done: int, total: int) -> None:
-        if not seen:
-            seen.append(second.save_shard(1, {"b": 2}, shard=1, shards=2, attempt="a"))
-
-    first.save_shard(1, {"w": torch.randn(3 << 20)}, shard=0, shards=2, attempt="a", progress=meanwhile)
-    assert seen
-    assert second.commit(1, 2, "a")
-    assert first.load(shard=1) == {"b": 2}
-    assert os.listdir(tmp_path) == ["run"]  # noqa: PTH208

@@ -1,8 +1,7 @@
-"""bitsnap.Store in one process: what goes in comes out, what stays and what goes, and every way to be told no."""
+"""bitsnap.Store in one process: saving, loading, pruning, and refused calls."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 import bitsnap
-from python.run_states import Run, files_of, frozen
+from python.run_states import Run, files_of, filled, frozen
 from python.same_bits import assert_same
 
 
@@ -22,21 +21,12 @@ def snapshot_files(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(store).items() if name.endswith(".bsnap")}
 
 
-def filled(path: Path, count: int = 4, **options: Any) -> list[Any]:
-    """Makes a store of steps 10, 20 and so on; the states."""
-    run = Run()
-    states = []
-    with bitsnap.Store(path, **options) as store:
-        for _ in range(count):
-            states.append(frozen(run.advance(10)))
-            store.save(run.step, states[-1])
-    return states
-
-
-@pytest.mark.parametrize("policy", ["lossless", "lmc", bitsnap.Policy("bitsnap", ["*=exact"]), "raw"])
+@pytest.mark.parametrize("policy", ["lossless", "lmc", "bitsnap", "raw"])
 @pytest.mark.parametrize("base", ["previous", "keyframe"])
 def test_every_state_of_a_chain_comes_back_in_every_bit(tmp_path: Path, policy: Any, base: Any) -> None:
-    states = filled(tmp_path / "run", 12, policy=policy, base=base, max_depth=4)
+    loss = ["*=exact"] if policy == "bitsnap" else None
+    settings = bitsnap.Settings(policy=policy, base=base, max_depth=4, loss=loss)
+    states = filled(tmp_path / "run", 12, settings=settings)
     with bitsnap.Store(tmp_path / "run", read_only=True) as store:
         assert store.steps() == list(range(10, 130, 10))
         for step, state in zip(store.steps(), states, strict=True):
@@ -83,7 +73,7 @@ def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
     assert second.ratio == second.raw_bytes / second.stored_bytes
     assert first.time.tzinfo is UTC
     assert before - timedelta(seconds=1) <= first.time <= second.time <= datetime.now(UTC) + timedelta(seconds=1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         first.step = 6  # type: ignore[misc]
 
 
@@ -101,26 +91,32 @@ def test_a_store_counts_and_knows_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_store_remembers_how_it_was_made(tmp_path: Path) -> None:
-    with bitsnap.Store(tmp_path / "run", policy="raw", base="keyframe", max_depth=0) as store:
+    with bitsnap.Store(
+        tmp_path / "run", settings=bitsnap.Settings(policy="raw", base="keyframe", max_depth=0)
+    ) as store:
         run_id = store.run_id
         assert len(run_id) == 32
     run = Run()
     with bitsnap.Store(tmp_path / "run") as store:
-        assert (store.policy, store.run_id, store.is_durable) == ("raw", run_id, True)
+        assert (store.settings.policy, store.run_id, store.is_durable) == ("raw", run_id, True)
         assert store.path == tmp_path / "run"
         store.save(1, run.advance())
         assert store.save(2, run.advance()).base is None
-    with bitsnap.Store(tmp_path / "run", policy="lossless", max_depth=8, base="previous") as store:
-        assert store.policy == "lossless"
+    with bitsnap.Store(
+        tmp_path / "run", settings=bitsnap.Settings(policy="lossless", max_depth=8, base="previous")
+    ) as store:
+        assert store.settings.policy == "lossless"
         assert store.save(3, run.advance()).base == 2
     with bitsnap.Store(tmp_path / "other") as store:
         assert store.run_id != run_id
-        assert (store.policy, store.objective) == ("lossless", "balanced")
-    with bitsnap.Store(tmp_path / "third", objective="speed", store_speed=10**7, codec="zstd") as store:
+        assert (store.settings.policy, store.settings.objective) == ("lossless", "balanced")
+    with bitsnap.Store(
+        tmp_path / "third", settings=bitsnap.Settings(objective="speed", store_speed=10**7, codec="zstd")
+    ) as store:
         store.save(1, run.advance())
         assert {codec for tensor in inspected(store) for codec in tensor.codecs} == {"zstd", "raw"}
     with bitsnap.Store(tmp_path / "third") as store:
-        assert store.objective == "speed"
+        assert store.settings.objective == "speed"
         store.save(2, run.advance())
         assert not any("forced" in tensor.reason for tensor in inspected(store))
 
@@ -175,7 +171,7 @@ def test_a_snapshot_of_a_store_works_with_all_that_takes_one(tmp_path: Path) -> 
 
 
 def test_saving_removes_what_is_not_to_be_kept(tmp_path: Path) -> None:
-    states = filled(tmp_path / "run", 12, keep_last=2, keep_every=50, max_depth=2)
+    states = filled(tmp_path / "run", 12, keep_last=2, keep_every=50, settings=bitsnap.Settings(max_depth=2))
     with bitsnap.Store(tmp_path / "run", read_only=True) as store:
         assert store.steps() == [50, 100, 110, 120]
         for step in store.steps():
@@ -189,7 +185,7 @@ def test_saving_removes_what_is_not_to_be_kept(tmp_path: Path) -> None:
 
 
 def test_pruning_says_what_it_does_and_a_dry_run_does_nothing(tmp_path: Path) -> None:
-    states = filled(tmp_path / "run", 6, max_depth=2)
+    states = filled(tmp_path / "run", 6, settings=bitsnap.Settings(max_depth=2))
     before = files_of(tmp_path / "run")
     with bitsnap.Store(tmp_path / "run") as store:
         sizes = {each.step: each.stored_bytes for each in store.checkpoints()}
@@ -198,21 +194,23 @@ def test_pruning_says_what_it_does_and_a_dry_run_does_nothing(tmp_path: Path) ->
         report = store.prune(keep_last=1, keep=[np.int64(20)], reencode="never")
         assert dry == report
         assert report.kept == [20, 60]
-        assert report.rewritten == {}
-        assert report.removed == {step: sizes[step] for step in report.removed}
-        assert report.removed_bytes == sum(report.removed.values())
-        assert report.needed[10] in (20, 60)
-        assert sorted([*report.kept, *report.removed, *report.needed]) == list(sizes)
+        assert (dry.dry_run, report.dry_run) == (True, False)
+        assert report.rewritten == []
+        assert all(each.bytes == sizes[each.step] for each in report.removed)
+        assert report.removed_bytes == sum(each.bytes for each in report.removed)
+        assert (report.needed[0].step, report.needed[0].by) in ((10, 20), (10, 60))
+        others = [each.step for each in report.removed] + [each.step for each in report.needed]
+        assert sorted([*report.kept, *others]) == list(sizes)
         assert store.steps() == report.kept
         for step in store.steps():
             assert_same(store.load(step), states[step // 10 - 1])
 
         again = store.prune(keep=[20], reencode="always")
         assert store.steps() == again.kept == [20, 60]
-        assert sorted(again.removed) == sorted(report.needed)
-        assert again.needed == {}
-        assert set(again.rewritten) <= {20, 60}
-        assert all(after > 0 for _, after in again.rewritten.values())
+        assert [each.step for each in again.removed] == [each.step for each in report.needed]
+        assert again.needed == []
+        assert {each.step for each in again.rewritten} <= {20, 60}
+        assert all(each.bytes_after > 0 for each in again.rewritten)
         for step in store.steps():
             assert_same(store.load(step), states[step // 10 - 1])
         store.verify()
@@ -240,8 +238,8 @@ def test_training_goes_on_from_an_earlier_step_after_a_rollback(tmp_path: Path) 
         assert len(store) == 5
         sizes = {each.step: each.stored_bytes for each in store.checkpoints()}
         report = store.rollback(20)
-        assert report == bitsnap.RollbackReport([50, 40, 30], sizes[30] + sizes[40] + sizes[50])
-        assert store.rollback(20) == bitsnap.RollbackReport([], 0)
+        assert (report.removed, report.removed_bytes) == ([50, 40, 30], sizes[30] + sizes[40] + sizes[50])
+        assert store.rollback(20).removed == []
         saved = store.save(30, run.state())
         assert saved.base == 20
         assert store.steps() == [10, 20, 30]
@@ -251,8 +249,8 @@ def test_training_goes_on_from_an_earlier_step_after_a_rollback(tmp_path: Path) 
 
 @pytest.mark.parametrize("keep_base", [True, 1 << 30, 1000])
 def test_the_files_are_the_same_with_the_base_in_memory(tmp_path: Path, keep_base: int | bool) -> None:
-    filled(tmp_path / "a", 6, max_depth=3)
-    filled(tmp_path / "b", 6, max_depth=3, keep_base=keep_base)
+    filled(tmp_path / "a", 6, settings=bitsnap.Settings(max_depth=3))
+    filled(tmp_path / "b", 6, settings=bitsnap.Settings(max_depth=3), keep_base=keep_base)
     expected = snapshot_files(tmp_path / "a")
     assert snapshot_files(tmp_path / "b") == expected
     assert len(expected) == 6
@@ -356,7 +354,7 @@ def test_one_handle_writes_at_a_time_and_any_number_read(tmp_path: Path) -> None
         with pytest.raises(bitsnap.BusyError, match="run"):
             bitsnap.Store(tmp_path / "run")
         with pytest.raises(bitsnap.BusyError):
-            bitsnap.Store(tmp_path / "run", wait=0.15)
+            bitsnap.Store(tmp_path / "run", timeout=0.15)
         with pytest.raises(bitsnap.BusyError):
             bitsnap.Store.repair(tmp_path / "run")
         store.save(30, states[0])
@@ -448,97 +446,3 @@ def test_a_name_that_is_no_text_is_a_directory_like_any_other(tmp_path: Path) ->
         assert_same(store.load(), states[1])
         with pytest.raises(bitsnap.NotFoundError, match="run-"):
             store.load(5)
-
-
-def damage(path: Path, place: int | None = None) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 3 if place is None else place] ^= 0x10
-    path.write_bytes(data)
-
-
-def test_damage_is_found_and_named_and_nothing_wrong_is_given_out(tmp_path: Path) -> None:
-    states = filled(tmp_path / "run", 4, max_depth=1)
-    file = next((tmp_path / "run" / "checkpoints" / "0000000030").glob("*.bsnap"))
-    damage(file)
-    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
-        found = store.damages()
-        assert {each.step for each in found} >= {30}
-        first = next(each for each in found if each.step == 30)
-        assert first.file == str(file.relative_to(tmp_path / "run"))
-        assert "chunk" in first.where
-        assert isinstance(first.error, bitsnap.CorruptError)
-        assert first.file in str(first)
-        with pytest.raises(bitsnap.CorruptError, match=r"damaged in \d+ place") as caught:
-            store.verify()
-        for each in found[:20]:
-            assert str(each) in str(caught.value)
-        store.verify(steps=[10, 20])
-        with pytest.raises(bitsnap.CorruptError):
-            store.verify(steps=[30], decode=False)
-        with pytest.raises(bitsnap.CorruptError, match=file.name):
-            store.load(30)
-        assert_same(store.load(20), states[1])
-
-
-def test_a_save_says_why_its_base_could_not_be_used(tmp_path: Path) -> None:
-    states = filled(tmp_path / "other", 4)
-    filled(tmp_path / "run", 2)
-    file = next((tmp_path / "run" / "checkpoints" / "0000000020").glob("*.bsnap"))
-    damage(file)
-    with bitsnap.Store(tmp_path / "run") as store:
-        saved = store.save(30, states[2])
-        assert saved.base is None
-        assert isinstance(saved.damage, bitsnap.CorruptError)
-        assert file.name in str(saved.damage)
-        assert store.checkpoint(30).damage is None
-        assert_same(store.load(30), states[2])
-        assert store.save(40, states[3]).damage is None
-
-
-def test_a_store_with_damage_is_repaired(tmp_path: Path) -> None:
-    states = filled(tmp_path / "run", 4, max_depth=0)
-    checkpoints = tmp_path / "run" / "checkpoints"
-    damage(checkpoints / "0000000010" / "commit.json")
-    damage(next((checkpoints / "0000000040").glob("*.bsnap")))
-    with bitsnap.Store(tmp_path / "run", read_only=True) as store:
-        broken = store.checkpoints()[0]
-        assert broken.step == 10
-        assert isinstance(broken.damage, bitsnap.BitsnapError)
-        assert {each.step for each in store.damages()} >= {10, 40}
-    before = files_of(tmp_path / "run")
-    dry = bitsnap.Store.repair(tmp_path / "run", dry_run=True)
-    assert files_of(tmp_path / "run") == before
-    report = bitsnap.Store.repair(tmp_path / "run")
-    assert [each.step for each in report.dropped] == [40]
-    assert 40 in [each.step for each in dry.dropped]
-    assert report.checkpoints == 3
-    assert [step for step, _ in report.mended] == [10]
-    dropped = report.dropped[0]
-    assert (tmp_path / "run" / dropped.moved_to).exists()
-    assert dropped.damages
-    assert all(isinstance(each.error, bitsnap.CorruptError) for each in dropped.damages)
-    with bitsnap.Store(tmp_path / "run") as store:
-        store.verify()
-        assert store.steps() == [10, 20, 30]
-        for step in store.steps():
-            assert_same(store.load(step), states[step // 10 - 1])
-        store.save(40, states[3])
-        assert_same(store.load(), states[3])
-
-
-def test_an_error_in_removing_old_checkpoints_says_that_the_new_one_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise bitsnap.IoError("the disk is on fire")
-
-    with bitsnap.Store(tmp_path / "run", keep_last=1, max_depth=0) as store:
-        store.save(1, {})
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "prune", fail)
-            with pytest.raises(OSError, match=r"step 2 is saved.*the disk is on fire") as caught:
-                store.save(2, {})
-        assert type(caught.value) is bitsnap.IoError
-        assert store.steps() == [1, 2]
-        store.save(3, {})
-        assert store.steps() == [3]

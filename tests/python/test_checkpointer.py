@@ -1,4 +1,4 @@
-"""bitsnap.Checkpointer in one process: what is staged, what handles say, what fails, and what comes back."""
+"""bitsnap.Checkpointer in one process: staging, handles and failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -21,23 +20,9 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap.state import load_native
-from python.checkpointer_jobs import Jobs, failed, paused, processes, saved
+from python.checkpointer_jobs import Jobs, failed, paused, saved
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    made = Jobs(tmp_path)
-    yield made
-    made.end()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_agent_is_left() -> Iterator[None]:
-    yield
-    assert processes() == set()
 
 
 def test_the_state_may_change_once_save_has_returned(jobs: Jobs) -> None:
@@ -69,9 +54,9 @@ def test_a_handle_says_how_far_a_save_has_come_and_what_it_cost(jobs: Jobs) -> N
             assert save.persist
             assert save.staged()
             assert save.stage in ("staged", "memory", "persisted")
-            assert save.in_memory()
+            assert save.wait_memory()
             assert save.stage in ("memory", "persisted")
-            assert save.persisted()
+            assert save.wait_persisted()
             assert (save.stage, save.done(), save.error) == ("persisted", True, None)
         result = save.result()
         assert (result.step, result.base, result.raw_bytes) == (2, 1, 200_000)
@@ -83,7 +68,7 @@ def test_a_handle_says_how_far_a_save_has_come_and_what_it_cost(jobs: Jobs) -> N
         with pytest.raises(AttributeError):
             result.step = 3  # type: ignore[misc]
     assert (save.stage, save.result()) == ("persisted", result)
-    assert save.persisted(timeout=0)
+    assert save.wait_persisted(timeout=0)
 
 
 def test_steps_that_are_not_wanted_cost_nothing(jobs: Jobs) -> None:
@@ -93,14 +78,14 @@ def test_steps_that_are_not_wanted_cost_nothing(jobs: Jobs) -> None:
         asked.append(step)
         return state_of(step)
 
-    with jobs(every=6, every_memory=2, memory_snapshots=8, budget=1 << 28) as checkpointer:
+    with jobs(every=6, every_memory=2, memory=bitsnap.MemoryOptions(budget=1 << 28, snapshots=8)) as checkpointer:
         saves = {step: checkpointer.save(step, lambda step=step: state(step)) for step in range(13)}
         checkpointer.wait()
         assert [step for step, save in saves.items() if save is not None] == asked == [0, 2, 4, 6, 8, 10, 12]
         assert [step for step, save in saves.items() if save is not None and save.persist] == [0, 6, 12]
         kept = saves[10]
         assert kept is not None
-        assert (kept.stage, kept.in_memory(), kept.persisted()) == ("memory", True, False)
+        assert (kept.stage, kept.wait_memory(), kept.wait_persisted()) == ("memory", True, False)
         assert kept.result().base is not None
         assert checkpointer.steps() == asked
         assert checkpointer.latest() == 12
@@ -111,110 +96,13 @@ def test_steps_that_are_not_wanted_cost_nothing(jobs: Jobs) -> None:
         assert store.steps() == [0, 6, 12]
 
 
-def test_a_fresh_run_has_nothing_to_restore(jobs: Jobs) -> None:
+def test_reprs_are_short(jobs: Jobs) -> None:
+    state = {"w": torch.arange(1000)}
     with jobs() as checkpointer:
-        assert checkpointer.restore() is None
-        assert checkpointer.steps() == []
-        assert checkpointer.latest() is None
-        with pytest.raises(bitsnap.NotFoundError):
-            checkpointer.restore(3)
-
-
-def test_the_newest_state_comes_from_memory_and_an_old_one_from_the_store(jobs: Jobs) -> None:
-    with jobs(memory_snapshots=1) as checkpointer:
-        for step in (1, 2, 3, 4):
-            saved(checkpointer, step, state_of(step)).result()
-    with jobs() as checkpointer:
-        newest = checkpointer.restore()
-        assert newest is not None
-        assert (newest.step, newest.source) == (4, "memory")
-        assert_same(newest.state, state_of(4))
-    bitsnap.stop_agent(job=jobs.job, wait=20)
-    with jobs() as checkpointer:
-        old = checkpointer.restore(2)
-        assert old is not None
-        assert (old.step, old.source) == (2, "store")
-        assert_same(old.state, state_of(2))
-
-
-@pytest.mark.parametrize("source", ["memory", "store"])
-def test_a_state_is_restored_into_the_tensors_that_are_there(jobs: Jobs, source: str) -> None:
-    run = Run()
-    state = frozen(run.advance(2))
-    with jobs() as checkpointer:
-        saved(checkpointer, 2, state).result()
-        if source == "store":
-            bitsnap.stop_agent(job=jobs.job, wait=20)
-        into = frozen(run.advance())
-        places = {name: tensor.data_ptr() for name, tensor in into["model"].items()}
-        restored = checkpointer.restore(into=into)
-        assert restored is not None
-        assert restored.source == source
-        assert_same(restored.state, state)
-        assert {name: tensor.data_ptr() for name, tensor in restored.state["model"].items()} == places
-        part = checkpointer.restore(keys="optimizer")
-        assert part is not None
-        assert_same(part.state, {"optimizer": state["optimizer"]})
-        with pytest.raises(bitsnap.NotFoundError, match="nothing under 'nowhere'"):
-            checkpointer.restore(keys=["nowhere"])
-        with pytest.raises(bitsnap.InvalidArgumentError, match="wte"):
-            checkpointer.restore(into={"model": {"wte": torch.zeros(3)}}, strict=False)
-
-
-def test_a_damaged_newest_step_is_passed_over_for_the_one_before(jobs: Jobs) -> None:
-    with jobs(max_depth=0) as checkpointer:
-        for step in (1, 2, 3):
-            saved(checkpointer, step, {"w": np.random.default_rng(step).standard_normal(50_000)}).result()
-    bitsnap.stop_agent(job=jobs.job, wait=20)
-    (file,) = (jobs.path / "checkpoints" / "0000000003").glob("*.bsnap")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with jobs() as checkpointer:
-        with pytest.warns(bitsnap.RestoreWarning, match="step 3 cannot be restored"):
-            restored = checkpointer.restore()
-        assert restored is not None
-        assert (restored.step, restored.source) == (2, "store")
-        with pytest.raises(bitsnap.CorruptError):
-            checkpointer.restore(fallback=False)
-        with pytest.raises(bitsnap.CorruptError):
-            checkpointer.restore(3)
-
-
-def test_a_store_that_cannot_be_read_is_not_taken_for_a_fresh_run(jobs: Jobs) -> None:
-    with jobs(every=2, every_memory=1) as checkpointer:
-        saved(checkpointer, 2, state_of(2)).result()
-        saved(checkpointer, 3, state_of(3)).result()
-        (identity,) = (path for path in jobs.path.iterdir() if path.suffix == ".json")
-        content = identity.read_bytes()
-        identity.write_bytes(b"{" + content)
-        with pytest.warns(bitsnap.RestoreWarning, match="the store cannot be read"):
-            restored = checkpointer.restore()
-        assert restored is not None
-        assert restored.step == 3
-    bitsnap.stop_agent(job=jobs.job, wait=20)
-    with jobs() as checkpointer, pytest.raises(bitsnap.BitsnapError, match=str(jobs.path)):
-        checkpointer.restore()
-
-
-def test_what_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 0
-
-    def load_second(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise bitsnap.CorruptError("a bit has flipped")
-        return load_native(*arguments, **options)
-
-    with jobs() as checkpointer:
-        saved(checkpointer, 1, state_of(1)).result()
-        monkeypatch.setattr("bitsnap.checkpointer.load_native", load_second)
-        with pytest.warns(bitsnap.RestoreWarning, match="a bit has flipped"):
-            restored = checkpointer.restore()
-        assert restored is not None
-        assert restored.source == "store"
-        assert_same(restored.state, state_of(1))
+        result = saved(checkpointer, 1, state).result()
+        assert repr(result).startswith("SaveState(step=1, stage='persisted', raw_bytes=8000, stored_bytes=")
+        assert repr(checkpointer.restore(1)) == "Restored(step=1, source='memory')"
+        assert repr(checkpointer).endswith("rank 0 of 1)")
 
 
 def test_a_save_that_fails_is_warned_of_once_and_raised_by_wait(jobs: Jobs) -> None:
@@ -225,7 +113,7 @@ def test_a_save_that_fails_is_warned_of_once_and_raised_by_wait(jobs: Jobs) -> N
         assert isinstance(save.error, bitsnap.InvalidArgumentError)
         assert save.done()
         with pytest.raises(bitsnap.InvalidArgumentError):
-            save.persisted()
+            save.wait_persisted()
         with pytest.warns(bitsnap.BackgroundSaveWarning, match="step 5 was not saved: .*") as caught:
             checkpointer.save(6, state_of(6))
         assert len(caught) == 1
@@ -256,13 +144,13 @@ def test_close_raises_what_failed_unless_something_else_does(jobs: Jobs) -> None
         end_badly()
 
 
-def test_a_caller_who_is_wrong_is_told_at_once(jobs: Jobs, tmp_path: Path) -> None:
+def test_errors_of_the_caller_are_raised_at_once(jobs: Jobs, tmp_path: Path) -> None:
     with jobs() as checkpointer:
         with pytest.raises(bitsnap.InvalidArgumentError, match=r"state\['x'\]"):
             checkpointer.save(1, {"x": object()})
         with pytest.raises(bitsnap.InvalidArgumentError, match="state_dict"):
             checkpointer.save(1, torch.nn.Linear(2, 2))
-        with pytest.raises(TypeError, match="step is an integer"):
+        with pytest.raises(TypeError, match="step must be an integer"):
             checkpointer.save("1", {})  # type: ignore[arg-type]
         with pytest.raises(bitsnap.InvalidArgumentError, match="roles"):
             checkpointer.save(1, {}, roles={"nowhere": "weight"})
@@ -274,23 +162,23 @@ def test_a_caller_who_is_wrong_is_told_at_once(jobs: Jobs, tmp_path: Path) -> No
         assert checkpointer.steps() == []
     for options, match in (
         ({"every": 0}, "every"),
-        ({"job": "a/b"}, "job 'a/b'"),
-        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
-        ({"slots": 3}, "slots"),
-        ({"memory_snapshots": 0}, "memory_snapshots"),
-        ({"when_busy": "maybe"}, "when_busy"),
-        ({"policy": "best"}, "policy"),
-        ({"policy": bitsnap.bounded(step=3)}, "a checkpointer saves many"),
-        ({"session": "A"}, "session"),
-        ({"wait": -1}, "wait"),
+        ({"job": bitsnap.JobOptions("a/b")}, "job 'a/b'"),
+        ({"job": bitsnap.JobOptions(rank=2, world_size=2)}, "rank 2 of 2"),
+        ({"job": bitsnap.JobOptions(session="A")}, "session"),
+        ({"memory": bitsnap.MemoryOptions(slots=3)}, "slots"),
+        ({"memory": bitsnap.MemoryOptions(snapshots=0)}, "memory_snapshots"),
+        ({"memory": bitsnap.MemoryOptions(when_busy="maybe")}, "when_busy"),  # type: ignore[arg-type]
+        ({"settings": "best"}, "policy"),
+        ({"adam": bitsnap.Adam(step=3)}, "step must be a function here"),
+        ({"timeout": -1}, "timeout"),
         ({"path": ""}, "path"),
     ):
         with pytest.raises(bitsnap.InvalidArgumentError, match=match):
             jobs(**options)
     with pytest.raises(TypeError, match="on_progress"):
         jobs(on_progress=3)
-    with pytest.raises(bitsnap.NotFoundError, match="no program"):
-        jobs(agent_command=tmp_path / "nowhere")
+    with pytest.raises(bitsnap.NotFoundError, match="not an executable program"):
+        jobs(agent=bitsnap.AgentOptions(command=tmp_path / "nowhere"))
 
 
 def test_a_second_trainer_of_a_rank_is_turned_away(jobs: Jobs) -> None:
@@ -299,14 +187,14 @@ def test_a_second_trainer_of_a_rank_is_turned_away(jobs: Jobs) -> None:
 
 
 def test_too_small_a_budget_ends_no_training(jobs: Jobs) -> None:
-    with jobs(budget=1 << 20) as checkpointer:
+    with jobs(memory=bitsnap.MemoryOptions(budget=1 << 20)) as checkpointer:
         with pytest.warns(bitsnap.BackgroundSaveWarning, match="step 1 was not saved: .*budget"):
             save = saved(checkpointer, 1, {"w": np.zeros(1 << 20)})
         assert save.stage == "failed"
         assert not save.staged()
         assert isinstance(save.error, bitsnap.ResourceExhaustedError)
         with pytest.raises(bitsnap.ResourceExhaustedError):
-            save.in_memory()
+            save.wait_memory()
         with pytest.raises(bitsnap.ResourceExhaustedError):
             checkpointer.reserve({"w": np.zeros(1 << 20)})
         with pytest.raises(bitsnap.ResourceExhaustedError):
@@ -319,10 +207,10 @@ def test_where_nobody_may_write_saves_fail_and_training_and_memory_go_on(jobs: J
     save = saved(checkpointer, 2, state_of(2))
     assert save.staged()
     with pytest.raises(bitsnap.BitsnapError, match="/sys/fs"):
-        save.persisted()
+        save.wait_persisted()
     with pytest.warns(bitsnap.BackgroundSaveWarning, match="/sys/fs"):
         kept = saved(checkpointer, 3, state_of(3))
-    assert kept.in_memory()
+    assert kept.wait_memory()
     restored = checkpointer.restore(3)
     assert restored is not None
     assert_same(restored.state, state_of(3))
@@ -347,7 +235,7 @@ def test_a_store_that_cannot_be_made_fails_in_the_background(jobs: Jobs) -> None
 
 def test_a_step_is_skipped_or_waited_for_where_nothing_is_free(jobs: Jobs) -> None:
     state = {"w": torch.randn(1 << 21)}
-    with jobs(slots=1, when_busy="skip") as checkpointer:
+    with jobs(memory=bitsnap.MemoryOptions(slots=1, when_busy="skip")) as checkpointer:
         checkpointer.reserve(state)
         with paused(jobs.agent()):
             saves = [saved(checkpointer, step, state) for step in range(1, 5)]
@@ -355,11 +243,11 @@ def test_a_step_is_skipped_or_waited_for_where_nothing_is_free(jobs: Jobs) -> No
         assert skipped == saves[1:]
         for save in skipped:
             assert (save.staged(), save.done(), save.error) == (False, True, None)
-            assert not save.in_memory()
-            assert not save.persisted()
+            assert not save.wait_memory()
+            assert not save.wait_persisted()
             with pytest.raises(bitsnap.BusyError, match="skipped"):
                 save.result()
-    with jobs(slots=1) as checkpointer:
+    with jobs(memory=bitsnap.MemoryOptions(slots=1)) as checkpointer:
         checkpointer.reserve(state)
         with ThreadPoolExecutor(1) as trainer:
             with paused(jobs.agent()):
@@ -367,32 +255,32 @@ def test_a_step_is_skipped_or_waited_for_where_nothing_is_free(jobs: Jobs) -> No
                 with pytest.raises(TimeoutError):
                     trained.result(timeout=0.3)
             saves = trained.result(timeout=30)
-        assert all(save.persisted() for save in saves)
+        assert all(save.wait_persisted() for save in saves)
         assert saves[1].result().wait_seconds > 0
 
 
 def test_a_wait_that_is_too_short_ends_no_training(jobs: Jobs) -> None:
     states = [{"w": torch.randn(1 << 22)} for _ in range(3)]
-    with jobs(slots=1) as first:
+    with jobs(memory=bitsnap.MemoryOptions(slots=1)) as first:
         saved(first, 1, states[0]).result()
-    checkpointer = jobs(slots=1, wait=2)
+    checkpointer = jobs(memory=bitsnap.MemoryOptions(slots=1), timeout=2)
     checkpointer.reserve(states[1])
     with paused(jobs.agent()):
         early = saved(checkpointer, 2, states[1])
         with pytest.warns(bitsnap.BackgroundSaveWarning, match=r"step 3 was not saved: .*slot"):
             late = saved(checkpointer, 3, states[2])
         assert isinstance(late.error, bitsnap.BusyError)
-        assert not early.persisted(timeout=0)
-        with pytest.raises(bitsnap.BusyError, match="not over yet"):
+        assert not early.wait_persisted(timeout=0)
+        with pytest.raises(bitsnap.BusyError, match="not finished yet"):
             early.result(timeout=0.001)
         with pytest.raises(bitsnap.BusyError, match="not over"):
             checkpointer.wait(timeout=0)
-    assert early.persisted(timeout=30)
+    assert early.wait_persisted(timeout=30)
     with pytest.raises(bitsnap.BusyError, match="slot"):
         checkpointer.close()
 
 
-def test_moments_are_bounded_by_the_numbers_of_the_state(jobs: Jobs) -> None:
+def test_moments_are_bounded_by_the_values_of_adam_in_the_state(jobs: Jobs) -> None:
     rng = np.random.default_rng(1)
     moments = {
         "exp_avg": torch.from_numpy(rng.standard_normal((300, 300), np.float32)),
@@ -400,16 +288,18 @@ def test_moments_are_bounded_by_the_numbers_of_the_state(jobs: Jobs) -> None:
     }
     group = {"params": [0], "betas": (0.8, 0.95), "eps": 1e-8}
     state = {"optimizer": {"state": {0: moments | {"step": 2}}, "param_groups": [group]}}
-    with jobs(policy="bounded") as checkpointer:
+    with jobs(settings="bounded") as checkpointer:
         saved(checkpointer, 2, state).result()
         restored = checkpointer.restore()
         assert restored is not None
         kept = restored.state["optimizer"]["state"][0]
         assert not torch.equal(kept["exp_avg"], moments["exp_avg"])
         torch.testing.assert_close(kept["exp_avg_sq"], moments["exp_avg_sq"], rtol=0.1, atol=0)
-        # Moments alone do not say what they are of.
+        # Without their optimizer, moments have no values of Adam.
         bare = saved(checkpointer, 3, moments)
-        with pytest.raises(bitsnap.InvalidArgumentError, match=r"neither the caller nor the state says.*bounded\("):
+        with pytest.raises(
+            bitsnap.InvalidArgumentError, match="update_step needs Adam's betas, epsilon and step count"
+        ):
             bare.result()
         with pytest.raises(bitsnap.InvalidArgumentError):
             checkpointer.wait()
@@ -417,7 +307,7 @@ def test_moments_are_bounded_by_the_numbers_of_the_state(jobs: Jobs) -> None:
         (summary,) = [t for t in bitsnap.inspect(store.snapshot(2)).tensors if t.role == "exp_avg"]
         assert summary.quantizer is not None
         assert summary.quantizer.adam == bitsnap.AdamNumbers((0.8, 0.95), 1e-8, 2)
-    # A trainer that says nothing goes by what the store remembers.
+    # Without settings, those of the store hold.
     with jobs() as checkpointer:
         saved(checkpointer, 4, state).result()
 
@@ -433,7 +323,7 @@ def test_a_state_of_arrays_is_saved_while_torch_is_being_imported(jobs: Jobs, mo
             saved(checkpointer, 1, state)
             with pytest.raises(bitsnap.InvalidArgumentError, match="cannot be stored"):
                 checkpointer.save(2, {"w": object()})
-            jobs(path=jobs.path.with_name("other"), job=jobs.new_job())
+            jobs(path=jobs.path.with_name("other"), job=bitsnap.JobOptions(jobs.new_job()))
         checkpointer.wait()
         restored = checkpointer.restore()
         assert restored is not None
@@ -467,10 +357,10 @@ def test_a_closed_checkpointer_says_so(jobs: Jobs) -> None:
 
 def test_closing_ends_the_calls_of_other_threads(jobs: Jobs) -> None:
     # Alone of two ranks: it will never be committed.
-    checkpointer = jobs(world_size=2)
+    checkpointer = jobs(job=bitsnap.JobOptions(jobs.job, world_size=2))
     save = saved(checkpointer, 1, state_of(1))
     with ThreadPoolExecutor(2) as pool:
-        waiting: list[Future[Any]] = [pool.submit(save.persisted), pool.submit(checkpointer.wait)]
+        waiting: list[Future[Any]] = [pool.submit(save.wait_persisted), pool.submit(checkpointer.wait)]
         time.sleep(0.2)
         begin = time.monotonic()
         checkpointer._end()
@@ -490,7 +380,7 @@ def test_threads_share_a_checkpointer(jobs: Jobs) -> None:
             with lock:
                 step = next(numbers)
                 save = saved(checkpointer, step, state_of(step))
-            return save.persisted()
+            return save.wait_persisted()
 
         assert all(pool.map(save_one, range(16)))
         assert checkpointer.latest() == 16
@@ -538,7 +428,7 @@ def test_the_agent_says_what_it_does(jobs: Jobs) -> None:
         for path in (jobs.path, f"{jobs.path}//", jobs.path.parent / "none/../run", jobs.path.with_name("link")):
             assert bitsnap.agent_status(path)["job"] == unnamed.job
         with paused(jobs.agent()):
-            for call in (lambda: bitsnap.stop_agent(job=jobs.job, wait=0.1), lambda: jobs.agent(wait=0.1)):
+            for call in (lambda: bitsnap.stop_agent(job=jobs.job, timeout=0.1), lambda: jobs.agent(timeout=0.1)):
                 with pytest.raises(bitsnap.BusyError):
                     call()
-        bitsnap.stop_agent(jobs.path, wait=20)
+        bitsnap.stop_agent(jobs.path, timeout=20)

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bitsnap
-from python.checkpointer_jobs import Jobs, processes
+from python.checkpointer_jobs import Jobs
 from python.processes import finish_script, in_fork, run_script, start_script
 from python.same_bits import assert_same
 
@@ -28,7 +27,8 @@ def state_of(step, rank=0, size=50_000):
     values[step] = step
     return {"step": step, "rank": rank, "w": values}
 def attach(**options):
-    return bitsnap.Checkpointer(path, job=job, **{"linger": 20.0, "wait": 30.0, "agent_threads": 1} | options)
+    agent = bitsnap.AgentOptions(threads=1, linger=20)
+    return bitsnap.Checkpointer(path, **{"job": bitsnap.JobOptions(job), "agent": agent, "timeout": 30} | options)
 """
 
 
@@ -36,19 +36,6 @@ def state_of(step: int, rank: int = 0, size: int = 50_000) -> dict[str, object]:
     values = np.random.default_rng(rank).standard_normal(size)
     values[step] = step
     return {"step": step, "rank": rank, "w": values}
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    made = Jobs(tmp_path)
-    yield made
-    made.end()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_agent_is_left() -> Iterator[None]:
-    yield
-    assert processes() == set()
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
@@ -101,7 +88,7 @@ def tell(save):
     entered.set()
     time.sleep(1000)
 checkpointer = attach(on_progress=tell)
-checkpointer.save(1, state_of(1)).persisted()
+checkpointer.save(1, state_of(1)).wait_persisted()
 assert entered.wait(10)
 """
     )
@@ -115,15 +102,15 @@ def test_a_killed_agent_costs_no_save_that_is_still_staged(jobs: Jobs) -> None:
     with jobs() as checkpointer:
         first = checkpointer.save(1, state_of(1))
         assert first is not None
-        assert first.persisted()
+        assert first.wait_persisted()
         agent = jobs.agent()
         second = checkpointer.save(2, state_of(2, size=3_000_000))
         os.kill(agent, signal.SIGKILL)
         third = checkpointer.save(3, state_of(3))
         assert second is not None
         assert third is not None
-        assert third.persisted()
-        assert second.persisted()
+        assert third.wait_persisted()
+        assert second.wait_persisted()
         assert checkpointer.agent_process not in (None, agent)
         assert checkpointer.steps() == [1, 2, 3]
         restored = checkpointer.restore(2)
@@ -136,7 +123,7 @@ def test_whoever_waits_for_a_killed_agent_starts_the_next_one(jobs: Jobs) -> Non
         save = checkpointer.save(1, state_of(1, size=3_000_000))
         os.kill(jobs.agent(), signal.SIGKILL)
         assert save is not None
-        assert save.persisted()
+        assert save.wait_persisted()
         os.kill(jobs.agent(), signal.SIGKILL)
         restored = checkpointer.restore()
         assert restored is not None
@@ -176,17 +163,19 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(jobs: Jobs) -> None:
                 with pytest.raises(bitsnap.InvalidArgumentError, match="forked from"):
                     call()
             with pytest.raises(bitsnap.InvalidArgumentError, match="forked from"):
-                save.persisted()
+                save.wait_persisted()
             checkpointer.close()
             assert save.stage == "staged" or save.done()
-            with bitsnap.Checkpointer(jobs.path, job=jobs.new_job(), linger=0.1) as own:
+            with bitsnap.Checkpointer(
+                jobs.path, job=bitsnap.JobOptions(jobs.new_job()), agent=bitsnap.AgentOptions(linger=0.1)
+            ) as own:
                 assert own.steps() in ([], [1])
 
         assert in_fork(child) == 0
-        assert save.persisted()
+        assert save.wait_persisted()
         second = checkpointer.save(2, state_of(2))
         assert second is not None
-        assert second.persisted()
+        assert second.wait_persisted()
 
 
 def test_a_child_that_forked_and_exits_as_programs_do_disturbs_nobody(jobs: Jobs) -> None:
@@ -209,7 +198,7 @@ if child == 0:
 os.read(ready, 5)
 os.kill(child, signal.SIGTERM)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-assert save.persisted() and checkpointer.save(2, state_of(2)).persisted()
+assert save.wait_persisted() and checkpointer.save(2, state_of(2)).wait_persisted()
 checkpointer.close()
 print("well")
 """
@@ -253,9 +242,9 @@ def test_ctrl_c_ends_what_waits(jobs: Jobs) -> None:
     script = (
         IMPORTS
         + """
-checkpointer = attach(world_size=2, slots=1)
+checkpointer = attach(job=bitsnap.JobOptions(job, world_size=2), memory=bitsnap.MemoryOptions(slots=1))
 save = checkpointer.save(1, state_of(1))
-calls = {"wait": checkpointer.wait, "persisted": save.persisted}
+calls = {"wait": checkpointer.wait, "persisted": save.wait_persisted}
 def interrupted(name, call):
     timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -267,19 +256,19 @@ def interrupted(name, call):
     timer.join()
 for name, call in calls.items():
     interrupted(name, call)
-save.in_memory()
+save.wait_memory()
 agent = checkpointer.agent_process
 os.kill(agent, signal.SIGSTOP)
 interrupted("restore", checkpointer.restore)
 os.kill(agent, signal.SIGCONT)
 large = state_of(2, size=4_000_000)
-checkpointer.save(2, large).in_memory()
+checkpointer.save(2, large).wait_memory()
 large["w"] += 1
 os.kill(agent, signal.SIGSTOP)
 checkpointer.save(3, large)
 interrupted("save", lambda: checkpointer.save(4, large))
 os.kill(agent, signal.SIGCONT)
-assert checkpointer.save(5, large).in_memory()
+assert checkpointer.save(5, large).wait_memory()
 """
     )
     expected = ["wait True", "persisted True", "restore True", "save True"]
@@ -291,7 +280,7 @@ def test_ranks_are_committed_together(jobs: Jobs) -> None:
         IMPORTS
         + """
 rank = int(sys.argv[3])
-with attach(rank=rank, world_size=2) as checkpointer:
+with attach(job=bitsnap.JobOptions(job, rank, 2)) as checkpointer:
     restored = checkpointer.restore()
     start = 0 if restored is None else restored.step
     if restored is not None:
@@ -319,22 +308,28 @@ import sys, warnings
 import numpy as np, torch, bitsnap
 path, job, rank, meeting, life = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:6]
 torch.distributed.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
-checkpointer = bitsnap.Checkpointer(path, job=job, linger=20, wait=30, agent_threads=1, memory_snapshots=4)
+checkpointer = bitsnap.Checkpointer(
+    path,
+    job=bitsnap.JobOptions(job),
+    memory=bitsnap.MemoryOptions(snapshots=4),
+    agent=bitsnap.AgentOptions(threads=1, linger=20),
+    timeout=30,
+)
 assert (checkpointer.rank, checkpointer.world_size) == (rank, 2)
 restored = checkpointer.restore()
 if life == "1":
     assert restored is None
     for step in (1, 2):
-        checkpointer.save(step, {"rank": rank, "w": np.full(1000, step)}).persisted()
+        checkpointer.save(step, {"rank": rank, "w": np.full(1000, step)}).wait_persisted()
     if rank == 0:
         # The other rank does not come as far: this step is nobody's.
-        checkpointer.save(3, {"rank": rank, "w": np.full(1000, 3)}).in_memory()
+        checkpointer.save(3, {"rank": rank, "w": np.full(1000, 3)}).wait_memory()
     torch.distributed.barrier()
     checkpointer._end()
 elif life == "2":
     assert (restored.step, restored.state["rank"]) == (2, rank), restored
     # One rank cannot read its own of the newest: both take the one before.
-    from bitsnap import checkpointer as module
+    from bitsnap import _restoring as module
     load = module.load_native
     def damaged(native, **options):
         state = load(native, **options)

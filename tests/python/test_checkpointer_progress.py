@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,8 @@ import pytest
 import bitsnap
 from bitsnap import callbacks
 from bitsnap.report.report_data import read_timings
-from python.checkpointer_jobs import Jobs, failed, processes, saved
+from python.checkpointer_jobs import Jobs, failed, saved
 from python.run_states import state_of
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    made = Jobs(tmp_path)
-    yield made
-    made.end()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_agent_is_left() -> Iterator[None]:
-    yield
-    assert processes() == set()
 
 
 def test_a_function_is_told_of_progress(jobs: Jobs) -> None:

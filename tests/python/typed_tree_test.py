@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import bitsnap
 from python.same_bits import assert_same
@@ -173,6 +172,6 @@ def test_roles_are_guessed_from_names_unless_given(tmp_path: Path) -> None:
     assert roles["optimizer.state.0.exp_avg_sq"] == "exp_avg_sq"
     assert roles["shadow"] == "master"
     with pytest.raises(bitsnap.InvalidArgumentError, match=r"\['shadows'\]"):
-        bitsnap.save(tmp_path / "a.bsnap", state, roles={"shadows": "master"})
+        bitsnap.save(tmp_path / "a.bsnap", state, roles={"shadows": "master"}, overwrite=True)
     with pytest.raises(bitsnap.InvalidArgumentError, match="unknown role 'boss'"):
-        bitsnap.save(tmp_path / "a.bsnap", state, roles={"shadow": "boss"})  # type: ignore[dict-item]
+        bitsnap.save(tmp_path / "a.bsnap", state, roles={"shadow": "boss"}, overwrite=True)  # type: ignore[dict-item]

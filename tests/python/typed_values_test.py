@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import bitsnap
 from bitsnap import _dtypes
@@ -42,7 +41,7 @@ class Rights(enum.Flag):
 
 
 def round_trip(value: Any, folder: Path) -> Any:
-    bitsnap.save(folder / "a.bsnap", {"value": value})
+    bitsnap.save(folder / "a.bsnap", {"value": value}, overwrite=True)
     return bitsnap.load(folder / "a.bsnap")["value"]
 
 
@@ -105,7 +104,7 @@ def test_any_times_and_sets_come_back(tmp_path_factory: pytest.TempPathFactory, 
 def test_equal_sets_give_equal_files(tmp_path: Path) -> None:
     items = [8, 0, 16, "b", "a", b"c", (2, "x"), (1, "y")]
     ids = {
-        bitsnap.save(tmp_path / "a.bsnap", {"value": set(order)}).id
+        bitsnap.save(tmp_path / "a.bsnap", {"value": set(order)}, overwrite=True).id
         for order in (items, items[::-1], items[3:] + items[:3])
     }
     assert len(ids) == 1

@@ -102,7 +102,7 @@ def test_a_chain_of_states_is_read_bit_for_bit(policy: Policy, seed: int, tmp_pa
     base: Path | None = None
     for step in range(3):
         path = tmp_path / f"step-{step}.bsnap"
-        bitsnap.save(path, state, base=base, policy=policy, metadata={"step": str(step)})
+        bitsnap.save(path, state, base=base, settings=policy, metadata={"step": str(step)})
         snapshot = open_file(path)
         snapshot.verify()
         assert describe_state(snapshot) == describe(state)
@@ -159,8 +159,8 @@ def test_rounded_tensors_are_read_as_stored(name: str, elements: int, tmp_path: 
     for step, state in enumerate(adam_states(elements, 2, elements)):
         path = tmp_path / f"{step}.bsnap"
         state["model.w"] = state["master.w"].to(torch.bfloat16)
-        bounded = bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=step + 1)
-        bitsnap.save(path, state, base=base, policy=bounded if name == "bounded" else "bitsnap")
+        adam = bitsnap.Adam((0.9, 0.95), 1e-8, step + 1) if name == "bounded" else None
+        bitsnap.save(path, state, base=base, settings=name, adam=adam)
         snapshot = open_file(path)
         snapshot.verify()
         stored = bitsnap.load(path)
@@ -186,14 +186,15 @@ def test_steps_of_an_optimizer_are_read_bit_for_bit(elements: int, tmp_path: Pat
 def test_the_random_states_use_every_codec(tmp_path: Path) -> None:
     used: set[str] = set()
     weights = random_bits(np.random.default_rng(5), "floats", 9001, 2)
-    bounded = bitsnap.bounded(betas=(0.9, 0.95), eps=1e-8, step=3)
-    for policy in [each if each != "bounded" else bounded for each in POLICIES]:
+    for policy in POLICIES:
+        adam = bitsnap.Adam((0.9, 0.95), 1e-8, 3) if policy == "bounded" else None
         state = random_state(1) | {"weight": to_tensor(weights, torch.bfloat16), "exp_avg_sq": moments(60, 300)}
         state |= {"rounded": moments(60, 300).to(torch.bfloat16), "master.rounded": moments(60, 300)}
         before, after = adam_states(3000, 1, 1)
-        bitsnap.save(tmp_path / "base.bsnap", state | before, policy=policy)
+        bitsnap.save(tmp_path / "base.bsnap", state | before, settings=policy, adam=adam, overwrite=True)
         changed = changed_state(state, 2) | after
-        bitsnap.save(tmp_path / "next.bsnap", changed, base=tmp_path / "base.bsnap", policy=policy)
+        options: dict[str, Any] = {"settings": policy, "adam": adam, "overwrite": True}
+        bitsnap.save(tmp_path / "next.bsnap", changed, base=tmp_path / "base.bsnap", **options)
         for name in ("base", "next"):
             used |= open_file(tmp_path / f"{name}.bsnap").codec_names()
     assert used == set(CODEC_IDS)
@@ -284,7 +285,7 @@ def test_a_chain_as_deep_as_is_allowed_is_read(tmp_path: Path) -> None:
         value = value.clone()
         value[:: step + 7] += 1
         path = tmp_path / f"{step}.bsnap"
-        bitsnap.save(path, {"value": value}, base=base, policy="bitsnap", max_depth=5)
+        bitsnap.save(path, {"value": value}, base=base, settings=bitsnap.Settings(policy="bitsnap", max_depth=5))
         snapshot = open_file(path)
         snapshot.verify()
         depths.append(snapshot.rows[0].depth)

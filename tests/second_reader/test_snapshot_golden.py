@@ -88,7 +88,7 @@ def test_bitsnap_finds_what_was_stored(name: str, tmp_path: Path) -> None:
     if "safetensors" in expected:
         assert digest(made.read_bytes()) == expected["safetensors"]
     # The tensors of the file that it made are those that the second reader finds in the snapshot.
-    bitsnap.compress(made, tmp_path / "again.bsnap", policy="raw")
+    bitsnap.compress(made, tmp_path / "again.bsnap", settings="raw")
     assert open_file(tmp_path / "again.bsnap").read_state() == open_file(path).read_state()
 
 

@@ -163,7 +163,7 @@ class KilledJob:
         self._recover()
 
     def stop_agent(self) -> None:
-        bitsnap.stop_agent(job=self.job, wait=PATIENCE)
+        bitsnap.stop_agent(job=self.job, timeout=PATIENCE)
 
     def await_lingering(self) -> None:
         """Waits until the agent has ended by itself, and checks that it lingered long enough."""
@@ -180,7 +180,7 @@ class KilledJob:
         for rank in list(self._processes):
             self._kill_trainers([rank])
         with suppress(bitsnap.BitsnapError):
-            bitsnap.stop_agent(job=self.job, abandon=True, wait=10)
+            bitsnap.stop_agent(job=self.job, abandon=True, timeout=10)
         for agent in agents_of(self.job):
             with suppress(OSError):
                 os.kill(agent, signal.SIGKILL)

@@ -129,15 +129,14 @@ def save_many(saving: Saving) -> None:
     journal.write("start", os.getpid(), sum(resident(os.getpid())))
     with bitsnap.Checkpointer(
         saving.store,
-        job=saving.job,
         keep_last=3,
         every=saving.every,
         every_memory=1,
-        budget=saving.budget,
-        linger=20,
-        wait=60,
+        job=bitsnap.JobOptions(saving.job),
+        memory=bitsnap.MemoryOptions(budget=saving.budget),
+        agent=bitsnap.AgentOptions(threads=1, linger=20),
         threads=1,
-        agent_threads=1,
+        timeout=60,
     ) as checkpointer:
         journal.write("agent", checkpointer.agent_process or 0)
         for step in range(1, saving.saves + 1):
@@ -226,7 +225,7 @@ def run(folder: Path, saves: int, *, elements: int = 350_000) -> MemoryResult:
     finally:
         process.kill()
         with suppress(bitsnap.NotFoundError):
-            bitsnap.stop_agent(job=saving.job, wait=60)
+            bitsnap.stop_agent(job=saving.job, timeout=60)
         assert not any(is_alive(left) for left in agents_of(saving.job))
     trainer.own = watch.own
     seconds = time.monotonic() - began

@@ -189,20 +189,15 @@ class Trainer:
         descriptors = descriptor_count()
         checkpointer = bitsnap.Checkpointer(
             plan.store,
-            job=plan.job,
-            rank=plan.rank,
-            world_size=plan.ranks,
-            keep_last=plan.keep_last,
+            settings=bitsnap.Settings(max_depth=plan.max_depth),
             every=plan.every,
             every_memory=1,
-            memory_snapshots=plan.memory_snapshots,
-            max_depth=plan.max_depth,
-            budget=plan.budget,
-            wait=WAIT,
-            linger=plan.linger,
+            keep_last=plan.keep_last,
+            job=bitsnap.JobOptions(plan.job, plan.rank, plan.ranks),
+            memory=bitsnap.MemoryOptions(budget=plan.budget, snapshots=plan.memory_snapshots),
+            agent=bitsnap.AgentOptions(threads=1, log=plan.folder / "agent.log", linger=plan.linger),
             threads=1,
-            agent_threads=1,
-            agent_log=plan.folder / "agent.log",
+            timeout=WAIT,
             on_progress=(lambda save: None) if plan.is_watched else None,
         )
         self._note_agent(checkpointer)

@@ -1,4 +1,4 @@
-"""Figures of how states change: by layer, by distance, bit by bit; and what coders make of that. As report_figures."""
+"""Figures of how states change: by layer, by distance, by bit; and how coders compress it. See report_figures."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections import defaultdict
 from typing import Any
 
 from bitsnap.report.report_data import RunData
-from bitsnap.report.report_figures import HIGHEST_RATIO, Figure, Trace, control, role_colour
+from bitsnap.report.report_figures import HIGHEST_RATIO, Figure, Trace, control, role_colour, trace
 from bitsnap.report.report_text import ROLE_ORDER, count_text, plot_text, ratio_text, role_text, share_label
 
-# Rows of tensors that belong to no layer; what is more goes into one.
+# Rows of tensors that belong to no layer; any others share one row.
 _MOST_OTHER_ROWS = 6
-# Bins whose least distance is written below them.
+# The bins with a label, their least distance.
 _DISTANCE_TICKS = {0: "0", 1: "1", 4: "8", 8: "128", 12: "2 k", 16: "33 k", 20: "524 k", 24: "8 M", 28: "134 M"}
 _ROLE_PREFIX = re.compile(r"^(model|module|master|optimizer|state|weight|exp_avg_sq|exp_avg)[./]")
 
 
 def _compared(data: RunData) -> list[dict[str, Any]]:
-    """The states that stand beside an earlier one and have something in common with it."""
+    """The states that have an earlier one to compare with, and something in common with it."""
     return [state for state in data.states if any(role["change"] for role in state["roles"])]
 
 
 def role_labels(state: dict[str, Any]) -> list[str]:
-    """Of the groups of a state, which are by role and dtype."""
+    """The labels of the groups of a state, which are by role and dtype."""
     names = [role["role"] for role in state["roles"]]
     return [
         role_text(role["role"]) + (f" {role['dtype']}" if names.count(role["role"]) > 1 else "")
@@ -58,7 +58,7 @@ def _row_of(tensor: dict[str, Any]) -> tuple[float, str]:
 
 
 def _distance(change: dict[str, Any]) -> float:
-    """The mean of the bits that a distance has: log2 of it, and 0 where nothing moved."""
+    """The mean of log2 of the distances; 0 for elements that did not change."""
     return float(sum(math.log2(part["from"]) * part["share"] for part in change["ulp"] if part["from"] > 1))
 
 
@@ -76,7 +76,7 @@ def _ratio(tensors: list[dict[str, Any]]) -> float | None:
 
 
 def layers_figure(data: RunData) -> Figure | None:
-    """A heat map of layer by step, for each role: what changed, how far, and what it takes."""
+    """A heat map of layer by step, for each role: the changed elements, their distances, and the ratios."""
     tensors = [
         (state["step"], tensor) for state in data.states for tensor in state["tensors"] if tensor["skipped"] is None
     ]
@@ -146,7 +146,7 @@ def _heat_map(
     }
     known = [value for line in values for value in line if value is not None]
     top = {"changed": 1.0}.get(metric, max(known, default=1.0) or 1.0)
-    trace: Trace = {
+    shown: Trace = {
         "type": "heatmap",
         "x": [str(step) for step in steps],
         "y": [plot_text(row) for row in rows],
@@ -165,14 +165,14 @@ def _heat_map(
         "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
     }
-    return [trace], axes
+    return [shown], axes
 
 
 # ---- distances
 
 
 def distance_figure(data: RunData) -> Figure | None:
-    """How many representable values elements moved by: a histogram for each role."""
+    """A histogram of the ULP distances of elements, for each role."""
     states = _compared(data)
     if not states:
         return None
@@ -194,19 +194,12 @@ def distance_figure(data: RunData) -> Figure | None:
                 continue
             bins = role["change"]["ulp"]
             highest = max([highest, *(place for place, part in enumerate(bins) if part["share"] > 0)])
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": plot_text(labels[i]),
-                    "x": list(range(len(bins))),
-                    "y": [100 * part["share"] for part in bins],
-                    "customdata": [f"{share_label(part['share'])} moved {_range_text(part)}" for part in bins],
-                    "line": {"color": role_colour(role["role"]), "width": 2, "shape": "spline", "smoothing": 0.5},
-                    "fill": "tozeroy",
-                    "hovertemplate": f"{plot_text(labels[i])}<br>%{{customdata}}<extra></extra>",
-                }
-            )
+            name, percents = plot_text(labels[i]), [100 * part["share"] for part in bins]
+            said = [f"{share_label(part['share'])} moved {_range_text(part)}" for part in bins]
+            hover = f"{name}<br>%{{customdata}}<extra></extra>"
+            style = {"color": role_colour(role["role"]), "width": 2, "shape": "spline", "smoothing": 0.5}
+            more = {"mode": "lines", "customdata": said, "line": style, "fill": "tozeroy"}
+            traces.append(trace("scatter", name, list(range(len(bins))), percents, hover, **more))
         places = [place for place in _DISTANCE_TICKS if place <= highest + 1]
         axis = {"tickvals": places, "ticktext": [_DISTANCE_TICKS[place] for place in places], "showgrid": False}
         layout = {
@@ -227,7 +220,7 @@ def _range_text(part: dict[str, Any]) -> str:
 
 
 def bits_figure(data: RunData) -> Figure | None:
-    """Each bit of a number, from the sign down: how often it is what it was, or set."""
+    """For each bit, from the sign down: how often it is unchanged, or set."""
     if not data.states:
         return None
     states = _compared(data) or data.states[-1:]
@@ -248,7 +241,7 @@ def bits_figure(data: RunData) -> Figure | None:
             key = "same" if metric == "same as before" else "ones"
             lines = [state["roles"][group]["bits"][key] or [] for group in groups]
             places = [[_bit_name(state["roles"][group]["dtype"], bit) for bit in range(width)] for group in groups]
-            trace: Trace = {
+            shown: Trace = {
                 "type": "heatmap",
                 "x": list(range(width)),
                 "y": [plot_text(labels[group]) for group in groups],
@@ -272,7 +265,7 @@ def bits_figure(data: RunData) -> Figure | None:
                     for edge in _edges(state["roles"][group]["dtype"])
                 ],
             }
-            figure.add([trace], layout, i, j)
+            figure.add([shown], layout, i, j)
     return figure
 
 
@@ -298,7 +291,7 @@ def _mark(row: int, edge: int) -> dict[str, Any]:
 
 
 def planes_figure(data: RunData) -> Figure | None:
-    """Entropy of order 0 of each byte plane, alone and of the XOR with the checkpoint before."""
+    """Entropy of order 0 of each byte plane, alone and XORed with the checkpoint before."""
     if not data.states:
         return None
     states = data.states
@@ -319,21 +312,12 @@ def planes_figure(data: RunData) -> Figure | None:
         for name, parts, opacity in (("alone", alone, 0.4), ("XOR with the one before", changed, 1)):
             if not parts:
                 continue
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": name,
-                    "x": [[plot_text(labels[i]) for i, _, _ in parts], [str(p) for _, p, _ in parts]],
-                    "y": [value for _, _, value in parts],
-                    "customdata": [f"{plot_text(labels[i])}, byte {p}" for i, p, _ in parts],
-                    "marker": {
-                        "color": [role_colour(state["roles"][i]["role"]) for i, _, _ in parts],
-                        "opacity": opacity,
-                    },
-                    "hovertemplate": f"%{{customdata}}<br>{name}: %{{y:.2f}} bits of 8<extra></extra>",
-                    "showlegend": False,
-                }
-            )
+            places = [[plot_text(labels[i]) for i, _, _ in parts], [str(p) for _, p, _ in parts]]
+            said = [f"{plot_text(labels[i])}, byte {p}" for i, p, _ in parts]
+            colours = [role_colour(state["roles"][i]["role"]) for i, _, _ in parts]
+            more = {"customdata": said, "marker": {"color": colours, "opacity": opacity}, "showlegend": False}
+            hover = f"%{{customdata}}<br>{name}: %{{y:.2f}} bits of 8<extra></extra>"
+            traces.append(trace("bar", name, places, [value for _, _, value in parts], hover, **more))
         layout = {
             "barmode": "group",
             "bargap": 0.25,
@@ -348,7 +332,7 @@ def planes_figure(data: RunData) -> Figure | None:
 
 
 def coders_figure(data: RunData) -> Figure | None:
-    """What each codec and each baseline makes of a role."""
+    """The bits per element that each codec and each baseline needs."""
     state = next((each for each in reversed(data.states) if any(role["codecs"] for role in each["roles"])), None)
     if state is None:
         return None
@@ -388,28 +372,11 @@ def coders_figure(data: RunData) -> Figure | None:
         }
         if role["stored_bytes"] is not None and role["elements"]:
             bits = 8 * role["stored_bytes"] / role["elements"]
-            layout["shapes"] = [
-                {
-                    "type": "line",
-                    "x0": bits,
-                    "x1": bits,
-                    "y0": 0,
-                    "y1": 1,
-                    "yref": "paper",
-                    "line": {"color": "@used", "width": 2, "dash": "dot"},
-                }
-            ]
-            layout["annotations"] = [
-                {
-                    "x": bits,
-                    "y": 1,
-                    "yref": "paper",
-                    "yanchor": "bottom",
-                    "showarrow": False,
-                    "text": f"stored: {bits:.2f}",
-                    "font": {"color": "@used", "size": 12},
-                }
-            ]
+            place = {"x0": bits, "x1": bits, "y0": 0, "y1": 1, "yref": "paper"}
+            layout["shapes"] = [{"type": "line", **place, "line": {"color": "@used", "width": 2, "dash": "dot"}}]
+            place = {"x": bits, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+            font = {"color": "@used", "size": 12}
+            layout["annotations"] = [{**place, "text": f"stored: {bits:.2f}", "font": font}]
         figure.add([shown], layout, choice)
     figure.height = 420
     return figure

@@ -14,18 +14,7 @@ from bitsnap.report.report_page import check_packages, check_target, render, wri
 
 _USAGE = 2
 _KIND_OFFSET = 10  # of the command's exit statuses
-_KINDS = (
-    errors.InvalidArgumentError,
-    errors.NotFoundError,
-    errors.UnsupportedError,
-    errors.TruncatedError,
-    errors.CorruptError,
-    errors.IoError,
-    errors.ResourceExhaustedError,
-    errors.BusyError,
-    errors.CancelledError,
-    errors.InternalError,
-)
+_KINDS = list(errors.KINDS.values())
 _MOST_STEPS = 1000
 
 
@@ -41,22 +30,24 @@ def write_report(
     eps: float | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a page about the run. It appears whole or not at all.
+    """Writes a page about the run. The file appears completely or not at all.
 
     Args:
         run: the directory of the run.
-        output: the file to write; one that exists needs `overwrite`.
-        steps: how many checkpoints, spread over the run, are decoded and studied; sizes are shown of all.
-        title: of the page; the run's name if it is not given.
-        timings: a file of what saving took, one JSON object a line: `step`, and `stall_seconds` or `save_seconds`.
-        shard: which shard to study where a checkpoint has several, counted from 0.
-        betas, eps: of Adam, for what quantizers would do to its updates. Runs that quantized first moments know them.
+        output: the file to write.
+        steps: the number of checkpoints, spread over the run, that are decoded and studied. Sizes are shown of all.
+        title: the title of the page; None for the name of the run.
+        timings: a file with the costs of saves, such as that of callbacks.JsonLines.
+        shard: the shard to study, from 0, if checkpoints have several.
+        betas, eps: of Adam, for the effect of quantizers on its updates. Runs with quantized first moments have them.
+        overwrite: replace the file if it exists.
 
     Raises:
-        InvalidArgumentError: the output exists, and `overwrite` is not given; or it is no regular file.
+        ExistsError: the file exists and `overwrite` is False.
+        InvalidArgumentError: the output is not a regular file.
         NotFoundError: plotly or Jinja2 is not installed, the run has no checkpoint, or the output has no folder.
         OSError: the page could not be written.
-        CommandFailed: the command bitsnap could not read the run; it has said why.
+        CommandFailed: the command bitsnap could not read the run, and printed why.
     """
     check_packages()
     target = Path(output)
@@ -84,25 +75,27 @@ def _betas(text: str) -> tuple[float, float]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bitsnap report",
-        description="Writes a page of plots about a run: sizes, changes, choices, and what was lost if loss was asked "
-        "for. One HTML file that needs no network.",
+        description="Writes a page of plots about a run: sizes, changes, codecs, and the loss of lossy tensors. One "
+        "HTML file that needs no network.",
     )
     parser.add_argument("run", metavar="RUN", help="the directory of the run")
-    parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page; RUN-report.html if not given")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page; by default, RUN-report.html")
     parser.add_argument(
-        "--steps", type=_count, default=8, metavar="N", help="study so many checkpoints, spread over the run (8)"
+        "--steps", type=_count, default=8, metavar="N", help="study N checkpoints, spread over the run (8)"
     )
-    parser.add_argument("--title", metavar="T", help="title of the page; the run's name if not given")
+    parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
     parser.add_argument(
-        "--timings", metavar="FILE", help="what saving took: a JSON object a line, step and stall_seconds, save_seconds"
+        "--timings",
+        metavar="FILE",
+        help="costs of saves, as callbacks.JsonLines writes them",
     )
-    parser.add_argument("--shard", type=int, metavar="K", help="the shard to study of those that a checkpoint has")
+    parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
     parser.add_argument(
-        "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study what quantizers would do to updates"
+        "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
     )
     parser.add_argument("--eps", type=float, metavar="E", help="epsilon of Adam")
     parser.add_argument("-f", "--force", action="store_true", help="replace the page if it exists")
-    parser.add_argument("-q", "--quiet", action="store_true", help="nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What a page is made of: the answers of the command bitsnap, as JSON, about one run."""
+"""The data of a page: what the command bitsnap says about one run, as JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _T = TypeVar("_T")
 
 # Checkpoints whose index is read, for the choices over the run.
 MOST_INSPECTED = 48
-# Files whose index is read to see whether anything was lost. One that is lossy says so; none says it of the others.
+# Files whose index is searched for lossy tensors.
 MOST_SEARCHED = 512
 
 
 class CommandFailed(BitsnapError):  # noqa: N818
-    """The command bitsnap ended with this status, and has said why on standard error."""
+    """The command bitsnap failed with this status, and printed why."""
 
     def __init__(self, arguments: list[str], status: int) -> None:
         super().__init__(f"bitsnap {' '.join(arguments)}: exit status {status}")
@@ -32,7 +32,7 @@ class CommandFailed(BitsnapError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Timing:
-    """What saving one step took, as the training wrote it down."""
+    """The costs of saving one step, as callbacks.JsonLines writes them."""
 
     step: int
     stall_seconds: float | None
@@ -50,23 +50,23 @@ class RunData:
     snapshots: dict[int, dict[str, Any]]  # inspect, by step
     version: str = ""
     timings: list[Timing] = field(default_factory=list)
-    lossy: tuple[int, dict[str, Any]] | None = None  # the newest step of which a shard lost anything, and its inspect
-    files: int = 0  # one for each shard of each checkpoint
-    searched: int = 0  # of them, for what was lost
+    lossy: tuple[int, dict[str, Any]] | None = None  # the newest step with a lossy shard, and its inspect
+    files: int = 0  # one per shard and checkpoint
+    searched: int = 0  # files that were searched for lossy tensors
 
     @property
     def is_lossless(self) -> bool:
-        """Nothing was lost, and everything was looked at."""
+        """All files were searched, and no tensor is lossy."""
         return self.lossy is None and self.searched == self.files
 
     @property
     def checkpoints(self) -> list[dict[str, Any]]:
-        """The sizes of every checkpoint that can be read."""
+        """The sizes of all readable checkpoints."""
         return [step for step in self.sizes["steps"] if "damage" not in step]
 
 
 def find_command() -> str:
-    """The bitsnap that runs this, else the one that came with the package, else the one on PATH."""
+    """The bitsnap that runs this program, or the one that came with the package, or the one on PATH."""
     name = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
     if name:
         return name
@@ -74,7 +74,7 @@ def find_command() -> str:
 
 
 def ask(command: str, *arguments: str) -> Any:
-    """What the command prints as JSON. What it says to people goes to where this program's own errors go."""
+    """What the command prints as JSON. Its messages go to standard error."""
     done = subprocess.run([command, *arguments], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise CommandFailed(list(arguments), done.returncode)
@@ -82,7 +82,7 @@ def ask(command: str, *arguments: str) -> Any:
 
 
 def spread(steps: list[_T], count: int) -> list[_T]:
-    """So many of them at even distances, the first and the last among them."""
+    """`count` of them at even distances, with the first and the last."""
     if len(steps) <= count:
         return steps
     if count == 1:
@@ -95,7 +95,7 @@ def read_timings(path: Path) -> list[Timing]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise InvalidArgumentError(f"{path}: byte {error.start} is no UTF-8") from None
+        raise InvalidArgumentError(f"{path}: byte {error.start} is not UTF-8") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -108,8 +108,8 @@ def read_timings(path: Path) -> list[Timing]:
             timings.append(Timing(int(entry["step"]), stall, save))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise InvalidArgumentError(
-                f"{path}, line {number}: not a JSON object with step and stall_seconds or save_seconds, which are "
-                "numbers from 0 on"
+                f"{path}, line {number}: not a JSON object with step and stall_seconds or save_seconds, which "
+                "must be numbers that are not negative"
             ) from None
     return sorted(timings, key=lambda timing: timing.step)
 
@@ -122,7 +122,7 @@ def gather(
     timings: Path | None = None,
     adam: tuple[str, str] | None = None,
 ) -> RunData:
-    """Asks for everything. Studying decodes; the rest reads indices only. `adam` is what --betas and --eps say."""
+    """Runs the command. Only the studied steps are decoded. `adam` has the values of --betas and --eps."""
     times = [] if timings is None else read_timings(timings)
     command = find_command()
     path = str(run)
@@ -131,7 +131,7 @@ def gather(
     log = ask(command, "log", "--json", "--", path)
     readable = [entry["step"] for entry in sizes["steps"] if "damage" not in entry]
     if not readable:
-        raise NotFoundError(f"{path}: no checkpoint that could be reported on")
+        raise NotFoundError(f"{path}: there is no readable checkpoint")
     numbers = [] if adam is None else ["--betas", adam[0], "--eps", adam[1]]
     analysis = ask(command, "analyze", "--json", "--quiet", "--steps", str(steps), *which, *numbers, "--", path)
     states = [state for state in analysis["states"] if state["step"] is not None]
@@ -142,7 +142,7 @@ def gather(
 
 
 def _search_for_loss(data: RunData, command: str, shard: int | None, readable: list[int]) -> RunData:
-    """From the newest on; what was not inspected yet is, as far as there are not too many files."""
+    """Searches from the newest step on, within MOST_SEARCHED files."""
     shards = {entry["step"]: entry["shards"] for entry in data.log if "damage" not in entry}
     files = [(step, number) for step in readable for number in range(shards.get(step, 1))]
     lossy = None

@@ -1,4 +1,4 @@
-"""Figures of what a run costs: bytes, ratios, codecs, and times.
+"""Figures of the costs of a run: bytes, ratios, codecs, and times.
 
 A figure is plain data for plotly and report.js. A colour is the name of one of the page's own colours, such as
 "@weight", so that one page serves light and dark mode. Names from files must pass through plot_text() first.
@@ -48,6 +48,15 @@ class Figure:
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def trace(kind: str, name: str, x: Sequence[Any], y: Sequence[Any], hover: str = "%{customdata}", **more: Any) -> Trace:
+    return {"type": kind, "name": name, "x": x, "y": y, "hovertemplate": hover, **more}
+
+
+def curve(name: str, x: Sequence[Any], y: Sequence[Any], hover: str = "%{customdata}", **more: Any) -> Trace:
+    """A line with a marker at each point."""
+    return trace("scatter", name, x, y, hover, **{"mode": "lines+markers", **more})
 
 
 def control(label: str, options: Iterable[str], chosen: int = 0) -> dict[str, Any]:
@@ -111,38 +120,21 @@ def bytes_figure(data: RunData) -> Figure:
             elif choice == 2:
                 stored = [100 * size / total for size, total in zip(stored, totals, strict=True)]
                 said = [f"{text}, {share_label(share / 100)}" for text, share in zip(said, stored, strict=True)]
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": role_text(name),
-                    "x": step_labels(steps),
-                    "y": stored,
-                    "customdata": said,
-                    "marker": {"color": role_colour(name)},
-                    "hovertemplate": "%{customdata}",
-                }
-            )
+            marker = {"color": role_colour(name)}
+            traces.append(trace("bar", role_text(name), step_labels(steps), stored, customdata=said, marker=marker))
         if choice != 2:
-            line = _added_up(raw) if choice == 1 else raw
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": "raw",
-                    "x": step_labels(steps),
-                    "y": line,
-                    "customdata": [size_text(size) for size in line],
-                    "line": {"color": "@ink", "width": 1.5, "dash": "dot"},
-                    "marker": {"color": "@ink", "size": 5},
-                    "hovertemplate": "%{customdata}",
-                }
-            )
+            whole = _added_up(raw) if choice == 1 else raw
+            style: dict[str, Any] = {
+                "line": {"color": "@ink", "width": 1.5, "dash": "dot"},
+                "marker": {"color": "@ink", "size": 5},
+            }
+            traces.append(curve("raw", step_labels(steps), whole, customdata=[*map(size_text, whole)], **style))
         axis: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
         if choice != 2:
             unit, suffix = size_unit(max(max(raw), *totals) if choice == 0 else sum(raw))
             axis = {"ticksuffix": f" {suffix}"}
-            for trace in traces:
-                trace["y"] = [size / unit for size in trace["y"]]
+            for each in traces:
+                each["y"] = [size / unit for size in each["y"]]
         layout = {"barmode": "stack", "xaxis": step_axis(len(steps)), "yaxis": axis, "hovermode": "x unified"}
         figure.add(traces, {**layout, "bargap": 0.28}, choice)
     return figure
@@ -180,27 +172,18 @@ def ratio_figure(data: RunData) -> Figure:
                 values = [None if ratio is None else min(ratio, HIGHEST_RATIO) for ratio in ratios]
             else:
                 values = [100 * stored / raw if raw else None for raw, stored in sizes]
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": name,
-                    "x": step_labels(steps),
-                    "y": values,
-                    "customdata": [
-                        f"{ratio_text(ratio)}, {size_text(raw)} → {size_text(stored)}"
-                        for ratio, (raw, stored) in zip(ratios, sizes, strict=True)
-                    ],
-                    "line": {"color": colour, "width": 3 if name == "whole" else 1.75},
-                    "marker": {
-                        "color": colour,
-                        "size": [10 if choice == 0 and above else 6 for above in high],
-                        "symbol": ["triangle-up" if choice == 0 and above else "circle" for above in high],
-                    },
-                    "hovertemplate": "%{customdata}",
-                    "cliponaxis": False,
-                }
-            )
+            said = [
+                f"{ratio_text(ratio)}, {size_text(raw)} → {size_text(stored)}"
+                for ratio, (raw, stored) in zip(ratios, sizes, strict=True)
+            ]
+            style = {"color": colour, "width": 3 if name == "whole" else 1.75}
+            marker = {
+                "color": colour,
+                "size": [10 if choice == 0 and above else 6 for above in high],
+                "symbol": ["triangle-up" if choice == 0 and above else "circle" for above in high],
+            }
+            more: dict[str, Any] = {"customdata": said, "line": style, "marker": marker, "cliponaxis": False}
+            traces.append(curve(name, step_labels(steps), values, **more))
         ticks = [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]
         axis: dict[str, Any] = {"ticksuffix": " %", "rangemode": "tozero"}
         if choice == 0:
@@ -249,23 +232,12 @@ def codec_figure(data: RunData) -> Figure | None:
             if not any(sizes):
                 continue
             totals = [sum(shares[role][step].values()) for step in steps]
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": plot_text(codec),
-                    "x": step_labels(steps),
-                    "y": [100 * size / total if total else 0 for size, total in zip(sizes, totals, strict=True)],
-                    "customdata": [
-                        f"{share_label(size / total)}, {size_text(size)} raw" if size else "–"
-                        for size, total in zip(sizes, totals, strict=True)
-                    ],
-                    "marker": {
-                        "color": f"@codec{index % _CODEC_COLOURS}",
-                        "pattern": {"shape": "/" if index >= _CODEC_COLOURS else "", "solidity": 0.25},
-                    },
-                    "hovertemplate": "%{customdata}",
-                }
-            )
+            pairs = list(zip(sizes, totals, strict=True))
+            said = [f"{share_label(size / total)}, {size_text(size)} raw" if size else "–" for size, total in pairs]
+            pattern = {"shape": "/" if index >= _CODEC_COLOURS else "", "solidity": 0.25}
+            marker = {"color": f"@codec{index % _CODEC_COLOURS}", "pattern": pattern}
+            percents = [100 * size / total if total else 0 for size, total in pairs]
+            traces.append(trace("bar", plot_text(codec), step_labels(steps), percents, customdata=said, marker=marker))
         layout = {"barmode": "stack", "bargap": 0.28, "xaxis": step_axis(len(steps)), "hovermode": "x unified"}
         figure.add(traces, {**layout, "yaxis": {"ticksuffix": " %", "range": [0, 100]}}, choice)
     return figure
@@ -313,33 +285,15 @@ def timing_figure(timings: Sequence[Timing], raw_bytes: dict[int, int]) -> Figur
     steps = step_labels([timing.step for timing in timings])
     traces: list[Trace] = []
     if any(timing.stall_seconds is not None for timing in timings):
-        traces.append(
-            {
-                "type": "bar",
-                "name": "stall",
-                "x": steps,
-                "y": [timing.stall_seconds for timing in timings],
-                "marker": {"color": "@exp_avg"},
-                "hovertemplate": "%{y:.3~s}s",
-            }
-        )
+        stalls = [timing.stall_seconds for timing in timings]
+        traces.append(trace("bar", "stall", steps, stalls, "%{y:.3~s}s", marker={"color": "@exp_avg"}))
     speeds = [
         raw_bytes[timing.step] / timing.save_seconds if timing.save_seconds and timing.step in raw_bytes else None
         for timing in timings
     ]
     if any(speed is not None for speed in speeds):
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": "throughput",
-                "x": steps,
-                "y": speeds,
-                "yaxis": "y2",
-                "line": {"color": "@weight", "width": 2},
-                "hovertemplate": "%{y:.3~s}B/s",
-            }
-        )
+        style = {"color": "@weight", "width": 2}
+        traces.append(curve("throughput", steps, speeds, "%{y:.3~s}B/s", yaxis="y2", line=style))
     if not traces:
         return None
     layout = {

@@ -1,4 +1,4 @@
-"""Figures and tables of what a run loses: bounds, measured errors, and bits against error. See report_figures."""
+"""Figures and tables of the loss of a run: bounds, measured errors, and bits against error. See report_figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from bitsnap.report.report_data import RunData
-from bitsnap.report.report_figures import Figure, Trace, control
+from bitsnap.report.report_figures import Figure, Trace, control, curve, trace
 from bitsnap.report.report_text import ROLE_ORDER, error_text, plot_text, role_text
 
 
@@ -72,7 +72,7 @@ _ERRORS = [
 
 
 def rate_figure(data: RunData) -> Figure | None:
-    """Bits and errors of what quantizers would make of a state, and of what the run stores."""
+    """Bits and errors of quantizers on a state, and of what the run stores."""
     state = next((each for each in reversed(data.states) if any(role["quantizers"] for role in each["roles"])), None)
     if state is None:
         return None
@@ -119,16 +119,9 @@ def _rate_layout(error: str) -> dict[str, Any]:
 
 def _stars(name: str, points: list[tuple[float, float, str]], marker: dict[str, Any]) -> Trace:
     """What the run stores: bits, error and hover text of each point."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [bits for bits, _, _ in points],
-        "y": [error for _, error, _ in points],
-        "customdata": [text for _, _, text in points],
-        "marker": {"symbol": "star", "color": "@used", **marker},
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
+    bits, errors, texts = (list(column) for column in zip(*points, strict=True))
+    more = {"mode": "markers", "customdata": texts, "marker": {"symbol": "star", "color": "@used", **marker}}
+    return trace("scatter", name, bits, errors, "%{customdata}<extra></extra>", **more)
 
 
 def _update_error(point: dict[str, Any]) -> float:
@@ -164,23 +157,19 @@ def _rate_traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]],
         ]
         if not chosen:
             continue
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" + ("" if on_base else "+text"),
-                "name": f"{label}, against the base" if on_base else label,
-                "x": [bits for bits, _ in chosen],
-                "y": [error(point) for _, point in chosen],
-                "text": [str(point["parameter"]) for _, point in chosen],
-                "textposition": "top right",
-                "textfont": {"size": 10},
-                "customdata": [
-                    f"{label}, {point['parameter']}<br>{bits:.2f} bits per element, {error_text(error(point))}"
-                    for bits, point in chosen
-                ],
-                "line": {"color": colour, "width": 2, "dash": "solid" if on_base else "dot"},
-                "marker": {"color": colour, "size": 7, "symbol": "circle" if on_base else "circle-open"},
-                "hovertemplate": "%{customdata}<extra></extra>",
-            }
-        )
+        name = f"{label}, against the base" if on_base else label
+        more = {
+            "mode": "lines+markers" + ("" if on_base else "+text"),
+            "text": [str(point["parameter"]) for _, point in chosen],
+            "textposition": "top right",
+            "textfont": {"size": 10},
+            "customdata": [
+                f"{label}, {point['parameter']}<br>{bits:.2f} bits per element, {error_text(error(point))}"
+                for bits, point in chosen
+            ],
+            "line": {"color": colour, "width": 2, "dash": "solid" if on_base else "dot"},
+            "marker": {"color": colour, "size": 7, "symbol": "circle" if on_base else "circle-open"},
+        }
+        errors = [error(point) for _, point in chosen]
+        traces.append(curve(name, [bits for bits, _ in chosen], errors, "%{customdata}<extra></extra>", **more))
     return traces

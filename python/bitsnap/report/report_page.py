@@ -1,7 +1,7 @@
-"""The page: one HTML file that loads nothing. Everything in it is text that stands in the file.
+"""The page: one HTML file that loads nothing.
 
-Its policy of content lets no script run but the two that were written into it, each named by its hash, and no request
-leave, so that what a name out of a file says cannot become more than text, even if an escape were forgotten.
+Its content security policy allows only the two scripts of the page, by their hashes, and no requests. A name from a
+file therefore stays text, even if an escape were missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap.errors import ExistsError, InvalidArgumentError, NotFoundError
 from bitsnap.report import report_changes, report_figures, report_loss
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import Figure
@@ -43,7 +43,7 @@ def check_packages() -> None:
 
 
 def sections(data: RunData) -> list[tuple[str, str, list[Figure]]]:
-    """What the page shows, top down: heading, its anchor, figures. A section that has none is left out."""
+    """The sections of the page: heading, anchor, figures. A section without figures is left out."""
     raw = {checkpoint["step"]: checkpoint["raw_bytes"] for checkpoint in data.checkpoints}
     found: list[tuple[str, str, list[Figure | None]]] = [
         (
@@ -79,7 +79,7 @@ def sections(data: RunData) -> list[tuple[str, str, list[Figure]]]:
 
 
 def _widen(figures: list[Figure]) -> None:
-    """Two that are not wide stand side by side; one that would stand alone is made wide."""
+    """Two narrow figures stand side by side; a single one is made wide."""
     alone: Figure | None = None
     for figure in figures:
         if alone is not None and figure.wide:
@@ -90,7 +90,7 @@ def _widen(figures: list[Figure]) -> None:
 
 
 def summary(data: RunData) -> dict[str, Any]:
-    """What stands at the head of the page."""
+    """The head of the page."""
     checkpoints = data.checkpoints
     raw = sum(checkpoint["raw_bytes"] for checkpoint in checkpoints)
     stored = sum(checkpoint["stored_bytes"] for checkpoint in checkpoints)
@@ -116,7 +116,7 @@ def summary(data: RunData) -> dict[str, Any]:
     if damaged:
         notes.append(f"{count_text(damaged)} damaged checkpoints are left out; `bitsnap verify` says what is wrong")
     if needed:
-        notes.append(f"{size_text(needed)} more are kept of pruned checkpoints that others need")
+        notes.append(f"{size_text(needed)} more belong to pruned checkpoints that others need")
     return {
         "tiles": tiles,
         "policies": [printable(policy) for policy in policies],
@@ -155,7 +155,7 @@ def _lossy_share(snapshot: dict[str, Any]) -> float:
 
 
 def json_in_html(document: Any) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element or opens a comment."""
+    """JSON for a script element, which it neither ends nor turns into a comment."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -163,7 +163,7 @@ def json_in_html(document: Any) -> str:
 
 
 def script_in_html(text: str) -> str:
-    """A trusted script, as it can stand in a script element."""
+    """A trusted script for a script element."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -196,7 +196,7 @@ def render(data: RunData, title: str | None = None) -> str:
 
 
 def _plotly() -> str:
-    """What plotly.offline.get_plotlyjs() gives, without importing all of the package for it."""
+    """As plotly.offline.get_plotlyjs(), without importing the whole package."""
     return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
@@ -205,13 +205,13 @@ def _text(name: str) -> str:
 
 
 def check_target(path: Path, overwrite: bool) -> None:
-    """Refuses early what no page can be written to: renaming one over a pipe or a device would end it."""
+    """Refuses targets before the run is read. Renaming a page over a pipe or a device would remove it."""
     if path.is_dir():
         raise InvalidArgumentError(f"{path}: it is a directory")
     if path.exists() and not path.is_file():
         raise InvalidArgumentError(f"{path}: it is not a regular file")
     if path.exists() and not overwrite:
-        raise InvalidArgumentError(f"{path}: exists; -f replaces it")
+        raise ExistsError(f"{str(path)!r} exists; overwrite=True or -f replaces it")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise NotFoundError(f"{path}: there is no folder {folder}")
@@ -220,10 +220,10 @@ def check_target(path: Path, overwrite: bool) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Under a temporary name beside it, synced, then renamed: a page is there whole or not at all."""
+    """Writes under a temporary name, syncs and renames, so that the page appears completely or not at all."""
     try:
         _write_and_rename(path, text)
-    except OSError as error:  # of a name that nobody has asked for
+    except OSError as error:  # which names the temporary file
         raise type(error)(error.errno, error.strerror, str(path)) from None
 
 

@@ -1,0 +1,162 @@
+// What a store reports of its checkpoints, and of what it did with them. Names of files need not be text: they are
+// decoded as os.fsdecode does.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <bitsnap/store.hpp>
+
+#include "bindings.hpp"
+#include "report_class.hpp"
+
+namespace nb = nanobind;
+
+namespace bitsnap::python {
+
+namespace {
+
+using FileNames = nb::typed<nb::list, nb::str>;
+
+nb::str file_name(const std::string& name) {
+  nb::object text = nb::steal(PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::borrow<nb::str>(text);
+}
+
+FileNames file_names(const std::vector<std::string>& names) {
+  nb::list texts;
+  for (const std::string& name : names) texts.append(file_name(name));
+  return nb::borrow<FileNames>(texts);
+}
+
+// Whole milliseconds, which a float of seconds does not hold exactly.
+nb::object utc_time(std::int64_t unix_ms) {
+  const nb::module_ datetime = nb::module_::import_("datetime");
+  const nb::object utc = datetime.attr("timezone").attr("utc");
+  return datetime.attr("datetime").attr("fromtimestamp")(0, utc) + datetime.attr("timedelta")(0, 0, 0, unix_ms);
+}
+
+nb::str describe(const StoreDamage& damage) {
+  const std::string where = damage.where.empty() ? "" : damage.where + ": ";
+  return text_of_message(damage.file + ": " + where + damage.error.message());
+}
+
+void bind_checkpoint(nb::module_& module) {
+  ReportClass<CheckpointInfo>(module, "Checkpoint", "One committed checkpoint. Sizes are in bytes.")
+      .field("step", &CheckpointInfo::step)
+      .field(
+          "time", [](const CheckpointInfo& self) { return utc_time(self.time_unix_ms); },
+          nb::for_getter(nb::sig("def time(self, /) -> datetime.datetime")), "When it was committed, in UTC.")
+      .field("raw_bytes", &CheckpointInfo::raw_bytes, "Size of the tensors of all shards; tied tensors count once.")
+      .field("stored_bytes", &CheckpointInfo::stored_bytes, "Size of all its files.")
+      .field("base", &CheckpointInfo::base, "The step that it is coded against. None: it is a keyframe.")
+      .field("links", &CheckpointInfo::links, "Checkpoints on the way to its keyframe; 0 for a keyframe.")
+      .field("depth", &CheckpointInfo::depth, "The largest number of links that decoding one of its chunks follows.")
+      .field("shards", &CheckpointInfo::shards, "Ranks that saved it together.")
+      .field("damage", &CheckpointInfo::damage,
+             "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
+             "In a list: why its record cannot be read; only the step is known then.")
+      .field("pruned", &CheckpointInfo::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
+      .computed(
+          "ratio",
+          [](const CheckpointInfo& self) {
+            return self.stored_bytes == 0
+                       ? 1.0
+                       : static_cast<double>(self.raw_bytes) / static_cast<double>(self.stored_bytes);
+          },
+          "Raw size divided by stored size.");
+
+  ReportClass<CommitOutcome>(module, "CommitOutcome", "What commit() did. True if the checkpoint exists.")
+      .field("checkpoint", &CommitOutcome::checkpoint, "None: shards are missing.")
+      .field("missing", &CommitOutcome::missing, "The shards that are not saved yet, ascending.")
+      .native()
+      .def("__bool__", [](const CommitOutcome& self) { return static_cast<bool>(self); });
+}
+
+void bind_pruning(nb::module_& module) {
+  ReportClass<PruneReport> report(module, "PruneReport", "What pruning did. Steps are ascending, sizes in bytes.");
+  ReportClass<PruneReport::Removed>(report.native(), "Removed", "A checkpoint whose files were removed.")
+      .field("step", &PruneReport::Removed::step)
+      .field("bytes", &PruneReport::Removed::bytes)
+      .field("was_pruned", &PruneReport::Removed::was_pruned,
+             "An earlier call pruned it, and left its files because others needed them.");
+  ReportClass<PruneReport::Needed>(report.native(), "Needed", "A pruned checkpoint whose files others need.")
+      .field("step", &PruneReport::Needed::step)
+      .field("bytes", &PruneReport::Needed::bytes)
+      .field("by", &PruneReport::Needed::by, "A step that needs it.")
+      .field("was_pruned", &PruneReport::Needed::was_pruned, "An earlier call pruned it.");
+  ReportClass<PruneReport::Rewritten>(report.native(), "Rewritten", "A kept checkpoint that no longer needs others.")
+      .field("step", &PruneReport::Rewritten::step)
+      .field("bytes_before", &PruneReport::Rewritten::bytes_before)
+      .field("bytes_after", &PruneReport::Rewritten::bytes_after, "0 in a dry run, where it is not known.");
+  report.computed("dry_run", [](const PruneReport& self) { return self.dry_run; })
+      .field("kept", &PruneReport::kept)
+      .field("removed", &PruneReport::removed)
+      .field("needed", &PruneReport::needed)
+      .field("rewritten", &PruneReport::rewritten)
+      .field("removed_bytes", &PruneReport::removed_bytes)
+      .field(
+          "strays", [](const PruneReport& self) { return file_names(self.strays); },
+          "Removed files that belonged to no checkpoint, relative to the store.");
+
+  ReportClass<RollbackReport>(module, "RollbackReport", "What a rollback removed.")
+      .field("removed", &RollbackReport::removed, "Steps, newest first.")
+      .field("removed_bytes", &RollbackReport::removed_bytes);
+}
+
+void bind_repair(nb::module_& module) {
+  ReportClass<StoreDamage>(module, "StoreDamage", "One damaged place of a store.")
+      .field("step", &StoreDamage::step)
+      .field(
+          "file", [](const StoreDamage& self) { return file_name(self.file); }, "Relative to the store.")
+      .field(
+          "where", [](const StoreDamage& self) { return text_of_message(self.where); },
+          R"(Such as "tensor 'x', chunk 3"; empty for the file as a whole.)")
+      .field("error", &StoreDamage::error)
+      .native()
+      .def("__str__", &describe);
+
+  ReportClass<StoreVerification>(module, "StoreVerification", "What verifying a store found.")
+      .field("checkpoints", &StoreVerification::checkpoints, "The number of checkpoints.")
+      .field("bytes", &StoreVerification::bytes, "Size of the files that were read.")
+      .field("damages", &StoreVerification::damages, "By step.")
+      .field(
+          "strays", [](const StoreVerification& self) { return file_names(self.strays); },
+          "Files that belong to no checkpoint, relative to the store; the next prune or repair removes them.");
+
+  ReportClass<RepairReport> report(module, "RepairReport", "What a repair did.");
+  ReportClass<RepairReport::Dropped>(report.native(), "Dropped",
+                                     "A checkpoint that cannot be restored; its files were moved, not removed.")
+      .field("step", &RepairReport::Dropped::step)
+      .field("was_pruned", &RepairReport::Dropped::was_pruned, "It was kept only for checkpoints that need it.")
+      .field(
+          "moved_to", [](const RepairReport::Dropped& self) { return file_name(self.moved_to); },
+          "Relative to the store.")
+      .field("damages", &RepairReport::Dropped::damages);
+  ReportClass<RepairReport::Mended>(report.native(), "Mended", "One repaired record.")
+      .field("step", &RepairReport::Mended::step, "None: the store itself.")
+      .field("what", [](const RepairReport::Mended& self) { return text_of_message(self.what); });
+  report.field("checkpoints", &RepairReport::checkpoints, "The number of complete checkpoints after the repair.")
+      .field("dropped", &RepairReport::dropped)
+      .field("mended", &RepairReport::mended)
+      .field(
+          "strays", [](const RepairReport& self) { return file_names(self.strays); },
+          "Removed files that belonged to no checkpoint, relative to the store.");
+}
+
+}  // namespace
+
+void bind_store_reports(nb::module_& module) {
+  bind_checkpoint(module);
+  bind_pruning(module);
+  bind_repair(module);
+}
+
+}  // namespace bitsnap::python

@@ -1,0 +1,121 @@
+"""Restoring the states of a bitsnap.Checkpointer in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bitsnap
+from bitsnap.state import load_native
+from python.checkpointer_jobs import Jobs, saved
+from python.run_states import Run, frozen, state_of
+from python.same_bits import assert_same
+
+
+def test_a_fresh_run_has_nothing_to_restore(jobs: Jobs) -> None:
+    with jobs() as checkpointer:
+        assert checkpointer.restore() is None
+        assert checkpointer.steps() == []
+        assert checkpointer.latest() is None
+        with pytest.raises(bitsnap.NotFoundError):
+            checkpointer.restore(3)
+
+
+def test_the_newest_state_comes_from_memory_and_an_old_one_from_the_store(jobs: Jobs) -> None:
+    with jobs(memory=bitsnap.MemoryOptions(snapshots=1)) as checkpointer:
+        for step in (1, 2, 3, 4):
+            saved(checkpointer, step, state_of(step)).result()
+    with jobs() as checkpointer:
+        newest = checkpointer.restore()
+        assert newest is not None
+        assert (newest.step, newest.source) == (4, "memory")
+        assert_same(newest.state, state_of(4))
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    with jobs() as checkpointer:
+        old = checkpointer.restore(2)
+        assert old is not None
+        assert (old.step, old.source) == (2, "store")
+        assert_same(old.state, state_of(2))
+
+
+@pytest.mark.parametrize("source", ["memory", "store"])
+def test_a_state_is_restored_into_the_tensors_that_are_there(jobs: Jobs, source: str) -> None:
+    run = Run()
+    state = frozen(run.advance(2))
+    with jobs() as checkpointer:
+        saved(checkpointer, 2, state).result()
+        if source == "store":
+            bitsnap.stop_agent(job=jobs.job, timeout=20)
+        into = frozen(run.advance())
+        places = {name: tensor.data_ptr() for name, tensor in into["model"].items()}
+        restored = checkpointer.restore(into=into)
+        assert restored is not None
+        assert restored.source == source
+        assert_same(restored.state, state)
+        assert {name: tensor.data_ptr() for name, tensor in restored.state["model"].items()} == places
+        part = checkpointer.restore(keys="optimizer")
+        assert part is not None
+        assert_same(part.state, {"optimizer": state["optimizer"]})
+        with pytest.raises(bitsnap.NotFoundError, match="nothing under 'nowhere'"):
+            checkpointer.restore(keys=["nowhere"])
+        with pytest.raises(bitsnap.InvalidArgumentError, match="wte"):
+            checkpointer.restore(into={"model": {"wte": torch.zeros(3)}}, strict=False)
+
+
+def test_a_damaged_newest_step_is_passed_over_for_the_one_before(jobs: Jobs) -> None:
+    with jobs(settings=bitsnap.Settings(max_depth=0)) as checkpointer:
+        for step in (1, 2, 3):
+            saved(checkpointer, step, {"w": np.random.default_rng(step).standard_normal(50_000)}).result()
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    (file,) = (jobs.path / "checkpoints" / "0000000003").glob("*.bsnap")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with jobs() as checkpointer:
+        with pytest.warns(bitsnap.RestoreWarning, match="step 3 cannot be restored"):
+            restored = checkpointer.restore()
+        assert restored is not None
+        assert (restored.step, restored.source) == (2, "store")
+        with pytest.raises(bitsnap.CorruptError):
+            checkpointer.restore(fallback=False)
+        with pytest.raises(bitsnap.CorruptError):
+            checkpointer.restore(3)
+
+
+def test_an_unreadable_store_is_not_taken_for_a_fresh_run(jobs: Jobs) -> None:
+    with jobs(every=2, every_memory=1) as checkpointer:
+        saved(checkpointer, 2, state_of(2)).result()
+        saved(checkpointer, 3, state_of(3)).result()
+        (identity,) = (path for path in jobs.path.iterdir() if path.suffix == ".json")
+        content = identity.read_bytes()
+        identity.write_bytes(b"{" + content)
+        with pytest.warns(bitsnap.RestoreWarning, match="the store cannot be read"):
+            restored = checkpointer.restore()
+        assert restored is not None
+        assert restored.step == 3
+    bitsnap.stop_agent(job=jobs.job, timeout=20)
+    with jobs() as checkpointer, pytest.raises(bitsnap.BitsnapError, match=str(jobs.path)):
+        checkpointer.restore()
+
+
+def test_a_state_that_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def load_second(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise bitsnap.CorruptError("a bit has flipped")
+        return load_native(*arguments, **options)
+
+    with jobs() as checkpointer:
+        saved(checkpointer, 1, state_of(1)).result()
+        monkeypatch.setattr("bitsnap._restoring.load_native", load_second)
+        with pytest.warns(bitsnap.RestoreWarning, match="a bit has flipped"):
+            restored = checkpointer.restore()
+        assert restored is not None
+        assert restored.source == "store"
+        assert_same(restored.state, state_of(1))
