@@ -22,7 +22,7 @@ from bitsnap._bitsnap import AdamNumbers, Settings
 from bitsnap._options import PathLike
 from bitsnap._tree import Entries, Path
 from bitsnap._typed_values import items_of
-from bitsnap.errors import InvalidArgumentError
+from bitsnap.errors import BitsnapError, InvalidArgumentError
 from bitsnap.settings import may_lose
 
 # Steps that were taken, or a function that returns them at each save.
@@ -180,27 +180,29 @@ class AdamOfState:
 
     @contextmanager
     def explained(self, path: PathLike | None = None) -> Iterator[None]:
-        """Around a save, of a file at `path`: an error about missing values says which, and how to give them."""
+        """Around a save, of a file at `path`: explains its error."""
         try:
             yield
-        except InvalidArgumentError as error:
-            if error.code != "adam_needed":
-                raise
-            name = error.field or ""
-            known = self._known.get(name, self._said.or_else(self._for_all))
-            missing = [each for each, value in zip(known._fields, known, strict=True) if value is None]
-            if not missing:
-                raise
-            differing = [f"{each} {self._differing[each]}" for each in missing if each in self._differing]
-            why = "are neither given nor in the state"
-            if differing:
-                why = f"differ within optimizer= ({'; '.join(differing)}), none of whose moments is in the state"
-            where = "" if path is None else f"{os.fspath(path)}: "
-            explained = InvalidArgumentError(
-                f"{where}tensor {name!r}: update_step needs Adam's {_and(missing)}, which {why}: {_HOW_TO_SAY}"
-            )
-            explained.code, explained.field = error.code, error.field
-            raise explained from None
+        except BitsnapError as error:
+            raise self.explain(error, path) from None
+
+    def explain(self, error: BitsnapError, path: PathLike | None = None) -> BitsnapError:
+        """An error that says which values of Adam are missing, and how to give them; `error` if it is another one."""
+        name = error.field or ""
+        known = self._known.get(name, self._said.or_else(self._for_all))
+        missing = [each for each, value in zip(known._fields, known, strict=True) if value is None]
+        if error.code != "adam_needed" or not missing:
+            return error
+        differing = [f"{each} {self._differing[each]}" for each in missing if each in self._differing]
+        why = "are neither given nor in the state"
+        if differing:
+            why = f"differ within optimizer= ({'; '.join(differing)}), none of whose moments is in the state"
+        where = "" if path is None else f"{os.fspath(path)}: "
+        explained = InvalidArgumentError(
+            f"{where}tensor {name!r}: update_step needs Adam's {_and(missing)}, which {why}: {_HOW_TO_SAY}"
+        )
+        explained.code, explained.field = error.code, error.field
+        return explained
 
     def _ask_caller(self) -> None:
         step = self._given.step

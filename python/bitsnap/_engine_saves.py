@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from bitsnap import _bitsnap
+from bitsnap._adam import AdamOfState
 from bitsnap._arguments import milliseconds_of
 from bitsnap._bitsnap import SaveState
 from bitsnap.errors import BitsnapError, BusyError, InvalidArgumentError, NotFoundError
@@ -30,10 +31,11 @@ _LONGEST_JOIN = 5.0
 class Save:
     """One save of a Checkpointer, from the moment at which the training continues. Any thread may use it."""
 
-    def __init__(self, saves: Saves, state: SaveState) -> None:
+    def __init__(self, saves: Saves, state: SaveState, adam: AdamOfState, stall_seconds: float) -> None:
         self._saves = saves
         self._state = state
-        self._stall_seconds = state.stall_seconds
+        self._adam = adam
+        self._stall_seconds = stall_seconds
 
     def __repr__(self) -> str:
         return f"Save(step={self.step}, {self.stage})"
@@ -55,7 +57,8 @@ class Save:
     @property
     def error(self) -> BitsnapError | None:
         """Why it failed; None if it did not."""
-        return self.state().error
+        error = self.state().error
+        return None if error is None else self._adam.explain(error)
 
     def state(self) -> SaveState:
         """How far it has come, and what it cost so far. Does not wait."""
@@ -137,8 +140,9 @@ class Save:
         return True
 
     def _raise_error(self) -> None:
-        if self._state.error is not None:
-            raise self._state.error
+        error = self.error
+        if error is not None:
+            raise error
 
 
 class Saves:
@@ -164,9 +168,8 @@ class Saves:
         """Whether this is a fork of the process that made it: its threads do not exist here, and locks may be held."""
         return os.getpid() != self._process
 
-    def add(self, state: SaveState, stall_seconds: float) -> Save:
-        save = Save(self, state)
-        save._stall_seconds = stall_seconds
+    def add(self, state: SaveState, adam: AdamOfState, stall_seconds: float) -> Save:
+        save = Save(self, state, adam, stall_seconds)
         with self._changed:
             if not state.is_over:
                 self._pending[state.ticket] = save
@@ -227,7 +230,7 @@ class Saves:
 
     def _note_failure(self, save: Save) -> None:
         self._unraised.append(save)
-        self._unwarned.append(f"step {save.step} was not saved: {save._state.error}")
+        self._unwarned.append(f"step {save.step} was not saved: {save.error}")
 
     def _watch(self, save: Save) -> None:
         if self._on_progress is None or self._is_ending:

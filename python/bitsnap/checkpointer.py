@@ -211,7 +211,7 @@ class Checkpointer:
         begin = time.perf_counter()
         packed = self._packed(state, roles, masters, metadata)
         staged = self._saves.native.save(number, packed.tensors, packed.tree, packed.metadata, persist)
-        save = self._saves.add(staged, time.perf_counter() - begin)
+        save = self._saves.add(staged, packed.adam, time.perf_counter() - begin)
         if staged.error is not None:
             self._warn_of_failures()
         return save

@@ -88,13 +88,8 @@ def test_tied_weights_have_one_master(tmp_path: Path) -> None:
     state = {"embed": tied, "head": tied, "flat": shadow}
     bitsnap.save(tmp_path / "a.bsnap", state, masters={"embed": "flat", "head": ("flat", 0)})
     assert codec_of(tmp_path / "a.bsnap", "embed") == {"rounded_from"}
-<<<<<<< HEAD
     with pytest.raises(bitsnap.InvalidArgumentError, match="'head' has the master 'flat' from element 1"):
-        bitsnap.save(tmp_path / "a.bsnap", state, masters={"embed": "flat", "head": ("flat", 1)})
-=======
-    with pytest.raises(bitsnap.InvalidArgumentError, match="'head': its master is 'flat' from element 1 on"):
         bitsnap.save(tmp_path / "a.bsnap", state, masters={"embed": "flat", "head": ("flat", 1)}, overwrite=True)
->>>>>>> 520bc67 (WIP2)
 
 
 def test_stores_take_them_for_checkpoints_and_shards(tmp_path: Path) -> None:
@@ -144,15 +139,9 @@ def test_a_wrong_master_changes_no_bits(tmp_path: Path) -> None:
             {"model.layer0": ("optimizer.flat", 60_012)},
             "30000 elements from element 60012 exceed its master 'optimizer.flat' of 90011 elements",
         ),
-<<<<<<< HEAD
         ({"model.layer0": ("optimizer.flat", (1 << 64) - 1)}, "from element 18446744073709551615 exceed"),
-        ({"model.layer0": ("optimizer.flat", 1 << 64)}, r"the element of masters\['model.layer0'\] is an integer from"),
-        ({"model.layer0": ("optimizer.flat", -1)}, r"the element of masters\['model.layer0'\] is an integer from"),
-=======
-        ({"model.layer0": ("optimizer.flat", (1 << 64) - 1)}, "from element 18446744073709551615 on"),
         ({"model.layer0": ("optimizer.flat", 1 << 64)}, r"the element of masters\['model.layer0'\] must be 0 to"),
         ({"model.layer0": ("optimizer.flat", -1)}, r"the element of masters\['model.layer0'\] must be 0 to"),
->>>>>>> 520bc67 (WIP2)
         ({"model.layer0": "\udcff"}, r"masters\['model.layer0'\] is a string that is not valid Unicode"),
     ],
 )

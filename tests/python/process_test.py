@@ -173,7 +173,7 @@ def test_a_forked_child_of_a_process_that_has_used_threads_works(tmp_path: Path)
         assert_same(bitsnap.load(tmp_path / "a.bsnap"), state)
         assert_same(bitsnap.load(opened), state)
         assert_same(bitsnap.safe_open(opened, "pt").get_slice("w")[3:-3], state["w"][3:-3])
-        bitsnap.save(tmp_path / "b.bsnap", state, base=opened)
+        bitsnap.save(tmp_path / "b.bsnap", state, base=opened, overwrite=True)
         bitsnap.verify(tmp_path / "b.bsnap")
         assert in_fork(lambda: bitsnap.verify(tmp_path / "b.bsnap")) == 0
 

@@ -168,7 +168,7 @@ def test_an_empty_run_is_an_error_and_leaves_no_page(tmp_path: Path, capfd: pyte
     bitsnap.Store(tmp_path / "run").close()
     output = tmp_path / "page.html"
     assert main([str(tmp_path / "run"), "-o", str(output)]) == NOT_FOUND
-    assert "no checkpoint" in capfd.readouterr().err
+    assert "no readable checkpoint" in capfd.readouterr().err
     assert not output.exists()
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -280,7 +280,7 @@ def test_times_that_cannot_be_read_name_their_line(tmp_path: Path, line: str) ->
 def test_timings_that_are_no_times_are_no_crash(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "timings.jsonl"
     file.write_bytes(b'{"step": 1}\n' + line + b"\n")
-    with pytest.raises(InvalidArgumentError, match=r"timings\.jsonl.*(line 2|byte 22 is no UTF-8)"):
+    with pytest.raises(InvalidArgumentError, match=r"timings\.jsonl.*(line 2|byte 22 is not UTF-8)"):
         read_timings(file)
 
 

@@ -297,9 +297,7 @@ def test_moments_are_bounded_by_the_values_of_adam_in_the_state(jobs: Jobs) -> N
         torch.testing.assert_close(kept["exp_avg_sq"], moments["exp_avg_sq"], rtol=0.1, atol=0)
         # Without their optimizer, moments have no values of Adam.
         bare = saved(checkpointer, 3, moments)
-        with pytest.raises(
-            bitsnap.InvalidArgumentError, match="update_step needs Adam's betas, epsilon and step count"
-        ):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"are neither given nor in the state.*bitsnap\.Adam\("):
             bare.result()
         with pytest.raises(bitsnap.InvalidArgumentError):
             checkpointer.wait()
