@@ -177,9 +177,9 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   add_wait_option(*app, options->wait);
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
-      "A new run keeps the policy, objective, store speed, base and depth that it was made with: lossless, balanced,\n"
-      "that of the objective, previous and 8 by default; and the rules of --loss. Rules that are given later come\n"
-      "before those, for the one step; another policy comes without them. --codec holds for the one step.");
+      "A new run remembers the settings that it is made with; by default they are lossless, balanced, previous and a\n"
+      "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run; the\n"
+      "rules of the run do not apply to another policy. No run remembers --codec.");
   return {app, [options, &common] { return add(*options, common); }};
 }
 
