@@ -178,8 +178,8 @@ Command add_add(CLI::App& program, const CommonOptions& common) {
   app->footer(
       "With --keep-last or --keep-every the run is pruned once the step is saved.\n"
       "A new run remembers the settings that it is made with; by default they are lossless, balanced, previous and a\n"
-      "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run; the\n"
-      "rules of the run do not apply to another policy. No run remembers --codec.");
+      "depth of 8. Options given later hold for that step only. Loss rules given later come before those of the run,\n"
+      "which do not apply to another policy. No run remembers --codec.");
   return {app, [options, &common] { return add(*options, common); }};
 }
 
