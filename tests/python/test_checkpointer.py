@@ -357,6 +357,7 @@ def test_closing_ends_the_calls_of_other_threads(jobs: Jobs) -> None:
     # Alone of two ranks: it will never be committed.
     checkpointer = jobs(job=bitsnap.JobOptions(jobs.job, world_size=2))
     save = saved(checkpointer, 1, state_of(1))
+    assert save.wait_memory()
     with ThreadPoolExecutor(2) as pool:
         waiting: list[Future[Any]] = [pool.submit(save.wait_persisted), pool.submit(checkpointer.wait)]
         time.sleep(0.2)
