@@ -1,7 +1,6 @@
 // Packing and unpacking the sections of an index.
 #include "container/section.hpp"
 
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,6 +9,7 @@
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
+#include "codec/zstd/zstd_contexts.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -73,8 +73,10 @@ Result<std::vector<std::byte>> unpack(const SectionEntry& entry, ConstByteSpan s
       ZSTD_findFrameCompressedSize(stored.data(), stored.size()) != stored.size()) {
     return fail(ErrorKind::corrupt, fmt::format("section {}: not one zstd frame", entry.name()));
   }
+  ZSTD_DCtx* context = codec::zstd_decompression_context();
+  if (context == nullptr) return fail(ErrorKind::resource_exhausted, "index: no memory for a zstd context");
   std::vector<std::byte> raw(static_cast<std::size_t>(entry.raw_bytes));
-  const std::size_t size = ZSTD_decompress(raw.data(), raw.size(), stored.data(), stored.size());
+  const std::size_t size = ZSTD_decompressDCtx(context, raw.data(), raw.size(), stored.data(), stored.size());
   if (ZSTD_isError(size) != 0) {
     return fail(ErrorKind::corrupt, fmt::format("section {}: does not unpack to its raw size of {}: {}", entry.name(),
                                                 raw.size(), ZSTD_getErrorName(size)));
@@ -86,17 +88,12 @@ Result<std::vector<std::byte>> unpack(const SectionEntry& entry, ConstByteSpan s
   return raw;
 }
 
-struct FreeContext {
-  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
-};
-
 // Returns an empty vector if compression does not make the section smaller.
 Result<std::vector<std::byte>> compress(ConstByteSpan raw) {
-  const std::unique_ptr<ZSTD_CCtx, FreeContext> context(ZSTD_createCCtx());
-  if (!context) return fail(ErrorKind::resource_exhausted, "index: out of memory");
+  ZSTD_CCtx* context = codec::zstd_compression_context();
+  if (context == nullptr) return fail(ErrorKind::resource_exhausted, "index: no memory for a zstd context");
   std::vector<std::byte> stored(ZSTD_compressBound(raw.size()));
-  const std::size_t size =
-      ZSTD_compressCCtx(context.get(), stored.data(), stored.size(), raw.data(), raw.size(), kLevel);
+  const std::size_t size = ZSTD_compressCCtx(context, stored.data(), stored.size(), raw.data(), raw.size(), kLevel);
   if (ZSTD_isError(size) != 0) {
     return fail(ErrorKind::resource_exhausted, fmt::format("index: zstd: {}", ZSTD_getErrorName(size)));
   }

@@ -1,29 +1,16 @@
 // Decodes zstd: one zstd frame with exactly the chunk. See spec.md.
-//
-// Each thread keeps one decompression context until it ends. One-shot decoding needs no window buffer, so the
-// context has a fixed size for any frame.
 #include <zstd.h>
 
-#include <memory>
 #include <string>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/payload_checks.hpp"
+#include "codec/zstd/zstd_contexts.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
 constexpr std::size_t kMaxWindowBytes = std::size_t{2} << 20;  // the largest chunk: 2^18 elements of 8 bytes
-
-struct FreeContext {
-  void operator()(ZSTD_DCtx* context) const noexcept { ZSTD_freeDCtx(context); }
-};
-
-ZSTD_DCtx* thread_context() noexcept {
-  thread_local std::unique_ptr<ZSTD_DCtx, FreeContext> context;
-  if (!context) context.reset(ZSTD_createDCtx());
-  return context.get();
-}
 
 // The window size in a frame header (RFC 8878, 3.1.1.1); 0 for a single segment, whose window is its content.
 // Precondition: the header is complete, which ZSTD_getFrameContentSize has checked.
@@ -73,7 +60,7 @@ class ZstdDecoder final : public Decoder {
 
   Result<void> decode(ConstByteSpan payload, const ChunkContext&, ByteSpan out, Scratch&) const override {
     BITSNAP_TRY(check_frame(payload, out.size()));
-    ZSTD_DCtx* context = thread_context();
+    ZSTD_DCtx* context = zstd_decompression_context();
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_decompressDCtx(context, out.data(), out.size(), payload.data(), payload.size());
     if (ZSTD_isError(size) != 0) {

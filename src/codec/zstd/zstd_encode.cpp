@@ -1,28 +1,15 @@
-// Encodes zstd: one zstd frame with the chunk. See spec.md. Each thread keeps one compression context (1.3 MB at this
-// level) until it ends.
-#include <zstd.h>
-
-#include <memory>
-
+// Encodes zstd: one zstd frame with the chunk. See spec.md.
 #include <fmt/format.h>
+#include <zstd.h>
 
 #include "codec/builtin_codecs.hpp"
 #include "codec/encoder.hpp"
+#include "codec/zstd/zstd_contexts.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
 constexpr int kLevel = 3;
-
-struct FreeContext {
-  void operator()(ZSTD_CCtx* context) const noexcept { ZSTD_freeCCtx(context); }
-};
-
-ZSTD_CCtx* thread_context() noexcept {
-  thread_local std::unique_ptr<ZSTD_CCtx, FreeContext> context;
-  if (!context) context.reset(ZSTD_createCCtx());
-  return context.get();
-}
 
 class ZstdEncoder final : public Encoder {
  public:
@@ -34,7 +21,7 @@ class ZstdEncoder final : public Encoder {
   }
 
   Result<PayloadSize> encode(ConstByteSpan data, const EncodeContext&, ByteSpan out, Scratch&) const override {
-    ZSTD_CCtx* context = thread_context();
+    ZSTD_CCtx* context = zstd_compression_context();
     if (context == nullptr) return fail(ErrorKind::resource_exhausted, "no memory for a zstd context");
     const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), data.data(), data.size(), kLevel);
     if (ZSTD_isError(size) != 0) {
