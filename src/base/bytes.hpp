@@ -47,6 +47,13 @@ inline void store_le(std::byte* to, T value) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// For kernels, which see bytes as numbers.
+[[nodiscard]] inline const std::uint8_t* as_u8(const std::byte* bytes) noexcept {
+  return reinterpret_cast<const std::uint8_t*>(bytes);
+}
+[[nodiscard]] inline std::uint8_t* as_u8(std::byte* bytes) noexcept { return reinterpret_cast<std::uint8_t*>(bytes); }
+[[nodiscard]] inline const std::uint8_t* as_u8(ConstByteSpan bytes) noexcept { return as_u8(bytes.data()); }
+
 class ByteCursor {
  public:
   explicit ByteCursor(ConstByteSpan bytes) noexcept : bytes_(bytes) {}

@@ -9,11 +9,13 @@
 namespace bitsnap {
 namespace {
 
-TEST(SpreadRuns, LieInDifferentSegments) {
+constexpr SpreadRuns kTested{.count = 64, .elements = 128, .alignment = 16};
+
+TEST(SpreadRunsTest, LieInDifferentSegments) {
   for (const std::size_t elements : {8192U, 8193U, 20000U, 262144U}) {
     for (std::size_t run = 0; run < 64; ++run) {
       const std::size_t segment = elements / 64;
-      const std::size_t start = spread_run_start(run, 64, 128, elements, 16);
+      const std::size_t start = kTested.start(run, elements);
       EXPECT_GE(start, run * segment);
       EXPECT_LE(start + 128, (run + 1) * segment);
       EXPECT_EQ((start - run * segment) % 16, 0U);
@@ -21,10 +23,10 @@ TEST(SpreadRuns, LieInDifferentSegments) {
   }
 }
 
-TEST(SpreadRuns, SeeOtherColumnsInEveryRow) {
+TEST(SpreadRunsTest, SeeOtherColumnsInEveryRow) {
   for (const std::size_t columns : {512U, 1024U, 3072U, 4096U, 8192U}) {
     std::set<std::size_t> seen;
-    for (std::size_t run = 0; run < 64; ++run) seen.insert(spread_run_start(run, 64, 128, 262144, 16) % columns / 128);
+    for (std::size_t run = 0; run < 64; ++run) seen.insert(kTested.start(run, 262144) % columns / 128);
     EXPECT_GE(seen.size(), std::min<std::size_t>(columns / 128, 32) * 3 / 4) << columns;
   }
 }

@@ -10,7 +10,7 @@
 namespace bitsnap::codec {
 namespace {
 
-ShortGeometry geometry_of(const ShortFloats& floats) noexcept {
+ShortGeometry short_geometry(const ShortFloats& floats) noexcept {
   return {.element_bytes = element_size(floats.dtype),
           .short_bytes = floats.element_bytes(),
           .zero_bits = floats.zero_bits};
@@ -39,13 +39,13 @@ Result<void> check_exceptions(ConstByteSpan exceptions, const ShortFloats& float
 
 std::uint32_t shorten_elements(ConstByteSpan elements, const ShortFloats& floats, std::byte* shortened) noexcept {
   return kernels<ShortElementKernels>().shorten(reinterpret_cast<const std::uint8_t*>(elements.data()),
-                                                elements.size() / element_size(floats.dtype), geometry_of(floats),
+                                                elements.size() / element_size(floats.dtype), short_geometry(floats),
                                                 reinterpret_cast<std::uint8_t*>(shortened));
 }
 
 void lengthen_elements(const std::byte* shortened, const ShortFloats& floats, ByteSpan elements) noexcept {
   kernels<ShortElementKernels>().lengthen(reinterpret_cast<const std::uint8_t*>(shortened),
-                                          elements.size() / element_size(floats.dtype), geometry_of(floats),
+                                          elements.size() / element_size(floats.dtype), short_geometry(floats),
                                           reinterpret_cast<std::uint8_t*>(elements.data()));
 }
 

@@ -11,9 +11,8 @@ namespace bitsnap::codec {
 namespace {
 
 // Sampled elements, in runs: first a small sample shows whether a larger one is worth it.
-constexpr std::size_t kRunElements = 16;
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kGlanceRuns = 4;
+constexpr SpreadRuns kGlance{.count = 4, .elements = 16, .alignment = 16};
+constexpr SpreadRuns kLook{.count = 64, .elements = 16, .alignment = 16};
 
 // Elements that are searched for exceptions together.
 constexpr std::size_t kPartElements = 1024;
@@ -46,17 +45,17 @@ unsigned choose_zero_bits(ConstByteSpan data, DType dtype) noexcept {
   const std::size_t elements = data.size() / element_bytes;
   const unsigned mantissa_bits = mantissa_bits_of(dtype);
   ZeroCounts zeros;
-  const auto look_at = [&](std::size_t runs) {
-    if (elements <= runs * kRunElements) return zeros.add(data, 0, elements, element_bytes, mantissa_bits);
-    for (std::size_t run = 0; run < runs; ++run) {
-      const std::size_t first = spread_run_start(run, runs, kRunElements, elements, kRunElements);
-      zeros.add(data, first, kRunElements, element_bytes, mantissa_bits);
+  const auto look_at = [&](const SpreadRuns& runs) {
+    if (elements <= runs.total()) return zeros.add(data, 0, elements, element_bytes, mantissa_bits);
+    for (std::size_t run = 0; run < runs.count; ++run) {
+      const std::size_t first = runs.start(run, elements);
+      zeros.add(data, first, runs.elements, element_bytes, mantissa_bits);
     }
   };
-  look_at(kGlanceRuns);
+  look_at(kGlance);
   if (zeros.counts[0] * 8 > zeros.total) return 0;
   zeros = {};
-  look_at(kRuns);
+  look_at(kLook);
   unsigned best = 0;
   std::int64_t most_saved = 8;  // the least saving that pays for the head
   std::uint32_t exceptions = 0;

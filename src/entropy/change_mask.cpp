@@ -14,9 +14,6 @@ namespace {
 
 constexpr std::size_t kGroup = 64;
 
-const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
-std::uint8_t* bytes_of(std::byte* to) noexcept { return reinterpret_cast<std::uint8_t*>(to); }
-
 bool is_set(const std::byte* mask, std::size_t i) noexcept {
   return (std::to_integer<unsigned>(mask[i / 8]) >> (i % 8) & 1U) != 0;
 }
@@ -26,8 +23,8 @@ bool is_set(const std::byte* mask, std::size_t i) noexcept {
 std::size_t changed_mask(const std::byte* current, const std::byte* base, std::size_t elements,
                          std::size_t element_size, std::byte* mask) noexcept {
   const std::size_t groups = elements / kGroup;
-  std::size_t count = kernels<ChangeMaskKernels>().changed[std::countr_zero(element_size)](
-      bytes_of(current), bytes_of(base), groups, bytes_of(mask));
+  std::size_t count = kernels<ChangeMaskKernels>().changed[std::countr_zero(element_size)](as_u8(current), as_u8(base),
+                                                                                           groups, as_u8(mask));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     if (i % 8 == 0) mask[i / 8] = std::byte{0};
     if (std::memcmp(current + i * element_size, base + i * element_size, element_size) != 0) {
@@ -51,8 +48,8 @@ std::size_t count_changed(const std::byte* mask, std::size_t elements) noexcept 
 std::size_t gather_changed(const std::byte* current, const std::byte* mask, std::size_t elements,
                            std::size_t element_size, std::byte* values) noexcept {
   const std::size_t groups = elements / kGroup;
-  std::size_t count = kernels<ChangeMoveKernels>().gather[std::countr_zero(element_size)](
-      bytes_of(current), bytes_of(mask), groups, bytes_of(values));
+  std::size_t count = kernels<ChangeMoveKernels>().gather[std::countr_zero(element_size)](as_u8(current), as_u8(mask),
+                                                                                          groups, as_u8(values));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     if (!is_set(mask, i)) continue;
     std::memcpy(values + count * element_size, current + i * element_size, element_size);
@@ -65,7 +62,7 @@ std::size_t scatter_changed(const std::byte* base, const std::byte* mask, const 
                             std::size_t element_size, std::byte* out) noexcept {
   const std::size_t groups = elements / kGroup;
   std::size_t count = kernels<ChangeMoveKernels>().scatter[std::countr_zero(element_size)](
-      bytes_of(base), bytes_of(mask), bytes_of(values), groups, bytes_of(out));
+      as_u8(base), as_u8(mask), as_u8(values), groups, as_u8(out));
   for (std::size_t i = groups * kGroup; i < elements; ++i) {
     const std::byte* from = base + i * element_size;
     if (is_set(mask, i)) from = values + count++ * element_size;

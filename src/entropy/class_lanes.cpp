@@ -11,12 +11,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-// Kernels may read this many bytes too far: the states, which come last, are that long.
-constexpr std::size_t kReadableBehind = 64;
-static_assert(kRansStateBytes >= kReadableBehind);
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
-
 void fill_class(const std::array<std::uint8_t, kClassSymbols>& frequencies, std::size_t first,
                 ClassDecodeTable& table) noexcept {
   unsigned start = 0;
@@ -99,30 +93,30 @@ Result<void> ClassLanesDecoder::open(ConstByteSpan payload) {
   BITSNAP_ASSIGN(const std::size_t byte_count, cursor.read<std::uint32_t>("number of low bytes"));
   BITSNAP_ASSIGN(const std::size_t escape_count, cursor.read<std::uint32_t>("number of escapes"));
   BITSNAP_ASSIGN(const ConstByteSpan bits, cursor.take(divide_up(bit_count, std::size_t{8}), "low bits"));
-  at_.bits = bytes_of(bits);
+  at_.bits = as_u8(bits);
   bits_end_ = bits.size() * 8;
   at_.bit = bits_end_ - bit_count;
   if (at_.bit != 0 && (std::to_integer<unsigned>(bits[0]) & ((1U << at_.bit) - 1)) != 0) {
     return fail(ErrorKind::corrupt, "padding before the low bits is not zero");
   }
   BITSNAP_ASSIGN(const ConstByteSpan bytes, cursor.take(byte_count, "low bytes"));
-  at_.bytes = bytes_of(bytes);
+  at_.bytes = as_u8(bytes);
   bytes_end_ = at_.bytes + bytes.size();
   for (std::size_t group = 0; group < kRansGroups; ++group) {
     BITSNAP_ASSIGN(const ConstByteSpan stream, cursor.take(sizes[group], "stream"));
-    at_.in[group] = bytes_of(stream);
+    at_.in[group] = as_u8(stream);
     stream_ends_[group] = at_.in[group] + stream.size();
   }
   BITSNAP_ASSIGN(const ConstByteSpan escapes, cursor.take(std::uint64_t{escape_count} * 2, "escapes"));
-  at_.escapes = bytes_of(escapes);
+  at_.escapes = as_u8(escapes);
   escapes_end_ = at_.escapes + escapes.size();
   BITSNAP_ASSIGN(const ConstByteSpan states, cursor.take(kRansStateBytes, "states"));
   if (cursor.remaining() != 0) {
     return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes after the states");
   }
-  at_.limit = bytes_of(states) + states.size() - kReadableBehind;
+  at_.limit = as_u8(states) + states.size() - kReadableBehind;
   for (std::size_t group = 0; group < kRansGroups; ++group) {
-    const std::uint8_t* const own = bytes_of(states) + group * 2 * kRansLanes;
+    const std::uint8_t* const own = as_u8(states) + group * 2 * kRansLanes;
     std::copy_n(own, kRansLanes, at_.low[group]);
     std::copy_n(own + kRansLanes, kRansLanes, at_.high[group]);
     if (const auto* const zero = std::find(at_.high[group], at_.high[group] + kRansLanes, 0);

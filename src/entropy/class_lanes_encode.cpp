@@ -12,8 +12,6 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kWritableBelow = 64;  // kernels may overwrite this much below a cursor
-
 ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
   ClassEncodeTable table{};
   for (std::size_t context = 0; context < kClassContexts; ++context) {

@@ -9,9 +9,7 @@
 namespace bitsnap::entropy {
 namespace {
 
-constexpr std::size_t kRunElements = 16;
-constexpr std::size_t kRuns = 128;
-constexpr std::size_t kSampleElements = kRuns * kRunElements;
+constexpr SpreadRuns kElementRuns{.count = 128, .elements = 16, .alignment = 16};
 
 // Neighbours use different tables: equal neighbours would wait for each other's counter.
 constexpr std::size_t kTables = 4;
@@ -35,14 +33,14 @@ struct Words<4> {
 // Calls `body(first, elements)` for each sampled run; returns the number of elements.
 template <typename Body>
 inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
-  if (shape.elements <= kSampleElements) {
+  if (shape.elements <= kElementRuns.total()) {
     body(std::size_t{0}, shape.elements);
     return shape.elements;
   }
-  for (std::size_t run = 0; run < kRuns; ++run) {
-    body(spread_run_start(run, kRuns, kRunElements, shape.elements, kRunElements), kRunElements);
+  for (std::size_t run = 0; run < kElementRuns.count; ++run) {
+    body(kElementRuns.start(run, shape.elements), kElementRuns.elements);
   }
-  return kSampleElements;
+  return kElementRuns.total();
 }
 
 template <std::size_t kBytes>

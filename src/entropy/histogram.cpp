@@ -29,10 +29,8 @@ void count_part(const std::byte* bytes, std::size_t size, Histogram& counts) noe
   }
 }
 
-constexpr std::size_t kSampleRunBytes = 32;
-constexpr std::size_t kSampleRuns = 64;
-constexpr std::size_t kSampleBytes = kSampleRuns * kSampleRunBytes;
-constexpr std::size_t kMinSampledBytes = 4 * kSampleBytes;  // below this, counting everything is as cheap
+constexpr SpreadRuns kByteRuns{.count = 64, .elements = 32, .alignment = 32};
+constexpr std::size_t kMinSampledBytes = 4 * kByteRuns.total();  // below this, counting everything is as cheap
 
 }  // namespace
 
@@ -46,15 +44,15 @@ void count_bytes(const std::byte* bytes, std::size_t size, Histogram& counts) no
 bool looks_incompressible(const std::byte* bytes, std::size_t size) noexcept {
   if (size < kMinSampledBytes) return false;
   std::array<Histogram, 2> tables{};
-  for (std::size_t run = 0; run < kSampleRuns; ++run) {
-    const std::byte* const at = bytes + spread_run_start(run, kSampleRuns, kSampleRunBytes, size, kSampleRunBytes);
-    for (std::size_t i = 0; i < kSampleRunBytes; i += 2) {
+  for (std::size_t run = 0; run < kByteRuns.count; ++run) {
+    const std::byte* const at = bytes + kByteRuns.start(run, size);
+    for (std::size_t i = 0; i < kByteRuns.elements; i += 2) {
       ++tables[0][std::to_integer<std::size_t>(at[i])];
       ++tables[1][std::to_integer<std::size_t>(at[i + 1])];
     }
   }
   for (std::size_t value = 0; value < 256; ++value) tables[0][value] += tables[1][value];
-  return looks_flat(tables[0], kSampleBytes);
+  return looks_flat(tables[0], kByteRuns.total());
 }
 
 bool looks_flat(const Histogram& counts, std::size_t sampled) noexcept {

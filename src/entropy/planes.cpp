@@ -12,22 +12,20 @@
 namespace bitsnap::entropy {
 namespace {
 
-const std::uint8_t* bytes_of(const std::byte* from) noexcept { return reinterpret_cast<const std::uint8_t*>(from); }
-
 void split(const std::byte* in, const std::byte* base, std::size_t elements, std::size_t element_size, Change change,
            std::byte* const planes[]) noexcept {
   std::uint8_t* to[kMaxElementSize];
   for (std::size_t k = 0; k < element_size; ++k) to[k] = reinterpret_cast<std::uint8_t*>(planes[k]);
   const auto& by_change = kernels<PlaneKernels>().split[std::countr_zero(element_size) - 1];
-  by_change[static_cast<std::size_t>(change)](bytes_of(in), bytes_of(base), elements, to);
+  by_change[static_cast<std::size_t>(change)](as_u8(in), as_u8(base), elements, to);
 }
 
 void merge(const std::byte* const planes[], const std::byte* base, std::size_t elements, std::size_t element_size,
            Change change, std::byte* out) noexcept {
   const std::uint8_t* from[kMaxElementSize];
-  for (std::size_t k = 0; k < element_size; ++k) from[k] = bytes_of(planes[k]);
+  for (std::size_t k = 0; k < element_size; ++k) from[k] = as_u8(planes[k]);
   const auto& by_change = kernels<PlaneKernels>().merge[std::countr_zero(element_size) - 1];
-  by_change[static_cast<std::size_t>(change)](from, bytes_of(base), elements, reinterpret_cast<std::uint8_t*>(out));
+  by_change[static_cast<std::size_t>(change)](from, as_u8(base), elements, reinterpret_cast<std::uint8_t*>(out));
 }
 
 void xor_bytes(const std::byte* a, const std::byte* b, std::size_t size, std::byte* out) noexcept {

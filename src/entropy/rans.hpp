@@ -18,6 +18,11 @@ inline constexpr unsigned kRansScale = 256;               // the sum of a table'
 
 inline constexpr std::size_t kRansRoundElements = kRansLanes * kRansGroups;
 inline constexpr std::size_t kRansStateBytes = 2 * kRansRoundElements;
+// Kernels may read this many bytes too far, which never leaves a payload: the states come last and are longer.
+inline constexpr std::size_t kReadableBehind = 64;
+static_assert(kRansStateBytes >= kReadableBehind);
+// Kernels that encode may overwrite this many bytes below a cursor.
+inline constexpr std::size_t kWritableBelow = 64;
 inline constexpr std::size_t kMaxRansTableBytes = 1 + 2 * kRansMaxSymbols;
 
 // The state before the first element is encoded and after the last is decoded. It is the least state, which costs the

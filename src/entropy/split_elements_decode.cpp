@@ -16,12 +16,6 @@ namespace {
 
 static_assert(kDecodeLanes == kRansLanes && kDecodeGroups == kRansGroups);
 
-// Kernels may read this many bytes too far: the states, which come last, are that long.
-constexpr std::size_t kReadableBehind = 64;
-static_assert(kRansStateBytes >= kReadableBehind);
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
-
 RansDecodeTable kernel_table(const RansTable& from) noexcept {
   RansDecodeTable table{};
   table.single = from.is_single();
@@ -69,17 +63,17 @@ Result<void> read_streams(ConstByteSpan bytes, const Fields& fields, RansDecodin
   ByteCursor cursor(bytes);
   for (std::size_t group = 0; group < kRansGroups; ++group) {
     BITSNAP_ASSIGN(const ConstByteSpan stream, cursor.take(fields.stream_sizes[group], "stream"));
-    at.in[group] = bytes_of(stream);
+    at.in[group] = as_u8(stream);
   }
   BITSNAP_ASSIGN(const ConstByteSpan escapes, cursor.take(fields.escapes_size, "escapes"));
-  at.escapes = bytes_of(escapes);
+  at.escapes = as_u8(escapes);
   BITSNAP_ASSIGN(const ConstByteSpan states, cursor.take(kRansStateBytes, "states"));
   if (cursor.remaining() != 0) {
     return fail(ErrorKind::corrupt, std::to_string(cursor.remaining()) + " bytes after the states");
   }
-  at.limit = bytes_of(states) + states.size() - kReadableBehind;
+  at.limit = as_u8(states) + states.size() - kReadableBehind;
   for (std::size_t group = 0; group < kRansGroups; ++group) {
-    const std::uint8_t* const own = bytes_of(states) + group * 2 * kRansLanes;
+    const std::uint8_t* const own = as_u8(states) + group * 2 * kRansLanes;
     std::copy_n(own, kRansLanes, at.low[group]);
     std::copy_n(own + kRansLanes, kRansLanes, at.high[group]);
     for (std::size_t lane = 0; lane < kRansLanes; ++lane) {
@@ -138,7 +132,7 @@ Result<void> decode_split(ConstByteSpan payload, const SplitShape& shape, ByteSp
 
   const auto kernel = kernels<RansDecodeKernels>().decode[std::countr_zero(shape.element_bytes)][shape.rotated ? 1 : 0];
   const std::size_t rest_bytes = shape.element_bytes - 1;
-  const std::uint8_t* const rest = bytes_of(fields.rest);
+  const std::uint8_t* const rest = as_u8(fields.rest);
   auto* const elements = reinterpret_cast<std::uint8_t*>(out.data());
   for (std::size_t block = 0; block < blocks; ++block) {
     const std::size_t first = block * kRansBlockElements;

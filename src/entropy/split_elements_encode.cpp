@@ -19,7 +19,6 @@ namespace {
 static_assert(kEncodeLanes == kRansLanes && kEncodeGroups == kRansGroups);
 
 constexpr std::size_t kSizesBytes = (kRansGroups + 1) * sizeof(std::uint32_t);
-constexpr std::size_t kWritableBelow = 64;  // kernels may overwrite this much below a cursor
 
 // The excess over the entropy of exponents and signs that is accepted, as a part of the elements' bits. Above it, a
 // slower form of float_split is worth its time (docs/decisions/0007-lane-coder.md).

@@ -19,9 +19,9 @@
 namespace bitsnap::save {
 namespace {
 
-constexpr std::size_t kRuns = 8;
-constexpr std::size_t kRunElements = 8;
-constexpr std::size_t kSampleElements = kRuns * kRunElements;
+constexpr std::size_t kPeerRuns = 8;
+constexpr std::size_t kPeerRunElements = 8;
+constexpr std::size_t kPeerSampleElements = kPeerRuns * kPeerRunElements;
 
 // The search in a flat buffer ends after this many elements without a weight. A false start (the first elements match,
 // the sample does not) counts as kFalseStartCost elements, so that repeated patterns end the search as well.
@@ -52,7 +52,7 @@ class Finder {
 
   std::vector<std::optional<PeerStream>> find() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      if (!streams_[i].tensor || streams_[i].elements < kSampleElements) continue;
+      if (!streams_[i].tensor || streams_[i].elements < kPeerSampleElements) continue;
       if (streams_[i].dtype == DType::f32) masters_by_size_[streams_[i].elements].push_back(i);
       if (is_weight(streams_[i].dtype) && wanted_[i]) weights_.push_back(i);
     }
@@ -79,18 +79,18 @@ class Finder {
   }
 
   static std::uint64_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {
-    return (elements - kRunElements) * run / (kRuns - 1);
+    return (elements - kPeerRunElements) * run / (kPeerRuns - 1);
   }
 
   // A sample of `elements` elements from `begin`, of a weight or of a master rounded to `dtype`. Empty if the stream
   // cannot be sampled or read.
   Halves sample(std::size_t stream, std::uint64_t begin, std::uint64_t elements, DType dtype) {
     if (!source_.can_be_sampled(stream)) return {};
-    Halves halves(kSampleElements);
-    for (std::size_t run = 0; run < kRuns; ++run) {
+    Halves halves(kPeerSampleElements);
+    for (std::size_t run = 0; run < kPeerRuns; ++run) {
       const std::uint64_t first = begin + first_of_run(run, elements);
-      const ByteSpan out = std::as_writable_bytes(std::span(halves).subspan(run * kRunElements, kRunElements));
-      if (!read_rounded(stream, first, kRunElements, dtype, out)) return {};
+      const ByteSpan out = std::as_writable_bytes(std::span(halves).subspan(run * kPeerRunElements, kPeerRunElements));
+      if (!read_rounded(stream, first, kPeerRunElements, dtype, out)) return {};
     }
     return halves;
   }
@@ -174,7 +174,7 @@ class Finder {
     std::array<bool, 2> wanted{};  // BF16, F16
     for (const std::size_t weight : weights_) {
       if (peers_[weight] || streams_[weight].elements < kSmallestSlice || !source_.can_be_sampled(weight)) continue;
-      Halves first(kRunElements);
+      Halves first(kPeerRunElements);
       if (!read(weight, 0, std::as_writable_bytes(std::span(first)))) continue;
       if (std::ranges::all_of(first, [&](std::uint16_t half) { return half == first[0]; })) continue;
       by_first[key_of(first.data())].push_back(weight);
@@ -194,7 +194,7 @@ class Finder {
   // A hash of one run.
   static std::uint64_t key_of(const std::uint16_t* halves) noexcept {
     std::array<std::uint64_t, 2> words;
-    static_assert(sizeof words == kRunElements * sizeof(std::uint16_t));
+    static_assert(sizeof words == kPeerRunElements * sizeof(std::uint16_t));
     std::memcpy(words.data(), halves, sizeof words);
     return words[0] * 0x9E3779B97F4A7C15U ^ words[1];
   }
@@ -209,11 +209,11 @@ class Finder {
     std::uint64_t searched = 0;  // since the last weight
     for (std::uint64_t at = 0; at + kSmallestSlice <= elements && searched < kLongestSearch;) {
       // Up to the end of the chunk, and the part of its last run that is behind the end.
-      const std::uint64_t end = std::min((at / kChunkElements + 1) * kChunkElements + kRunElements - 1, elements);
+      const std::uint64_t end = std::min((at / kChunkElements + 1) * kChunkElements + kPeerRunElements - 1, elements);
       part.resize(static_cast<std::size_t>(end - at));
       if (!read_rounded(master, at, part.size(), dtype, std::as_writable_bytes(std::span(part)))) return;
       std::size_t i = 0;
-      while (i + kRunElements <= part.size() && searched < kLongestSearch) {
+      while (i + kPeerRunElements <= part.size() && searched < kLongestSearch) {
         const std::uint64_t key = key_of(part.data() + i);
         const auto known = maybe[filter_bit(key)] ? by_first.find(key) : by_first.end();
         const std::uint64_t taken =
@@ -260,11 +260,12 @@ class Finder {
     const auto [own, is_new] = weight_samples_.try_emplace(weight);
     if (is_new) own->second = sample(weight, 0, info.elements, info.dtype);
     if (own->second.empty()) return false;
-    std::array<std::uint16_t, kRunElements> run;
-    for (std::size_t i = 0; i < kRuns; ++i) {
+    std::array<std::uint16_t, kPeerRunElements> run;
+    for (std::size_t i = 0; i < kPeerRuns; ++i) {
       const std::uint64_t at = first + first_of_run(i, info.elements);
       if (!read_rounded(master, at, run.size(), info.dtype, std::as_writable_bytes(std::span(run)))) return false;
-      if (!std::ranges::equal(run, std::span(own->second).subspan(i * kRunElements, kRunElements))) return false;
+      if (!std::ranges::equal(run, std::span(own->second).subspan(i * kPeerRunElements, kPeerRunElements)))
+        return false;
     }
     return true;
   }

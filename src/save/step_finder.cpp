@@ -20,9 +20,7 @@ namespace {
 
 // A sample: runs of elements, spread over the first chunk, whose base must be decoded in any case. Many runs, because
 // only some rows of an embedding change in a step.
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kRunElements = 16;
-constexpr std::size_t kSampled = kRuns * kRunElements;
+constexpr SpreadRuns kMovedRuns{.count = 64, .elements = 16};
 
 // A quick test before the codec is tried: among elements with large moments, at least kFewestMoved must have moved, and
 // at most one in kMovedPerWrong in the direction of the moment.
@@ -210,14 +208,15 @@ class Finder {
   }
 
   [[nodiscard]] static std::size_t first_of_run(std::size_t run, std::uint64_t elements) noexcept {
-    return spread_run_start(run, kRuns, kRunElements, static_cast<std::size_t>(std::min(elements, kChunkElements)), 1);
+    return kMovedRuns.start(run, static_cast<std::size_t>(std::min(elements, kChunkElements)));
   }
 
   Sample sample(std::size_t stream) {
-    if (streams_[stream].elements < kSampled || !source_.can_be_sampled(stream)) return {};
-    Sample all(kSampled);
-    for (std::size_t run = 0; run < kRuns; ++run) {
-      const ByteSpan out = std::as_writable_bytes(std::span(all).subspan(run * kRunElements, kRunElements));
+    if (streams_[stream].elements < kMovedRuns.total() || !source_.can_be_sampled(stream)) return {};
+    Sample all(kMovedRuns.total());
+    for (std::size_t run = 0; run < kMovedRuns.count; ++run) {
+      const ByteSpan out =
+          std::as_writable_bytes(std::span(all).subspan(run * kMovedRuns.elements, kMovedRuns.elements));
       context_.restart();
       const std::uint64_t offset = first_of_run(run, streams_[stream].elements) * sizeof(float);
       if (!source_.read(stream, offset, out, context_)) return {};
@@ -230,10 +229,10 @@ class Finder {
     Sample chunk(static_cast<std::size_t>(std::min(streams_[stream].elements, kChunkElements)));
     context_.restart();
     if (!base.base->read_elements(base.stream, 0, std::as_writable_bytes(std::span(chunk)), context_)) return {};
-    Sample all(kSampled);
-    for (std::size_t run = 0; run < kRuns; ++run) {
+    Sample all(kMovedRuns.total());
+    for (std::size_t run = 0; run < kMovedRuns.count; ++run) {
       std::copy_n(chunk.begin() + static_cast<std::ptrdiff_t>(first_of_run(run, streams_[stream].elements)),
-                  kRunElements, all.begin() + static_cast<std::ptrdiff_t>(run * kRunElements));
+                  kMovedRuns.elements, all.begin() + static_cast<std::ptrdiff_t>(run * kMovedRuns.elements));
     }
     return all;
   }

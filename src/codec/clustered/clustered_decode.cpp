@@ -14,8 +14,6 @@
 namespace bitsnap::codec {
 namespace {
 
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
-
 // The parts of a payload with valid sizes.
 struct ClusteredParts {
   std::size_t label_bits = 0;
@@ -79,13 +77,13 @@ Result<void> put_elements(const ClusteredParts& parts, std::size_t elements, Byt
   std::uint8_t most = 0;
   for (std::size_t first = 0; first < elements; first += kClusteredPart) {
     const std::size_t count = std::min(kClusteredPart, elements - first);
-    const std::uint8_t* labels = bytes_of(parts.labels) + first;
+    const std::uint8_t* labels = as_u8(parts.labels) + first;
     if (parts.label_bits == 4) {
-      kernels<ClusteredKernels>().unpack_labels(bytes_of(parts.labels) + first / 2, count, unpacked.data());
+      kernels<ClusteredKernels>().unpack_labels(as_u8(parts.labels) + first / 2, count, unpacked.data());
       labels = unpacked.data();
     }
     for (std::size_t i = 0; i < count; ++i) most = std::max(most, labels[i]);
-    kernels<ClusteredKernels>().put_clustered(scales, labels, bytes_of(parts.codes) + first, count,
+    kernels<ClusteredKernels>().put_clustered(scales, labels, as_u8(parts.codes) + first, count,
                                               to + first * sizeof(float));
   }
   if (most >= parts.cluster_count) {

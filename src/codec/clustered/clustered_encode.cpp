@@ -17,12 +17,7 @@ namespace bitsnap::codec {
 namespace {
 
 // Larger chunks are estimated from evenly spread runs; for smaller ones the estimate is exact.
-constexpr std::size_t kRuns = 32;
-constexpr std::size_t kRunElements = 256;
-constexpr std::size_t kRunAlignment = 16;
-constexpr std::size_t kSmallChunk = 2 * kRuns * kRunElements;
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+constexpr SpreadRuns kClusterRuns{.count = 32, .elements = 256, .alignment = 16};
 
 // Labels and codes of elements, with the clusters of the context.
 class Coding {
@@ -72,7 +67,7 @@ Result<std::optional<Labelled>> label_chunk(ConstByteSpan data, std::span<const 
     const std::size_t count = std::min(kClusteredPart, elements - first);
     std::uint8_t* const labels = found.labels.data() + first;
     // Nearly all parts have no exceptions.
-    if (!coding.code(bytes_of(data) + first * sizeof(float), count, labels, found.codes.data() + first)) {
+    if (!coding.code(as_u8(data) + first * sizeof(float), count, labels, found.codes.data() + first)) {
       for (std::size_t i = 0; i < count; ++i) found.used[labels[i]] = true;
       continue;
     }
@@ -96,15 +91,15 @@ std::size_t expect_exceptions(ConstByteSpan data, std::span<const ClusterExtent>
   const std::size_t elements = data.size() / sizeof(float);
   const FloatMode mode;
   Coding coding(clusters);
-  std::array<std::uint8_t, kRunElements> labels;
-  std::array<std::uint8_t, kRunElements> codes;
+  std::array<std::uint8_t, kClusterRuns.elements> labels;
+  std::array<std::uint8_t, kClusterRuns.elements> codes;
   std::size_t missed = 0;
-  for (std::size_t run = 0; run < kRuns; ++run) {
-    const std::size_t first = spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment);
-    if (!coding.code(bytes_of(data) + first * sizeof(float), kRunElements, labels.data(), codes.data())) continue;
-    missed += static_cast<std::size_t>(std::ranges::count(coding.missed(kRunElements), 1));
+  for (std::size_t run = 0; run < kClusterRuns.count; ++run) {
+    const std::size_t first = kClusterRuns.start(run, elements);
+    if (!coding.code(as_u8(data) + first * sizeof(float), kClusterRuns.elements, labels.data(), codes.data())) continue;
+    missed += static_cast<std::size_t>(std::ranges::count(coding.missed(kClusterRuns.elements), 1));
   }
-  return missed * elements / (kRuns * kRunElements);
+  return missed * elements / kClusterRuns.total();
 }
 
 class ClusteredEncoder final : public Encoder {
@@ -115,7 +110,8 @@ class ClusteredEncoder final : public Encoder {
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
-    if (sample_context.elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
+    if (sample_context.elements <= 2 * kClusterRuns.total())
+      return Encoder::analyze(sample, sample_context, elements, scratch);
     const std::span<const ClusterExtent> clusters = sample_context.clusters;
     if (!are_clusters(clusters)) return std::nullopt;
     const std::size_t exceptions = expect_exceptions(sample, clusters) * elements / sample_context.elements;

@@ -31,10 +31,8 @@ constexpr std::size_t kFewestRows = 8;
 constexpr std::size_t kFewestRowsForClasses = 16;
 
 // Tables are chosen from runs of one to a few cache lines.
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kRunElements = 128;
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
+constexpr std::size_t kLeftRuns = 64;
+constexpr std::size_t kLeftRunElements = 128;
 
 std::int64_t divide_rounded(std::int64_t a, std::int64_t b) noexcept {
   return a >= 0 ? (a + b / 2) / b : -((-a + b / 2) / b);
@@ -96,7 +94,7 @@ class Planner {
       const bool whole = plan_.rows.has_columns && count == row_elements;
       RowSums sums;
       for (std::size_t i = 0; i < count; i += kMostSummed) {
-        sum_row(bytes_of(data_) + (position + i) * plan_.geometry.element_bytes, std::min(kMostSummed, count - i),
+        sum_row(as_u8(data_) + (position + i) * plan_.geometry.element_bytes, std::min(kMostSummed, count - i),
                 plan_.geometry, range_, whole ? sums_.columns.data() + i : nullptr, sums);
       }
       const auto size = static_cast<std::int64_t>(count);
@@ -212,18 +210,18 @@ class Planner {
       columns[i] = static_cast<std::uint16_t>(plan_.columns[i] << plan_.column_shift);
     }
     const auto take_off = kernels<FactoredRowKernels>().take_off_scales;
-    std::array<std::uint16_t, kRunElements> values;
-    std::array<std::uint8_t, kRunElements * 2> low;
+    std::array<std::uint16_t, kLeftRunElements> values;
+    std::array<std::uint8_t, kLeftRunElements * 2> low;
     const std::uint16_t half = static_cast<std::uint16_t>(kLeftBins / 2 << plan_.row_shift);
-    for (std::size_t run = 0; run < kRuns; ++run) {
-      const std::size_t number = coded_rows[run * size / kRuns];
+    for (std::size_t run = 0; run < kLeftRuns; ++run) {
+      const std::size_t number = coded_rows[run * size / kLeftRuns];
       const RowSum& row = sums_.rows[number];
-      const std::size_t count = std::min<std::size_t>(kRunElements, row.count);
+      const std::size_t count = std::min<std::size_t>(kLeftRunElements, row.count);
       // A different column in each row: multiples of the golden ratio (16 fractional bits) spread evenly.
       const std::size_t column = row.first + ((row.count - count) * (run * 40503 & 0xffff) >> 16);
       const std::size_t position = number * plan_.rows.row_elements + column - plan_.rows.first_column;
       const auto scale = static_cast<std::uint16_t>(row_scale(number) << plan_.row_shift);
-      take_off(bytes_of(data_) + position * plan_.geometry.element_bytes, count, plan_.geometry,
+      take_off(as_u8(data_) + position * plan_.geometry.element_bytes, count, plan_.geometry,
                static_cast<std::uint16_t>(scale - half), columns.data() + column, values.data(), low.data());
       LeftCounts& own = counted[plan_.classes[number]];
       own.total += static_cast<std::uint32_t>(count);

@@ -16,7 +16,7 @@ namespace bitsnap::codec {
 namespace {
 
 // Chunks of at most this size are estimated by encoding them.
-constexpr std::size_t kSmallChunk = 32768;
+constexpr std::size_t kSmallFactoredChunk = 32768;
 
 constexpr std::size_t kMaxParts = divide_up(static_cast<std::size_t>(kChunkElements), kFactoredPart);
 
@@ -64,7 +64,7 @@ class FactoredSplitEncoder final : public Encoder {
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan chunk, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
-    if (elements <= kSmallChunk) return Encoder::analyze(chunk, context, elements, scratch);
+    if (elements <= kSmallFactoredChunk) return Encoder::analyze(chunk, context, elements, scratch);
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const Elements all, shorten(chunk, context.dtype, scratch));
     BITSNAP_ASSIGN(const std::uint64_t own, estimate(all, context, scratch));

@@ -17,9 +17,8 @@ namespace {
 constexpr std::size_t kMinLanesBytes = std::size_t{128} << 10;
 
 // The estimate of planes encodes a sixteenth of the chunk, in runs long enough for Huffman tables.
-constexpr std::size_t kSampleRuns = 16;
-constexpr std::size_t kRunElements = 1024;
-static_assert(kSampleRuns * kRunElements * 4 < kMinLanesBytes && kMinLanesBytes / 4 >= kSampleRuns * kRunElements);
+constexpr SpreadRuns kPlaneRuns{.count = 16, .elements = 1024, .alignment = 16};
+static_assert(kPlaneRuns.total() * 4 < kMinLanesBytes && kMinLanesBytes / 4 >= kPlaneRuns.total());
 
 class FloatSplitEncoder final : public Encoder {
  public:
@@ -41,13 +40,13 @@ class FloatSplitEncoder final : public Encoder {
       return Encoder::analyze(data, context, elements, scratch);
     }
     const std::size_t element_bytes = element_size(context.dtype);
-    const std::size_t run_bytes = kRunElements * element_bytes;
+    const std::size_t run_bytes = kPlaneRuns.elements * element_bytes;
     const auto run_of = [&](std::size_t run) {
-      return data.subspan(spread_run_start(run, kSampleRuns, kRunElements, elements, 16) * element_bytes, run_bytes);
+      return data.subspan(kPlaneRuns.start(run, elements) * element_bytes, run_bytes);
     };
     bool has_sign = false;
-    for (std::size_t run = 0; run < kSampleRuns && !has_sign; ++run) {
-      has_sign = entropy::any_sign_bit_set(run_of(run).data(), kRunElements, element_bytes);
+    for (std::size_t run = 0; run < kPlaneRuns.count && !has_sign; ++run) {
+      has_sign = entropy::any_sign_bit_set(run_of(run).data(), kPlaneRuns.elements, element_bytes);
     }
     const unsigned zero_bits = choose_zero_bits(data, context.dtype);
     if (zero_bits == 0) {
@@ -57,8 +56,8 @@ class FloatSplitEncoder final : public Encoder {
       if (size) return Estimate{.payload_bytes = kFloatSplitHeaderBytes + *size};
     }
     const Scratch::Frame frame(scratch);
-    BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kSampleRuns * run_bytes));
-    for (std::size_t run = 0; run < kSampleRuns; ++run) {
+    BITSNAP_ASSIGN(const ByteSpan sample, scratch.take(kPlaneRuns.count * run_bytes));
+    for (std::size_t run = 0; run < kPlaneRuns.count; ++run) {
       std::memcpy(sample.data() + run * run_bytes, run_of(run).data(), run_bytes);
     }
     if (zero_bits > 0) {
@@ -68,7 +67,7 @@ class FloatSplitEncoder final : public Encoder {
       if (size) return Estimate{.payload_bytes = *size};
     }
     EncodeContext sampled = context;
-    sampled.elements = kSampleRuns * kRunElements;
+    sampled.elements = kPlaneRuns.total();
     return Encoder::analyze(sample, sampled, elements, scratch);
   }
 

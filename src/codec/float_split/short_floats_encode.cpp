@@ -16,10 +16,8 @@
 namespace bitsnap::codec {
 namespace {
 
-// Low bits are sampled in runs of this many elements.
-constexpr std::size_t kRunElements = 16;
-constexpr std::size_t kRuns = 128;
-constexpr std::size_t kSampleElements = kRuns * kRunElements;
+// The sample of low bits.
+constexpr SpreadRuns kLowBitRuns{.count = 128, .elements = 16, .alignment = 16};
 
 // Low bits are tested in pieces of this many.
 constexpr unsigned kPieceBits = 8;
@@ -44,11 +42,12 @@ Result<bool> mantissas_look_random(ConstByteSpan data, const ShortFloats& floats
   const Scratch::Frame frame(scratch);
   const std::size_t element_bytes = element_size(floats.dtype);
   const std::size_t elements = data.size() / element_bytes;
-  BITSNAP_ASSIGN(const std::span<std::byte> shortened, scratch.take(kSampleElements * floats.element_bytes()));
+  BITSNAP_ASSIGN(const std::span<std::byte> shortened, scratch.take(kLowBitRuns.total() * floats.element_bytes()));
   std::size_t sampled = 0;
-  for (std::size_t run = 0; run < kRuns && elements >= kSampleElements; ++run, sampled += kRunElements) {
-    const std::size_t first = spread_run_start(run, kRuns, kRunElements, elements, kRunElements);
-    shorten_elements(data.subspan(first * element_bytes, kRunElements * element_bytes), floats,
+  for (std::size_t run = 0; run < kLowBitRuns.count && elements >= kLowBitRuns.total();
+       ++run, sampled += kLowBitRuns.elements) {
+    const std::size_t first = kLowBitRuns.start(run, elements);
+    shorten_elements(data.subspan(first * element_bytes, kLowBitRuns.elements * element_bytes), floats,
                      shortened.data() + sampled * floats.element_bytes());
   }
   const unsigned piece_bits = std::min(bits, kPieceBits);

@@ -14,10 +14,6 @@
 namespace bitsnap::codec {
 namespace {
 
-const std::uint8_t* bytes_of(const Input& input) noexcept {
-  return reinterpret_cast<const std::uint8_t*>(input.bytes.data());
-}
-
 Result<float> read_constant(ByteCursor& cursor) {
   BITSNAP_ASSIGN(const auto bits, cursor.read<std::uint32_t>("optimizer_step payload: constants"));
   return std::bit_cast<float>(bits);
@@ -76,9 +72,9 @@ bool takes_inputs(StepForm form, std::span<const Input> inputs) noexcept {
 }
 
 void predict_step(StepForm form, std::span<const Input> inputs, const StepConstants& constants, ByteSpan out) noexcept {
-  const StepInputs from{.base = bytes_of(inputs[0]),
-                        .first = bytes_of(inputs[1]),
-                        .second = inputs.size() > 2 ? bytes_of(inputs[2]) : nullptr};
+  const StepInputs from{.base = as_u8(inputs[0].bytes),
+                        .first = as_u8(inputs[1].bytes),
+                        .second = inputs.size() > 2 ? as_u8(inputs[2].bytes) : nullptr};
   const FloatMode mode;
   kernels<StepPredictionKernels>().predict(form, from, out.size() / sizeof(float), constants,
                                            reinterpret_cast<std::uint8_t*>(out.data()));

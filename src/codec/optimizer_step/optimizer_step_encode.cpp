@@ -19,18 +19,12 @@ namespace {
 // Runs of sampled elements, for three purposes: a quick test whether a step exists at all; fitting the constants, with
 // enough equations with one rounding error each to determine them (docs/decisions/0012-optimizer-steps.md compares
 // 1,024 with 2,048); and estimating the payload.
-struct Runs {
-  std::size_t count;
-  std::size_t elements;
-
-  [[nodiscard]] constexpr std::size_t total() const noexcept { return count * elements; }
-};
-constexpr Runs kFitted{32, 32};
-constexpr Runs kAskedFirst{16, 16};
-constexpr Runs kEstimated{64, 128};
+constexpr SpreadRuns kFitted{32, 32};
+constexpr SpreadRuns kAskedFirst{16, 16};
+constexpr SpreadRuns kEstimated{64, 128};
 
 // For smaller chunks the estimate is exact.
-constexpr std::size_t kSmallChunk = 2 * kEstimated.total();
+constexpr std::size_t kSmallStepChunk = 2 * kEstimated.total();
 
 // The codec gives up if sampled elements differ from the prediction by more bits than this on average, or if the base
 // predicts them nearly as well (to within one bit in 64 elements): then ordinal_delta is as small. In between are
@@ -51,7 +45,7 @@ struct Step {
 };
 
 // Sampled elements of an input or of the chunk; all of them if there are no more.
-Result<std::span<const float>> gather(ConstByteSpan bytes, const Runs& runs, Scratch& scratch) {
+Result<std::span<const float>> gather(ConstByteSpan bytes, const SpreadRuns& runs, Scratch& scratch) {
   const std::size_t elements = bytes.size() / sizeof(float);
   const bool is_all = elements <= runs.total();
   BITSNAP_ASSIGN(const std::span<float> floats, scratch.take_array<float>(is_all ? elements : runs.total()));
@@ -60,7 +54,7 @@ Result<std::span<const float>> gather(ConstByteSpan bytes, const Runs& runs, Scr
     return floats;
   }
   for (std::size_t run = 0; run < runs.count; ++run) {
-    const std::size_t first = spread_run_start(run, runs.count, runs.elements, elements, 1);
+    const std::size_t first = runs.start(run, elements);
     std::memcpy(floats.data() + run * runs.elements, bytes.data() + first * sizeof(float),
                 runs.elements * sizeof(float));
   }
@@ -77,7 +71,7 @@ struct Part {
   [[nodiscard]] std::span<const Input> inputs() const noexcept { return std::span(all_inputs).first(input_count); }
 };
 
-Result<Part> take_part(ConstByteSpan data, const EncodeContext& context, const Runs& runs, Scratch& scratch) {
+Result<Part> take_part(ConstByteSpan data, const EncodeContext& context, const SpreadRuns& runs, Scratch& scratch) {
   Part part;
   BITSNAP_ASSIGN(part.elements, gather(data, runs, scratch));
   for (const Input& input : context.inputs) {
@@ -104,7 +98,7 @@ std::size_t bits_between(std::span<const float> elements, std::span<const float>
 }
 
 // The form and the constants that predict some elements best.
-Result<Step> find_step(ConstByteSpan data, const EncodeContext& context, const Runs& runs, Scratch& scratch) {
+Result<Step> find_step(ConstByteSpan data, const EncodeContext& context, const SpreadRuns& runs, Scratch& scratch) {
   const Scratch::Frame frame(scratch);
   BITSNAP_ASSIGN(const Part part, take_part(data, context, runs, scratch));
   BITSNAP_ASSIGN(const std::span<float> expected, scratch.take_array<float>(part.elements.size()));
@@ -145,7 +139,7 @@ class OptimizerStepEncoder final : public Encoder {
 
   Result<std::optional<Estimate>> analyze(ConstByteSpan data, const EncodeContext& context, std::size_t elements,
                                           Scratch& scratch) const override {
-    if (context.elements == elements && elements <= kSmallChunk) {
+    if (context.elements == elements && elements <= kSmallStepChunk) {
       return Encoder::analyze(data, context, elements, scratch);
     }
     BITSNAP_ASSIGN(const Step asked, find_step(data, context, kAskedFirst, scratch));

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kBelow = 8;
 constexpr std::size_t kPerBelow = 1024;
 constexpr std::size_t kBelowBits = 48;
-static_assert(kBelow * kPerBelow >= kSampleElements);
+static_assert(kBelow * kPerBelow >= kDeltaRuns.total());
 
 // The choice between factors looks at one element in this many.
 constexpr std::size_t kPerCounted = 8;

@@ -5,22 +5,13 @@
 #include <cstring>
 
 #include "base/cpu_dispatch.hpp"
-#include "base/spread_runs.hpp"
 #include "codec/ordinal_delta/ordinal_delta.hpp"
 
 namespace bitsnap::codec {
 namespace {
 
-// A run is one or two cache lines; the runs give a hundred values for each symbol of every class.
-constexpr std::size_t kRunElements = 128;
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kRunAlignment = 16;  // in elements: a cache line of four-byte elements
-static_assert(kRuns * kRunElements == kSampleElements);
-
 // One element in this many may have an exponent above the top; it shares the top's context.
 constexpr std::size_t kPerOutlier = 1024;
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
 // The smallest exponent that at most one element in kPerOutlier exceeds.
 std::uint8_t top_of(std::span<const std::uint8_t> exponents, std::uint8_t most) noexcept {
@@ -64,15 +55,15 @@ bool PartToEncode::take(std::size_t first, std::size_t count) noexcept {
 void measure_deltas(ConstByteSpan data, ConstByteSpan base, const DeltaGeometry& geometry, std::uint8_t* contexts,
                     std::uint16_t* values, std::uint8_t* low) noexcept {
   const std::size_t elements = data.size() / geometry.element_bytes;
-  kernels<OrdinalDeltaKernels>().delta_contexts(bytes_of(base), elements, geometry, contexts);
-  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(data), bytes_of(base), elements, geometry, values, low);
+  kernels<OrdinalDeltaKernels>().delta_contexts(as_u8(base), elements, geometry, contexts);
+  kernels<OrdinalDeltaKernels>().measure_deltas(as_u8(data), as_u8(base), elements, geometry, values, low);
 }
 
 Result<DeltaSample> take_sample(ConstByteSpan data, ConstByteSpan base, const ShortFloats& floats, Scratch& scratch) {
   const std::size_t element_bytes = element_size(floats.dtype);
   const DeltaGeometry geometry = geometry_of(floats);
   const std::size_t elements = data.size() / element_bytes;
-  const std::size_t size = std::min(elements, kSampleElements);
+  const std::size_t size = std::min(elements, kDeltaRuns.total());
   DeltaSample sample{
       .geometry = geometry, .data = data, .base = base, .contexts = {}, .values = {}, .direct = {}, .low = {}};
   BITSNAP_ASSIGN(sample.contexts, scratch.take_array<std::uint8_t>(size));
@@ -82,9 +73,9 @@ Result<DeltaSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sh
   if (size < elements) {
     BITSNAP_ASSIGN(const ByteSpan own_data, scratch.take(size * element_bytes));
     BITSNAP_ASSIGN(const ByteSpan own_base, scratch.take(size * element_bytes));
-    const std::size_t run_bytes = kRunElements * element_bytes;
-    for (std::size_t run = 0; run < kRuns; ++run) {
-      const std::size_t from = spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment) * element_bytes;
+    const std::size_t run_bytes = kDeltaRuns.elements * element_bytes;
+    for (std::size_t run = 0; run < kDeltaRuns.count; ++run) {
+      const std::size_t from = kDeltaRuns.start(run, elements) * element_bytes;
       std::memcpy(own_data.data() + run * run_bytes, data.data() + from, run_bytes);
       std::memcpy(own_base.data() + run * run_bytes, base.data() + from, run_bytes);
     }
@@ -102,7 +93,7 @@ Result<DeltaSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sh
   DeltaGeometry whole = geometry;
   whole.top = geometry.exponent_mask;
   whole.last_context = 255;
-  kernels<OrdinalDeltaKernels>().delta_contexts(bytes_of(sample.base), size, whole, sample.contexts.data());
+  kernels<OrdinalDeltaKernels>().delta_contexts(as_u8(sample.base), size, whole, sample.contexts.data());
   for (std::uint8_t& context : sample.contexts) context = static_cast<std::uint8_t>(whole.top - context);
   const unsigned top = top_of(sample.contexts, geometry.most_finite);
   sample.geometry.top = static_cast<std::uint8_t>(top);
@@ -114,15 +105,15 @@ Result<DeltaSample> take_sample(ConstByteSpan data, ConstByteSpan base, const Sh
 }
 
 void measure_sample(DeltaSample& sample) noexcept {
-  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(sample.data), bytes_of(sample.base), sample.values.size(),
+  kernels<OrdinalDeltaKernels>().measure_deltas(as_u8(sample.data), as_u8(sample.base), sample.values.size(),
                                                 sample.geometry, sample.values.data(), sample.low.data());
 }
 
 void measure_sample_directly(DeltaSample& sample) noexcept {
   DeltaGeometry geometry = sample.geometry;
   geometry.first_direct = 0;
-  kernels<OrdinalDeltaKernels>().measure_deltas(bytes_of(sample.data), bytes_of(sample.base), sample.direct.size(),
-                                                geometry, sample.direct.data(), sample.low.data());
+  kernels<OrdinalDeltaKernels>().measure_deltas(as_u8(sample.data), as_u8(sample.base), sample.direct.size(), geometry,
+                                                sample.direct.data(), sample.low.data());
 }
 
 }  // namespace bitsnap::codec

@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/scratch.hpp"
+#include "base/spread_runs.hpp"
 #include "codec/ordinal_delta/ordinal_deltas_kernel.hpp"
 #include "codec/short_elements_encode.hpp"
 
@@ -44,10 +45,10 @@ class PartToEncode {
 void measure_deltas(ConstByteSpan data, ConstByteSpan base, const DeltaGeometry& geometry, std::uint8_t* contexts,
                     std::uint16_t* values, std::uint8_t* low) noexcept;
 
-inline constexpr std::size_t kSampleElements = 8192;
+// A run is one or two cache lines, aligned to one; the runs give a hundred values for each symbol of every class.
+inline constexpr SpreadRuns kDeltaRuns{.count = 64, .elements = 128, .alignment = 16};
 
-// Up to kSampleElements elements of a chunk, in runs spread evenly, and their measures. The sampled places depend on
-// the number of elements alone. Valid while its Scratch frame is open.
+// The sample kDeltaRuns of a chunk, or all of a smaller one, and its measures. Valid while its Scratch frame is open.
 struct DeltaSample {
   DeltaGeometry geometry;  // hardly any sampled exponent is above `top`
   ConstByteSpan data;

@@ -30,7 +30,7 @@ constexpr std::uint64_t kPerNarrowGain = 128;
 constexpr std::uint64_t kPerWideGain = 512;
 
 // The estimate of chunks that are not much larger than the sample is exact.
-constexpr std::size_t kSmallChunk = 2 * kSampleElements;
+constexpr std::size_t kSmallDeltaChunk = 2 * kDeltaRuns.total();
 
 // Floors must save at least 1 part in this many of the payload, because decoding them is slower.
 constexpr std::uint64_t kPerFloorGain = 1024;
@@ -157,7 +157,7 @@ class OrdinalDeltaEncoder final : public Encoder {
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
     const bool is_whole = sample_context.elements == elements;
-    if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
+    if (is_whole && elements <= kSmallDeltaChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
     const Scratch::Frame frame(scratch);
     BITSNAP_ASSIGN(const Plan plan, plan_chunk(sample, sample_context, elements, scratch));
     if (plan.payload_bytes() >= elements * element_size(sample_context.dtype)) return std::nullopt;

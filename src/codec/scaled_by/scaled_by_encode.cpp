@@ -19,25 +19,20 @@ namespace bitsnap::codec {
 namespace {
 
 // Tables and the share of the base are chosen from evenly spread runs of two or more cache lines.
-constexpr std::size_t kRuns = 64;
-constexpr std::size_t kRunElements = 128;
-constexpr std::size_t kRunAlignment = 16;
-constexpr std::size_t kSampleElements = kRuns * kRunElements;
+constexpr SpreadRuns kScaledRuns{.count = 64, .elements = 128, .alignment = 16};
 
 // For smaller chunks the estimate is exact, and planes are tried, because they have no lane states.
-constexpr std::size_t kSmallChunk = 2 * kSampleElements;
+constexpr std::size_t kSmallScaledChunk = 2 * kScaledRuns.total();
 
 // A share is fitted to integers in sixteenths.
 constexpr float kFittedUnit = 16;
-
-const std::uint8_t* bytes_of(ConstByteSpan span) noexcept { return reinterpret_cast<const std::uint8_t*>(span.data()); }
 
 // Measures `count` elements from `first` on; returns whether there are exceptions. `room` holds as many integers.
 bool measure(ConstByteSpan data, std::span<const Input> inputs, const LatticeScale& scale, std::uint8_t share,
              std::size_t first, std::size_t count, std::int16_t* room, std::uint16_t* values) noexcept {
   const FloatMode mode;
   ExpectedMultiples(inputs, scale, share).fill(first, count, room);
-  return kernels<LatticeKernels>().measure_multiples(bytes_of(data) + first * sizeof(float), squares_at(inputs, first),
+  return kernels<LatticeKernels>().measure_multiples(as_u8(data) + first * sizeof(float), squares_at(inputs, first),
                                                      room, count, scale, values);
 }
 
@@ -53,11 +48,11 @@ struct Part {
 
 Result<ConstByteSpan> gather(ConstByteSpan bytes, Scratch& scratch) {
   const std::size_t elements = bytes.size() / sizeof(float);
-  if (elements <= kSampleElements) return bytes;
-  constexpr std::size_t kRunBytes = kRunElements * sizeof(float);
-  BITSNAP_ASSIGN(const ByteSpan gathered, scratch.take(kRuns * kRunBytes));
-  for (std::size_t run = 0; run < kRuns; ++run) {
-    const std::size_t first = spread_run_start(run, kRuns, kRunElements, elements, kRunAlignment);
+  if (elements <= kScaledRuns.total()) return bytes;
+  constexpr std::size_t kRunBytes = kScaledRuns.elements * sizeof(float);
+  BITSNAP_ASSIGN(const ByteSpan gathered, scratch.take(kScaledRuns.count * kRunBytes));
+  for (std::size_t run = 0; run < kScaledRuns.count; ++run) {
+    const std::size_t first = kScaledRuns.start(run, elements);
     std::memcpy(gathered.data() + run * kRunBytes, bytes.data() + first * sizeof(float), kRunBytes);
   }
   return gathered;
@@ -82,10 +77,9 @@ Result<std::uint8_t> fit_share(const Part& sample, const LatticeScale& scale, Sc
   {
     const FloatMode mode;
     const std::uint8_t* const squares = squares_at(sample.inputs(), 0);
-    kernels<LatticeKernels>().nearest_multiples(bytes_of(sample.data), squares, elements, scale, kFittedUnit,
-                                                own.data());
-    kernels<LatticeKernels>().nearest_multiples(bytes_of(sample.inputs()[0].bytes), squares, elements, scale,
-                                                kFittedUnit, before.data());
+    kernels<LatticeKernels>().nearest_multiples(as_u8(sample.data), squares, elements, scale, kFittedUnit, own.data());
+    kernels<LatticeKernels>().nearest_multiples(as_u8(sample.inputs()[0].bytes), squares, elements, scale, kFittedUnit,
+                                                before.data());
   }
   std::int64_t products = 0;
   std::int64_t squares = 0;
@@ -269,7 +263,7 @@ class ScaledByEncoder final : public Encoder {
   Result<std::optional<Estimate>> analyze(ConstByteSpan sample, const EncodeContext& sample_context,
                                           std::size_t elements, Scratch& scratch) const override {
     const bool is_whole = sample_context.elements == elements;
-    if (is_whole && elements <= kSmallChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
+    if (is_whole && elements <= kSmallScaledChunk) return Encoder::analyze(sample, sample_context, elements, scratch);
     const std::optional<LatticeScale> scale = scale_of(sample_context);
     if (!scale) return std::nullopt;
     BITSNAP_ASSIGN(const ScaledPlan plan, plan_chunk(sample, sample_context.inputs, *scale, elements, scratch));
@@ -289,7 +283,7 @@ class ScaledByEncoder final : public Encoder {
     }
     BITSNAP_ASSIGN(const ScaledPlan plan, plan_chunk(data, context.inputs, *scale, context.elements, scratch));
     std::optional<std::size_t> planes;
-    if (context.elements <= kSmallChunk) {
+    if (context.elements <= kSmallScaledChunk) {
       BITSNAP_ASSIGN(planes, writing.as_planes(plan.share, data.size(), scratch));
     }
     const std::size_t limit = planes.value_or(data.size());
