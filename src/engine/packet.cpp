@@ -15,7 +15,7 @@
 namespace bitsnap::engine {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x414E5342;  // "BSNA"
+constexpr std::uint32_t kPacketMagic = 0x414E5342;  // "BSNA"
 
 struct KindRow {
   MessageKind kind;
@@ -75,7 +75,7 @@ Result<std::vector<std::byte>> serialize_packet(const Packet& packet) {
                               kMaxPacketBytes - kPacketHeaderBytes));
     }
     std::vector<std::byte> bytes(kPacketHeaderBytes + body.size());
-    store_le(bytes.data(), kMagic);
+    store_le(bytes.data(), kPacketMagic);
     store_le(bytes.data() + 4, kProtocol);
     store_le(bytes.data() + 6, static_cast<std::uint16_t>(packet.kind));
     store_le(bytes.data() + 8, static_cast<std::uint32_t>(body.size()));
@@ -89,7 +89,7 @@ Result<Packet> parse_packet(ConstByteSpan bytes) {
   return no_throw("message", [&]() -> Result<Packet> {
     ByteCursor cursor(bytes);
     BITSNAP_ASSIGN(const auto magic, cursor.read<std::uint32_t>("the magic of a message"));
-    if (magic != kMagic) return fail(ErrorKind::corrupt, fmt::format("{:08x} is no message's magic", magic));
+    if (magic != kPacketMagic) return fail(ErrorKind::corrupt, fmt::format("{:08x} is no message's magic", magic));
     BITSNAP_ASSIGN(const auto protocol, cursor.read<std::uint16_t>("the protocol of a message"));
     if (protocol != kProtocol) {
       return fail(ErrorKind::unsupported,

@@ -41,10 +41,10 @@ static constexpr auto json_fields(std::type_identity<Details>) {
 
 namespace {
 
-constexpr std::string_view kMagic = "BSNASLOT";
+constexpr std::string_view kSlotMagic = "BSNASLOT";
 constexpr std::uint64_t kHeadBytes = 32;
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 28;
-constexpr std::size_t kMaxNesting = 8;
+constexpr std::size_t kSlotNesting = 8;
 // A piece of this size takes long enough to copy that distributing the pieces costs little, and is small enough that
 // all threads finish at about the same time.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
@@ -94,7 +94,7 @@ Result<void> take_details(Details details, State& state) {
 }
 
 Result<void> parse_details(std::string_view text, State& state) {
-  auto details = container::parse_json<Details>(text, kMaxNesting);
+  auto details = container::parse_json<Details>(text, kSlotNesting);
   if (!details) return tl::unexpected(std::move(details).error().within("slot: details"));
   return take_details(std::move(*details), state);
 }
@@ -163,7 +163,7 @@ Result<void> fill_slot(const State& state, const SlotPlan& plan, ByteSpan slot, 
       for (std::uint64_t at = 0; at < size; at += piece) pieces.push_back({i, at, std::min(piece, size - at)});
     }
     std::byte* const to = slot.data();
-    std::memcpy(to, kMagic.data(), kMagic.size());
+    std::memcpy(to, kSlotMagic.data(), kSlotMagic.size());
     store_le(to + 8, std::uint64_t{plan.directory.size()});
     store_le(to + 16, std::uint64_t{plan.details.size()});
     store_le(to + 24, plan.tensors_offset);
@@ -196,7 +196,7 @@ Result<State> read_slot(ConstByteSpan slot, std::uint64_t bytes, const DecodeLim
     // Each number is read once, because the trainer may change it at any moment.
     std::array<std::byte, kHeadBytes> head;
     std::memcpy(head.data(), slot.data(), head.size());
-    if (as_text(ConstByteSpan(head).first(kMagic.size())) != kMagic) return corrupt("no state begins here");
+    if (as_text(ConstByteSpan(head).first(kSlotMagic.size())) != kSlotMagic) return corrupt("no state begins here");
     const auto directory_bytes = load_le<std::uint64_t>(head.data() + 8);
     const auto details_bytes = load_le<std::uint64_t>(head.data() + 16);
     const auto tensors_offset = load_le<std::uint64_t>(head.data() + 24);

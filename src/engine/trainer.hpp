@@ -42,6 +42,9 @@ namespace engine {
   return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 0);
 }
 
+// Agents that may die of one request before the call fails.
+inline constexpr int kMostAgentsOfARequest = 4;
+
 }  // namespace engine
 
 class Engine::Impl {

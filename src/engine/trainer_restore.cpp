@@ -24,8 +24,6 @@ using engine::MessageKind;
 
 // The agent waits for saves that are being encoded; the trainer waits this much longer for the agent's answer.
 constexpr std::int64_t kAnswerMs = 1'000;
-// Agents that may die of one request before the call fails.
-constexpr int kMostAgents = 4;
 
 }  // namespace
 
@@ -98,7 +96,7 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
                                                     std::int64_t timeout_ms) {
   const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
-  for (int left = kMostAgents;; --left) {
+  for (int left = engine::kMostAgentsOfARequest;; --left) {
     BITSNAP_ASSIGN(const Link link, connected(deadline));
     auto answer = link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
     if (answer || left == 1 || !link->is_lost()) return answer;

@@ -25,10 +25,8 @@ constexpr std::uint64_t kSpareShare = 256;
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 // Part of an arena whose pages one thread allocates at a time.
 constexpr std::uint64_t kPopulatePiece = std::uint64_t{64} << 20;
-constexpr auto kBetweenAgents = std::chrono::milliseconds(20);
+constexpr auto kBetweenArenas = std::chrono::milliseconds(20);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
-// Agents that may die while the arena is sent, before the call fails.
-constexpr int kMostAgents = 4;
 
 std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
 
@@ -196,7 +194,7 @@ Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point d
 }
 
 Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline) {
-  for (int left = kMostAgents;; --left) {
+  for (int left = engine::kMostAgentsOfARequest;; --left) {
     BITSNAP_ASSIGN(const Link link, connected(deadline));
     auto fitted = fit_arena_of(link, plan, deadline);
     // If the agent died meanwhile, the next one gets the arena.
@@ -237,7 +235,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     // The agent first encodes the states that the last trainer left in the slots.
     if (offered.error().kind() != ErrorKind::busy || Clock::now() >= deadline) return offered;
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
-    std::this_thread::sleep_for(kBetweenAgents);
+    std::this_thread::sleep_for(kBetweenArenas);
   }
   std::vector<Slot> before;
   if (arena != arena_) before = slots_;

@@ -29,7 +29,7 @@ namespace {
 constexpr std::string_view kHashKey = ",\"hash\":\"";
 constexpr std::string_view kEnd = "\"}\n";
 constexpr std::size_t kHashDigits = 16;
-constexpr std::size_t kMaxNesting = 64;
+constexpr std::size_t kJsonNesting = 64;
 
 std::string prefix_of(std::string_view key) { return fmt::format("{{\"{}\":", key); }
 
@@ -59,7 +59,7 @@ Result<std::string_view> unseal_json(std::string_view key, std::string_view text
   if (!body.starts_with('{') || !body.ends_with('}')) {
     return fail(ErrorKind::corrupt, "the record's body is not a JSON object");
   }
-  BITSNAP_ASSIGN(const BodyFormat version, container::parse_json<BodyFormat>(body, kMaxNesting));
+  BITSNAP_ASSIGN(const BodyFormat version, container::parse_json<BodyFormat>(body, kJsonNesting));
   if (version.format != kStoreFormat) {
     return fail(ErrorKind::unsupported, fmt::format("the record has format {}, this version of bitsnap reads format {}",
                                                     version.format, kStoreFormat));
@@ -72,7 +72,7 @@ Result<void> read_sealed_json(os::FileSystem& file_system, const std::string& pa
   BITSNAP_ASSIGN(const std::vector<std::byte> bytes, os::read_file(file_system, path, kMaxRecordBytes));
   const auto read_text = [&]() -> Result<void> {
     BITSNAP_ASSIGN(const std::string_view body, unseal_json(key, as_text(bytes)));
-    return container::read_whole_json(body, read, kMaxNesting);
+    return container::read_whole_json(body, read, kJsonNesting);
   };
   Result<void> done = read_text();
   if (!done) return tl::unexpected(std::move(done).error().within(path));
