@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include <bitsnap/dtype.hpp>
 
 #include "base/bytes.hpp"
 
 namespace bitsnap::codec {
+
+using Floats = std::vector<float>;
 
 // SplitMix64.
 class TestRandom {

@@ -12,7 +12,7 @@
 namespace bitsnap::engine {
 namespace {
 
-constexpr std::int64_t kWaitMs = 60'000;
+constexpr std::int64_t kAnswerMs = 60'000;
 
 // A connected pair: one end is the link's, the other the test's, which plays the agent.
 class LinkWithAgent {
@@ -35,10 +35,10 @@ class LinkWithAgent {
 TEST(AgentLinkTest, OnLostRunsBeforeAWaitingCallFails) {
   LinkWithAgent both;
   std::thread agent([&] {
-    EXPECT_TRUE(both.agent->receive(kMaxPacketBytes, 1, kWaitMs).value());
+    EXPECT_TRUE(both.agent->receive(kMaxPacketBytes, 1, kAnswerMs).value());
     both.agent.reset();
   });
-  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kWaitMs);
+  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kAnswerMs);
   EXPECT_TRUE(both.is_told);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().kind(), ErrorKind::io);
@@ -49,7 +49,7 @@ TEST(AgentLinkTest, OnLostRunsBeforeAWaitingCallFails) {
 TEST(AgentLinkTest, OnLostRunsBeforeANewCallFails) {
   LinkWithAgent both;
   both.agent.reset();
-  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kWaitMs);
+  const auto answer = both.link->call(MessageKind::list, "{}", MessageKind::steps, kAnswerMs);
   EXPECT_TRUE(both.is_told);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().kind(), ErrorKind::io);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,9 @@
 #include "os/file_system.hpp"
 
 namespace bitsnap::engine {
+
+// How long a test waits for what has to come. Nothing takes nearly as long.
+constexpr std::uint64_t kWaitMs = 30'000;
 
 // A job name that is unique over all tests and runs.
 [[nodiscard]] std::string unique_job();

@@ -20,7 +20,6 @@
 namespace bitsnap::engine {
 namespace {
 
-constexpr std::uint64_t kWaitMs = 30'000;
 using os::FaultyFileSystem;
 using os::FileOperation;
 

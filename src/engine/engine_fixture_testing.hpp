@@ -21,8 +21,6 @@
 
 namespace bitsnap::engine {
 
-constexpr std::uint64_t kWaitMs = 30'000;
-
 class EngineFixture : public ::testing::Test {
  protected:
   EngineOptions options(const std::string& program = "") const {

@@ -25,7 +25,6 @@
 namespace bitsnap::engine {
 namespace {
 
-constexpr std::uint64_t kWaitMs = 30'000;
 // Sanitizers delay the freeing of memory and are slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kIsSanitized = true;

@@ -32,8 +32,6 @@ using store::Training;
 
 using ::testing::HasSubstr;
 
-constexpr std::uint64_t kWaitMs = 30'000;
-
 class EngineRestartsTest : public ::testing::Test {
  protected:
   EngineOptions options(std::uint32_t rank = 0, std::uint32_t world_size = 1) const {

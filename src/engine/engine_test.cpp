@@ -19,8 +19,6 @@ namespace {
 
 using store::Training;
 
-constexpr std::uint64_t kWaitMs = 30'000;
-
 class EngineTest : public ::testing::Test {
  protected:
   EngineOptions options() const {

@@ -155,13 +155,13 @@ std::vector<Source> sources() {
   };
 }
 
-constexpr std::size_t kLengths[] = {1,    2,    3,    15,    40,    300,   1023,  1024,
-                                    1025, 1031, 4096, 20001, 65535, 65536, 65537, 150000};
+constexpr std::size_t kBlockLengths[] = {1,    2,    3,    15,    40,    300,   1023,  1024,
+                                         1025, 1031, 4096, 20001, 65535, 65536, 65537, 150000};
 
 TEST_F(BlockCoder, EveryDecoderReadsWhatEveryEncoderWrites) {
   unsigned seed = 1;
   for (const Source& source : sources()) {
-    for (const std::size_t length : kLengths) {
+    for (const std::size_t length : kBlockLengths) {
       SCOPED_TRACE(source.name + ", " + std::to_string(length));
       const Bytes plane = random_plane(length, seed++, source.next);
       force_cpu_level(CpuLevel::scalar);

@@ -12,15 +12,14 @@
 
 #include <bitsnap/cpu.hpp>
 
+#include "entropy/guard_testing.hpp"
+
 namespace bitsnap::entropy {
 namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::byte kGuard{0xa5};
-constexpr std::size_t kGuardBytes = 64;
-constexpr std::size_t kElementSizes[] = {1, 2, 4, 8};
-constexpr std::size_t kLengths[] = {0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 200, 1027};
+constexpr std::size_t kMaskLengths[] = {0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 200, 1027};
 
 struct Case {
   std::size_t elements;
@@ -89,7 +88,7 @@ void check(const Case& given) {
 
 TEST_P(ChangeMaskKernels, AgreeWithTheReference) {
   for (const std::size_t element_size : kElementSizes) {
-    for (const std::size_t elements : kLengths) {
+    for (const std::size_t elements : kMaskLengths) {
       for (const unsigned changed_of_16 : {0U, 1U, 8U, 16U}) check({elements, element_size, changed_of_16});
     }
   }

@@ -410,15 +410,15 @@ TEST_F(DamagedClassLanes, GiveTheSameVerdictAndValuesAtEveryLevel) {
 TEST_F(DamagedClassLanes, AreRefusedWithTheWrongField) {
   const std::size_t classes = std::to_integer<std::size_t>(payload_[0]);
   const std::size_t sizes = 33 + 16 * classes;
-  struct Case {
+  struct Damage {
     std::size_t at;
     unsigned value;
     const char* words;
   };
   for (const auto& [at, value, words] :
-       {Case{0, 0, "0 classes"}, Case{0, 5, "5 classes"},
-        Case{33, std::to_integer<unsigned>(payload_[33]) ^ 1, "frequencies of class 0 sum to"},
-        Case{payload_.size() - 64, 0, "state of lane 0 of group 3 is below 256"}}) {
+       {Damage{0, 0, "0 classes"}, Damage{0, 5, "5 classes"},
+        Damage{33, std::to_integer<unsigned>(payload_[33]) ^ 1, "frequencies of class 0 sum to"},
+        Damage{payload_.size() - 64, 0, "state of lane 0 of group 3 is below 256"}}) {
     Bytes damaged = payload_;
     damaged[at] = static_cast<std::byte>(value);
     const auto decoded = decode(damaged, values_);

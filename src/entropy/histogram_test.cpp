@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::size_t kLengths[] = {0, 1, 7, 8, 9, 100, 4096, 65535, 65536};
+constexpr std::size_t kHistogramLengths[] = {0, 1, 7, 8, 9, 100, 4096, 65535, 65536};
 
 template <typename Next>
 Bytes bytes_from(std::size_t size, Next next) {
@@ -22,7 +22,7 @@ Bytes bytes_from(std::size_t size, Next next) {
 
 TEST(Histogram, CountsLikeTheReferenceAtEveryLength) {
   std::mt19937 random(1);
-  for (const std::size_t size : kLengths) {
+  for (const std::size_t size : kHistogramLengths) {
     const Bytes bytes = bytes_from(size, [&] { return random() % 40; });
     Histogram expected{};
     for (const std::byte byte : bytes) ++expected[std::to_integer<std::size_t>(byte)];

@@ -140,7 +140,7 @@ TEST(CodeLengths, RoundTrip) {
   }
 }
 
-void expect_corrupt(std::initializer_list<int> table, std::string_view part_of_message) {
+void expect_corrupt_lengths(std::initializer_list<int> table, std::string_view part_of_message) {
   std::vector<std::byte> bytes;
   for (const int byte : table) bytes.push_back(static_cast<std::byte>(byte));
   CodeLengths lengths;
@@ -150,15 +150,15 @@ void expect_corrupt(std::initializer_list<int> table, std::string_view part_of_m
   EXPECT_NE(used.error().message().find(part_of_message), std::string::npos) << used.error().message();
 }
 
-TEST(CodeLengths, AreRefusedWithoutARange) { expect_corrupt({0, 1, 2, 0x11}, "no range"); }
-TEST(CodeLengths, AreRefusedWhenARangeRunsBackwards) { expect_corrupt({1, 9, 8, 0x11}, "9..8"); }
-TEST(CodeLengths, AreRefusedWhenRangesOverlap) { expect_corrupt({2, 1, 2, 2, 3, 0x22, 0x22}, "2..3"); }
-TEST(CodeLengths, AreRefusedAboveElevenBits) { expect_corrupt({1, 0, 1, 0xc1}, "12 bits"); }
-TEST(CodeLengths, AreRefusedWithNonzeroPadding) { expect_corrupt({1, 0, 2, 0x21, 0x12}, "not zero"); }
-TEST(CodeLengths, AreRefusedWhenOverfull) { expect_corrupt({1, 0, 2, 0x11, 0x01}, "3072 of 2048"); }
-TEST(CodeLengths, AreRefusedWhenIncomplete) { expect_corrupt({1, 0, 1, 0x21}, "1536 of 2048"); }
-TEST(CodeLengths, AreRefusedForASingleSymbol) { expect_corrupt({1, 5, 5, 0x01}, "1024 of 2048"); }
-TEST(CodeLengths, AreRefusedWithoutAnySymbol) { expect_corrupt({1, 5, 6, 0x00}, "0 of 2048"); }
+TEST(CodeLengths, AreRefusedWithoutARange) { expect_corrupt_lengths({0, 1, 2, 0x11}, "no range"); }
+TEST(CodeLengths, AreRefusedWhenARangeRunsBackwards) { expect_corrupt_lengths({1, 9, 8, 0x11}, "9..8"); }
+TEST(CodeLengths, AreRefusedWhenRangesOverlap) { expect_corrupt_lengths({2, 1, 2, 2, 3, 0x22, 0x22}, "2..3"); }
+TEST(CodeLengths, AreRefusedAboveElevenBits) { expect_corrupt_lengths({1, 0, 1, 0xc1}, "12 bits"); }
+TEST(CodeLengths, AreRefusedWithNonzeroPadding) { expect_corrupt_lengths({1, 0, 2, 0x21, 0x12}, "not zero"); }
+TEST(CodeLengths, AreRefusedWhenOverfull) { expect_corrupt_lengths({1, 0, 2, 0x11, 0x01}, "3072 of 2048"); }
+TEST(CodeLengths, AreRefusedWhenIncomplete) { expect_corrupt_lengths({1, 0, 1, 0x21}, "1536 of 2048"); }
+TEST(CodeLengths, AreRefusedForASingleSymbol) { expect_corrupt_lengths({1, 5, 5, 0x01}, "1024 of 2048"); }
+TEST(CodeLengths, AreRefusedWithoutAnySymbol) { expect_corrupt_lengths({1, 5, 6, 0x00}, "0 of 2048"); }
 
 }  // namespace
 }  // namespace bitsnap::entropy

@@ -12,16 +12,14 @@
 #include <bitsnap/cpu.hpp>
 
 #include "base/bytes.hpp"
+#include "entropy/guard_testing.hpp"
 
 namespace bitsnap::entropy {
 namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::byte kGuard{0xa5};
-constexpr std::size_t kGuardBytes = 64;
-constexpr std::size_t kLengths[] = {0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 640, 1000, 4099};
-constexpr std::size_t kElementSizes[] = {1, 2, 4, 8};
+constexpr std::size_t kPlaneLengths[] = {0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 640, 1000, 4099};
 constexpr std::size_t kRotatedSizes[] = {2, 4, 8};
 
 Bytes random_bytes(std::size_t size, unsigned seed) {
@@ -97,14 +95,14 @@ using PlaneKernels = EveryLevel;
 
 TEST_P(PlaneKernels, SplitAndMergeLikeTheReference) {
   for (const std::size_t element_size : kElementSizes) {
-    for (const std::size_t elements : kLengths)
+    for (const std::size_t elements : kPlaneLengths)
       check_split_and_merge(Form::plain, elements, element_size, elements % 5);
   }
 }
 
 TEST_P(PlaneKernels, SplitAndMergeWithABaseLikeTheReference) {
   for (const std::size_t element_size : kElementSizes) {
-    for (const std::size_t elements : kLengths) {
+    for (const std::size_t elements : kPlaneLengths) {
       check_split_and_merge(Form::with_base, elements, element_size, elements % 7);
     }
   }
@@ -112,7 +110,7 @@ TEST_P(PlaneKernels, SplitAndMergeWithABaseLikeTheReference) {
 
 TEST_P(PlaneKernels, SplitAndMergeRotatedLikeTheReference) {
   for (const std::size_t element_size : kRotatedSizes) {
-    for (const std::size_t elements : kLengths) {
+    for (const std::size_t elements : kPlaneLengths) {
       check_split_and_merge(Form::rotated, elements, element_size, elements % 3);
     }
   }

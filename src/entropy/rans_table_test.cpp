@@ -156,7 +156,7 @@ TEST(RansTable, RoundTrips) {
   }
 }
 
-void expect_corrupt(std::initializer_list<int> table, std::string_view part_of_message) {
+void expect_corrupt_table(std::initializer_list<int> table, std::string_view part_of_message) {
   std::vector<std::byte> bytes;
   for (const int byte : table) bytes.push_back(static_cast<std::byte>(byte));
   bytes.resize(40);
@@ -167,11 +167,13 @@ void expect_corrupt(std::initializer_list<int> table, std::string_view part_of_m
   EXPECT_NE(used.error().message().find(part_of_message), std::string::npos) << used.error().message();
 }
 
-TEST(RansTable, IsRefusedWithoutASymbol) { expect_corrupt({0}, "0 symbols"); }
-TEST(RansTable, IsRefusedWithSixteenSymbols) { expect_corrupt({16}, "16 symbols"); }
-TEST(RansTable, IsRefusedWithASymbolTwice) { expect_corrupt({3, 7, 8, 7, 1, 1, 1}, "symbol 7 twice"); }
-TEST(RansTable, IsRefusedWithASymbolThatHasNoSlot) { expect_corrupt({2, 7, 8, 1, 0}, "symbol 8 has the frequency 0"); }
-TEST(RansTable, IsRefusedWithTooManySlots) { expect_corrupt({2, 7, 8, 128, 129}, "257"); }
+TEST(RansTable, IsRefusedWithoutASymbol) { expect_corrupt_table({0}, "0 symbols"); }
+TEST(RansTable, IsRefusedWithSixteenSymbols) { expect_corrupt_table({16}, "16 symbols"); }
+TEST(RansTable, IsRefusedWithASymbolTwice) { expect_corrupt_table({3, 7, 8, 7, 1, 1, 1}, "symbol 7 twice"); }
+TEST(RansTable, IsRefusedWithASymbolThatHasNoSlot) {
+  expect_corrupt_table({2, 7, 8, 1, 0}, "symbol 8 has the frequency 0");
+}
+TEST(RansTable, IsRefusedWithTooManySlots) { expect_corrupt_table({2, 7, 8, 128, 129}, "257"); }
 
 }  // namespace
 }  // namespace bitsnap::entropy

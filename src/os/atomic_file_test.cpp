@@ -24,7 +24,7 @@ using testing::StartsWith;
 constexpr std::string_view kNew = "the new contents";
 constexpr std::string_view kOld = "what was there";
 
-std::optional<std::string> text_at(FileSystem& fs, const std::string& path) {
+std::optional<std::string> existing_text(FileSystem& fs, const std::string& path) {
   const auto bytes = read_file(fs, path, 1000);
   if (!bytes) return std::nullopt;
   return std::string(as_text(*bytes));
@@ -52,7 +52,7 @@ TEST(AtomicFile, AppearsWholeUnderItsNameAndOutlivesACrash) {
   EXPECT_THAT(fs.all_files(), ElementsAre("/d/f"));
   fs.crash();
   EXPECT_THAT(fs.all_files(), ElementsAre("/d/f"));
-  EXPECT_EQ(text_at(fs, "/d/f"), kNew);
+  EXPECT_EQ(existing_text(fs, "/d/f"), kNew);
 }
 
 TEST(AtomicFile, RemovesItsTemporaryIfNotCommitted) {
@@ -65,7 +65,7 @@ TEST(AtomicFile, RemovesItsTemporaryIfNotCommitted) {
     EXPECT_THAT(fs.all_files(), SizeIs(2));
   }
   EXPECT_THAT(fs.all_files(), ElementsAre("/f"));
-  EXPECT_EQ(text_at(fs, "/f"), kOld);
+  EXPECT_EQ(existing_text(fs, "/f"), kOld);
 }
 
 TEST(AtomicFile, RemovesItsTemporaryOnceAfterAMove) {
@@ -101,11 +101,11 @@ TEST(AtomicFile, RejectsAnExistingTargetWithoutOverwrite) {
   const auto committed = late->commit();
   ASSERT_FALSE(committed);
   EXPECT_EQ(committed.error().kind(), ErrorKind::invalid_argument);
-  EXPECT_EQ(text_at(fs, "/g"), kOld);
+  EXPECT_EQ(existing_text(fs, "/g"), kOld);
   EXPECT_THAT(fs.all_files(), ElementsAre("/f", "/g"));
 
   ASSERT_TRUE(write_new(fs, "/f", true));
-  EXPECT_EQ(text_at(fs, "/f"), kNew);
+  EXPECT_EQ(existing_text(fs, "/f"), kNew);
 }
 
 TEST(AtomicFile, RejectsPathsThatNameNoFile) {
@@ -148,14 +148,14 @@ TEST(AtomicFile, SkipsSyncsForCachedFiles) {
     ASSERT_TRUE(given_up);
     ASSERT_TRUE(given_up->file().append(as_byte_span(kNew)));
   }
-  EXPECT_EQ(text_at(fs, "/f"), kOld);
+  EXPECT_EQ(existing_text(fs, "/f"), kOld);
   auto moved = start();
   ASSERT_TRUE(moved);
   AtomicFile file = std::move(moved).value();
   ASSERT_TRUE(file.file().append(as_byte_span(kNew)));
   ASSERT_TRUE(file.commit());
   EXPECT_FALSE(file.directory_synced());
-  EXPECT_EQ(text_at(fs, "/f"), kNew);
+  EXPECT_EQ(existing_text(fs, "/f"), kNew);
   EXPECT_THAT(fs.all_files(), ElementsAre("/f"));
   EXPECT_EQ(counter.count(FileOperation::sync) + counter.count(FileOperation::sync_directory), 0u);
   EXPECT_EQ(counter.count(FileOperation::close), 1u) << "what only close() reports must not be lost";
@@ -171,7 +171,7 @@ TEST(AtomicFile, CommitFailsAfterAFailedWriteAndLeavesTheOldFile) {
   const auto committed = file->commit();
   ASSERT_FALSE(committed);
   EXPECT_EQ(committed.error().kind(), ErrorKind::io);
-  EXPECT_EQ(text_at(fs, "/f"), kOld);
+  EXPECT_EQ(existing_text(fs, "/f"), kOld);
   EXPECT_THAT(fs.all_files(), ElementsAre("/f"));
 }
 
@@ -204,7 +204,7 @@ TEST(AtomicFile, LeavesTheOldOrTheNewFileAfterAnyFailure) {
             default: fs.crash_at_random(static_cast<std::uint64_t>(crash)); break;
           }
         }
-        const auto text = text_at(fs, "/f");
+        const auto text = existing_text(fs, "/f");
         const bool is_old = overwrite ? text == kOld : !text.has_value();
         EXPECT_TRUE(is_old || text == kNew)
             << "index " << index << ", variant " << variant << ": " << text.value_or("nothing");
@@ -230,7 +230,7 @@ TEST(AtomicFile, NeedsEachOfItsSyncs) {
       faulty.skip_sync(skipped);
       ASSERT_TRUE(write_new(faulty, "/f", true));
       fs.crash_at_random(seed);
-      if (text_at(fs, "/f") != kNew) ++losses;
+      if (existing_text(fs, "/f") != kNew) ++losses;
     }
     EXPECT_EQ(losses > 0, skipped < counter.count_syncs()) << skipped;
   }
@@ -257,7 +257,7 @@ TEST(AtomicFile, ReportsAFailedDirectorySync) {
   const auto result = write_new(faulty, "/f", false);
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message(), HasSubstr("may not outlive a crash"));
-  EXPECT_EQ(text_at(fs, "/f"), kNew);
+  EXPECT_EQ(existing_text(fs, "/f"), kNew);
 }
 
 TEST(AtomicFile, RecognizesNamesOfTemporaries) {
@@ -282,7 +282,7 @@ TEST(AtomicFile, WritesToTheRealFileSystem) {
   ASSERT_TRUE(write_new(fs, directory / "f", false));
   EXPECT_FALSE(write_new(fs, directory / "f", false));
   ASSERT_TRUE(write_new(fs, directory / "f", true));
-  EXPECT_EQ(text_at(fs, directory / "f"), kNew);
+  EXPECT_EQ(existing_text(fs, directory / "f"), kNew);
   {
     ASSERT_TRUE(AtomicFile::create(fs, directory / "given-up", false));
   }
@@ -296,7 +296,7 @@ TEST(AtomicFile, SupportsTheLongestFileName) {
   while (umlauts.size() < 254) umlauts += "\xc3\xa4";
   for (const std::string& name : {std::string(255, 'n'), umlauts}) {
     ASSERT_TRUE(write_new(fs, directory / name, false));
-    EXPECT_EQ(text_at(fs, directory / name), kNew);
+    EXPECT_EQ(existing_text(fs, directory / name), kNew);
   }
   EXPECT_EQ(write_new(fs, directory / std::string(256, 'n'), false).error().kind(), ErrorKind::invalid_argument);
 }
@@ -317,8 +317,8 @@ TEST(AtomicFile, ReplacesASymbolicLinkNotItsTarget) {
   auto file = AtomicFile::create(fs, directory / "link", true);
   ASSERT_TRUE(file);
   ASSERT_TRUE(file->commit());
-  EXPECT_EQ(text_at(fs, directory / "link"), "");
-  EXPECT_EQ(text_at(fs, directory / "real"), kNew);
+  EXPECT_EQ(existing_text(fs, directory / "link"), "");
+  EXPECT_EQ(existing_text(fs, directory / "real"), kNew);
 }
 
 }  // namespace

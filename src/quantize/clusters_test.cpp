@@ -23,18 +23,18 @@
 namespace bitsnap::quantize {
 namespace {
 
-using Floats = std::vector<std::uint32_t>;
+using FloatBits = std::vector<std::uint32_t>;
 
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr float kTiny = std::numeric_limits<float>::denorm_min();
 constexpr ClusterLabels kForms[] = {ClusterLabels::four_bits, ClusterLabels::eight_bits};
 
-ConstByteSpan bytes_of(const Floats& floats) { return std::as_bytes(std::span(floats)); }
+ConstByteSpan bytes_of(const FloatBits& floats) { return std::as_bytes(std::span(floats)); }
 float number(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 bool finite(std::uint32_t bits) { return std::isfinite(number(bits)); }
 
-Floats floats_of(const std::vector<float>& numbers) {
-  Floats bits;
+FloatBits floats_of(const std::vector<float>& numbers) {
+  FloatBits bits;
   for (const float x : numbers) bits.push_back(std::bit_cast<std::uint32_t>(x));
   return bits;
 }
@@ -43,14 +43,14 @@ Floats floats_of(const std::vector<float>& numbers) {
 bool not_above(float a, float b) { return a < b || (a == b && (std::signbit(a) || !std::signbit(b))); }
 
 // The number of elements that the codec clustered stores as exceptions.
-std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
+std::size_t exceptions_of(const Clusters& clusters, const FloatBits& tensor) {
   std::vector<codec::ClusterExtent> extents;
   for (std::size_t j = 0; j < clusters.cluster_count(); ++j) {
     const Cluster cluster = clusters.cluster(j);
     if (cluster.has_numbers) extents.push_back({cluster.least, cluster.greatest});
   }
   // Repeated often enough to make the payload smaller than the chunk.
-  Floats often;
+  FloatBits often;
   for (int i = 0; i < 12; ++i) often.insert(often.end(), tensor.begin(), tensor.end());
   codec::EncodeContext context{{.dtype = DType::f32, .elements = often.size()}};
   context.clusters = extents;
@@ -65,26 +65,26 @@ std::size_t exceptions_of(const Clusters& clusters, const Floats& tensor) {
 }
 
 struct Fitted {
-  Floats result;
+  FloatBits result;
   ErrorTally tally;
   double bound = 0;
 };
 
 // Properties of every tensor, including NaNs.
-Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
+Fitted expect_promises(ClusterLabels labels, const FloatBits& tensor) {
   const Clusters clusters = fit_clusters(labels, bytes_of(tensor));
   Fitted fitted{.result = {}, .tally = {}, .bound = clusters.absolute_bound()};
   at_every_level_and_float_mode([&] {
     const Clusters here = fit_clusters(labels, bytes_of(tensor));
     ErrorTally tally;
-    const Floats result = quantized(here, DType::f32, tensor, tally);
+    const FloatBits result = quantized(here, DType::f32, tensor, tally);
     EXPECT_EQ(quantized(here, DType::f32, result), result) << "idempotent";
     if (fitted.result.empty()) fitted.result = result;
     if (fitted.tally.elements == 0) fitted.tally = tally;
     EXPECT_EQ(result, fitted.result) << "differs between levels";
     EXPECT_EQ(tally, fitted.tally) << "differs between levels";
     EXPECT_EQ(here.absolute_bound(), fitted.bound);
-    Floats numbers;
+    FloatBits numbers;
     std::ranges::copy_if(result, std::back_inserter(numbers), finite);
     if (!numbers.empty()) {
       EXPECT_EQ(exceptions_of(here, numbers), 0U) << "clustered must restore every number";
@@ -136,17 +136,17 @@ Fitted expect_promises(ClusterLabels labels, const Floats& tensor) {
   return fitted;
 }
 
-Floats normal_floats(std::size_t count, float mean, float deviation) {
+FloatBits normal_floats(std::size_t count, float mean, float deviation) {
   std::mt19937_64 random(count);
   std::normal_distribution<float> normal(mean, deviation);
-  Floats floats;
+  FloatBits floats;
   for (std::size_t i = 0; i < count; ++i) floats.push_back(std::bit_cast<std::uint32_t>(normal(random)));
   return floats;
 }
 
 TEST(Clusters, HaveEqualSizesForNormalElements) {
   for (const ClusterLabels labels : kForms) {
-    const Floats tensor = normal_floats(4 * kChunkElements + 77, -0.25F, 3.0F);
+    const FloatBits tensor = normal_floats(4 * kChunkElements + 77, -0.25F, 3.0F);
     const Clusters clusters = fit_clusters(labels, bytes_of(tensor));
     std::vector<double> sizes(clusters.cluster_count());
     for (const std::uint32_t bits : tensor) {
@@ -200,20 +200,20 @@ TEST(Clusters, HaveTheQuantilesOfTheNormalDistribution) {
 }
 
 TEST(Clusters, MatchTheExampleOfTheSpecification) {
-  const Floats tensor = floats_of({1, 1.3F, 2, 1000, -1000});
+  const FloatBits tensor = floats_of({1, 1.3F, 2, 1000, -1000});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(tensor));
   EXPECT_EQ(clusters.cluster(8).least, 1);
   EXPECT_EQ(clusters.cluster(8).greatest, 2);
   EXPECT_EQ(clusters.cluster(8).scale, 1.0 / 255);
   EXPECT_TRUE(clusters.cluster(0).has_numbers && clusters.cluster(15).has_numbers);
   EXPECT_FALSE(clusters.cluster(1).has_numbers);
-  Floats expected = tensor;
+  FloatBits expected = tensor;
   expected[1] = 0x3fa62626;
   EXPECT_EQ(quantized(clusters, DType::f32, tensor), expected);
 }
 
 TEST(Clusters, KeepTheirEndsIfOneIsFarSmaller) {
-  const Floats tensor = floats_of({-1, 1e-30F, 1000, -990});
+  const FloatBits tensor = floats_of({-1, 1e-30F, 1000, -990});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(tensor));
   EXPECT_EQ(clusters.cluster(7).least, -1);
   EXPECT_EQ(clusters.cluster(7).greatest, 1e-30F);
@@ -223,12 +223,12 @@ TEST(Clusters, KeepTheirEndsIfOneIsFarSmaller) {
 TEST(Clusters, KeepTheirBoundsOnMoments) {
   std::mt19937_64 random(6);
   std::lognormal_distribution<float> squares(-30, 8);
-  Floats second;
+  FloatBits second;
   for (std::size_t i = 0; i < 20000; ++i) second.push_back(std::bit_cast<std::uint32_t>(squares(random)));
   for (const ClusterLabels labels : kForms) {
     expect_promises(labels, normal_floats(20000, 1e-7F, 1e-5F));
     expect_promises(labels, second);
-    Floats outliers = normal_floats(20000, 0, 1e-3F);
+    FloatBits outliers = normal_floats(20000, 0, 1e-3F);
     for (std::size_t i = 0; i < outliers.size(); i += 1024) outliers[i] = std::bit_cast<std::uint32_t>(1e6F);
     expect_promises(labels, outliers);
     expect_promises(labels, edge_floats(1000));
@@ -236,7 +236,7 @@ TEST(Clusters, KeepTheirBoundsOnMoments) {
 }
 
 TEST(Clusters, ReproduceTheErrorsOfBitSnapAndOfMoreClusters) {
-  const Floats tensor = normal_floats(100000, 0, 1);
+  const FloatBits tensor = normal_floats(100000, 0, 1);
   const Fitted few = expect_promises(ClusterLabels::four_bits, tensor);
   const Fitted many = expect_promises(ClusterLabels::eight_bits, tensor);
   EXPECT_LT(many.tally.mean_square(), few.tally.mean_square() / 20);
@@ -256,7 +256,7 @@ TEST(Clusters, AcceptElementsWithHardlyAnyRange) {
              {0, kTiny, 2 * kTiny, 3 * kTiny, -kTiny, 300 * kTiny, 301 * kTiny},
              {-0.0F, -0.0F},
          }) {
-      const Floats tensor = floats_of(numbers);
+      const FloatBits tensor = floats_of(numbers);
       const Fitted fitted = expect_promises(labels, tensor);
       EXPECT_EQ(fitted.result, tensor) << "exact";
       EXPECT_EQ(fitted.tally.changed, 0U);
@@ -279,9 +279,9 @@ TEST(Clusters, AcceptRangesThatOverflowF32) {
 }
 
 TEST(Clusters, IgnoreInfinitiesAndNaNsInTheFit) {
-  Floats tensor = normal_floats(5000, 2, 0.5F);
-  const Floats alone = quantized(fit_clusters(ClusterLabels::four_bits, bytes_of(tensor)), DType::f32, tensor);
-  const Floats special{0x7f800000, 0xff800000, 0x7f800001, 0xffc12345, 0x7fffffff, 0xffffffff};
+  FloatBits tensor = normal_floats(5000, 2, 0.5F);
+  const FloatBits alone = quantized(fit_clusters(ClusterLabels::four_bits, bytes_of(tensor)), DType::f32, tensor);
+  const FloatBits special{0x7f800000, 0xff800000, 0x7f800001, 0xffc12345, 0x7fffffff, 0xffffffff};
   // At the end, so that the numbers stay in their lanes.
   tensor.insert(tensor.end(), special.begin(), special.end());
   const Fitted fitted = expect_promises(ClusterLabels::four_bits, tensor);
@@ -295,7 +295,7 @@ TEST(Clusters, KeepUnseenElementsOutsideTheirCluster) {
 }
 
 TEST(Clusters, AreTheSameForEveryPartOfAFit) {
-  Floats tensor = normal_floats(3 * kChunkElements + 12345, 1, 1);
+  FloatBits tensor = normal_floats(3 * kChunkElements + 12345, 1, 1);
   std::ranges::sort(tensor);  // so that chunks differ
   for (const ClusterLabels labels : kForms) {
     const Clusters whole = fit_clusters(labels, bytes_of(tensor));
@@ -322,37 +322,37 @@ TEST(Clusters, AreTheSameForEveryPartOfAFit) {
       EXPECT_EQ(merged.cluster(j).scale, whole.cluster(j).scale);
     }
     ErrorTally tally;
-    const Floats result = quantized(whole, DType::f32, tensor, tally);
+    const FloatBits result = quantized(whole, DType::f32, tensor, tally);
     ErrorTally parts_tally;
-    Floats parts;
+    FloatBits parts;
     for (std::size_t first = 0; first < tensor.size(); first += kChunkElements) {
       const auto begin = tensor.begin() + static_cast<std::ptrdiff_t>(first);
       const auto size = static_cast<std::ptrdiff_t>(std::min<std::size_t>(kChunkElements, tensor.size() - first));
       ErrorTally part_tally;
-      const Floats part = quantized(merged, DType::f32, Floats(begin, begin + size), part_tally);
+      const FloatBits part = quantized(merged, DType::f32, FloatBits(begin, begin + size), part_tally);
       parts.insert(parts.end(), part.begin(), part.end());
       parts_tally.merge(part_tally);
     }
     EXPECT_EQ(parts, result);
     EXPECT_EQ(parts_tally, tally);
-    EXPECT_EQ(quantized(whole, DType::f32, Floats(tensor.begin() + 5, tensor.begin() + 1500)),
-              Floats(result.begin() + 5, result.begin() + 1500));
+    EXPECT_EQ(quantized(whole, DType::f32, FloatBits(tensor.begin() + 5, tensor.begin() + 1500)),
+              FloatBits(result.begin() + 5, result.begin() + 1500));
   }
 }
 
 TEST(Clusters, AreFittedTheSameAtEveryLevel) {
-  const Floats tensor = edge_floats(1001);
+  const FloatBits tensor = edge_floats(1001);
   const ClusterMoments expected = cluster_moments(bytes_of(tensor));
   // Moments whose clusters end exactly at the boundaries.
   const ClusterMoments moments{.finite = 7, .sum = 0.1, .sum_square = 3.3};
-  Floats ends;
+  FloatBits ends;
   const ClusterBoundaries boundaries = boundaries_of(16, {&moments, 1});
   for (std::size_t j = 0; j < 15; ++j) {
     for (const std::int32_t ordinal : {boundaries.ordinals[j] - 1, boundaries.ordinals[j]}) {
       ends.push_back(static_cast<std::uint32_t>(ordinal ^ ((ordinal >> 31) & 0x7fffffff)));
     }
   }
-  const Floats subnormal{1, 301};
+  const FloatBits subnormal{1, 301};
   const double expected_scale = 300 * static_cast<double>(kTiny) / 255;
   at_every_level_and_float_mode([&] {
     const ClusterMoments found = cluster_moments(bytes_of(tensor));
@@ -382,7 +382,7 @@ TEST(Clusters, KeepTheirBoundsOnArbitraryElements) {
     const auto signs = *rc::gen::elementOf(std::vector<std::uint32_t>{0, 0x80000000});
     const auto seed = *rc::gen::arbitrary<std::uint32_t>();
     std::mt19937 random(seed);
-    Floats tensor;
+    FloatBits tensor;
     for (std::size_t i = 0; i < count; ++i) {
       const auto own = static_cast<std::uint32_t>((exponent + random() % exponents) % 256);
       tensor.push_back((own << 23) | static_cast<std::uint32_t>(random() & mantissas) |
@@ -395,7 +395,7 @@ TEST(Clusters, KeepTheirBoundsOnArbitraryElements) {
 }
 
 TEST(Clusters, RefuseOtherDtypesAndOtherTensors) {
-  Floats floats = floats_of({1, 2, 3});
+  FloatBits floats = floats_of({1, 2, 3});
   const Clusters clusters = fit_clusters(ClusterLabels::four_bits, bytes_of(floats));
   const ByteSpan bytes = std::as_writable_bytes(std::span(floats));
   ErrorTally tally;

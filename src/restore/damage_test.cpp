@@ -20,19 +20,14 @@ using container::MemoryFile;
 using container::RawFile;
 using ::testing::HasSubstr;
 
-os::FakeFileSystem& no_files() {
-  static os::FakeFileSystem files;
-  return files;
-}
-
-Result<std::shared_ptr<const Snapshot>> open_bytes(Bytes bytes, const OpenOptions& options = {},
-                                                   const std::string& path = "x.bsnap") {
+Result<std::shared_ptr<const Snapshot>> try_to_open(Bytes bytes, const OpenOptions& options = {},
+                                                    const std::string& path = "x.bsnap") {
   return open_snapshot(std::make_unique<MemoryFile>(path, std::move(bytes)), options, no_files());
 }
 
 std::shared_ptr<const Snapshot> must_open(Bytes bytes, const OpenOptions& options = {},
                                           const std::string& path = "x.bsnap") {
-  auto opened = open_bytes(std::move(bytes), options, path);
+  auto opened = try_to_open(std::move(bytes), options, path);
   EXPECT_TRUE(opened.has_value()) << opened.error().message();
   return opened ? *opened : nullptr;
 }
@@ -278,7 +273,7 @@ struct Everything {
 
 // Whether opening or verifying finds the damage. Tensors that can still be read must be correct.
 bool is_found(const Everything& all, Bytes bytes, const OpenOptions& options, bool reads) {
-  const auto opened = open_bytes(std::move(bytes), options);
+  const auto opened = try_to_open(std::move(bytes), options);
   if (!opened) return true;
   RunOptions run;
   run.threads = 1;
@@ -317,7 +312,7 @@ TEST(Verification, FindsEveryTruncation) {
   const OpenOptions options = all.options();
   for (std::size_t size = 0; size < all.file.size(); ++size) {
     Bytes cut(all.file.begin(), all.file.begin() + static_cast<std::ptrdiff_t>(size));
-    const auto opened = open_bytes(std::move(cut), options);
+    const auto opened = try_to_open(std::move(cut), options);
     ASSERT_FALSE(opened.has_value()) << size;
     ASSERT_EQ(error_kind_name(opened.error().kind()), "truncated") << opened.error().message();
   }

@@ -21,7 +21,7 @@ using codec::CodecId;
 using container::MemoryFile;
 using container::ReadLog;
 
-constexpr std::size_t kElements = 3 * kChunkElements + 1000;
+constexpr std::size_t kTiedElements = 3 * kChunkElements + 1000;
 
 // Masters whose lower halves are zero, so that weights are their upper halves.
 Bytes masters(std::size_t elements, std::uint64_t seed) {
@@ -48,13 +48,13 @@ class SharedChunks : public ::testing::Test {
   static constexpr std::size_t kHalf = 3;
 
   explicit SharedChunks(std::size_t snapshots = 4) {
-    Bytes master = masters(kElements, 1);
+    Bytes master = masters(kTiedElements, 1);
     for (std::size_t i = 0; i < snapshots; ++i) {
       for (std::size_t at = 2 + i; at < master.size(); at += 4000) master[at / 4 * 4 + 2] ^= std::byte{4};
       auto builder = std::make_unique<StateBuilder>();
       Coding coding{CodecId::byte_group, {}, {}, 0};
       if (i > 0) coding.inputs = {{builder->add_base(*builders_.back(), ""), kMaster, 0}};
-      const Bytes weight = weights(master, 0, kElements);
+      const Bytes weight = weights(master, 0, kTiedElements);
       builder->add("weight", DType::bf16, weight, {CodecId::rounded_from, {{{}, kMaster, 0}}, {}, 1});
       builder->add("other", DType::u8, random_bytes(kChunkElements + 5, i + 10));
       builder->add("master", DType::f32, master, coding);
@@ -130,7 +130,7 @@ TEST_F(SharedChunks, VerifyingAChainReadsEachPayloadOnce) {
     for (const auto& of_one : *damages) EXPECT_TRUE(of_one.empty());
     EXPECT_EQ(reads(), (std::vector<std::size_t>{kChunks, kChunks, kChunks, kChunks}));
     EXPECT_EQ(done, total);
-    EXPECT_EQ(total, 4 * (kElements * 8 + kChunkElements + 5));
+    EXPECT_EQ(total, 4 * (kTiedElements * 8 + kChunkElements + 5));
   }
 }
 

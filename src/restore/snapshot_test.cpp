@@ -24,11 +24,6 @@ using container::MemoryFile;
 using container::ReadLog;
 using ::testing::HasSubstr;
 
-os::FakeFileSystem& no_files() {
-  static os::FakeFileSystem files;
-  return files;
-}
-
 std::shared_ptr<const Snapshot> open_bytes(Bytes bytes, const OpenOptions& options = {},
                                            std::shared_ptr<ReadLog> log = nullptr,
                                            const std::string& path = "x.bsnap") {
@@ -60,11 +55,11 @@ struct Pair {
 
 std::unique_ptr<Pair> make_pair() {
   auto pair = std::make_unique<Pair>();
-  constexpr std::size_t kElements = 600'000;
-  const Bytes weight = random_bytes(kElements * 2, 1);
+  constexpr std::size_t kPairElements = 600'000;
+  const Bytes weight = random_bytes(kPairElements * 2, 1);
   Bytes moved = weight;
   for (std::size_t i = 0; i < moved.size(); i += 4096) moved[i] ^= std::byte{1};
-  Bytes frozen = random_bytes(kElements * 4, 2);
+  Bytes frozen = random_bytes(kPairElements * 4, 2);
   for (std::byte& byte : frozen) byte &= std::byte{0x0F};
   pair->base.add("weight", DType::bf16, weight);
   pair->base.add("frozen", DType::f32, frozen, {CodecId::byte_group, {}, {}});
@@ -75,7 +70,7 @@ std::unique_ptr<Pair> make_pair() {
   const std::uint32_t base = state.add_base(pair->base, "base.bsnap");
   state.add("frozen", DType::f32, pair->base.bytes_of(1), {CodecId::same, {{base, 1, 0}}, {}});
   state.add("weight", DType::bf16, moved, {CodecId::bitmask, {{base, 0, 0}}, {}});
-  state.add("zeros", DType::f32, Bytes(kElements * 4), {CodecId::constant, {}, {}});
+  state.add("zeros", DType::f32, Bytes(kPairElements * 4), {CodecId::constant, {}, {}});
   // Elements 100,001 to 400,000 of "frozen": every chunk touches two of its input's.
   state.add("part", DType::f32, slice(pair->base.bytes_of(1), 100'001 * 4, 300'000 * 4),
             {CodecId::same, {{{}, 0, 100'001}}, {}});

@@ -170,6 +170,11 @@ Bytes random_bytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
+os::FakeFileSystem& no_files() {
+  static os::FakeFileSystem files;
+  return files;
+}
+
 Result<std::shared_ptr<const Base>> MapBases::find(const SnapshotId& id) const {
   for (const std::shared_ptr<const Base>& base : bases_) {
     if (base->id() == id) return base;

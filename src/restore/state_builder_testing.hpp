@@ -12,6 +12,7 @@
 #include "codec/codec_id.hpp"
 #include "container/index.hpp"
 #include "container/raw_file_testing.hpp"
+#include "os/file_system_fake.hpp"
 
 namespace bitsnap::restore {
 
@@ -65,6 +66,9 @@ class StateBuilder {
 
 // The same bytes for the same seed.
 [[nodiscard]] Bytes random_bytes(std::size_t size, std::uint64_t seed);
+
+// For what is opened from memory and has no bases.
+[[nodiscard]] os::FakeFileSystem& no_files();
 
 // Provides the snapshots that it was given.
 class MapBases final : public BaseProvider {

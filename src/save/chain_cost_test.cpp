@@ -22,9 +22,9 @@ using restore::MapBases;
 constexpr std::size_t kSteps = 9;  // a keyframe and eight links
 
 // A trained tensor of two chunks, a frozen one of three, and a small one that changes.
-class Training {
+class ChainTraining {
  public:
-  Training() {
+  ChainTraining() {
     state.tensors.push_back(source("learns", DType::bf16, {400'000}, learns));
     state.tensors.push_back(source("frozen", DType::bf16, {700'000}, frozen));
     state.tensors.push_back(source("step", DType::u8, {100}, small));
@@ -79,7 +79,7 @@ void add_payloads(const Snapshot& snapshot, std::size_t stream,
 }
 
 TEST(ChainCost, ReadingTheEndOfAChainReadsEachPayloadOnce) {
-  Training training;
+  ChainTraining training;
   Chain chain;
   LoggedFiles files;
   for (std::size_t step = 0; step < kSteps; ++step) {
@@ -112,7 +112,7 @@ TEST(ChainCost, ReadingTheEndOfAChainReadsEachPayloadOnce) {
 
 TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
   for (const std::uint32_t max_depth : {0U, 3U, 8U}) {
-    Training training;
+    ChainTraining training;
     LoggedFiles files;
     std::shared_ptr<MemoryBase> base;
     for (std::size_t step = 0; step < kSteps; ++step) {
@@ -139,7 +139,7 @@ TEST(ChainCost, SavingAgainstABaseInMemoryReadsNoFile) {
 }
 
 TEST(ChainCost, ABaseInMemoryGivesTheSameBytesAsItsFile) {
-  Training training;
+  ChainTraining training;
   const auto in_memory = std::make_shared<MemoryBase>();
   const auto file = open_file("0.bsnap", write_state(training.state, {}, nullptr, in_memory.get()).value().file);
   in_memory->attach(file);

@@ -15,7 +15,7 @@
 namespace bitsnap::save {
 namespace {
 
-constexpr std::size_t kElements = kChunkElements + 1000;
+constexpr std::size_t kMasterElements = kChunkElements + 1000;
 
 // The upper halves of masters, as no framework rounds.
 Bytes truncated(ConstByteSpan masters) {
@@ -75,7 +75,7 @@ class GivenMasters : public testing::Test {
   }
 
   State state_;
-  const Bytes master_ = f32_masters(kElements, 1);
+  const Bytes master_ = f32_masters(kMasterElements, 1);
   const Bytes weight_ = rounded(master_);
 };
 
@@ -112,7 +112,8 @@ TEST_F(GivenMasters, RejectARangeThatExceedsTheMaster) {
   add("w", DType::bf16, weight_, MasterSlice{"master", 1});
   add("master", DType::f32, master_);
   EXPECT_EQ(refusal(), "tensor 'w': 263144 elements from element 1 exceed its master 'master' of 263144 elements");
-  for (const std::uint64_t element : {std::uint64_t{kElements} + 1, UINT64_MAX, UINT64_MAX - kElements + 1}) {
+  for (const std::uint64_t element :
+       {std::uint64_t{kMasterElements} + 1, UINT64_MAX, UINT64_MAX - kMasterElements + 1}) {
     state_.tensors[0].master->element = element;
     EXPECT_NE(refusal().find("from element " + std::to_string(element) + " exceed"), std::string::npos);
   }
@@ -121,7 +122,7 @@ TEST_F(GivenMasters, RejectARangeThatExceedsTheMaster) {
 }
 
 TEST_F(GivenMasters, RejectDifferentMastersOfTiedWeights) {
-  const Bytes flat = f32_masters(kElements + 5, 2);
+  const Bytes flat = f32_masters(kMasterElements + 5, 2);
   add("embed", DType::bf16, weight_, MasterSlice{"master", 0});
   add_alias("head", 0, MasterSlice{"flat", 3});
   add("master", DType::f32, master_);
@@ -237,8 +238,8 @@ TEST_F(GivenMasters, NeedNoSamples) {
 }
 
 TEST_F(GivenMasters, ThatAreWrongCostAsMuchAsNoneAndAreNotReplaced) {
-  const Bytes other = f32_masters(kElements, 5);
-  const Bytes zeros(4 * kElements);
+  const Bytes other = f32_masters(kMasterElements, 5);
+  const Bytes zeros(4 * kMasterElements);
   add("w", DType::bf16, weight_);
   add("other", DType::f32, other);
   add("zeros", DType::f32, zeros);

@@ -17,7 +17,7 @@
 namespace bitsnap::save {
 namespace {
 
-constexpr std::size_t kElements = kChunkElements + 1000;
+constexpr std::size_t kParameterElements = kChunkElements + 1000;
 constexpr AdamNumbers kAdam{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 100};
 
 std::vector<float> floats(const Bytes& bytes) {
@@ -28,7 +28,7 @@ std::vector<float> floats(const Bytes& bytes) {
 
 // A parameter with weight, master and moments. Owns the bytes of its states.
 struct Parameter {
-  explicit Parameter(std::uint64_t seed = 1) : trained(codec::trained_state(kElements, seed)) { write(); }
+  explicit Parameter(std::uint64_t seed = 1) : trained(codec::trained_state(kParameterElements, seed)) { write(); }
   void step() {
     codec::take_step(trained, {}, 77);
     write();
@@ -41,10 +41,10 @@ struct Parameter {
   }
   [[nodiscard]] State state() const {
     State made;
-    made.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight));
-    made.tensors.push_back(source("master.w", DType::f32, {kElements}, master));
-    made.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, exp_avg));
-    made.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, exp_avg_sq));
+    made.tensors.push_back(source("model.w", DType::bf16, {kParameterElements}, weight));
+    made.tensors.push_back(source("master.w", DType::f32, {kParameterElements}, master));
+    made.tensors.push_back(source("exp_avg.w", DType::f32, {kParameterElements}, exp_avg));
+    made.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kParameterElements}, exp_avg_sq));
     return made;
   }
 
@@ -93,7 +93,7 @@ TEST(LossySave, KeepsAndReportsItsBounds) {
   double most_x = 0;
   double most_v = 0;
   double most_u = 0;
-  for (std::size_t i = 0; i < kElements; ++i) {
+  for (std::size_t i = 0; i < kParameterElements; ++i) {
     if (x[i] != 0) most_x = std::max(most_x, std::abs((wide(x1[i]) - wide(x[i])) / wide(x[i])));
     if (v[i] != 0) most_v = std::max(most_v, std::abs((wide(v1[i]) - wide(v[i])) / wide(v[i])));
     if (v1[i] != 0) most_u = std::max(most_u, std::abs(update_of(m1[i], v1[i]) - update_of(m[i], v1[i])));
@@ -103,7 +103,7 @@ TEST(LossySave, KeepsAndReportsItsBounds) {
   EXPECT_EQ(master.bound, std::ldexp(1, -16));
   EXPECT_EQ(master.reached.max_relative, most_x);
   EXPECT_LE(most_x, 2 * master.bound.value());
-  EXPECT_EQ(master.reached.elements, kElements);
+  EXPECT_EQ(master.reached.elements, kParameterElements);
   const auto& squares = lost_of(snapshot, "exp_avg_sq.w");
   EXPECT_EQ(squares.bound, std::ldexp(1, -4));
   EXPECT_EQ(squares.reached.max_relative, most_v);
@@ -115,7 +115,7 @@ TEST(LossySave, KeepsAndReportsItsBounds) {
   EXPECT_LE(moments.updates.largest, moments.bound);
   EXPECT_GT(most_u, 0.0099) << "the bound is used up";
   EXPECT_EQ(moments.adam, kAdam);
-  EXPECT_GT(moments.updates.elements, kElements / 17);
+  EXPECT_GT(moments.updates.elements, kParameterElements / 17);
   EXPECT_GT(moments.next_update_bound.value(), 0.009);
   EXPECT_GT(moments.all_updates_bound.value(), moments.next_update_bound.value());
 }
@@ -207,10 +207,10 @@ TEST(LossySave, RejectsInvalidAdamValuesUnderAnyRule) {
 // Moments of an Adam that had these betas from the start, and the reported bounds of their updates.
 TEST(LossySave, ReportsUpdateBoundsOnlyWhereTheyHold) {
   const auto check = [](double beta1, double beta2, std::uint64_t steps, const char* rule) {
-    std::vector<float> m(kElements), v(kElements);
+    std::vector<float> m(kParameterElements), v(kParameterElements);
     std::uint64_t random = 88172645463325252U;
     for (std::uint64_t step = 0; step < steps; ++step) {
-      for (std::size_t i = 0; i < kElements; ++i) {
+      for (std::size_t i = 0; i < kParameterElements; ++i) {
         random = random * 6364136223846793005U + 1442695040888963407U;
         // Every 64th element has the gradients for which the update is largest.
         double g = static_cast<double>(static_cast<std::int64_t>(random)) * 0x1p-73 * static_cast<double>(1 + i % 7);
@@ -219,12 +219,12 @@ TEST(LossySave, ReportsUpdateBoundsOnlyWhereTheyHold) {
         v[i] = static_cast<float>(beta2 * wide(v[i]) + (1 - beta2) * g * g);
       }
     }
-    Bytes m_bytes(4 * kElements), v_bytes(4 * kElements);
+    Bytes m_bytes(4 * kParameterElements), v_bytes(4 * kParameterElements);
     std::memcpy(m_bytes.data(), m.data(), m_bytes.size());
     std::memcpy(v_bytes.data(), v.data(), v_bytes.size());
     State state;
-    state.tensors.push_back(source("exp_avg.w", DType::f32, {kElements}, m_bytes));
-    state.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kElements}, v_bytes));
+    state.tensors.push_back(source("exp_avg.w", DType::f32, {kParameterElements}, m_bytes));
+    state.tensors.push_back(source("exp_avg_sq.w", DType::f32, {kParameterElements}, v_bytes));
     SaveOptions options = bounded();
     options.adam = AdamNumbers{beta1, beta2, 1e-12, steps};
     options.settings.loss = {parse_loss_rule(rule).value()};
@@ -265,7 +265,7 @@ TEST(LossySave, ReportsNoUpdateErrorsOf16BitMoments) {
   const Parameter parameter;
   State state = parameter.state();
   const auto halves = rounded(parameter.exp_avg);
-  state.tensors[2] = source("exp_avg.w", DType::bf16, {kElements}, halves);
+  state.tensors[2] = source("exp_avg.w", DType::bf16, {kParameterElements}, halves);
   SaveOptions options = bounded();
   options.settings.loss = {parse_loss_rule("exp_avg=mantissa_bits:3").value()};
   const auto written = write_state(state, options);
@@ -298,7 +298,7 @@ TEST(LossySave, AppliesTheFirstMatchingRule) {
 TEST(LossySave, KeepsFirstMomentsExactWithoutSecondMoments) {
   const Parameter parameter;
   State state;
-  state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kElements}, parameter.exp_avg));
+  state.tensors.push_back(source("momentum.exp_avg", DType::f32, {kParameterElements}, parameter.exp_avg));
   const auto snapshot = open_file("x", write_state(state, {.settings = {.policy = Policy::bounded}}).value().file);
   EXPECT_EQ(read_tensor(*snapshot, "momentum.exp_avg"), parameter.exp_avg);
 }
@@ -309,7 +309,7 @@ TEST(LossySave, QuantizesTiedTensorsOnlyIfTheirRulesAgree) {
   const auto tied = [&](const std::vector<const char*>& names, const std::vector<const char*>& rules) {
     State state;
     for (const char* name : names) {
-      state.tensors.push_back(source(name, DType::f32, {kElements}, parameter.exp_avg_sq));
+      state.tensors.push_back(source(name, DType::f32, {kParameterElements}, parameter.exp_avg_sq));
       if (state.tensors.size() > 1) state.tensors.back().info.alias_of = 0;
     }
     SaveOptions options = bounded();
@@ -341,10 +341,10 @@ TEST(LossySave, KeepsMastersRoundingToTheirWeights) {
   const Parameter one(1), two(2);
   const Bytes halves = halves_of(one.master);
   State state;
-  state.tensors.push_back(source("model.a", DType::f16, {kElements}, halves));
-  state.tensors.push_back(source("model.b", DType::bf16, {kElements}, two.weight));
-  state.tensors.push_back(source("master.0", DType::f32, {kElements}, one.master));
-  state.tensors.push_back(source("master.1", DType::f32, {kElements}, two.master));
+  state.tensors.push_back(source("model.a", DType::f16, {kParameterElements}, halves));
+  state.tensors.push_back(source("model.b", DType::bf16, {kParameterElements}, two.weight));
+  state.tensors.push_back(source("master.0", DType::f32, {kParameterElements}, one.master));
+  state.tensors.push_back(source("master.1", DType::f32, {kParameterElements}, two.master));
   const auto amount_of = [&](const Snapshot& snapshot, const char* name) {
     return lost_of(snapshot, name).bound.value();
   };
@@ -392,7 +392,7 @@ TEST(LossySave, StoresMomentsAsClustersUnderThePolicyBitsnap) {
     EXPECT_EQ(lost_of(*snapshot, name).quantization, Quantization::clusters);
     EXPECT_LE(lost_of(*snapshot, name).reached.max_absolute, lost_of(*snapshot, name).bound);
     EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
-    EXPECT_LE(stored_bytes(*snapshot, name), kElements * 12 / 8 + 2 * 150) << "12 bits, and two tables";
+    EXPECT_LE(stored_bytes(*snapshot, name), kParameterElements * 12 / 8 + 2 * 150) << "12 bits, and two tables";
   }
   EXPECT_EQ(read_tensor(*snapshot, "master.w"), parameter.master);
 }
@@ -407,7 +407,7 @@ TEST(LossySave, CodesClustersWithTheClusteredCodec) {
   EXPECT_TRUE(snapshot->verify().value().empty());
   for (const auto& [name, bits] : {std::pair("exp_avg.w", 12U), std::pair("exp_avg_sq.w", 16U)}) {
     EXPECT_EQ(codecs_of(*snapshot, name), std::set<std::string>{"clustered"});
-    EXPECT_LE(stored_bytes(*snapshot, name), kElements * bits / 8 + 2 * 2100);
+    EXPECT_LE(stored_bytes(*snapshot, name), kParameterElements * bits / 8 + 2 * 2100);
   }
 }
 

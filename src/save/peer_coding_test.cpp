@@ -14,7 +14,7 @@
 namespace bitsnap::save {
 namespace {
 
-constexpr std::size_t kElements = kChunkElements * 2 + 1000;
+constexpr std::size_t kPeerElements = kChunkElements * 2 + 1000;
 
 // Changes masters about as much as a training step.
 void step(Bytes& bytes, unsigned seed) {
@@ -41,16 +41,16 @@ class PeerCoding : public testing::Test {
     }
   }
 
-  Bytes master_ = f32_masters(kElements, 1);
+  Bytes master_ = f32_masters(kPeerElements, 1);
   Bytes weight_ = rounded(master_);
 };
 
 TEST_F(PeerCoding, AWeightTakesOneBytePerChunkInAnyOrderOfTensors) {
   for (const bool weight_first : {false, true}) {
     State state;
-    if (!weight_first) state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
-    state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-    if (weight_first) state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+    if (!weight_first) state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
+    state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+    if (weight_first) state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
     const WrittenFile written = write(state);
     const auto snapshot = open_file("a.bsnap", written.file);
     expect_all_rounded(*snapshot, "model.w");
@@ -67,7 +67,7 @@ TEST_F(PeerCoding, FindsAWeightInAFlatBufferAtAnyOffset) {
   Bytes flat = before;
   flat.insert(flat.end(), master_.begin(), master_.end());
   State state;
-  state.tensors.push_back(source("w", DType::bf16, {kElements / 8, 8}, weight_));
+  state.tensors.push_back(source("w", DType::bf16, {kPeerElements / 8, 8}, weight_));
   state.tensors.push_back(source("flat", DType::f32, {flat.size() / 4}, flat));
   const auto snapshot = open_file("a.bsnap", write(state).file);
   expect_all_rounded(*snapshot, "w");
@@ -76,16 +76,16 @@ TEST_F(PeerCoding, FindsAWeightInAFlatBufferAtAnyOffset) {
 
 TEST_F(PeerCoding, GivesTheSameBytesForAnyNumberOfThreads) {
   State state;
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("model.v", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("model.v", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   expect_same_bytes_for_any_threads(state);
 }
 
 TEST_F(PeerCoding, CodesWeightsAgainstMastersThroughAChain) {
   State state;
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   Chain chain;
   chain.save(state);
   for (unsigned number = 1; number < 4; ++number) {
@@ -102,8 +102,8 @@ TEST_F(PeerCoding, CodesWeightsAgainstMastersThroughAChain) {
 
 TEST_F(PeerCoding, DoesNotReadTheBaseOfAWeightWithAMaster) {
   State state;
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   const auto log = std::make_shared<container::ReadLog>();
   const auto base = open_file("a.bsnap", write(state).file, nullptr, log);
   log->clear();
@@ -121,8 +121,8 @@ TEST_F(PeerCoding, DoesNotReadTheBaseOfAWeightWithAMaster) {
 // With a tiny learning rate no weight changes. A reference to the base would make the file depend on it.
 TEST_F(PeerCoding, CodesAnUnchangedWeightAgainstItsMasterNotItsBase) {
   State state;
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   Chain chain;
   chain.save(state);
   for (std::size_t i = 0; i < master_.size(); i += 4) {
@@ -139,11 +139,11 @@ TEST_F(PeerCoding, CodesAnUnchangedWeightAgainstItsMasterNotItsBase) {
 
 TEST_F(PeerCoding, ReadingARangeOfAWeightReadsOnlyThatRangeOfItsMaster) {
   State state;
-  state.tensors.push_back(source("other", DType::f32, {kElements}, master_));
-  const Bytes own_master = f32_masters(kElements, 7);
+  state.tensors.push_back(source("other", DType::f32, {kPeerElements}, master_));
+  const Bytes own_master = f32_masters(kPeerElements, 7);
   const Bytes own_weight = rounded(own_master);
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, own_weight));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, own_master));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, own_weight));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, own_master));
   const auto log = std::make_shared<container::ReadLog>();
   const auto snapshot = open_file("a.bsnap", write(state).file, nullptr, log);
   const std::uint64_t master_chunk = chunks_of(*snapshot, "master.w")[1].stored_bytes;
@@ -163,7 +163,7 @@ TEST_F(PeerCoding, DoesNotReferToAMasterThatChangesDuringTheSave) {
   Bytes other = master_;
   for (std::size_t i = 0; i < other.size(); i += 4) other[i] ^= std::byte{1};
   State state;
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   state.tensors[0].data = nullptr;
   std::atomic<std::uint64_t> whole_reads = 0;
   state.tensors[0].read = [&](std::uint64_t offset, std::span<std::byte> out) -> Result<void> {
@@ -172,7 +172,7 @@ TEST_F(PeerCoding, DoesNotReferToAMasterThatChangesDuringTheSave) {
     std::memcpy(out.data(), (again ? other : master_).data() + offset, out.size());
     return {};
   };
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
   const auto snapshot = open_file("a.bsnap", write(state, {.threads = 1}).file);
   EXPECT_GT(whole_reads, 4U);
   for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");
@@ -183,8 +183,8 @@ TEST_F(PeerCoding, DoesNotReferToAMasterThatChangesDuringTheSave) {
 TEST_F(PeerCoding, StoresTheFewExceptionsOfANearlyRoundedWeight) {
   for (std::size_t i = 0; i < weight_.size(); i += 20'000) weight_[i] ^= std::byte{1};
   State state;
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
   const auto snapshot = open_file("a.bsnap", write(state).file);
   EXPECT_LT(stored_bytes(*snapshot, "model.w"), weight_.size() / 1000);
   EXPECT_EQ(read_tensor(*snapshot, "model.w"), weight_);
@@ -192,8 +192,8 @@ TEST_F(PeerCoding, StoresTheFewExceptionsOfANearlyRoundedWeight) {
 
 TEST_F(PeerCoding, KeepsRoundedWeightsWhenAFileIsRewritten) {
   State state;
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
   Chain chain;
   const SnapshotId first = chain.save(state).id();
   step(master_, 1);
@@ -210,8 +210,8 @@ TEST_F(PeerCoding, KeepsRoundedWeightsWhenAFileIsRewritten) {
 
 TEST_F(PeerCoding, OtherPoliciesUseNoPeers) {
   State state;
-  state.tensors.push_back(source("master.w", DType::f32, {kElements}, master_));
-  state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight_));
+  state.tensors.push_back(source("master.w", DType::f32, {kPeerElements}, master_));
+  state.tensors.push_back(source("model.w", DType::bf16, {kPeerElements}, weight_));
   for (const Policy policy : {Policy::raw, Policy::lmc, Policy::bitsnap}) {
     const auto snapshot = open_file("a.bsnap", write(state, {.settings = {.policy = policy}}).file);
     for (const ChunkInfo& chunk : chunks_of(*snapshot, "model.w")) EXPECT_NE(chunk.codec, "rounded_from");

@@ -14,7 +14,7 @@
 namespace bitsnap::save {
 namespace {
 
-constexpr std::size_t kElements = 5000;
+constexpr std::size_t kFinderElements = 5000;
 constexpr std::size_t kInFlat = kChunkElements / 4;  // the smallest slice that is searched
 
 // Every third weight is one higher than rounding to nearest gives.
@@ -56,8 +56,8 @@ class PeerFinder : public testing::Test {
 using Peers = std::vector<std::optional<PeerStream>>;
 
 TEST_F(PeerFinder, FindsMastersByBitsNotNames) {
-  const Bytes first = f32_masters(kElements, 1);
-  const Bytes second = f32_masters(kElements, 2);
+  const Bytes first = f32_masters(kFinderElements, 1);
+  const Bytes second = f32_masters(kFinderElements, 2);
   const Bytes first_weight = rounded(first);
   const Bytes second_weight = rounded(second);
   add("a", DType::bf16, first_weight);
@@ -68,9 +68,9 @@ TEST_F(PeerFinder, FindsMastersByBitsNotNames) {
 }
 
 TEST_F(PeerFinder, FindsNothingIfNoBitsMatch) {
-  const Bytes master = f32_masters(kElements, 1);
-  const Bytes other = rounded(f32_masters(kElements, 3));
-  const Bytes shorter = rounded(ConstByteSpan(master).first(4 * (kElements - 1)));
+  const Bytes master = f32_masters(kFinderElements, 1);
+  const Bytes other = rounded(f32_masters(kFinderElements, 3));
+  const Bytes shorter = rounded(ConstByteSpan(master).first(4 * (kFinderElements - 1)));
   add("w", DType::bf16, other);
   add("master.w", DType::f32, master);
   add("v", DType::bf16, other);
@@ -85,7 +85,7 @@ TEST_F(PeerFinder, FindsNothingIfNoBitsMatch) {
 // Many tensors consist of zeros or ones when a training begins.
 TEST_F(PeerFinder, LetsNamesDecideBetweenEqualMasters) {
   const Bytes ones = [] {
-    Bytes bytes(4 * kElements);
+    Bytes bytes(4 * kFinderElements);
     for (std::size_t i = 0; i < bytes.size(); i += 4) std::memcpy(bytes.data() + i, "\x00\x00\x80\x3f", 4);
     return bytes;
   }();
@@ -99,8 +99,8 @@ TEST_F(PeerFinder, LetsNamesDecideBetweenEqualMasters) {
 }
 
 TEST_F(PeerFinder, FindsTheMasterOfAStochasticallyRoundedWeightByName) {
-  const Bytes first = f32_masters(kElements, 1);
-  const Bytes second = f32_masters(kElements, 2);
+  const Bytes first = f32_masters(kFinderElements, 1);
+  const Bytes second = f32_masters(kFinderElements, 2);
   const Bytes weight = rounded_up(second);
   add("layers.1.weight", DType::bf16, weight);
   add("master.layers.0.weight", DType::f32, first);
@@ -130,7 +130,7 @@ TEST_F(PeerFinder, FindsSlicesOfFlatBuffersWithAndWithoutPadding) {
 
 // A sample would copy the whole tensor from its device.
 TEST_F(PeerFinder, TakesNoSamplesOfTensorsOnOtherDevices) {
-  const Bytes master = f32_masters(kElements, 1);
+  const Bytes master = f32_masters(kFinderElements, 1);
   const Bytes weight = rounded(master);
   add("model.layers.0.weight", DType::bf16, weight);
   add("model.layers.1.weight", DType::bf16, weight);
@@ -191,7 +191,7 @@ TEST_F(PeerFinder, EndsTheSearchInARepeatedPattern) {
 }
 
 TEST_F(PeerFinder, SearchesWantedWeightsOnly) {
-  const Bytes master = f32_masters(kElements, 1);
+  const Bytes master = f32_masters(kFinderElements, 1);
   const Bytes weight = rounded(master);
   add("v", DType::bf16, weight);
   add("w", DType::bf16, weight);
@@ -201,14 +201,14 @@ TEST_F(PeerFinder, SearchesWantedWeightsOnly) {
 }
 
 TEST_F(PeerFinder, SkipsWeightsThatCannotBeRead) {
-  const Bytes master = f32_masters(kElements, 1);
+  const Bytes master = f32_masters(kFinderElements, 1);
   add("master", DType::f32, master);
   TensorSource broken;
   broken.info = state_.tensors[0].info;
   broken.info.name = "w";
   broken.info.dtype = DType::bf16;
   broken.info.dtype_name = "BF16";
-  broken.info.size_bytes = 2 * kElements;
+  broken.info.size_bytes = 2 * kFinderElements;
   broken.read = [](std::uint64_t, std::span<std::byte>) -> Result<void> { return fail(ErrorKind::io, "no"); };
   state_.tensors.push_back(std::move(broken));
   EXPECT_EQ(found(), (Peers{{}, {}}));

@@ -19,7 +19,7 @@ namespace {
 using codec::trained_bytes;
 using codec::TrainedState;
 
-constexpr std::size_t kElements = kChunkElements + 1000;
+constexpr std::size_t kStepElements = kChunkElements + 1000;
 
 // The names of the tensors of one parameter.
 struct Names {
@@ -29,9 +29,9 @@ struct Names {
 };
 
 // A training with some parameters of one size. Owns the bytes of its states.
-class Training {
+class SteppedTraining {
  public:
-  explicit Training(std::size_t parameters = 1, std::size_t elements = kElements) {
+  explicit SteppedTraining(std::size_t parameters = 1, std::size_t elements = kStepElements) {
     for (std::size_t i = 0; i < parameters; ++i) states_.push_back(codec::trained_state(elements, 100 + i));
     write();
   }
@@ -88,7 +88,7 @@ bool is_all_stepped(const Snapshot& snapshot, std::string_view name) {
 TEST(StepCoding, StoresOnlyTheFirstMomentInAnyOrderOfTensors) {
   for (const std::string_view order : {"xmv", "vxm", "mvx", "xvm"}) {
     SCOPED_TRACE(order);
-    Training training;
+    SteppedTraining training;
     State state;
     training.add(state, {}, 0, order);
     Chain chain;
@@ -99,7 +99,7 @@ TEST(StepCoding, StoresOnlyTheFirstMomentInAnyOrderOfTensors) {
     const Snapshot& snapshot = chain.save(next);
     for (const auto& [name, which] : {std::pair("master.w", 'x'), std::pair("exp_avg_sq.w", 'v')}) {
       EXPECT_TRUE(is_all_stepped(snapshot, name)) << name;
-      EXPECT_LT(stored_bytes(snapshot, name), 4 * kElements / 40) << name;
+      EXPECT_LT(stored_bytes(snapshot, name), 4 * kStepElements / 40) << name;
       EXPECT_EQ(read_tensor(snapshot, name), training.bytes_of(0, which)) << name;
       EXPECT_EQ(chunks_of(snapshot, name)[0].depth, 1U);
     }
@@ -109,11 +109,11 @@ TEST(StepCoding, StoresOnlyTheFirstMomentInAnyOrderOfTensors) {
 }
 
 TEST(StepCoding, CodesWeightsAgainstMastersThatAreComputed) {
-  Training training;
+  SteppedTraining training;
   Bytes weight = rounded(training.bytes_of(0, 'x'));
   const auto state_of = [&] {
     State state;
-    state.tensors.push_back(source("model.w", DType::bf16, {kElements}, weight));
+    state.tensors.push_back(source("model.w", DType::bf16, {kStepElements}, weight));
     training.add(state);
     return state;
   };
@@ -139,7 +139,7 @@ TEST(StepCoding, FindsMomentsByTheNamesOfSeveralFrameworks) {
   };
   for (const Names& names : conventions) {
     SCOPED_TRACE(names.m);
-    Training training;
+    SteppedTraining training;
     State state;
     training.add(state, names);
     Chain chain;
@@ -156,7 +156,7 @@ TEST(StepCoding, FindsMomentsByTheNamesOfSeveralFrameworks) {
 // The optimizer numbers parameters in the order of its groups, which is not the order of the model.
 TEST(StepCoding, FindsParametersBySamplesIfNamesDoNotMatch) {
   constexpr std::size_t kParameters = 5;
-  Training training(kParameters, 5000);
+  SteppedTraining training(kParameters, 5000);
   const auto state_of = [&] {
     State state;
     for (std::size_t i = 0; i < kParameters; ++i) {
@@ -182,7 +182,7 @@ TEST(StepCoding, FindsParametersBySamplesIfNamesDoNotMatch) {
 // Masters are numbered in the order of the model, and moments in the order of the optimizer's groups.
 TEST(StepCoding, FindsParametersBySamplesIfNumbersMatchWrongly) {
   constexpr std::size_t kParameters = 4;
-  Training training(kParameters, 5000);
+  SteppedTraining training(kParameters, 5000);
   const auto state_of = [&] {
     State state;
     for (std::size_t i = 0; i < kParameters; ++i) {
@@ -209,7 +209,7 @@ TEST(StepCoding, FindsParametersBySamplesIfNumbersMatchWrongly) {
 TEST(StepCoding, FindsParametersOfWhichFewRowsMoved) {
   constexpr std::size_t kRow = 250;
   for (const std::size_t every : {3U, 20U}) {
-    Training training(3, 200 * kRow);
+    SteppedTraining training(3, 200 * kRow);
     training.keep_rows(kRow, every);
     const auto state_of = [&] {
       State state;
@@ -234,7 +234,7 @@ TEST(StepCoding, FindsParametersOfWhichFewRowsMoved) {
 }
 
 TEST(StepCoding, IgnoresMomentsThatAreNan) {
-  Training training(2, 5000);
+  SteppedTraining training(2, 5000);
   for (const std::size_t every : {1U, 3U}) {
     Bytes moment = training.bytes_of(1, 'm');
     for (std::size_t i = 0; i < moment.size(); i += 4 * every) std::memset(moment.data() + i, 0xff, 4);
@@ -255,7 +255,7 @@ TEST(StepCoding, IgnoresMomentsThatAreNan) {
 }
 
 TEST(StepCoding, AllowsForcingTheCodec) {
-  Training training;
+  SteppedTraining training;
   State state;
   training.add(state);
   Chain chain;
@@ -270,7 +270,7 @@ TEST(StepCoding, AllowsForcingTheCodec) {
 }
 
 TEST(StepCoding, ReadsAChainOfStepsBitForBit) {
-  Training training;
+  SteppedTraining training;
   Chain chain;
   for (std::uint32_t number = 0; number < 6; ++number) {
     State state;
@@ -290,7 +290,7 @@ TEST(StepCoding, ReadsAChainOfStepsBitForBit) {
 }
 
 TEST(StepCoding, DecodesEachChunkOnceWhenReadingARange) {
-  Training training;
+  SteppedTraining training;
   Chain chain;
   constexpr std::uint32_t kDepth = 8;
   for (std::uint32_t number = 0; number <= kDepth; ++number) {
@@ -315,7 +315,7 @@ TEST(StepCoding, DecodesEachChunkOnceWhenReadingARange) {
 }
 
 TEST(StepCoding, UsesOtherCodecsAcrossSeveralSteps) {
-  Training training;
+  SteppedTraining training;
   State state;
   training.add(state);
   Chain chain;
@@ -331,7 +331,7 @@ TEST(StepCoding, UsesOtherCodecsAcrossSeveralSteps) {
 }
 
 TEST(StepCoding, GivesTheSameBytesForAnyNumberOfThreads) {
-  Training training(3);
+  SteppedTraining training(3);
   const auto state_of = [&] {
     State state;
     for (std::size_t i = 0; i < 3; ++i) {
@@ -348,7 +348,7 @@ TEST(StepCoding, GivesTheSameBytesForAnyNumberOfThreads) {
 
 // The first moment changes after it was stored and before it is read again as an input.
 TEST(StepCoding, DoesNotReferToAMomentThatChangesDuringTheSave) {
-  Training training;
+  SteppedTraining training;
   State state;
   training.add(state);
   Chain chain;
@@ -378,7 +378,7 @@ TEST(StepCoding, DoesNotReferToAMomentThatChangesDuringTheSave) {
 }
 
 TEST(StepCoding, RewritesAStepWithoutItsBases) {
-  Training training;
+  SteppedTraining training;
   State state;
   training.add(state);
   Chain chain;
@@ -399,13 +399,13 @@ TEST(StepCoding, RewritesAStepWithoutItsBases) {
 
 // Tensors of the same names and sizes that do not follow from a step.
 TEST(StepCoding, StoresOtherContentUnderTheSameNames) {
-  Training training;
+  SteppedTraining training;
   State state;
   training.add(state);
   Chain chain;
   chain.save(state);
   training.step();
-  Training other(2);
+  SteppedTraining other(2);
   State next;
   training.add(next, {}, 0, "x");
   other.add(next, {}, 1, "mv");

@@ -18,8 +18,6 @@ namespace {
 using Calls = CrashScenario::Calls;
 using Damage = std::function<Result<void>(os::FileSystem&)>;
 
-const RunOptions kOneThread{1, nullptr};
-
 StoreOptions options_of(StoreAccess access) {
   StoreOptions options;
   options.access = access;

@@ -22,22 +22,20 @@ namespace {
 using os::FakeFileSystem;
 using os::FaultyFileSystem;
 
-const RunOptions kOneThread{1, nullptr};
-
-StoreOptions writing(std::uint32_t max_depth = 2) {
+StoreOptions short_chains() {
   StoreOptions options;
   options.access = StoreAccess::write;
-  options.settings.max_depth = max_depth;
+  options.settings.max_depth = 2;
   return options;
 }
 
 StoreOptions shared() {
-  StoreOptions options = writing();
+  StoreOptions options = short_chains();
   options.access = StoreAccess::shared;
   return options;
 }
 
-std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options = writing()) {
+std::unique_ptr<Store> open_run(os::FileSystem& files, const StoreOptions& options = short_chains()) {
   auto store = open_store(files, kTestRun, options);
   EXPECT_TRUE(store) << store.error().message();
   return store ? std::move(*store) : nullptr;
@@ -45,7 +43,7 @@ std::unique_ptr<Store> open(os::FileSystem& files, const StoreOptions& options =
 
 Journal saved(FakeFileSystem& files, std::uint64_t first, std::uint64_t last) {
   Journal journal;
-  const auto store = open(files);
+  const auto store = open_run(files);
   for (std::uint64_t step = first; step <= last; ++step) EXPECT_TRUE(save_step(*store, journal, step));
   return journal;
 }
@@ -124,7 +122,7 @@ TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
       FaultyFileSystem faulty(*files);
       Journal journal = run;
       {
-        const auto store = open(faulty);
+        const auto store = open_run(faulty);
         faulty.reset();
         faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = false, .half_done = point % 2 == 1});
         static_cast<void>(call(*store, journal));
@@ -145,7 +143,7 @@ TEST(StoreFailures, TheHandleContinuesOrAsksToBeReopened) {
           ++gave_up;
         }
       }
-      ASSERT_EQ(broken_law(*files, journal.allowed(), writing()), "") << name << " failed at " << point;
+      ASSERT_EQ(broken_law(*files, journal.allowed(), short_chains()), "") << name << " failed at " << point;
     }
     // A failed save removes what it wrote. Only if that fails, too, the handle gives up. The other calls leave nothing
     // that opening could not settle, and the next call settles the store as opening does.
@@ -163,7 +161,7 @@ TEST(StoreFailures, AHandleContinuesWhenTheDiskIsBack) {
   FakeFileSystem files;
   Journal journal = saved(files, 1, 4);
   FaultyFileSystem faulty(files);
-  const auto store = open(faulty);
+  const auto store = open_run(faulty);
   faulty.reset();
   faulty.fail_at(os::FileOperation::sync_directory, 1, {.kind = ErrorKind::io, .lasting = false, .half_done = false});
   EXPECT_FALSE(roll_back(*store, journal, 1));
@@ -200,7 +198,7 @@ TEST(StoreFailures, AFullDiskFailsTheSaveAndFreesItsSpace) {
     files->limit_space(used + free);
     Journal journal = run;
     {
-      const auto store = open(*files);
+      const auto store = open_run(*files);
       const Result<void> result = save_step(*store, journal, 3);
       is_saved = result.has_value();
       if (!is_saved) {
@@ -212,7 +210,7 @@ TEST(StoreFailures, AFullDiskFailsTheSaveAndFreesItsSpace) {
       }
     }
     files->limit_space(~std::uint64_t{0});
-    ASSERT_EQ(broken_law(*files, journal.allowed(), writing()), "") << free;
+    ASSERT_EQ(broken_law(*files, journal.allowed(), short_chains()), "") << free;
   }
 }
 
@@ -235,7 +233,7 @@ TEST(StoreFailures, SavesAKeyframeIfTheBaseIsUnusable) {
       } else {
         files->plant(file, bytes);
       }
-      const auto store = open(*files);
+      const auto store = open_run(*files);
       const auto result = store->save(3, test_state(3, 0).state(), kOneThread);
       ASSERT_TRUE(result) << file << " " << way << ": " << result.error().message();
       EXPECT_EQ(check_step(*store, 3, test_state(3, 0)), "") << file << " " << way;
@@ -256,11 +254,11 @@ TEST(StoreFailures, SavesAKeyframeIfTheBaseIsUnusable) {
 
 TEST(StoreFailures, RefusesASecondWriter) {
   FakeFileSystem files;
-  const auto first = open(files);
-  const auto second = open_store(files, kTestRun, writing());
+  const auto first = open_run(files);
+  const auto second = open_store(files, kTestRun, short_chains());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().kind(), ErrorKind::busy);
-  const auto rank = open(files, shared());
+  const auto rank = open_run(files, shared());
   const auto refused = rank->save_shard(1, {0, 1, "a"}, test_state(1, 0).state());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind(), ErrorKind::busy);
@@ -270,10 +268,10 @@ TEST(StoreFailures, RefusesASecondWriter) {
 TEST(StoreFailures, AnOpenReaderContinuesAfterAPrune) {
   FakeFileSystem files;
   Journal journal = saved(files, 1, 6);
-  const auto reader = open(files, {});
+  const auto reader = open_run(files, {});
   std::vector<std::shared_ptr<const Snapshot>> opened;
   for (std::uint64_t step = 1; step <= 6; ++step) opened.push_back(reader->snapshot(step).value());
-  const auto writer = open(files);
+  const auto writer = open_run(files);
   ASSERT_TRUE(prune_steps(*writer, journal, keep_last(1), Reencode::always));
   for (std::uint64_t step = 1; step <= 6; ++step) {
     EXPECT_EQ(difference(*opened[step - 1], test_state(step, 0)), "") << step;
@@ -293,11 +291,11 @@ TEST(StoreFailures, AReaderThatRacesAPruneGetsDataOrNotFound) {
         const auto files = before.copy();
         FaultyFileSystem watched(*files);
         Journal journal = run;
-        const auto reader = open(watched, {});
+        const auto reader = open_run(watched, {});
         const Intruder intruder(watched, point, [&] {
           Retention retention = keep_last(1);
           retention.keep = {3};
-          EXPECT_TRUE(prune_steps(*open(*files), journal, retention, reencode));
+          EXPECT_TRUE(prune_steps(*open_run(*files), journal, retention, reencode));
         });
         const auto snapshot = reader->snapshot(step);
         if (snapshot) {
@@ -323,12 +321,12 @@ TEST(StoreFailures, ReadersAlwaysSeeACheckpoint) {
     FakeFileSystem files;
     Journal journal = saved(files, 1, 1);
     FaultyFileSystem watched(files);
-    const auto reader = open(watched, {});
+    const auto reader = open_run(watched, {});
     bool is_done = false;
     watched.watch([&](const FaultyFileSystem::Step& step) {
       if (is_done || step.path != RunLayout(kTestRun).commit(1)) return;
       is_done = true;
-      const auto writer = open(files);
+      const auto writer = open_run(files);
       ASSERT_TRUE(save_step(*writer, journal, 2));
       ASSERT_TRUE(prune_steps(*writer, journal, keep_last(1)));
     });
@@ -348,7 +346,7 @@ TEST(StoreFailures, ASharedHandleRetriesFailedRemovals) {
   for (std::uint64_t point = 0;; ++point) {
     const auto files = before.copy();
     FaultyFileSystem faulty(*files);
-    auto store = open(faulty, shared());
+    auto store = open_run(faulty, shared());
     faulty.reset();
     faulty.fail_at(point, {.kind = ErrorKind::io, .lasting = false, .half_done = point % 2 == 1});
     if (store->rollback(3)) break;
@@ -359,7 +357,7 @@ TEST(StoreFailures, ASharedHandleRetriesFailedRemovals) {
     ASSERT_TRUE(store->commit(5, 1, "a"));
     store.reset();
     files->crash();
-    const auto steps = open(*files, {})->steps().value();
+    const auto steps = open_run(*files, {})->steps().value();
     if (is_removed) {
       EXPECT_EQ(steps, (std::vector<std::uint64_t>{1, 2, 3, 5})) << point;
     }
@@ -369,7 +367,7 @@ TEST(StoreFailures, ASharedHandleRetriesFailedRemovals) {
 TEST(StoreFailures, IgnoresDamageInUnneededShards) {
   const auto saved_bytes = [](bool is_damaged) {
     FakeFileSystem files;
-    const auto store = open(files, shared());
+    const auto store = open_run(files, shared());
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
       EXPECT_TRUE(store->save_shard(1, {rank, 4, "a"}, test_state(1, rank).state(), kOneThread));
     }
@@ -393,9 +391,9 @@ TEST(StoreFailures, VerificationThatRacesAPruneFindsNoDamage) {
       const auto files = before.copy();
       FaultyFileSystem watched(*files);
       Journal journal = run;
-      const auto reader = open(watched, {});
+      const auto reader = open_run(watched, {});
       const Intruder intruder(watched, point,
-                              [&] { EXPECT_TRUE(prune_steps(*open(*files), journal, keep_last(1), reencode)); });
+                              [&] { EXPECT_TRUE(prune_steps(*open_run(*files), journal, keep_last(1), reencode)); });
       StoreVerifyOptions options;
       options.run = kOneThread;
       const auto verified = reader->verify(options);
@@ -412,7 +410,7 @@ TEST(StoreFailures, ConcurrentCommitsAgree) {
   FakeFileSystem before;
   Journal run;
   {
-    const auto a = open(before, shared());
+    const auto a = open_run(before, shared());
     ASSERT_TRUE(save_two_shards(*a, *a, run, 1));
     for (const std::uint32_t shard : {0U, 1U}) {
       ASSERT_TRUE(a->save_shard(2, {shard, 2, "a1"}, test_state(2, shard).state(), kOneThread));
@@ -424,8 +422,8 @@ TEST(StoreFailures, ConcurrentCommitsAgree) {
   for (std::uint64_t point = 0; has_raced; ++point) {
     const auto files = before.copy();
     FaultyFileSystem watched(*files);
-    const auto a = open(watched, shared());
-    const auto b = open(*files, shared());
+    const auto a = open_run(watched, shared());
+    const auto b = open_run(*files, shared());
     const Intruder intruder(watched, point, [&] {
       const auto committed = b->commit(2, 2, "a1");
       ASSERT_TRUE(committed) << committed.error().message();
@@ -436,15 +434,15 @@ TEST(StoreFailures, ConcurrentCommitsAgree) {
     ASSERT_TRUE(committed) << "at " << point << ": " << committed.error().message();
     EXPECT_TRUE(*committed) << "at " << point;
     files->crash();
-    ASSERT_EQ(broken_law(*files, {after}, writing()), "") << "at " << point;
+    ASSERT_EQ(broken_law(*files, {after}, short_chains()), "") << "at " << point;
   }
 }
 
 TEST(StoreFailures, ShardsOfTwoAttemptsNeverMix) {
   FakeFileSystem files;
   Journal journal;
-  const auto a = open(files, shared());
-  const auto b = open(files, shared());
+  const auto a = open_run(files, shared());
+  const auto b = open_run(files, shared());
   ASSERT_TRUE(save_two_shards(*a, *b, journal, 1));
   // In the first attempt one rank dies; in the second, the other rank is late.
   ASSERT_TRUE(a->save_shard(2, {0, 2, "first"}, test_state(2, 100).state(), kOneThread));
@@ -460,7 +458,7 @@ TEST(StoreFailures, ShardsOfTwoAttemptsNeverMix) {
   // The rank of the first attempt comes back to life.
   EXPECT_FALSE(b->save_shard(2, {1, 2, "first"}, test_state(2, 101).state(), kOneThread));
   EXPECT_FALSE(b->commit(2, 2, "first"));
-  EXPECT_EQ(broken_law(files, {after}, writing()), "");
+  EXPECT_EQ(broken_law(files, {after}, short_chains()), "");
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ namespace bitsnap::store {
 namespace {
 
 // With one thread, the same calls make the same file operations in the same order.
-const RunOptions kOneThread{1, nullptr};
 // seed / kStateKind is a set of bits: 1 means the same state at all steps, 2 means one more tensor.
 constexpr std::uint64_t kStateKind = 1000;
 

@@ -23,6 +23,7 @@
 namespace bitsnap::store {
 
 inline constexpr const char* kTestRun = "/run";
+inline const RunOptions kOneThread{1, nullptr};
 
 // The content of one saved step.
 struct TestStep {

@@ -17,19 +17,12 @@
 #include "os/temporary_directory_testing.hpp"
 #include "store/catalog.hpp"
 #include "store/crash_trial_testing.hpp"
+#include "store/store_calls_testing.hpp"
 #include "store/store_impl.hpp"
 #include "store/store_laws_testing.hpp"
 
 namespace bitsnap::store {
 namespace {
-
-const RunOptions kOneThread{1, nullptr};
-
-StoreOptions writing() {
-  StoreOptions options;
-  options.access = StoreAccess::write;
-  return options;
-}
 
 std::uint64_t allocated_bytes() {
   const auto memory = os::process_memory();

@@ -19,8 +19,6 @@
 namespace bitsnap::codec {
 namespace {
 
-using Floats = std::vector<float>;
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kLargest = std::numeric_limits<float>::max();

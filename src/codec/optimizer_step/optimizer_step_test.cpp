@@ -25,9 +25,6 @@ Floats floats_in(ConstByteSpan bytes) {
   return floats;
 }
 
-constexpr auto kBase = InputKind::base;
-constexpr auto kPeer = InputKind::peer;
-
 class OptimizerStep : public CodecTest {
  protected:
   OptimizerStep() : CodecTest(optimizer_step_encoder()) {}
@@ -81,7 +78,7 @@ TEST_F(OptimizerStep, FindsAStepOfMomentum) {
   const TestChunk chunk{.dtype = DType::f32,
                         .data = trained_bytes(t.after.x),
                         .base = trained_bytes(t.before.x),
-                        .more = {{kPeer, trained_bytes(t.after.m)}}};
+                        .more = {{InputKind::peer, trained_bytes(t.after.m)}}};
   EXPECT_LT(stored_bits(chunk), 0.1);
 }
 
@@ -131,11 +128,11 @@ TEST_F(OptimizerStep, RefusesChangesThatNoStepExplains) {
 
 // At every place: zeros, infinities, NaNs and subnormal numbers.
 TEST_F(OptimizerStep, RestoresSpecialNumbers) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
   const float specials[] = {0.0F,
                             -0.0F,
-                            kInfinity,
-                            -kInfinity,
+                            kInf,
+                            -kInf,
                             std::numeric_limits<float>::quiet_NaN(),
                             std::bit_cast<float>(0xff812345U),
                             std::numeric_limits<float>::denorm_min(),
@@ -182,15 +179,16 @@ TEST_F(OptimizerStep, PredictsByTheFormulasOfItsSpec) {
   };
   at_every_level([&] {
     // (1 - 0.5) / 0.5 + 0.5 = 1.5; 2 * 0.75 + 0.25 * 1.5 * 1.5
-    Floats found = predicted(StepForm::second_moment, {kBase, kBase, kPeer}, {0.75F, 0.25F, 0.5F});
+    Floats found =
+        predicted(StepForm::second_moment, {InputKind::base, InputKind::base, InputKind::peer}, {0.75F, 0.25F, 0.5F});
     EXPECT_EQ(found[0], 2.0625F);
     EXPECT_EQ(found[1], 16.75F);
     EXPECT_EQ(std::bit_cast<std::uint32_t>(found[2]), std::bit_cast<std::uint32_t>(base[2]));
     // 2 * 0.5 - 0.25 * 0.5 / (1 + 1)
-    found = predicted(StepForm::adam, {kBase, kPeer, kPeer}, {0.5F, 0.25F, 1.0F});
+    found = predicted(StepForm::adam, {InputKind::base, InputKind::peer, InputKind::peer}, {0.5F, 0.25F, 1.0F});
     EXPECT_EQ(found[0], 0.9375F);
     EXPECT_EQ(found[1], 0.5F);
-    found = predicted(StepForm::momentum, {kBase, kPeer}, {0.5F, 0.25F, 0});
+    found = predicted(StepForm::momentum, {InputKind::base, InputKind::peer}, {0.5F, 0.25F, 0});
     EXPECT_EQ(found[0], 0.875F);
   });
 }

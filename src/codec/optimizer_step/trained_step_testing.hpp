@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "codec/coding_testing.hpp"
+#include "codec/trained_like_testing.hpp"
 
 namespace bitsnap::codec {
-
-using Floats = std::vector<float>;
 
 struct Hyperparameters {
   double beta1 = 0.9;
