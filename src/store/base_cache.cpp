@@ -25,7 +25,7 @@ class OpenedChain final : public BaseProvider {
     for (const auto& snapshot : snapshots_) {
       if (snapshot->id() == id) return snapshot;
     }
-    return fail(ErrorKind::corrupt, fmt::format("base {} is not among those that it was kept with", id.to_hex()));
+    return fail(ErrorKind::corrupt, fmt::format("base {} is not among the cached bases of the snapshot", id.to_hex()));
   }
 
  private:
@@ -183,8 +183,8 @@ Result<std::shared_ptr<const Snapshot>> BaseCache::open(const SnapshotId& id) co
       SnapshotId missing = id;
       const auto ids = order(id, &missing);
       if (!ids) {
-        std::string message = fmt::format("snapshot {} is not in memory", id.to_hex());
-        if (missing != id) message += fmt::format(" whole: {}, which it depends on, is not there", missing.to_hex());
+        std::string message = fmt::format("snapshot {} is not in memory", missing.to_hex());
+        if (missing != id) message += fmt::format(", but snapshot {} needs it", id.to_hex());
         return fail(ErrorKind::not_found, std::move(message));
       }
       for (const SnapshotId& one : *ids) needed.emplace_back(one, entries_.at(one));

@@ -21,8 +21,8 @@ class BlobFile final : public os::RandomAccessFile {
     const std::uint64_t size = blob_->size_bytes();
     if (offset > size || out.size() > size - offset) {
       return fail(ErrorKind::truncated,
-                  fmt::format("read {} at offset {}: expected {} bytes, found {} before the end of what is in memory",
-                              name_, offset, out.size(), offset > size ? 0 : size - offset));
+                  fmt::format("read {} at offset {}: expected {} bytes, found {} before the end of the file", name_,
+                              offset, out.size(), offset > size ? 0 : size - offset));
     }
     blob_->copy(offset, out);
     return {};
@@ -64,8 +64,8 @@ Result<void> BlobBuilder::append(ConstByteSpan bytes) {
         blob_.pieces_.push_back(std::move(piece));
         continue;
       }
-      return fail(ErrorKind::resource_exhausted,
-                  fmt::format("file in memory: no memory for {} bytes behind {}", bytes.size(), blob_.size_bytes_));
+      return fail(ErrorKind::resource_exhausted, fmt::format("file in memory: cannot allocate {} bytes at offset {}",
+                                                             bytes.size(), blob_.size_bytes_));
     }
     while (!bytes.empty()) {
       const auto used = static_cast<std::size_t>(blob_.size_bytes_ % Blob::kPieceBytes);
@@ -99,7 +99,7 @@ std::unique_ptr<os::RandomAccessFile> blob_file(std::shared_ptr<const Blob> blob
 
 Result<void> BlobWriter::usable(std::string_view operation) const {
   if (error_) return tl::unexpected(*error_);
-  if (is_closed_) return fail(ErrorKind::invalid_argument, fmt::format("{} {}: it is closed", operation, name_));
+  if (is_closed_) return fail(ErrorKind::invalid_argument, fmt::format("{} {}: the file is closed", operation, name_));
   return {};
 }
 

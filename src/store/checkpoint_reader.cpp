@@ -55,15 +55,16 @@ Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
   // The step may have been retired between the two reads.
   committed = read_commit_record(file_system_, layout_, step);
   if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
-  return fail(ErrorKind::not_found, fmt::format("{}: step {} is not there", layout_.root(), step));
+  return fail(ErrorKind::not_found, fmt::format("{}: step {} not found", layout_.root(), step));
 }
 
 Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t step, std::uint32_t shard) {
   BITSNAP_ASSIGN(CommitRecord record, read_commit_record(file_system_, layout_, step));
   for (int attempt = 1;; ++attempt) {
     if (shard >= record.shards.size()) {
-      return fail(ErrorKind::not_found, fmt::format("{}: step {} has {} shards, there is no shard {}", layout_.root(),
-                                                    step, record.shards.size(), shard));
+      return fail(ErrorKind::not_found,
+                  fmt::format("{}: shard must be below {}, the number of shards of step {}, got {}", layout_.root(),
+                              record.shards.size(), step, shard));
     }
     auto opened = open_file(step, record.shards[shard]);
     if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenAttempts) {
@@ -74,13 +75,13 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
     auto again = read_commit_record(file_system_, layout_, step);
     if (!again && again.error().kind() == ErrorKind::not_found) {
       return fail(ErrorKind::not_found,
-                  fmt::format("{}: step {} was removed while it was opened", layout_.root(), step));
+                  fmt::format("{}: step {} was removed while it was being opened", layout_.root(), step));
     }
     if (!again) return tl::unexpected(std::move(again).error());
     // A file that this one refers to may have been rewritten: then the record of this step is unchanged.
     if (*again == record && attempt < kUnchangedAttempts) continue;
     if (*again == record) {
-      return fail(ErrorKind::corrupt, opened.error().message() + ", and the commit record says it should be");
+      return fail(ErrorKind::corrupt, opened.error().message() + ", but the commit record names it");
     }
     record = std::move(*again);
   }
@@ -111,12 +112,12 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open_with(std::uint64_
   }
   if (opened->size_bytes() != file.bytes) {
     return fail(opened->size_bytes() < file.bytes ? ErrorKind::truncated : ErrorKind::corrupt,
-                fmt::format("{}: has {} bytes, its commit record says {}", path, opened->size_bytes(), file.bytes));
+                fmt::format("{}: found {} bytes, the commit record says {}", path, opened->size_bytes(), file.bytes));
   }
   BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot,
                  restore::open_snapshot(std::move(opened), options, file_system_));
   if (snapshot->id() != file.id) {
-    return fail(ErrorKind::corrupt, fmt::format("{}: holds {}, its commit record says {}", path,
+    return fail(ErrorKind::corrupt, fmt::format("{}: holds snapshot {}, the commit record says {}", path,
                                                 snapshot->id().to_hex(), file.id.to_hex()));
   }
   remember(path, alone, snapshot);
@@ -127,15 +128,14 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(st
                                                                               std::uint32_t nesting) {
   auto bases = std::make_shared<OpenedBases>();
   if (nesting >= kMaxNesting) {
-    return fail(ErrorKind::resource_exhausted,
-                fmt::format("{}: step {} is at the end of more than {} checkpoints that refer to each other",
-                            layout_.root(), step, kMaxNesting));
+    return fail(ErrorKind::resource_exhausted, fmt::format("{}: step {} needs a chain of more than {} checkpoints",
+                                                           layout_.root(), step, kMaxNesting));
   }
   for (const StepReference& reference : file.references) {
     const auto open_one = [&]() -> Result<std::shared_ptr<const Snapshot>> {
       BITSNAP_ASSIGN(const CommitRecord record, this->record(reference.step));
       if (reference.shard >= record.shards.size() || record.shards[reference.shard].id != reference.id) {
-        return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} does not hold {}", reference.shard,
+        return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} is not snapshot {}", reference.shard,
                                                     reference.step, reference.id.to_hex()));
       }
       return open_with(reference.step, record.shards[reference.shard], reference.standalone, nesting + 1);
@@ -168,9 +168,10 @@ Result<void> CheckpointReader::check_references(std::uint64_t step, const ShardF
     const auto found = this->record(reference.step);
     if (!found && !is_damage(found.error())) return tl::unexpected(found.error());
     if (!found || reference.shard >= found->shards.size() || found->shards[reference.shard].id != reference.id) {
-      return fail(ErrorKind::corrupt, fmt::format("{}, which needs shard {} of step {}: {}",
-                                                  layout_.step_file(step, file.file), reference.shard, reference.step,
-                                                  found ? "it holds something else by now" : found.error().message()));
+      return fail(
+          ErrorKind::corrupt,
+          fmt::format("{}, which needs shard {} of step {}: {}", layout_.step_file(step, file.file), reference.shard,
+                      reference.step, found ? "the shard is another snapshot now" : found.error().message()));
     }
     if (reference.standalone || !checked.emplace(reference.step, reference.shard).second) continue;
     std::ranges::copy(found->shards[reference.shard].references, std::back_inserter(pending));
@@ -180,15 +181,15 @@ Result<void> CheckpointReader::check_references(std::uint64_t step, const ShardF
 
 Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& path, const SnapshotId& id) const {
   const std::optional<std::uint64_t> step = step_from_name(os::file_name(os::parent_directory(path)));
-  if (!step) return fail(ErrorKind::internal, fmt::format("{}: is no file of {}", path, layout_.root()));
+  if (!step) return fail(ErrorKind::internal, fmt::format("{}: not a file of the store {}", path, layout_.root()));
   BITSNAP_ASSIGN(const CommitRecord record, this->record(*step));
   const auto file = std::ranges::find(record.shards, os::file_name(path), &ShardFile::file);
   if (file == record.shards.end()) {
-    return fail(ErrorKind::corrupt, fmt::format("{}: the record of step {} does not name it", path, *step));
+    return fail(ErrorKind::corrupt, fmt::format("{}: not named by the record of step {}", path, *step));
   }
   if (file->id != id) {
     return fail(ErrorKind::corrupt,
-                fmt::format("{}: held {}, and holds {} by now", path, id.to_hex(), file->id.to_hex()));
+                fmt::format("{}: expected snapshot {}, found {}", path, id.to_hex(), file->id.to_hex()));
   }
   return Place{*step, static_cast<std::uint32_t>(file - record.shards.begin())};
 }

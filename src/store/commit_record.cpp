@@ -31,7 +31,7 @@ constexpr std::string_view kRunKey = "store";
 struct AttemptFormat : JsonDefault {
   static Result<void> read(JsonReader& in, std::string& to) {
     BITSNAP_ASSIGN(to, in.read_string());
-    return is_attempt_name(to) ? Result<void>() : fail(ErrorKind::corrupt, "expected a name");
+    return is_attempt_name(to) ? Result<void>() : fail(ErrorKind::corrupt, "expected an attempt name");
   }
 };
 
@@ -68,20 +68,19 @@ static constexpr auto json_fields(std::type_identity<StepReference>) {
 }
 
 static constexpr auto json_fields(std::type_identity<ShardFile>) {
-  return std::array{
-      json_field<&ShardFile::file>("file").must("the name of a snapshot file",
-                                                [](const ShardFile& file) { return is_snapshot_file_name(file.file); }),
-      json_field<&ShardFile::id>("id"),
-      json_field<&ShardFile::bytes>("bytes"),
-      json_field<&ShardFile::raw_bytes>("raw_bytes"),
-      json_field<&ShardFile::depth>("depth"),
-      json_field<&ShardFile::references>("references")};
+  return std::array{json_field<&ShardFile::file>("file").must(
+                        "a snapshot file name", [](const ShardFile& file) { return is_snapshot_file_name(file.file); }),
+                    json_field<&ShardFile::id>("id"),
+                    json_field<&ShardFile::bytes>("bytes"),
+                    json_field<&ShardFile::raw_bytes>("raw_bytes"),
+                    json_field<&ShardFile::depth>("depth"),
+                    json_field<&ShardFile::references>("references")};
 }
 
 static constexpr auto json_fields(std::type_identity<CommitRecord>) {
   static_assert(kMaxShards == 99'999);
   return record_fields<CommitRecord>(json_field<&CommitRecord::shards>("shards").must(
-      "an array of 1 to 99999",
+      "an array of 1 to 99999 shards",
       [](const CommitRecord& record) { return !record.shards.empty() && record.shards.size() <= kMaxShards; }));
 }
 
@@ -92,25 +91,24 @@ static constexpr auto json_fields(std::type_identity<ShardRecord>) {
 
 // The settings are further keys of the same object.
 static constexpr auto json_fields(std::type_identity<RunRecord>) {
-  return std::array{format_field<RunRecord>(),
-                    json_field<&RunRecord::id>("id").must("32 digits", [](const RunRecord& record) {
-                      return SnapshotId::from_hex(record.id).has_value();
-                    })};
+  return std::array{format_field<RunRecord>(), json_field<&RunRecord::id>("id").must(
+                                                   "32 lower-case hexadecimal digits", [](const RunRecord& record) {
+                                                     return SnapshotId::from_hex(record.id).has_value();
+                                                   })};
 }
 
 namespace {
 
 Result<void> check_header(const CommitHeader& header) {
   if (!header.base || *header.base < header.step) return {};
-  return fail(ErrorKind::corrupt,
-              fmt::format("base {} of step {}: expected an earlier step", *header.base, header.step));
+  return fail(ErrorKind::corrupt, fmt::format("base {} of step {} must be an earlier step", *header.base, header.step));
 }
 
 Result<void> check_references(const ShardFile& file, std::uint64_t step) {
   for (const StepReference& reference : file.references) {
     if (reference.step < step) continue;
     return fail(ErrorKind::corrupt,
-                fmt::format("step {} refers to step {}: expected an earlier one", step, reference.step));
+                fmt::format("step {} refers to step {}, expected an earlier step", step, reference.step));
   }
   return {};
 }
@@ -119,14 +117,15 @@ Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t ste
   BITSNAP_TRY(read_json(in, record));
   BITSNAP_TRY(check_header(record));
   if (record.step != step) {
-    return fail(ErrorKind::corrupt, fmt::format("the record is of step {}, expected {}", record.step, step));
+    return fail(ErrorKind::corrupt, fmt::format("the record names step {}, expected {}", record.step, step));
   }
   std::uint64_t bytes = 0;
   for (const ShardFile& file : record.shards) {
     BITSNAP_TRY(check_references(file, step));
     // Bounded, so that no sum of sizes overflows.
     const auto sum = checked_add(bytes, checked_add(file.bytes, file.raw_bytes).value_or(~std::uint64_t{0}));
-    if (!sum || *sum > std::uint64_t{1} << 62) return fail(ErrorKind::corrupt, "sizes beyond 2^62 bytes");
+    if (!sum || *sum > std::uint64_t{1} << 62)
+      return fail(ErrorKind::corrupt, "the sizes of the shards add up to more than 2^62 bytes");
     bytes = *sum;
   }
   return {};

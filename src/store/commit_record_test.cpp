@@ -238,7 +238,7 @@ TEST(CommitRecord, RejectsMissingKeysAndWrongTypes) {
 
 TEST(CommitRecord, RejectsInvalidValues) {
   const Fault kFaults[] = {
-      {"/step", 41, "of step 41, expected 40"},
+      {"/step", 41, "names step 41, expected 40"},
       {"/step", -40, "'step'"},
       {"/time_unix_ms", std::numeric_limits<std::uint64_t>::max(), "'time_unix_ms'"},
       {"/time_unix_ms", std::uint64_t{1} << 63, "'time_unix_ms'"},
@@ -406,12 +406,13 @@ TEST(RunRecord, RejectsInvalidValues) {
       expect_refused(read_run_body(changed(body, {place, value, ""})), ErrorKind::corrupt, "key");
     }
   }
-  expect_refused(read_run_body(changed(body, {"/id", "0011", ""})), ErrorKind::corrupt, "32 digits");
+  expect_refused(read_run_body(changed(body, {"/id", "0011", ""})), ErrorKind::corrupt,
+                 "32 lower-case hexadecimal digits");
   expect_refused(read_run_body(changed(body, {"/max_depth", 33, ""})), ErrorKind::corrupt,
                  "max_depth must be 0 to 32, got 33");
   expect_refused(read_run_body(changed(body, {"/policy", "best", ""})), ErrorKind::unsupported, "'best'");
   expect_refused(read_run_body(changed(body, {"/base", "next", ""})), ErrorKind::unsupported, "'next'");
-  expect_refused(read_run_body(changed(body, {"/format", 1, ""})), ErrorKind::unsupported, "format 1");
+  expect_refused(read_run_body(changed(body, {"/format", 1, ""})), ErrorKind::unsupported, "format version 1");
   expect_refused(read_run_body(changed(body, {"/objective", "best", ""})), ErrorKind::unsupported, "'best'");
   expect_refused(read_run_body(changed(body, {"/objective", 5, ""})), ErrorKind::corrupt, "key");
   for (const std::uint64_t speed : {std::uint64_t{0}, std::uint64_t{999'999}, std::uint64_t{1'000'000'000'001}}) {

@@ -95,7 +95,8 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
     const SnapshotId& id = index.encoding.bases[i].id;
     std::optional<StepReference> found = find(id, step);
     if (!found) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: its base {} is in no earlier checkpoint", name, id.to_hex()));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("{}: base {} was not found in any earlier checkpoint", name, id.to_hex()));
     }
     found->standalone = found->standalone && uses[i].standalone;
     if (uses[i].is_built_upon) rebuilt.base = std::max(rebuilt.base.value_or(0), found->step);
@@ -122,7 +123,7 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
   });
   if (groups.size() != 1) {
     return fail(ErrorKind::corrupt,
-                groups.empty() ? "not all shards of any attempt are there" : "the files of several attempts are there");
+                fmt::format("expected all shard files of one attempt, found {} complete attempts", groups.size()));
   }
 
   CommitRecord record;
@@ -130,7 +131,8 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
   record.attempt = groups.begin()->first.second;
   record.directory_sync = false;  // unknown
   if (!record.attempt.empty() && !is_attempt_name(record.attempt)) {
-    return fail(ErrorKind::corrupt, "the files are not named as those of an attempt");
+    return fail(ErrorKind::corrupt,
+                fmt::format("invalid attempt '{}' in the names of the shard files", record.attempt));
   }
   for (auto& candidates : groups.begin()->second) {
     std::ranges::sort(candidates, std::ranges::greater(), &Candidate::rewriting);

@@ -47,7 +47,7 @@ Result<std::string_view> unseal_json(std::string_view key, std::string_view text
   if (text.size() < prefix.size() + tail || !text.starts_with(prefix) || !text.ends_with(kEnd) ||
       text.substr(text.size() - tail, kHashKey.size()) != kHashKey) {
     return fail(ErrorKind::corrupt,
-                fmt::format("{} bytes, expected a record {{\"{}\":...,\"hash\":...}}", text.size(), key));
+                fmt::format("expected a record {{\"{}\":...,\"hash\":...}}, found {} other bytes", key, text.size()));
   }
   const std::string_view body = text.substr(prefix.size(), text.size() - prefix.size() - tail);
   const std::string_view stated = text.substr(text.size() - kHashDigits - kEnd.size(), kHashDigits);
@@ -61,8 +61,9 @@ Result<std::string_view> unseal_json(std::string_view key, std::string_view text
   }
   BITSNAP_ASSIGN(const BodyFormat version, container::parse_json<BodyFormat>(body, kJsonNesting));
   if (version.format != kStoreFormat) {
-    return fail(ErrorKind::unsupported, fmt::format("the record has format {}, this version of bitsnap reads format {}",
-                                                    version.format, kStoreFormat));
+    return fail(ErrorKind::unsupported,
+                fmt::format("the record has format version {}, this version of bitsnap supports {}", version.format,
+                            kStoreFormat));
   }
   return body;
 }

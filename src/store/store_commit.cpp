@@ -12,6 +12,24 @@
 #include "store/store_impl.hpp"
 
 namespace bitsnap {
+namespace {
+
+// Whether the record names the shard that the name of its file, `path`, stands for.
+Result<void> check_shard_record(const store::ShardRecord& record, std::uint64_t step, const ShardPlace& place,
+                                const std::string& path) {
+  if (record.step == step && record.shard == place.shard && record.shards == place.shards &&
+      record.attempt == place.attempt) {
+    return {};
+  }
+  return fail(
+      ErrorKind::corrupt,
+      fmt::format("{}: the record names step {}, shard {} of {}, attempt '{}'; expected step {}, shard {} of {}, "
+                  "attempt '{}'",
+                  path, record.step, record.shard, record.shards, record.attempt, step, place.shard, place.shards,
+                  place.attempt));
+}
+
+}  // namespace
 
 Result<void> Store::Impl::check_place(const ShardPlace& place) {
   if (place.shards == 0 || place.shards > store::kMaxShards) {
@@ -24,8 +42,8 @@ Result<void> Store::Impl::check_place(const ShardPlace& place) {
   }
   if (!store::is_attempt_name(place.attempt)) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("attempt '{}': expected 1 to {} of the characters a-z, 0-9 and '-'", place.attempt,
-                            store::kMaxAttemptBytes));
+                fmt::format("attempt must have 1 to {} of the characters a-z, 0-9 and '-', got '{}'",
+                            store::kMaxAttemptBytes, place.attempt));
   }
   return {};
 }
@@ -58,18 +76,19 @@ CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
 void Store::Impl::give_up(std::uint64_t step, bool record_is_own) {
   const auto record = file_system_.stat(layout_.commit(step));
   if (!record_is_own && record && record->exists) {
-    broken_ = Error(ErrorKind::busy, fmt::format("{}: somebody else committed step {} in spite of the lock; open the "
-                                                 "store again",
-                                                 layout_.root(), step));
+    broken_ = Error(
+        ErrorKind::busy,
+        fmt::format("{}: another writer committed step {} although this writer holds the lock; open the store again",
+                    layout_.root(), step));
     return;
   }
   const auto there = file_system_.stat(layout_.step_directory(step));
   if (there && !there->exists) return;
   Result<void> removed = there ? directories_.remove(step) : tl::unexpected(there.error());
   if (removed) return;
-  broken_ = Error(ErrorKind::io,
-                  fmt::format("{}: what was written of step {} could not be taken back ({}); open the store again",
-                              layout_.root(), step, removed.error().message()));
+  broken_ =
+      Error(ErrorKind::io, fmt::format("{}: the incomplete step {} could not be removed ({}); open the store again",
+                                       layout_.root(), step, removed.error().message()));
 }
 
 // Rewrites the catalog when it lacks so many checkpoints that listing would become slow.
@@ -87,15 +106,16 @@ Result<void> Store::Impl::check_not_too_late(std::uint64_t step, const std::stri
   if (checked || checked.error().kind() != ErrorKind::invalid_argument) return checked;
   const auto retired = store::read_commit_record(file_system_, layout_, step, true);
   if (retired && retired->attempt == attempt) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was committed by attempt '{}', and has been pruned since", layout_.root(),
-                            step, attempt));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: step {} was committed by attempt '{}' and pruned since",
+                                                         layout_.root(), step, attempt));
   }
   const std::optional<std::uint64_t> above = newest();
   if (!above) return checked;
-  return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: step {} is not above {}, the newest: it may have been committed and pruned since",
-                          layout_.root(), step, *above));
+  return fail(
+      ErrorKind::invalid_argument,
+      fmt::format(
+          "{}: step must be greater than {}, the newest step, got {}; it may have been committed and pruned since",
+          layout_.root(), *above, step));
 }
 
 Result<std::vector<std::uint32_t>> Store::Impl::missing_shards(std::uint64_t step, std::uint32_t shards,
@@ -148,9 +168,7 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     auto part = store::read_shard_record(file_system_, path);
     if (!part && part.error().kind() == ErrorKind::not_found) return wait_for(shard);
     if (!part) return tl::unexpected(std::move(part).error());
-    if (part->step != step || part->shard != shard || part->shards != shards || part->attempt != attempt) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: is about another shard than its name says", path));
-    }
+    BITSNAP_TRY(check_shard_record(*part, step, {shard, shards, attempt}, path));
     // The shard record is written after the file, but a crash may keep the record and lose the file.
     const std::string file_path = layout_.step_file(step, part->file.file);
     auto file = file_system_.open(file_path);
@@ -158,7 +176,9 @@ Result<CommitOutcome> Store::Impl::commit(std::uint64_t step, std::uint32_t shar
     if (!file) return tl::unexpected(std::move(file).error());
     BITSNAP_ASSIGN(const container::Footer footer, container::read_footer(**file));
     if ((*file)->size_bytes() != part->file.bytes || footer.id != part->file.id) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: is not the file that {} is about", file_path, path));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("{}: holds {} in {} bytes, {} names {} in {} bytes", file_path, footer.id.to_hex(),
+                              (*file)->size_bytes(), path, part->file.id.to_hex(), part->file.bytes));
     }
     // A prune after the shard was saved may have removed what the shard refers to.
     BITSNAP_TRY(reader_->check_references(step, part->file));

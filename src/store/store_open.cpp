@@ -33,8 +33,8 @@ bool is_unfinished_store(const std::vector<std::string>& names) {
 }
 
 Error lost_run_record(const store::RunLayout& layout) {
-  return Error(ErrorKind::not_found, fmt::format("{}: there is no store: its {} is gone; a repair makes it again",
-                                                 layout.root(), store::kRunRecordName));
+  return Error(ErrorKind::not_found,
+               fmt::format("{}: {} is missing; repair the store to rebuild it", layout.root(), store::kRunRecordName));
 }
 
 // The settings of a handle: its options over the store's. A loss rule in both is not repeated; if the store was created
@@ -70,7 +70,7 @@ Store::Impl::Impl(os::FileSystem& file_system, const std::string& path, const St
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_system, const std::string& path,
                                                        const StoreOptions& options,
                                                        std::shared_ptr<store::BaseCache> cache) {
-  if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
+  if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
   BITSNAP_TRY(check_settings(options.settings));
   BITSNAP_TRY(check_retention(options.retention));
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options, std::move(cache)));
@@ -87,8 +87,8 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open(os::FileSystem& file_syst
     BITSNAP_ASSIGN(record, file_system.stat(impl->layout_.run_record()));
     if (!record.exists) {
       if (has_some) return tl::unexpected(lost_run_record(impl->layout_));
-      return fail(ErrorKind::not_found,
-                  fmt::format("{}: there is no store{}", impl->layout_.root(), checkpoints.is_directory ? " yet" : ""));
+      return fail(ErrorKind::not_found, fmt::format("{}: no store found{}", impl->layout_.root(),
+                                                    checkpoints.is_directory ? "; it is still being created" : ""));
     }
   }
   if (!record.exists) {
@@ -124,7 +124,8 @@ Result<void> Store::Impl::create_run() {
   BITSNAP_ASSIGN(const std::vector<std::string> names, file_system_.list_directory(layout_.root()));
   if (!is_unfinished_store(names) && std::ranges::find(names, store::kRunRecordName) == names.end()) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: holds other files and is no store; choose an empty or new directory", layout_.root()));
+                fmt::format("{}: the directory is not a store and not empty; choose an empty or new directory",
+                            layout_.root()));
   }
   BITSNAP_ASSIGN(store::WriteGuard guard, begin_writing(os::LockKind::exclusive));
   // Another process may have created the store while this one waited for the lock.
@@ -165,7 +166,7 @@ Result<void> Store::Impl::create_run() {
 
 Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
   if (options_.access == StoreAccess::read) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{}: was opened for reading only", layout_.root()));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: the store was opened read-only", layout_.root()));
   }
   store::WriteGuard guard{turn_.take(), nullptr};
   if (broken_) return tl::unexpected(*broken_);
@@ -173,14 +174,13 @@ Result<store::WriteGuard> Store::Impl::begin_writing(os::LockKind kind) {
     // If somebody removed or replaced the lock file, another writer can take the lock.
     BITSNAP_ASSIGN(const os::FileInfo file, file_system_.stat(layout_.lock()));
     if (!file.exists || file.file_id != lock_file_id_) {
-      return fail(ErrorKind::busy, fmt::format("{}: its lock file is not the one that was locked; open the store again",
-                                               layout_.root()));
+      return fail(ErrorKind::busy,
+                  fmt::format("{}: the lock file was removed or replaced; open the store again", layout_.root()));
     }
     if (!lock_->is_held()) {
-      return fail(ErrorKind::busy,
-                  fmt::format("{}: is locked by the process that this one was forked from; open it here once that one "
-                              "has closed it",
-                              layout_.root()));
+      return fail(ErrorKind::busy, fmt::format("{}: locked by the process that this process was forked from; open the "
+                                               "store again after that process has closed it",
+                                               layout_.root()));
     }
     if (!is_settled_) BITSNAP_TRY(settle_again());
     return guard;
@@ -265,10 +265,9 @@ Result<void> Store::Impl::check_new_step(std::uint64_t step) {
   for (const auto& [there, known] : std::views::reverse(known_)) {
     if (known.state == store::StepState::uncommitted || step > there) continue;
     if (has_lost_newest_ && known.state == store::StepState::retired && step < there) continue;
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} is not above {}, the newest; to save it again, roll back to an earlier step "
-                            "first",
-                            layout_.root(), step, there));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: step must be greater than {}, the newest step, got {}; "
+                                                         "to save it again, roll back to an earlier step first",
+                                                         layout_.root(), there, step));
   }
   return {};
 }

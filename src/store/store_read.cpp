@@ -69,10 +69,10 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
 }
 
 Error Store::Impl::step_not_found(std::uint64_t step) const {
-  std::string message = fmt::format("{}: step {} is not there", layout_.root(), step);
+  std::string message = fmt::format("{}: step {} not found", layout_.root(), step);
   if (const auto known = steps()) {
     if (known->empty()) {
-      message += "; the store has no checkpoint";
+      message += "; the store has no checkpoints";
     } else {
       const auto after = std::ranges::lower_bound(*known, step);
       const auto first = after - std::min<std::ptrdiff_t>(after - known->begin(), kNearbySteps);
@@ -106,7 +106,7 @@ Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std:
       BITSNAP_ASSIGN(const store::NewestSteps newest, directories_.list_newest());
       if (newest.entries.empty() || newest.entries.front().state != store::StepState::committed) {
         if (newest.all_steps > 0 && again < kListAgain) continue;  // as in list_entries()
-        return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoint", layout_.root()));
+        return fail(ErrorKind::not_found, fmt::format("{}: the store has no checkpoints", layout_.root()));
       }
       step = newest.entries.front().step;
     }

@@ -29,7 +29,7 @@ bool refers(const store::CommitRecord& record, const std::set<std::uint64_t>& st
 
 Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem& file_system, const std::string& path,
                                                                   bool dry_run) {
-  if (path.empty()) return fail(ErrorKind::invalid_argument, "a store needs a path");
+  if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
   StoreOptions options;
   options.access = dry_run ? StoreAccess::read : StoreAccess::write;
   std::unique_ptr<Impl> impl(new Impl(file_system, path, options, nullptr));
@@ -41,7 +41,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem
     BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, impl->directories_.list());
     is_store = std::ranges::any_of(steps, [](const auto& s) { return s.state != store::StepState::uncommitted; });
   }
-  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: there is no store", impl->layout_.root()));
+  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: no store found", impl->layout_.root()));
   if (!dry_run) {
     BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
     impl->lock_ = std::move(guard.lock);
@@ -121,13 +121,12 @@ Result<void> Store::Impl::Repairer::mend_run_record() {
   Policy& chosen = *store_.run_.settings.policy;
   chosen = policy.value_or(chosen);
   const bool loses = !quantize::preset_rules(chosen).empty();
-  const std::string_view then = loses ? "what it says may be lost is lost from now on, too"
-                                      : "nothing is lost from now on, unless it is asked for";
+  const std::string_view later = loses ? "new checkpoints are lossy as this policy says"
+                                       : "new checkpoints are lossless unless loss rules are given";
   report_.mended.push_back(
       {std::nullopt,
-       fmt::format("{} made again ({}); with the policy {}{}, and without rules of loss, if it had any: {}",
-                   store::kRunRecordName, run.error().message(), policy_name(chosen),
-                   policy ? " of the newest checkpoint" : "", then)});
+       fmt::format("{} rebuilt ({}) with policy {}{}; its loss rules, if any, are lost: {}", store::kRunRecordName,
+                   run.error().message(), policy_name(chosen), policy ? " of the newest checkpoint" : "", later)});
   store_.run_.id = SnapshotId{os::random_u64(), os::random_u64()}.to_hex();
   if (options_.dry_run) return {};
   BITSNAP_ASSIGN(const bool synced, store::write_run_record(store_.file_system_, path, store_.run_, true));
@@ -174,7 +173,7 @@ Result<void> Store::Impl::Repairer::mend_newest() {
     if (!rebuilt && !store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
     if (!rebuilt) continue;
     known.state = store::StepState::committed;
-    return replace_record(step, known, std::move(*rebuilt), "there is none, nor another checkpoint");
+    return replace_record(step, known, std::move(*rebuilt), "it was missing, and the store has no other checkpoint");
   }
   return {};
 }
@@ -201,7 +200,7 @@ Result<void> Store::Impl::Repairer::mend_unneeded(std::uint64_t step, Known& kno
   if (failure_) return tl::unexpected(*failure_);
   if (!rebuilt) return store::is_damage(rebuilt.error()) ? Result<void>() : tl::unexpected(std::move(rebuilt).error());
   known.state = store::StepState::committed;
-  return replace_record(step, known, std::move(*rebuilt), "there is none, and all of its files are there");
+  return replace_record(step, known, std::move(*rebuilt), "it was missing, and all shard files of the step exist");
 }
 
 std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t before) {
@@ -247,7 +246,8 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
     if (file == rebuilt->shards.end()) continue;
     const auto shard = static_cast<std::uint32_t>(file - rebuilt->shards.begin());
     known.state = state;
-    if (auto replaced = replace_record(step, known, std::move(*rebuilt), "there is none, and others refer to it");
+    if (auto replaced =
+            replace_record(step, known, std::move(*rebuilt), "it was missing, and other checkpoints refer to the step");
         !replaced) {
       failure_ = std::move(replaced).error();
     }
@@ -258,7 +258,7 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
 
 Result<void> Store::Impl::Repairer::replace_record(std::uint64_t step, Known& known, store::CommitRecord record,
                                                    const std::string& why) {
-  report_.mended.push_back({step, fmt::format("record made again ({})", why)});
+  report_.mended.push_back({step, fmt::format("record rebuilt ({})", why)});
   if (options_.dry_run) {
     store_.reader_->assume(record);
   } else {
@@ -280,8 +280,9 @@ Result<void> Store::Impl::Repairer::mend_record(std::uint64_t step, Known& known
   if (rebuilt) return replace_record(step, known, std::move(*rebuilt), damage.message());
   // The report names the damage of the record, and why the record could not be rebuilt.
   if (!store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
-  known.record = std::make_shared<const Result<store::CommitRecord>>(tl::unexpected(Error(
-      damage.kind(), fmt::format("{}; it cannot be made again: {}", damage.message(), rebuilt.error().message()))));
+  known.record = std::make_shared<const Result<store::CommitRecord>>(
+      tl::unexpected(Error(damage.kind(), fmt::format("{}; the record cannot be rebuilt: {}", damage.message(),
+                                                      rebuilt.error().message()))));
   return {};
 }
 
@@ -302,7 +303,7 @@ Result<void> Store::Impl::Repairer::find_damages() {
     if (known.state == store::StepState::uncommitted) {
       if (!unclear_.contains(step)) continue;
       damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                                Error(ErrorKind::corrupt, "is not there, and cannot be made again")});
+                                Error(ErrorKind::corrupt, "the record is missing and cannot be rebuilt")});
       continue;
     }
     const bool is_retired = known.state == store::StepState::retired;
@@ -354,7 +355,7 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
   std::vector<PruneReport::Rewritten> rewritten;
   BITSNAP_TRY(store_.rewrite_all(dropped, whole, {options_.run.threads, nullptr}, rewritten));
   for (const PruneReport::Rewritten& entry : rewritten) {
-    report_.mended.push_back({entry.step, "written again without what is damaged"});
+    report_.mended.push_back({entry.step, "rewritten without its damaged bases"});
   }
   return {};
 }
@@ -380,8 +381,9 @@ Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
     const auto known = store_.known_.find(step);
     if (known == store_.known_.end() || known->second.state != store::StepState::retired) continue;
     if (store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
-    BITSNAP_TRY(set_aside(step, {{step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                                  Error(ErrorKind::corrupt, "was not there, and what it refers to is not")}}));
+    BITSNAP_TRY(set_aside(
+        step, {{step, store::RunLayout::relative_file(step, store::kCommitName), "",
+                Error(ErrorKind::corrupt, "the record was missing, and only lost checkpoints refer to the step")}}));
   }
   std::ranges::sort(report_.dropped, {}, &RepairReport::Dropped::step);
   return {};

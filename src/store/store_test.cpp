@@ -39,7 +39,7 @@ TEST(Store, ReadersDoNotSeeAStoreBeingCreated) {
       const auto refused = open_store(files, "/run", options);
       ASSERT_FALSE(refused);
       EXPECT_EQ(refused.error().kind(), ErrorKind::not_found);
-      EXPECT_NE(refused.error().message().find("there is no store"), std::string::npos);
+      EXPECT_NE(refused.error().message().find("no store found"), std::string::npos);
       EXPECT_EQ(refused.error().message().find("repair"), std::string::npos) << refused.error().message();
     }
   }
@@ -57,7 +57,8 @@ TEST(Store, IsNotRecreatedIfItsRunRecordIsLost) {
     const auto refused = open_store(files, "/run", options);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().kind(), ErrorKind::not_found);
-    EXPECT_NE(refused.error().message().find("its bitsnap.json is gone; a repair makes it again"), std::string::npos)
+    EXPECT_NE(refused.error().message().find("bitsnap.json is missing; repair the store to rebuild it"),
+              std::string::npos)
         << refused.error().message();
     EXPECT_EQ(files.all_files(), before);
   }
@@ -362,10 +363,11 @@ TEST(Store, ALateCommitReportsWhatBecameOfTheStep) {
     EXPECT_EQ(outcome.error().kind(), ErrorKind::invalid_argument);
     return std::string(outcome.error().message());
   };
-  EXPECT_EQ(text_of(1, "a"), "/run: step 1 was committed by attempt 'a', and has been pruned since");
-  const std::string unclear = " is not above 2, the newest: it may have been committed and pruned since";
-  EXPECT_EQ(text_of(1, "b"), "/run: step 1" + unclear);
-  EXPECT_EQ(text_of(0, "a"), "/run: step 0" + unclear);
+  EXPECT_EQ(text_of(1, "a"), "/run: step 1 was committed by attempt 'a' and pruned since");
+  const std::string expected = "/run: step must be greater than 2, the newest step, got ";
+  const std::string unclear = "; it may have been committed and pruned since";
+  EXPECT_EQ(text_of(1, "b"), expected + "1" + unclear);
+  EXPECT_EQ(text_of(0, "a"), expected + "0" + unclear);
 }
 
 }  // namespace
