@@ -42,7 +42,7 @@ Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::Fil
   if (!is_job_name(options.job)) {
     return fail(
         ErrorKind::invalid_argument,
-        fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", options.job, kMaxJobBytes));
+        fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, got '{}'", kMaxJobBytes, options.job));
   }
   BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(os::user_id(), options.job)));
   BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());

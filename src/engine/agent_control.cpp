@@ -22,7 +22,7 @@ Result<std::unique_ptr<AgentLink>> open_link(const std::string& job, std::uint64
   if (!engine::is_job_name(job)) {
     return fail(
         ErrorKind::invalid_argument,
-        fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", job, engine::kMaxJobBytes));
+        fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, got '{}'", engine::kMaxJobBytes, job));
   }
   BITSNAP_ASSIGN(os::LocalConnection connection, engine::connect_to_agent(job, engine::wait_of(timeout_ms)));
   return AgentLink::open(std::move(connection), [](const engine::ProgressEvent&) {}, [](const Error&) {});
@@ -55,7 +55,7 @@ Result<void> stop_agent(const std::string& job, bool abandon, std::uint64_t time
     if (!stopped && !link->is_lost()) return tl::unexpected(std::move(stopped).error());
     BITSNAP_ASSIGN(const bool has_ended, watch.wait(left_ms()));
     if (has_ended) return {};
-    return fail(ErrorKind::busy, fmt::format("the agent of job '{}', process {}, has not ended within {} ms", job,
+    return fail(ErrorKind::busy, fmt::format("the agent of job '{}', process {}, did not exit within {} ms", job,
                                              watch.process(), timeout_ms));
   });
 }

@@ -160,7 +160,7 @@ Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tens
   const bool is_whole = has_chain || has_slot;
   if (!is_whole && !job.staged.persist) {
     return fail(ErrorKind::resource_exhausted,
-                fmt::format("{} bytes compressed do not fit into what the budget leaves for snapshots, {} bytes",
+                fmt::format("the compressed state has {} bytes, but the budget leaves only {} bytes for snapshots",
                             blob->size_bytes(), cache_->limits().bytes));
   }
   cache_->set_decoded(snapshot->id(), chunks);
@@ -208,7 +208,7 @@ std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const 
 Result<AgentRank::FetchResult> AgentRank::gather_step(const FetchRequest& request) {
   const auto is_other = [&](const auto& kept) { return kept.first == request.step && kept.second != request.attempt; };
   if (!request.attempt.empty() && std::ranges::any_of(cache_->attempts(), is_other)) {
-    return fail(ErrorKind::not_found, fmt::format("step {} of rank {} is in the agent's memory, but of another attempt",
+    return fail(ErrorKind::not_found, fmt::format("step {} of rank {} in the agent's memory belongs to another attempt",
                                                   request.step, rank_));
   }
   const std::optional<SlotFile> slot = request.whole ? std::nullopt : slot_of(request.step);

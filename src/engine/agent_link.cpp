@@ -42,8 +42,8 @@ Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_
     return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine", job));
   }
   if (connection->peer().user != user) {
-    return fail(ErrorKind::busy, fmt::format("the agent of job '{}': its name is taken by process {} of user {}", job,
-                                             connection->peer().process, connection->peer().user));
+    return fail(ErrorKind::busy, fmt::format("the socket name of job '{}' is in use by process {} of another user, {}",
+                                             job, connection->peer().process, connection->peer().user));
   }
   return connection;
 }
@@ -62,22 +62,22 @@ Result<os::LocalConnection> connect_or_start(const std::string& job, const os::D
     // An ending agent may leave a new connection waiting: try again.
     if (kind != ErrorKind::not_found && !(kind == ErrorKind::busy && left > 0)) return connection;
     if (left == 0) {
-      return fail(ErrorKind::busy, fmt::format("the agent of job '{}' does not listen after {} ms", job, timeout_ms));
+      return fail(ErrorKind::busy,
+                  fmt::format("the agent of job '{}' did not accept a connection within {} ms", job, timeout_ms));
     }
     // The started program may have ended because there was another agent, which may have ended since: start it again.
     if (kind == ErrorKind::not_found && !(started && started->is_alive())) {
       if (program.program.empty()) {
-        return fail(ErrorKind::not_found, fmt::format("job '{}' has no agent on this machine, and no program to start "
-                                                      "as one was named",
-                                                      job));
+        return fail(ErrorKind::not_found,
+                    fmt::format("job '{}' has no agent on this machine, and agent_program is not set", job));
       }
       if (starts == kMostStarts) {
-        return fail(ErrorKind::io,
-                    fmt::format("the agent of job '{}': {} was started {} times, and ended each time before it "
-                                "listened; {}",
-                                job, program.program, starts,
-                                program.log_path.empty() ? "with a log it can say why"
-                                                         : "its log may say why: " + program.log_path));
+        return fail(
+            ErrorKind::io,
+            fmt::format(
+                "the agent of job '{}' could not be started: {} exited {} times before it accepted a connection; {}",
+                job, program.program, starts,
+                program.log_path.empty() ? "set a log file to see why" : "see its log: " + program.log_path));
       }
       auto process = os::start_detached(program);
       if (!process) return tl::unexpected(std::move(process).error().within("starting the agent"));
@@ -186,7 +186,7 @@ Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, std::string
     answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
   }
   // Not `busy`, which means that no answer came: the agent has not received this message.
-  return fail(ErrorKind::io, fmt::format("telling the agent, process {}, '{}': {}", watch_.process(),
+  return fail(ErrorKind::io, fmt::format("sending '{1}' to the agent, process {0}: {2}", watch_.process(),
                                          message_kind_name(kind), sent.error().message()));
 }
 

@@ -100,9 +100,11 @@ void AgentRank::give_up_oldest() {
     job.staged.step = uncommitted_.front().step;
     uncommitted_.pop_front();
   }
-  fail_job(job, Error(ErrorKind::busy,
-                      fmt::format("step {}: not all ranks have delivered it, and {} later ones wait as well",
-                                  job.staged.step, kMaxUncommitted)));
+  fail_job(
+      job,
+      Error(ErrorKind::busy,
+            fmt::format("step {} was not committed: shards of other ranks are missing, and {} later steps are waiting",
+                        job.staged.step, kMaxUncommitted)));
 }
 
 void AgentRank::commit_complete_attempts() {

@@ -68,16 +68,17 @@ Result<void> AgentRank::set_arena(os::SharedMemory memory, const ArenaOffer& off
   if (!is_round || expected / std::max<std::uint64_t>(offer.slot_bytes, 1) < offer.slots ||
       memory.size_bytes() != expected) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("an arena of {} bytes for {} slots of {}: expected slots of a multiple of {} bytes and "
-                            "one such unit more",
+                fmt::format("arena of {0} bytes for {1} slots of {2} bytes: the size of a slot must be a multiple of "
+                            "{3}, and the arena must have {3} bytes more than its slots",
                             memory.size_bytes(), offer.slots, offer.slot_bytes, kSlotUnit));
   }
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
   const std::lock_guard lock(mutex_);
   for (const Slot& slot : slots_) {
     if (slot.state == SlotState::queued) {
-      return fail(ErrorKind::busy,
-                  fmt::format("a slot of the present arena holds step {}, which is being encoded", slot.step));
+      return fail(
+          ErrorKind::busy,
+          fmt::format("the current arena is in use: step {} is waiting to be encoded or being encoded", slot.step));
     }
   }
   for (const Slot& slot : slots_) {
@@ -93,7 +94,8 @@ Result<void> AgentRank::stage(const Staged& staged) {
   {
     const std::lock_guard lock(mutex_);
     if (staged.slot >= slots_.size()) {
-      return fail(ErrorKind::invalid_argument, fmt::format("slot {}: the arena has {}", staged.slot, slots_.size()));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("slot must be below {}, got {}", slots_.size(), staged.slot));
     }
     Slot& slot = slots_[staged.slot];
     if (slot.state != SlotState::free) {
@@ -101,8 +103,10 @@ Result<void> AgentRank::stage(const Staged& staged) {
                   fmt::format("slot {} is still in use for step {}", staged.slot, slot.step));
     }
     if (staged.bytes > arena_->slot_bytes || work_.size() >= kMaxWork) {
-      return fail(ErrorKind::invalid_argument, fmt::format("{} bytes in a slot of {}, behind {} others", staged.bytes,
-                                                           arena_->slot_bytes, work_.size()));
+      return fail(
+          ErrorKind::invalid_argument,
+          fmt::format("cannot stage {} bytes in a slot of {} bytes with {} requests queued; the limit is {} requests",
+                      staged.bytes, arena_->slot_bytes, work_.size(), kMaxWork));
     }
     // join() must be called once per accepted save, in order, so it comes after the checks.
     std::string attempt;
@@ -194,7 +198,7 @@ void AgentRank::abandon() {
     dropped.swap(work_);
   }
   for (Work& work : dropped) {
-    const Error error(ErrorKind::cancelled, "the agent was told to give up what it had not begun");
+    const Error error(ErrorKind::cancelled, "the agent was stopped before it began this work");
     if (auto* const job = std::get_if<Job>(&work)) fail_job(*job, error);
     if (auto* const fetch = std::get_if<FetchJob>(&work)) fetch->done(tl::unexpected(error));
   }

@@ -32,39 +32,38 @@ Result<void> check_place(const Hello& hello) {
   if (!hello.place || os::identify_file(hello.place->path) == hello.place->identity) return {};
   return fail(
       ErrorKind::invalid_argument,
-      fmt::format("job '{0}', store {1}: the directory {2} is not there, or another one, for its agent, process "
-                  "{3}: another container? Choose another job name, or end the agent with 'bitsnap agent stop "
-                  "--job {0}'",
+      fmt::format("job '{0}', store {1}: the agent, process {3}, finds no directory {2} or a different one, as in "
+                  "another container. Choose another job name, or stop the agent with 'bitsnap agent stop --job {0}'",
                   hello.job, hello.store, hello.place->path, os::process_id()));
 }
 
 }  // namespace
 
 tl::unexpected<Error> Agent::ending_error() const {
-  return fail(ErrorKind::not_found, fmt::format("the agent of job '{}', process {}, is about to end, and takes nothing "
-                                                "any more",
-                                                options_.job, os::process_id()));
+  return fail(ErrorKind::not_found,
+              fmt::format("the agent of job '{}', process {}, is shutting down and accepts no requests", options_.job,
+                          os::process_id()));
 }
 
 Result<void> Agent::check_job(const Hello& hello) const {
   if (hello.job != options_.job) {
-    return fail(ErrorKind::busy, fmt::format("this is the agent of job '{}', not of '{}', which has the same name on "
-                                             "the socket: choose another",
-                                             options_.job, hello.job));
+    return fail(ErrorKind::busy,
+                fmt::format("this is the agent of job '{}'; job '{}' has the same socket name. Choose another job name",
+                            options_.job, hello.job));
   }
   if (stopping_since_ns_) return ending_error();
   if (!first_) return {};
   const auto differs = [&](std::string_view what, const auto& expected, const auto& found) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("job '{}' has {} {} for its agent, process {}; this trainer says {}. One name is one job: "
-                            "choose another, or end the agent with 'bitsnap agent stop --job {}'",
-                            hello.job, what, expected, os::process_id(), found, hello.job));
+                fmt::format("job '{0}' has {1} {2} at its agent, process {3}, but {1} {4} in this trainer. Choose "
+                            "another job name, or stop the agent with 'bitsnap agent stop --job {0}'",
+                            hello.job, what, expected, os::process_id(), found));
   };
-  if (hello.store != first_->store) return differs("the store", first_->store, hello.store);
+  if (hello.store != first_->store) return differs("store", first_->store, hello.store);
   if (hello.world_size != first_->world_size && !has_trainers()) {
     return fail(ErrorKind::not_found,
-                fmt::format("the agent of job '{}', process {}, still works on what {} ranks left", hello.job,
-                            os::process_id(), first_->world_size));
+                fmt::format("the agent of job '{}', process {}, is still working on the saves of {} earlier ranks",
+                            hello.job, os::process_id(), first_->world_size));
   }
   if (hello.world_size != first_->world_size) return differs("world size", first_->world_size, hello.world_size);
   // All trainers of the last session have to be gone before the next session begins. What they left stays in memory.
@@ -74,8 +73,8 @@ Result<void> Agent::check_job(const Hello& hello) const {
     const auto difference = first_difference(connection->settings, hello.settings);
     if (!difference) continue;
     return fail(ErrorKind::invalid_argument,
-                fmt::format("job '{}': rank {}, process {}, says {} {}; rank {} says {}. All ranks of a job write to "
-                            "the store with the same settings",
+                fmt::format("job '{}': rank {}, process {}, has {} {}, but rank {} has {}. All ranks of a job must use "
+                            "the same settings",
                             hello.job, *connection->rank, connection->watch.process(), difference->name,
                             difference->expected, hello.rank, difference->found));
   }
@@ -96,7 +95,7 @@ void Agent::close_ended(std::uint64_t but) {
 
 Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   BITSNAP_ASSIGN(const Hello hello, parse_body<Hello>(packet.body));
-  if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "'hello' a second time");
+  if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "a second 'hello' on the same connection");
   close_ended(token);
   if (!connections_.contains(token)) return {};
   if (!stopping_since_ns_) BITSNAP_TRY(check_place(hello));
@@ -111,8 +110,8 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   BITSNAP_TRY(check_job(hello));
   for (const auto& [other, connection] : connections_) {
     if (connection->rank != hello.rank) continue;
-    return fail(ErrorKind::busy, fmt::format("rank {} of job '{}' has a living trainer, process {}", hello.rank,
-                                             hello.job, connection->watch.process()));
+    return fail(ErrorKind::busy, fmt::format("rank {} of job '{}' already has a running trainer, process {}",
+                                             hello.rank, hello.job, connection->watch.process()));
   }
   if (first_ && hello.session != first_->session) {
     first_->session = hello.session;
@@ -150,7 +149,8 @@ Result<void> Agent::check_owed(std::uint64_t token) const {
       std::ranges::count_if(connection.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
       std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its));
   if (owed + connection.fetching < kMaxOwed) return {};
-  return fail(ErrorKind::busy, fmt::format("{} earlier requests have no answer, or it was not taken in", kMaxOwed));
+  return fail(ErrorKind::busy,
+              fmt::format("the connection already has {} requests whose answers are pending or unread", kMaxOwed));
 }
 
 Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor>& descriptors) {
@@ -173,7 +173,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   switch (packet.kind) {
     case MessageKind::arena: {
       BITSNAP_ASSIGN(const ArenaOffer offer, parse_body<ArenaOffer>(packet.body));
-      if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "'arena' without memory");
+      if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "'arena' has no shared memory");
       BITSNAP_ASSIGN(os::SharedMemory memory,
                      os::SharedMemory::adopt(std::move(descriptors.front()), std::numeric_limits<std::int64_t>::max()));
       BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
@@ -214,9 +214,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       return {};
     }
     case MessageKind::bye: close(token); return {};
-    default:
-      return fail(ErrorKind::corrupt,
-                  fmt::format("'{}' is nothing to ask of an agent", message_kind_name(packet.kind)));
+    default: return fail(ErrorKind::corrupt, fmt::format("'{}' is not a request", message_kind_name(packet.kind)));
   }
 }
 

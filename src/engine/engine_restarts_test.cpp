@@ -296,7 +296,7 @@ TEST_F(EngineRestartsTest, RefusesAPathThatIsNotUtf8) {
     const auto engine = Engine::attach(wanted);
     ASSERT_FALSE(engine.has_value());
     EXPECT_EQ(engine.error().kind(), ErrorKind::invalid_argument);
-    EXPECT_NE(engine.error().message().find("has to be UTF-8"), std::string::npos) << engine.error().message();
+    EXPECT_NE(engine.error().message().find("must be valid UTF-8"), std::string::npos) << engine.error().message();
     if (path == "/link/run") break;
     std::filesystem::create_directory(wanted.path);
     std::filesystem::create_directory_symlink(wanted.path, directory_.path() + "/link");
@@ -337,13 +337,13 @@ TEST_F(EngineRestartsTest, RefusesRanksWithOtherSettings) {
     return refused.error().message();
   };
   EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.policy = Policy::lossless; }),
-              HasSubstr("says policy \"bounded\"; rank 1 says \"lossless\""));
+              HasSubstr("has policy \"bounded\", but rank 1 has \"lossless\""));
   EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.max_depth = 6; }),
-              HasSubstr("max_depth 5; rank 1 says 6"));
+              HasSubstr("max_depth 5, but rank 1 has 6"));
   EXPECT_THAT(refusal([](EngineOptions& second) { second.retention.keep_last.reset(); }),
-              HasSubstr("keep_last 3; rank 1 says none"));
+              HasSubstr("keep_last 3, but rank 1 has none"));
   EXPECT_THAT(refusal([](EngineOptions& second) { second.settings.codec = "zstd"; }),
-              HasSubstr("codec none; rank 1 says \"zstd\""));
+              HasSubstr("codec none, but rank 1 has \"zstd\""));
   // Options that may differ between ranks.
   EXPECT_EQ(refusal([](EngineOptions& second) { second.memory_snapshots = 7; }), "welcome");
   // After a restart, the settings may differ.

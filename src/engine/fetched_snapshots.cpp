@@ -23,8 +23,8 @@ class FetchedSnapshots::File final : public os::RandomAccessFile {
 
   Result<void> read_at(std::uint64_t offset, ByteSpan out) const override {
     if (offset > bytes_.size() || out.size() > bytes_.size() - offset) {
-      return fail(ErrorKind::truncated, fmt::format("{}: {} bytes from {} are not there, it has {}", owner_->name_,
-                                                    out.size(), offset, bytes_.size()));
+      return fail(ErrorKind::truncated, fmt::format("{}: {} bytes at offset {} exceed the {} bytes of the file",
+                                                    owner_->name_, out.size(), offset, bytes_.size()));
     }
     ConstByteSpan bytes = bytes_;
     std::shared_ptr<const FetchedSnapshots> whole;
@@ -59,12 +59,13 @@ Result<std::shared_ptr<const FetchedSnapshots>> FetchedSnapshots::make(Fetched f
   const std::uint64_t size = memory.bytes().size();
   for (const FetchedFile& file : fetched.files) {
     if (file.offset > size || file.bytes > size - file.offset) {
-      return fail(ErrorKind::corrupt, fmt::format("{}: a file of {} bytes from {} leaves the {} bytes handed over",
-                                                  name, file.bytes, file.offset, size));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("{}: a file of {} bytes at offset {} exceeds the shared memory of {} bytes", name,
+                              file.bytes, file.offset, size));
     }
   }
   if (fetched.absent_bytes > fetched.files.front().bytes) {
-    return fail(ErrorKind::corrupt, fmt::format("{}: of {} bytes {} are said to be absent", name,
+    return fail(ErrorKind::corrupt, fmt::format("{}: the file has {} bytes, but {} of them are marked as absent", name,
                                                 fetched.files.front().bytes, fetched.absent_bytes));
   }
   return std::shared_ptr<const FetchedSnapshots>(
@@ -84,7 +85,7 @@ Result<std::shared_ptr<const FetchedSnapshots>> FetchedSnapshots::whole() const 
     const FetchedFile& mine = fetched_.files.front();
     const FetchedFile& other = found->fetched_.files.front();
     if (found->fetched_.absent_bytes != 0 || other.id != mine.id || other.bytes != mine.bytes) {
-      return fail(ErrorKind::not_found, fmt::format("{}: is not what it was any more", name_));
+      return fail(ErrorKind::not_found, fmt::format("{}: replaced by another snapshot since it was opened", name_));
     }
     whole_ = std::move(found);
   }

@@ -46,7 +46,8 @@ Error error_of(const Refusal& refusal) {
     const ErrorCode code = error_code_from_name(refusal.code).value_or(ErrorCode::none);
     return Error(kind, refusal.message).with_code(code).about(refusal.field);
   }
-  return {ErrorKind::internal, fmt::format("an error of another version: {}: {}", refusal.kind, refusal.message)};
+  return {ErrorKind::internal, fmt::format("error of an unknown kind from another version of bitsnap: {}: {}",
+                                           refusal.kind, refusal.message)};
 }
 
 }  // namespace
@@ -123,7 +124,7 @@ std::string serialize_body(const Error& error) {
 Error parse_error(std::string_view body) {
   const auto refusal = parse_body<Refusal>(body);
   if (refusal) return error_of(*refusal);
-  return {ErrorKind::internal, fmt::format("an error of another version: {}", body)};
+  return {ErrorKind::internal, fmt::format("unreadable error from another version of bitsnap: {}", body)};
 }
 
 }  // namespace bitsnap::engine

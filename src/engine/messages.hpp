@@ -153,7 +153,7 @@ constexpr auto json_fields(std::type_identity<Welcome>) {
   return std::array{json_field<&Welcome::agent_pid>("agent_pid"), json_field<&Welcome::version>("version"),
                     json_field<&Welcome::slot_bytes>("slot_bytes"),
                     json_field<&Welcome::slots>("slots").must(
-                        "at most 2", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
+                        "at most 2 slots", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
 }
 
 struct ArenaOffer {
@@ -297,7 +297,8 @@ constexpr auto json_fields(std::type_identity<ProgressEvent>) {
   return std::array{json_field<&Event::ticket>("ticket"),
                     json_field<&Event::free>("free", JsonNeed::optional),
                     json_field<&Event::stage, JsonName<kStages>>("stage", JsonNeed::optional),
-                    json_field<&Event::error, ErrorFormat>("error", JsonNeed::optional).must("the error", kHasReason),
+                    json_field<&Event::error, ErrorFormat>("error", JsonNeed::optional)
+                        .must("an error with the stage failed", kHasReason),
                     json_field<&Event::raw_bytes>("raw_bytes").only_if(kHasStage),
                     json_field<&Event::stored_bytes>("stored_bytes").only_if(kHasStage),
                     json_field<&Event::encode_us>("encode_us").only_if(kHasStage),

@@ -71,8 +71,8 @@ Result<std::vector<std::byte>> serialize_packet(const Packet& packet) {
     const std::string body = container::replace_invalid_utf8(packet.body);
     if (body.size() > kMaxPacketBytes - kPacketHeaderBytes) {
       return fail(ErrorKind::resource_exhausted,
-                  fmt::format("a message '{}' of {} bytes, at most {} fit", message_kind_name(packet.kind), body.size(),
-                              kMaxPacketBytes - kPacketHeaderBytes));
+                  fmt::format("message '{}' has a body of {} bytes, the limit is {}", message_kind_name(packet.kind),
+                              body.size(), kMaxPacketBytes - kPacketHeaderBytes));
     }
     std::vector<std::byte> bytes(kPacketHeaderBytes + body.size());
     store_le(bytes.data(), kPacketMagic);
@@ -89,22 +89,26 @@ Result<Packet> parse_packet(ConstByteSpan bytes) {
   return no_throw("message", [&]() -> Result<Packet> {
     ByteCursor cursor(bytes);
     BITSNAP_ASSIGN(const auto magic, cursor.read<std::uint32_t>("the magic of a message"));
-    if (magic != kPacketMagic) return fail(ErrorKind::corrupt, fmt::format("{:08x} is no message's magic", magic));
+    if (magic != kPacketMagic)
+      return fail(ErrorKind::corrupt, fmt::format("message has magic {:08x}, expected {:08x}", magic, kPacketMagic));
     BITSNAP_ASSIGN(const auto protocol, cursor.read<std::uint16_t>("the protocol of a message"));
     if (protocol != kProtocol) {
-      return fail(ErrorKind::unsupported,
-                  fmt::format("protocol {} is spoken, this version of bitsnap knows {}", protocol, kProtocol));
+      return fail(
+          ErrorKind::unsupported,
+          fmt::format("message has protocol version {}, this version of bitsnap supports {}", protocol, kProtocol));
     }
     Packet packet;
     BITSNAP_ASSIGN(const auto kind, cursor.read<std::uint16_t>("the kind of a message"));
     packet.kind = static_cast<MessageKind>(kind);
-    if (find_kind(packet.kind) == nullptr) return fail(ErrorKind::corrupt, fmt::format("no message has kind {}", kind));
+    if (find_kind(packet.kind) == nullptr)
+      return fail(ErrorKind::corrupt, fmt::format("unknown message kind {}", kind));
     const std::string name(message_kind_name(packet.kind));
     BITSNAP_ASSIGN(const auto size, cursor.read<std::uint32_t>("the size of a message"));
     BITSNAP_ASSIGN(packet.number, cursor.read<std::uint32_t>("the number of a message"));
     if (size != cursor.remaining() || bytes.size() > kMaxPacketBytes) {
-      return fail(ErrorKind::corrupt, fmt::format("message '{}': a body of {} bytes, expected {}, at most {}", name,
-                                                  cursor.remaining(), size, kMaxPacketBytes - kPacketHeaderBytes));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("message '{}': the body has {} bytes, expected {}; the limit is {}", name,
+                              cursor.remaining(), size, kMaxPacketBytes - kPacketHeaderBytes));
     }
     BITSNAP_ASSIGN(const ConstByteSpan body, cursor.take(size, "the body of a message"));
     packet.body = as_text(body);

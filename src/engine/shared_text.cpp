@@ -21,13 +21,14 @@ Result<os::Descriptor> share_text(std::string_view text) {
 }
 
 Result<std::string> read_shared_text(std::vector<os::Descriptor> descriptors, std::uint64_t bytes) {
-  if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "the agent handed over no memory");
+  if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "the answer of the agent has no shared memory");
   BITSNAP_ASSIGN(const os::SharedMemory memory,
                  os::SharedMemory::adopt(std::move(descriptors.front()), kMaxSharedText));
-  if (!memory.is_frozen()) return fail(ErrorKind::corrupt, "the agent handed over memory that may change");
+  if (!memory.is_frozen())
+    return fail(ErrorKind::corrupt, "the shared memory from the agent is not sealed against writes");
   BITSNAP_ASSIGN(const os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
   if (bytes > mapping.bytes().size()) {
-    return fail(ErrorKind::corrupt, fmt::format("the agent handed over a text of {} bytes, and said that it has {}",
+    return fail(ErrorKind::corrupt, fmt::format("the shared memory from the agent has {} bytes, expected {}",
                                                 mapping.bytes().size(), bytes));
   }
   return std::string(as_text(mapping.bytes().first(static_cast<std::size_t>(bytes))));

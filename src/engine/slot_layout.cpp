@@ -72,7 +72,7 @@ std::string serialize_details(const State& state) {
 Result<void> take_details(Details details, State& state) {
   const auto tensor = [&](std::uint64_t number) -> Result<TensorSource*> {
     if (number < state.tensors.size()) return &state.tensors[static_cast<std::size_t>(number)];
-    return corrupt(fmt::format("details name tensor {}, there are {}", number, state.tensors.size()));
+    return corrupt(fmt::format("details refer to tensor {}, the state has {} tensors", number, state.tensors.size()));
   };
   for (auto& [number, name, element] : details.masters) {
     BITSNAP_ASSIGN(TensorSource* const weight, tensor(number));
@@ -126,14 +126,14 @@ Result<SlotPlan> plan_slot(const State& state) {
     BITSNAP_ASSIGN(const container::StreamTable streams, container::derive_streams(content));
     BITSNAP_TRY(save::lay_out_masters(state, content, streams));
     if (state.safetensors_header && !container::is_utf8(*state.safetensors_header)) {
-      return fail(ErrorKind::invalid_argument, "the header of safetensors is not UTF-8");
+      return fail(ErrorKind::invalid_argument, "the safetensors header must be valid UTF-8");
     }
     SlotPlan plan;
     BITSNAP_ASSIGN(plan.directory, container::serialize_content(content));
     plan.details = serialize_details(state);
     if (plan.directory.size() > kMaxTextBytes || plan.details.size() > kMaxTextBytes) {
       return fail(ErrorKind::resource_exhausted,
-                  fmt::format("names and values of the state take {} bytes, at most {} can be handed over",
+                  fmt::format("the names and values of the state need {} bytes, the limit is {}",
                               std::max(plan.directory.size(), plan.details.size()), kMaxTextBytes));
     }
     plan.tensors_offset = align_up(kHeadBytes + plan.directory.size() + plan.details.size(), kTensorAlignment);
@@ -196,15 +196,16 @@ Result<State> read_slot(ConstByteSpan slot, std::uint64_t bytes, const DecodeLim
     // Each number is read once, because the trainer may change it at any moment.
     std::array<std::byte, kHeadBytes> head;
     std::memcpy(head.data(), slot.data(), head.size());
-    if (as_text(ConstByteSpan(head).first(kSlotMagic.size())) != kSlotMagic) return corrupt("no state begins here");
+    if (as_text(ConstByteSpan(head).first(kSlotMagic.size())) != kSlotMagic) return corrupt("wrong magic");
     const auto directory_bytes = load_le<std::uint64_t>(head.data() + 8);
     const auto details_bytes = load_le<std::uint64_t>(head.data() + 16);
     const auto tensors_offset = load_le<std::uint64_t>(head.data() + 24);
     if (directory_bytes > kMaxTextBytes || details_bytes > kMaxTextBytes ||
         kHeadBytes + directory_bytes + details_bytes > tensors_offset || tensors_offset > bytes ||
         tensors_offset % kTensorAlignment != 0) {
-      return corrupt(fmt::format("a directory of {} and details of {} bytes before {} of {}", directory_bytes,
-                                 details_bytes, tensors_offset, bytes));
+      return corrupt(fmt::format(
+          "directory of {} bytes and details of {} bytes do not fit before the tensors at offset {} of {} bytes",
+          directory_bytes, details_bytes, tensors_offset, bytes));
     }
     const auto text = [&](std::uint64_t offset, std::uint64_t size) {
       return std::string(as_text(slot.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(size))));

@@ -39,7 +39,7 @@ constexpr auto kBetweenAgents = std::chrono::milliseconds(5);
 // Waits a moment before the next connection; busy if the deadline has passed, although there may be an agent.
 Result<void> await_next_agent(std::chrono::steady_clock::time_point deadline, const Error& why) {
   if (milliseconds_until(deadline) == 0) {
-    return fail(ErrorKind::busy, fmt::format("no time is left to look for the next agent: {}", why.message()));
+    return fail(ErrorKind::busy, fmt::format("timed out while connecting to the next agent: {}", why.message()));
   }
   std::this_thread::sleep_for(kBetweenAgents);
   return {};
@@ -47,31 +47,30 @@ Result<void> await_next_agent(std::chrono::steady_clock::time_point deadline, co
 
 Result<void> check_options(const EngineOptions& options) {
   const auto wrong = [](std::string message) { return fail(ErrorKind::invalid_argument, std::move(message)); };
-  if (options.path.empty()) return wrong("no path of a store is given");
+  if (options.path.empty()) return wrong("the path of the store must not be empty");
   // Messages are UTF-8, so any other path would arrive changed.
   if (!container::is_utf8(options.path)) {
-    return wrong(fmt::format("the store {}: the path of a store that an agent writes has to be UTF-8",
-                             container::quote_name(options.path)));
+    return wrong(fmt::format("the path of the store must be valid UTF-8, got {}", container::quote_name(options.path)));
   }
   if (!engine::is_job_name(options.job)) {
-    return wrong(fmt::format("job '{}': expected 1 to {} of the characters A-Z a-z 0-9 . _ -", options.job,
-                             engine::kMaxJobBytes));
+    return wrong(fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, got '{}'",
+                             engine::kMaxJobBytes, options.job));
   }
   if (options.world_size == 0 || options.world_size > store::kMaxShards) {
-    return wrong(fmt::format("world_size {}: expected 1 to {}", options.world_size, store::kMaxShards));
+    return wrong(fmt::format("world_size must be 1 to {}, got {}", store::kMaxShards, options.world_size));
   }
   if (options.rank >= options.world_size) {
-    return wrong(fmt::format("rank {} of {}: ranks count from 0", options.rank, options.world_size));
+    return wrong(fmt::format("rank must be below world_size = {}, got {}", options.world_size, options.rank));
   }
   if (!options.session.empty() &&
       (options.session.size() > kMaxSessionBytes || !store::is_attempt_name(options.session))) {
-    return wrong(fmt::format("session '{}': expected 1 to {} of the characters a-z, 0-9 and '-'", options.session,
-                             kMaxSessionBytes));
+    return wrong(fmt::format("session must have 1 to {} of the characters a-z, 0-9 and '-', got '{}'", kMaxSessionBytes,
+                             options.session));
   }
   if (options.slots == 0 || options.slots > engine::kMaxSlots) {
-    return wrong(fmt::format("{} slots: expected 1 or {}", options.slots, engine::kMaxSlots));
+    return wrong(fmt::format("slots must be 1 or {}, got {}", engine::kMaxSlots, options.slots));
   }
-  if (options.memory_snapshots == 0) return wrong("memory_snapshots is 0: at least the newest is kept");
+  if (options.memory_snapshots == 0) return wrong("memory_snapshots must be at least 1, got 0");
   BITSNAP_TRY(check_retention(options.retention));
   return check_settings(options.settings);
 }
@@ -140,9 +139,9 @@ bool Engine::Impl::is_forked() const noexcept { return os::process_id() != proce
 
 Result<void> Engine::Impl::check_process() const {
   if (!is_forked()) return {};
-  return fail(
-      ErrorKind::invalid_argument,
-      fmt::format("this process was forked from process {}, whose handle this is: open one of its own", process_));
+  return fail(ErrorKind::invalid_argument,
+              fmt::format("this handle belongs to process {}, which this process was forked from; open a new handle",
+                          process_));
 }
 
 os::DetachedProgram Engine::Impl::agent_command() const {
@@ -219,7 +218,8 @@ Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
     }
     // An ending agent refuses `hello` with not_found; the trainer waits for the next agent.
     const bool is_ending = link->is_lost() || (!greeted && greeted.error().kind() == ErrorKind::not_found);
-    const Error why = greeted ? Error(ErrorKind::io, "the agent has gone") : std::move(greeted).error();
+    const Error why =
+        greeted ? Error(ErrorKind::io, "the connection to the agent was lost") : std::move(greeted).error();
     if (!is_ending) return tl::unexpected(why);
     BITSNAP_TRY(await_next_agent(deadline, why));
   }
@@ -265,8 +265,8 @@ Result<void> Engine::Impl::hand_over_again(const Link& link, std::uint64_t numbe
       if (save.was_told && ++save.agents_died == kMostAgentsOfASave) {
         slots_[*save.slot] = {};
         save.slot.reset();
-        end_with(save, Error(ErrorKind::io, fmt::format("step {}: {} agents have died while they had it",
-                                                        save.state.step, kMostAgentsOfASave)));
+        end_with(save, Error(ErrorKind::io, fmt::format("step {}: {} agents died while they saved it", save.state.step,
+                                                        kMostAgentsOfASave)));
         continue;
       }
       again.push_back({.ticket = ticket,
@@ -309,7 +309,7 @@ Result<std::unique_lock<std::mutex>> Engine::Impl::lock_saving(Clock::time_point
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     if (Clock::now() >= deadline) {
       return fail(ErrorKind::busy,
-                  fmt::format("another call of this handle has not ended within {} ms", options_.wait_ms));
+                  fmt::format("another call on this handle is still running after {} ms", options_.wait_ms));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     static_cast<void>(lock.try_lock());

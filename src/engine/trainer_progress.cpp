@@ -62,8 +62,8 @@ void Engine::Impl::on_lost(std::uint64_t link, const Error& error) {
     // A save that is no longer in a slot cannot be staged again.
     for (auto& [ticket, save] : saves_) {
       if (save.state.is_over() || save.slot || save.lost) continue;
-      save.lost = Error(error.kind(), fmt::format("step {} was compressed, and not persisted yet: {}", save.state.step,
-                                                  error.message()));
+      save.lost = Error(error.kind(),
+                        fmt::format("step {} was compressed but not persisted: {}", save.state.step, error.message()));
     }
     for (Slot& slot : slots_) {
       const bool is_needed = slot.ticket && saves_.contains(*slot.ticket) && !saves_.at(*slot.ticket).state.is_over();
@@ -118,7 +118,7 @@ Result<SaveState> Engine::Impl::look(std::uint64_t ticket) const {
   BITSNAP_TRY(check_process());
   const std::lock_guard lock(mutex_);
   const auto found = saves_.find(ticket);
-  if (found == saves_.end()) return fail(ErrorKind::not_found, fmt::format("no save has the ticket {}", ticket));
+  if (found == saves_.end()) return fail(ErrorKind::not_found, fmt::format("unknown ticket {}", ticket));
   return found->second.state;
 }
 
@@ -129,7 +129,7 @@ Result<SaveState> Engine::Impl::wait(std::uint64_t ticket, SaveStage stage, std:
     if (state.is_over() || state.stage >= stage) return state;
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     if (Clock::now() >= deadline) {
-      return fail(ErrorKind::busy, fmt::format("step {} is {} after {} ms, not {}", state.step,
+      return fail(ErrorKind::busy, fmt::format("step {} is still '{}' after {} ms, expected '{}'", state.step,
                                                save_stage_name(state.stage), timeout_ms, save_stage_name(stage)));
     }
     BITSNAP_TRY(wait_for_change(deadline));
@@ -149,7 +149,7 @@ Result<void> Engine::Impl::wait_all(std::uint64_t timeout_ms) {
     if (left == 0) return {};
     BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
     if (Clock::now() >= deadline) {
-      return fail(ErrorKind::busy, fmt::format("{} saves are not over after {} ms", left, timeout_ms));
+      return fail(ErrorKind::busy, fmt::format("{} saves are still unfinished after {} ms", left, timeout_ms));
     }
     BITSNAP_TRY(wait_for_change(deadline));
   }

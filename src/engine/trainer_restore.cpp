@@ -85,7 +85,10 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
       // If the step is not in memory, the error of the store is the useful one.
       if (from_memory.error().kind() == ErrorKind::not_found) return tl::unexpected(std::move(from_store).error());
       return tl::unexpected(
-          std::move(from_store).error().within(fmt::format("not from memory ({})", from_memory.error().message())));
+          std::move(from_store)
+              .error()
+              .within(fmt::format("restoring from memory failed ({}), and so did restoring from the store",
+                                  from_memory.error().message())));
     }
     Restored restored{.snapshot = std::move(*from_store)};
     if (from_memory.error().kind() != ErrorKind::not_found) restored.memory_error = std::move(from_memory).error();
@@ -105,10 +108,11 @@ Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std:
 
 Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink::Answer answer, std::uint64_t step) {
   BITSNAP_ASSIGN(engine::Fetched fetched, engine::parse_body<engine::Fetched>(answer.packet.body));
-  if (answer.descriptors.size() != 1) return fail(ErrorKind::corrupt, "the agent handed over no memory");
+  if (answer.descriptors.size() != 1) return fail(ErrorKind::corrupt, "the answer of the agent has no shared memory");
   BITSNAP_ASSIGN(const os::SharedMemory memory, os::SharedMemory::adopt(std::move(answer.descriptors.front()),
                                                                         std::numeric_limits<std::int64_t>::max()));
-  if (!memory.is_frozen()) return fail(ErrorKind::corrupt, "the agent handed over memory that may change");
+  if (!memory.is_frozen())
+    return fail(ErrorKind::corrupt, "the shared memory from the agent is not sealed against writes");
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
   const std::optional<std::uint32_t> slot = fetched.slot;
   auto complete = [self = self_, step]() -> Result<std::shared_ptr<const engine::FetchedSnapshots>> {
@@ -117,7 +121,7 @@ Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink:
     const Link link = impl == nullptr ? nullptr : impl->link();
     if (link == nullptr) {
       return fail(ErrorKind::not_found,
-                  fmt::format("the rest of step {}: its agent is not to be asked any more", step));
+                  fmt::format("step {}: the connection to the agent that holds it in memory was lost", step));
     }
     BITSNAP_ASSIGN(
         engine::AgentLink::Answer rest,
@@ -178,8 +182,7 @@ Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::
   BITSNAP_ASSIGN(const engine::StepList known, list());
   const auto found = std::ranges::find(known.steps, step, &engine::MemoryStep::step);
   if (found != known.steps.end() && found->everywhere) return found->attempt;
-  return fail(ErrorKind::not_found,
-              fmt::format("step {} is not in the agent's memory as one state of all ranks", step));
+  return fail(ErrorKind::not_found, fmt::format("the agent's memory does not hold step {} of all ranks", step));
 }
 
 void Engine::Impl::send_readers_away(const Slot& slot) {
@@ -195,9 +198,8 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::load(std::uint64_t step) c
   BITSNAP_ASSIGN(const CheckpointInfo info, store->info(step));
   if (info.shards != 1 && info.shards != options_.world_size) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: step {} was saved by {} ranks, and there are {} now: this rank's state is no single "
-                            "shard of it",
-                            options_.path, step, info.shards, options_.world_size));
+                fmt::format("{}: step {} was saved by {} ranks, expected 1 or world_size = {}", options_.path, step,
+                            info.shards, options_.world_size));
   }
   return store->snapshot(step, info.shards == 1 ? 0 : options_.rank);
 }

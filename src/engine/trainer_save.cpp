@@ -223,8 +223,10 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
       BITSNAP_TRY(engine::check_interrupt(options_.interrupted));
       lock.lock();
       if (Clock::now() < deadline) continue;
-      return fail(ErrorKind::busy, fmt::format("the state has grown, and the arena for {} is still in use after {} ms",
-                                               megabytes(arena_->slot_bytes), options_.wait_ms));
+      return fail(
+          ErrorKind::busy,
+          fmt::format("the state has grown beyond the slots of {} in the arena, which is still in use after {} ms",
+                      megabytes(arena_->slot_bytes), options_.wait_ms));
     }
     lock.unlock();
     BITSNAP_ASSIGN(arena, make_arena(plan));
@@ -254,21 +256,21 @@ Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engi
   const std::uint64_t slot_bytes = (wanted + engine::kSlotUnit - 1) / engine::kSlotUnit * engine::kSlotUnit;
   const auto slots_total = checked_multiply(slot_bytes, std::uint64_t{options_.slots});
   const auto size = slots_total ? checked_add(*slots_total, engine::kSlotUnit) : std::nullopt;
-  if (!size) return fail(ErrorKind::resource_exhausted, "the arena would have more than 2^64 bytes");
+  if (!size) return fail(ErrorKind::resource_exhausted, "the state needs an arena of more than 2^64 bytes");
   if (options_.budget_bytes != 0 && *size > options_.budget_bytes) {
     return fail(ErrorKind::resource_exhausted,
-                fmt::format("a state of {} takes an arena of {} ({} slots), and the budget is {}{}",
+                fmt::format("a state of {} needs an arena of {} ({} slots), but the budget is {}{}",
                             megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
-                            megabytes(options_.budget_bytes), options_.slots > 1 ? "; one slot takes half" : ""));
+                            megabytes(options_.budget_bytes), options_.slots > 1 ? "; one slot needs half" : ""));
   }
   // The present arena is freed once the new one is in use, so its memory counts as available.
   const std::uint64_t present = arena_bytes();
   if (const auto available = os::available_memory(); available && available->available_bytes + present < *size) {
     return fail(
         ErrorKind::resource_exhausted,
-        fmt::format("a state of {} takes an arena of {} ({} slots), and {} are left ({}){}", megabytes(plan.raw_bytes),
-                    megabytes(*size), options_.slots, megabytes(available->available_bytes), available->limit,
-                    options_.slots > 1 ? "; one slot takes half" : ""));
+        fmt::format("a state of {} needs an arena of {} ({} slots), but only {} are available ({}){}",
+                    megabytes(plan.raw_bytes), megabytes(*size), options_.slots, megabytes(available->available_bytes),
+                    available->limit, options_.slots > 1 ? "; one slot needs half" : ""));
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));

@@ -273,7 +273,7 @@ def test_a_wait_that_is_too_short_ends_no_training(jobs: Jobs) -> None:
         assert not early.wait_persisted(timeout=0)
         with pytest.raises(bitsnap.BusyError, match="not finished yet"):
             early.result(timeout=0.001)
-        with pytest.raises(bitsnap.BusyError, match="not over"):
+        with pytest.raises(bitsnap.BusyError, match="unfinished"):
             checkpointer.wait(timeout=0)
     assert early.wait_persisted(timeout=30)
     with pytest.raises(bitsnap.BusyError, match="slot"):
@@ -330,7 +330,7 @@ def test_a_state_of_arrays_is_saved_while_torch_is_being_imported(jobs: Jobs, mo
 
 def test_a_path_that_no_agent_could_be_told_is_refused(tmp_path: Path, jobs: Jobs) -> None:
     path = tmp_path / os.fsdecode(b"run\xff")
-    with pytest.raises(bitsnap.InvalidArgumentError, match="has to be UTF-8"):
+    with pytest.raises(bitsnap.InvalidArgumentError, match="must be valid UTF-8"):
         jobs(path=path)
     assert list(tmp_path.iterdir()) == []
 

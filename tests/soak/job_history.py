@@ -14,7 +14,7 @@ from pathlib import Path
 # The number of a rank's newest saves to remember; more than the agent keeps in memory.
 _REMEMBERED = 64
 # Messages of saves that may be lost.
-_REASONS = ("was compressed, and not persisted yet", "committing step")
+_REASONS = ("was compressed but not persisted", "committing step")
 _STAGES = {"begin": 0, "staged": 1, "memory": 2, "persisted": 3}
 
 

@@ -79,7 +79,7 @@ def test_steps_beyond_the_memory_limit_are_not_expected(tmp_path: Path) -> None:
 
 
 def test_a_save_may_fail_only_if_its_agent_was_killed_meanwhile(tmp_path: Path) -> None:
-    lost = "IoError: step 1 was compressed, and not persisted yet: the agent has died"
+    lost = "IoError: step 1 was compressed but not persisted: the agent has died"
     history = history_of(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, "failed", 1, lost))
     history_again = History([tmp_path / "rank-0.log", tmp_path / "rank-1.log"], MemoryRule(2, 1))
     failure = history_again.read()[-1]
