@@ -48,8 +48,7 @@ Result<State> open_state(const std::string& path, const DecodeLimits& limits) {
   const auto header_bytes = load_le<std::uint64_t>(length.data());
   if (header_bytes > kMaxHeaderBytes) {
     return fail(ErrorKind::corrupt,
-                fmt::format("not a safetensors file, or a damaged one: its header would have {} bytes, "
-                            "at most {} are allowed",
+                fmt::format("not a safetensors file, or damaged: the header size is {} bytes, the limit is {} bytes",
                             header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > file_bytes - kLengthBytes) {

@@ -79,8 +79,8 @@ Result<std::vector<Entry>> read_entries(JsonReader& in, Metadata& metadata, cons
       return fail(ErrorKind::corrupt, fmt::format("more than {} tensors", limits.tensors));
     }
     if (name.size() > limits.name_bytes) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("a name of {} bytes, at most {} can be stored", name.size(), limits.name_bytes));
+      return fail(ErrorKind::corrupt, fmt::format("a tensor name of {} bytes exceeds the limit of {} bytes",
+                                                  name.size(), limits.name_bytes));
     }
     Entry& entry = entries.emplace_back();
     entry.limits = &limits;
@@ -105,7 +105,7 @@ Result<TensorInfo> to_tensor(const Entry& entry) {
   const auto expected = shape_size_bytes(info.dtype, info.shape);
   if (!expected) return corrupt(entry.name, expected.error().message());
   if (info.dtype != DType::opaque && *expected != info.size_bytes) {
-    return corrupt(entry.name, fmt::format("dtype {} and shape make {} bytes, data_offsets {}", info.dtype_name,
+    return corrupt(entry.name, fmt::format("dtype {} and shape need {} bytes, data_offsets span {}", info.dtype_name,
                                            *expected, info.size_bytes));
   }
   return info;
@@ -128,8 +128,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
     BITSNAP_ASSIGN(TensorInfo info, to_tensor(entry));
     const std::uint64_t begin = entry.offsets[0];
     if (begin != end) {
-      return corrupt(entry.name, fmt::format("its data begins at {}, expected {}: the data has {}", begin, end,
-                                             begin > end ? "a hole" : "an overlap"));
+      return corrupt(entry.name, fmt::format("data begins at offset {}, expected {} ({})", begin, end,
+                                             begin > end ? "gap" : "overlap"));
     }
     end = entry.offsets[1];
     header.tensors.push_back(std::move(info));
@@ -161,7 +161,7 @@ Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   for (const TensorInfo& info : header.tensors) {
     if (info.name == kMetadataKey) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("a tensor with the name {} cannot be written to a safetensors file", kMetadataKey));
+                  fmt::format("the tensor name {} is reserved in safetensors files", kMetadataKey));
     }
     out.key(info.name);
     write_json(
@@ -173,7 +173,7 @@ Result<std::string> make_safetensors_header(const SafetensorsHeader& header) {
   out.end_object();
   std::string text = out.take_text();
   if (!container::is_utf8(text)) {
-    return fail(ErrorKind::invalid_argument, "a safetensors header cannot hold names or metadata that are not UTF-8");
+    return fail(ErrorKind::invalid_argument, "tensor names and metadata must be valid UTF-8 in a safetensors file");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMaxHeaderBytes) {

@@ -84,13 +84,13 @@ TEST_F(SafetensorsTest, RejectsBrokenFilesByNameAndKind) {
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8]}})", eight, "'a'");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"x":1}})", eight, "unknown key");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"shape":[8],"data_offsets":[0,8]}})", eight, "twice");
-  expect_corrupt(R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,8]}})", eight, "make 7 bytes");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[7],"data_offsets":[0,8]}})", eight, "need 7 bytes");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", eight, "negative");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8.0],"data_offsets":[0,8]}})", eight, "a number with a fraction");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", eight, "an array");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}})", eight, "ascending");
   expect_corrupt(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,9]}})", eight, "ascending");
-  expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", eight, "hole");
+  expect_corrupt(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", eight, "gap");
   expect_corrupt(
       R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
       eight, "overlap");

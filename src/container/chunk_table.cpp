@@ -27,7 +27,8 @@ Result<DepthBound> check_inputs(const Index& index, std::size_t stream, std::uin
   for (const std::uint8_t number : entry.inputs) {
     if (number == kNoInput) break;
     if (number >= inputs.size()) {
-      return fail(ErrorKind::corrupt, fmt::format("names input {} of {}", number, inputs.size()));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("refers to input {}, the stream has {} inputs", number, inputs.size()));
     }
     const StreamInput& input = inputs[number];
     const auto begin = checked_add(input.element, first);
@@ -41,8 +42,8 @@ Result<DepthBound> check_inputs(const Index& index, std::size_t stream, std::uin
     const auto source = static_cast<std::size_t>(input.stream);
     const std::uint64_t elements = index.streams.streams[source].elements;
     if (*end > elements) {
-      return fail(ErrorKind::corrupt, fmt::format("input {}: elements {} to {} exceed stream {}, which has {}", number,
-                                                  *begin, *end, source, elements));
+      return fail(ErrorKind::corrupt, fmt::format("input {}: elements {} to {} exceed stream {}, which has {} elements",
+                                                  number, *begin, *end, source, elements));
     }
     const std::uint64_t base_chunk = index.streams.first_chunk[source];
     for (std::uint64_t touched = *begin / kChunkElements; touched <= (*end - 1) / kChunkElements; ++touched) {
@@ -57,15 +58,17 @@ Result<void> check_chunk(const Index& index, std::size_t stream, std::uint64_t c
   const StreamInfo& info = index.streams.streams[stream];
   const std::uint64_t raw = chunk_elements(info, chunk) * element_size(info.dtype);
   if (entry.stored_bytes > raw) {
-    return fail(ErrorKind::corrupt, fmt::format("payload of {} bytes for {} decoded ones", entry.stored_bytes, raw));
+    return fail(ErrorKind::corrupt,
+                fmt::format("the payload has {} bytes, more than the {} decoded bytes", entry.stored_bytes, raw));
   }
   const std::size_t sets = index.encoding.streams[stream].parameters.size();
   if (entry.parameters != kNoParameters && entry.parameters >= sets) {
-    return fail(ErrorKind::corrupt, fmt::format("names parameter set {} of the stream's {}", entry.parameters, sets));
+    return fail(ErrorKind::corrupt,
+                fmt::format("refers to parameter set {}, the stream has {} sets", entry.parameters, sets));
   }
   BITSNAP_ASSIGN(const DepthBound bound, check_inputs(index, stream, chunk, entry));
   if (entry.depth < bound.least || (bound.exact && entry.depth > bound.least)) {
-    return fail(ErrorKind::corrupt, fmt::format("depth is {}, but its inputs make it {}{}", entry.depth, bound.least,
+    return fail(ErrorKind::corrupt, fmt::format("depth is {}, expected {}{} from its inputs", entry.depth, bound.least,
                                                 bound.exact ? "" : " or more"));
   }
   return {};
@@ -81,14 +84,15 @@ Result<void> check_extents(const Index& index, std::uint64_t index_offset) {
   std::uint64_t at = kHeaderBytes;
   for (const auto& [offset, size] : extents) {
     if (offset != at) {
-      return fail(ErrorKind::corrupt, fmt::format("chunk table: a payload begins at {}, expected {}", offset, at));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("chunk table: a payload begins at offset {}, expected {}", offset, at));
     }
     const auto end = checked_add(at, std::uint64_t{size});
     if (!end || *end > index_offset) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("chunk table: a payload of {} bytes at {} exceeds the payload area of "
-                              "the file, which ends at {}",
-                              size, offset, index_offset));
+      return fail(
+          ErrorKind::corrupt,
+          fmt::format("chunk table: a payload of {} bytes at offset {} exceeds the payload area, which ends at {}",
+                      size, offset, index_offset));
     }
     at = *end;
   }

@@ -84,8 +84,8 @@ class ContentReader {
 
   Result<void> add_tensor(TensorEntry& entry) {
     if (entry.name.size() > limits_.name_bytes) {
-      return fail(ErrorKind::resource_exhausted,
-                  fmt::format("a name of {} bytes is beyond the limit of {}", entry.name.size(), limits_.name_bytes));
+      return fail(ErrorKind::resource_exhausted, fmt::format("a name of {} bytes exceeds the limit of {} bytes",
+                                                             entry.name.size(), limits_.name_bytes));
     }
     TensorInfo info;
     info.dtype = dtype_from_name(entry.dtype);
@@ -116,7 +116,7 @@ class ContentReader {
 
   static Result<void> check_shard(const TensorEntry& entry) {
     if (entry.global_shape.has_value() != entry.offset.has_value()) {
-      return fail(ErrorKind::corrupt, "'global_shape' and 'offset' need each other");
+      return fail(ErrorKind::corrupt, "'global_shape' and 'offset' must be given together");
     }
     if (!entry.global_shape) return {};
     const std::vector<std::uint64_t>& shape = entry.shape;
@@ -148,8 +148,8 @@ class ContentReader {
     const TensorInfo& target = content_.tensors[static_cast<std::size_t>(*entry.alias)];
     if (target.alias_of) return fail(ErrorKind::corrupt, fmt::format("'alias' {} is an alias itself", *entry.alias));
     if (target.size_bytes != info.size_bytes) {
-      return fail(ErrorKind::corrupt, fmt::format("{} bytes, but the tensor that 'alias' names has {}", info.size_bytes,
-                                                  target.size_bytes));
+      return fail(ErrorKind::corrupt,
+                  fmt::format("found {} bytes, but the target of 'alias' has {}", info.size_bytes, target.size_bytes));
     }
     return {};
   }
@@ -162,8 +162,7 @@ class ContentReader {
               [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
     for (std::size_t i = 1; i < order.size(); ++i) {
       if (tensors[order[i]].name == tensors[order[i - 1]].name) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("two tensors have the name {}", quote_name(tensors[order[i]].name)));
+        return fail(ErrorKind::corrupt, fmt::format("duplicate tensor name {}", quote_name(tensors[order[i]].name)));
       }
     }
     return {};
@@ -177,7 +176,7 @@ class ContentReader {
       const auto end = checked_add(*offset, info.size_bytes);
       if (!end || *end > content_.pool_bytes) {
         return fail(ErrorKind::corrupt,
-                    fmt::format("tensor {}: {} bytes at {} of the pool, which has {}", quote_name(info.name),
+                    fmt::format("tensor {}: {} bytes at offset {} exceed the pool of {} bytes", quote_name(info.name),
                                 info.size_bytes, *offset, content_.pool_bytes));
       }
     }
@@ -187,8 +186,8 @@ class ContentReader {
   Result<void> check_references() const {
     for (const ValueTensor& reference : references_) {
       if (reference.index >= content_.tensors.size()) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("tree: refers to tensor {} of {}", reference.index, content_.tensors.size()));
+        return fail(ErrorKind::corrupt, fmt::format("tree: refers to tensor {}, the state has {} tensors",
+                                                    reference.index, content_.tensors.size()));
       }
       const TensorInfo& info = content_.tensors[reference.index];
       if (reference.kind == ValueTensor::Kind::scalar && !info.shape.empty()) {
@@ -201,7 +200,7 @@ class ContentReader {
 
   [[nodiscard]] Result<void> too_large(std::string_view what, std::uint64_t size) const {
     return fail(ErrorKind::resource_exhausted,
-                fmt::format("{} of {} bytes is beyond the limit of {}", what, size, limits_.tensor_bytes));
+                fmt::format("{} of {} bytes exceeds the limit of {} bytes", what, size, limits_.tensor_bytes));
   }
 
   const DecodeLimits& limits_;

@@ -23,7 +23,7 @@ namespace {
 
 Result<void> check_utf8(std::string_view text) {
   if (is_utf8(text)) return {};
-  return fail(ErrorKind::invalid_argument, fmt::format("{} is not UTF-8", quote_name(text)));
+  return fail(ErrorKind::invalid_argument, fmt::format("{} is not valid UTF-8", quote_name(text)));
 }
 
 Result<void> write_tensor(JsonWriter& out, const TensorInfo& info, const std::optional<std::uint64_t>& pool_offset) {

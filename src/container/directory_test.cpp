@@ -204,8 +204,8 @@ TEST(Content, ChecksBytesAgainstTheDtype) {
 }
 
 TEST(Content, RejectsTwoTensorsOfOneName) {
-  expect_bad_content({{second("").replace(second("").find("\"x\""), 3, "\"t\""), ErrorKind::corrupt,
-                       "two tensors have the name 't'"}});
+  expect_bad_content(
+      {{second("").replace(second("").find("\"x\""), 3, "\"t\""), ErrorKind::corrupt, "duplicate tensor name 't'"}});
 }
 
 TEST(Content, RejectsBadAliases) {
@@ -214,7 +214,7 @@ TEST(Content, RejectsBadAliases) {
       {second(R"(,"alias":3)"), ErrorKind::corrupt, "expected an earlier tensor"},
       {second(R"(,"alias":18446744073709551615)"), ErrorKind::corrupt, "expected an earlier tensor"},
       {second(R"(,"alias":1)"), ErrorKind::corrupt, "is an alias itself"},
-      {second(R"(,"alias":2)"), ErrorKind::corrupt, "8 bytes, but the tensor that 'alias' names has 0"},
+      {second(R"(,"alias":2)"), ErrorKind::corrupt, "found 8 bytes, but the target of 'alias' has 0"},
       {one(R"(,"alias":0)", "F32", "[0]"), ErrorKind::corrupt, "an empty tensor"},
       {second(R"(,"alias":0,"pool":0)", R"(,"pool":8)"), ErrorKind::corrupt, "exclude each other"},
   });
@@ -223,9 +223,10 @@ TEST(Content, RejectsBadAliases) {
 TEST(Content, RejectsTensorsThatLeaveThePool) {
   ASSERT_TRUE(parse_content(one(R"(,"pool":1)", "F32", "[2]", R"(,"pool":9)"), {}).has_value());
   expect_bad_content({
-      {one(R"(,"pool":2)", "F32", "[2]", R"(,"pool":9)"), ErrorKind::corrupt, "tensor 'x': 8 bytes at 2 of the pool"},
-      {one(R"(,"pool":0)"), ErrorKind::corrupt, "the pool, which has 0"},
-      {one(R"(,"pool":18446744073709551615)", "F32", "[2]", R"(,"pool":9)"), ErrorKind::corrupt, "of the pool"},
+      {one(R"(,"pool":2)", "F32", "[2]", R"(,"pool":9)"), ErrorKind::corrupt,
+       "tensor 'x': 8 bytes at offset 2 exceed the pool of 9 bytes"},
+      {one(R"(,"pool":0)"), ErrorKind::corrupt, "exceed the pool of 0 bytes"},
+      {one(R"(,"pool":18446744073709551615)", "F32", "[2]", R"(,"pool":9)"), ErrorKind::corrupt, "exceed the pool"},
       {one(R"(,"pool":0)", "F32", "[0]", R"(,"pool":9)"), ErrorKind::corrupt, "an empty tensor"},
   });
 }
@@ -233,8 +234,8 @@ TEST(Content, RejectsTensorsThatLeaveThePool) {
 TEST(Content, RejectsShardsThatLeaveTheirTensor) {
   ASSERT_TRUE(parse_content(one(R"(,"global_shape":[4],"offset":[2])"), {}).has_value());
   expect_bad_content({
-      {one(R"(,"global_shape":[4])"), ErrorKind::corrupt, "need each other"},
-      {one(R"(,"offset":[4])"), ErrorKind::corrupt, "need each other"},
+      {one(R"(,"global_shape":[4])"), ErrorKind::corrupt, "must be given together"},
+      {one(R"(,"offset":[4])"), ErrorKind::corrupt, "must be given together"},
       {one(R"(,"global_shape":[4],"offset":[3])"), ErrorKind::corrupt, "dimension 0"},
       {one(R"(,"global_shape":[4],"offset":[18446744073709551615])"), ErrorKind::corrupt, "dimension 0"},
       {one(R"(,"global_shape":[4,1],"offset":[2])"), ErrorKind::corrupt, "have 1, 2 and 1 numbers"},
@@ -244,8 +245,9 @@ TEST(Content, RejectsShardsThatLeaveTheirTensor) {
 
 TEST(Content, ChecksReferencesOfTheTree) {
   expect_bad_content({
-      {one("", "F32", "[2]", R"(,"tree":[{"tensor":1}])"), ErrorKind::corrupt, "refers to tensor 1 of 1"},
-      {R"({"tree":{"array":0},"tensors":[]})", ErrorKind::corrupt, "refers to tensor 0 of 0"},
+      {one("", "F32", "[2]", R"(,"tree":[{"tensor":1}])"), ErrorKind::corrupt,
+       "refers to tensor 1, the state has 1 tensors"},
+      {R"({"tree":{"array":0},"tensors":[]})", ErrorKind::corrupt, "refers to tensor 0, the state has 0 tensors"},
       {one("", "F32", "[2]", R"(,"tree":{"scalar":0})"), ErrorKind::corrupt,
        "tensor 'x' is a scalar with 1 dimensions"},
       {one("", "F32", "[2]", R"(,"tree":{"what":0})"), ErrorKind::corrupt, "tree: unknown value type 'what'"},
@@ -327,7 +329,7 @@ TEST(Encoding, SkipsUnknownKeys) {
       1, {});
   // Stream 0 has no earlier stream, so the text beside the unknown keys was read.
   ASSERT_FALSE(encoding.has_value());
-  EXPECT_THAT(encoding.error().message(), HasSubstr("stream 0: an input names stream 0"));
+  EXPECT_THAT(encoding.error().message(), HasSubstr("stream 0: an input refers to stream 0"));
   const auto good = parse_encoding(
       R"({"new":[[{"a":{"b":[1,2,{}]}}],3],"streams":[{"more":{},"reason":"r","z":"s"}],"y":1,"policy":"p"})", 1, {});
   ASSERT_TRUE(good.has_value()) << good.error().message();
@@ -346,18 +348,21 @@ TEST(Encoding, RejectsInvalidValues) {
       {with("{}"), ErrorKind::corrupt, "1 entries"},
       {with("{},{},{}"), ErrorKind::corrupt, "more than 2 streams"},
       {with(R"({"inputs":[{"base":2,"stream":0,"element":0}]},{})"), ErrorKind::corrupt,
-       "stream 0: an input names base 2 of 2"},
-      {with(R"({},{"inputs":[{"stream":1,"element":0}]})"), ErrorKind::corrupt, "stream 1: an input names stream 1"},
-      {with(R"({"inputs":[{"stream":1,"element":0}]},{})"), ErrorKind::corrupt, "stream 0: an input names stream 1"},
+       "stream 0: an input refers to base 2, the file has 2 bases"},
+      {with(R"({},{"inputs":[{"stream":1,"element":0}]})"), ErrorKind::corrupt,
+       "stream 1: an input refers to stream 1"},
+      {with(R"({"inputs":[{"stream":1,"element":0}]},{})"), ErrorKind::corrupt,
+       "stream 0: an input refers to stream 1"},
       {with(R"({"rank":1,"inputs":[{"stream":1,"element":0}]},{"rank":1})"), ErrorKind::corrupt,
-       "expected one before it by rank and number"},
-      {with(R"({},{"rank":1,"inputs":[{"stream":2,"element":0}]})"), ErrorKind::corrupt, "an input names stream 2"},
+       "expected an earlier stream in the order of rank and number"},
+      {with(R"({},{"rank":1,"inputs":[{"stream":2,"element":0}]})"), ErrorKind::corrupt, "an input refers to stream 2"},
       {with(R"({"rank":256},{})"), ErrorKind::corrupt, "from 0 to 255"},
       {with(R"({},{"inputs":[{"stream":0}]})"), ErrorKind::corrupt,
        "stream 1: key 'inputs': input 0: key 'element' is missing"},
       {with(R"({},{"inputs":[{"element":0}]})"), ErrorKind::corrupt,
        "stream 1: key 'inputs': input 0: key 'stream' is missing"},
-      {with(R"({"parameters":[1]},{})"), ErrorKind::corrupt, "stream 0: names parameter set 1 of 1"},
+      {with(R"({"parameters":[1]},{})"), ErrorKind::corrupt,
+       "stream 0: refers to parameter set 1, the file has 1 sets"},
       {with(R"({"parameters":[4294967296]},{})"), ErrorKind::corrupt, "from 0 to 4294967295"},
       {with(R"({"inputs":{}},{})"), ErrorKind::corrupt, "stream 0: key 'inputs': expected an array"},
       {with(R"({"inputs":[1]},{})"), ErrorKind::corrupt, "stream 0: key 'inputs': input 0: expected an object"},

@@ -121,19 +121,21 @@ Result<void> check_stream(const Encoding& encoding, std::size_t number) {
   const StreamEncoding& stream = encoding.streams[number];
   for (const StreamInput& input : stream.inputs) {
     if (input.base && *input.base >= encoding.bases.size()) {
-      return fail(ErrorKind::corrupt,
-                  fmt::format("stream {}: an input names base {} of {}", number, *input.base, encoding.bases.size()));
+      return fail(ErrorKind::corrupt, fmt::format("stream {}: an input refers to base {}, the file has {} bases",
+                                                  number, *input.base, encoding.bases.size()));
     }
     if (!input.base && !comes_before(encoding, input.stream, number)) {
-      return fail(ErrorKind::corrupt, fmt::format("stream {}: an input names stream {}, expected one before it by "
-                                                  "rank and number",
-                                                  number, input.stream));
+      return fail(
+          ErrorKind::corrupt,
+          fmt::format(
+              "stream {}: an input refers to stream {}, expected an earlier stream in the order of rank and number",
+              number, input.stream));
     }
   }
   for (const std::uint32_t index : stream.parameters) {
     if (index >= encoding.parameter_bytes.size()) {
-      return fail(ErrorKind::corrupt, fmt::format("stream {}: names parameter set {} of {}", number, index,
-                                                  encoding.parameter_bytes.size()));
+      return fail(ErrorKind::corrupt, fmt::format("stream {}: refers to parameter set {}, the file has {} sets", number,
+                                                  index, encoding.parameter_bytes.size()));
     }
   }
   return {};

@@ -35,7 +35,7 @@ Result<std::vector<std::byte>> read_index_bytes(const os::RandomAccessFile& file
                                                 const Footer& footer) {
   if (footer.index_bytes > limits.index_bytes) {
     return fail(ErrorKind::resource_exhausted,
-                fmt::format("index of {} bytes is beyond the limit of {}", footer.index_bytes, limits.index_bytes));
+                fmt::format("index of {} bytes exceeds the limit of {} bytes", footer.index_bytes, limits.index_bytes));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(footer.index_bytes));
   BITSNAP_TRY(file.read_at(footer.index_offset, bytes));
@@ -67,7 +67,8 @@ Result<std::unique_ptr<FileReader>> FileReader::open(std::unique_ptr<os::RandomA
 
 Result<void> FileReader::read_payload(const ChunkEntry& entry, ByteSpan out) const {
   if (out.size() != entry.stored_bytes) {
-    return fail(ErrorKind::internal, fmt::format("payload of {} bytes read into {}", entry.stored_bytes, out.size()));
+    return fail(ErrorKind::internal,
+                fmt::format("payload of {} bytes read into a buffer of {} bytes", entry.stored_bytes, out.size()));
   }
   if (!out.empty()) BITSNAP_TRY(file_->read_at(entry.offset, out));
   if (const std::uint64_t hash = hash64(out); hash != entry.stored_hash) {

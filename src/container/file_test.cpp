@@ -338,9 +338,9 @@ TEST(SectionTable, RejectsUnknownSections) {
   using Sections = std::vector<RawSection>;
   expect_bad_sections([](Sections& s) { s[3].kind = 6; }, ErrorKind::unsupported, "kind 6");
   expect_bad_sections([](Sections& s) { s[0].encoding = 2; }, ErrorKind::unsupported, "encoding 2");
-  expect_bad_sections([](Sections& s) { std::swap(s[0], s[1]); }, ErrorKind::corrupt, "kind 1 after one of kind 2");
+  expect_bad_sections([](Sections& s) { std::swap(s[0], s[1]); }, ErrorKind::corrupt, "kind 1 follows kind 2");
   expect_bad_sections([](Sections& s) { s[0].kind = 0; }, ErrorKind::corrupt, "kind 0");
-  expect_bad_sections([](Sections& s) { s.push_back(s[3]); }, ErrorKind::corrupt, "kind 4 after one of kind 4");
+  expect_bad_sections([](Sections& s) { s.push_back(s[3]); }, ErrorKind::corrupt, "kind 4 follows kind 4");
   for (const std::size_t missing : {0U, 1U, 2U}) {
     expect_bad_sections([&](Sections& s) { s.erase(s.begin() + static_cast<std::ptrdiff_t>(missing)); },
                         ErrorKind::corrupt, "is missing");
@@ -421,8 +421,8 @@ TEST(ChunkTable, RejectsAWrongNumberOfChunks) {
 }
 
 TEST(ChunkTable, RejectsPayloadsThatDoNotTileTheFile) {
-  expect_broken([](RawFile& f) { f.chunks[1].offset = 64; }, ErrorKind::corrupt, "a payload begins at 64, expected 68");
-  expect_broken([](RawFile& f) { f.chunks[0].offset = 65; }, ErrorKind::corrupt, "a payload begins at 65, expected 64");
+  expect_broken([](RawFile& f) { f.chunks[1].offset = 64; }, ErrorKind::corrupt, "begins at offset 64, expected 68");
+  expect_broken([](RawFile& f) { f.chunks[0].offset = 65; }, ErrorKind::corrupt, "begins at offset 65, expected 64");
   expect_broken([](RawFile& f) { f.payloads.push_back(std::byte{0}); }, ErrorKind::corrupt, "the index begins at");
   expect_broken([](RawFile& f) { f.payloads.pop_back(); }, ErrorKind::corrupt, "exceeds the payload area");
   expect_broken([](RawFile& f) { f.chunks[3].offset = ~std::uint64_t{0}; }, ErrorKind::corrupt, "a payload begins at");
@@ -431,11 +431,11 @@ TEST(ChunkTable, RejectsPayloadsThatDoNotTileTheFile) {
 
 TEST(ChunkTable, RejectsABadEntryAndNamesTheChunk) {
   expect_broken([](RawFile& f) { f.chunks[1].stored_bytes = 5; }, ErrorKind::corrupt,
-                "tensor 'b', chunk 0: payload of 5");
+                "tensor 'b', chunk 0: the payload has 5 bytes, more than the 4 decoded bytes");
   expect_broken([](RawFile& f) { f.chunks[0].parameters = 1; }, ErrorKind::corrupt,
-                "tensor 'a', chunk 0: names parameter");
+                "tensor 'a', chunk 0: refers to parameter");
   expect_broken([](RawFile& f) { f.chunks[3].inputs[0] = 0; }, ErrorKind::corrupt,
-                "tensor 'c', chunk 1: names input 0 of 0");
+                "tensor 'c', chunk 1: refers to input 0, the stream has 0 inputs");
   expect_broken([](RawFile& f) { f.chunks[1].inputs[2] = 0; }, ErrorKind::corrupt,
                 "input 2 is used and input 1 is not");
   expect_broken([](RawFile& f) { f.chunks[1].depth = 65; }, ErrorKind::corrupt, "at most 64");
@@ -453,20 +453,20 @@ TEST(ChunkTable, RejectsABadEntryAndNamesTheChunk) {
 }
 
 TEST(ChunkTable, ChecksDepthsAgainstInputs) {
-  expect_broken([](RawFile& f) { f.chunks[3].depth = 1; }, ErrorKind::corrupt, "its inputs make it 0");
+  expect_broken([](RawFile& f) { f.chunks[3].depth = 1; }, ErrorKind::corrupt, "expected 0 from its inputs");
   expect_broken([](RawFile& f) { f.chunks[0].inputs[0] = 0; }, ErrorKind::corrupt,
-                "depth is 0, but its inputs make it 1 or more");
+                "depth is 0, expected 1 or more from its inputs");
   // Chunk 0 has a base, chunk 1 has chunk 0 as input.
   RawFile file = small_file();
   file.chunks[0].inputs[0] = 0;
   file.chunks[0].depth = 7;
   file.chunks[1].inputs[0] = 0;
   file.chunks[1].depth = 6;
-  expect_error(open_bytes(file.seal()), ErrorKind::corrupt, "depth is 6, but its inputs make it 7");
+  expect_error(open_bytes(file.seal()), ErrorKind::corrupt, "depth is 6, expected 7 from its inputs");
   file.chunks[1].depth = 7;
   EXPECT_TRUE(open_bytes(file.seal()).has_value());
   file.chunks[1].depth = 8;
-  expect_error(open_bytes(file.seal()), ErrorKind::corrupt, "depth is 8, but its inputs make it 7");
+  expect_error(open_bytes(file.seal()), ErrorKind::corrupt, "depth is 8, expected 7 from its inputs");
 }
 
 TEST(ChunkTable, RejectsInputsBeyondTheirStream) {

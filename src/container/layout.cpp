@@ -40,7 +40,8 @@ Result<void> parse_header(ConstByteSpan bytes) {
   const auto format = load_le<std::uint32_t>(bytes.data() + 8);
   if (format != kFormatVersion) {
     return fail(ErrorKind::unsupported,
-                fmt::format("header: format version {}, this reader knows {}", format, kFormatVersion));
+                fmt::format("header: the file has format version {}, this version of bitsnap supports {}", format,
+                            kFormatVersion));
   }
   const auto expected = load_le<std::uint64_t>(bytes.data() + 56);
   const std::uint64_t found = hash64(bytes.first(56));
@@ -72,10 +73,10 @@ std::array<std::byte, kFooterBytes> serialize_footer(const Footer& footer) noexc
 Result<Footer> parse_footer(ConstByteSpan bytes, std::uint64_t file_bytes) {
   // Usually the file was truncated.
   if (!starts_with(bytes.subspan(56), kFooterMagic)) {
-    return fail(ErrorKind::truncated,
-                fmt::format("footer: the last bytes of the file, whose size is {}, are no footer: it was cut short or "
-                            "never finished",
-                            file_bytes));
+    return fail(
+        ErrorKind::truncated,
+        fmt::format("footer: the file of {} bytes does not end with a footer; it was truncated or never finished",
+                    file_bytes));
   }
   const auto expected = load_le<std::uint64_t>(bytes.data() + 48);
   const std::uint64_t found = hash64(bytes.first(48));
@@ -91,9 +92,10 @@ Result<Footer> parse_footer(ConstByteSpan bytes, std::uint64_t file_bytes) {
   footer.id.high = load_le<std::uint64_t>(bytes.data() + 32);
   const auto end = checked_add(footer.index_offset, footer.index_bytes);
   if (footer.index_offset < kHeaderBytes || !end || *end != file_bytes - kFooterBytes) {
-    return fail(ErrorKind::corrupt, fmt::format("footer: index at {} with {} bytes is not between header and "
-                                                "footer of a file of {} bytes",
-                                                footer.index_offset, footer.index_bytes, file_bytes));
+    return fail(
+        ErrorKind::corrupt,
+        fmt::format("footer: index of {} bytes at offset {} is not between header and footer of the file of {} bytes",
+                    footer.index_bytes, footer.index_offset, file_bytes));
   }
   return footer;
 }

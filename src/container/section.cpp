@@ -42,7 +42,8 @@ Result<SectionEntry> read_entry(ByteCursor& cursor, std::uint32_t previous_kind)
     return fail(ErrorKind::unsupported, fmt::format("unknown section kind {}", kind));
   }
   if (kind <= previous_kind) {
-    return fail(ErrorKind::corrupt, fmt::format("a section of kind {} after one of kind {}", kind, previous_kind));
+    return fail(ErrorKind::corrupt,
+                fmt::format("sections are out of order: kind {} follows kind {}", kind, previous_kind));
   }
   if (encoding > 1) {
     return fail(ErrorKind::unsupported, fmt::format("section {}: unknown encoding {}", kNames[kind - 1], encoding));
@@ -141,9 +142,9 @@ Result<Sections> unpack_sections(ConstByteSpan index, const DecodeLimits& limits
     BITSNAP_TRY(check_sizes(entry));
     const auto sum = checked_add(total, entry.raw_bytes);
     if (!sum || *sum > limits.index_bytes) {
-      return fail(ErrorKind::resource_exhausted, fmt::format("section {}: with its raw size of {} the index is beyond "
-                                                             "the limit of {} bytes",
-                                                             entry.name(), entry.raw_bytes, limits.index_bytes));
+      return fail(ErrorKind::resource_exhausted,
+                  fmt::format("section {}: its raw size of {} bytes makes the index exceed the limit of {} bytes",
+                              entry.name(), entry.raw_bytes, limits.index_bytes));
     }
     total = *sum;
     entries.push_back(entry);

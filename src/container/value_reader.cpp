@@ -68,10 +68,12 @@ class TreeReader {
   Result<Value> read(std::size_t depth) {
     if (depth > kMaxTreeDepth) return fail(ErrorKind::corrupt, fmt::format("nested deeper than {}", kMaxTreeDepth));
     if (depth > limits_.tree_depth) {
-      return fail(ErrorKind::resource_exhausted, fmt::format("nested deeper than the limit of {}", limits_.tree_depth));
+      return fail(ErrorKind::resource_exhausted,
+                  fmt::format("the nesting exceeds the limit of {} levels", limits_.tree_depth));
     }
     if (++nodes_ > limits_.tree_nodes) {
-      return fail(ErrorKind::resource_exhausted, fmt::format("more values than the limit of {}", limits_.tree_nodes));
+      return fail(ErrorKind::resource_exhausted,
+                  fmt::format("the number of values exceeds the limit of {}", limits_.tree_nodes));
     }
     BITSNAP_ASSIGN(const JsonType type, in_.peek());
     switch (type) {
@@ -294,7 +296,8 @@ Result<Value> parse_value(std::string_view json, std::size_t tensor_count, const
                    }));
     for (const ValueTensor& reference : references) {
       if (reference.index >= tensor_count) {
-        return fail(ErrorKind::corrupt, fmt::format("tree: refers to tensor {} of {}", reference.index, tensor_count));
+        return fail(ErrorKind::corrupt,
+                    fmt::format("tree: refers to tensor {}, the state has {} tensors", reference.index, tensor_count));
       }
     }
     return value;

@@ -188,7 +188,7 @@ TEST(TypedTree, RejectsInvalidTrees) {
       {R"({"typed":[1,1]})", "expected a string"},
       {R"({"typed":[{"typed":["a",1]},1]})", "expected a string"},
       {R"({"typed":[")" + std::string(65, 'z') + R"(",1]})", "is not a type name"},
-      {R"({"tensor":10})", "tensor 10 of 10"},
+      {R"({"tensor":10})", "tensor 10, the state has 10 tensors"},
       {R"({"tensor":-1})", "index of a tensor"},
       {R"({"scalar":"0"})", "index of a tensor"},
       {R"({"array":1.0})", "index of a tensor"},

@@ -120,7 +120,8 @@ class ValueWriter {
 
   Result<void> write_value(const std::string& value, std::size_t, bool) {
     if (!is_utf8(value)) {
-      return fail(ErrorKind::invalid_argument, fmt::format("tree: the string {} is not UTF-8", quote_name(value)));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tree: the string {} is not valid UTF-8", quote_name(value)));
     }
     append_json_string(text_, value);
     return {};
@@ -182,8 +183,9 @@ class ValueWriter {
       return fail(ErrorKind::invalid_argument, fmt::format("tree: {} is not a type name", quote_name(value.type)));
     }
     if (value.content.size() != 1) {
-      return fail(ErrorKind::invalid_argument, fmt::format("tree: a value of type {} is made of {} values, expected 1",
-                                                           value.type, value.content.size()));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tree: a typed value of type {} must have 1 content value, got {}", value.type,
+                              value.content.size()));
     }
     text_ += "{\"typed\":[\"";
     text_ += value.type;

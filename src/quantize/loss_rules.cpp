@@ -89,8 +89,8 @@ const std::array<LossRule, 2> kBitsnap{
 
 std::string expected_amount(Quantization quantization) {
   switch (quantization) {
-    case Quantization::mantissa_bits: return fmt::format("a whole number from 0 to {}", tensor::kMostMantissaBits);
-    case Quantization::master_bits: return fmt::format("a whole number from 0 to {}", tensor::kMostMasterBits);
+    case Quantization::mantissa_bits: return fmt::format("an integer from 0 to {}", tensor::kMostMantissaBits);
+    case Quantization::master_bits: return fmt::format("an integer from 0 to {}", tensor::kMostMasterBits);
     case Quantization::update_step: return "a number above 0 and at most 1";
     case Quantization::clusters: return "16 or 256";
     case Quantization::exact: break;
@@ -108,12 +108,12 @@ std::span<const LossRule> preset_rules(Policy policy) noexcept {
 
 Result<void> check_rule(const LossRule& rule) {
   if (!tensor::is_amount_of(rule.quantization, rule.amount)) {
-    return fail(ErrorKind::invalid_argument, fmt::format("{} is {}, expected {}", quantization_name(rule.quantization),
-                                                         rule.amount, expected_amount(rule.quantization)));
+    return fail(ErrorKind::invalid_argument, fmt::format("{} must be {}, got {}", quantization_name(rule.quantization),
+                                                         expected_amount(rule.quantization), rule.amount));
   }
   if (rule.quantization == Quantization::update_step && rule.role && *rule.role != Role::exp_avg) {
     return fail(ErrorKind::invalid_argument,
-                fmt::format("update_step is for first moments, exp_avg, and not for {}", role_name(*rule.role)));
+                fmt::format("update_step applies to first moments (exp_avg), not to {}", role_name(*rule.role)));
   }
   return {};
 }

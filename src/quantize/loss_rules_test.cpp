@@ -15,7 +15,7 @@ TEST(LossRules, UpdateStepsAreForFirstMomentsOnly) {
     const auto refused = parse_loss_rule(std::string(role) + ":*.w=update_step:0.02");
     ASSERT_FALSE(refused.has_value()) << role;
     EXPECT_EQ(refused.error().kind(), ErrorKind::invalid_argument);
-    EXPECT_NE(refused.error().message().find(std::string("not for ") + std::string(role)), std::string::npos);
+    EXPECT_NE(refused.error().message().find(std::string("not to ") + std::string(role)), std::string::npos);
   }
   EXPECT_TRUE(parse_loss_rule("exp_avg=update_step:0.02").has_value());
   EXPECT_TRUE(parse_loss_rule("*=update_step:0.02").has_value());
@@ -49,8 +49,8 @@ TEST(LossRules, RefusesInvalidRulesAndStatesTheValidForms) {
   for (const auto& [text, expected] :
        std::vector<std::pair<std::string_view, std::string_view>>{{"*=mantissa_bits:23", "from 0 to 22"},
                                                                   {"*=mantissa_bits:-1", "from 0 to 22"},
-                                                                  {"*=mantissa_bits:1.5", "a whole number"},
-                                                                  {"*=mantissa_bits:nan", "a whole number"},
+                                                                  {"*=mantissa_bits:1.5", "an integer"},
+                                                                  {"*=mantissa_bits:nan", "an integer"},
                                                                   {"*=master_bits:16", "from 0 to 15"},
                                                                   {"*=update_step:0", "above 0 and at most 1"},
                                                                   {"*=update_step:1.01", "above 0 and at most 1"},

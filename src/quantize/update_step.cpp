@@ -43,7 +43,7 @@ Result<void> check_adam(const AdamNumbers& adam) {
 Result<UpdateStep> UpdateStep::of(const UpdateStepParameters& parameters) {
   const auto [beta1, beta2, epsilon, step_count, update_step] = parameters;
   BITSNAP_TRY(check_adam({.beta1 = beta1, .beta2 = beta2, .epsilon = epsilon, .step = step_count}));
-  BITSNAP_TRY(check(step_count >= 1, "update_step: the number of steps", "at least 1", 0));
+  BITSNAP_TRY(check(step_count >= 1, "update_step: the step count", "at least 1", 0));
   BITSNAP_TRY(
       check(update_step > 0 && update_step <= 1, "update_step: the step", "above 0 and at most 1", update_step));
   const FloatMode mode;

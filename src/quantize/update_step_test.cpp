@@ -259,7 +259,7 @@ TEST(UpdateStep, RejectsParametersOutOfRange) {
   }
   UpdateStepParameters parameters = kUsual;
   parameters.step_count = 0;
-  refused(parameters, "number of steps");
+  refused(parameters, "step count");
   EXPECT_TRUE(UpdateStep::of({.beta1 = 0, .beta2 = 0, .epsilon = 0, .step_count = 1, .update_step = 1}));
 }
 

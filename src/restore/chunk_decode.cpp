@@ -65,14 +65,14 @@ Result<Snapshot::Impl::Source> Snapshot::Impl::find_source(std::size_t stream_nu
   BITSNAP_ASSIGN(source.base, base(*input.base));
   const std::span<const StreamInfo> streams = source.base->streams();
   if (input.stream >= streams.size()) {
-    return fail(ErrorKind::corrupt, fmt::format("needs stream {} of its base {}, which has {}", input.stream,
+    return fail(ErrorKind::corrupt, fmt::format("needs stream {} of its base {}, which has {} streams", input.stream,
                                                 source.base->name(), streams.size()));
   }
   const std::uint64_t end = source.first + container::chunk_elements(stream(stream_number), chunk);
   if (end > streams[source.stream].elements) {
     return fail(ErrorKind::corrupt,
-                fmt::format("needs elements {} to {} of stream {} of its base {}, which has {}", source.first, end,
-                            source.stream, source.base->name(), streams[source.stream].elements));
+                fmt::format("needs elements {} to {} of stream {} of its base {}, which has {} elements", source.first,
+                            end, source.stream, source.base->name(), streams[source.stream].elements));
   }
   source.dtype = streams[source.stream].dtype;
   return source;
@@ -105,7 +105,8 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
   const container::ChunkEntry& chunk_entry = entry(stream_number, chunk);
   const codec::Decoder* const decoder = codec::find_decoder(chunk_entry.codec);
   if (decoder == nullptr) {
-    return fail(ErrorKind::unsupported, fmt::format("this version does not know codec {}", chunk_entry.codec));
+    return fail(ErrorKind::unsupported,
+                fmt::format("this version of bitsnap does not support codec {}", chunk_entry.codec));
   }
 
   codec::ChunkContext chunk_context;
@@ -162,7 +163,7 @@ Result<void> Snapshot::Impl::decode_unnamed(std::size_t stream_number, std::uint
                                     chunk_entry.decoded_hash);
   for (std::size_t i = 0; i < input_count; ++i) {
     if (!sources[i].base) continue;
-    message += fmt::format("; its base {} may be a different one", sources[i].base->name());
+    message += fmt::format("; its base {} may be the wrong file", sources[i].base->name());
     break;
   }
   return fail(ErrorKind::corrupt, std::move(message));

@@ -172,7 +172,7 @@ TEST_F(WithBase, ReadsItsTensors) {
 TEST_F(WithBase, RejectsInputsBeyondTheBase) {
   const auto base = must_open(base_file_, {}, "base.bsnap");
   expect_unreadable(*must_open(refer(1000, 1, 0).seal(), with(base)), 0, ErrorKind::corrupt,
-                    {"tensor 'y', chunk 0: needs stream 1 of its base base.bsnap, which has 1"});
+                    {"tensor 'y', chunk 0: needs stream 1 of its base base.bsnap, which has 1 streams"});
   expect_unreadable(*must_open(refer(1000, ~std::uint64_t{0}, 0).seal(), with(base)), 0, ErrorKind::corrupt,
                     {"needs stream 18446744073709551615"});
   expect_unreadable(*must_open(refer(1000, 0, 1).seal(), with(base)), 0, ErrorKind::corrupt,
@@ -184,7 +184,7 @@ TEST_F(WithBase, RejectsInputsBeyondTheBase) {
 TEST_F(WithBase, NamesTheBaseIfTheHashDiffers) {
   RawFile file = refer(999, 0, 1);
   const auto snapshot = must_open(file.seal(), with(must_open(base_file_, {}, "base.bsnap")));
-  expect_unreadable(*snapshot, 0, ErrorKind::corrupt, {"its base base.bsnap may be a different one"});
+  expect_unreadable(*snapshot, 0, ErrorKind::corrupt, {"its base base.bsnap may be the wrong file"});
 }
 
 TEST_F(WithBase, RejectsABaseWithAnotherId) {
@@ -214,7 +214,7 @@ TEST(HostileFile, CannotFanOutWithoutLimit) {
   const auto read = snapshot->read_bytes(kStreams - 1, 0, out);
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().kind(), ErrorKind::resource_exhausted);
-  EXPECT_THAT(read.error().message(), HasSubstr("needs more than 500 others"));
+  EXPECT_THAT(read.error().message(), HasSubstr("needs more than 500 other chunks"));
   EXPECT_TRUE(snapshot->read_bytes(5, 0, out).has_value());
   EXPECT_EQ(snapshot->verify().error().kind(), ErrorKind::resource_exhausted);
   EXPECT_TRUE(snapshot->verify(false)->empty());

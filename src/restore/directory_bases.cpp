@@ -127,7 +127,7 @@ void DirectoryBases::try_candidate(Candidate& candidate, Search& search) const {
   if (!candidate.footer) return;
   if (candidate.footer->id != search.wanted.id) {
     if (!search.other && os::file_name(candidate.path) == os::file_name(search.wanted.name)) {
-      search.other = fmt::format("{} holds {}", candidate.path, candidate.footer->id.to_hex());
+      search.other = fmt::format("{} holds snapshot {}", candidate.path, candidate.footer->id.to_hex());
     }
     return;
   }
@@ -156,7 +156,7 @@ void DirectoryBases::list(Place& place) const {
   place.is_known = true;
   const Result<os::FileInfo> info = file_system_.stat(place.path);
   if (!info || !info->exists) {
-    place.problem = info ? "is not there" : info.error().message();
+    place.problem = info ? "not found" : info.error().message();
     return;
   }
   if (!info->is_directory) {
@@ -187,7 +187,7 @@ void DirectoryBases::add_unlisted(Place& place, std::string_view name) const {
 Error DirectoryBases::not_found(const Search& search) const {
   std::string message = fmt::format("base {}", search.wanted.id.to_hex());
   if (!search.wanted.name.empty())
-    message += fmt::format(", when written {},", container::quote_name(search.wanted.name));
+    message += fmt::format(", written as {},", container::quote_name(search.wanted.name));
   message += " was not found";
   if (search.other) message += fmt::format("; {}", *search.other);
   message += "; looked in";

@@ -123,7 +123,7 @@ TEST_F(Bases, ThatAreMissingAreReportedWithWhatWasFound) {
   options.base_paths = {"/not-there"};
   const auto snapshot = open("/run/b.bsnap", options);
   const std::vector<std::string> parts = {"/run/b.bsnap, tensor 'x', chunk 0", a.id().to_hex(), "a.bsnap holds",
-                                          other.id().to_hex(), "'/not-there' (is not there)"};
+                                          other.id().to_hex(), "'/not-there' (not found)"};
   expect_fails(*snapshot, ErrorKind::not_found, parts);
   const auto damages = snapshot->verify();
   ASSERT_TRUE(damages.has_value());

@@ -50,7 +50,7 @@ Result<void> ReadContext::check_budget() const {
   }
   if (decodes_ >= max_decodes_) {
     return fail(ErrorKind::resource_exhausted,
-                fmt::format("decoding the requested chunk needs more than {} others", max_decodes_));
+                fmt::format("decoding the requested chunk needs more than {} other chunks", max_decodes_));
   }
   return {};
 }

@@ -26,8 +26,8 @@ struct Piece {
 
 Result<void> check_tensor(const Snapshot& snapshot, std::size_t tensor) {
   if (tensor < snapshot.tensors().size()) return {};
-  return fail(ErrorKind::invalid_argument,
-              fmt::format("{}: no tensor {}, there are {}", snapshot.name(), tensor, snapshot.tensors().size()));
+  return fail(ErrorKind::invalid_argument, fmt::format("{}: tensor must be below {}, the number of tensors, got {}",
+                                                       snapshot.name(), snapshot.tensors().size(), tensor));
 }
 
 // Appends a tensor's pieces in order; `out` is nullptr or where its first byte goes.
@@ -71,16 +71,18 @@ Result<std::uint64_t> check_elements(const Snapshot& snapshot, std::size_t strea
                                      std::size_t size_bytes) {
   const std::span<const StreamInfo> streams = snapshot.streams();
   if (stream >= streams.size()) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: no stream {}, there are {}", snapshot.name(), stream, streams.size()));
+    return fail(ErrorKind::invalid_argument, fmt::format("{}: stream must be below {}, the number of streams, got {}",
+                                                         snapshot.name(), streams.size(), stream));
   }
   const StreamInfo& info = streams[stream];
   const std::size_t element_bytes = element_size(info.dtype);
   const std::uint64_t count = size_bytes / element_bytes;
   if (size_bytes % element_bytes != 0 || first > info.elements || count > info.elements - first) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: {} bytes from element {} are not elements of stream {}, which has {} of {} bytes",
-                            snapshot.name(), size_bytes, first, stream, info.elements, element_bytes));
+    return fail(
+        ErrorKind::invalid_argument,
+        fmt::format(
+            "{}: {} bytes at element {} are not whole elements within stream {}, which has {} elements of {} bytes",
+            snapshot.name(), size_bytes, first, stream, info.elements, element_bytes));
   }
   return first * element_bytes;
 }
@@ -108,7 +110,7 @@ Result<void> Snapshot::read_bytes(std::size_t tensor, std::uint64_t offset, std:
     const TensorInfo& info = tensors()[tensor];
     if (offset > info.size_bytes || out.size() > info.size_bytes - offset) {
       return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: tensor {}: {} bytes from {} exceed its {} bytes", name(),
+                  fmt::format("{}: tensor {}: {} bytes at offset {} exceed its {} bytes", name(),
                               container::quote_name(info.name), out.size(), offset, info.size_bytes));
     }
     if (out.empty()) return {};
@@ -126,7 +128,7 @@ Result<void> Snapshot::read(std::span<const ReadRequest> requests, const RunOpti
       const TensorInfo& info = tensors()[request.tensor];
       if (request.out.size() != info.size_bytes) {
         return fail(ErrorKind::invalid_argument,
-                    fmt::format("{}: tensor {} has {} bytes, the memory to read it into {}", name(),
+                    fmt::format("{}: tensor {} has {} bytes, the buffer for it has {}", name(),
                                 container::quote_name(info.name), info.size_bytes, request.out.size()));
       }
       append_pieces(*impl_, request.tensor, request.out.data(), pieces);

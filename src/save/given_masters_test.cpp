@@ -127,12 +127,11 @@ TEST_F(GivenMasters, RejectDifferentMastersOfTiedWeights) {
   add_alias("head", 0, MasterSlice{"flat", 3});
   add("master", DType::f32, master_);
   add("flat", DType::f32, flat);
-  EXPECT_EQ(
-      refusal(),
-      "tensor 'embed' has the master 'master' from element 0 and tensor 'head' has the master 'flat' from element "
-      "3, but both tensors are the same bytes");
+  EXPECT_EQ(refusal(),
+            "tensor 'embed' has the master 'master' from element 0, but tensor 'head' has the master 'flat' from "
+            "element 3; tensors that share their bytes must have the same master");
   state_.tensors[0].master = MasterSlice{"flat", 4};
-  EXPECT_NE(refusal().find("'flat' from element 4 and tensor 'head'"), std::string::npos);
+  EXPECT_NE(refusal().find("'flat' from element 4, but tensor 'head'"), std::string::npos);
   state_.tensors[0].master = state_.tensors[1].master = MasterSlice{"master", 0};
   EXPECT_EQ(laid_out(), (Peers{PeerStream{1, 0}, {}, {}}));
   state_.tensors[0].master.reset();

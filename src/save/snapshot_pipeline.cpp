@@ -195,7 +195,9 @@ class Pipeline {
       depth = holder.own_depth;
       input = inputs_->enter(stream, own, *own.base, own.stream, 0);
       if (!input && use.stream != &*made_.jobs[stream].base) return false;
-      if (!input) return fail(ErrorKind::internal, fmt::format("{}: no room for its base", describe(stream)));
+      if (!input)
+        return fail(ErrorKind::internal,
+                    fmt::format("{}: the stream has no input left for its base", describe(stream)));
     }
     entry.inputs[place] = *input;
     entry.depth = std::max(entry.depth, static_cast<std::uint8_t>(depth + 1));

@@ -56,7 +56,7 @@ Result<void> check_not_in_store(const std::string& path) {
                    os::real_file_system().stat(os::join_path(os::parent_directory(path), record)));
     if (!beside.exists) continue;
     return fail(ErrorKind::invalid_argument,
-                path + ": the directory is a checkpoint of a store, and only the store may write there");
+                path + ": cannot write into the directory of a checkpoint; save with the store instead");
   }
   return {};
 }

@@ -41,7 +41,7 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
                 fmt::format("the name must have at most {} bytes, got {}", limits.name_bytes, info.name.size()));
   }
   if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
-    return fail(ErrorKind::invalid_argument, "the name or the dtype's name is not UTF-8");
+    return fail(ErrorKind::invalid_argument, "the name and the dtype's name must be valid UTF-8");
   }
   if (info.shape.size() > limits.dimensions) {
     return fail(ErrorKind::invalid_argument,
@@ -69,11 +69,12 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
         state.tensors[target].info.size_bytes != info.size_bytes || info.size_bytes == 0) {
       return fail(
           ErrorKind::invalid_argument,
-          fmt::format("an alias must name an earlier tensor of the same size above 0 that is no alias, got tensor {}",
-                      target));
+          fmt::format(
+              "alias_of must be an earlier, non-empty tensor of the same size that is not an alias, got tensor {}",
+              target));
     }
   } else if (info.size_bytes > 0 && source.data == nullptr && !source.read) {
-    return fail(ErrorKind::invalid_argument, "there are no bytes: set data or read");
+    return fail(ErrorKind::invalid_argument, "the tensor has no data: set data or read");
   }
   return {};
 }
@@ -137,8 +138,7 @@ Result<container::Content> lay_out(const State& state) {
       return tl::unexpected(std::move(checked).error().within(container::quote_tensor(info.name)));
     }
     if (!names.emplace(info.name, i).second) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}: two tensors have this name", container::quote_tensor(info.name)));
+      return fail(ErrorKind::invalid_argument, fmt::format("{}: duplicate name", container::quote_tensor(info.name)));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -171,8 +171,9 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
                            container::quote_tensor(state.tensors[one.weight].info.name),
                            container::quote_name(state.tensors[one.master].info.name), one.element);
       };
-      return fail(ErrorKind::invalid_argument, fmt::format("{} and {}, but both tensors are the same bytes",
-                                                           describe(before->second), describe(*checked)));
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("{}, but {}; tensors that share their bytes must have the same master",
+                              describe(before->second), describe(*checked)));
     }
     // An alias may have another dtype than the stream; the stream's elements are no rounded masters then.
     const std::optional<std::size_t> stream = streams.stream_of[holder];

@@ -260,12 +260,12 @@ def test_optimizers_without_betas_give_no_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message", "field"),
     [
-        (lambda: bitsnap.bounded(rules=["exp_avg=clusters:17"]), "clusters is 17, expected 16 or 256", "loss"),
-        (lambda: bitsnap.bounded(master_bits=16), "master_bits is 16, expected a whole number from 0 to 15", "loss"),
+        (lambda: bitsnap.bounded(rules=["exp_avg=clusters:17"]), "clusters must be 16 or 256, got 17", "loss"),
+        (lambda: bitsnap.bounded(master_bits=16), "master_bits must be an integer from 0 to 15, got 16", "loss"),
         (lambda: bitsnap.bounded(master_bits=-1), "master_bits must be 0 to", "master_bits"),
-        (lambda: bitsnap.bounded(v_bits=23), "mantissa_bits is 23, expected a whole number from 0 to 22", "loss"),
-        (lambda: bitsnap.bounded(update_step=0), "update_step is 0, expected a number above 0 and at most 1", "loss"),
-        (lambda: bitsnap.bounded(update_step=1.5), "update_step is 1.5, expected a number above 0", "loss"),
+        (lambda: bitsnap.bounded(v_bits=23), "mantissa_bits must be an integer from 0 to 22, got 23", "loss"),
+        (lambda: bitsnap.bounded(update_step=0), "update_step must be a number above 0 and at most 1, got 0", "loss"),
+        (lambda: bitsnap.bounded(update_step=1.5), "above 0 and at most 1, got 1.5", "loss"),
         (lambda: bitsnap.bounded(update_step=float("nan")), "update_step", "loss"),
         (lambda: bitsnap.bounded(v_bits=10**5000), "v_bits must be 0 to .*, got a number of 16610 bits", "v_bits"),
         (lambda: bitsnap.Adam(betas=(0.9,)), "betas must be a tuple of two numbers, got 1", "betas"),  # type: ignore[arg-type]
