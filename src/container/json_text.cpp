@@ -97,28 +97,12 @@ void append_json_string(std::string& to, std::string_view text, JsonEscapes esca
   to.push_back('"');
 }
 
-void append_decimal(std::string& to, std::uint64_t number) {
-  std::array<char, 24> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-  to.append(digits.data(), end);
-}
-
-void append_decimal(std::string& to, std::int64_t number) {
-  std::array<char, 24> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-  to.append(digits.data(), end);
-}
-
 void append_double(std::string& to, double number) {
   std::array<char, 64> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   const std::string_view text(digits.data(), static_cast<std::size_t>(end - digits.data()));
   to.append(text);
   if (text.find_first_of(".e") == std::string_view::npos) to.append(".0");
-}
-
-void append_hex(std::string& to, std::uint64_t number) {
-  for (int shift = 60; shift >= 0; shift -= 4) to.push_back(kHexDigits[(number >> shift) & 15]);
 }
 
 std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept {
@@ -132,14 +116,16 @@ std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept {
   return number;
 }
 
-void append_base64(std::string& to, std::string_view bytes) {
-  to.reserve(to.size() + (bytes.size() + 2) / 3 * 4);
+std::string to_base64(std::string_view bytes) {
+  std::string to;
+  to.reserve((bytes.size() + 2) / 3 * 4);
   for (std::size_t at = 0; at < bytes.size(); at += 3) {
     const std::size_t size = std::min<std::size_t>(3, bytes.size() - at);
     std::uint32_t group = 0;
     for (std::size_t i = 0; i < 3; ++i) group = group << 8 | (i < size ? byte_of(bytes[at + i]) : 0U);
     for (std::size_t i = 0; i < 4; ++i) to.push_back(i <= size ? kBase64Digits[(group >> (18 - 6 * i)) & 63] : '=');
   }
+  return to;
 }
 
 std::optional<std::string> parse_base64(std::string_view text) {

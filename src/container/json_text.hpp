@@ -27,18 +27,14 @@ enum class JsonEscapes : std::uint8_t {
 // Appends a JSON string with its quotes; escapes only what JSON requires. Bytes that are not UTF-8 stay as they are.
 void append_json_string(std::string& to, std::string_view text, JsonEscapes escapes = JsonEscapes::without_b_and_f);
 
-void append_decimal(std::string& to, std::uint64_t number);
-void append_decimal(std::string& to, std::int64_t number);
-
 // The shortest digits that parse to the same double, always with a fraction or an exponent. Precondition: finite.
 void append_double(std::string& to, double number);
 
-// 16 lower-case hexadecimal digits.
-void append_hex(std::string& to, std::uint64_t number);
 // nullopt unless the text is 16 lower-case hexadecimal digits.
 [[nodiscard]] std::optional<std::uint64_t> parse_hex(std::string_view text) noexcept;
 
-void append_base64(std::string& to, std::string_view bytes);
+// Padded.
+[[nodiscard]] std::string to_base64(std::string_view bytes);
 // nullopt unless the text is padded base64 with its unused bits zero.
 [[nodiscard]] std::optional<std::string> parse_base64(std::string_view text);
 

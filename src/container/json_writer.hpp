@@ -30,14 +30,8 @@ class JsonWriter {
     separate();
     append_json_string(text_, text, escapes_);
   }
-  void number(std::uint64_t value) {
-    separate();
-    append_decimal(text_, value);
-  }
-  void number(std::int64_t value) {
-    separate();
-    append_decimal(text_, value);
-  }
+  void number(std::uint64_t value) { json(std::to_string(value)); }
+  void number(std::int64_t value) { json(std::to_string(value)); }
   void number(double value) {
     separate();
     append_double(text_, value);

@@ -1,17 +1,13 @@
 // The written form of a snapshot's id: 32 lower-case hexadecimal digits, high 64 bits first.
+#include <fmt/format.h>
+
 #include <bitsnap/snapshot.hpp>
 
 #include "container/json_text.hpp"
 
 namespace bitsnap {
 
-std::string SnapshotId::to_hex() const {
-  std::string text;
-  text.reserve(32);
-  container::append_hex(text, high);
-  container::append_hex(text, low);
-  return text;
-}
+std::string SnapshotId::to_hex() const { return fmt::format("{:016x}{:016x}", high, low); }
 
 std::optional<SnapshotId> SnapshotId::from_hex(std::string_view text) {
   if (text.size() != 32) return std::nullopt;

@@ -14,6 +14,7 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/json_text.hpp"
+#include "container/json_writer.hpp"
 #include "container/value_reader.hpp"
 
 namespace bitsnap::container {
@@ -61,28 +62,14 @@ class ValueWriter {
     return std::visit([&](const auto& v) { return write_value(v, depth, is_key); }, value.get());
   }
 
-  [[nodiscard]] std::string take_text() { return std::move(text_); }
+  [[nodiscard]] std::string take_text() { return out_.take_text(); }
 
  private:
-  Result<void> write_value(std::monostate, std::size_t, bool) {
-    text_ += "null";
-    return {};
-  }
-
-  Result<void> write_value(bool value, std::size_t, bool) {
-    text_ += value ? "true" : "false";
-    return {};
-  }
+  Result<void> write_value(std::monostate, std::size_t, bool) { return put("null"); }
+  Result<void> write_value(bool value, std::size_t, bool) { return put(value ? "true" : "false"); }
 
   Result<void> write_value(std::int64_t value, std::size_t, bool) {
-    if (is_plain_integer(value)) {
-      append_decimal(text_, value);
-    } else {
-      text_ += "{\"int\":\"";
-      append_decimal(text_, value);
-      text_ += "\"}";
-    }
-    return {};
+    return is_plain_integer(value) ? put(std::to_string(value)) : put_text("int", std::to_string(value));
   }
 
   Result<void> write_value(const ValueBigInt& value, std::size_t depth, bool is_key) {
@@ -91,31 +78,24 @@ class ValueWriter {
                   fmt::format("tree: {} is not a decimal integer", quote_name(value.decimal)));
     }
     if (const std::optional<std::int64_t> small = to_int64(value.decimal)) return write_value(*small, depth, is_key);
-    text_ += "{\"int\":\"";
-    text_ += value.decimal;
-    text_ += "\"}";
-    return {};
+    return put_text("int", value.decimal);
   }
 
   Result<void> write_value(double value, std::size_t, bool) {
-    if (std::isfinite(value)) {
-      append_double(text_, value);
-    } else {
-      text_ += "{\"f64\":\"";
-      append_hex(text_, std::bit_cast<std::uint64_t>(value));
-      text_ += "\"}";
-    }
+    if (!std::isfinite(value)) return put_text("f64", fmt::format("{:016x}", std::bit_cast<std::uint64_t>(value)));
+    out_.number(value);
     return {};
   }
 
   Result<void> write_value(const std::complex<double>& value, std::size_t depth, bool is_key) {
     if (is_key) return not_a_key();
-    text_ += "{\"complex\":[";
-    BITSNAP_TRY(write_value(value.real(), depth, false));
-    text_ += ',';
-    BITSNAP_TRY(write_value(value.imag(), depth, false));
-    text_ += "]}";
-    return {};
+    return write_tagged("complex", [&]() -> Result<void> {
+      out_.begin_array();
+      BITSNAP_TRY(write_value(value.real(), depth, false));
+      BITSNAP_TRY(write_value(value.imag(), depth, false));
+      out_.end_array();
+      return {};
+    });
   }
 
   Result<void> write_value(const std::string& value, std::size_t, bool) {
@@ -123,59 +103,47 @@ class ValueWriter {
       return fail(ErrorKind::invalid_argument,
                   fmt::format("tree: the string {} is not valid UTF-8", quote_name(value)));
     }
-    append_json_string(text_, value);
+    out_.string(value);
     return {};
   }
 
   Result<void> write_value(const ValueBytes& value, std::size_t, bool) {
-    text_ += "{\"bytes\":\"";
-    append_base64(text_, value.bytes);
-    text_ += "\"}";
-    return {};
+    return put_text("bytes", to_base64(value.bytes));
   }
 
   Result<void> write_value(const ValueList& value, std::size_t depth, bool is_key) {
-    if (is_key) return not_a_key();
-    return write_items(value, depth, false);
+    return is_key ? not_a_key() : write_items(value, depth, false);
   }
 
   Result<void> write_value(const ValueTuple& value, std::size_t depth, bool is_key) {
-    text_ += "{\"tuple\":";
-    BITSNAP_TRY(write_items(value.items, depth, is_key));
-    text_ += '}';
-    return {};
+    return write_tagged("tuple", [&] { return write_items(value.items, depth, is_key); });
   }
 
   Result<void> write_value(const ValueDict& value, std::size_t depth, bool is_key) {
     if (is_key) return not_a_key();
-    std::set<std::string> keys;
-    text_ += "{\"dict\":[";
-    bool first = true;
-    for (const auto& [key, item] : value.entries) {
-      if (!first) text_ += ',';
-      first = false;
-      text_ += '[';
-      const std::size_t begin = text_.size();
-      BITSNAP_TRY(write(key, depth + 1, true));
-      if (const auto [at, is_new] = keys.insert(text_.substr(begin)); !is_new) {
-        return fail(ErrorKind::invalid_argument, fmt::format("tree: key {} appears twice in a dict", quote_name(*at)));
+    return write_tagged("dict", [&]() -> Result<void> {
+      std::set<std::string> keys;
+      out_.begin_array();
+      for (const auto& [key, item] : value.entries) {
+        out_.begin_array();
+        const std::size_t begin = out_.text().size();
+        BITSNAP_TRY(write(key, depth + 1, true));
+        if (const auto [at, is_new] = keys.insert(out_.text().substr(begin)); !is_new) {
+          return fail(ErrorKind::invalid_argument,
+                      fmt::format("tree: key {} appears twice in a dict", quote_name(*at)));
+        }
+        BITSNAP_TRY(write(item, depth + 1, false));
+        out_.end_array();
       }
-      text_ += ',';
-      BITSNAP_TRY(write(item, depth + 1, false));
-      text_ += ']';
-    }
-    text_ += "]}";
-    return {};
+      out_.end_array();
+      return {};
+    });
   }
 
   Result<void> write_value(const ValueTensor& value, std::size_t, bool is_key) {
     if (is_key) return not_a_key();
-    text_ += value.kind == ValueTensor::Kind::tensor  ? "{\"tensor\":"
-             : value.kind == ValueTensor::Kind::array ? "{\"array\":"
-                                                      : "{\"scalar\":";
-    append_decimal(text_, std::uint64_t{value.index});
-    text_ += '}';
-    return {};
+    constexpr std::string_view kTags[] = {"tensor", "array", "scalar"};
+    return put(fmt::format(R"({{"{}":{}}})", kTags[static_cast<std::size_t>(value.kind)], value.index));
   }
 
   Result<void> write_value(const ValueTyped& value, std::size_t depth, bool is_key) {
@@ -187,24 +155,39 @@ class ValueWriter {
                   fmt::format("tree: a typed value of type {} must have 1 content value, got {}", value.type,
                               value.content.size()));
     }
-    text_ += "{\"typed\":[\"";
-    text_ += value.type;
-    text_ += "\",";
-    BITSNAP_TRY(write(value.content.front(), depth + 1, is_key));
-    text_ += "]}";
-    return {};
+    return write_tagged("typed", [&]() -> Result<void> {
+      out_.begin_array();
+      out_.string(value.type);
+      BITSNAP_TRY(write(value.content.front(), depth + 1, is_key));
+      out_.end_array();
+      return {};
+    });
   }
 
   Result<void> write_items(const ValueList& items, std::size_t depth, bool is_key) {
-    text_ += '[';
-    bool first = true;
-    for (const Value& item : items) {
-      if (!first) text_ += ',';
-      first = false;
-      BITSNAP_TRY(write(item, depth + 1, is_key));
-    }
-    text_ += ']';
+    out_.begin_array();
+    for (const Value& item : items) BITSNAP_TRY(write(item, depth + 1, is_key));
+    out_.end_array();
     return {};
+  }
+
+  // {"tag": value}, where write() writes the value.
+  template <typename Write>
+  Result<void> write_tagged(std::string_view tag, const Write& write) {
+    out_.begin_object();
+    out_.key(tag);
+    BITSNAP_TRY(write());
+    out_.end_object();
+    return {};
+  }
+
+  Result<void> put(std::string_view json) {
+    out_.json(json);
+    return {};
+  }
+  // Precondition: nothing in `text` needs an escape.
+  Result<void> put_text(std::string_view tag, std::string_view text) {
+    return put(fmt::format(R"({{"{}":"{}"}})", tag, text));
   }
 
   static Result<void> not_a_key() {
@@ -212,7 +195,7 @@ class ValueWriter {
   }
 
   const DecodeLimits& limits_;
-  std::string text_;
+  JsonWriter out_{JsonEscapes::without_b_and_f};
   std::uint64_t nodes_ = 0;
 };
 
