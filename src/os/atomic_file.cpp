@@ -40,52 +40,25 @@ bool AtomicFile::is_temporary_name(std::string_view name) noexcept {
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string temporary_path, bool overwrite,
-                       Durability durability, std::unique_ptr<WritableFile> file) noexcept
-    : file_system_(&file_system),
-      path_(std::move(path)),
-      temporary_path_(std::move(temporary_path)),
-      file_(std::move(file)),
-      overwrite_(overwrite),
-      durability_(durability) {}
+AtomicFile::Temporary::Temporary(FileSystem& file_system, std::string path)
+    : file_system_(file_system), path_(std::move(path)) {}
 
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : file_system_(other.file_system_),
-      path_(std::move(other.path_)),
-      temporary_path_(std::move(other.temporary_path_)),
-      file_(std::move(other.file_)),
-      overwrite_(other.overwrite_),
-      durability_(other.durability_),
-      has_temporary_(std::exchange(other.has_temporary_, false)),
-      committed_(other.committed_),
-      directory_synced_(other.directory_synced_) {}
-
-AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
-  if (this == &other) return *this;
-  abandon();
-  file_system_ = other.file_system_;
-  path_ = std::move(other.path_);
-  temporary_path_ = std::move(other.temporary_path_);
-  file_ = std::move(other.file_);
-  overwrite_ = other.overwrite_;
-  durability_ = other.durability_;
-  has_temporary_ = std::exchange(other.has_temporary_, false);
-  committed_ = other.committed_;
-  directory_synced_ = other.directory_synced_;
-  return *this;
-}
-
-AtomicFile::~AtomicFile() { abandon(); }
-
-void AtomicFile::abandon() noexcept {
-  file_.reset();
-  if (!std::exchange(has_temporary_, false)) return;
+void AtomicFile::Temporary::remove() noexcept {
+  if (!std::exchange(is_there_, false)) return;
   try {
-    static_cast<void>(
-        file_system_->remove(temporary_path_));  // if this fails, too, there is no caller left to report it to
+    static_cast<void>(file_system_.remove(path_));  // if this fails, too, there is no caller left to report it to
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory while making an error's message
   }
 }
+
+AtomicFile::AtomicFile(FileSystem& file_system, std::string path, std::string temporary_path, bool overwrite,
+                       Durability durability, std::unique_ptr<WritableFile> file)
+    : file_system_(&file_system),
+      path_(std::move(path)),
+      overwrite_(overwrite),
+      durability_(durability),
+      temporary_(std::make_unique<Temporary>(file_system, std::move(temporary_path))),
+      file_(std::move(file)) {}
 
 Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string& path, bool overwrite, FileMode mode,
                                       Durability durability) {
@@ -115,22 +88,22 @@ Result<AtomicFile> AtomicFile::create(FileSystem& file_system, const std::string
 }
 
 Result<void> AtomicFile::commit() {
-  if (committed_ || file_ == nullptr || !has_temporary_) {
+  if (file_ == nullptr) {
     return fail(ErrorKind::invalid_argument, "commit " + path_ + ": it was already committed or abandoned");
   }
   const auto finish = [this]() -> Result<void> {
     if (durability_ == Durability::synced) BITSNAP_TRY(file_->sync());
     BITSNAP_TRY(file_->close());
-    if (overwrite_) return file_system_->rename(temporary_path_, path_);
-    return file_system_->rename_no_replace(temporary_path_, path_);
+    if (overwrite_) return file_system_->rename(temporary_path(), path_);
+    return file_system_->rename_no_replace(temporary_path(), path_);
   };
-  if (Result<void> finished = finish(); !finished) {
-    abandon();
+  Result<void> finished = finish();
+  file_.reset();
+  if (!finished) {
+    temporary_->remove();
     return finished;
   }
-  has_temporary_ = false;
-  committed_ = true;
-  file_.reset();
+  temporary_->keep();
   if (durability_ == Durability::cached) return {};
   auto synced = file_system_->sync_directory(parent_directory(path_));
   if (!synced) {

@@ -29,10 +29,6 @@ class AtomicFile {
                                                  FileMode mode = kDefaultFileMode,
                                                  Durability durability = Durability::synced);
 
-  AtomicFile(AtomicFile&& other) noexcept;
-  AtomicFile& operator=(AtomicFile&& other) noexcept;
-  ~AtomicFile();
-
   // The file to write to. Valid until commit(), which syncs and closes it.
   [[nodiscard]] WritableFile& file() noexcept { return *file_; }
 
@@ -45,25 +41,39 @@ class AtomicFile {
   [[nodiscard]] bool directory_synced() const noexcept { return directory_synced_; }
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  [[nodiscard]] const std::string& temporary_path() const noexcept { return temporary_path_; }
+  [[nodiscard]] const std::string& temporary_path() const noexcept { return temporary_->path(); }
 
   // Whether a file name has the form of a temporary file, which a crash may leave behind.
   [[nodiscard]] static bool is_temporary_name(std::string_view name) noexcept;
 
  private:
+  // A file that is removed unless it is kept.
+  class Temporary {
+   public:
+    Temporary(FileSystem& file_system, std::string path);
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    ~Temporary() { remove(); }
+    void remove() noexcept;
+    void keep() noexcept { is_there_ = false; }
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+   private:
+    FileSystem& file_system_;
+    std::string path_;
+    bool is_there_ = true;
+  };
+
   AtomicFile(FileSystem& file_system, std::string path, std::string temporary_path, bool overwrite,
-             Durability durability, std::unique_ptr<WritableFile> file) noexcept;
-  void abandon() noexcept;
+             Durability durability, std::unique_ptr<WritableFile> file);
 
   FileSystem* file_system_;
   std::string path_;
-  std::string temporary_path_;
-  std::unique_ptr<WritableFile> file_;
   bool overwrite_;
   Durability durability_;
-  bool has_temporary_ = true;
-  bool committed_ = false;
   bool directory_synced_ = false;
+  std::unique_ptr<Temporary> temporary_;
+  std::unique_ptr<WritableFile> file_;  // closed before the temporary file is removed; nullptr after commit()
 };
 
 }  // namespace bitsnap::os
