@@ -1,14 +1,10 @@
 // The AVX2 decoding kernel of the lane coder: 32 lanes at a time, tables of 16 symbols in registers.
 #include "entropy/rans_decode_kernel.hpp"
 
-#include <immintrin.h>
-
-#include "entropy/rans_expand_table.hpp"
+#include "entropy/rans_lanes_avx2.hpp"
 
 namespace bitsnap::entropy {
 namespace {
-
-constexpr std::size_t kHalf = 32;  // lanes of a vector
 
 struct Table {
   __m256i quarters[3];  // the thresholds of the symbol indexes 4, 8 and 12
@@ -18,10 +14,6 @@ struct Table {
   __m256i frequencies;
   __m256i coded;  // the last slot before the escape's slots, flipped
 };
-
-inline __m256i broadcast(const std::uint8_t* sixteen) noexcept {
-  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(sixteen)));
-}
 
 // A slot belongs to an index or a later one if it is above the index's start minus 1. Compares are signed, so both
 // sides have their top bit flipped.
@@ -57,79 +49,25 @@ inline __m256i indexes_of(const Table& table, __m256i flipped) noexcept {
   return _mm256_sub_epi8(_mm256_sub_epi8(indexes, first), _mm256_add_epi8(second, third));
 }
 
-inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
-
-// 16 bytes for each half of a register.
-inline __m256i load_two(const std::uint8_t* lower, const std::uint8_t* upper) noexcept {
-  return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(upper), reinterpret_cast<const __m128i*>(lower));
-}
-
-// The next bytes of the stream in the lanes of `mask`, and zero in the others.
-inline __m256i expand(const std::uint8_t* in, unsigned mask) noexcept {
-  const __m256i lower = load_two(kExpand.lower[mask & 255], kExpand.lower[mask >> 16 & 255]);
-  const __m256i upper = load_two(kExpand.upper[mask >> 8 & 255], kExpand.upper[mask >> 24]);
-  return _mm256_shuffle_epi8(load_two(in, in + count_lanes(mask & 0xffff)), _mm256_add_epi8(lower, upper));
-}
-
-inline __m256i load(const std::uint8_t* from) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-inline void store(std::uint8_t* to, __m256i bytes) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
-}
-
-// The states of 32 lanes.
-struct Half {
-  __m256i low;
-  __m256i high;
-};
-
-inline Half load_half(const RansDecoding& at, std::size_t group, std::size_t lane) noexcept {
-  return {load(at.low[group] + lane), load(at.high[group] + lane)};
-}
-
-inline void store_half(RansDecoding& at, std::size_t group, std::size_t lane, const Half& half) noexcept {
-  store(at.low[group] + lane, half.low);
-  store(at.high[group] + lane, half.high);
-}
-
 // The next symbols of 32 lanes; escaped symbols are missing.
 struct Decoded {
   __m256i symbols;
-  __m256i grows;     // the lanes that still have to take a byte from the stream
   unsigned escaped;  // a bit for each lane
 };
 
 // Always inlined: a call would put every table into memory.
-[[gnu::always_inline]] inline Decoded next_symbols(Half& half, const Table& table) noexcept {
-  const __m256i flipped = _mm256_xor_si256(half.low, _mm256_set1_epi8(static_cast<char>(0x80)));
+[[gnu::always_inline]] inline Decoded next_symbols(std::uint8_t* low_at, std::uint8_t* high_at, const Table& table,
+                                                   const std::uint8_t*& in) noexcept {
+  __m256i low = load(low_at);
+  __m256i high = load(high_at);
+  const __m256i flipped = _mm256_xor_si256(low, _mm256_set1_epi8(static_cast<char>(0x80)));
   const __m256i indexes = indexes_of(table, flipped);
-  const __m256i frequencies = _mm256_shuffle_epi8(table.frequencies, indexes);
-  const __m256i excess = _mm256_sub_epi8(half.low, _mm256_shuffle_epi8(table.starts, indexes));
-
-  // frequency * high + excess in 16 bits, for even and odd lanes separately.
-  const __m256i low_bytes = _mm256_set1_epi16(0xff);
-  const __m256i even = _mm256_add_epi16(
-      _mm256_mullo_epi16(_mm256_and_si256(frequencies, low_bytes), _mm256_and_si256(half.high, low_bytes)),
-      _mm256_and_si256(excess, low_bytes));
-  const __m256i odd =
-      _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(frequencies, 8), _mm256_srli_epi16(half.high, 8)),
-                       _mm256_srli_epi16(excess, 8));
-  half.low = _mm256_blendv_epi8(_mm256_slli_epi16(odd, 8), even, low_bytes);
-  const __m256i high = _mm256_blendv_epi8(odd, _mm256_srli_epi16(even, 8), low_bytes);
-
-  // States below 256 take a byte.
-  const __m256i grows = _mm256_cmpeq_epi8(high, _mm256_setzero_si256());
-  half.high = _mm256_blendv_epi8(high, half.low, grows);
-  return {_mm256_shuffle_epi8(table.symbols, indexes), grows,
+  take_slots(_mm256_shuffle_epi8(table.frequencies, indexes),
+             _mm256_sub_epi8(low, _mm256_shuffle_epi8(table.starts, indexes)), low, high, in);
+  store(low_at, low);
+  store(high_at, high);
+  return {_mm256_shuffle_epi8(table.symbols, indexes),
           static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpgt_epi8(flipped, table.coded)))};
-}
-
-// Moves the next bytes of the stream into the lanes that `grows` marks; returns the rest of the stream.
-[[gnu::always_inline]] inline const std::uint8_t* take_in(Half& half, __m256i grows, const std::uint8_t* in) noexcept {
-  const auto mask = static_cast<unsigned>(_mm256_movemask_epi8(grows));
-  half.low = _mm256_blendv_epi8(half.low, expand(in, mask), grows);
-  return in + count_lanes(mask);
 }
 
 // Inserts the escaped symbols; rare enough for a branch and a loop.
@@ -192,16 +130,10 @@ void decode(RansDecoding& at, const RansDecodeTable& from, const std::uint8_t* r
   const std::uint8_t* const limit = at.limit;
   for (; rounds > 0; --rounds) {
     for (std::size_t group = 0; group < kDecodeGroups; ++group) {
-      // Both halves do independent work before they need the position of the stream, so they overlap.
-      Half front = load_half(at, group, 0);
-      Half rear = load_half(at, group, kHalf);
-      Decoded first = next_symbols(front, table);
-      Decoded second = next_symbols(rear, table);
       const std::uint8_t* in = at.in[group] < limit ? at.in[group] : limit;
-      in = take_in(front, first.grows, in);
-      at.in[group] = take_in(rear, second.grows, in);
-      store_half(at, group, 0, front);
-      store_half(at, group, kHalf, rear);
+      Decoded first = next_symbols(at.low[group], at.high[group], table, in);
+      Decoded second = next_symbols(at.low[group] + kHalf, at.high[group] + kHalf, table, in);
+      at.in[group] = in;
       if ((first.escaped | second.escaped) != 0) [[unlikely]] {
         escapes = escapes < limit ? escapes : limit;
         first.symbols = put_escapes(first.symbols, first.escaped, escapes);

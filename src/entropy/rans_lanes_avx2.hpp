@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "entropy/rans_expand_table.hpp"
+
 namespace bitsnap::entropy {
 namespace {
 
@@ -25,43 +27,16 @@ inline void store(std::uint8_t* to, __m256i bytes) noexcept {
 
 inline unsigned count_lanes(unsigned lanes) noexcept { return static_cast<unsigned>(_mm_popcnt_u32(lanes)); }
 
-// For each mask of eight lanes, the order that moves the bytes from `first` on into the marked lanes; other lanes get
-// zero.
-struct ExpandTable {
-  alignas(64) std::uint8_t orders[256][8];
-};
-
-constexpr ExpandTable make_expand_table(unsigned first) noexcept {
-  ExpandTable table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned next = first;
-    for (unsigned lane = 0; lane < 8; ++lane) {
-      table.orders[mask][lane] = static_cast<std::uint8_t>((mask >> lane & 1) != 0 ? next++ : 0x80);
-    }
-  }
-  return table;
-}
-
-constexpr ExpandTable kExpandLower = make_expand_table(0);
-constexpr ExpandTable kExpandUpper = make_expand_table(8);
-
-// Moves the next eight bytes into the lower half of a register and eight bytes from `second` on into the upper half.
-inline __m128i expand(const std::uint8_t* first, const std::uint8_t* second, unsigned mask) noexcept {
-  const auto load_two = [](const std::uint8_t* low, const std::uint8_t* high) {
-    return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
-                              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
-  };
-  return _mm_shuffle_epi8(load_two(first, second),
-                          load_two(kExpandLower.orders[mask & 255], kExpandUpper.orders[mask >> 8 & 255]));
-}
-
 // The next bytes in the lanes that `mask` marks, zero in the others. Reads at most 32 bytes from `in`.
 inline __m256i expand(const std::uint8_t*& in, unsigned mask) noexcept {
-  const std::uint8_t* const middle = in + count_lanes(mask & 0xffff);
-  const __m128i front = expand(in, in + count_lanes(mask & 0xff), mask);
-  const __m128i rear = expand(middle, in + count_lanes(mask & 0xffffff), mask >> 16);
+  const auto load_two = [](const std::uint8_t* lower, const std::uint8_t* upper) {
+    return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(upper), reinterpret_cast<const __m128i*>(lower));
+  };
+  const __m256i lower = load_two(kExpand.lower[mask & 255], kExpand.lower[mask >> 16 & 255]);
+  const __m256i upper = load_two(kExpand.upper[mask >> 8 & 255], kExpand.upper[mask >> 24]);
+  const __m256i bytes = load_two(in, in + count_lanes(mask & 0xffff));
   in += count_lanes(mask);
-  return _mm256_set_m128i(rear, front);
+  return _mm256_shuffle_epi8(bytes, _mm256_add_epi8(lower, upper));
 }
 
 // Decodes: removes the slots of a symbol from 32 states that lie `excess` above the symbol's start. Always inlined,
