@@ -7,16 +7,12 @@
 
 #include <fmt/format.h>
 
-#include <bitsnap/safetensors.hpp>
 #include <bitsnap/store.hpp>
 
 #include "cli/coding_options.hpp"
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
@@ -39,22 +35,20 @@ struct AddOptions {
 struct AddReport {
   std::uint64_t input_bytes = 0;
   double seconds = 0;
-  std::string policy;
-  std::optional<std::string> objective;  // set if the policy chooses by objective
+  CodingSettings settings;
   bool durable = true;
   CheckpointInfo checkpoint;
 };
 
-void print_report_json(const AddOptions& options, const AddReport& report) {
+Json report_json(const AddOptions& options, const AddReport& report) {
   const CheckpointInfo& checkpoint = report.checkpoint;
   Json document = {{"run", options.run},
                    {"input", options.input},
                    {"step", checkpoint.step},
                    {"time_unix_ms", checkpoint.time_unix_ms},
-                   {"time", format_utc_time(checkpoint.time_unix_ms)},
-                   {"policy", report.policy},
-                   {"objective", report.objective ? Json(*report.objective) : Json()}};
-  document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
+                   {"time", format_utc_time(checkpoint.time_unix_ms)}};
+  add_policy(document, report.settings);
+  document["base"] = checkpoint.base;
   document["base_damage"] = checkpoint.damage ? Json{{"kind", error_kind_name(checkpoint.damage->kind())},
                                                      {"message", checkpoint.damage->message()}}
                                               : Json();
@@ -63,12 +57,12 @@ void print_report_json(const AddOptions& options, const AddReport& report) {
   document["input_bytes"] = report.input_bytes;
   document["stored_bytes"] = checkpoint.stored_bytes;
   document["tensor_bytes"] = checkpoint.raw_bytes;
-  document["ratio"] = static_cast<double>(report.input_bytes) / static_cast<double>(checkpoint.stored_bytes);
+  document["ratio"] = ratio_json(report.input_bytes, checkpoint.stored_bytes);
   document["seconds"] = report.seconds;
   document["gbps"] = static_cast<double>(report.input_bytes) / report.seconds / 1e9;
   document["durable"] = report.durable;
-  document["pruned"] = checkpoint.pruned ? to_json(*checkpoint.pruned) : Json();
-  print_json(document);
+  document["pruned"] = checkpoint.pruned;
+  return document;
 }
 
 // The step is saved, but an earlier checkpoint is damaged, and a keyframe takes more space.
@@ -83,20 +77,18 @@ void warn_of_base(const AddOptions& options, const CheckpointInfo& checkpoint) {
 Result<void> print_details(const Store& store, const AddReport& report) {
   BITSNAP_ASSIGN(auto written, store.snapshot(report.checkpoint.step));
   BITSNAP_ASSIGN(auto sizes, measure_sizes(*written));
-  print_note(fmt::format("id {}, policy {}{}, depth {}\n", written->id().to_hex(), report.policy,
-                         report.objective ? " for " + *report.objective : "", report.checkpoint.depth));
-  print_note(render_roles(*written, sizes, std::nullopt));
+  print_note(fmt::format("id {}, policy {}, depth {}\n", written->id().to_hex(), describe_policy(report.settings),
+                         report.checkpoint.depth));
+  print_note(render_roles(sizes, std::nullopt));
   return {};
 }
 
 Result<void> print_report(const Store& store, const AddOptions& options, const AddReport& report,
                           const CommonOptions& common) {
   const CheckpointInfo& checkpoint = report.checkpoint;
-  print_note(fmt::format(
-      "{} : {} -> {}  ({}, {})  {}, {}\n", printable(options.input), format_size(report.input_bytes),
-      format_size(checkpoint.stored_bytes), format_ratio(report.input_bytes, checkpoint.stored_bytes),
-      format_speed(report.input_bytes, report.seconds), printable(checkpoint_name(options.run, checkpoint.step)),
-      checkpoint.base ? fmt::format("base {}", *checkpoint.base) : "a keyframe"));
+  print_note(describe_stored(options.input, report.input_bytes, checkpoint.stored_bytes, report.seconds) +
+             fmt::format("{}, {}\n", printable(checkpoint_name(options.run, checkpoint.step)),
+                         checkpoint.base ? fmt::format("base {}", *checkpoint.base) : "a keyframe"));
   if (!report.durable) {
     print_note(fmt::format("{}: this file system cannot sync directories; a crash of the machine may undo the step\n",
                            printable(options.run)));
@@ -115,18 +107,10 @@ Result<std::unique_ptr<Store>> open_run(const AddOptions& options) {
 }
 
 Result<int> add(const AddOptions& options, const CommonOptions& common) {
-  BITSNAP_TRY(check_no_run(options.input));
-  BITSNAP_ASSIGN(auto kind, detect_file_kind(options.input));
-  if (kind != FileKind::safetensors) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{}: is {}, and `add` takes safetensors files", options.input,
-                            kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file"));
-  }
+  BITSNAP_ASSIGN(auto state, open_input(options.input, "add"));
   BITSNAP_TRY(check_outside(options.run, options.input));
   AddReport report;
-  BITSNAP_ASSIGN(auto input_bytes, file_size(options.input));
-  report.input_bytes = input_bytes;
-  BITSNAP_ASSIGN(auto state, open_safetensors(options.input));
+  BITSNAP_ASSIGN(report.input_bytes, file_size(options.input));
   BITSNAP_ASSIGN(auto adam, adam_of(options.coding.adam));
   for (TensorSource& tensor : state.tensors) {
     tensor.adam = adam;
@@ -135,10 +119,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
     warn_of_idle_rules(options.coding.settings, state);
   }
   BITSNAP_ASSIGN(auto store, open_run(options));
-  const CodingSettings& settings = store->settings();
-  report.policy = policy_name(*settings.policy);
-  if (chooses_by_objective(*settings.policy)) report.objective = objective_name(*settings.objective);
-
+  report.settings = store->settings();
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
@@ -155,7 +136,7 @@ Result<int> add(const AddOptions& options, const CommonOptions& common) {
   }
   if (report.checkpoint.prune_error) return tl::unexpected(*report.checkpoint.prune_error);
   if (common.json) {
-    print_report_json(options, report);
+    print_json(report_json(options, report));
   } else if (!common.quiet) {
     BITSNAP_TRY(print_report(*store, options, report, common));
   }

@@ -13,11 +13,8 @@
 
 #include <bitsnap/engine.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/number_option.hpp"
-#include "cli/output.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
 

@@ -11,17 +11,13 @@
 
 #include <bitsnap/analysis.hpp>
 
-#include "cli/adam_options.hpp"
 #include "cli/analyze_inputs.hpp"
 #include "cli/analyze_report.hpp"
 #include "cli/baseline_coders.hpp"
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/coding_options.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/name_glob.hpp"
 #include "cli/number_option.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/stored_sizes.hpp"
 
@@ -40,26 +36,24 @@ struct AnalyzeOptions {
   AdamOptions adam;
 };
 
+bool matches_glob(const std::string& glob, const TensorInfo& tensor) {
+  return fits(LossRule{.name = glob}, tensor.role, tensor.name);
+}
+
 bool is_selected(const std::vector<std::string>& globs, const TensorInfo& tensor) {
   return globs.empty() ||
-         std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(glob, tensor.name); });
+         std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(glob, tensor); });
 }
 
 Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
   BITSNAP_ASSIGN(const auto sizes, measure_sizes(snapshot));
   report.stored_bytes = snapshot.file_bytes();
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
-    if (report.tensors[i].alias_of) {
-      continue;
-    }
-    if (const auto stream = snapshot.stream_of(i)) {
-      const StreamSizes& stored = sizes.streams[*stream];
-      report.stored[i] = {stored.raw_bytes, stored.stored_bytes, stored.codec()};
-    }
+    const auto stream = snapshot.stream_of(i);
+    if (stream && !report.tensors[i].alias_of) report.stored[i] = sizes.streams[*stream];
   }
-  for (std::size_t i = 0; i < report.analysis.groups.size(); ++i) {
-    const GroupAnalysis& group = report.analysis.groups[i];
-    StoredPart& sum = report.groups[i].emplace();
+  for (const GroupAnalysis& group : report.analysis.groups) {
+    StreamSizes& sum = report.groups.emplace_back();
     for (const TensorAnalysis& tensor : report.analysis.tensors) {
       const TensorInfo& info = report.tensors[tensor.tensor];
       const auto stored = report.stored.find(tensor.tensor);
@@ -123,7 +117,6 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     const AnalysisState base = earlier ? analysis_state(*earlier) : AnalysisState{};
     BITSNAP_ASSIGN(report.analysis, analyze_state(analysis_state(file), earlier ? &base : nullptr, analysis));
   }
-  report.groups.resize(report.analysis.groups.size());
   if (file.snapshot() != nullptr) {
     BITSNAP_TRY(add_stored_sizes(*file.snapshot(), report));
   }
@@ -132,8 +125,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
 
 Result<void> check_globs(const StateReport& report, const AnalyzeOptions& options) {
   for (const std::string& glob : options.globs) {
-    if (std::ranges::none_of(report.tensors,
-                             [&](const TensorInfo& tensor) { return matches_glob(glob, tensor.name); })) {
+    if (std::ranges::none_of(report.tensors, [&](const TensorInfo& tensor) { return matches_glob(glob, tensor); })) {
       return fail(ErrorKind::not_found, fmt::format("{}: has no tensor '{}'", report.state.path, glob));
     }
   }

@@ -10,27 +10,20 @@
 #include <bitsnap/analysis.hpp>
 
 #include "cli/analyze_inputs.hpp"
-#include "cli/common_options.hpp"
-#include "cli/output.hpp"
+#include "cli/command.hpp"
+#include "cli/stored_sizes.hpp"
 
 namespace bitsnap::cli {
-
-// Bytes of a tensor or of a group of tensors in the snapshot.
-struct StoredPart {
-  std::uint64_t raw_bytes = 0;
-  std::uint64_t stored_bytes = 0;
-  std::string codec;  // of a tensor
-};
 
 struct StateReport {
   StatePlace state;
   std::optional<StatePlace> earlier;
   std::vector<TensorInfo> tensors;
   Analysis analysis;
-  std::optional<AdamNumbers> adam;                // from the options, or of the first tensor with recorded values
-  std::optional<std::uint64_t> stored_bytes;      // of the file; nullopt for safetensors files
-  std::map<std::size_t, StoredPart> stored;       // by tensor; only tensors with chunks of their own
-  std::vector<std::optional<StoredPart>> groups;  // parallel to analysis.groups
+  std::optional<AdamNumbers> adam;            // from the options, or of the first tensor with recorded values
+  std::optional<std::uint64_t> stored_bytes;  // of the file; nullopt for safetensors files, as the next two
+  std::map<std::size_t, StreamSizes> stored;  // by tensor; only tensors with chunks of their own
+  std::vector<StreamSizes> groups;            // sums, parallel to analysis.groups
 };
 
 // analyze_tables.cpp. Several states: how they change, then the last one. `with_tensors` adds its tensors. `width` is

@@ -1,4 +1,5 @@
-// The tables of `analyze` about the elements of a state: sizes, bits, distances and entropies by role and dtype.
+// The tables of `analyze` about the elements of a state: sizes, bits, distances and entropies by role and dtype, and
+// one row per tensor.
 #include "cli/analyze_tables.hpp"
 
 #include <algorithm>
@@ -14,6 +15,38 @@
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {
+
+std::string format_bits(double bits) { return fmt::format("{:.2f}", bits); }
+
+std::string format_bits(const std::optional<double>& bits) { return bits ? format_bits(*bits) : std::string(kNone); }
+
+std::string format_bits(const std::optional<BestCodec>& best) {
+  return best ? format_bits(best->bits) : std::string(kNone);
+}
+
+std::string format_error(double error) {
+  if (error == 0) {
+    return "0";
+  }
+  const double percent = 100 * error;
+  if (percent < 1e-4 || percent >= 1000) {
+    return fmt::format("{:.1e}", error);
+  }
+  const int digits = std::max(0, 1 - static_cast<int>(std::floor(std::log10(percent))));
+  return fmt::format("{:.{}f} %", percent, digits);
+}
+
+std::string format_list(const std::vector<double>& bits) {
+  std::string text;
+  for (const double plane : bits) {
+    text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", plane);
+  }
+  return text;
+}
+
+std::string titled(std::string_view title, const Table& table, Width width) {
+  return table.empty() ? "" : fmt::format("\n{}\n{}", title, table.render(width));
+}
 
 namespace {
 
@@ -37,7 +70,7 @@ GroupTitles group_titles(const Analysis& analysis) {
 struct GroupRow {
   std::string title;
   const GroupAnalysis* group;
-  const std::optional<StoredPart>* stored;
+  const StreamSizes* stored;  // nullptr if the file is no snapshot
 
   [[nodiscard]] const Findings& findings() const noexcept { return group->findings; }
   // kNone if the group has no earlier state.
@@ -51,7 +84,7 @@ using GroupRows = std::vector<GroupRow>;
 GroupRows group_rows(const StateReport& report, const GroupTitles& titles) {
   GroupRows rows;
   for (std::size_t i = 0; i < titles.size(); ++i) {
-    rows.push_back({titles[i], &report.analysis.groups[i], &report.groups[i]});
+    rows.push_back({titles[i], &report.analysis.groups[i], report.stored_bytes ? &report.groups[i] : nullptr});
   }
   return rows;
 }
@@ -81,23 +114,20 @@ std::string render_elements(const StateReport& report, const GroupRows& rows, Wi
        [](const GroupRow& row) { return format_count(row.findings().elements); }},
       {{"raw", Align::right, kWhole, 2}, [](const GroupRow& row) { return format_size(row.group->raw_bytes); }}};
   if (report.stored_bytes) {
-    fields.push_back({{"stored", Align::right}, [](const GroupRow& row) {
-                        return *row.stored ? format_size((*row.stored)->stored_bytes) : std::string(kNone);
-                      }});
+    fields.push_back(
+        {{"stored", Align::right}, [](const GroupRow& row) { return format_size(row.stored->stored_bytes); }});
     fields.push_back({{"ratio", Align::right}, [](const GroupRow& row) {
-                        return *row.stored ? format_ratio((*row.stored)->raw_bytes, (*row.stored)->stored_bytes)
-                                           : std::string(kNone);
+                        return format_ratio(row.stored->raw_bytes, row.stored->stored_bytes);
                       }});
   }
-  fields.push_back({{"zeros", Align::right}, [](const GroupRow& row) { return format_percent(row.findings().zeros); }});
+  fields.push_back({{"zeros", Align::right}, [](const GroupRow& row) { return format_share(row.findings().zeros); }});
   fields.push_back({{"NaN, inf", Align::right, kWhole, 4}, [](const GroupRow& row) {
                       return is_float(row.group->dtype) ? format_count(row.findings().nans + row.findings().infinities)
                                                         : std::string(kNone);
                     }});
   if (report.earlier) {
     fields.push_back({{"changed", Align::right}, [](const GroupRow& row) {
-                        return row.of_change(
-                            [](const ChangeFindings& change) { return format_percent(change.changed); });
+                        return row.of_change([](const ChangeFindings& change) { return format_share(change.changed); });
                       }});
   }
   return rows.empty() ? "\nno tensor of 4 KiB or more\n" : '\n' + make_table(fields, rows).render(width);
@@ -186,9 +216,9 @@ std::string render_distances(const GroupRows& rows, Width width) {
       for (; at < std::min(range.end, change->distances.size()); ++at) {
         share += change->distances[at];
       }
-      row.push_back(format_percent(share, ""));
+      row.push_back(format_share(share, ""));
     }
-    row.push_back(format_percent(change->sign_changed, ""));
+    row.push_back(format_share(change->sign_changed, ""));
     table.add_row(std::move(row));
   }
   return titled("% of elements by ULP distance (in representable values), and with changed sign", table, width);
@@ -213,6 +243,53 @@ std::string render_entropies(const StateReport& report, const GroupRows& rows, W
         [](const ChangeFindings& change) { return format_bits(change.delta_entropy_by_exponent); });
   }
   return titled("order-0 entropy in bits, planes from the most significant byte on", make_table(fields, rows), width);
+}
+
+// ---- tensors
+
+constexpr std::size_t kWideTerminal = 120;
+
+std::string render_tensors(const StateReport& report, Width width) {
+  using Row = const TensorAnalysis*;
+  const auto info = [&](Row row) -> const TensorInfo& { return report.tensors[row->tensor]; };
+  std::vector<Field<Row>> fields = {
+      {{"tensor", Align::left, Narrow::middle}, [&](const Row& row) { return printable(info(row).name); }}};
+  // On a narrow terminal names need the room most.
+  if (!width || *width >= kWideTerminal) {
+    fields.push_back({{"dtype"}, [&](const Row& row) { return printable(info(row).dtype_name); }});
+    fields.push_back({{"elements", Align::right}, [](const Row& row) { return format_count(row->findings.elements); }});
+    fields.push_back({{"zeros", Align::right}, [](const Row& row) { return format_share(row->findings.zeros); }});
+    fields.push_back(
+        {{"exponent", Align::right}, [](const Row& row) { return format_bits(row->findings.exponent_entropy); }});
+  }
+  if (report.earlier) {
+    fields.push_back({{"changed", Align::right}, [](const Row& row) {
+                        const auto& change = row->findings.change;
+                        return change ? format_share(change->changed) : std::string(kNone);
+                      }});
+    fields.push_back({{"by exp.", Align::right, Narrow::never, 1}, [](const Row& row) {
+                        const auto& change = row->findings.change;
+                        return change ? format_bits(change->delta_entropy_by_exponent) : std::string(kNone);
+                      }});
+  }
+  fields.push_back({{"alone", Align::right}, [](const Row& row) { return format_bits(row->findings.best_alone); }});
+  if (report.earlier) {
+    fields.push_back(
+        {{"with base", Align::right}, [](const Row& row) { return format_bits(row->findings.best_on_base); }});
+  }
+  fields.push_back({{"codec", Align::left, Narrow::end, 2}, [](const Row& row) {
+                      const auto& best =
+                          row->findings.best_on_base ? row->findings.best_on_base : row->findings.best_alone;
+                      return best ? best->codec : std::string(kNone);
+                    }});
+  std::vector<Row> rows;
+  for (const TensorAnalysis& tensor : report.analysis.tensors) {
+    if (tensor.kind == TensorAnalysis::Kind::analyzed) {
+      rows.push_back(&tensor);
+    }
+  }
+  return titled("tensors of 4 KiB or more: bits per element, and the codec with the fewest", make_table(fields, rows),
+                width);
 }
 
 }  // namespace

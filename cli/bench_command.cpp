@@ -17,10 +17,8 @@
 #include "cli/baseline_coders.hpp"
 #include "cli/bench_runner.hpp"
 #include "cli/bench_sample.hpp"
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/table.hpp"
 #include "cli/tensor_file.hpp"
@@ -226,10 +224,9 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("bench", "Compare sizes and speeds of all codecs, zstd, lz4 and bzip2");
   app->group(kFilesGroup);
   app->add_option("FILE", options->file, "A snapshot or a safetensors file")->required()->type_name("");
-  app->add_option("--base", options->bases,
+  add_base_option(*app, options->bases,
                   "Also code against this earlier file; repeat to name files or folders with bases of either file")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+      ->type_name("FILE");
   app->add_option("--limit-mb", options->limit_mb, "Size of the sample, which is spread evenly over the file, in MB")
       ->type_name("MB")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))

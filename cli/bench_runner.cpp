@@ -16,8 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/error_macros.hpp"
 
 namespace bitsnap::cli {
 

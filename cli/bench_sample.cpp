@@ -1,6 +1,6 @@
 // The chunks that `bench` measures on.
 #include "cli/bench_sample.hpp"
-#include "cli/error_macros.hpp"
+#include "cli/command.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -9,9 +9,12 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <bitsnap/safetensors.hpp>
 
 #include "cli/number_option.hpp"
-#include "cli/output.hpp"
+#include "cli/run_path.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {
@@ -19,6 +22,19 @@ namespace bitsnap::cli {
 namespace {
 
 constexpr const char* kLossGroup = "Loss (nothing is lost unless it is asked for)";
+
+// A whole number with an optional unit, a power of 1000: "8", "200M", "2G".
+std::optional<std::uint64_t> parse_count(std::string_view text) noexcept {
+  std::uint64_t unit = 1;
+  if (text.ends_with('K')) unit = 1'000;
+  if (text.ends_with('M')) unit = 1'000'000;
+  if (text.ends_with('G')) unit = 1'000'000'000;
+  if (text.ends_with('T')) unit = 1'000'000'000'000;
+  if (unit > 1) text.remove_suffix(1);
+  const auto number = parse_decimal(text);
+  if (!number || *number > std::numeric_limits<std::uint64_t>::max() / unit) return std::nullopt;
+  return *number * unit;
+}
 
 void set_or_throw(CodingSettings& settings, const std::string& option, const SettingField& field,
                   const SettingValue& value) {
@@ -87,18 +103,46 @@ void add_loss_options(CLI::App& app, CodingOptions& options, const SettingField&
                    "Steps that Adam has taken, as its state counts them");
 }
 
+std::pair<double, double> parse_betas(const std::string& text) {
+  const std::size_t comma = std::min(text.find(','), text.size());
+  const auto first = parse_real(std::string_view(text).substr(0, comma));
+  const auto second = parse_real(std::string_view(text).substr(std::min(comma + 1, text.size())));
+  if (!first || !second) {
+    throw CLI::ValidationError("--betas", fmt::format("'{}' is not two numbers, as 0.9,0.95", text));
+  }
+  return {*first, *second};
+}
+
 }  // namespace
 
-std::optional<std::uint64_t> parse_count(std::string_view text) noexcept {
-  std::uint64_t unit = 1;
-  if (text.ends_with('K')) unit = 1'000;
-  if (text.ends_with('M')) unit = 1'000'000;
-  if (text.ends_with('G')) unit = 1'000'000'000;
-  if (text.ends_with('T')) unit = 1'000'000'000'000;
-  if (unit > 1) text.remove_suffix(1);
-  const auto number = parse_decimal(text);
-  if (!number || *number > std::numeric_limits<std::uint64_t>::max() / unit) return std::nullopt;
-  return *number * unit;
+void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& group, const std::string& betas,
+                      const std::string& step) {
+  app.add_option_function<std::string>(
+         "--betas", [&options](const std::string& text) { options.betas = parse_betas(text); }, betas)
+      ->type_name("B1,B2")
+      ->group(group);
+  app.add_option("--eps", options.epsilon, "Epsilon of Adam")
+      ->type_name("E")
+      ->check([](const std::string& text) {
+        return parse_real(text) ? std::string() : fmt::format("'{}' is not a number", text);
+      })
+      ->group(group);
+  add_number_option(app, "--adam-step", options.step, 0, step)->group(group);
+}
+
+Result<std::optional<AdamNumbers>> adam_of(const AdamOptions& options, std::optional<std::uint64_t> step) {
+  if (!options.betas && !options.epsilon && !options.step) return std::optional<AdamNumbers>();
+  const std::optional<std::uint64_t> taken = options.step ? options.step : step;
+  std::vector<std::string_view> missing;
+  if (!options.betas) missing.emplace_back("--betas");
+  if (!options.epsilon) missing.emplace_back("--eps");
+  if (!taken) missing.emplace_back("--adam-step");
+  if (!missing.empty()) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("--betas, --eps and --adam-step belong together; {} missing", fmt::join(missing, " and ")));
+  }
+  return AdamNumbers{
+      .beta1 = options.betas->first, .beta2 = options.betas->second, .epsilon = *options.epsilon, .step = *taken};
 }
 
 void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget target) {
@@ -118,6 +162,34 @@ void add_coding_options(CLI::App& app, CodingOptions& options, CodingTarget targ
            std::string(field.help) + (is_for_file ? describe_default(field) : ""))
         ->type_name(std::string(field.metavar));
   }
+}
+
+Result<State> open_input(const std::string& path, std::string_view command) {
+  BITSNAP_TRY(check_no_run(path));
+  BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
+  if (kind != FileKind::safetensors) {
+    return fail(ErrorKind::invalid_argument,
+                fmt::format("{}: is {}, and `{}` takes safetensors files", path,
+                            kind == FileKind::snapshot ? "a snapshot already" : "no safetensors file", command));
+  }
+  return open_safetensors(path);
+}
+
+std::string describe_policy(const CodingSettings& settings) {
+  return fmt::format(
+      "{}{}", policy_name(*settings.policy),
+      chooses_by_objective(*settings.policy) ? fmt::format(" for {}", objective_name(*settings.objective)) : "");
+}
+
+void add_policy(Json& document, const CodingSettings& settings) {
+  document["policy"] = policy_name(*settings.policy);
+  document["objective"] = chooses_by_objective(*settings.policy) ? Json(objective_name(*settings.objective)) : Json();
+}
+
+std::string describe_stored(const std::string& input, std::uint64_t input_bytes, std::uint64_t stored_bytes,
+                            double seconds) {
+  return fmt::format("{} : {} -> {}  ({}, {})  ", printable(input), format_size(input_bytes), format_size(stored_bytes),
+                     format_ratio(input_bytes, stored_bytes), format_speed(input_bytes, seconds));
 }
 
 void warn_of_idle_rules(const CodingSettings& settings, const State& state) {

@@ -5,11 +5,8 @@
 
 #include <bitsnap/snapshot.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/safetensors_output.hpp"
 
@@ -64,10 +61,8 @@ Command add_decompress(CLI::App& program, const CommonOptions& common) {
   app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
   add_output_options(*app, options->output, options->to_stdout, options->force, "IN with the extension .safetensors");
-  app->add_option("--base", options->bases,
-                  "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder")
-      ->type_name("BASE.bsnap")
-      ->allow_extra_args(false);
+  add_base_option(*app, options->bases,
+                  "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
   return {app, [options, &common] { return decompress(*options, common); }};
 }
 

@@ -11,11 +11,8 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/value.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
 #include "cli/table.hpp"
@@ -197,10 +194,8 @@ Command add_diff(CLI::App& program, const CommonOptions& common) {
   app->group(kBothGroup);
   app->add_option("A", options->a, "A snapshot, or a checkpoint as RUN@STEP")->required()->type_name("");
   app->add_option("B", options->b, "Another one")->required()->type_name("");
-  app->add_option("--base", options->bases,
-                  "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders")
-      ->type_name("BASE.bsnap")
-      ->allow_extra_args(false);
+  add_base_option(*app, options->bases,
+                  "A snapshot, or a folder of them, that A or B may depend on, besides those in their own folders");
   add_shard_option(*app, options->shard);
   app->footer(
       "The exit status is 0 if they are equal and 1 if they differ; -q prints nothing.\n"

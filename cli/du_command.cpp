@@ -1,4 +1,5 @@
 // `bitsnap du`: bytes of a run by role and by step, and the bytes that pruning would free.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,14 +9,10 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
-#include "cli/run_sizes.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
@@ -31,83 +28,70 @@ struct DuOptions {
   Retention retention;
 };
 
+struct CheckpointSizes : Sizes {
+  std::uint64_t step = 0;
+  std::optional<Error> damage;  // set if the checkpoint cannot be opened; all sizes are 0 then
+};
+
 struct DuReport {
   std::vector<CheckpointSizes> checkpoints;
   std::vector<PruneReport::Needed> needed;  // pruned, but kept because others need them
-  StoredRole needed_sum;
-  CheckpointSizes total;  // including `needed`
+  std::uint64_t needed_bytes = 0;
+  Sizes total;  // including `needed`
   std::optional<PruneReport> pruning;
 };
 
-Json role_json(const StoredRole& role) {
-  return {{"raw_bytes", role.raw_bytes},
-          {"stored_bytes", role.stored_bytes},
-          {"ratio", ratio_json(role.raw_bytes, role.stored_bytes)}};
+Result<Sizes> measure_checkpoint(const Store& store, const CheckpointInfo& info) {
+  if (info.damage) return tl::unexpected(*info.damage);
+  Sizes sizes;
+  for (std::uint32_t shard = 0; shard < info.shards; ++shard) {
+    BITSNAP_ASSIGN(auto snapshot, store.snapshot(info.step, shard));
+    BITSNAP_ASSIGN(auto measured, measure_sizes(*snapshot));
+    sizes += measured;
+  }
+  // The commit record, which belongs to no shard.
+  sizes.overhead_bytes += info.stored_bytes - std::min(info.stored_bytes, sizes.total.stored_bytes);
+  sizes.total.stored_bytes = info.stored_bytes;
+  return sizes;
 }
 
-void add_sizes(Json& document, const CheckpointSizes& sizes) {
+// One entry per checkpoint, by step. Damaged checkpoints are entries, too; fails only at an interrupt.
+Result<std::vector<CheckpointSizes>> measure_run(const Store& store, ProgressBar& bar) {
+  BITSNAP_ASSIGN(auto checkpoints, store.list());
+  std::vector<CheckpointSizes> sizes;
+  for (const CheckpointInfo& info : checkpoints) {
+    if (!bar.update(sizes.size(), checkpoints.size())) return fail(ErrorKind::cancelled, "interrupted");
+    auto measured = measure_checkpoint(store, info);
+    sizes.push_back({measured ? *measured : Sizes{}, info.step,
+                     measured ? std::nullopt : std::optional(std::move(measured).error())});
+  }
+  return sizes;
+}
+
+void add_sizes(Json& document, const Sizes& sizes) {
   document["raw_bytes"] = sizes.total.raw_bytes;
   document["stored_bytes"] = sizes.total.stored_bytes;
   document["ratio"] = ratio_json(sizes.total.raw_bytes, sizes.total.stored_bytes);
-  document["roles"] = Json::object();
-  for (const auto& [role, role_sizes] : sizes.roles) {
-    document["roles"][std::string(role_name(role))] = role_json(role_sizes);
-  }
-  document["pool"] = role_json(sizes.pool);
+  document["roles"] = roles_json(sizes.roles);
+  document["pool"] = sizes.pool;
   document["index_bytes"] = sizes.overhead_bytes;
 }
 
-void print_report_json(const DuOptions& options, const DuReport& report) {
+Json report_json(const DuOptions& options, const DuReport& report) {
   Json document = {{"run", options.run}, {"checkpoints", report.checkpoints.size()}};
   add_sizes(document, report.total);
   document["steps"] = Json::array();
   for (const CheckpointSizes& checkpoint : report.checkpoints) {
-    Json step = {{"step", checkpoint.step}};
+    Json& step = document["steps"].emplace_back(Json{{"step", checkpoint.step}});
     if (checkpoint.damage) {
-      step["damage"] = to_json(*checkpoint.damage);
+      step["damage"] = checkpoint.damage;
     } else {
       add_sizes(step, checkpoint);
     }
-    document["steps"].push_back(std::move(step));
   }
-  document["needed"] = Json::array();
-  for (const PruneReport::Needed& needed : report.needed) {
-    document["needed"].push_back({{"step", needed.step}, {"bytes", needed.bytes}, {"by", needed.by}});
-  }
-  document["prune"] = report.pruning ? to_json(*report.pruning) : Json();
-  print_json(document);
-}
-
-std::string render_roles(const DuReport& report, std::optional<std::size_t> width) {
-  const CheckpointSizes& total = report.total;
-  Table table({{"role"},
-               {"raw", Align::right, Narrow::never, 2},
-               {"stored", Align::right},
-               {"ratio", Align::right, Narrow::never, 1},
-               {"share", Align::right}});
-  const auto add = [&](std::string name, const StoredRole& role) {
-    table.add_row({std::move(name), format_size(role.raw_bytes), format_size(role.stored_bytes),
-                   format_ratio(role.raw_bytes, role.stored_bytes),
-                   format_share(role.stored_bytes, total.total.stored_bytes)});
-  };
-  for (const Role role : kRoleOrder) {
-    if (const auto found = total.roles.find(role); found != total.roles.end()) {
-      add(std::string(role_name(role)), found->second);
-    }
-  }
-  if (total.pool.raw_bytes > 0) {
-    add("(pool)", total.pool);
-  }
-  const auto add_stored = [&](std::string name, std::uint64_t bytes) {
-    table.add_row({std::move(name), "", format_size(bytes), "", format_share(bytes, total.total.stored_bytes)});
-  };
-  add_stored("(index)", total.overhead_bytes);
-  if (!report.needed.empty()) {
-    add_stored("(needed)", report.needed_sum.stored_bytes);
-  }
-  table.add_rule();
-  add("total", total.total);
-  return table.render(width);
+  document["needed"] = report.needed;
+  document["prune"] = report.pruning;
+  return document;
 }
 
 // Only the roles of the run. A narrow terminal loses the last columns, whose sums stand in the table above.
@@ -151,7 +135,7 @@ std::string render_steps(const DuReport& report, std::optional<std::size_t> widt
 }
 
 std::string render(const DuReport& report, const CommonOptions& common) {
-  std::string out = render_roles(report, common.table_width());
+  std::string out = render_roles(report.total, common.table_width(), report.needed_bytes);
   const std::size_t steps = report.checkpoints.size();
   if (steps > kMostSteps && !common.verbose) {
     out += fmt::format("\n{}; -v shows each\n", format_plural(steps, "checkpoint"));
@@ -186,9 +170,9 @@ void find_needed(Store& store, DuReport& report) {
     report.needed = std::move(*pruned);
   }
   for (const PruneReport::Needed& needed : report.needed) {
-    report.needed_sum.stored_bytes += needed.bytes;
+    report.needed_bytes += needed.bytes;
   }
-  report.total.total += report.needed_sum;
+  report.total.total.stored_bytes += report.needed_bytes;
 }
 
 Result<int> du(const DuOptions& options, const CommonOptions& common) {
@@ -206,7 +190,7 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
     BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));
   }
   if (common.json) {
-    print_report_json(options, report);
+    print_json(report_json(options, report));
   } else {
     print_result(render(report, common));
   }

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/error_macros.hpp"
+#include "cli/command.hpp"
 
 namespace bitsnap::cli {
 

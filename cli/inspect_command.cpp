@@ -1,6 +1,6 @@
 // `bitsnap inspect`: shows the content of a snapshot, a checkpoint or a safetensors file, and the size of each tensor.
 // Decodes nothing.
-#include <map>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,12 +13,9 @@
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/version.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/losses.hpp"
-#include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/table.hpp"
@@ -87,24 +84,16 @@ void add_stream(Json& object, const Snapshot& snapshot, std::size_t stream, cons
   object["depth"] = sizes.depth;
   object["reason"] = snapshot.reason(stream);
   if (const auto& lost = snapshot.quantizer(stream)) {
-    object["quantizer"] = to_json(*lost);
+    object["quantizer"] = *lost;
   }
   if (with_chunks) {
     object["chunks"] = chunks_json(snapshot, stream);
   }
 }
 
-Json role_json(const RoleSizes& role) {
-  return {{"tensors", role.tensors},
-          {"elements", role.elements},
-          {"raw_bytes", role.raw_bytes},
-          {"stored_bytes", role.stored_bytes},
-          {"ratio", ratio_json(role.raw_bytes, role.stored_bytes)}};
-}
-
 Json tensor_json(const Snapshot& snapshot, const SnapshotSizes& sizes, std::size_t index, bool with_chunks) {
   const TensorInfo& tensor = snapshot.tensors()[index];
-  Json object = to_json(tensor);
+  Json object = tensor;
   if (tensor.shard) {
     object["global_shape"] = tensor.shard->global_shape;
     object["offset"] = tensor.shard->offset;
@@ -141,19 +130,13 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const J
     document["tensors"].push_back(tensor_json(snapshot, sizes, i, with_chunks));
   }
   document["pool"] = nullptr;
-  if (sizes.pool) {
-    const StreamSizes& pool = sizes.streams[*sizes.pool];
-    document["pool"] = {{"tensors", sizes.pooled_tensors}, {"raw_bytes", pool.raw_bytes}};
-    add_stream(document["pool"], snapshot, *sizes.pool, pool, with_chunks);
+  if (sizes.pool_stream) {
+    document["pool"] = {{"tensors", sizes.pool.tensors}, {"raw_bytes", sizes.pool.raw_bytes}};
+    add_stream(document["pool"], snapshot, *sizes.pool_stream, sizes.streams[*sizes.pool_stream], with_chunks);
   }
-  document["roles"] = Json::object();
-  for (const auto& [role, role_sizes] : sizes.roles) {
-    document["roles"][std::string(role_name(role))] = role_json(role_sizes);
-  }
+  document["roles"] = roles_json(sizes.roles);
   document["index_bytes"] = sizes.overhead_bytes;
-  document["total"] = role_json(sizes.total);
-  document["total"]["stored_bytes"] = snapshot.file_bytes();
-  document["total"]["ratio"] = ratio_json(sizes.total.raw_bytes, snapshot.file_bytes());
+  document["total"] = sizes.total;
   return document;
 }
 
@@ -163,7 +146,7 @@ Json checkpoint_json(const OpenCheckpoint& checkpoint) {
           {"step", info.step},
           {"shard", checkpoint.shard},
           {"shards", info.shards},
-          {"base", info.base ? Json(*info.base) : Json()},
+          {"base", info.base},
           {"time_unix_ms", info.time_unix_ms},
           {"time", format_utc_time(info.time_unix_ms)}};
 }
@@ -241,11 +224,11 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
                    std::string(role_name(tensor.role)), std::move(codec), format_size(tensor.size_bytes),
                    std::move(stored), std::move(ratio), std::move(why)});
   }
-  if (sizes.pool) {
-    const StreamSizes& pool = sizes.streams[*sizes.pool];
-    table.add_row({"(pool)", "", format_plural(sizes.pooled_tensors, "tensor"), "", codec_of(pool),
+  if (sizes.pool_stream) {
+    const RoleSizes& pool = sizes.pool;
+    table.add_row({"(pool)", "", format_plural(pool.tensors, "tensor"), "", codec_of(sizes.streams[*sizes.pool_stream]),
                    format_size(pool.raw_bytes), format_size(pool.stored_bytes),
-                   format_ratio(pool.raw_bytes, pool.stored_bytes), printable(snapshot.reason(*sizes.pool))});
+                   format_ratio(pool.raw_bytes, pool.stored_bytes), printable(snapshot.reason(*sizes.pool_stream))});
   }
   return table.render(common.table_width());
 }
@@ -273,7 +256,7 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
   if (!snapshot.tensors().empty()) {
     out += render_tensors(snapshot, sizes, common) + '\n';
   }
-  out += render_roles(snapshot, sizes, common.table_width());
+  out += render_roles(sizes, common.table_width());
   const std::string losses = render_losses(snapshot, common);
   print_result(losses.empty() ? out : out + '\n' + losses);
   return kExitOk;
@@ -281,8 +264,8 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
 
 // ---- safetensors files
 
-std::string render_state(const std::string& path, std::uint64_t file_bytes, const State& state,
-                         const std::map<Role, RoleSizes>& roles, const CommonOptions& common) {
+std::string render_state(const std::string& path, std::uint64_t file_bytes, const State& state, const Sizes& sizes,
+                         const CommonOptions& common) {
   std::string out;
   add_line(out, "file", fmt::format("{} ({})", printable(path), format_size(file_bytes)));
   add_line(out, "format", "safetensors");
@@ -295,46 +278,31 @@ std::string render_state(const std::string& path, std::uint64_t file_bytes, cons
   if (!tensors.empty()) {
     out += '\n' + tensors.render(common.table_width());
   }
-  Table totals({{"role"}, {"tensors", Align::right}, {"raw", Align::right}});
-  RoleSizes all;
-  for (const Role role : kRoleOrder) {
-    if (const auto found = roles.find(role); found != roles.end()) {
-      const RoleSizes& sizes = found->second;
-      totals.add_row({std::string(role_name(role)), format_count(sizes.tensors), format_size(sizes.raw_bytes)});
-      all.tensors += sizes.tensors;
-      all.raw_bytes += sizes.raw_bytes;
-    }
-  }
-  totals.add_rule();
-  totals.add_row({"total", format_count(all.tensors), format_size(all.raw_bytes)});
-  return out + '\n' + totals.render(common.table_width());
+  return out + '\n' + render_roles(sizes, common.table_width());
 }
 
 Result<int> inspect_safetensors(const std::string& path, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto state, open_safetensors(path));
   BITSNAP_ASSIGN(auto file_bytes, file_size(path));
-  std::map<Role, RoleSizes> roles;
+  Sizes sizes;
   for (const TensorSource& source : state.tensors) {
-    RoleSizes& role = roles[source.info.role];
-    ++role.tensors;
-    role.elements += source.info.element_count();
-    role.raw_bytes += source.info.size_bytes;
+    const RoleSizes own{1, source.info.element_count(), source.info.size_bytes, source.info.size_bytes};
+    sizes.roles[source.info.role] += own;
+    sizes.total += own;
   }
+  sizes.overhead_bytes = file_bytes - std::min(file_bytes, sizes.total.raw_bytes);
+  sizes.total.stored_bytes = file_bytes;
   if (!common.json) {
-    print_result(render_state(path, file_bytes, state, roles, common));
+    print_result(render_state(path, file_bytes, state, sizes, common));
     return kExitOk;
   }
   Json document = {{"path", path}, {"kind", "safetensors"}, {"file_bytes", file_bytes}};
   document["metadata"] = metadata_json(state.metadata);
   document["tensors"] = Json::array();
   for (const TensorSource& source : state.tensors) {
-    document["tensors"].push_back(to_json(source.info));
+    document["tensors"].push_back(source.info);
   }
-  document["roles"] = Json::object();
-  for (const auto& [role, sizes] : roles) {
-    document["roles"][std::string(role_name(role))] = {
-        {"tensors", sizes.tensors}, {"elements", sizes.elements}, {"raw_bytes", sizes.raw_bytes}};
-  }
+  document["roles"] = roles_json(sizes.roles);
   print_json(document);
   return kExitOk;
 }

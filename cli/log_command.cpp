@@ -10,36 +10,36 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
+namespace bitsnap {
+
+static void to_json(cli::Json& json, const CheckpointInfo& checkpoint) {
+  json = {{"step", checkpoint.step}};
+  if (checkpoint.damage) {
+    json["damage"] = checkpoint.damage;
+    return;
+  }
+  json["time_unix_ms"] = checkpoint.time_unix_ms;
+  json["time"] = cli::format_utc_time(checkpoint.time_unix_ms);
+  json["raw_bytes"] = checkpoint.raw_bytes;
+  json["stored_bytes"] = checkpoint.stored_bytes;
+  json["ratio"] = cli::ratio_json(checkpoint.raw_bytes, checkpoint.stored_bytes);
+  json["base"] = checkpoint.base;
+  json["links"] = checkpoint.links;
+  json["depth"] = checkpoint.depth;
+  json["shards"] = checkpoint.shards;
+}
+
+}  // namespace bitsnap
+
 namespace bitsnap::cli {
 
 namespace {
-
-Json checkpoint_json(const CheckpointInfo& checkpoint) {
-  Json document = {{"step", checkpoint.step}};
-  if (checkpoint.damage) {
-    document["damage"] = to_json(*checkpoint.damage);
-    return document;
-  }
-  document["time_unix_ms"] = checkpoint.time_unix_ms;
-  document["time"] = format_utc_time(checkpoint.time_unix_ms);
-  document["raw_bytes"] = checkpoint.raw_bytes;
-  document["stored_bytes"] = checkpoint.stored_bytes;
-  document["ratio"] = ratio_json(checkpoint.raw_bytes, checkpoint.stored_bytes);
-  document["base"] = checkpoint.base ? Json(*checkpoint.base) : Json();
-  document["links"] = checkpoint.links;
-  document["depth"] = checkpoint.depth;
-  document["shards"] = checkpoint.shards;
-  return document;
-}
 
 using Row = std::vector<std::string>;
 
@@ -136,11 +136,7 @@ Result<int> log(const std::string& text, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto store, open_to_read(run.run));
   BITSNAP_ASSIGN(auto checkpoints, find_checkpoints(*store, run));
   if (common.json) {
-    Json document = Json::array();
-    for (const CheckpointInfo& checkpoint : checkpoints) {
-      document.push_back(checkpoint_json(checkpoint));
-    }
-    print_json(document);
+    print_json(checkpoints);
   } else {
     // A damaged record may hide pruned checkpoints; the log shows that damage instead.
     std::size_t pruned = 0;

@@ -101,38 +101,41 @@ std::string render_losses(const Snapshot& snapshot, const CommonOptions& common)
   return table.render(common.table_width());
 }
 
-Json to_json(const AdamNumbers& adam) {
-  return {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"epsilon", adam.epsilon}, {"step", adam.step}};
-}
-
-Json to_json(const LossReport& report) {
-  Json object = {{"name", quantization_name(report.quantization)}, {"amount", report.amount}};
-  object["bound"] = report.bound ? Json(*report.bound) : Json();
-  object["bound_of"] = unit_of(report);
-  object["next_update_bound"] = report.next_update_bound ? Json(*report.next_update_bound) : Json();
-  object["all_updates_bound"] = report.all_updates_bound ? Json(*report.all_updates_bound) : Json();
-  if (report.adam) {
-    object["adam"] = to_json(*report.adam);
-  }
-  const ErrorTally& reached = report.reached;
-  object["elements"] = reached.elements;
-  object["changed"] = reached.changed;
-  object["kept_exact"] = reached.kept_exact();
-  object["past_nearest"] = reached.past_nearest;
-  object["max_relative"] = reached.max_relative;
-  object["mean_relative"] = reached.mean_relative();
-  object["max_absolute"] = reached.max_absolute;
-  object["mean_square"] = reached.mean_square();
-  const UpdateErrors& updates = report.updates;
-  if (updates.elements > 0) {
-    object["update"] = {{"elements", updates.elements},
-                        {"largest", updates.largest},
-                        {"mean", share(updates.sum, updates.elements)},
-                        {"mean_square", share(updates.sum_square, updates.elements)},
-                        {"mean_of_updates", share(updates.sum_update, updates.elements)},
-                        {"mean_square_of_updates", share(updates.sum_update_square, updates.elements)}};
-  }
-  return object;
-}
-
 }  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+void to_json(cli::Json& json, const AdamNumbers& adam) {
+  json = {{"beta1", adam.beta1}, {"beta2", adam.beta2}, {"epsilon", adam.epsilon}, {"step", adam.step}};
+}
+
+static void to_json(cli::Json& json, const UpdateErrors& updates) {
+  json = {{"elements", updates.elements},
+          {"largest", updates.largest},
+          {"mean", cli::share(updates.sum, updates.elements)},
+          {"mean_square", cli::share(updates.sum_square, updates.elements)},
+          {"mean_of_updates", cli::share(updates.sum_update, updates.elements)},
+          {"mean_square_of_updates", cli::share(updates.sum_update_square, updates.elements)}};
+}
+
+void to_json(cli::Json& json, const LossReport& report) {
+  const ErrorTally& reached = report.reached;
+  json = {{"name", quantization_name(report.quantization)},
+          {"amount", report.amount},
+          {"bound", report.bound},
+          {"bound_of", cli::unit_of(report)},
+          {"next_update_bound", report.next_update_bound},
+          {"all_updates_bound", report.all_updates_bound},
+          {"elements", reached.elements},
+          {"changed", reached.changed},
+          {"kept_exact", reached.kept_exact()},
+          {"past_nearest", reached.past_nearest},
+          {"max_relative", reached.max_relative},
+          {"mean_relative", reached.mean_relative()},
+          {"max_absolute", reached.max_absolute},
+          {"mean_square", reached.mean_square()}};
+  if (report.adam) json["adam"] = *report.adam;
+  if (report.updates.elements > 0) json["update"] = report.updates;
+}
+
+}  // namespace bitsnap

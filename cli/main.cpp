@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,13 +17,9 @@
 #include <bitsnap/cpu.hpp>
 #include <bitsnap/version.hpp>
 
-#include "cli/common_options.hpp"
+#include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
 #include "cli/external_command.hpp"
-#include "cli/output.hpp"
-#include "cli/suggestion.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {
@@ -97,7 +94,7 @@ int report(const Error& error, const CommonOptions& common) {
     return exit_code_of_signal(signal);
   }
   if (common.json) {
-    print_json({{"error", to_json(error)}});
+    print_json({{"error", error}});
   }
   print_error(error.message(), error_kind_name(error.kind()));
   return exit_code(error.kind());
@@ -112,6 +109,39 @@ bool asks_for_json(int argc, const char* const* argv) {
     }
   }
   return false;
+}
+
+// Letters to insert, delete or replace.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// The candidate that is at most a third of its letters away from `typed`, or that `typed` begins.
+std::optional<std::string> closest(std::string_view typed, const std::vector<std::string>& candidates) {
+  std::optional<std::string> best;
+  std::size_t best_distance = 0;
+  for (const std::string& candidate : candidates) {
+    if (typed.size() >= 2 && candidate.starts_with(typed)) {
+      return candidate;
+    }
+    const std::size_t distance = edit_distance(typed, candidate);
+    if (distance <= std::max<std::size_t>(1, candidate.size() / 3) && (!best || distance < best_distance)) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
 }
 
 class Program {

@@ -11,44 +11,41 @@ namespace bitsnap::cli {
 
 namespace {
 
-std::uint64_t parse_or_throw(const std::string& name, const std::string& text, std::uint64_t least) {
-  const auto number = parse_decimal(text);
-  if (!number || *number < least) {
-    throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number from {} on", text, least));
-  }
-  return *number;
+// Checks a whole number, and rewrites it so that CLI11 reads it as decimal.
+CLI::Validator whole_number(std::uint64_t least) {
+  const auto rewrite = [least](std::string& text) -> std::string {
+    const auto number = parse_decimal(text);
+    if (!number || *number < least) return fmt::format("'{}' is not a whole number from {} on", text, least);
+    text = fmt::format("{}", *number);
+    return {};
+  };
+  return {rewrite, ""};
 }
 
 // Rejects signs, exponents, "nan" and "inf".
 std::optional<double> parse_seconds(std::string_view text) noexcept {
-  double seconds = 0;
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
+  return parse_real(text);
+}
+
+template <typename Number>
+std::optional<Number> parse_all(std::string_view text) noexcept {
+  Number number = 0;
   const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
-  if (text.find_first_not_of("0123456789.") != std::string_view::npos || error != std::errc() || stopped != end) {
-    return std::nullopt;
-  }
-  return seconds;
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return number;
 }
 
 }  // namespace
 
-std::optional<std::uint64_t> parse_decimal(std::string_view text) noexcept {
-  std::uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stopped != end) {
-    return std::nullopt;
-  }
-  return number;
-}
+std::optional<std::uint64_t> parse_decimal(std::string_view text) noexcept { return parse_all<std::uint64_t>(text); }
+
+std::optional<double> parse_real(std::string_view text) noexcept { return parse_all<double>(text); }
 
 CLI::Option* add_number_option(CLI::App& app, const std::string& name, std::optional<std::uint64_t>& value,
                                std::uint64_t least, const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name, [name, least, &value](const std::string& text) { value = parse_or_throw(name, text, least); },
-          description)
-      ->type_name("N");
+  return app.add_option(name, value, description)->transform(whole_number(least))->type_name("N");
 }
 
 CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::milliseconds& value,
@@ -70,15 +67,8 @@ CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chr
 
 CLI::Option* add_numbers_option(CLI::App& app, const std::string& name, std::vector<std::uint64_t>& values,
                                 const std::string& description) {
-  return app
-      .add_option_function<std::vector<std::string>>(
-          name,
-          [name, &values](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) {
-              values.push_back(parse_or_throw(name, text, 0));
-            }
-          },
-          description)
+  return app.add_option(name, values, description)
+      ->transform(whole_number(0))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("N,...");

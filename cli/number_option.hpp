@@ -15,6 +15,8 @@ namespace bitsnap::cli {
 
 // Digits only, at most 2^64 - 1.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text) noexcept;
+// As std::from_chars() reads it, all of the text.
+[[nodiscard]] std::optional<double> parse_real(std::string_view text) noexcept;
 
 // `value` must outlive the parsing. A number below `least` is a usage error.
 CLI::Option* add_number_option(CLI::App& app, const std::string& name, std::optional<std::uint64_t>& value,

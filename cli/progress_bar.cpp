@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/output.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

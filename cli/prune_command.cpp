@@ -7,10 +7,7 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/retention_options.hpp"
 #include "cli/run_path.hpp"
@@ -52,7 +49,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   }
   if (common.json) {
     Json document = {{"run", options.run}};
-    document.update(to_json(*pruning));
+    document.update(Json(*pruning));
     print_json(document);
   } else if (!common.quiet) {
     print_result(render_pruning(*pruning));

@@ -6,14 +6,26 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
 #include "cli/store_damage.hpp"
 #include "cli/text_format.hpp"
+
+namespace bitsnap {
+
+static void to_json(cli::Json& json, const RepairReport::Mended& mended) {
+  json = {{"step", mended.step}, {"what", mended.what}};
+}
+
+static void to_json(cli::Json& json, const RepairReport::Dropped& dropped) {
+  json = {{"step", dropped.step},
+          {"was_pruned", dropped.was_pruned},
+          {"moved_to", dropped.moved_to},
+          {"damages", dropped.damages}};
+}
+
+}  // namespace bitsnap
 
 namespace bitsnap::cli {
 
@@ -23,23 +35,6 @@ struct RepairCommandOptions {
   std::string run;
   bool dry_run = false;
 };
-
-void print_report_json(const RepairCommandOptions& options, const RepairReport& report) {
-  Json document = {{"run", options.run}, {"dry_run", options.dry_run}, {"checkpoints", report.checkpoints}};
-  document["mended"] = Json::array();
-  for (const RepairReport::Mended& mended : report.mended) {
-    document["mended"].push_back({{"step", mended.step ? Json(*mended.step) : Json()}, {"what", mended.what}});
-  }
-  document["dropped"] = Json::array();
-  for (const RepairReport::Dropped& dropped : report.dropped) {
-    document["dropped"].push_back({{"step", dropped.step},
-                                   {"was_pruned", dropped.was_pruned},
-                                   {"moved_to", dropped.moved_to},
-                                   {"damages", to_json(dropped.damages)}});
-  }
-  document["strays"] = report.strays;
-  print_json(document);
-}
 
 std::string render(const RepairCommandOptions& options, const RepairReport& report) {
   std::string out;
@@ -74,7 +69,12 @@ Result<int> repair(const RepairCommandOptions& options, const CommonOptions& com
     return tl::unexpected(explain_busy(options.run, std::move(report).error(), "repair the run after it has finished"));
   }
   if (common.json) {
-    print_report_json(options, *report);
+    print_json({{"run", options.run},
+                {"dry_run", options.dry_run},
+                {"checkpoints", report->checkpoints},
+                {"mended", report->mended},
+                {"dropped", report->dropped},
+                {"strays", report->strays}});
   } else if (!common.quiet || !report->dropped.empty()) {
     print_result(render(options, *report));
   }

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/error_macros.hpp"
+#include "cli/command.hpp"
 #include "cli/number_option.hpp"
 #include "cli/text_format.hpp"
 
@@ -128,27 +128,32 @@ std::string render_pruning_sum(const PruneReport& report) {
   return out + '\n';
 }
 
-Json to_json(const PruneReport& report) {
-  Json document = {{"dry_run", report.dry_run}, {"kept", report.kept}};
-  document["removed"] = Json::array();
-  for (const PruneReport::Removed& removed : report.removed) {
-    document["removed"].push_back({{"step", removed.step}, {"bytes", removed.bytes}});
-  }
-  document["needed"] = Json::array();
-  for (const PruneReport::Needed& needed : report.needed) {
-    document["needed"].push_back({{"step", needed.step}, {"bytes", needed.bytes}, {"by", needed.by}});
-  }
-  document["rewritten"] = Json::array();
-  for (const PruneReport::Rewritten& rewritten : report.rewritten) {
-    document["rewritten"].push_back({{"step", rewritten.step},
-                                     {"bytes_before", rewritten.bytes_before},
-                                     {"bytes_after", report.dry_run ? Json() : Json(rewritten.bytes_after)}});
-  }
-  const auto freed = freed_bytes(report);
-  document["removed_bytes"] = report.removed_bytes;
-  document["freed_bytes"] = freed ? Json(*freed) : Json();
-  document["strays"] = report.strays;
-  return document;
+}  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+static void to_json(cli::Json& json, const PruneReport::Removed& removed) {
+  json = {{"step", removed.step}, {"bytes", removed.bytes}};
 }
 
-}  // namespace bitsnap::cli
+void to_json(cli::Json& json, const PruneReport::Needed& needed) {
+  json = {{"step", needed.step}, {"bytes", needed.bytes}, {"by", needed.by}};
+}
+
+void to_json(cli::Json& json, const PruneReport& report) {
+  json = {{"dry_run", report.dry_run},
+          {"kept", report.kept},
+          {"removed", report.removed},
+          {"needed", report.needed},
+          {"rewritten", cli::Json::array()},
+          {"removed_bytes", report.removed_bytes},
+          {"freed_bytes", cli::freed_bytes(report)},
+          {"strays", report.strays}};
+  for (const PruneReport::Rewritten& rewritten : report.rewritten) {
+    json["rewritten"].push_back({{"step", rewritten.step},
+                                 {"bytes_before", rewritten.bytes_before},
+                                 {"bytes_after", report.dry_run ? cli::Json() : cli::Json(rewritten.bytes_after)}});
+  }
+}
+
+}  // namespace bitsnap

@@ -10,7 +10,7 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 
 namespace bitsnap::cli {
 
@@ -30,6 +30,12 @@ void add_keep_steps_option(CLI::App& app, Retention& retention);
 [[nodiscard]] std::string render_pruning(const PruneReport& report);
 // The last of these lines alone.
 [[nodiscard]] std::string render_pruning_sum(const PruneReport& report);
-[[nodiscard]] Json to_json(const PruneReport& report);
 
 }  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+void to_json(cli::Json& json, const PruneReport& report);
+void to_json(cli::Json& json, const PruneReport::Needed& needed);
+
+}  // namespace bitsnap

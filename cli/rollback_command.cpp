@@ -9,11 +9,8 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/number_option.hpp"
-#include "cli/output.hpp"
 #include "cli/run_path.hpp"
 #include "cli/text_format.hpp"
 

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/error_macros.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
 

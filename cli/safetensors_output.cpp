@@ -12,9 +12,8 @@
 
 #include <bitsnap/safetensors.hpp>
 
+#include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/text_format.hpp"
 

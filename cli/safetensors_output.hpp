@@ -9,7 +9,7 @@
 
 #include <bitsnap/snapshot.hpp>
 
-#include "cli/common_options.hpp"
+#include "cli/command.hpp"
 
 namespace bitsnap::cli {
 

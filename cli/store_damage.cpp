@@ -39,15 +39,15 @@ std::string render_damages(std::span<const StoreDamage> damages) {
   return out;
 }
 
-Json to_json(std::span<const StoreDamage> damages) {
-  Json list = Json::array();
-  for (const StoreDamage& damage : damages) {
-    list.push_back({{"file", damage.file},
-                    {"where", damage.where},
-                    {"kind", error_kind_name(damage.error.kind())},
-                    {"message", damage.error.message()}});
-  }
-  return list;
+}  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+void to_json(cli::Json& json, const StoreDamage& damage) {
+  json = {{"file", damage.file},
+          {"where", damage.where},
+          {"kind", error_kind_name(damage.error.kind())},
+          {"message", damage.error.message()}};
 }
 
-}  // namespace bitsnap::cli
+}  // namespace bitsnap

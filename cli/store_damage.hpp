@@ -6,12 +6,17 @@
 
 #include <bitsnap/store.hpp>
 
-#include "cli/output.hpp"
+#include "cli/command.hpp"
 
 namespace bitsnap::cli {
 
 // One indented line per damage: file, tensor and chunk, error kind, message.
 [[nodiscard]] std::string render_damages(std::span<const StoreDamage> damages);
-[[nodiscard]] Json to_json(std::span<const StoreDamage> damages);
 
 }  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+void to_json(cli::Json& json, const StoreDamage& damage);
+
+}  // namespace bitsnap

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/error_macros.hpp"
 #include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
@@ -32,13 +31,31 @@ Result<StreamSizes> measure_stream(const Snapshot& snapshot, std::size_t stream)
   return sizes;
 }
 
-std::string bits_per_element(const RoleSizes& sizes) {
-  return sizes.elements == 0 ? "-"
-                             : fmt::format("{:.2f}", 8.0 * static_cast<double>(sizes.stored_bytes) /
-                                                         static_cast<double>(sizes.elements));
+}  // namespace
+
+RoleSizes& RoleSizes::operator+=(const RoleSizes& other) noexcept {
+  tensors += other.tensors;
+  elements += other.elements;
+  raw_bytes += other.raw_bytes;
+  stored_bytes += other.stored_bytes;
+  return *this;
 }
 
-}  // namespace
+void to_json(Json& json, const RoleSizes& sizes) {
+  json = {{"tensors", sizes.tensors},
+          {"elements", sizes.elements},
+          {"raw_bytes", sizes.raw_bytes},
+          {"stored_bytes", sizes.stored_bytes},
+          {"ratio", ratio_json(sizes.raw_bytes, sizes.stored_bytes)}};
+}
+
+Sizes& Sizes::operator+=(const Sizes& other) {
+  for (const auto& [role, sizes] : other.roles) roles[role] += sizes;
+  pool += other.pool;
+  overhead_bytes += other.overhead_bytes;
+  total += other.total;
+  return *this;
+}
 
 std::string StreamSizes::codec() const {
   if (codecs.empty()) {
@@ -61,66 +78,70 @@ Result<SnapshotSizes> measure_sizes(const Snapshot& snapshot) {
   sizes.streams.reserve(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
     BITSNAP_ASSIGN(auto measured, measure_stream(snapshot, i));
-    sizes.total.raw_bytes += measured.raw_bytes;
-    sizes.total.stored_bytes += measured.stored_bytes;
+    sizes.total += {0, 0, measured.raw_bytes, measured.stored_bytes};
     sizes.depth = std::max(sizes.depth, measured.depth);
     if (!streams[i].tensor) {
-      sizes.pool = i;
+      sizes.pool_stream = i;
+      sizes.pool += {0, 0, measured.raw_bytes, measured.stored_bytes};
     }
     sizes.streams.push_back(std::move(measured));
   }
   const auto tensors = snapshot.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
+    const std::uint64_t elements = tensor.alias_of ? 0 : tensor.element_count();
     const auto stream = snapshot.stream_of(i);
-    ++sizes.total.tensors;
-    if (!tensor.alias_of) {
-      sizes.total.elements += tensor.element_count();
-      if (!stream && tensor.size_bytes > 0) {
-        ++sizes.pooled_tensors;
-        continue;
-      }
-    }
-    RoleSizes& role = sizes.roles[tensor.role];
-    ++role.tensors;
-    if (stream && !tensor.alias_of) {
-      role.elements += tensor.element_count();
-      role.raw_bytes += sizes.streams[*stream].raw_bytes;
-      role.stored_bytes += sizes.streams[*stream].stored_bytes;
+    sizes.total += {1, elements, 0, 0};
+    if (!tensor.alias_of && !stream && tensor.size_bytes > 0) {
+      ++sizes.pool.tensors;
+    } else if (stream && !tensor.alias_of) {
+      const StreamSizes& own = sizes.streams[*stream];
+      sizes.roles[tensor.role] += {1, elements, own.raw_bytes, own.stored_bytes};
+    } else {
+      ++sizes.roles[tensor.role].tensors;
     }
   }
   const std::uint64_t file_bytes = snapshot.file_bytes();
-  sizes.overhead_bytes = file_bytes > sizes.total.stored_bytes ? file_bytes - sizes.total.stored_bytes : 0;
+  sizes.overhead_bytes = file_bytes - std::min(file_bytes, sizes.total.stored_bytes);
+  sizes.total.stored_bytes = file_bytes;
   return sizes;
 }
 
-std::string render_roles(const Snapshot& snapshot, const SnapshotSizes& sizes, std::optional<std::size_t> width) {
+Json roles_json(const std::map<Role, RoleSizes>& roles) {
+  Json object = Json::object();
+  for (const auto& [role, sizes] : roles) object[std::string(role_name(role))] = sizes;
+  return object;
+}
+
+std::string render_roles(const Sizes& sizes, std::optional<std::size_t> width, std::uint64_t needed_bytes) {
   Table table({{"role"},
-               {"tensors", Align::right, Narrow::never, 2},
+               {"tensors", Align::right, Narrow::never, 4},
                {"raw", Align::right, Narrow::never, 3},
                {"stored", Align::right},
-               {"ratio", Align::right},
-               {"bits/element", Align::right, Narrow::never, 1}});
+               {"ratio", Align::right, Narrow::never, 2},
+               {"bits/element", Align::right, Narrow::never, 5},
+               {"share", Align::right, Narrow::never, 1}});
   const auto add = [&](std::string name, const RoleSizes& role) {
     table.add_row({std::move(name), format_count(role.tensors), format_size(role.raw_bytes),
                    format_size(role.stored_bytes), format_ratio(role.raw_bytes, role.stored_bytes),
-                   bits_per_element(role)});
+                   role.elements == 0 ? "-"
+                                      : fmt::format("{:.2f}", 8.0 * static_cast<double>(role.stored_bytes) /
+                                                                  static_cast<double>(role.elements)),
+                   format_share(role.stored_bytes, sizes.total.stored_bytes)});
+  };
+  const auto add_stored = [&](std::string name, std::uint64_t bytes) {
+    table.add_row({std::move(name), "", "", format_size(bytes), "", "", format_share(bytes, sizes.total.stored_bytes)});
   };
   for (const Role role : kRoleOrder) {
     if (const auto found = sizes.roles.find(role); found != sizes.roles.end()) {
       add(std::string(role_name(role)), found->second);
     }
   }
-  if (sizes.pool) {
-    const StreamSizes& pool = sizes.streams[*sizes.pool];
-    table.add_row({"(pool)", format_count(sizes.pooled_tensors), format_size(pool.raw_bytes),
-                   format_size(pool.stored_bytes), format_ratio(pool.raw_bytes, pool.stored_bytes), "-"});
-  }
-  table.add_row({"(index)", "", "", format_size(sizes.overhead_bytes), "", ""});
+  if (sizes.pool.tensors > 0) add("(pool)", sizes.pool);
+  add_stored("(index)", sizes.overhead_bytes);
+  if (needed_bytes > 0) add_stored("(needed)", needed_bytes);
   table.add_rule();
-  RoleSizes all = sizes.total;
-  all.stored_bytes = snapshot.file_bytes();
-  add("total", all);
+  add("total", sizes.total);
   return table.render(width);
 }
 

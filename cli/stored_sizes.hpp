@@ -1,4 +1,5 @@
-// Stored bytes and codecs of each tensor of a snapshot, of each role and of the file. Nothing is decoded.
+// Stored bytes and codecs of each tensor of a snapshot, and stored bytes of each role of a file, a checkpoint or a run.
+// Nothing is decoded.
 #pragma once
 
 #include <array>
@@ -11,6 +12,8 @@
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/snapshot.hpp>
+
+#include "cli/command.hpp"
 
 namespace bitsnap::cli {
 
@@ -28,21 +31,31 @@ struct StreamSizes {
   [[nodiscard]] std::string codec_counts() const;
 };
 
+// Of one role, or of several tensors together.
 struct RoleSizes {
   std::uint64_t tensors = 0;
   std::uint64_t elements = 0;
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
-};
 
-struct SnapshotSizes {
-  std::vector<StreamSizes> streams;  // as in Snapshot::streams()
-  std::optional<std::size_t> pool;   // index of the pool's stream
-  std::uint64_t pooled_tensors = 0;
+  RoleSizes& operator+=(const RoleSizes& other) noexcept;
+};
+void to_json(Json& json, const RoleSizes& sizes);
+
+// Of a file, a checkpoint or a run.
+struct Sizes {
   // Of tensors with a stream of their own and of empty ones; aliases count as tensors only.
   std::map<Role, RoleSizes> roles;
-  RoleSizes total;                   // all streams; `stored_bytes` without header and index
-  std::uint64_t overhead_bytes = 0;  // header, index, footer
+  RoleSizes pool;                    // small tensors; no tensors if there is none
+  std::uint64_t overhead_bytes = 0;  // headers, indices, footers and commit records
+  RoleSizes total;                   // all of the above
+
+  Sizes& operator+=(const Sizes& other);
+};
+
+struct SnapshotSizes : Sizes {
+  std::vector<StreamSizes> streams;        // as in Snapshot::streams()
+  std::optional<std::size_t> pool_stream;  // index of the pool's stream
   std::uint32_t depth = 0;
 };
 
@@ -52,8 +65,11 @@ struct SnapshotSizes {
 inline constexpr std::array<Role, 5> kRoleOrder = {Role::weight, Role::master, Role::exp_avg, Role::exp_avg_sq,
                                                    Role::other};
 
-// A table of the roles with a total, as `inspect` and `compress -v` show it.
-[[nodiscard]] std::string render_roles(const Snapshot& snapshot, const SnapshotSizes& sizes,
-                                       std::optional<std::size_t> width);
+// The sizes by the names of their roles.
+[[nodiscard]] Json roles_json(const std::map<Role, RoleSizes>& roles);
+
+// A table of the roles with a total. `needed_bytes` of the total belong to pruned checkpoints.
+[[nodiscard]] std::string render_roles(const Sizes& sizes, std::optional<std::size_t> width,
+                                       std::uint64_t needed_bytes = 0);
 
 }  // namespace bitsnap::cli

@@ -6,7 +6,7 @@
 
 #include <bitsnap/safetensors.hpp>
 
-#include "cli/error_macros.hpp"
+#include "cli/command.hpp"
 #include "cli/run_path.hpp"
 
 namespace bitsnap::cli {

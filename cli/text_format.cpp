@@ -116,18 +116,15 @@ std::string format_shape(const std::vector<std::uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+std::string format_share(double share, std::string_view sign) {
+  if (share <= 0) return fmt::format("0{}", sign);
+  if (share >= 1) return fmt::format("100{}", sign);
+  if (share < 0.0005) return fmt::format("<0.1{}", sign);
+  return share > 0.999 ? fmt::format(">99.9{}", sign) : fmt::format("{:.1f}{}", 100 * share, sign);
+}
+
 std::string format_share(std::uint64_t part, std::uint64_t whole) {
-  if (part == 0 || whole == 0) {
-    return "0 %";
-  }
-  if (part == whole) {
-    return "100 %";
-  }
-  const double percent = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  if (percent < 0.05) {
-    return "< 0.1 %";
-  }
-  return percent > 99.9 ? "> 99.9 %" : fmt::format("{:.1f} %", percent);
+  return format_share(whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole));
 }
 
 std::string format_local_time(std::int64_t unix_ms) {

@@ -27,6 +27,8 @@ namespace bitsnap::cli {
 
 // "37.4 %"; never "0.0 %" for a part above 0, nor "100.0 %" for less than the whole.
 [[nodiscard]] std::string format_share(std::uint64_t part, std::uint64_t whole);
+// `sign` is empty if a heading has it.
+[[nodiscard]] std::string format_share(double share, std::string_view sign = " %");
 
 // "2026-07-14 20:29:56", in the time zone of the user, and "2026-07-14T20:29:56.123Z". Times outside the years 1 to
 // 9999 give "-".

@@ -1,5 +1,7 @@
 // `bitsnap verify`: reads every byte of snapshots and runs, and reports each damage.
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,16 +11,14 @@
 
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/store.hpp>
 
-#include "cli/common_options.hpp"
-#include "cli/error_macros.hpp"
-#include "cli/exit_code.hpp"
+#include "cli/command.hpp"
 #include "cli/file_paths.hpp"
-#include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_path.hpp"
+#include "cli/store_damage.hpp"
 #include "cli/text_format.hpp"
-#include "cli/verify_run.hpp"
 
 namespace bitsnap::cli {
 
@@ -29,6 +29,8 @@ struct VerifyOptions {
   std::vector<std::string> bases;
   bool no_decode = false;
 };
+
+// ---- files
 
 struct FileReport {
   std::string path;
@@ -111,26 +113,145 @@ void print_report(const FileReport& report, const VerifyOptions& options, const 
   }
 }
 
-Json to_json(const FileReport& report) {
-  Json document = {{"path", report.path}, {"ok", report.ok()}};
-  if (report.error) {
-    document["error"] = cli::to_json(*report.error);
-  }
+void to_json(Json& json, const FileReport& report) {
+  json = {{"path", report.path}, {"ok", report.ok()}};
+  if (report.error) json["error"] = *report.error;
   if (!report.id.empty()) {
-    document["id"] = report.id;
-    document["file_bytes"] = report.file_bytes;
-    document["tensor_bytes"] = report.tensor_bytes;
-    document["tensors"] = report.tensors;
-    document["chunks"] = report.chunks;
-    document["seconds"] = report.seconds;
+    json["id"] = report.id;
+    json["file_bytes"] = report.file_bytes;
+    json["tensor_bytes"] = report.tensor_bytes;
+    json["tensors"] = report.tensors;
+    json["chunks"] = report.chunks;
+    json["seconds"] = report.seconds;
   }
-  document["damages"] = Json::array();
+  json["damages"] = Json::array();
   for (const Damage& damage : report.damages) {
-    document["damages"].push_back(
+    json["damages"].push_back(
         {{"where", damage.where}, {"kind", error_kind_name(damage.error.kind())}, {"message", damage.error.message()}});
   }
-  return document;
 }
+
+// ---- runs
+
+struct RunReport {
+  std::string path;  // as the user named it
+  std::string run;
+  std::optional<Error> error;  // the run could not be opened, or verification could not go on
+  std::map<std::uint64_t, std::vector<StoreDamage>> checkpoints;  // by step; empty lists are whole checkpoints
+  std::uint64_t bytes = 0;
+  std::vector<std::string> strays;
+  double seconds = 0;
+
+  [[nodiscard]] std::size_t damaged() const noexcept {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(checkpoints, [](const auto& entry) { return !entry.second.empty(); }));
+  }
+  [[nodiscard]] bool ok() const noexcept { return !error && damaged() == 0; }
+  // Of the first failure. Precondition: !ok().
+  [[nodiscard]] ErrorKind kind() const noexcept {
+    if (error) return error->kind();
+    const auto first = std::ranges::find_if(checkpoints, [](const auto& entry) { return !entry.second.empty(); });
+    return first->second.front().error.kind();
+  }
+};
+
+// The store's report does not list the verified steps: they are the steps that exist before and after it.
+Result<void> verify_store(const Store& store, const StoreVerifyOptions& options, RunReport& report) {
+  BITSNAP_ASSIGN(auto steps, options.steps.empty() ? store.steps() : options.steps);
+  BITSNAP_ASSIGN(auto verification, store.verify(options));
+  BITSNAP_ASSIGN(auto still, store.steps());
+  for (const std::uint64_t step : steps) {
+    if (std::binary_search(still.begin(), still.end(), step)) {
+      report.checkpoints[step];
+    }
+  }
+  for (StoreDamage& damage : verification.damages) {
+    report.checkpoints[damage.step].push_back(std::move(damage));
+  }
+  report.bytes = verification.bytes;
+  report.strays = std::move(verification.strays);
+  return {};
+}
+
+RunReport verify_run(const std::string& path, const RunPath& run, bool decode, const CommonOptions& common) {
+  RunReport report;
+  report.path = path;
+  report.run = run.run;
+  const auto start = std::chrono::steady_clock::now();
+  auto store = open_to_read(run.run);
+  if (!store) {
+    report.error = std::move(store).error();
+    return report;
+  }
+  if (run.step) {
+    // A step that does not exist is a mistake of the user, not a damage.
+    if (auto info = (*store)->info(*run.step); !info && info.error().kind() == ErrorKind::not_found) {
+      report.error = std::move(info).error();
+      return report;
+    }
+  }
+  ProgressBar bar(run_name(run.run), !common.quiet);
+  StoreVerifyOptions options;
+  options.decode = decode;
+  options.run.threads = common.threads;
+  options.run.progress = bar.callback();
+  if (run.step) {
+    options.steps.push_back(*run.step);
+  }
+  if (auto verified = verify_store(**store, options, report); !verified) {
+    report.error = std::move(verified).error();
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void print_report(const RunReport& report, const CommonOptions& common) {
+  std::string out;
+  for (const auto& [step, damages] : report.checkpoints) {
+    const std::string name = printable(checkpoint_name(report.run, step));
+    if (!damages.empty()) {
+      out += fmt::format("{}: {}\n", name, format_plural(damages.size(), "damage")) + render_damages(damages);
+    } else if (!common.quiet) {
+      out += fmt::format("{}: OK\n", name);
+    }
+  }
+  if (report.error) {
+    out += fmt::format("{}: FAILED [{}]: {}\n", printable(report.path), error_kind_name(report.error->kind()),
+                       printable(report.error->message()));
+  } else if (common.verbose || (report.checkpoints.empty() && !common.quiet)) {
+    out += fmt::format("{}: {}, {} read, {}\n", printable(report.path),
+                       format_plural(report.checkpoints.size(), "checkpoint"), format_size(report.bytes),
+                       format_speed(report.bytes, report.seconds));
+  }
+  print_result(out);
+  if (report.damaged() > 0 && report.checkpoints.size() > 1) {
+    print_note(fmt::format("bitsnap: {} of {} of {} damaged; `bitsnap repair` repairs what it can\n",
+                           format_count(report.damaged()), format_plural(report.checkpoints.size(), "checkpoint"),
+                           printable(report.run)));
+  }
+  if (!report.strays.empty() && !common.quiet) {
+    const std::size_t strays = report.strays.size();
+    print_note(fmt::format(
+        "{}: {} to no checkpoint: a writer is running, or was killed; `bitsnap repair` recovers checkpoints "
+        "without a record and removes the other files, as `bitsnap prune` does\n",
+        printable(report.run),
+        strays == 1 ? "1 file or folder belongs" : fmt::format("{} files or folders belong", format_count(strays))));
+  }
+}
+
+void to_json(Json& json, const RunReport& report) {
+  json = {{"path", report.path}, {"run", report.run}, {"ok", report.ok()}};
+  if (report.error) json["error"] = *report.error;
+  json["bytes"] = report.bytes;
+  json["seconds"] = report.seconds;
+  json["checkpoints"] = Json::array();
+  for (const auto& [step, damages] : report.checkpoints) {
+    json["checkpoints"].push_back({{"step", step}, {"ok", damages.empty()}, {"damages", damages}});
+  }
+  json["strays"] = report.strays;
+}
+
+// ---- all arguments
 
 class Verification {
  public:
@@ -177,7 +298,7 @@ class Verification {
       status_ = status_ == kExitOk ? exit_code(report.kind()) : status_;
     }
     if (common_.json) {
-      list.push_back(to_json(report));
+      list.push_back(report);
     } else {
       print(report);
     }
@@ -211,10 +332,8 @@ Command add_verify(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("verify", "Read every byte of snapshots and runs, and report each damage");
   app->group(kBothGroup);
   app->add_option("FILE", options->files, "Snapshots, runs, or checkpoints as RUN@STEP")->required()->type_name("");
-  app->add_option("--base", options->bases,
-                  "A snapshot, or a folder of them, that a FILE may depend on, besides those in its own folder")
-      ->type_name("BASE.bsnap")
-      ->allow_extra_args(false);
+  add_base_option(*app, options->bases,
+                  "A snapshot, or a folder of them, that a FILE may depend on, besides those in its own folder");
   app->add_flag("--no-decode", options->no_decode, "Check the stored bytes only: faster, and needs no base");
   app->footer("The exit status is that of the first failure.");
   return {app, [options, &common] { return verify(*options, common); }};

@@ -1,0 +1,90 @@
+// The options that all sub-commands share, and their output.
+#include "cli/command.hpp"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "cli/console.hpp"
+#include "cli/number_option.hpp"
+#include "cli/text_format.hpp"
+
+namespace bitsnap::cli {
+
+namespace {
+
+constexpr unsigned kMostThreads = 4096;
+constexpr std::chrono::seconds kLongestWait(86'400'000);
+
+}  // namespace
+
+std::optional<std::size_t> CommonOptions::table_width() const { return terminal_width(stdout); }
+
+void add_common_options(CLI::App& app, CommonOptions& options) {
+  app.add_option("-T,--threads", options.threads, "Number of threads; 0: all that this process may use")
+      ->type_name("N")
+      ->check(CLI::Range(0U, kMostThreads).description(""))
+      ->group("Common options");
+  app.add_flag("-q,--quiet", options.quiet, "Print only errors and the requested output")->group("Common options");
+  app.add_flag("-v,--verbose", options.verbose, "Print more")->group("Common options");
+  app.add_flag("--json", options.json, "Print the result as JSON on standard output")->group("Common options");
+  app.add_option("--cpu-level", options.cpu_level, "Force the CPU level of the kernels: scalar, avx2, avx512 or neon")
+      ->type_name("LEVEL")
+      ->group("");  // hidden: for tests and measurements
+}
+
+void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait) {
+  add_seconds_option(app, "--wait", wait, kLongestWait,
+                     "How long to wait for another writer, such as 0.5; default: do not wait");
+}
+
+void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard) {
+  add_number_option(app, "--shard", shard, 0, "Shard to read, counted from 0; required if the checkpoint has several");
+}
+
+CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, const std::string& description) {
+  return app.add_option("--base", bases, description)->type_name("BASE.bsnap")->allow_extra_args(false);
+}
+
+void print_result(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void print_note(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void print_error(std::string_view message, std::string_view kind) {
+  print_note(fmt::format("bitsnap: error: {} [{}]\n", printable(message), kind));
+}
+
+void print_warning(std::string_view message, std::string_view kind) {
+  print_note(fmt::format("bitsnap: warning: {} [{}]\n", printable(message), kind));
+}
+
+void print_json(const Json& document) {
+  print_result(document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+}
+
+Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {
+  return stored_bytes == 0 ? Json() : Json(static_cast<double>(raw_bytes) / static_cast<double>(stored_bytes));
+}
+
+}  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+void to_json(cli::Json& json, const Error& error) {
+  json = {{"kind", error_kind_name(error.kind())},
+          {"message", error.message()},
+          {"exit_code", cli::exit_code(error.kind())}};
+}
+
+void to_json(cli::Json& json, const TensorInfo& tensor) {
+  json = {{"name", tensor.name},
+          {"dtype", tensor.dtype_name},
+          {"shape", tensor.shape},
+          {"role", role_name(tensor.role)},
+          {"raw_bytes", tensor.size_bytes}};
+}
+
+}  // namespace bitsnap

@@ -1,0 +1,156 @@
+// What every sub-command is made of: its registration, the options that all share, exit codes, output, and the passing
+// on of errors.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <bitsnap/error.hpp>
+#include <bitsnap/tensor.hpp>
+
+// ---- errors
+//
+// The macros of the library's src/base/try.hpp, which the command cannot include because it sees the public headers
+// only. They evaluate the expression once.
+
+// Returns the error of a Result<void>.
+#define BITSNAP_TRY(...)                                          \
+  do {                                                            \
+    if (auto bitsnap_result = (__VA_ARGS__); !bitsnap_result) {   \
+      return ::tl::unexpected(std::move(bitsnap_result).error()); \
+    }                                                             \
+  } while (false)
+
+#define BITSNAP_CONCAT_INNER(a, b) a##b
+#define BITSNAP_CONCAT(a, b) BITSNAP_CONCAT_INNER(a, b)
+
+#define BITSNAP_ASSIGN_INNER(result, declaration, ...)  \
+  auto result = (__VA_ARGS__);                          \
+  if (!result) {                                        \
+    return ::tl::unexpected(std::move(result).error()); \
+  }                                                     \
+  declaration = std::move(result).value()  // NOLINT(bugprone-macro-parentheses)
+
+// Declares a variable with the value of a Result, or returns its error: BITSNAP_ASSIGN(auto file, open(path));
+#define BITSNAP_ASSIGN(declaration, ...) \
+  BITSNAP_ASSIGN_INNER(BITSNAP_CONCAT(bitsnap_result_, __LINE__), declaration, __VA_ARGS__)
+
+namespace bitsnap::cli {
+
+[[nodiscard]] inline tl::unexpected<Error> fail(ErrorKind kind, std::string message) {
+  return tl::unexpected<Error>(Error(kind, std::move(message)));
+}
+
+// ---- exit codes. Scripts rely on them: they are documented in docs/guide/cli.md and in --help, and do not change.
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitDiffer = 1;  // `diff` only, as in diff(1)
+inline constexpr int kExitUsage = 2;   // the command line itself is wrong
+
+// Of an error of the library.
+[[nodiscard]] constexpr int exit_code(ErrorKind kind) noexcept { return 10 + static_cast<int>(kind); }
+
+// 128 plus the signal, as in shells.
+[[nodiscard]] constexpr int exit_code_of_signal(int signal) noexcept { return 128 + signal; }
+
+// ---- options
+
+struct CommonOptions {
+  unsigned threads = 0;  // 0: all
+  bool quiet = false;
+  bool verbose = false;
+  bool json = false;
+  std::string cpu_level;  // empty: the detected level
+
+  // Width to which tables on standard output are narrowed; nullopt if standard output is not a terminal.
+  [[nodiscard]] std::optional<std::size_t> table_width() const;
+};
+
+// Adds the options to the program or to a sub-command; all of them write to the same CommonOptions.
+void add_common_options(CLI::App& app, CommonOptions& options);
+
+// --wait: how long to wait for another writer of a run. `wait` must outlive the parsing.
+void add_wait_option(CLI::App& app, std::chrono::milliseconds& wait);
+
+// --shard: for commands that read one shard of a checkpoint. `shard` must outlive the parsing.
+void add_shard_option(CLI::App& app, std::optional<std::uint64_t>& shard);
+
+// --base: files and folders. `bases` must outlive the parsing.
+CLI::Option* add_base_option(CLI::App& app, std::vector<std::string>& bases, const std::string& description);
+
+// ---- output: results on standard output, everything else on standard error. A failure to write a result stays in the
+// stream until main() reports it; a failure to write a note is ignored.
+
+using Json = nlohmann::ordered_json;  // keeps the order in which keys are set
+
+void print_result(std::string_view text);
+void print_note(std::string_view text);
+// "bitsnap: error: <message> [<kind>]"
+void print_error(std::string_view message, std::string_view kind);
+// "bitsnap: warning: <message> [<kind>]"
+void print_warning(std::string_view message, std::string_view kind);
+
+// A command prints one document. Indented by two spaces, with a line end; bytes that are not UTF-8, which paths may
+// contain, become U+FFFD.
+void print_json(const Json& document);
+
+// raw / stored; null if nothing is stored.
+[[nodiscard]] Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes);
+
+// ---- registration
+
+// Headings of the sub-commands in --help.
+inline constexpr const char* kRunsGroup = "Runs: the checkpoints of a training in one directory";
+inline constexpr const char* kFilesGroup = "Files: one snapshot each";
+inline constexpr const char* kBothGroup = "Both: files, and checkpoints as RUN@STEP";
+
+// A registered sub-command. If the command line names it, main() calls `run`, which returns the exit status or an error
+// that main() reports.
+struct Command {
+  CLI::App* app = nullptr;
+  std::function<Result<int>()> run;
+};
+
+[[nodiscard]] Command add_add(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_agent(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_log(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_extract(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_prune(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_rollback(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_repair(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_du(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_compress(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_decompress(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_inspect(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_verify(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_diff(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_analyze(CLI::App& program, const CommonOptions& common);
+[[nodiscard]] Command add_bench(CLI::App& program, const CommonOptions& common);
+
+}  // namespace bitsnap::cli
+
+namespace bitsnap {
+
+// kind, message and exit code.
+void to_json(cli::Json& json, const Error& error);
+// name, dtype, shape, role and bytes.
+void to_json(cli::Json& json, const TensorInfo& tensor);
+
+}  // namespace bitsnap
+
+// nlohmann-json 3.11 does not know std::optional: nullopt is null.
+template <typename T>
+struct nlohmann::adl_serializer<std::optional<T>> {
+  static void to_json(bitsnap::cli::Json& json, const std::optional<T>& value) {
+    json = value ? bitsnap::cli::Json(*value) : bitsnap::cli::Json();
+  }
+};
