@@ -123,7 +123,7 @@ def test_bitsnap_loses_moments_to_clusters(state: Path, tmp_path: Path) -> None:
         ("--loss", "moment=exact", "expected ROLE[:PATTERN]=WHAT"),
         ("--loss", "exp_avg=clusters:17", "16 or 256"),
         ("--master-bits", "16", "from 0 to 15"),
-        ("--v-bits", "2.5", "a whole number"),
+        ("--v-bits", "2.5", "an integer"),
         ("--update-step", "0", "above 0"),
         ("--betas", "0.9", "two numbers"),
         ("--eps", "tiny", "not a number"),

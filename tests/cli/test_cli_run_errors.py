@@ -101,7 +101,7 @@ def test_a_step_has_to_be_above_the_newest(own: Path, tmp_path: Path) -> None:
     for step in (30, 29, 0):
         said = named(run("add", own, "--step", step, source, status=INVALID_ARGUMENT))
         assert "30" in said
-        assert f"step {step} " in said
+        assert f"got {step};" in said
     assert len(run_json("log", own)) == 3
 
 

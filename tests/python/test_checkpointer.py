@@ -162,7 +162,7 @@ def test_errors_of_the_caller_are_raised_at_once(jobs: Jobs, tmp_path: Path) -> 
         assert checkpointer.steps() == []
     for options, match in (
         ({"every": 0}, "every"),
-        ({"job": bitsnap.JobOptions("a/b")}, "job 'a/b'"),
+        ({"job": bitsnap.JobOptions("a/b")}, "job must have .*, got 'a/b'"),
         ({"job": bitsnap.JobOptions(rank=2, world_size=2)}, "rank 2 of 2"),
         ({"job": bitsnap.JobOptions(session="A")}, "session"),
         ({"memory": bitsnap.MemoryOptions(slots=3)}, "slots"),
