@@ -159,7 +159,7 @@ class Agent final : public ProgressSink {
 
   // Set by the first hello.
   std::optional<Hello> first_;
-  std::unique_ptr<JobContext> job_;
+  std::unique_ptr<Job> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
 };
 

@@ -22,44 +22,44 @@ constexpr std::uint32_t kMemoryChain = 8;
 
 }  // namespace
 
-void AgentRank::encode(const Job& job) {
-  const bool persist = job.staged.persist;
-  Publication* const publication = persist ? begin_publication(job) : nullptr;
+void AgentRank::encode(const QueuedSave& queued) {
+  const bool persist = queued.staged.persist;
+  Publication* const publication = persist ? begin_publication(queued) : nullptr;
   if (persist && publication == nullptr) return;  // the rank ends
   ProgressEvent event;
-  event.ticket = job.staged.ticket;
+  event.ticket = queued.staged.ticket;
   const auto run = [&]() -> Result<void> {
-    BITSNAP_ASSIGN(const State state, read_slot(job.slot, job.staged.bytes));
+    BITSNAP_ASSIGN(const State state, read_slot(queued.slot, queued.staged.bytes));
     std::shared_ptr<const store::Blob> blob;
     if (persist) {
-      BITSNAP_ASSIGN(blob, encode_for_store(job, state, *publication, event));
+      BITSNAP_ASSIGN(blob, encode_for_store(queued, state, *publication, event));
       if (blob == nullptr) return {};
     } else {
-      BITSNAP_ASSIGN(blob, encode_for_memory(job, state, event));
+      BITSNAP_ASSIGN(blob, encode_for_memory(queued, state, event));
     }
     event.stored_bytes = blob->size_bytes();
-    Result<void> kept = keep(job, tensor_bytes(state), blob, event);
+    Result<void> kept = keep(queued, tensor_bytes(state), blob, event);
     if (kept || !persist) return kept;
-    // The save can still be published, so the error is only noted.
-    note_error(kept.error());
-    free_slot(job.staged.slot);
+    // The save can still be published, so the error only shows in the agent's report.
+    set_last_error(kept.error());
+    free_slot(queued.staged.slot);
     return {};
   };
   Result<void> encoded = no_throw("encoding", run);
   if (!encoded) {
     // The slot is freed first: as soon as the trainer knows of the failure, it may offer another arena.
-    free_slot(job.staged.slot);
-    fail_job(job, Error(encoded.error()).within(fmt::format("step {}", job.staged.step)));
+    free_slot(queued.staged.slot);
+    fail_save(queued, Error(encoded.error()).within(fmt::format("step {}", queued.staged.step)));
   }
   if (persist) end_encoding(*publication, encoded.has_value(), event);
 }
 
 // The previous save in the store is the base of this one, so it must be published first.
-AgentRank::Publication* AgentRank::begin_publication(const Job& job) {
+AgentRank::Publication* AgentRank::begin_publication(const QueuedSave& queued) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return is_ending_ || (publication_ == nullptr && !is_committing_); });
   if (is_ending_) return nullptr;
-  publication_ = std::make_unique<Publication>(Publication{.job = job});
+  publication_ = std::make_unique<Publication>(Publication{.queued = queued});
   return publication_.get();
 }
 
@@ -79,20 +79,20 @@ void AgentRank::end_encoding(Publication& publication, bool is_encoded, const Pr
   changed_.notify_all();
 }
 
-Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job& job, const State& state,
+Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const QueuedSave& queued, const State& state,
                                                                        Publication& publication, ProgressEvent& event) {
-  const std::uint64_t step = job.staged.step;
+  const std::uint64_t step = queued.staged.step;
   BITSNAP_ASSIGN(publication.store, open_store());
-  if (job.staged.again) {
+  if (queued.staged.again) {
     // An earlier agent may have committed the step and died before it told the trainer.
     BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, publication.store->steps());
     if (std::ranges::binary_search(steps, step)) {
-      free_slot(job.staged.slot);
+      free_slot(queued.staged.slot);
       return nullptr;
     }
   }
   std::optional<ShardPlace> place;
-  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = job.attempt};
+  if (job_.world_size > 1) place = ShardPlace{.shard = rank_, .shards = job_.world_size, .attempt = queued.attempt};
   RunOptions run;
   run.threads = job_.threads;
   // The gate comes before begin(), which locks the store. Otherwise this rank would hold the store's lock while it
@@ -102,14 +102,14 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Job
   Store::Impl& impl = Store::Impl::of(*publication.store);
   BITSNAP_ASSIGN(publication.save, impl.begin(step, place));
   BITSNAP_TRY(impl.encode(*publication.save, state, run, store::Destination::memory));
-  if (publication.save->coding.damage) note_error(*publication.save->coding.damage);
+  if (publication.save->coding.damage) set_last_error(*publication.save->coding.damage);
   event.raw_bytes = publication.save->summary.raw_bytes;
   event.base = publication.save->coding.base;
   event.encode_us = elapsed_us(stopwatch);
   return publication.save->blob;
 }
 
-Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Job& job, const State& state,
+Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const QueuedSave& queued, const State& state,
                                                                         ProgressEvent& event) {
   return no_throw("encoding", [&]() -> Result<std::shared_ptr<const store::Blob>> {
     SaveOptions options{.settings = memory_settings()};
@@ -118,7 +118,7 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const Jo
     const os::Stopwatch stopwatch;
     std::optional<save::SingleBase> base;
     if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
-    store::BlobWriter writer(fmt::format("step {} in memory", job.staged.step));
+    store::BlobWriter writer(fmt::format("step {} in memory", queued.staged.step));
     BITSNAP_ASSIGN(const save::WriteSummary written,
                    save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
     BITSNAP_TRY(writer.close());
@@ -134,31 +134,31 @@ std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {
   if (!newest || !newest->is_whole || newest->links >= kMemoryChain) return nullptr;
   auto opened = cache_->open(newest->id);
   if (!opened) {
-    note_error(opened.error());
+    set_last_error(opened.error());
     return nullptr;
   }
   event.base = newest->step;
   return std::move(*opened);
 }
 
-Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tensors,
+Result<void> AgentRank::keep(const QueuedSave& queued, std::span<const ConstByteSpan> tensors,
                              const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event) {
-  const std::string name = fmt::format("step {} in memory", job.staged.step);
+  const std::string name = fmt::format("step {} in memory", queued.staged.step);
   BITSNAP_ASSIGN(const std::shared_ptr<const Snapshot> snapshot,
                  restore::open_snapshot(store::blob_file(blob, name), {}, os::real_file_system()));
-  store::CachedSnapshot entry{.step = job.staged.step,
+  store::CachedSnapshot entry{.step = queued.staged.step,
                               .id = snapshot->id(),
                               .blob = blob,
                               .needs = {},
-                              .persisted = job.staged.persist,
-                              .attempt = job.attempt};
+                              .persisted = queued.staged.persist,
+                              .attempt = queued.attempt};
   for (const BaseReference& base : snapshot->bases()) entry.needs.push_back(base.id);
   const bool has_chain = cache_->put(std::move(entry));
   // If nothing was quantized, the slot holds the complete state, and the snapshot can be read without its bases.
-  auto chunks = std::make_shared<restore::DecodedState>(*snapshot, tensors, job.mapping);
+  auto chunks = std::make_shared<restore::DecodedState>(*snapshot, tensors, queued.mapping);
   const bool has_slot = chunks->is_complete() && cache_->holds(*blob) && slot_count() > 1;
   const bool is_whole = has_chain || has_slot;
-  if (!is_whole && !job.staged.persist) {
+  if (!is_whole && !queued.staged.persist) {
     return fail(ErrorKind::resource_exhausted,
                 fmt::format("the compressed state has {} bytes, but the budget leaves only {} bytes for snapshots",
                             blob->size_bytes(), cache_->limits().bytes));
@@ -175,23 +175,23 @@ Result<void> AgentRank::keep(const Job& job, std::span<const ConstByteSpan> tens
     tell(event);
   }
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    if (i != job.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
+    if (i != queued.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
   // With two slots, the slot is held until the next state is encoded. It is the base of the next save. If this agent
   // dies before publishing, the trainer stages the slot again at the next agent.
   if (slots_.size() < 2) {
-    free_slot_locked(job.staged.slot);
+    free_slot_locked(queued.staged.slot);
   } else {
-    slots_[job.staged.slot] = {.state = SlotState::held,
-                               .step = job.staged.step,
-                               .id = snapshot->id(),
-                               .chunks = std::move(chunks),
-                               .file = has_slot ? blob : nullptr};
+    slots_[queued.staged.slot] = {.state = SlotState::held,
+                                  .step = queued.staged.step,
+                                  .id = snapshot->id(),
+                                  .chunks = std::move(chunks),
+                                  .file = has_slot ? blob : nullptr};
   }
   return {};
 }
 
-void AgentRank::gather(FetchJob fetch) {
+void AgentRank::gather(QueuedFetch fetch) {
   fetch.done(no_throw("fetch", [&] { return gather_step(fetch.request); }));
 }
 

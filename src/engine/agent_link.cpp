@@ -181,7 +181,7 @@ Result<void> AgentLink::send(MessageKind kind, std::uint32_t number, std::string
   auto sent = connection_.send(bytes, descriptors, std::min(timeout_ms, kSendMs));
   if (sent) return {};
   if (sent.error().kind() != ErrorKind::busy) {
-    // The agent is gone. Wait until the receiving thread has received its last messages and noted the loss.
+    // The agent is gone. Wait until the receiving thread has received its last messages and recorded the loss.
     std::unique_lock lock(mutex_);
     answered_.wait_for(lock, std::chrono::milliseconds(kSendMs), [&] { return is_told_; });
   }

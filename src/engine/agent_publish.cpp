@@ -1,5 +1,5 @@
 // The writer thread: publishes encoded saves to the store, commits the checkpoints of several ranks, and prunes. The
-// encoder thread also calls open_store(), memory_settings() and note().
+// encoder thread also calls open_store() and memory_settings().
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -19,53 +19,8 @@ constexpr std::size_t kMaxUncommitted = 64;
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> AgentRank::open_store() {
-  const std::lock_guard store_lock(store_mutex_);
-  StoreOptions options;
-  {
-    const std::lock_guard lock(mutex_);
-    // A handle that is still in use may hold the store's lock, so that a second one could not open. It stays, and so
-    // does `must_reopen_`, for a later call.
-    if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
-    store_.reset();
-    must_reopen_ = false;
-    options.access = job_.world_size > 1 ? StoreAccess::shared : StoreAccess::write;
-    options.settings = settings_.coding;
-    if (rank_ == 0) options.retention = settings_.retention;
-  }
-  constexpr std::uint64_t kLockWaitMs = 10'000;
-  options.lock_wait_ms = kLockWaitMs;
-  BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
-  remember_settings(*store_);
-  return store_;
-}
-
-CodingSettings AgentRank::memory_settings() {
-  {
-    // For settings that the trainer did not give, the store's apply. They are read once, by a reader, which takes no
-    // lock, and not while the writer thread opens the store: saves for memory never wait for the store.
-    const std::unique_lock store_lock(store_mutex_, std::try_to_lock);
-    bool is_known = false;
-    {
-      const std::lock_guard lock(mutex_);
-      is_known = remembered_.has_value();
-    }
-    if (store_lock && !is_known) {
-      if (const auto store = store::open_store(job_.files, job_.store_path, {.access = StoreAccess::read}))
-        remember_settings(**store);
-    }
-  }
-  const std::lock_guard lock(mutex_);
-  return merge_settings(settings_.coding, remembered_.value_or(CodingSettings()));
-}
-
-void AgentRank::remember_settings(const Store& store) {
-  const std::lock_guard lock(mutex_);
-  remembered_ = store.settings();
-}
-
 void AgentRank::publish(Publication& publication) {
-  const std::uint64_t step = publication.job.staged.step;
+  const std::uint64_t step = publication.queued.staged.step;
   const bool is_in_store = !publication.save;  // an earlier agent committed the step
   const os::Stopwatch stopwatch;
   const Result<void> published = no_throw("publishing", [&]() -> Result<void> {
@@ -80,37 +35,37 @@ void AgentRank::publish(Publication& publication) {
       const std::lock_guard lock(mutex_);
       must_reopen_ = true;
     }
-    return fail_job(publication.job, Error(published.error()).within(fmt::format("persisting step {}", step)));
+    return fail_save(publication.queued, Error(published.error()).within(fmt::format("persisting step {}", step)));
   }
   if (is_in_store || job_.world_size == 1) return finish(publication.event, step);
   bool is_too_many = false;
   {
     const std::lock_guard lock(mutex_);
-    uncommitted_.push_back({step, publication.job.attempt, publication.event});
+    uncommitted_.push_back({step, publication.queued.attempt, publication.event});
     is_too_many = uncommitted_.size() > kMaxUncommitted;
   }
   if (is_too_many) give_up_oldest();
 }
 
 void AgentRank::give_up_oldest() {
-  Job job;
+  QueuedSave queued;
   {
     const std::lock_guard lock(mutex_);
-    job.staged.ticket = uncommitted_.front().event.ticket;
-    job.staged.step = uncommitted_.front().step;
+    queued.staged.ticket = uncommitted_.front().event.ticket;
+    queued.staged.step = uncommitted_.front().step;
     uncommitted_.pop_front();
   }
-  fail_job(
-      job,
+  fail_save(
+      queued,
       Error(ErrorKind::busy,
             fmt::format("step {} was not committed: shards of other ranks are missing, and {} later steps are waiting",
-                        job.staged.step, kMaxUncommitted)));
+                        queued.staged.step, kMaxUncommitted)));
 }
 
 void AgentRank::commit_complete_attempts() {
   auto store = open_store();
   if (!store) {
-    note_error(store.error());
+    set_last_error(store.error());
     return;
   }
   std::deque<Uncommitted> waiting;
@@ -126,7 +81,7 @@ void AgentRank::commit_complete_attempts() {
     const bool is_settled =
         outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
     if (!outcome && !is_settled) {
-      note_error(outcome.error());
+      set_last_error(outcome.error());
       const std::lock_guard lock(mutex_);
       must_reopen_ = true;
     }
@@ -136,9 +91,9 @@ void AgentRank::commit_complete_attempts() {
       std::erase_if(uncommitted_, [&](const Uncommitted& each) { return each.event.ticket == shard.event.ticket; });
     }
     if (!outcome && !was_committed(shard)) {
-      Job job;
-      job.staged.ticket = shard.event.ticket;
-      fail_job(job, std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
+      QueuedSave queued;
+      queued.staged.ticket = shard.event.ticket;
+      fail_save(queued, std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
       continue;
     }
     ProgressEvent event = shard.event;
@@ -171,14 +126,59 @@ void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {
 
 void AgentRank::prune(std::uint64_t step) {
   auto store = open_store();
-  if (!store) return note_error(store.error());
+  if (!store) return set_last_error(store.error());
   CheckpointInfo info;
   info.step = step;
   Store::Impl::of(**store).apply_retention(info, {.threads = job_.threads});
   if (!info.prune_error) return;
-  note_error(*info.prune_error);
+  set_last_error(*info.prune_error);
   const std::lock_guard lock(mutex_);
   must_reopen_ = true;
+}
+
+Result<std::shared_ptr<Store>> AgentRank::open_store() {
+  const std::lock_guard store_lock(store_mutex_);
+  StoreOptions options;
+  {
+    const std::lock_guard lock(mutex_);
+    // A handle that is still in use may hold the store's lock, so that a second one could not open. It stays, and so
+    // does `must_reopen_`, for a later call.
+    if (store_ != nullptr && (!must_reopen_ || store_.use_count() > 1)) return store_;
+    store_.reset();
+    must_reopen_ = false;
+    options.access = job_.world_size > 1 ? StoreAccess::shared : StoreAccess::write;
+    options.settings = settings_.coding;
+    if (rank_ == 0) options.retention = settings_.retention;
+  }
+  constexpr std::uint64_t kLockWaitMs = 10'000;
+  options.lock_wait_ms = kLockWaitMs;
+  BITSNAP_ASSIGN(store_, store::open_store(job_.files, job_.store_path, options, cache_));
+  remember_settings(*store_);
+  return store_;
+}
+
+void AgentRank::remember_settings(const Store& store) {
+  const std::lock_guard lock(mutex_);
+  remembered_ = store.settings();
+}
+
+CodingSettings AgentRank::memory_settings() {
+  {
+    // For settings that the trainer did not give, the store's apply. They are read once, by a reader, which takes no
+    // lock, and not while the writer thread opens the store: saves for memory never wait for the store.
+    const std::unique_lock store_lock(store_mutex_, std::try_to_lock);
+    bool is_known = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_known = remembered_.has_value();
+    }
+    if (store_lock && !is_known) {
+      if (const auto store = store::open_store(job_.files, job_.store_path, {.access = StoreAccess::read}))
+        remember_settings(**store);
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  return merge_settings(settings_.coding, remembered_.value_or(CodingSettings()));
 }
 
 }  // namespace bitsnap::engine

@@ -19,7 +19,7 @@ constexpr auto kLongestCommitWait = std::chrono::milliseconds(2000);
 
 }  // namespace
 
-AgentRank::AgentRank(JobContext& job, const Hello& hello, ProgressSink& sink)
+AgentRank::AgentRank(Job& job, const Hello& hello, ProgressSink& sink)
     : job_(job), sink_(sink), rank_(hello.rank), executor_(exec::make_executor(job.threads)) {
   settings_ = hello.settings;
   writer_ = std::thread([this] { run_writer(); });
@@ -115,7 +115,7 @@ Result<void> AgentRank::stage(const Staged& staged) {
     const ConstByteSpan bytes =
         arena_->mapping->bytes().subspan(static_cast<std::size_t>(kSlotUnit + staged.slot * arena_->slot_bytes),
                                          static_cast<std::size_t>(arena_->slot_bytes));
-    work_.emplace_back(Job{staged, std::move(attempt), bytes, arena_->mapping, ++taken_});
+    work_.emplace_back(QueuedSave{staged, std::move(attempt), bytes, arena_->mapping, ++taken_});
   }
   changed_.notify_all();
   return {};
@@ -124,7 +124,7 @@ Result<void> AgentRank::stage(const Staged& staged) {
 void AgentRank::fetch(const FetchRequest& request, FetchDone done) {
   {
     const std::lock_guard lock(mutex_);
-    work_.emplace_back(FetchJob{request, std::move(done)});
+    work_.emplace_back(QueuedFetch{request, std::move(done)});
   }
   changed_.notify_all();
 }
@@ -160,14 +160,14 @@ bool AgentRank::is_encoded(std::uint64_t saves) const {
 bool AgentRank::is_encoded_locked(std::uint64_t saves) const {
   if (is_encoding_ && encoding_number_ <= saves) return false;
   return std::ranges::none_of(work_, [saves](const Work& work) {
-    const auto* const job = std::get_if<Job>(&work);
-    return job != nullptr && job->number <= saves;
+    const auto* const queued = std::get_if<QueuedSave>(&work);
+    return queued != nullptr && queued->number <= saves;
   });
 }
 
 bool AgentRank::is_settled(std::uint64_t saves) const {
   const std::lock_guard lock(mutex_);
-  const bool is_writing = publication_ != nullptr && publication_->job.number <= saves;
+  const bool is_writing = publication_ != nullptr && publication_->queued.number <= saves;
   return is_encoded_locked(saves) && !is_writing && !is_committing_;
 }
 
@@ -179,10 +179,10 @@ bool AgentRank::is_newest(std::uint64_t step) const {
 bool AgentRank::is_storing(std::uint64_t step) const {
   const std::lock_guard lock(mutex_);
   const auto is_its = [step](const Work& work) {
-    const auto* const job = std::get_if<Job>(&work);
-    return job != nullptr && job->staged.persist && job->staged.step == step;
+    const auto* const queued = std::get_if<QueuedSave>(&work);
+    return queued != nullptr && queued->staged.persist && queued->staged.step == step;
   };
-  return std::ranges::any_of(work_, is_its) || (publication_ != nullptr && publication_->job.staged.step == step) ||
+  return std::ranges::any_of(work_, is_its) || (publication_ != nullptr && publication_->queued.staged.step == step) ||
          std::ranges::find(uncommitted_, step, &Uncommitted::step) != uncommitted_.end();
 }
 
@@ -199,8 +199,8 @@ void AgentRank::abandon() {
   }
   for (Work& work : dropped) {
     const Error error(ErrorKind::cancelled, "the agent was stopped before it began this work");
-    if (auto* const job = std::get_if<Job>(&work)) fail_job(*job, error);
-    if (auto* const fetch = std::get_if<FetchJob>(&work)) fetch->done(tl::unexpected(error));
+    if (auto* const queued = std::get_if<QueuedSave>(&work)) fail_save(*queued, error);
+    if (auto* const fetch = std::get_if<QueuedFetch>(&work)) fetch->done(tl::unexpected(error));
   }
 }
 
@@ -231,10 +231,10 @@ void AgentRank::run_encoder() {
     work_.pop_front();
     is_encoding_ = true;
     encoding_number_ = UINT64_MAX;
-    if (const auto* const job = std::get_if<Job>(&work)) encoding_number_ = job->number;
+    if (const auto* const queued = std::get_if<QueuedSave>(&work)) encoding_number_ = queued->number;
     lock.unlock();
-    if (auto* const job = std::get_if<Job>(&work)) encode(*job);
-    if (auto* const fetch = std::get_if<FetchJob>(&work)) gather(std::move(*fetch));
+    if (auto* const queued = std::get_if<QueuedSave>(&work)) encode(*queued);
+    if (auto* const fetch = std::get_if<QueuedFetch>(&work)) gather(std::move(*fetch));
     lock.lock();
     is_encoding_ = false;
     lock.unlock();
@@ -295,18 +295,18 @@ void AgentRank::free_slot_locked(std::uint32_t slot) {
 
 void AgentRank::tell(ProgressEvent event) { sink_.tell(rank_, trainer_, std::move(event)); }
 
-void AgentRank::note_error(const Error& error) {
+void AgentRank::set_last_error(const Error& error) {
   const std::lock_guard lock(mutex_);
   totals_.last_error = error.message();
 }
 
-void AgentRank::fail_job(const Job& job, Error error) {
+void AgentRank::fail_save(const QueuedSave& queued, Error error) {
   const std::lock_guard lock(mutex_);
-  if (!job.attempt.empty()) job_.attempts.note_failed(job.staged.step, rank_, job.attempt);
+  if (!queued.attempt.empty()) job_.attempts.note_failed(queued.staged.step, rank_, queued.attempt);
   ++totals_.failed;
   totals_.last_error = error.message();
   ProgressEvent event;
-  event.ticket = job.staged.ticket;
+  event.ticket = queued.staged.ticket;
   event.stage = Stage::failed;
   event.error = std::move(error);
   tell(std::move(event));

@@ -55,10 +55,11 @@ class ProgressSink {
   virtual void wake() = 0;
 };
 
-// What all ranks of a job have in common.
-struct JobContext {
-  JobContext(os::FileSystem& file_system, std::string store, std::uint32_t ranks, std::string session,
-             std::string attempt_prefix, unsigned encoder_threads)
+// The training job that the agent serves: what its ranks share. Work that a trainer queues is a QueuedSave or a
+// QueuedFetch of its rank (AgentRank).
+struct Job {
+  Job(os::FileSystem& file_system, std::string store, std::uint32_t ranks, std::string session,
+      std::string attempt_prefix, unsigned encoder_threads)
       : files(file_system),
         store_path(std::move(store)),
         world_size(ranks),
@@ -100,7 +101,7 @@ struct RankReport {
 
 class AgentRank {
  public:
-  AgentRank(JobContext& job, const Hello& hello, ProgressSink& sink);
+  AgentRank(Job& job, const Hello& hello, ProgressSink& sink);
   // Waits for the save that is being encoded or published, and drops the rest.
   ~AgentRank();
   AgentRank(const AgentRank&) = delete;
@@ -164,22 +165,22 @@ class AgentRank {
     std::uint64_t slot_bytes = 0;
     std::shared_ptr<const os::MappedMemory> mapping;  // shared with everything that still reads from it
   };
-  // A staged save.
-  struct Job {
+  // A save that the trainer has staged, from the queue until it is published or has failed.
+  struct QueuedSave {
     Staged staged;
     std::string attempt;  // empty with one rank
     ConstByteSpan slot;
     std::shared_ptr<const os::MappedMemory> mapping;
     std::uint64_t number = 0;  // counted from 1
   };
-  struct FetchJob {
+  struct QueuedFetch {
     FetchRequest request;
     FetchDone done;
   };
-  using Work = std::variant<Job, FetchJob>;
+  using Work = std::variant<QueuedSave, QueuedFetch>;
   // A save that goes to the store. The encoder thread owns it until `is_encoded`, then the writer thread.
   struct Publication {
-    const Job job;
+    const QueuedSave queued;
     std::shared_ptr<Store> store = nullptr;
     std::optional<store::PendingSave> save = std::nullopt;  // nullopt: the step is in the store already
     ProgressEvent event = {};
@@ -204,27 +205,28 @@ class AgentRank {
   // arena.
   [[nodiscard]] std::size_t slot_count() const;
   void free_slot(std::uint32_t slot);
-  void fail_job(const Job& job, Error error);
-  void note_error(const Error& error);
+  void fail_save(const QueuedSave& queued, Error error);
+  void set_last_error(const Error& error);
 
   // agent_encode.cpp
-  void encode(const Job& job);
+  void encode(const QueuedSave& queued);
   // Waits until the writer thread has published the previous save; nullptr if the rank ends.
-  [[nodiscard]] Publication* begin_publication(const Job& job);
+  [[nodiscard]] Publication* begin_publication(const QueuedSave& queued);
   // Hands the save to the writer thread, or drops it if encoding failed.
   void end_encoding(Publication& publication, bool is_encoded, const ProgressEvent& event);
   // nullptr if the step is in the store already.
-  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_store(const Job& job, const State& state,
+  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_store(const QueuedSave& queued,
+                                                                            const State& state,
                                                                             Publication& publication,
                                                                             ProgressEvent& event);
-  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_memory(const Job& job, const State& state,
-                                                                             ProgressEvent& event);
+  [[nodiscard]] Result<std::shared_ptr<const store::Blob>> encode_for_memory(const QueuedSave& queued,
+                                                                             const State& state, ProgressEvent& event);
   // The newest snapshot in memory, as a base; nullptr if there is none or the next save may not use it.
   [[nodiscard]] std::shared_ptr<const Base> memory_base(ProgressEvent& event);
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
-  [[nodiscard]] Result<void> keep(const Job& job, std::span<const ConstByteSpan> tensors,
+  [[nodiscard]] Result<void> keep(const QueuedSave& queued, std::span<const ConstByteSpan> tensors,
                                   const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event);
-  void gather(FetchJob fetch);
+  void gather(QueuedFetch fetch);
   [[nodiscard]] Result<FetchResult> gather_step(const FetchRequest& request);
   struct SlotFile {
     std::uint32_t slot = 0;
@@ -236,17 +238,17 @@ class AgentRank {
 
   // agent_publish.cpp
   void publish(Publication& publication);
-  [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
-  // The settings for a save for memory only.
-  [[nodiscard]] CodingSettings memory_settings();
-  void remember_settings(const Store& store);
-  void commit_complete_attempts();
   void give_up_oldest();
+  void commit_complete_attempts();
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   void finish(const ProgressEvent& event, std::uint64_t step);
   void prune(std::uint64_t step);
+  [[nodiscard]] Result<std::shared_ptr<Store>> open_store();
+  void remember_settings(const Store& store);
+  // The settings for a save for memory only.
+  [[nodiscard]] CodingSettings memory_settings();
 
-  JobContext& job_;
+  Job& job_;
   ProgressSink& sink_;
   const std::uint32_t rank_;
 

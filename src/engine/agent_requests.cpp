@@ -28,7 +28,7 @@ namespace {
 constexpr std::size_t kMaxOwed = 16;
 
 // Two containers may have one name for two directories, and this one agent between them.
-Result<void> check_place(const Hello& hello) {
+Result<void> check_directory(const Hello& hello) {
   if (!hello.place || os::identify_file(hello.place->path) == hello.place->identity) return {};
   return fail(
       ErrorKind::invalid_argument,
@@ -98,7 +98,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   if (connections_.at(token)->rank) return fail(ErrorKind::corrupt, "a second 'hello' on the same connection");
   close_ended(token);
   if (!connections_.contains(token)) return {};
-  if (!stopping_since_ns_) BITSNAP_TRY(check_place(hello));
+  if (!stopping_since_ns_) BITSNAP_TRY(check_directory(hello));
   const auto is_idle_job = [&] { return !has_trainers() && is_idle(true); };
   // A restarted job may have another world size, once nothing of the last one is under way.
   const bool is_other = first_ && hello.world_size != first_->world_size;
@@ -123,7 +123,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     linger_ms_ = hello.linger_ms;
     const unsigned threads = hello.threads != 0 ? hello.threads : std::max(1U, os::usable_threads() / 2);
     const std::string prefix = fmt::format("a{:016x}", os::random_u64());
-    job_ = std::make_unique<JobContext>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
+    job_ = std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
   }
   job_->attempts.note_hello(hello.rank);
   std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];

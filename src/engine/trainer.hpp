@@ -155,7 +155,7 @@ class Engine::Impl {
   };
   [[nodiscard]] Result<FetchedFiles> accept_files(engine::AgentLink::Answer answer, std::uint64_t step);
   // The attempt by which the step is in the store; nullopt if the step is not there.
-  [[nodiscard]] Result<std::optional<std::string>> stored_attempt(std::uint64_t step) const;
+  [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the
   // attempt that the caller asks for, or empty. The result is empty for one rank.
   [[nodiscard]] Result<std::string> wanted_attempt(std::uint64_t step, const std::string& agreed);

@@ -54,7 +54,7 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
         for (const std::uint64_t step : *committed) {
           RestorableStep& known = found[step];
           // The state in memory may be from before a restart, of an attempt that was never committed.
-          if (!known.attempt.empty() && stored_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
+          if (!known.attempt.empty() && committed_attempt(step).value_or(std::nullopt) != known.attempt) known = {};
           known.step = step;
           known.in_store = true;
         }
@@ -166,7 +166,7 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   return snapshot;
 }
 
-Result<std::optional<std::string>> Engine::Impl::stored_attempt(std::uint64_t step) const {
+Result<std::optional<std::string>> Engine::Impl::committed_attempt(std::uint64_t step) const {
   const store::RunLayout layout(options_.path);
   auto record = store::read_commit_record(os::real_file_system(), layout, step);
   if (record) return std::optional(std::move(record->attempt));
@@ -176,7 +176,7 @@ Result<std::optional<std::string>> Engine::Impl::stored_attempt(std::uint64_t st
 
 Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::string& agreed) {
   if (options_.world_size == 1) return std::string();
-  BITSNAP_ASSIGN(std::optional<std::string> stored, stored_attempt(step));
+  BITSNAP_ASSIGN(std::optional<std::string> stored, committed_attempt(step));
   if (stored) return *std::move(stored);
   if (!agreed.empty()) return agreed;
   BITSNAP_ASSIGN(const engine::StepList known, list());
