@@ -25,47 +25,67 @@ class Pipeline {
       : index_(index), parts_(parts), writer_(file) {}
 
   Result<WriteSummary> run(exec::Executor& executor) {
-    container::Encoding& encoding = index_.encoding;
-    encoding.writer = fmt::format("bitsnap {}", version());
-    encoding.policy = policy_name(parts_.settings.policy);
-    encoding.objective = chooses_by_objective(parts_.settings.policy) ? objective_name(parts_.settings.objective) : "";
-    encoding.streams.resize(index_.streams.streams.size());
-    inputs_.emplace(encoding);
-    BITSNAP_ASSIGN(made_, make_stream_jobs(index_, parts_, *inputs_));
-    lost_.resize(made_.jobs.size());
-    for (const StreamJob& job : made_.jobs) total_bytes_ += job.elements * element_size(job.dtype);
-    const std::vector<std::size_t> order = order_chunks(index_, made_.jobs, parts_.stored);
-    similar_ = group_similar_chunks(index_, made_.jobs, parts_.stored, order);
-
-    const std::size_t slots = executor.default_slots();
-    std::deque<ChunkEncoder> encoders;
-    for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(parts_.source, parts_.rules, parts_.tap, slots);
-    std::vector<EncodedChunk> encoded(slots);
+    describe_writer();
+    BITSNAP_TRY(plan_streams());
     if (parts_.tap != nullptr) BITSNAP_TRY(parts_.tap->begin(index_.streams.streams));
     BITSNAP_TRY(writer_.begin());
-    const auto work = [&](std::size_t place, std::size_t slot) -> Result<void> {
-      BITSNAP_ASSIGN(encoded[slot], make_chunk(order[place], encoders[slot]));
-      return {};
-    };
-    const auto commit = [&](std::size_t place, std::size_t slot) {
-      return commit_chunk(order[place], encoded[slot], encoders[slot]);
-    };
-    BITSNAP_TRY(executor.run_ordered(index_.chunks.size(), slots, work, commit));
-
-    for (std::size_t i = 0; i < made_.jobs.size(); ++i) {
-      if (!made_.jobs[i].is_stored) encoding.streams[i].reason = made_.planners[i].reason();
-      auto report = parts_.quantized != nullptr ? parts_.quantized->report(i) : std::nullopt;
-      if (!report) continue;
-      report->reached = lost_[i].reached;
-      report->updates = lost_[i].updates;
-      encoding.streams[i].quantizer = std::move(report);
-    }
+    BITSNAP_TRY(write_chunks(executor));
+    describe_streams();
     BITSNAP_TRY(writer_.finish(index_));
     return WriteSummary{SaveSummary{index_.id, raw_bytes_, writer_.size_bytes(), index_.chunks.size()}, depth_,
                         inputs_->references()};
   }
 
  private:
+  // Enters what writes the file, and with which policy.
+  void describe_writer() {
+    container::Encoding& encoding = index_.encoding;
+    encoding.writer = fmt::format("bitsnap {}", version());
+    encoding.policy = policy_name(parts_.settings.policy);
+    encoding.objective = chooses_by_objective(parts_.settings.policy) ? objective_name(parts_.settings.objective) : "";
+  }
+
+  // Finds the bases, peers and candidates of each stream, and the order in which chunks are encoded.
+  Result<void> plan_streams() {
+    index_.encoding.streams.resize(index_.streams.streams.size());
+    inputs_.emplace(index_.encoding);
+    BITSNAP_ASSIGN(made_, make_stream_jobs(index_, parts_, *inputs_));
+    lost_.resize(made_.jobs.size());
+    for (const StreamJob& job : made_.jobs) total_bytes_ += job.elements * element_size(job.dtype);
+    order_ = order_chunks(index_, made_.jobs, parts_.stored);
+    similar_ = group_similar_chunks(index_, made_.jobs, parts_.stored, order_);
+    return {};
+  }
+
+  // Encodes or copies all chunks on the threads of the executor, and writes them in order.
+  Result<void> write_chunks(exec::Executor& executor) {
+    const std::size_t slots = executor.default_slots();
+    std::deque<ChunkEncoder> encoders;
+    for (std::size_t i = 0; i < slots; ++i) encoders.emplace_back(parts_.source, parts_.rules, parts_.tap, slots);
+    std::vector<EncodedChunk> encoded(slots);
+    const auto work = [&](std::size_t place, std::size_t slot) -> Result<void> {
+      BITSNAP_ASSIGN(encoded[slot], make_chunk(order_[place], encoders[slot]));
+      return {};
+    };
+    const auto commit = [&](std::size_t place, std::size_t slot) {
+      return commit_chunk(order_[place], encoded[slot], encoders[slot]);
+    };
+    return executor.run_ordered(index_.chunks.size(), slots, work, commit);
+  }
+
+  // Enters why the codecs were chosen, and the errors that quantizers caused.
+  void describe_streams() {
+    for (std::size_t i = 0; i < made_.jobs.size(); ++i) {
+      container::StreamEncoding& encoding = index_.encoding.streams[i];
+      if (!made_.jobs[i].is_stored) encoding.reason = made_.planners[i].reason();
+      auto report = parts_.quantized != nullptr ? parts_.quantized->report(i) : std::nullopt;
+      if (!report) continue;
+      report->reached = lost_[i].reached;
+      report->updates = lost_[i].updates;
+      encoding.quantizer = std::move(report);
+    }
+  }
+
   // Chunks are named by their numbers in the file.
 
   [[nodiscard]] bool is_stored(std::size_t number) const { return parts_.stored && parts_.stored->contains(number); }
@@ -210,6 +230,7 @@ class Pipeline {
   container::FileWriter writer_;
   std::optional<InputTable> inputs_;
   StreamJobs made_;
+  std::vector<std::size_t> order_;  // of chunks
   SimilarChunks similar_;
   std::vector<Lost> lost_;   // by stream
   std::uint32_t depth_ = 0;  // of the deepest chunk
