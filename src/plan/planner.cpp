@@ -81,7 +81,7 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
     choice.ranked = {choice.candidate};
     return choice;
   }
-  BITSNAP_ASSIGN(std::vector<Ranked> ranking, estimate_contenders(data, around, known, scratch, choice));
+  BITSNAP_ASSIGN(std::vector<Ranked> ranking, estimate_candidate_sizes(data, around, known, scratch, choice));
   if (ranking.empty()) return choice;
   put_best_first(ranking);
   for (const Ranked& ranked : ranking) choice.ranked.push_back(candidates_[ranked.candidate]);
@@ -119,10 +119,9 @@ bool StreamPlanner::needs_no_estimate(const Choice& choice) const noexcept {
   return score(first, raw_bytes, raw_bytes - raw_bytes / 8, 0) < score({}, raw_bytes, raw_bytes, choice.base_depth);
 }
 
-Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_contenders(ConstByteSpan data,
-                                                                              const Surroundings& around,
-                                                                              const std::optional<KnownSize>& known,
-                                                                              Scratch& scratch, Choice& choice) const {
+Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_candidate_sizes(
+    ConstByteSpan data, const Surroundings& around, const std::optional<KnownSize>& known, Scratch& scratch,
+    Choice& choice) const {
   const Scratch::Frame frame(scratch);
   const bool counts_time = settings_.counts_time();
   const std::size_t elements = data.size() / element_size(dtype_);

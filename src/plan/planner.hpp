@@ -109,9 +109,9 @@ class StreamPlanner {
   [[nodiscard]] std::vector<std::size_t> contenders_of(const Surroundings& around) const;
   [[nodiscard]] bool general_codecs_are_pointless(ConstByteSpan data, ConstByteSpan base) const noexcept;
   [[nodiscard]] bool needs_no_estimate(const Choice& choice) const noexcept;
-  [[nodiscard]] Result<std::vector<Ranked>> estimate_contenders(ConstByteSpan data, const Surroundings& around,
-                                                                const std::optional<KnownSize>& known, Scratch& scratch,
-                                                                Choice& choice) const;
+  [[nodiscard]] Result<std::vector<Ranked>> estimate_candidate_sizes(ConstByteSpan data, const Surroundings& around,
+                                                                     const std::optional<KnownSize>& known,
+                                                                     Scratch& scratch, Choice& choice) const;
   [[nodiscard]] Result<std::optional<codec::Estimate>> estimate(const Candidate& candidate, ConstByteSpan data,
                                                                 const Surroundings& around, std::size_t elements,
                                                                 Scratch& scratch) const;
