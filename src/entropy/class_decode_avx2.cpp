@@ -80,6 +80,15 @@ struct OctaveShifts {
   ByClass<4> heads;
 };
 
+// The numbers of low bits of 32 symbols. The symbols become the heads of their values.
+[[gnu::always_inline]] inline __m256i take_heads(const OctaveShifts& from, __m256i contexts,
+                                                 __m256i& symbols) noexcept {
+  const LaneClasses coarseness(from.coarseness.of(contexts));
+  const __m256i shifts = _mm256_add_epi8(from.first.of(contexts), from.octaves.of(symbols, coarseness));
+  symbols = from.heads.of(symbols, coarseness);
+  return _mm256_min_epu8(shifts, _mm256_set1_epi8(kMostLowBits));
+}
+
 // 16 more than the index of each slot: a walk down the heap, where a node's children are at twice its place and one
 // more.
 template <std::size_t kClasses>
@@ -121,6 +130,24 @@ inline void store_half(std::uint16_t* to, __m128i words) noexcept {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), words);
 }
 
+// Stores 32 values from their even quarters and their odd ones.
+[[gnu::always_inline]] inline void store_values(std::uint16_t* to, __m256i even, __m256i odd) noexcept {
+  store_half(to, _mm256_castsi256_si128(even));
+  store_half(to + 8, _mm256_castsi256_si128(odd));
+  store_half(to + 16, _mm256_extracti128_si256(even, 1));
+  store_half(to + 24, _mm256_extracti128_si256(odd, 1));
+}
+
+// Replaces the values whose bits are set by the next escapes. Returns the end of those.
+[[gnu::always_inline]] inline const std::uint8_t* take_escapes(const std::uint8_t* escapes, unsigned escaped,
+                                                               std::uint16_t* values) noexcept {
+  for (; escaped != 0; escaped = _blsr_u32(escaped)) {
+    __builtin_memcpy(values + _tzcnt_u32(escaped), escapes, 2);
+    escapes += 2;
+  }
+  return escapes;
+}
+
 inline const std::uint8_t* held(const std::uint8_t* cursor, const std::uint8_t* limit) noexcept {
   return cursor < limit ? cursor : limit;
 }
@@ -160,12 +187,7 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const SymbolIndexes
       const auto escaped =
           static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(symbols, _mm256_set1_epi8(15))));
       [[maybe_unused]] __m256i shifts;
-      if constexpr (kOctaves) {
-        const LaneClasses coarseness(octave_shifts.coarseness.of(own));
-        shifts = _mm256_add_epi8(octave_shifts.first.of(own), octave_shifts.octaves.of(symbols, coarseness));
-        shifts = _mm256_min_epu8(shifts, _mm256_set1_epi8(kMostLowBits));
-        symbols = octave_shifts.heads.of(symbols, coarseness);
-      }
+      if constexpr (kOctaves) shifts = take_heads(octave_shifts, own, symbols);
       // Even quarters and odd ones, as interleaving has them.
       __m256i even;
       __m256i odd;
@@ -194,17 +216,8 @@ void decode(ClassDecoding& at, const ClassDecodeTable& from, const SymbolIndexes
         even = with_bytes(even, _mm256_unpacklo_epi8(low_bytes, zero), _mm256_unpacklo_epi8(whole, whole));
         odd = with_bytes(odd, _mm256_unpackhi_epi8(low_bytes, zero), _mm256_unpackhi_epi8(whole, whole));
       }
-      store_half(values, _mm256_castsi256_si128(even));
-      store_half(values + 8, _mm256_castsi256_si128(odd));
-      store_half(values + 16, _mm256_extracti128_si256(even, 1));
-      store_half(values + 24, _mm256_extracti128_si256(odd, 1));
-      if (escaped != 0) {
-        escapes = held(escapes, limit);
-        for (unsigned left = escaped; left != 0; left = _blsr_u32(left)) {
-          __builtin_memcpy(values + _tzcnt_u32(left), escapes, 2);
-          escapes += 2;
-        }
-      }
+      store_values(values, even, odd);
+      if (escaped != 0) escapes = take_escapes(held(escapes, limit), escaped, values);
       contexts += kHalf;
       values += kHalf;
     }

@@ -111,13 +111,77 @@ inline __m128i load_half(const std::uint16_t* from) noexcept {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
 }
 
+// The words of 32 lanes: even and odd quarters, in the order of the interleaving.
+struct Words {
+  [[gnu::always_inline]] explicit Words(const std::uint16_t* from) noexcept
+      : even(_mm256_set_m128i(load_half(from + 16), load_half(from))),
+        odd(_mm256_set_m128i(load_half(from + 24), load_half(from + 8))) {}
+
+  [[nodiscard, gnu::always_inline]] __m256i lowest() const noexcept {
+    const __m256i low_bytes = _mm256_set1_epi16(0xff);
+    return _mm256_packus_epi16(_mm256_and_si256(even, low_bytes), _mm256_and_si256(odd, low_bytes));
+  }
+  [[nodiscard, gnu::always_inline]] __m256i upper() const noexcept {
+    return _mm256_packus_epi16(_mm256_srli_epi16(even, 8), _mm256_srli_epi16(odd, 8));
+  }
+  // Drops the lowest byte where `whole` is set.
+  [[gnu::always_inline]] void drop_bytes(__m256i whole) noexcept {
+    even = _mm256_blendv_epi8(even, _mm256_srli_epi16(even, 8), _mm256_unpacklo_epi8(whole, whole));
+    odd = _mm256_blendv_epi8(odd, _mm256_srli_epi16(odd, 8), _mm256_unpackhi_epi8(whole, whole));
+  }
+  // Drops low bits: a saturated doubling, times 2^15 / 2^low bits, divided by 2^16.
+  [[gnu::always_inline]] void drop_bits(__m256i inverses) noexcept {
+    const __m256i zero = _mm256_setzero_si256();
+    even = _mm256_mulhi_epu16(_mm256_adds_epu16(even, even), _mm256_unpacklo_epi8(zero, inverses));
+    odd = _mm256_mulhi_epu16(_mm256_adds_epu16(odd, odd), _mm256_unpackhi_epi8(zero, inverses));
+  }
+  [[gnu::always_inline]] void limit_to_bytes() noexcept {
+    const __m256i low_bytes = _mm256_set1_epi16(0xff);
+    even = _mm256_min_epu16(even, low_bytes);
+    odd = _mm256_min_epu16(odd, low_bytes);
+  }
+
+  __m256i even;
+  __m256i odd;
+};
+
+// Octaves times the symbols per octave: doubled where the top bit of `doublings` is set, and again where the next is.
+[[gnu::always_inline]] inline __m256i symbols_of_octaves(__m256i octaves, __m256i doublings) noexcept {
+  const __m256i once = _mm256_blendv_epi8(octaves, _mm256_add_epi8(octaves, octaves), doublings);
+  return _mm256_blendv_epi8(once, _mm256_add_epi8(once, once), _mm256_add_epi8(doublings, doublings));
+}
+
+// Writes the values whose bits are set below `to`. Returns the start of what it wrote.
+[[gnu::always_inline]] inline std::uint8_t* write_escapes_below(std::uint8_t* to, unsigned escaped,
+                                                                const std::uint16_t* values) noexcept {
+  while (escaped != 0) {
+    const unsigned last = 31 - _lzcnt_u32(escaped);
+    to -= 2;
+    __builtin_memcpy(to, values + last, 2);
+    escaped ^= 1U << last;
+  }
+  return to;
+}
+
+// Puts the symbols of 32 lanes into their states, of which `low` and `high` are the bytes.
+template <std::size_t kClasses>
+[[gnu::always_inline]] inline void put_symbols(const Table<kClasses>& table, __m256i symbols,
+                                               const LaneClasses& classes, std::uint8_t* low, std::uint8_t* high,
+                                               std::uint8_t*& out) noexcept {
+  __m256i low_bytes = load(low);
+  __m256i high_bytes = load(high);
+  put_codes({table.frequencies.of(symbols, classes), table.starts.of(symbols, classes),
+             table.reciprocals_low.of(symbols, classes), table.reciprocals_high.of(symbols, classes)},
+            low_bytes, high_bytes, out);
+  store(low, low_bytes);
+  store(high, high_bytes);
+}
+
 template <std::size_t kClasses, bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
             std::size_t rounds, const ReadAhead& ahead) noexcept {
   const Table<kClasses> table(from, make_bytes(from));
   [[maybe_unused]] const OctavePlans octave_plans(from);
-  const __m256i zero = _mm256_setzero_si256();
-  const __m256i low_bytes = _mm256_set1_epi16(0xff);
   const __m256i fifteen = _mm256_set1_epi8(15);
   Bits bits{at.bits, at.pending, at.pending_bits};
   std::uint8_t* bytes = at.bytes;
@@ -136,58 +200,39 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       values -= kHalf;
       const __m256i own = load(contexts);
       const __m256i selectors = table.selectors.of(own);
-      // Even and odd quarters, in the order of the interleaving.
-      __m256i even = _mm256_set_m128i(load_half(values + 16), load_half(values));
-      __m256i odd = _mm256_set_m128i(load_half(values + 24), load_half(values + 8));
-      const auto lowest = [&] {
-        return _mm256_packus_epi16(_mm256_and_si256(even, low_bytes), _mm256_and_si256(odd, low_bytes));
-      };
-      // Drops the lowest byte if it is stored as a low byte, then the low bits: a saturated doubling, times 2^15 /
-      // 2^low bits, divided by 2^16.
-      const auto drop_bytes = [&](__m256i whole) {
-        even = _mm256_blendv_epi8(even, _mm256_srli_epi16(even, 8), _mm256_unpacklo_epi8(whole, whole));
-        odd = _mm256_blendv_epi8(odd, _mm256_srli_epi16(odd, 8), _mm256_unpackhi_epi8(whole, whole));
-      };
-      const auto drop_bits = [&](__m256i inverses) {
-        even = _mm256_mulhi_epu16(_mm256_adds_epu16(even, even), _mm256_unpacklo_epi8(zero, inverses));
-        odd = _mm256_mulhi_epu16(_mm256_adds_epu16(odd, odd), _mm256_unpackhi_epi8(zero, inverses));
-      };
+      Words words(values);
       [[maybe_unused]] __m256i lower;
       [[maybe_unused]] __m256i upper;
       [[maybe_unused]] __m256i first;
       [[maybe_unused]] __m256i octaves;
       if constexpr (kOctaves) {
-        lower = lowest();
-        upper = _mm256_packus_epi16(_mm256_srli_epi16(even, 8), _mm256_srli_epi16(odd, 8));
+        lower = words.lowest();
+        upper = words.upper();
         first = octave_plans.first.of(own);
         octaves = _mm256_subs_epu8(leading_bits(lower, upper), octave_plans.last_places.of(own));
         const __m256i shifts = _mm256_add_epi8(first, octaves);
-        drop_bytes(whole_of(shifts));
-        drop_bits(_mm256_shuffle_epi8(_mm256_set1_epi64x(0x0102040810204080), shifts));
+        words.drop_bytes(whole_of(shifts));
+        words.drop_bits(_mm256_shuffle_epi8(_mm256_set1_epi64x(0x0102040810204080), shifts));
       } else if constexpr (kBytes) {
         const __m256i whole = whole_lanes(selectors);
-        bytes = write_below(bytes, whole, lowest());
-        drop_bytes(whole);
+        bytes = write_below(bytes, whole, words.lowest());
+        words.drop_bytes(whole);
       }
       if constexpr (kBits && !kOctaves) {
-        put_bits(lowest(), table.masks.of(own), bits);
-        drop_bits(table.inverses.of(own));
+        put_bits(words.lowest(), table.masks.of(own), bits);
+        words.drop_bits(table.inverses.of(own));
       } else if constexpr (!kOctaves) {
-        even = _mm256_min_epu16(even, low_bytes);
-        odd = _mm256_min_epu16(odd, low_bytes);
+        words.limit_to_bytes();
       }
-      __m256i symbols = _mm256_packus_epi16(even, odd);
+      __m256i symbols = _mm256_packus_epi16(words.even, words.odd);
       if constexpr (kOctaves) {
-        const __m256i doublings = octave_plans.doublings.of(own);
-        __m256i increment = _mm256_blendv_epi8(octaves, _mm256_add_epi8(octaves, octaves), doublings);
-        increment =
-            _mm256_blendv_epi8(increment, _mm256_add_epi8(increment, increment), _mm256_add_epi8(doublings, doublings));
+        const __m256i increment = symbols_of_octaves(octaves, octave_plans.doublings.of(own));
         symbols = _mm256_adds_epu8(symbols, increment);
       }
       symbols = _mm256_min_epu8(symbols, fifteen);
       const LaneClasses classes(selectors);
       const __m256i escapes_here = table.escaped.of(symbols, classes);
-      auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(escapes_here));
+      const auto escaped = static_cast<unsigned>(_mm256_movemask_epi8(escapes_here));
       if constexpr (kOctaves) {
         // An escaped value has the low bits of a value below the octaves, because its reader does not know the value.
         const __m256i shifts = _mm256_add_epi8(first, _mm256_andnot_si256(escapes_here, octaves));
@@ -196,19 +241,8 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
         put_bits(_mm256_blendv_epi8(lower, upper, whole),
                  _mm256_shuffle_epi8(_mm256_set1_epi64x(0x7f3f1f0f07030100), shifts), bits);
       }
-      while (escaped != 0) {
-        const unsigned last = 31 - _lzcnt_u32(escaped);
-        escapes -= 2;
-        __builtin_memcpy(escapes, values + last, 2);
-        escaped ^= 1U << last;
-      }
-      __m256i low = load(at.low[group] + lane);
-      __m256i high = load(at.high[group] + lane);
-      put_codes({table.frequencies.of(symbols, classes), table.starts.of(symbols, classes),
-                 table.reciprocals_low.of(symbols, classes), table.reciprocals_high.of(symbols, classes)},
-                low, high, out);
-      store(at.low[group] + lane, low);
-      store(at.high[group] + lane, high);
+      escapes = write_escapes_below(escapes, escaped, values);
+      put_symbols(table, symbols, classes, at.low[group] + lane, at.high[group] + lane, out);
     }
     at.out[group] = out;
   }

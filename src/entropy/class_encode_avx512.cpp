@@ -102,6 +102,27 @@ struct OctavePlans {
   __m512i last_places;
 };
 
+// The words without their `widths` low bits.
+[[gnu::always_inline]] inline void drop_bits(__m512i widths, __m512i& front, __m512i& rear) noexcept {
+  front = _mm512_srlv_epi16(front, front_words(widths));
+  rear = _mm512_srlv_epi16(rear, rear_words(widths));
+}
+
+// Octaves times the symbols per octave: doubled once or twice, by the plan.
+[[gnu::always_inline]] inline __m512i symbols_of_octaves(__m512i octaves, __m512i plans) noexcept {
+  const __mmask64 finer = _mm512_cmplt_epu8_mask(plans, _mm512_set1_epi8(static_cast<char>(0xc0)));
+  const __mmask64 finest = _knot_mask64(_mm512_movepi8_mask(plans));
+  octaves = _mm512_mask_add_epi8(octaves, finer, octaves, octaves);
+  return _mm512_mask_add_epi8(octaves, finest, octaves, octaves);
+}
+
+// Writes the values whose bits are set below `to`. Returns the start of what it wrote.
+[[gnu::always_inline]] inline std::uint8_t* write_escapes_below(std::uint8_t* to, __mmask64 escaped, __m512i front,
+                                                                __m512i rear) noexcept {
+  to = write_words_below(to, static_cast<__mmask32>(escaped >> 32), rear);
+  return write_words_below(to, static_cast<__mmask32>(escaped), front);
+}
+
 template <bool kBits, bool kBytes, bool kOctaves>
 void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t* contexts, const std::uint16_t* values,
             std::size_t rounds, const ReadAhead& ahead) noexcept {
@@ -137,33 +158,24 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
     if constexpr (kOctaves) {
       lower = _mm512_permutex2var_epi8(front, even_bytes, rear);
       upper = _mm512_permutex2var_epi8(front, odd_bytes, rear);
-      __m512i octaves =
+      const __m512i octaves =
           _mm512_subs_epu8(leading.of(lower, upper), _mm512_permutexvar_epi8(own, octave_plans.last_places));
       shifts = _mm512_add_epi8(_mm512_and_si512(plans, fifteen), octaves);
-      const __m512i heads =
-          saturated(_mm512_srlv_epi16(front, front_words(shifts)), _mm512_srlv_epi16(rear, rear_words(shifts)));
-      // Doubled once or twice, by the number of symbols per octave.
-      const __mmask64 finer = _mm512_cmplt_epu8_mask(plans, _mm512_set1_epi8(static_cast<char>(0xc0)));
-      const __mmask64 finest = _knot_mask64(_mm512_movepi8_mask(plans));
-      octaves = _mm512_mask_add_epi8(octaves, finer, octaves, octaves);
-      octaves = _mm512_mask_add_epi8(octaves, finest, octaves, octaves);
-      symbols = _mm512_min_epu8(_mm512_adds_epu8(heads, octaves), fifteen);
+      drop_bits(shifts, front, rear);
+      symbols = _mm512_min_epu8(_mm512_adds_epu8(saturated(front, rear), symbols_of_octaves(octaves, plans)), fifteen);
     } else {
       if constexpr (kBytes) {
         const __m512i eight = _mm512_set1_epi8(8);
         bytes =
             write_below(bytes, _mm512_test_epi8_mask(plans, eight), _mm512_permutex2var_epi8(front, even_bytes, rear));
-        const __m512i whole = _mm512_and_si512(plans, eight);
-        front = _mm512_srlv_epi16(front, front_words(whole));
-        rear = _mm512_srlv_epi16(rear, rear_words(whole));
+        drop_bits(_mm512_and_si512(plans, eight), front, rear);
       }
       if constexpr (kBits) {
         const __m512i widths = _mm512_and_si512(plans, _mm512_set1_epi8(7));
         const __m512i low = _mm512_and_si512(_mm512_permutex2var_epi8(front, even_bytes, rear),
                                              _mm512_shuffle_epi8(width_masks, widths));
         put_bits(low, widths, bits);
-        front = _mm512_srlv_epi16(front, front_words(widths));
-        rear = _mm512_srlv_epi16(rear, rear_words(widths));
+        drop_bits(widths, front, rear);
       }
       symbols = _mm512_min_epu8(saturated(front, rear), fifteen);
     }
@@ -179,10 +191,7 @@ void encode(ClassEncoding& at, const ClassEncodeTable& from, const std::uint8_t*
       put_bits(_mm512_and_si512(_mm512_mask_mov_epi8(lower, whole, upper), _mm512_shuffle_epi8(width_masks, widths)),
                widths, bits);
     }
-    if (escaped != 0) {
-      escapes = write_words_below(escapes, static_cast<__mmask32>(escaped >> 32), rear_values);
-      escapes = write_words_below(escapes, static_cast<__mmask32>(escaped), front_values);
-    }
+    if (escaped != 0) escapes = write_escapes_below(escapes, escaped, front_values, rear_values);
     put_indexes(indexes, group, table.code);
   };
   for (; rounds > 0; --rounds) groups.down(put);
