@@ -26,12 +26,24 @@
 
 namespace bitsnap::cli {
 
+static void to_json(Json& json, const BenchResult& result) {
+  json = {{"name", result.name},
+          {"threads", result.threads},
+          {"ratio", result.ratio},
+          {"encode_gbps", result.encode_gbps},
+          {"decode_gbps", result.decode_gbps},
+          {"encode_of_memcpy", result.encode_of_memcpy},
+          {"decode_of_memcpy", result.decode_of_memcpy},
+          {"encoded_bytes", result.encoded_bytes},
+          {"covered_bytes", result.covered_bytes},
+          {"rounds", result.rounds}};
+}
+
 namespace {
 
 constexpr std::uint64_t kDefaultLimitMb = 64;
 constexpr double kDefaultSeconds = 30;
 constexpr unsigned kDefaultRounds = 5;
-constexpr std::string_view kCeiling = "memcpy";
 
 struct BenchOptions {
   std::string file;
@@ -61,43 +73,17 @@ std::string processor_name() {
   return "";
 }
 
-const BenchResult* find_ceiling(const std::vector<BenchResult>& results, unsigned threads) {
-  for (const BenchResult& result : results) {
-    if (result.name == kCeiling && result.threads == threads) {
-      return &result;
-    }
-  }
-  return nullptr;
-}
-
-double share_of(double value, double ceiling) { return ceiling > 0 ? value / ceiling : 0; }
-
-void print_report_json(const BenchOptions& options, const BenchReport& report) {
-  Json document = {{"file", options.file}};
-  document["base"] = options.bases.empty() ? Json() : Json(options.bases.front());
-  document["bytes"] = report.sample.total_bytes;
-  document["sample_bytes"] = report.sample.bytes;
-  document["version"] = version();
-  document["machine"] = {
-      {"processor", report.processor}, {"cpu_level", cpu_level_name(cpu_level())}, {"threads", report.threads}};
-  document["smallest_codec_of_each_chunk_ratio"] =
-      static_cast<double>(report.sample.bytes) / static_cast<double>(report.outcome.smallest_encoded_bytes);
-  document["results"] = Json::array();
-  for (const BenchResult& result : report.outcome.results) {
-    const BenchResult* ceiling = find_ceiling(report.outcome.results, result.threads);
-    document["results"].push_back(
-        {{"name", result.name},
-         {"threads", result.threads},
-         {"ratio", result.ratio},
-         {"encode_gbps", result.encode_gbps},
-         {"decode_gbps", result.decode_gbps},
-         {"encode_of_memcpy", ceiling == nullptr ? Json() : Json(share_of(result.encode_gbps, ceiling->encode_gbps))},
-         {"decode_of_memcpy", ceiling == nullptr ? Json() : Json(share_of(result.decode_gbps, ceiling->decode_gbps))},
-         {"encoded_bytes", result.encoded_bytes},
-         {"covered_bytes", result.covered_bytes},
-         {"rounds", result.rounds}});
-  }
-  print_json(document);
+Json report_json(const BenchOptions& options, const BenchReport& report) {
+  return {
+      {"file", options.file},
+      {"base", options.bases.empty() ? Json() : Json(options.bases.front())},
+      {"bytes", report.sample.total_bytes},
+      {"sample_bytes", report.sample.bytes},
+      {"version", version()},
+      {"machine",
+       {{"processor", report.processor}, {"cpu_level", cpu_level_name(cpu_level())}, {"threads", report.threads}}},
+      {"smallest_codec_of_each_chunk_ratio", ratio_json(report.sample.bytes, report.outcome.smallest_encoded_bytes)},
+      {"results", report.outcome.results}};
 }
 
 std::string render_report(const BenchOptions& options, const BenchReport& report, const CommonOptions& common) {
@@ -123,16 +109,11 @@ std::string render_report(const BenchOptions& options, const BenchReport& report
                {"takes", Align::right},
                {"rounds", Align::right}});
   for (const BenchResult& result : report.outcome.results) {
-    const BenchResult* ceiling = find_ceiling(report.outcome.results, result.threads);
-    const auto share = [&](double value, double of) {
-      return ceiling == nullptr ? std::string("-") : fmt::format("{:.3f}", share_of(value, of));
-    };
+    const auto number = [](double value) { return fmt::format("{:.3f}", value); };
     table.add_row({result.name, fmt::format("{}", result.threads), format_ratio(result.ratio),
-                   fmt::format("{:.3f}", result.encode_gbps),
-                   share(result.encode_gbps, ceiling == nullptr ? 0 : ceiling->encode_gbps),
-                   fmt::format("{:.3f}", result.decode_gbps),
-                   share(result.decode_gbps, ceiling == nullptr ? 0 : ceiling->decode_gbps),
-                   format_share(result.covered_bytes, sample.bytes), fmt::format("{}", result.rounds)});
+                   number(result.encode_gbps), number(result.encode_of_memcpy), number(result.decode_gbps),
+                   number(result.decode_of_memcpy), format_share(result.covered_bytes, sample.bytes),
+                   fmt::format("{}", result.rounds)});
   }
   out += table.render(common.table_width());
   out += fmt::format("\neach chunk by its smallest codec: {}\n",
@@ -210,7 +191,7 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
     BITSNAP_ASSIGN(report.outcome, run_bench(report.sample, coders, codecs, limits, progress));
   }
   if (common.json) {
-    print_report_json(options, report);
+    print_json(report_json(options, report));
   } else {
     print_result(render_report(options, report, common));
   }

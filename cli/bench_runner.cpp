@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+constexpr std::string_view kCeiling = "memcpy";  // expresses every chunk, and no coder is faster
 
 // One chunk that a coder encodes.
 struct Slot {
@@ -33,6 +33,7 @@ struct Slot {
   std::size_t arena_offset = 0;
   std::size_t arena_size = 0;
   std::size_t encoded_size = 0;
+  bool is_expressed = true;  // false: the coder cannot express the chunk
 };
 
 struct Times {
@@ -45,12 +46,11 @@ struct Entry {
   std::vector<Slot> slots;
   std::uint64_t covered_bytes = 0;
   std::uint64_t encoded_bytes = 0;  // of the whole sample, as BenchResult::ratio counts
-  double first_encode = 0;          // seconds of the first pass
-  double first_decode = 0;
-  unsigned rounds = 0;       // that it is going to run
-  std::vector<Times> times;  // by index of BenchLimits::threads
+  Times first;                      // of the first pass
+  unsigned rounds = 0;              // that it is going to run
+  std::vector<Times> times;         // by index of BenchLimits::threads
 
-  [[nodiscard]] double first_pass() const noexcept { return first_encode + first_decode; }
+  [[nodiscard]] double first_pass() const noexcept { return first.encode.front() + first.decode.front(); }
 };
 
 // Checked between chunks, not only between rounds: one round of a slow coder takes long.
@@ -119,17 +119,18 @@ class Runner {
     arena_ = std::make_unique<std::byte[]>(largest);
   }
 
-  // false: the coder cannot express the chunk.
-  Result<bool> encode(const Entry& entry, Slot& slot, CoderWorker& worker) {
+  Result<void> encode(const Entry& entry, Slot& slot, CoderWorker& worker) {
     auto size = worker.encode(sample_.chunks[slot.chunk], arena(slot).first(slot.arena_size));
     if (!size) {
       return tl::unexpected(std::move(size).error().within(entry.coder->name()));
     }
     slot.encoded_size = size->value_or(0);
-    return size->has_value();
+    slot.is_expressed = size->has_value();
+    return {};
   }
 
   Result<void> decode(const Entry& entry, const Slot& slot, CoderWorker& worker) {
+    if (!slot.is_expressed) return {};
     return worker.decode(sample_.chunks[slot.chunk], arena(slot).first(slot.encoded_size), decoded(slot))
         .map_error([&](const Error& error) { return Error(error).within(entry.coder->name()); });
   }
@@ -155,41 +156,23 @@ class Runner {
     }
   }
 
+  Result<void> report_progress(const Entry& entry, double done) const {
+    if (progress_(entry.coder->name(), done)) return {};
+    return fail(ErrorKind::cancelled, "bench: cancelled");
+  }
+
   Result<void> first_pass(Entry& entry, bool is_codec) {
-    if (!progress_(entry.coder->name(), 0)) {
-      return fail(ErrorKind::cancelled, "bench: cancelled");
-    }
-    const auto worker = entry.coder->make_worker();
+    BITSNAP_TRY(report_progress(entry, 0));
     spoil(entry);
-    std::vector<Slot> taken;
+    BITSNAP_TRY(measure_on(entry, 1, entry.first));
+    std::erase_if(entry.slots, [](const Slot& slot) { return !slot.is_expressed; });
     entry.encoded_bytes = sample_.bytes;
-    for (Slot& slot : entry.slots) {
-      const auto start = Clock::now();
-      BITSNAP_ASSIGN(auto encoded, encode(entry, slot, *worker));
-      if (!encoded) {
-        continue;
-      }
-      entry.first_encode += seconds_since(start);
+    for (const Slot& slot : entry.slots) {
       const std::size_t raw = sample_.chunks[slot.chunk].data.size();
       entry.covered_bytes += raw;
       entry.encoded_bytes -= raw - std::min(raw, slot.encoded_size);
-      if (is_codec) {
-        smallest_[slot.chunk] = std::min(smallest_[slot.chunk], slot.encoded_size);
-      }
-      taken.push_back(slot);
-      if (!progress_(entry.coder->name(), 0)) {
-        return fail(ErrorKind::cancelled, "bench: cancelled");
-      }
+      if (is_codec) smallest_[slot.chunk] = std::min(smallest_[slot.chunk], slot.encoded_size);
     }
-    entry.slots = std::move(taken);
-    const auto start = Clock::now();
-    for (const Slot& slot : entry.slots) {
-      BITSNAP_TRY(decode(entry, slot, *worker));
-      if (interrupt_signal() != 0) {
-        return fail(ErrorKind::cancelled, "bench: cancelled");
-      }
-    }
-    entry.first_decode = seconds_since(start);
     entry.times.resize(limits_.threads.size());
     return check(entry);
   }
@@ -225,7 +208,7 @@ class Runner {
   void use_first_pass(Entry& entry) {
     for (std::size_t i = 0; i < limits_.threads.size(); ++i) {
       if (limits_.threads[i] == 1) {
-        entry.times[i] = {{entry.first_encode}, {entry.first_decode}};
+        entry.times[i] = entry.first;
       } else {
         entry.rounds = 1;
         total_cost_ += entry.first_pass() / limits_.threads[i];
@@ -239,9 +222,7 @@ class Runner {
       if (measured) {
         continue;
       }
-      if (!progress_(entry.coder->name(), total_cost_ > 0 ? std::min(1.0, spent_ / total_cost_) : 1.0)) {
-        return fail(ErrorKind::cancelled, "bench: cancelled");
-      }
+      BITSNAP_TRY(report_progress(entry, total_cost_ > 0 ? std::min(1.0, spent_ / total_cost_) : 1.0));
       spoil(entry);
       BITSNAP_TRY(measure_on(entry, limits_.threads[i], entry.times[i]));
       BITSNAP_TRY(check(entry));
@@ -266,7 +247,7 @@ class Runner {
       barrier.arrive_and_wait();
       Result<void>& outcome = outcomes[thread];
       for (std::size_t i = next_encode++; going(outcome) && i < entry.slots.size(); i = next_encode++) {
-        outcome = encode(entry, entry.slots[i], *worker).map([](bool) {});
+        outcome = encode(entry, entry.slots[i], *worker);
       }
       barrier.arrive_and_wait();
       for (std::size_t i = next_decode++; going(outcome) && i < entry.slots.size(); i = next_decode++) {
@@ -285,9 +266,7 @@ class Runner {
       return fail(ErrorKind::cancelled, "bench: cancelled");
     }
     for (const Result<void>& outcome : outcomes) {
-      if (!outcome) {
-        return outcome;
-      }
+      BITSNAP_TRY(outcome);
     }
     times.encode.push_back(std::chrono::duration<double>(encoded - started).count());
     times.decode.push_back(std::chrono::duration<double>(done - encoded).count());
@@ -298,19 +277,25 @@ class Runner {
     BenchOutcome outcome;
     for (const Entry& entry : entries_) {
       for (std::size_t i = 0; i < limits_.threads.size(); ++i) {
-        const Times& times = entry.times[i];
-        const auto bytes = static_cast<double>(entry.covered_bytes);
-        BenchResult result;
-        result.name = entry.coder->name();
-        result.threads = limits_.threads[i];
-        result.ratio =
-            static_cast<double>(sample_.bytes) / static_cast<double>(std::max<std::uint64_t>(1, entry.encoded_bytes));
-        result.encoded_bytes = entry.encoded_bytes;
-        result.covered_bytes = entry.covered_bytes;
-        result.encode_gbps = bytes / std::max(median(times.encode), 1e-9) / 1e9;
-        result.decode_gbps = bytes / std::max(median(times.decode), 1e-9) / 1e9;
-        result.rounds = static_cast<unsigned>(times.encode.size());
-        outcome.results.push_back(std::move(result));
+        const auto gbps = [&](const Entry& of, std::vector<double> Times::* times) {
+          return static_cast<double>(of.covered_bytes) / std::max(median(of.times[i].*times), 1e-9) / 1e9;
+        };
+        const auto share = [&](std::vector<double> Times::* times) {
+          const auto ceiling =
+              std::ranges::find(entries_, kCeiling, [](const Entry& one) { return one.coder->name(); });
+          return ceiling == entries_.end() ? 0 : gbps(entry, times) / gbps(*ceiling, times);
+        };
+        const std::uint64_t encoded = std::max<std::uint64_t>(1, entry.encoded_bytes);
+        outcome.results.push_back({.name = entry.coder->name(),
+                                   .threads = limits_.threads[i],
+                                   .ratio = static_cast<double>(sample_.bytes) / static_cast<double>(encoded),
+                                   .encoded_bytes = entry.encoded_bytes,
+                                   .covered_bytes = entry.covered_bytes,
+                                   .encode_gbps = gbps(entry, &Times::encode),
+                                   .decode_gbps = gbps(entry, &Times::decode),
+                                   .encode_of_memcpy = share(&Times::encode),
+                                   .decode_of_memcpy = share(&Times::decode),
+                                   .rounds = static_cast<unsigned>(entry.times[i].encode.size())});
       }
     }
     for (const std::size_t size : smallest_) {

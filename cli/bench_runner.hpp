@@ -30,6 +30,8 @@ struct BenchResult {
   std::uint64_t covered_bytes = 0;  // of the chunks that the coder encodes; speeds are over these bytes
   double encode_gbps = 0;
   double decode_gbps = 0;
+  double encode_of_memcpy = 0;  // as shares of the speeds of memcpy with as many threads
+  double decode_of_memcpy = 0;
   unsigned rounds = 0;
 };
 

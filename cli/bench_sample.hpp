@@ -19,8 +19,7 @@ struct BenchSample {
   std::uint64_t total_bytes = 0;   // of all tensors of the file, tied ones once
   std::uint64_t based_bytes = 0;   // of chunks that have a base
 
-  std::unique_ptr<std::byte[]> data;
-  std::unique_ptr<std::byte[]> base;
+  std::vector<std::unique_ptr<std::byte[]>> memory;
 };
 
 // Which chunks are taken depends on their sizes and order only. A chunk has a base where `base` (may be nullptr) has a

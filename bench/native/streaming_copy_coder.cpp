@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "bench/native/native_coders.hpp"
+#include "cli/baseline_coders.hpp"
 
 namespace bitsnap::bench {
 namespace {
@@ -27,30 +28,23 @@ void stream(std::byte* to, const std::byte* from, std::size_t size) noexcept {
   std::memcpy(to, from, size);
 }
 
-class StreamingCopyWorker final : public CoderWorker {
- public:
-  Result<std::optional<std::size_t>> encode(const CoderChunk& chunk, ByteSpan out) override {
-    stream(out.data(), chunk.data.data(), chunk.data.size());
-    return chunk.data.size();
-  }
-  Result<void> decode(const CoderChunk&, ConstByteSpan payload, ByteSpan out) override {
-    stream(out.data(), payload.data(), out.size());
-    return {};
-  }
-};
-
-class StreamingCopyCoder final : public Coder {
- public:
-  std::string name() const override { return "memcpy-nt"; }
-  bool accepts(DType) const noexcept override { return true; }
-  std::size_t max_encoded_size(DType dtype, std::size_t elements) const noexcept override {
-    return elements * element_size(dtype);
-  }
-  std::unique_ptr<CoderWorker> make_worker() const override { return std::make_unique<StreamingCopyWorker>(); }
-};
+std::size_t same_size(std::size_t bytes) noexcept { return bytes; }
 
 }  // namespace
 
-CoderPointer make_streaming_copy_coder() { return std::make_shared<StreamingCopyCoder>(); }
+CoderPointer make_streaming_copy_coder() {
+  return std::make_shared<cli::ByteCoder>("memcpy-nt", same_size, [] {
+    return cli::ByteFunctions{.encode =
+                                  [](ConstByteSpan in, ByteSpan out) {
+                                    stream(out.data(), in.data(), in.size());
+                                    return in.size();
+                                  },
+                              .decode =
+                                  [](ConstByteSpan in, ByteSpan out) {
+                                    stream(out.data(), in.data(), out.size());
+                                    return true;
+                                  }};
+  });
+}
 
 }  // namespace bitsnap::bench
