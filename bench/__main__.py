@@ -113,12 +113,7 @@ class Benchmark:
             "role": sample.whole.role,
         }
         if not alone:
-            bounds = delta_bounds(sample.whole)
-            self._results.bounds.append(
-                BoundMeasurement(
-                    **place, unchanged=bounds.unchanged, ratio=bounds.ratio, ratio_by_exponent=bounds.ratio_by_exponent
-                )
-            )
+            self._results.bounds.append(BoundMeasurement(**place, **vars(delta_bounds(sample.whole))))
         methods = [method for method in self._methods if method.kind == "ceiling" or method.uses_base != alone]
         failures: dict[str, str] = {}
         timings = measure(
@@ -142,11 +137,7 @@ class Benchmark:
                     is_slow=kinds[name].is_slow,
                     threads=threads,
                     role_bytes=sample.role_bytes,
-                    raw_bytes=timing.raw_bytes,
-                    encoded_bytes=timing.encoded_bytes,
-                    encode_s=timing.encode_s,
-                    decode_s=timing.decode_s,
-                    runs=timing.runs,
+                    **vars(timing),
                 )
             )
 

@@ -1,4 +1,4 @@
-"""Trains the runs of the benchmark's corpus and writes their states; run as `python -m bench.train_corpus`.
+"""Trains the runs of the benchmark's corpus and writes their states.
 
 Deterministic on one machine with one version of torch; uses one thread. Existing states of the same configuration are
 kept, and an interrupted run continues from its last written state. Takes 10 to 15 minutes on a core with bfloat16
@@ -7,7 +7,6 @@ instructions, twice that on others, and 6 GB of disk.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -19,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bench.corpus_runs import DEFAULT_FOLDER, PROJECT, RUNS, Run, halves_path, run_named, state_path
+from bench.corpus_runs import PROJECT, RUNS, Run, halves_path, run_named, state_path
 
 sys.path.insert(0, str(PROJECT / "examples" / "train_gpt"))
 from make_corpus import is_made_from, write
@@ -115,16 +114,3 @@ def make_corpus(folder: Path, names: list[str]) -> None:
     for run in RUNS:
         if run.name in wanted:
             make_run(run, folder)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
-    parser.add_argument("--run", action="append", choices=[run.name for run in RUNS], help="may be repeated; or all")
-    options = parser.parse_args()
-    make_corpus(options.folder, options.run or [run.name for run in RUNS])
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,28 +1,40 @@
-// Adds the two hashes of each chunk (hashed_chunk.hpp) to a coder, so that the speeds of codecs include the cost of
-// hashing in saves and restores.
+// Adds the two hashes of each chunk in a bitsnap file to a coder: of the decoded and of the stored bytes. Encoding
+// computes both, and decoding checks both, so that speeds include the cost of hashing in saves and restores. Here they
+// come before the payload and count towards its size.
+#include <cstdint>
 #include <utility>
 
+#include "base/bytes.hpp"
+#include "base/hash.hpp"
 #include "base/try.hpp"
-#include "bench/native/hashed_chunk.hpp"
 #include "bench/native/native_coders.hpp"
 
 namespace bitsnap::bench {
 namespace {
+
+constexpr std::size_t kHashBytes = 16;
+
+Result<void> check_hash(ConstByteSpan bytes, const std::byte* expected, const char* what) {
+  if (hash64(bytes) == load_le<std::uint64_t>(expected)) return {};
+  return fail(ErrorKind::internal, std::string("the hash of the ") + what + " bytes differs");
+}
 
 class HashedWorker final : public CoderWorker {
  public:
   explicit HashedWorker(std::unique_ptr<CoderWorker> worker) : worker_(std::move(worker)) {}
 
   Result<std::optional<std::size_t>> encode(const CoderChunk& chunk, ByteSpan out) override {
-    const std::uint64_t hash = hash64(chunk.data);
+    store_le<std::uint64_t>(out.data(), hash64(chunk.data));
     BITSNAP_ASSIGN(const auto size, worker_->encode(chunk, out.subspan(kHashBytes)));
     if (!size) return std::nullopt;
-    return seal_chunk(out, hash, *size);
+    store_le<std::uint64_t>(out.data() + 8, hash64(out.subspan(kHashBytes, *size)));
+    return kHashBytes + *size;
   }
   Result<void> decode(const CoderChunk& chunk, ConstByteSpan payload, ByteSpan out) override {
-    BITSNAP_ASSIGN(const ConstByteSpan stored, open_chunk(payload));
+    const ConstByteSpan stored = payload.subspan(kHashBytes);
+    BITSNAP_TRY(check_hash(stored, payload.data() + 8, "stored"));
     BITSNAP_TRY(worker_->decode(chunk, stored, out));
-    return check_decoded(payload, out);
+    return check_hash(out, payload.data(), "decoded");
   }
 
  private:

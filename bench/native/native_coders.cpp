@@ -42,8 +42,9 @@ void add_baselines(std::vector<CoderPointer>& coders) {
 
 std::span<const CoderPointer> all_coders() {
   static const std::vector<CoderPointer> coders = [] {
-    std::vector<CoderPointer> made{cli::make_memcpy_coder(), make_streaming_copy_coder(), make_policy_coder(false),
-                                   make_policy_coder(true)};
+    std::vector<CoderPointer> made{cli::make_memcpy_coder(), make_streaming_copy_coder(),
+                                   make_hashed_coder(make_policy_coder(false)),
+                                   make_hashed_coder(make_policy_coder(true))};
     add_codecs(made);
     add_baselines(made);
     return made;

@@ -1,10 +1,11 @@
-// Codes chunks like a save with the policy lossless: detects unchanged and constant chunks, lets the planner choose a
-// codec for the others, and hashes. Leaves out files, chains, and the copy into private memory.
+// Codes chunks like a save with the policy lossless: detects unchanged and constant chunks, and lets the planner choose
+// a codec for the others. Leaves out hashes, files, chains, and the copy into private memory.
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.hpp"
 #include "base/scratch.hpp"
-#include "bench/native/hashed_chunk.hpp"
+#include "base/try.hpp"
 #include "bench/native/native_coders.hpp"
 #include "codec/registry.hpp"
 #include "codec/registry_encode.hpp"
@@ -20,13 +21,12 @@ class PolicyWorker final : public CoderWorker {
   explicit PolicyWorker(bool with_base) : with_base_(with_base) {}
 
   Result<std::optional<std::size_t>> encode(const CoderChunk& chunk, ByteSpan out) override {
-    const std::uint64_t hash = hash64(chunk.data);
     if (chunk.base.size() == chunk.data.size() &&
         std::memcmp(chunk.base.data(), chunk.data.data(), chunk.data.size()) == 0) {
-      return finish(out, hash, codec::CodecId::same, true, 0);
+      return finish(out, codec::CodecId::same, true, 0);
     }
     BITSNAP_ASSIGN(const auto constant, try_codec(*codec::find_encoder(codec::CodecId::constant), chunk, false, out));
-    if (constant) return finish(out, hash, codec::CodecId::constant, false, *constant);
+    if (constant) return finish(out, codec::CodecId::constant, false, *constant);
     BITSNAP_ASSIGN(
         const plan::Choice choice,
         planner_for(chunk).choose(chunk.data, {.base = {codec::InputKind::base, chunk.dtype, chunk.base}}, scratch_));
@@ -34,21 +34,18 @@ class PolicyWorker final : public CoderWorker {
     const bool with_base = choice.candidate.uses_base();
     BITSNAP_ASSIGN(const auto size, try_codec(*choice.candidate.encoder, chunk, with_base, out, choice.analysis.get()));
     if (!size || *size >= chunk.data.size()) return std::nullopt;
-    return finish(out, hash, choice.candidate.encoder->decoder().id(), with_base, *size);
+    return finish(out, choice.candidate.encoder->decoder().id(), with_base, *size);
   }
 
   Result<void> decode(const CoderChunk& chunk, ConstByteSpan payload, ByteSpan out) override {
-    BITSNAP_ASSIGN(const ConstByteSpan stored, open_chunk(payload));
-    const auto id = load_le<std::uint16_t>(stored.data());
-    const bool with_base = stored[2] != std::byte{0};
+    const auto id = load_le<std::uint16_t>(payload.data());
+    const bool with_base = payload[2] != std::byte{0};
     if (id == static_cast<std::uint16_t>(codec::CodecId::same)) {
       std::memcpy(out.data(), chunk.base.data(), out.size());
-    } else {
-      const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
-      BITSNAP_TRY(
-          codec::find_decoder(id)->decode(stored.subspan(kTagBytes), context(chunk, input, with_base), out, scratch_));
+      return {};
     }
-    return check_decoded(payload, out);
+    const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
+    return codec::find_decoder(id)->decode(payload.subspan(kTagBytes), context(chunk, input, with_base), out, scratch_);
   }
 
  private:
@@ -74,14 +71,13 @@ class PolicyWorker final : public CoderWorker {
     const codec::Input input{.kind = codec::InputKind::base, .dtype = chunk.dtype, .bytes = chunk.base};
     codec::EncodeContext own{context(chunk, input, with_base)};
     own.analysis = analysis;
-    return encoder.encode(chunk.data, own, out.subspan(kHashBytes + kTagBytes), scratch_);
+    return encoder.encode(chunk.data, own, out.subspan(kTagBytes), scratch_);
   }
 
-  static std::size_t finish(ByteSpan out, std::uint64_t hash, codec::CodecId id, bool with_base,
-                            std::size_t size) noexcept {
-    store_le<std::uint16_t>(out.data() + kHashBytes, static_cast<std::uint16_t>(id));
-    out[kHashBytes + 2] = std::byte{with_base};
-    return seal_chunk(out, hash, kTagBytes + size);
+  static std::size_t finish(ByteSpan out, codec::CodecId id, bool with_base, std::size_t size) noexcept {
+    store_le<std::uint16_t>(out.data(), static_cast<std::uint16_t>(id));
+    out[2] = std::byte{with_base};
+    return kTagBytes + size;
   }
 
   bool with_base_;
@@ -103,7 +99,7 @@ class PolicyCoder final : public Coder {
     for (const codec::Encoder* encoder : codec::all_encoders()) {
       most = std::max(most, encoder->max_encoded_size(dtype, elements));
     }
-    return kHashBytes + kTagBytes + most;
+    return kTagBytes + most;
   }
   std::unique_ptr<CoderWorker> make_worker() const override { return std::make_unique<PolicyWorker>(with_base_); }
 
