@@ -4,23 +4,17 @@
 
 torch trains a small network on all processors but one, and on all processors. Windows without a save alternate with
 windows in which the agent works on a save, and their steps per second are compared in pairs. The call of save() itself
-does not count; bench.engine_stall measures it. If a processor is left free, the same is measured with programs that
-compute or copy on it at the agent's priority, which shows the share of the machine. Prints Markdown for
-docs/measurements.md.
+does not count; bench.engine_stall measures it. Prints Markdown for docs/measurements.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -33,11 +27,6 @@ from bench.results_tables import align
 WIDTH = 512
 BATCH = 128
 MIN_WINDOW_S = 2.0
-# Programs that run in place of the agent, for comparison.
-NEIGHBOURS = {
-    "a loop that touches no memory": "while True: pass",
-    "a loop that copies 64 MB": "import numpy\na, b = numpy.ones((2, 1 << 23))\nwhile True: numpy.copyto(a, b)",
-}
 
 
 class Work:
@@ -84,43 +73,12 @@ def lost(threads: int, megabytes: float, rounds: int, folder: Path) -> list[str]
             if step > 0:  # the first one is a keyframe
                 losses.append(1 - during / statistics.mean([before, after]))
                 windows.append(seconds)
-    return row(threads, "the agent", losses, f"{statistics.median(windows):.2f}")
-
-
-@contextlib.contextmanager
-def stopped(program: str) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda: os.nice(10)) as process:
-        try:
-            time.sleep(1)  # its start is not measured
-            process.send_signal(signal.SIGSTOP)
-            yield process
-        finally:
-            process.kill()
-
-
-def lost_beside(threads: int, name: str, rounds: int) -> list[str]:
-    torch.set_num_threads(threads)
-    work, losses = Work(), []
-    work.rate(MIN_WINDOW_S, None)
-    with stopped(NEIGHBOURS[name]) as neighbour:
-        for _ in range(rounds):
-            before, _ = work.rate(MIN_WINDOW_S, None)
-            neighbour.send_signal(signal.SIGCONT)
-            during, _ = work.rate(MIN_WINDOW_S, None)
-            neighbour.send_signal(signal.SIGSTOP)
-            after, _ = work.rate(MIN_WINDOW_S, None)
-            losses.append(1 - during / statistics.mean([before, after]))
-    return row(threads, name, losses, "")
-
-
-def row(threads: int, beside: str, losses: list[float], worked: str) -> list[str]:
     spread = statistics.quantiles(losses, n=4)
     return [
         f"{threads} of {len(os.sched_getaffinity(0))}",
-        beside,
         f"{100 * statistics.median(losses):.1f} %",
         f"{100 * spread[0]:.1f} to {100 * spread[2]:.1f} %",
-        worked,
+        f"{statistics.median(windows):.2f}",
     ]
 
 
@@ -135,11 +93,9 @@ def main() -> int:
             lost(threads, arguments.megabytes, arguments.rounds, Path(folder))
             for threads in sorted({max(1, processors - 1), processors})
         ]
-    if processors > 1:
-        rows[1:1] = [lost_beside(processors - 1, name, arguments.rounds) for name in NEIGHBOURS]
     print(", ".join(describe("as detected").values()))
     print()
-    header = ["training processors", "neighbour", "throughput lost", "middle half", "agent's work (s)"]
+    header = ["training processors", "throughput lost", "middle half", "agent's work (s)"]
     print("\n".join(align(header, rows)))
     return 0
 
