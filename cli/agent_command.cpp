@@ -45,37 +45,25 @@ Result<std::string> job_of(const AgentCommandOptions& options) {
 }
 
 Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
-  const auto job = job_of(options);
-  if (!job) {
-    return tl::unexpected(job.error());
-  }
+  BITSNAP_ASSIGN(const std::string job, job_of(options));
   AgentOptions agent;
-  agent.job = *job;
+  agent.job = job;
   agent.hello_ms = static_cast<std::uint64_t>(options.hello.count());
   agent.lower_priority = !options.full_speed;
-  const auto ended = run_agent(agent);
-  if (!ended) {
-    return tl::unexpected(ended.error());
-  }
-  if (*ended == AgentEnd::not_needed && !common.quiet) {
-    print_note(fmt::format("bitsnap: job '{}' already has an agent\n", *job));
+  BITSNAP_ASSIGN(const AgentEnd ended, run_agent(agent));
+  if (ended == AgentEnd::not_needed && !common.quiet) {
+    print_note(fmt::format("bitsnap: job '{}' already has an agent\n", job));
   }
   return kExitOk;
 }
 
 Result<int> stop(const AgentCommandOptions& options, const CommonOptions& common) {
-  const auto job = job_of(options);
-  if (!job) {
-    return tl::unexpected(job.error());
-  }
-  if (const auto stopped = stop_agent(*job, options.abandon, static_cast<std::uint64_t>(options.wait.count()));
-      !stopped) {
-    return tl::unexpected(stopped.error());
-  }
+  BITSNAP_ASSIGN(const std::string job, job_of(options));
+  BITSNAP_TRY(stop_agent(job, options.abandon, static_cast<std::uint64_t>(options.wait.count())));
   if (common.json) {
-    print_json({{"job", *job}, {"stopped", true}});
+    print_json({{"job", job}, {"stopped", true}});
   } else if (!common.quiet) {
-    print_result(fmt::format("the agent of job '{}' has ended\n", *job));
+    print_result(fmt::format("the agent of job '{}' has ended\n", job));
   }
   return kExitOk;
 }
@@ -210,15 +198,9 @@ std::string render_prometheus(const Json& report) {
 }
 
 Result<int> status(const AgentCommandOptions& options, const CommonOptions& common) {
-  const auto job = job_of(options);
-  if (!job) {
-    return tl::unexpected(job.error());
-  }
-  const auto text = agent_report(*job, kStatusMs);
-  if (!text) {
-    return tl::unexpected(text.error());
-  }
-  const Json report = Json::parse(*text, nullptr, false);
+  BITSNAP_ASSIGN(const std::string job, job_of(options));
+  BITSNAP_ASSIGN(const std::string text, agent_report(job, kStatusMs));
+  const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object() || !report.contains("ranks")) {
     return fail(ErrorKind::corrupt, "the agent's report is not valid for this version of bitsnap");
   }

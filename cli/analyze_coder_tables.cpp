@@ -1,6 +1,6 @@
 // The tables of `analyze` about coders and quantizers, by role and dtype, and about how each role changes from state to
 // state.
-#include "cli/analyze_tables.hpp"
+#include "cli/analyze_report.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

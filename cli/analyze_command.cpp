@@ -67,12 +67,6 @@ Result<void> add_stored_sizes(const Snapshot& snapshot, StateReport& report) {
   return {};
 }
 
-AnalysisState analysis_state(const TensorFile& file) {
-  return {file.tensors(), [&file](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
-            return file.read(tensor, offset, out);
-          }};
-}
-
 // Adam's values in the snapshot, which has them for first moments that it quantized.
 std::optional<AdamNumbers> recorded_adam(const Snapshot* snapshot, std::size_t tensor) {
   if (snapshot == nullptr) {
@@ -93,7 +87,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
   if (pair.earlier) {
     BITSNAP_ASSIGN(earlier, open_state(*pair.earlier, options.arguments.shard));
   }
-  StateReport report{pair.state, pair.earlier, file.tensors(), {}, std::nullopt, std::nullopt, {}, {}};
+  StateReport report{pair.state, pair.earlier, file.tensors, {}, std::nullopt, std::nullopt, {}, {}};
   {
     ProgressBar bar(file_name(pair.state.path), !common.quiet, ProgressBar::Unit::share);
     AnalysisOptions analysis;
@@ -103,7 +97,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
       BITSNAP_ASSIGN(auto said, adam_of(options.adam, pair.state.run ? pair.state.run->step : std::nullopt));
       report.adam = said;
       analysis.baselines = baseline_coders();
-      analysis.adam = [&report, said, snapshot = file.snapshot()](std::size_t tensor) {
+      analysis.adam = [&report, said, snapshot = file.snapshot.get()](std::size_t tensor) {
         const auto numbers = said ? said : recorded_adam(snapshot, tensor);
         if (!report.adam) {
           report.adam = numbers;
@@ -114,11 +108,10 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     analysis.wanted = [&](const TensorInfo& tensor) { return is_selected(options.globs, tensor); };
     analysis.run.threads = common.threads;
     analysis.run.progress = bar.callback();
-    const AnalysisState base = earlier ? analysis_state(*earlier) : AnalysisState{};
-    BITSNAP_ASSIGN(report.analysis, analyze_state(analysis_state(file), earlier ? &base : nullptr, analysis));
+    BITSNAP_ASSIGN(report.analysis, analyze_state(file, earlier ? &*earlier : nullptr, analysis));
   }
-  if (file.snapshot() != nullptr) {
-    BITSNAP_TRY(add_stored_sizes(*file.snapshot(), report));
+  if (file.snapshot != nullptr) {
+    BITSNAP_TRY(add_stored_sizes(*file.snapshot, report));
   }
   return report;
 }

@@ -117,13 +117,12 @@ Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments) {
 
 Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard) {
   if (place.run) {
-    return open_checkpoint(*place.run, shard).map([](OpenCheckpoint checkpoint) {
-      return TensorFile::of(std::move(checkpoint.snapshot));
-    });
+    BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(*place.run, shard));
+    return tensors_of(std::move(checkpoint.snapshot));
   }
   OpenOptions options;
   options.base_paths = place.bases;
-  return TensorFile::open(place.path, options);
+  return open_tensors(place.path, options);
 }
 
 }  // namespace bitsnap::cli

@@ -1,6 +1,6 @@
 // The tables of `analyze` about the elements of a state: sizes, bits, distances and entropies by role and dtype, and
 // one row per tensor.
-#include "cli/analyze_tables.hpp"
+#include "cli/analyze_report.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/table.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

@@ -16,7 +16,6 @@
 
 #include "cli/baseline_coders.hpp"
 #include "cli/bench_runner.hpp"
-#include "cli/bench_sample.hpp"
 #include "cli/command.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/progress_bar.hpp"
@@ -155,10 +154,10 @@ void add_baselines(Coders& coders, bool with_base) {
 Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
   OpenOptions open;
   open.base_paths = options.bases;
-  BITSNAP_ASSIGN(auto file, TensorFile::open(options.file, open));
+  BITSNAP_ASSIGN(auto file, open_tensors(options.file, open));
   std::optional<TensorFile> base;
   if (!options.bases.empty()) {
-    BITSNAP_ASSIGN(base, TensorFile::open(options.bases.front(), open));
+    BITSNAP_ASSIGN(base, open_tensors(options.bases.front(), open));
   }
   constexpr std::uint64_t kMegabyte = 1'000'000;
   BITSNAP_ASSIGN(auto sample, load_sample(file, base ? &*base : nullptr, options.limit_mb * kMegabyte));

@@ -1,20 +1,38 @@
-// Measures coders on a sample: in rounds, each of which runs every coder once, so that other load of the machine slows
-// all of them alike. Reports medians over the rounds, and compares every round trip bit by bit.
+// The chunks that `bench` measures on, all of a file or an even sample of them, and the measurement of coders: in
+// rounds, each of which runs every coder once, so that other load of the machine slows all of them alike. Reports
+// medians over the rounds, and compares every round trip bit by bit.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <bitsnap/coder.hpp>
 #include <bitsnap/error.hpp>
 
 #include "cli/baseline_coders.hpp"
-#include "cli/bench_sample.hpp"
+#include "cli/tensor_file.hpp"
 
 namespace bitsnap::cli {
+
+struct BenchSample {
+  std::vector<CoderChunk> chunks;  // in memory of this sample
+  std::uint64_t bytes = 0;         // of the chunks
+  std::uint64_t total_bytes = 0;   // of all tensors of the file, tied ones once
+  std::uint64_t based_bytes = 0;   // of chunks that have a base
+
+  std::vector<std::unique_ptr<std::byte[]>> memory;
+};
+
+// Which chunks are taken depends on their sizes and order only. A chunk has a base where `base` (may be nullptr) has a
+// tensor of that name, dtype and size. Not much more than `limit_bytes` are taken.
+// bench_sample.cpp
+[[nodiscard]] Result<BenchSample> load_sample(const TensorFile& file, const TensorFile* base,
+                                              std::uint64_t limit_bytes);
 
 struct BenchLimits {
   std::vector<unsigned> threads;  // measured one after the other within each round

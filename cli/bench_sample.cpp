@@ -1,5 +1,5 @@
 // The chunks that `bench` measures on.
-#include "cli/bench_sample.hpp"
+#include "cli/bench_runner.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -16,17 +16,17 @@ namespace {
 
 // For each tensor of the file, the base's tensor of the same name, dtype and size.
 std::vector<std::optional<std::size_t>> match_tensors(const TensorFile& file, const TensorFile* base) {
-  std::vector<std::optional<std::size_t>> matches(file.tensors().size());
+  std::vector<std::optional<std::size_t>> matches(file.tensors.size());
   if (base == nullptr) return matches;
   std::unordered_map<std::string_view, std::size_t> by_name;
-  for (std::size_t i = 0; i < base->tensors().size(); ++i) {
-    by_name.emplace(base->tensors()[i].name, i);
+  for (std::size_t i = 0; i < base->tensors.size(); ++i) {
+    by_name.emplace(base->tensors[i].name, i);
   }
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    const TensorInfo& tensor = file.tensors()[i];
+    const TensorInfo& tensor = file.tensors[i];
     const auto found = by_name.find(tensor.name);
     if (found == by_name.end()) continue;
-    const TensorInfo& other = base->tensors()[found->second];
+    const TensorInfo& other = base->tensors[found->second];
     if (other.dtype_name == tensor.dtype_name && other.size_bytes == tensor.size_bytes) matches[i] = found->second;
   }
   return matches;
@@ -45,7 +45,7 @@ Result<std::span<const std::byte>> read_piece(const TensorFile& file, std::size_
 
 Result<BenchSample> load_sample(const TensorFile& file, const TensorFile* base, std::uint64_t limit_bytes) {
   BenchSample sample;
-  for (const TensorInfo& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors) {
     sample.total_bytes += tensor.alias_of ? 0 : tensor.size_bytes;
   }
   const double share = sample.total_bytes <= limit_bytes
@@ -54,7 +54,7 @@ Result<BenchSample> load_sample(const TensorFile& file, const TensorFile* base, 
   const auto matches = match_tensors(file, base);
   std::uint64_t passed = 0;
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    const TensorInfo& tensor = file.tensors()[i];
+    const TensorInfo& tensor = file.tensors[i];
     const std::uint64_t chunk_bytes = kChunkElements * element_size(tensor.dtype);
     for (std::uint64_t offset = 0; !tensor.alias_of && offset < tensor.size_bytes; offset += chunk_bytes) {
       const std::uint64_t size = std::min(chunk_bytes, tensor.size_bytes - offset);

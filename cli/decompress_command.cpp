@@ -16,15 +16,13 @@ namespace {
 
 struct DecompressOptions {
   std::string input;
-  std::string output;
+  SafetensorsOutput output;
   std::vector<std::string> bases;
-  bool to_stdout = false;
-  bool force = false;
 };
 
 Result<int> decompress(const DecompressOptions& options, const CommonOptions& common) {
   BITSNAP_TRY(check_no_run(options.input));
-  SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
+  SafetensorsOutput output = options.output;
   if (output.path.empty()) {
     output.path = replace_extension(options.input, ".bsnap", ".safetensors");
   }
@@ -32,7 +30,7 @@ Result<int> decompress(const DecompressOptions& options, const CommonOptions& co
   if (!output.to_stdout()) {
     std::vector<std::string> inputs = options.bases;
     inputs.push_back(options.input);
-    BITSNAP_TRY(check_output(output.path, inputs, options.force));
+    BITSNAP_TRY(check_output(output.path, inputs, output.force));
   }
   OpenOptions open;
   open.base_paths = options.bases;
@@ -60,7 +58,7 @@ Command add_decompress(CLI::App& program, const CommonOptions& common) {
   CLI::App* app = program.add_subcommand("decompress", "Restore the safetensors file of a snapshot");
   app->group(kFilesGroup);
   app->add_option("IN.bsnap", options->input, "The snapshot")->required()->type_name("");
-  add_output_options(*app, options->output, options->to_stdout, options->force, "IN with the extension .safetensors");
+  add_output_options(*app, options->output, "IN with the extension .safetensors");
   add_base_option(*app, options->bases,
                   "A snapshot, or a folder of them, that IN may depend on, besides those in its own folder");
   return {app, [options, &common] { return decompress(*options, common); }};

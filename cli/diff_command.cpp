@@ -3,6 +3,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -41,34 +43,26 @@ struct DiffReport {
   [[nodiscard]] bool equal() const noexcept { return differing == 0 && metadata_equal && tree_equal; }
 };
 
-std::string_view kind_name(TensorDifference::Kind kind) noexcept {
+// The key in the JSON, and the words in the table.
+std::pair<std::string_view, std::string_view> names(TensorDifference::Kind kind) noexcept {
   switch (kind) {
-    case TensorDifference::Kind::equal: return "equal";
-    case TensorDifference::Kind::changed: return "changed";
-    case TensorDifference::Kind::only_in_a: return "only_in_a";
-    case TensorDifference::Kind::only_in_b: return "only_in_b";
-    case TensorDifference::Kind::incomparable: return "incomparable";
+    case TensorDifference::Kind::equal: return {"equal", "equal"};
+    case TensorDifference::Kind::changed: return {"changed", "changed"};
+    case TensorDifference::Kind::only_in_a: return {"only_in_a", "only in A"};
+    case TensorDifference::Kind::only_in_b: return {"only_in_b", "only in B"};
+    case TensorDifference::Kind::incomparable: return {"incomparable", "other dtype or shape"};
   }
-  return "unknown";
+  return {"unknown", "unknown"};
 }
 
-std::string describe(const TensorDifference& difference) {
-  switch (difference.kind) {
-    case TensorDifference::Kind::equal: return "equal";
-    case TensorDifference::Kind::changed: return "changed";
-    case TensorDifference::Kind::only_in_a: return "only in A";
-    case TensorDifference::Kind::only_in_b: return "only in B";
-    case TensorDifference::Kind::incomparable: return "other dtype or shape";
-  }
-  return "unknown";
+bool is_comparable(const TensorDifference& difference) noexcept {
+  return difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed;
 }
 
 Result<std::shared_ptr<const Snapshot>> open_side(const std::string& path, const DiffOptions& options) {
   BITSNAP_ASSIGN(auto run, find_run(path));
   if (run) {
-    return open_checkpoint(*run, options.shard).map([](const OpenCheckpoint& checkpoint) {
-      return checkpoint.snapshot;
-    });
+    return open_checkpoint(*run, options.shard).map(&OpenCheckpoint::snapshot);
   }
   BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
   if (kind == FileKind::safetensors) {
@@ -104,25 +98,25 @@ void print_report_json(const Snapshot& a, const Snapshot& b, const DiffReport& r
   const auto side = [](const Snapshot& snapshot) {
     return Json{{"path", snapshot.name()}, {"id", snapshot.id().to_hex()}};
   };
-  Json document = {{"equal", report.equal()}, {"a", side(a)}, {"b", side(b)}};
-  document["metadata_equal"] = report.metadata_equal;
-  document["tree_equal"] = report.tree_equal;
-  document["differing_tensors"] = report.differing;
-  document["elements"] = report.elements;
-  document["changed"] = report.changed;
-  document["largest_ulp"] = report.largest_ulp;
-  document["tensors"] = Json::array();
+  Json document = {{"equal", report.equal()},
+                   {"a", side(a)},
+                   {"b", side(b)},
+                   {"metadata_equal", report.metadata_equal},
+                   {"tree_equal", report.tree_equal},
+                   {"differing_tensors", report.differing},
+                   {"elements", report.elements},
+                   {"changed", report.changed},
+                   {"largest_ulp", report.largest_ulp},
+                   {"tensors", Json::array()}};
   for (const TensorDifference& difference : report.tensors) {
-    Json tensor = {{"name", difference.name}, {"kind", kind_name(difference.kind)}};
-    tensor["elements"] = difference.elements;
-    if (difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed) {
+    const auto elements = static_cast<double>(difference.elements);
+    Json& tensor = document["tensors"].emplace_back(
+        Json{{"name", difference.name}, {"kind", names(difference.kind).first}, {"elements", difference.elements}});
+    if (is_comparable(difference)) {
       tensor["changed"] = difference.changed;
-      tensor["changed_fraction"] =
-          difference.elements == 0 ? 0.0
-                                   : static_cast<double>(difference.changed) / static_cast<double>(difference.elements);
+      tensor["changed_fraction"] = difference.elements == 0 ? 0.0 : static_cast<double>(difference.changed) / elements;
       tensor["largest_ulp"] = difference.largest_ulp;
     }
-    document["tensors"].push_back(std::move(tensor));
   }
   print_json(document);
 }
@@ -137,7 +131,8 @@ void print_report(const DiffReport& report, const CommonOptions& common) {
                  {"largest ULP", Align::right}});
     for (const TensorDifference& difference : report.tensors) {
       const bool changed = difference.kind == TensorDifference::Kind::changed;
-      table.add_row({printable(difference.name), format_count(difference.elements), describe(difference),
+      table.add_row({printable(difference.name), format_count(difference.elements),
+                     std::string(names(difference.kind).second),
                      changed ? format_share(difference.changed, difference.elements) : "",
                      changed ? format_count(difference.largest_ulp) : ""});
     }
@@ -172,7 +167,7 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
   report.tree_equal = trees_equal(a->tree(), b->tree());
   for (const TensorDifference& difference : report.tensors) {
     report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
-    if (difference.kind == TensorDifference::Kind::equal || difference.kind == TensorDifference::Kind::changed) {
+    if (is_comparable(difference)) {
       report.elements += difference.elements;
       report.changed += difference.changed;
       report.largest_ulp = std::max(report.largest_ulp, difference.largest_ulp);

@@ -2,7 +2,6 @@
 // bitsnap or in PATH, and ends with its exit status. Built-in commands take precedence.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,11 +17,8 @@ struct KnownExternal {
   std::string_view how_to_get;
 };
 
-inline constexpr std::array<KnownExternal, 1> kKnownExternals = {
-    {{"report", "Write a page of plots about a run, for the browser",
-      "it comes with the Python package: pip install 'bitsnap[report]'"}}};
-
-[[nodiscard]] const KnownExternal* known_external(std::string_view name) noexcept;
+inline constexpr KnownExternal kReport = {"report", "Write a page of plots about a run, for the browser",
+                                          "it comes with the Python package: pip install 'bitsnap[report]'"};
 
 // The section of --help about them, with an empty line at its end.
 [[nodiscard]] std::string external_help();

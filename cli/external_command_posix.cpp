@@ -59,17 +59,8 @@ std::vector<fs::path> folders() {
 
 }  // namespace
 
-const KnownExternal* known_external(std::string_view name) noexcept {
-  const auto* const found = std::ranges::find(kKnownExternals, name, &KnownExternal::name);
-  return found == kKnownExternals.end() ? nullptr : found;
-}
-
 std::string external_help() {
-  std::string text = "Programs beside this one, bitsnap-NAME:\n";
-  for (const KnownExternal& external : kKnownExternals) {
-    text += fmt::format("  {:<32}{}\n", external.name, external.description);
-  }
-  return text + '\n';
+  return fmt::format("Programs beside this one, bitsnap-NAME:\n  {:<32}{}\n\n", kReport.name, kReport.description);
 }
 
 std::optional<std::string> find_external(std::string_view name) {

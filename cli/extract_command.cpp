@@ -18,10 +18,8 @@ namespace {
 
 struct ExtractOptions {
   std::string path;
-  std::string output;
+  SafetensorsOutput output;
   std::optional<std::uint64_t> shard;
-  bool to_stdout = false;
-  bool force = false;
 };
 
 // Next to the run, not in it: a run contains only its checkpoints.
@@ -34,7 +32,7 @@ std::string default_output(const OpenCheckpoint& checkpoint) {
 }
 
 Result<int> extract(const ExtractOptions& options, const CommonOptions& common) {
-  SafetensorsOutput output{options.to_stdout ? kStdoutName : options.output, options.force};
+  SafetensorsOutput output = options.output;
   BITSNAP_TRY(check_stdout(output, common));
   BITSNAP_ASSIGN(auto path, parse_run_path(options.path));
   BITSNAP_ASSIGN(auto checkpoint, open_checkpoint(path, options.shard));
@@ -42,12 +40,8 @@ Result<int> extract(const ExtractOptions& options, const CommonOptions& common) 
     output.path = default_output(checkpoint);
   }
   if (!output.to_stdout()) {
-    auto checked = check_outside(checkpoint.run, output.path).and_then([&] {
-      return check_output(output.path, {}, options.force);
-    });
-    if (!checked) {
-      return tl::unexpected(std::move(checked).error());
-    }
+    BITSNAP_TRY(check_outside(checkpoint.run, output.path));
+    BITSNAP_TRY(check_output(output.path, {}, output.force));
   }
   const std::string name = checkpoint_name(checkpoint.run, checkpoint.info.step);
   BITSNAP_ASSIGN(auto written, write_safetensors(*checkpoint.snapshot, output, file_name(name), common));
@@ -78,7 +72,7 @@ Command add_extract(CLI::App& program, const CommonOptions& common) {
   app->add_option("RUN[@STEP]", options->path, "The run, or one of its checkpoints; default: the newest")
       ->required()
       ->type_name("");
-  add_output_options(*app, options->output, options->to_stdout, options->force, "RUN-STEP.safetensors next to the run");
+  add_output_options(*app, options->output, "RUN-STEP.safetensors next to the run");
   add_shard_option(*app, options->shard);
   return {app, [options, &common] { return extract(*options, common); }};
 }

@@ -206,9 +206,7 @@ class Program {
     for (const Command& command : commands_) {
       names.push_back(command.app->get_name());
     }
-    for (const KnownExternal& external : kKnownExternals) {
-      names.emplace_back(external.name);
-    }
+    names.emplace_back(kReport.name);
     return names;
   }
 
@@ -252,10 +250,10 @@ class Program {
       return usage_error(fmt::format("'{}' is an external program", name),
                          fmt::format("write its options after its name: `bitsnap {} ...`", name));
     }
-    if (const KnownExternal* known = known_external(name)) {
+    if (name == kReport.name) {
       return report(Error(ErrorKind::not_found,
                           fmt::format("bitsnap-{}: found neither in the folder of this program nor on PATH; {}", name,
-                                      known->how_to_get)),
+                                      kReport.how_to_get)),
                     common_);
     }
     const auto suggestion = closest(name, names());

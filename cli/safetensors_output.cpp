@@ -31,12 +31,14 @@ Result<void> write_to_stdout(std::span<const std::byte> piece) {
 
 }  // namespace
 
-void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise) {
-  CLI::Option* output =
-      app.add_option("-o,--output", path, fmt::format("Output file; -: standard output; default: {}", otherwise))
+void add_output_options(CLI::App& app, SafetensorsOutput& output, std::string_view otherwise) {
+  CLI::Option* path =
+      app.add_option("-o,--output", output.path, fmt::format("Output file; -: standard output; default: {}", otherwise))
           ->type_name("OUT.safetensors");
-  app.add_flag("-c,--stdout", to_stdout, "Write to standard output")->excludes(output);
-  app.add_flag("-f,--force", force, "Overwrite the output");
+  app.add_flag_callback(
+         "-c,--stdout", [&output] { output.path = kStdoutName; }, "Write to standard output")
+      ->excludes(path);
+  app.add_flag("-f,--force", output.force, "Overwrite the output");
 }
 
 Result<void> check_stdout(const SafetensorsOutput& output, const CommonOptions& common) {

@@ -22,9 +22,9 @@ struct SafetensorsOutput {
   [[nodiscard]] bool to_stdout() const noexcept { return path == kStdoutName; }
 };
 
-// -o, -c and -f. `otherwise` describes the output if neither -o nor -c is given. The values have to outlive the
-// parsing.
-void add_output_options(CLI::App& app, std::string& path, bool& to_stdout, bool& force, std::string_view otherwise);
+// -o, -c and -f. `otherwise` describes the output if neither -o nor -c is given, which leaves the path empty. `output`
+// has to outlive the parsing.
+void add_output_options(CLI::App& app, SafetensorsOutput& output, std::string_view otherwise);
 
 // Called before anything is opened: rejects JSON and the file on the same standard output, and binary data on a
 // terminal without --force.

@@ -1,7 +1,6 @@
 // A snapshot or a safetensors file as named tensors.
 #include "cli/tensor_file.hpp"
 
-#include <memory>
 #include <utility>
 
 #include <bitsnap/safetensors.hpp>
@@ -11,32 +10,31 @@
 
 namespace bitsnap::cli {
 
-Result<TensorFile> TensorFile::open(const std::string& path, const OpenOptions& options) {
+Result<TensorFile> open_tensors(const std::string& path, const OpenOptions& options) {
   BITSNAP_TRY(check_no_run(path));
   BITSNAP_ASSIGN(auto kind, detect_file_kind(path));
-  if (kind == FileKind::safetensors) {
-    TensorFile file;
-    BITSNAP_ASSIGN(auto opened, open_safetensors(path, options.limits));
-    auto state = std::make_shared<const State>(std::move(opened));
-    for (const TensorSource& source : state->tensors) {
-      file.tensors_.push_back(source.info);
-    }
-    file.read_ = [state](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
-      return state->tensors[tensor].read(offset, out);
-    };
-    return file;
+  if (kind != FileKind::safetensors) {
+    return Snapshot::open(path, options).map(tensors_of);
   }
-  BITSNAP_ASSIGN(auto snapshot, Snapshot::open(path, options));
-  return of(std::move(snapshot));
+  BITSNAP_ASSIGN(auto opened, open_safetensors(path, options.limits));
+  const auto state = std::make_shared<const State>(std::move(opened));
+  TensorFile file;
+  for (const TensorSource& source : state->tensors) {
+    file.tensors.push_back(source.info);
+  }
+  file.read = [state](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
+    return state->tensors[tensor].read(offset, out);
+  };
+  return file;
 }
 
-TensorFile TensorFile::of(std::shared_ptr<const Snapshot> snapshot) {
+TensorFile tensors_of(std::shared_ptr<const Snapshot> snapshot) {
   TensorFile file;
-  file.tensors_.assign(snapshot->tensors().begin(), snapshot->tensors().end());
-  file.read_ = [snapshot](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
+  file.tensors.assign(snapshot->tensors().begin(), snapshot->tensors().end());
+  file.read = [snapshot](std::size_t tensor, std::uint64_t offset, std::span<std::byte> out) {
     return snapshot->read_bytes(tensor, offset, out);
   };
-  file.snapshot_ = std::move(snapshot);
+  file.snapshot = std::move(snapshot);
   return file;
 }
 
