@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
+#include <type_traits>
 
 namespace bitsnap::python {
 
@@ -23,51 +23,36 @@ struct Rows {
   std::size_t columns;
 };
 
-template <std::size_t kItem>
-void gather_items(std::byte* packed, const std::byte* strided, std::int64_t stride, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i, packed += kItem, strided += stride) std::memcpy(packed, strided, kItem);
-}
-
-template <std::size_t kItem>
-void scatter_items(const std::byte* packed, std::byte* strided, std::int64_t stride, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i, packed += kItem, strided += stride) std::memcpy(strided, packed, kItem);
-}
-
-template <std::size_t kItem>
-void gather_rows(std::byte* packed, const Rows& area) {
-  std::array<std::byte, kSquare * kSquare * kItem> square;
-  for (std::size_t first = 0; first < area.columns; first += kSquare) {
-    const std::size_t columns = std::min(kSquare, area.columns - first);
-    for (std::size_t i = 0; i < columns; ++i) {
-      const std::byte* from = area.strided + static_cast<std::int64_t>(first + i) * area.stride;
-      std::byte* to = square.data() + i * kItem;
-      for (std::size_t row = 0; row < area.rows; ++row, from += area.row_stride, to += kSquare * kItem) {
-        std::memcpy(to, from, kItem);
-      }
-    }
-    for (std::size_t row = 0; row < area.rows; ++row) {
-      std::memcpy(packed + (row * area.columns + first) * kItem, square.data() + row * kSquare * kItem,
-                  columns * kItem);
-    }
+// All functions copy to the packed bytes, or from them if they are const.
+template <typename Byte>
+void copy_bytes(Byte* packed, std::byte* strided, std::size_t bytes) {
+  if constexpr (std::is_const_v<Byte>) {
+    std::memcpy(strided, packed, bytes);
+  } else {
+    std::memcpy(packed, strided, bytes);
   }
 }
 
-template <std::size_t kItem>
-void scatter_rows(const std::byte* packed, const Rows& area) {
+template <std::size_t kItem, typename Byte>
+void copy_rows(Byte* packed, const Rows& area) {
   std::array<std::byte, kSquare * kSquare * kItem> square;
   for (std::size_t first = 0; first < area.columns; first += kSquare) {
     const std::size_t columns = std::min(kSquare, area.columns - first);
-    for (std::size_t row = 0; row < area.rows; ++row) {
-      std::memcpy(square.data() + row * kSquare * kItem, packed + (row * area.columns + first) * kItem,
-                  columns * kItem);
-    }
+    const auto copy_packed = [&] {
+      for (std::size_t row = 0; row < area.rows; ++row) {
+        copy_bytes(packed + (row * area.columns + first) * kItem, square.data() + row * kSquare * kItem,
+                   columns * kItem);
+      }
+    };
+    if constexpr (std::is_const_v<Byte>) copy_packed();
     for (std::size_t i = 0; i < columns; ++i) {
-      std::byte* to = area.strided + static_cast<std::int64_t>(first + i) * area.stride;
-      const std::byte* from = square.data() + i * kItem;
-      for (std::size_t row = 0; row < area.rows; ++row, to += area.row_stride, from += kSquare * kItem) {
-        std::memcpy(to, from, kItem);
+      std::byte* strided = area.strided + static_cast<std::int64_t>(first + i) * area.stride;
+      Byte* item = square.data() + i * kItem;
+      for (std::size_t row = 0; row < area.rows; ++row, strided += area.row_stride, item += kSquare * kItem) {
+        copy_bytes(item, strided, kItem);
       }
     }
+    if constexpr (!std::is_const_v<Byte>) copy_packed();
   }
 }
 
@@ -84,46 +69,17 @@ bool with_item_size(std::size_t item_bytes, const Work& work) {
   }
 }
 
-struct Gather {
-  void run(std::byte* packed, const std::byte* strided, std::int64_t stride, std::size_t count,
-           std::size_t item_bytes) const {
-    if (stride == static_cast<std::int64_t>(item_bytes)) {
-      std::memcpy(packed, strided, count * item_bytes);
-      return;
-    }
-    if (with_item_size(item_bytes, [&]<std::size_t kItem>() { gather_items<kItem>(packed, strided, stride, count); })) {
-      return;
-    }
-    for (std::size_t i = 0; i < count; ++i, packed += item_bytes, strided += stride) {
-      std::memcpy(packed, strided, item_bytes);
-    }
+template <typename Byte>
+void copy_run(Byte* packed, std::byte* strided, std::int64_t stride, std::size_t count, std::size_t item_bytes) {
+  if (stride == static_cast<std::int64_t>(item_bytes)) return copy_bytes(packed, strided, count * item_bytes);
+  const auto copy_items = [&](auto bytes) {
+    for (std::size_t i = 0; i < count; ++i, packed += bytes, strided += stride) copy_bytes(packed, strided, bytes);
+  };
+  if (!with_item_size(item_bytes,
+                      [&]<std::size_t kItem>() { copy_items(std::integral_constant<std::size_t, kItem>()); })) {
+    copy_items(item_bytes);
   }
-  bool rows(std::byte* packed, const Rows& area, std::size_t item_bytes) const {
-    return with_item_size(item_bytes, [&]<std::size_t kItem>() { gather_rows<kItem>(packed, area); });
-  }
-  void part(std::byte* packed, const std::byte* item, std::size_t bytes) const { std::memcpy(packed, item, bytes); }
-};
-
-struct Scatter {
-  void run(const std::byte* packed, std::byte* strided, std::int64_t stride, std::size_t count,
-           std::size_t item_bytes) const {
-    if (stride == static_cast<std::int64_t>(item_bytes)) {
-      std::memcpy(strided, packed, count * item_bytes);
-      return;
-    }
-    if (with_item_size(item_bytes,
-                       [&]<std::size_t kItem>() { scatter_items<kItem>(packed, strided, stride, count); })) {
-      return;
-    }
-    for (std::size_t i = 0; i < count; ++i, packed += item_bytes, strided += stride) {
-      std::memcpy(strided, packed, item_bytes);
-    }
-  }
-  bool rows(const std::byte* packed, const Rows& area, std::size_t item_bytes) const {
-    return with_item_size(item_bytes, [&]<std::size_t kItem>() { scatter_rows<kItem>(packed, area); });
-  }
-  void part(const std::byte* packed, std::byte* item, std::size_t bytes) const { std::memcpy(item, packed, bytes); }
-};
+}
 
 }  // namespace
 
@@ -156,8 +112,8 @@ std::byte* StridedMemory::element(std::uint64_t index, std::vector<std::uint64_t
   return at;
 }
 
-template <typename Byte, typename Copy>
-void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy copy) const {
+template <typename Byte>
+void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed) const {
   std::vector<std::uint64_t> position(shape_.size());
   std::uint64_t index = offset / item_bytes_;
 
@@ -165,7 +121,7 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
   const std::size_t skipped = offset % item_bytes_;
   if (skipped != 0 && !packed.empty()) {
     const std::size_t bytes = std::min(item_bytes_ - skipped, packed.size());
-    copy.part(packed.data(), element(index, position) + skipped, bytes);
+    copy_bytes(packed.data(), element(index, position) + skipped, bytes);
     packed = packed.subspan(bytes);
     ++index;
   }
@@ -185,10 +141,13 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
         rows = std::min({left / inner, shape_[outer] - position[outer], std::uint64_t{kSquare}});
         count = rows * inner;
       }
-      if (rows == 1 || !copy.rows(packed.data(), {at, stride, strides_[outer], rows, inner}, item_bytes_)) {
+      const auto copy_area = [&]<std::size_t kItem>() {
+        copy_rows<kItem>(packed.data(), {at, stride, strides_[outer], rows, inner});
+      };
+      if (rows == 1 || !with_item_size(item_bytes_, copy_area)) {
         rows = 1;
         count = std::min(inner - position.back(), left);
-        copy.run(packed.data(), at, stride, count, item_bytes_);
+        copy_run(packed.data(), at, stride, count, item_bytes_);
       }
       packed = packed.subspan(count * item_bytes_);
       left -= count;
@@ -207,11 +166,11 @@ void StridedMemory::visit(std::uint64_t offset, std::span<Byte> packed, Copy cop
   }
 
   // The range ends within an element.
-  if (!packed.empty()) copy.part(packed.data(), element(index, position), packed.size());
+  if (!packed.empty()) copy_bytes(packed.data(), element(index, position), packed.size());
 }
 
-void StridedMemory::read(std::uint64_t offset, std::span<std::byte> out) const { visit(offset, out, Gather{}); }
+void StridedMemory::read(std::uint64_t offset, std::span<std::byte> out) const { visit(offset, out); }
 
-void StridedMemory::write(std::uint64_t offset, std::span<const std::byte> in) const { visit(offset, in, Scatter{}); }
+void StridedMemory::write(std::uint64_t offset, std::span<const std::byte> in) const { visit(offset, in); }
 
 }  // namespace bitsnap::python

@@ -24,8 +24,8 @@ class StridedMemory {
   void write(std::uint64_t offset, std::span<const std::byte> in) const;
 
  private:
-  template <typename Byte, typename Copy>
-  void visit(std::uint64_t offset, std::span<Byte> packed, Copy copy) const;
+  template <typename Byte>
+  void visit(std::uint64_t offset, std::span<Byte> packed) const;
   [[nodiscard]] std::byte* element(std::uint64_t index, std::vector<std::uint64_t>& position) const;
 
   std::byte* data_;
