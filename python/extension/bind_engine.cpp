@@ -3,9 +3,7 @@
 // A handle may be closed while other threads are in calls: these calls end soon with an error, and the last one
 // destroys the engine. A call that waits checks for signals and for the handle being closed. In the child of a fork,
 // the engine refuses every call and is never destroyed.
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -216,24 +214,6 @@ Number number_of(const PyEngine& self, Number (Engine::*getter)() const noexcept
   return (engine->engine.get()->*getter)();
 }
 
-// Calls work(milliseconds, is_first) -> Result<T> until it is not busy or the time is over, and checks for signals in
-// between.
-template <typename Work>
-auto sliced(std::uint64_t timeout_ms, Work&& work) {
-  RunContext context{nb::none()};
-  const auto start = std::chrono::steady_clock::now();
-  return context.call([&] {
-    for (bool is_first = true;; is_first = false) {
-      const auto passed = std::chrono::steady_clock::now() - start;
-      const auto passed_ms = static_cast<std::uint64_t>(passed / std::chrono::milliseconds(1));
-      const std::uint64_t left_ms = timeout_ms - std::min(timeout_ms, passed_ms);
-      auto result = work(std::min(left_ms, kWaitSliceMs), is_first);
-      const bool is_over = result || result.error().kind() != ErrorKind::busy || left_ms <= kWaitSliceMs;
-      if (is_over || !context.go_on()) return result;
-    }
-  });
-}
-
 void bind_save_state(nb::module_& module) {
   ReportClass<SaveState>(module, "SaveState", "One save of a Checkpointer: how far it came, and what it cost.")
       .field("step", &SaveState::step)
@@ -256,14 +236,7 @@ void bind_save_state(nb::module_& module) {
           "persist", [](const SaveState& self) { return self.persist; }, "Whether it goes to the store.")
       .computed("has_reached_memory", [](const SaveState& self) { return self.has_reached_memory; })
       .computed("is_over", &SaveState::is_over, "Whether it makes no further progress.")
-      .computed(
-          "ratio",
-          [](const SaveState& self) {
-            return self.stored_bytes == 0
-                       ? 1.0
-                       : static_cast<double>(self.raw_bytes) / static_cast<double>(self.stored_bytes);
-          },
-          "Raw size divided by stored size.")
+      .computed("ratio", &ratio_of<SaveState>, "Raw size divided by stored size.")
       .native()
       .def(
           "with_stall",
@@ -313,13 +286,14 @@ void bind_engine(nb::module_& module) {
   module.def(
       "agent_report",
       [](const std::string& job, std::uint64_t timeout_ms) {
-        return sliced(timeout_ms, [&](std::uint64_t slice_ms, bool) { return agent_report(job, slice_ms); });
+        return call_in_slices(timeout_ms, kWaitSliceMs,
+                              [&](std::uint64_t slice_ms, bool) { return agent_report(job, slice_ms); });
       },
       nb::arg("job"), nb::arg("timeout_ms"));
   module.def(
       "stop_agent",
       [](const std::string& job, bool abandon, std::uint64_t timeout_ms) {
-        sliced(timeout_ms, [&](std::uint64_t slice_ms, bool is_first) {
+        call_in_slices(timeout_ms, kWaitSliceMs, [&](std::uint64_t slice_ms, bool is_first) {
           Result<void> stopped = stop_agent(job, abandon, slice_ms);
           // The agent ended between two slices.
           if (!stopped && !is_first && stopped.error().kind() == ErrorKind::not_found) stopped = {};

@@ -1,7 +1,6 @@
 // Stores. A handle may be closed while other threads are in calls; the last call destroys it.
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,8 +27,6 @@ namespace bitsnap::python {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Waiting for the lock checks for signals this often.
 constexpr std::uint64_t kWaitSliceMs = 100;
 
@@ -40,6 +37,17 @@ struct PyStore {
   [[nodiscard]] std::shared_ptr<Store> in_use() const {
     if (store == nullptr) raise(Error(ErrorKind::invalid_argument, path + ": the store has been closed"));
     return store;
+  }
+
+  // Runs work(store) -> Result<T> without the GIL; returns T or raises.
+  template <typename Work>
+  auto call(RunContext& context, Work&& work) const {
+    return context.call([held = in_use(), &work] { return std::invoke(work, *held); });
+  }
+  template <typename Work>
+  auto call(Work&& work) const {
+    RunContext context{nb::none()};
+    return call(context, work);
   }
 };
 
@@ -75,26 +83,17 @@ PyStore open(nb::bytes path, std::string_view access, bool create, const CodingS
   options.retention = {.keep_last = keep_last, .keep_every = keep_every};
   options.base_memory_bytes = base_memory_bytes;
   const std::string directory = to_path(path);
-  RunContext context{nb::none()};
-  // A shared store takes the lock in each call, which waits. Otherwise this loop waits and checks for signals.
+  // A shared store takes the lock in each call, which waits; any other takes it here.
   if (options.access == StoreAccess::shared) {
     options.lock_wait_ms = wait_ms;
-    return {context.call([&] { return Store::open(directory, options); }), directory};
+    wait_ms = 0;
   }
-  const Clock::time_point start = Clock::now();
-  for (;;) {
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
-    const std::uint64_t left_ms = wait_ms - std::min(wait_ms, static_cast<std::uint64_t>(waited));
-    options.lock_wait_ms = std::min(left_ms, kWaitSliceMs);
-    Result<std::unique_ptr<Store>> opened = [&] {
-      const nb::gil_scoped_release release;
-      return Store::open(directory, options);
-    }();
-    if (opened || opened.error().kind() != ErrorKind::busy || left_ms <= kWaitSliceMs) {
-      return {value_or_raise(std::move(opened)), directory};
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+  return {call_in_slices(wait_ms, kWaitSliceMs,
+                         [&](std::uint64_t slice_ms, bool) {
+                           if (options.access != StoreAccess::shared) options.lock_wait_ms = slice_ms;
+                           return Store::open(directory, options);
+                         }),
+          directory};
 }
 
 void close(PyStore& self) {
@@ -105,66 +104,56 @@ void close(PyStore& self) {
 
 CheckpointInfo save(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
                     std::vector<std::pair<std::string, std::string>> metadata, unsigned threads, nb::object progress) {
-  const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
-  return raise_prune_error(context.call([&] { return store->save(step, state, options); }));
+  return raise_prune_error(self.call(context, [&](Store& store) { return store.save(step, state, options); }));
 }
 
 SaveSummary save_shard(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
                        std::vector<std::pair<std::string, std::string>> metadata, std::uint32_t shard,
                        std::uint32_t shards, std::string attempt, unsigned threads, nb::object progress) {
-  const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const ShardPlace place{shard, shards, std::move(attempt)};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
-  return context.call([&] { return store->save_shard(step, place, state, options); });
+  return self.call(context, [&](Store& store) { return store.save_shard(step, place, state, options); });
 }
 
 CommitOutcome commit(const PyStore& self, std::uint64_t step, std::uint32_t shards, const std::string& attempt) {
-  const std::shared_ptr<Store> store = self.in_use();
-  RunContext context{nb::none()};
-  CommitOutcome outcome = context.call([&] { return store->commit(step, shards, attempt); });
+  CommitOutcome outcome = self.call([&](Store& store) { return store.commit(step, shards, attempt); });
   if (outcome.checkpoint) raise_prune_error(*outcome.checkpoint);
   return outcome;
 }
 
 PySnapshot snapshot(const PyStore& self, std::optional<std::uint64_t> step, std::uint32_t shard) {
-  const std::shared_ptr<Store> store = self.in_use();
-  RunContext context{nb::none()};
-  return {context.call([&] { return store->snapshot(step, shard); })};
+  return {self.call([&](Store& store) { return store.snapshot(step, shard); })};
 }
 
 PruneReport prune(const PyStore& self, std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
                   std::vector<std::uint64_t> keep, const std::string& reencode, bool dry_run, unsigned threads,
                   nb::object progress) {
-  const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   PruneOptions options;
   options.reencode = to_reencode(reencode);
   options.dry_run = dry_run;
   options.run = {usable_threads(threads), context.progress()};
   const Retention retention{keep_last, keep_every, std::move(keep)};
-  return context.call([&] { return store->prune(retention, options); });
+  return self.call(context, [&](Store& store) { return store.prune(retention, options); });
 }
 
 RollbackReport rollback(const PyStore& self, std::uint64_t step) {
-  const std::shared_ptr<Store> store = self.in_use();
-  RunContext context{nb::none()};
-  return context.call([&] { return store->rollback(step); });
+  return self.call([&](Store& store) { return store.rollback(step); });
 }
 
 StoreVerification verify(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
                          nb::object progress) {
-  const std::shared_ptr<Store> store = self.in_use();
   RunContext context(std::move(progress));
   StoreVerifyOptions options;
   options.decode = decode;
   options.steps = std::move(steps);
   options.run = {usable_threads(threads), context.progress()};
-  return context.call([&] { return store->verify(options); });
+  return self.call(context, [&](Store& store) { return store.verify(options); });
 }
 
 RepairReport repair(nb::bytes path, bool dry_run, unsigned threads, nb::object progress) {
@@ -194,24 +183,12 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("run_id", [](const PyStore& self) { return self.in_use()->run_id(); })
       .def_prop_ro("settings", [](const PyStore& self) { return self.in_use()->settings(); })
       .def_prop_ro("is_durable", [](const PyStore& self) { return self.in_use()->is_durable(); })
-      .def("steps",
-           [](const PyStore& self) {
-             const std::shared_ptr<Store> store = self.in_use();
-             RunContext context{nb::none()};
-             return context.call([&] { return store->steps(); });
-           })
-      .def("checkpoints",
-           [](const PyStore& self) {
-             const std::shared_ptr<Store> store = self.in_use();
-             RunContext context{nb::none()};
-             return context.call([&] { return store->list(); });
-           })
+      .def("steps", [](const PyStore& self) { return self.call(&Store::steps); })
+      .def("checkpoints", [](const PyStore& self) { return self.call(&Store::list); })
       .def(
           "info",
           [](const PyStore& self, std::uint64_t step) {
-            const std::shared_ptr<Store> store = self.in_use();
-            RunContext context{nb::none()};
-            return context.call([&] { return store->info(step); });
+            return self.call([&](Store& store) { return store.info(step); });
           },
           nb::arg("step"))
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))

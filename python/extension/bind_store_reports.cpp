@@ -64,14 +64,7 @@ void bind_checkpoint(nb::module_& module) {
              "In the result of a save: why the base could not be used; the checkpoint is complete and is a keyframe. "
              "In a list: why its record cannot be read; only the step is known then.")
       .field("pruned", &CheckpointInfo::pruned, "In the result of a save: what `keep_last` and `keep_every` removed.")
-      .computed(
-          "ratio",
-          [](const CheckpointInfo& self) {
-            return self.stored_bytes == 0
-                       ? 1.0
-                       : static_cast<double>(self.raw_bytes) / static_cast<double>(self.stored_bytes);
-          },
-          "Raw size divided by stored size.");
+      .computed("ratio", &ratio_of<CheckpointInfo>, "Raw size divided by stored size.");
 
   ReportClass<CommitOutcome>(module, "CommitOutcome", "What commit() did. True if the checkpoint exists.")
       .field("checkpoint", &CommitOutcome::checkpoint, "None: shards are missing.")

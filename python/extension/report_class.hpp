@@ -33,6 +33,12 @@ namespace bitsnap::python {
 [[nodiscard]] std::string short_repr(nanobind::handle self);
 [[nodiscard]] nanobind::object has_equal_fields(nanobind::handle self, nanobind::handle other);
 
+// 1 if nothing is stored.
+template <typename T>
+double ratio_of(const T& sizes) {
+  return sizes.stored_bytes == 0 ? 1.0 : static_cast<double>(sizes.raw_bytes) / static_cast<double>(sizes.stored_bytes);
+}
+
 template <typename T>
 class ReportClass {
  public:

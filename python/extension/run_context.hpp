@@ -2,6 +2,7 @@
 // exceptions of callbacks to the caller.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -67,5 +68,23 @@ class RunContext {
   std::atomic<std::int64_t> next_signal_check_ = 0;
   std::optional<nanobind::python_error> kept_;  // guarded by the GIL
 };
+
+// Calls work(milliseconds, is_first) -> Result<T>, which waits that long, at most `slice_ms`, until it is not busy or
+// the time is over. Checks for signals between the calls.
+template <typename Work>
+auto call_in_slices(std::uint64_t timeout_ms, std::uint64_t slice_ms, Work&& work) {
+  RunContext context{nanobind::none()};
+  const auto start = std::chrono::steady_clock::now();
+  return context.call([&] {
+    for (bool is_first = true;; is_first = false) {
+      const auto passed = std::chrono::steady_clock::now() - start;
+      const auto passed_ms = static_cast<std::uint64_t>(passed / std::chrono::milliseconds(1));
+      const std::uint64_t left_ms = timeout_ms - std::min(timeout_ms, passed_ms);
+      auto result = work(std::min(left_ms, slice_ms), is_first);
+      const bool is_over = result || result.error().kind() != ErrorKind::busy || left_ms <= slice_ms;
+      if (is_over || !context.go_on()) return result;
+    }
+  });
+}
 
 }  // namespace bitsnap::python
