@@ -183,36 +183,21 @@ def source_of(value: Any, where: str) -> Source:
     return _array_source(value, where)
 
 
-def new_tensor(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
-    """An uninitialized tensor on the CPU with the dtype and shape that the file has."""
-    return _new(info.name, info.dtype, info.shape, info.size_bytes, framework)
-
-
-def new_part(
-    info: TensorInfo, shape: tuple[int, ...], item_bytes: int, framework: _dtypes.Framework
+def new_tensor(
+    info: TensorInfo, shape: tuple[int, ...], size_bytes: int, framework: _dtypes.Framework
 ) -> tuple[Any, Place]:
-    """The same with another shape, for a part of a tensor."""
-    size_bytes = item_bytes
-    for n in shape:
-        size_bytes *= n
-    return _new(info.name, info.dtype, shape, size_bytes, framework)
-
-
-def _new(
-    name: str, dtype: str, shape: tuple[int, ...], size_bytes: int, framework: _dtypes.Framework
-) -> tuple[Any, Place]:
-    where = f"tensor '{name}'"
+    """An uninitialized tensor on the CPU with the dtype that the file has, for the tensor or a part of it."""
+    where = f"tensor '{info.name}'"
     if framework == "pt":
         torch = _dtypes.import_torch()
-        tensor = torch.empty(
-            _dtypes.tensor_shape(dtype, shape, where), dtype=_dtypes.torch_dtype(dtype, where), device="cpu"
-        )
+        torch_shape = _dtypes.tensor_shape(info.dtype, shape, where)
+        tensor = torch.empty(torch_shape, dtype=_dtypes.torch_dtype(info.dtype, where), device="cpu")
         if type(tensor) is not torch.Tensor or (size_bytes > 0 and tensor.data_ptr() == 0):
             raise UnsupportedError(
                 f"{where} cannot be loaded: torch makes tensors without memory here (a fake or meta mode)"
             )
         return tensor, Place(tensor.data_ptr(), size_bytes, tensor)
-    array = np.empty(shape, _dtypes.numpy_dtype(dtype, where))
+    array = np.empty(shape, _dtypes.numpy_dtype(info.dtype, where))
     return array, Place(_array_address(array), size_bytes, array)
 
 

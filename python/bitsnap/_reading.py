@@ -33,29 +33,8 @@ class Job(NamedTuple):
     deliver: Callable[[Any], None]
 
 
-def run(native: _bitsnap.Snapshot, jobs: Sequence[Job], threads: int, progress: Progress | None) -> None:
-    """Reads all tensors, first those with a place, in one call."""
-    check_callable(progress, "progress")
-    total = sum(job.info.size_bytes for job in jobs)
-    done = 0
-
-    def read(requests: list[tuple[int, int, int]]) -> None:
-        nonlocal done
-        start = done
-        report = None
-        if progress is not None:
-            report = lambda part, _: progress(start + part, total)  # noqa: E731
-        requests = [request for request in requests if request[2] > 0]
-        if requests:
-            native.read(requests, threads, report)
-        done += sum(request[2] for request in requests)
-
-    read([(job.tensor, job.place.address, job.place.size_bytes) for job in jobs if job.place is not None])
-    for batch in _batches([job for job in jobs if job.place is None]):
-        made = [(job, *new_tensor(job.info, job.framework)) for job in batch]
-        read([(job.tensor, place.address, place.size_bytes) for job, _, place in made])
-        for job, tensor, _ in made:
-            job.deliver(tensor)
+def _new(info: TensorInfo, framework: _dtypes.Framework) -> tuple[Any, Place]:
+    return new_tensor(info, info.shape, info.size_bytes, framework)
 
 
 def _batches(jobs: list[Job]) -> list[list[Job]]:
@@ -110,7 +89,7 @@ class Loader:
             return ticket
         info = self._infos[index]
         if device is None:
-            tensor, place = new_tensor(info, framework)
+            tensor, place = _new(info, framework)
             self._loaded[ticket] = tensor
             self._jobs.append(Job(index, info, place, framework, lambda _: None))
         else:
@@ -126,7 +105,28 @@ class Loader:
         self._jobs.append(job)
 
     def run(self, threads: int, progress: Progress | None) -> None:
-        run(self._native, self._jobs, threads, progress)
+        """Reads all tensors, first those with a place, in one call."""
+        check_callable(progress, "progress")
+        total = sum(job.info.size_bytes for job in self._jobs)
+        done = 0
+
+        def read(requests: list[tuple[int, int, int]]) -> None:
+            nonlocal done
+            start = done
+            report = None
+            if progress is not None:
+                report = lambda part, _: progress(start + part, total)  # noqa: E731
+            requests = [request for request in requests if request[2] > 0]
+            if requests:
+                self._native.read(requests, threads, report)
+            done += sum(request[2] for request in requests)
+
+        read([(job.tensor, job.place.address, job.place.size_bytes) for job in self._jobs if job.place is not None])
+        for batch in _batches([job for job in self._jobs if job.place is None]):
+            made = [(job, *_new(job.info, job.framework)) for job in batch]
+            read([(job.tensor, place.address, place.size_bytes) for job, _, place in made])
+            for job, tensor, _ in made:
+                job.deliver(tensor)
 
     def get(self, ticket: tuple[int, str]) -> Any:
         return self._loaded[ticket]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._arrays import Place, bytes_at, new_part
+from bitsnap._arrays import Place, bytes_at, new_tensor
 from bitsnap._bitsnap import TensorInfo
 from bitsnap.errors import UnsupportedError
 
@@ -58,7 +58,7 @@ def read_part(
         raise UnsupportedError(f"tensor '{info.name}': elements of dtype '{info.dtype}' are not whole bytes")
     item_bytes = info.size_bytes // elements if elements > 0 else info.item_bytes
     shape = tuple(len(positions) for axis, positions in enumerate(ranges) if axis not in dropped)
-    result, place = new_part(info, shape, item_bytes, framework)
+    result, place = new_tensor(info, shape, item_bytes * math.prod(shape), framework)
     if place.size_bytes > 0:
         _fill(native, index, info.shape, item_bytes, ranges, place, threads)
     return result

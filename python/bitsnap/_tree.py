@@ -149,27 +149,26 @@ def check_text(text: str, where: str) -> str:
     return text
 
 
+# What to store instead, by type; the first that fits counts.
+_INSTEAD: tuple[tuple[Any, str], ...] = (
+    (tuple, "tuple(...) of it"),
+    (Mapping, "dict(...) of it"),
+    (list, "list(...) of it"),
+    (set | frozenset, "set(...) of it"),
+    (bytearray | memoryview, "bytes(...) of it"),
+    (np.random.Generator, "its bit_generator.state"),
+    (np.random.BitGenerator, "its state"),
+    (np.random.RandomState, "its get_state()"),
+)
+
+
 def _advice(value: object) -> str:
-    if isinstance(value, tuple):
-        return "pass tuple(...) of it"
-    if isinstance(value, Mapping):
-        return "pass dict(...) of it"
-    if isinstance(value, list):
-        return "pass list(...) of it"
-    if isinstance(value, set | frozenset):
-        return "pass set(...) of it"
-    if isinstance(value, bytearray | memoryview):
-        return "pass bytes(...) of it"
-    if isinstance(value, np.random.Generator):
-        return "pass its bit_generator.state"
-    if isinstance(value, np.random.BitGenerator):
-        return "pass its state"
-    if isinstance(value, np.random.RandomState):
-        return "pass its get_state()"
-    if hasattr(value, "state_dict"):
-        return "pass its state_dict()"
-    if hasattr(value, "get_state"):
-        return "pass its get_state()"
+    for kind, instead in _INSTEAD:
+        if isinstance(value, kind):
+            return f"pass {instead}"
+    for method in ("state_dict", "get_state"):
+        if hasattr(value, method):
+            return f"pass its {method}()"
     return "bitsnap.save() lists the types that a state may hold"
 
 

@@ -104,14 +104,8 @@ def load_file(
         CorruptError, TruncatedError: the file is damaged.
         UnsupportedError: the framework does not have a dtype of the file.
     """
-    kind = _dtypes.framework_name(framework)
-    where = device_of(device, kind)
-    native = native_snapshot(path, bases)
-    infos = native.tensors
-    loader = Loader(native, infos)
-    tickets = {info.name: loader.want(i, kind, where) for i, info in enumerate(infos)}
-    loader.run(threads, progress)
-    return {name: loader.get(ticket) for name, ticket in tickets.items()}
+    opened = safe_open(path, framework, device, bases=bases, threads=threads)
+    return opened._read({info.name: i for i, info in enumerate(opened._infos)}, progress)
 
 
 class TensorSlice:
@@ -201,9 +195,12 @@ class safe_open:  # noqa: N801  named as safetensors names it
     def get_tensors(self, names: Iterable[str]) -> dict[str, Any]:
         """Several tensors by name, decoded together."""
         native = self._native()
-        loader = Loader(native, self._infos)
-        tickets = {name: loader.want(find_tensor(native, name), self._framework, self._device) for name in names}
-        loader.run(self._threads, None)
+        return self._read({name: find_tensor(native, name) for name in names}, None)
+
+    def _read(self, indexes: dict[str, int], progress: Progress | None) -> dict[str, Any]:
+        loader = Loader(self._native(), self._infos)
+        tickets = {name: loader.want(index, self._framework, self._device) for name, index in indexes.items()}
+        loader.run(self._threads, progress)
         return {name: loader.get(ticket) for name, ticket in tickets.items()}
 
     def get_slice(self, name: str) -> TensorSlice:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._adam import Adam
-from bitsnap._arrays import Target, copy_into, is_tensor, note_filled, target_of
+from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorRef
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack, write
@@ -153,7 +154,7 @@ def load_native(
     loader = Loader(native, infos)
     filled: dict[Path, Any] = {}
     if into is not None:
-        filled = _Filler(infos, into, strict).match(tree, loader)
+        filled = _match(infos, into, strict, tree, loader)
 
     def want(reference: TensorRef) -> tuple[int, str]:
         if reference.kind == "tensor":
@@ -208,55 +209,41 @@ def _no_such_keys(problem: str) -> NotFoundError:
     return error
 
 
-class _Filler:
-    """Matches the tensors of a file with those of a state of the caller."""
+def _match(infos: list[TensorInfo], into: Any, strict: bool, tree: Any, loader: Loader) -> dict[Path, Any]:
+    """Matches the tensors of a file with those of `into`: checks every dtype and shape, then adds the tensors to fill
+    to the loader; returns them by path."""
+    filled: dict[Path, Any] = {}
+    targets = dict(_tensors_of(into, ()))
+    found = {path: reference for path, reference in references(tree) if reference.kind != "scalar"}
+    missing = [path for path in targets if path not in found]
+    unexpected = [path for path in found if path not in targets]
+    if strict and (missing or unexpected):
+        raise InvalidArgumentError(_describe(missing, unexpected))
 
-    def __init__(self, infos: list[TensorInfo], into: Any, strict: bool) -> None:
-        self._infos = infos
-        self._strict = strict
-        self._targets = dict(_tensors_of(into, ()))
-
-    def match(self, tree: Any, loader: Loader) -> dict[Path, Any]:
-        """Checks every dtype and shape, then adds the tensors to fill to the loader; returns them by path."""
-        filled: dict[Path, Any] = {}
-        found = {path: reference for path, reference in references(tree) if reference.kind != "scalar"}
-        missing = [path for path in self._targets if path not in found]
-        unexpected = [path for path in found if path not in self._targets]
-        if self._strict and (missing or unexpected):
-            raise InvalidArgumentError(_describe(missing, unexpected))
-
-        matched: list[tuple[Path, int, Target]] = []
-        taken: dict[Hashable, tuple[int, Path]] = {}
-        for path, reference in found.items():
-            if path not in self._targets:
-                continue
-            target = target_of(self._targets[path], self._infos[reference.index], place_of(path, "into"))
-            filled[path] = target.value
-            index = canonical(self._infos, reference.index)
-            if target.identity is not None:
-                first, other = taken.setdefault(target.identity, (index, path))
-                if other is not path and first != index:
-                    raise InvalidArgumentError(
-                        f"{place_of(other, 'into')} and {place_of(path, 'into')} are the same memory, "
-                        "but two different tensors in the snapshot"
-                    )
-                if other is not path:
-                    continue
-            matched.append((path, index, target))
-        for path, index, target in matched:
-            loader.add(self._job(path, index, target))
-        return filled
-
-    def _job(self, path: Path, index: int, target: Target) -> Job:
-        framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
+    jobs: list[Job] = []
+    taken: dict[Hashable, tuple[int, Path]] = {}
+    for path, reference in found.items():
+        if path not in targets:
+            continue
         where = place_of(path, "into")
-        return Job(
-            index,
-            self._infos[index],
-            target.place,
-            framework,
-            lambda staged: copy_into(target, staged, where),
-        )
+        target = target_of(targets[path], infos[reference.index], where)
+        filled[path] = target.value
+        index = canonical(infos, reference.index)
+        if target.identity is not None:
+            first, other = taken.setdefault(target.identity, (index, path))
+            if other is not path and first != index:
+                raise InvalidArgumentError(
+                    f"{place_of(other, 'into')} and {where} are the same memory, "
+                    "but two different tensors in the snapshot"
+                )
+            if other is not path:
+                continue
+        framework: _dtypes.Framework = "pt" if is_tensor(target.value) else "np"
+        deliver = partial(copy_into, target, where=where)
+        jobs.append(Job(index, infos[index], target.place, framework, deliver))
+    for job in jobs:
+        loader.add(job)
+    return filled
 
 
 def _tensors_of(value: Any, path: Path) -> Iterable[tuple[Path, torch.Tensor | Any]]:
