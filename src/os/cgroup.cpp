@@ -2,34 +2,17 @@
 #include "os/cgroup.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "os/text_file.hpp"
+
 namespace bitsnap::os {
 namespace {
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 bool has(const std::vector<std::string_view>& parts, std::string_view part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
-}
-
-std::optional<std::int64_t> parse_integer(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 std::optional<unsigned> quota_cpus(std::optional<std::int64_t> quota, std::optional<std::int64_t> period) {
@@ -43,14 +26,14 @@ std::optional<unsigned> directory_cpus(const std::string& directory, bool unifie
   if (unified) {
     const std::optional<std::string> max = read(directory + "/cpu.max");  // "150000 100000" or "max 100000"
     if (!max) return std::nullopt;
-    const std::vector<std::string_view> parts = split(*max, ' ');
+    const std::vector<std::string_view> parts = split_text(*max, ' ');
     if (parts.size() != 2) return std::nullopt;
-    return quota_cpus(parse_integer(parts[0]), parse_integer(parts[1]));
+    return quota_cpus(parse_number<std::int64_t>(parts[0]), parse_number<std::int64_t>(parts[1]));
   }
   const std::optional<std::string> quota = read(directory + "/cpu.cfs_quota_us");
   const std::optional<std::string> period = read(directory + "/cpu.cfs_period_us");
   if (!quota || !period) return std::nullopt;
-  return quota_cpus(parse_integer(*quota), parse_integer(*period));
+  return quota_cpus(parse_number<std::int64_t>(*quota), parse_number<std::int64_t>(*period));
 }
 
 struct Mount {
@@ -60,11 +43,12 @@ struct Mount {
 
 // mountinfo: id parent device root point options [tags...] - type source super-options
 std::optional<Mount> find_mount(std::string_view mountinfo, std::string_view controller, bool unified) {
-  for (const std::string_view line : split(mountinfo, '\n')) {
-    const std::vector<std::string_view> fields = split(line, ' ');
+  for (const std::string_view line : split_text(mountinfo, '\n')) {
+    const std::vector<std::string_view> fields = split_text(line, ' ');
     const auto dash = std::find(fields.begin(), fields.end(), "-");
     if (fields.size() < 6 || fields.end() - dash < 4) continue;
-    const bool found = unified ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has(split(dash[3], ','), controller);
+    const bool found =
+        unified ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has(split_text(dash[3], ','), controller);
     if (found) return Mount{fields[3], fields[4]};
   }
   return std::nullopt;
@@ -95,13 +79,13 @@ void visit_cgroups(std::string_view controller, TextReader read, GroupVisitor vi
   const std::optional<std::string> groups = read("/proc/self/cgroup");
   const std::optional<std::string> mountinfo = read("/proc/self/mountinfo");
   if (!groups || !mountinfo) return;
-  for (const std::string_view line : split(*groups, '\n')) {  // id:controllers:group
+  for (const std::string_view line : split_text(*groups, '\n')) {  // id:controllers:group
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const bool unified = controllers.empty();
-    if (!unified && !has(split(controllers, ','), controller)) continue;
+    if (!unified && !has(split_text(controllers, ','), controller)) continue;
     const std::optional<Mount> mount = find_mount(*mountinfo, controller, unified);
     if (mount) visit_hierarchy(line.substr(second + 1), *mount, unified, visit);
   }

@@ -45,6 +45,10 @@ Error errno_error(int error, std::string_view operation, std::string_view path) 
   return Error(errno_kind(error), std::string(operation).append(" ").append(path).append(": ").append(reason));
 }
 
+tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
+  return tl::unexpected<Error>(errno_error(error, operation, path));
+}
+
 Result<void> check_path(std::string_view operation, std::string_view path) {
   if (path.empty()) return fail(ErrorKind::invalid_argument, std::string(operation) + ": the path is empty");
   if (path.find('\0') != std::string_view::npos) {

@@ -13,6 +13,8 @@ namespace bitsnap::os {
 // "create /a/b: no space left on device"
 [[nodiscard]] Error errno_error(int error, std::string_view operation, std::string_view path);
 
+[[nodiscard]] tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path);
+
 // invalid_argument if the path is empty or contains a NUL, where the system would cut it short.
 [[nodiscard]] Result<void> check_path(std::string_view operation, std::string_view path);
 

@@ -188,7 +188,7 @@ Result<void> acquire(int fd, const std::string& path, LockKind kind) {
   if (error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS) {
     return fail(ErrorKind::io, operation_name(kind) + " " + path + ": the file system has no locks");
   }
-  if (!is_refused(error)) return tl::unexpected<Error>(errno_error(error, operation_name(kind), path));
+  if (!is_refused(error)) return fail_errno(error, operation_name(kind), path);
   // Processes on other machines or in other containers have no number here, nor have locks of open files.
   const std::string name = holder.l_pid > 0 ? "process " + std::to_string(holder.l_pid) : "another process";
   return is_held_by(name, holder.l_type == F_RDLCK ? LockKind::shared : LockKind::exclusive, path, kind);
@@ -212,7 +212,7 @@ Result<std::unique_ptr<FileLock>> lock_file(const std::string& path, LockKind ki
   }
   Descriptor fd = open_lock_file(path, kind);
   if (!fd.is_open() || ::fstat(fd.get(), &info) != 0) {
-    return tl::unexpected<Error>(errno_error(errno, operation_name(kind), path));
+    return fail_errno(errno, operation_name(kind), path);
   }
   if (!S_ISREG(info.st_mode)) {
     return fail(ErrorKind::invalid_argument, operation_name(kind) + " " + path + ": it is not a regular file");

@@ -29,10 +29,6 @@ std::vector<std::string> path_parts(std::string_view path) {
   return parts;
 }
 
-tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
-  return tl::unexpected<Error>(errno_error(error, operation, path));
-}
-
 std::uint64_t total_bytes(const Node& node) {
   std::uint64_t total = node.contents.size();
   for (const auto& [name, child] : node.entries) total += total_bytes(*child);

@@ -31,10 +31,6 @@ namespace {
 constexpr std::size_t kWriteBufferBytes = std::size_t{256} << 10;
 constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;  // the system transfers at most 2 GiB in one call
 
-tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view path) {
-  return tl::unexpected<Error>(errno_error(error, operation, path));
-}
-
 class PosixReader final : public RandomAccessFile {
  public:
   PosixReader(Descriptor fd, std::uint64_t size_bytes, std::string path)

@@ -44,10 +44,6 @@ Result<Address> address_of(std::string_view name, std::string_view operation) {
   return address;
 }
 
-tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view object) {
-  return tl::unexpected<Error>(errno_error(error, operation, object));
-}
-
 tl::unexpected<Error> fail_timeout(std::string_view operation, std::string_view object, std::int64_t timeout_ms,
                                    std::string_view reason) {
   return fail(ErrorKind::busy, std::string(operation) + " " + std::string(object) + ": " + std::string(reason) +

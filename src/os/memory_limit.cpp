@@ -2,7 +2,6 @@
 #include "os/memory_limit.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -16,26 +15,9 @@ namespace {
 // Version 1 writes "no limit" as a number of pages that no machine has.
 constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 60;
 
-// Parses "1234\n"; nullopt for "max" and for anything that is no number.
-std::optional<std::uint64_t> parse_bytes(std::string_view text) {
-  while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // The value in the line "name 1234"; 0 without such a line.
 std::uint64_t statistic(std::string_view text, std::string_view name) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) {
-      return parse_bytes(line.substr(name.size() + 1)).value_or(0);
-    }
-  }
-  return 0;
+  return parse_number<std::uint64_t>(find_line(text, std::string(name) + " ").value_or("")).value_or(0);
 }
 
 // Files of a group's directory, by version.
@@ -59,7 +41,7 @@ class Least {
     const auto number = [&](std::string_view file) -> std::optional<std::uint64_t> {
       if (file.empty()) return std::nullopt;
       const std::optional<std::string> text = read(directory + "/" + std::string(file));
-      return text ? parse_bytes(*text) : std::nullopt;
+      return text ? parse_number<std::uint64_t>(*text) : std::nullopt;
     };
     const std::optional<std::uint64_t> usage_bytes = number(files.usage);
     if (!usage_bytes) return;
@@ -97,7 +79,7 @@ Result<AvailableMemory> available_memory_by(TextReader read) {
       least.take(*bytes, "MemAvailable of /proc/meminfo is " + std::to_string(*bytes) + " bytes");
     }
     const std::optional<std::string> overcommit = read("/proc/sys/vm/overcommit_memory");
-    if (overcommit && parse_bytes(*overcommit) == 2) least.take_promises(*meminfo);
+    if (overcommit && parse_number<std::uint64_t>(*overcommit) == 2) least.take_promises(*meminfo);
   }
   visit_cgroups("memory", read, [&](const std::string& directory, bool unified) {
     least.take_group(directory, unified ? kUnified : kFirst, read);

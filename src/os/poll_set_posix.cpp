@@ -60,7 +60,7 @@ Result<std::vector<PollEvent>> PollSet::wait(std::int64_t timeout_ms) const {
   }
   const int ready = poll_until(entries.data(), entries.size(), Deadline(timeout_ms));
   if (ready < 0) {
-    return tl::unexpected<Error>(errno_error(-ready, "wait for", std::to_string(entries.size()) + " descriptors"));
+    return fail_errno(-ready, "wait for", std::to_string(entries.size()) + " descriptors");
   }
   std::vector<PollEvent> events;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -82,7 +82,7 @@ EventSignal::EventSignal(Descriptor descriptor) noexcept : descriptor_(std::move
 
 Result<EventSignal> EventSignal::create() {
   Descriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.is_open()) return tl::unexpected<Error>(errno_error(errno, "create", "an event signal"));
+  if (!fd.is_open()) return fail_errno(errno, "create", "an event signal");
   return EventSignal(std::move(fd));
 }
 

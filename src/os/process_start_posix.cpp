@@ -173,7 +173,7 @@ pid_t read_reports(int fd) noexcept {
 Result<std::int64_t> start_detached(const DetachedProgram& program) {
   BITSNAP_TRY(check_path("start", program.program));
   const std::string path = absolute_path(program.program);
-  const auto fail_start = [&](int error) { return tl::unexpected<Error>(errno_error(error, "start", path)); };
+  const auto fail_start = [&](int error) { return fail_errno(error, "start", path); };
   std::vector<std::string> argument_texts{path};
   argument_texts.insert(argument_texts.end(), program.arguments.begin(), program.arguments.end());
   const std::vector<std::string> environment_texts = environment_with(program.environment);
@@ -185,7 +185,7 @@ Result<std::int64_t> start_detached(const DetachedProgram& program) {
   const std::string log_path = program.log_path.empty() ? "/dev/null" : program.log_path;
   BITSNAP_TRY(check_path("open the log", log_path));
   Descriptor output = open_descriptor(log_path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0600);
-  if (!output.is_open()) return tl::unexpected<Error>(errno_error(errno, "open the log", log_path));
+  if (!output.is_open()) return fail_errno(errno, "open the log", log_path);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_start(errno);
   const Descriptor reports(ends[0]);

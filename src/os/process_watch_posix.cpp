@@ -46,7 +46,7 @@ Result<ProcessWatch> ProcessWatch::open(std::int64_t process) {
     }
     // EINVAL, and since Linux 6.15 ENOENT: the number is that of a thread other than its process's first.
     if (errno == ESRCH || errno == EINVAL || errno == ENOENT) return fail_not_found(kOperation, process);
-    return tl::unexpected<Error>(errno_error(errno, kOperation, name_of(process)));
+    return fail_errno(errno, kOperation, name_of(process));
   }
   ProcessWatch watch(std::move(fd), process);
   if (!watch.is_alive()) return fail_not_found(kOperation, process);
@@ -71,7 +71,7 @@ Result<bool> ProcessWatch::wait(std::int64_t timeout_ms) const {
   const int error = poll_one(descriptor_.get(), POLLIN, Deadline(timeout_ms));
   if (error == 0) return true;
   if (error == ETIMEDOUT) return false;
-  return tl::unexpected<Error>(errno_error(error, "wait for the end of", name_of(process_)));
+  return fail_errno(error, "wait for the end of", name_of(process_));
 }
 
 Result<void> ProcessWatch::send(int signal) const {
@@ -80,7 +80,7 @@ Result<void> ProcessWatch::send(int signal) const {
   if (!is_alive()) return fail_not_found(kOperation, process_);
   if (::syscall(kPidfdSendSignal, descriptor_.get(), signal, nullptr, 0) == 0) return {};
   if (errno == ESRCH) return fail_not_found(kOperation, process_);
-  return tl::unexpected<Error>(errno_error(errno, kOperation, name_of(process_)));
+  return fail_errno(errno, kOperation, name_of(process_));
 }
 
 Result<void> ProcessWatch::ask_to_end() const { return send(SIGTERM); }

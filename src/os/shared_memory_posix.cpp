@@ -28,8 +28,8 @@ std::string bytes_of(std::uint64_t size_bytes, const std::string& what) {
   return std::to_string(size_bytes) + " bytes of " + what;
 }
 
-tl::unexpected<Error> fail_errno(int error, std::string_view operation, std::string_view object = kObject) {
-  return tl::unexpected<Error>(errno_error(error, operation, object));
+tl::unexpected<Error> fail_errno(int error, std::string_view operation) {
+  return os::fail_errno(error, operation, kObject);
 }
 
 // Memory that no code runs from: newer systems warn of other memory, and may refuse it.
