@@ -15,21 +15,6 @@ constexpr SpreadRuns kElementRuns{.count = 128, .elements = 16, .alignment = 16}
 constexpr std::size_t kTables = 4;
 using Tables = std::array<std::array<std::uint16_t, 256>, kTables>;
 
-template <std::size_t kBytes>
-struct Words;
-template <>
-struct Words<1> {
-  using Type = std::uint8_t;
-};
-template <>
-struct Words<2> {
-  using Type = std::uint16_t;
-};
-template <>
-struct Words<4> {
-  using Type = std::uint32_t;
-};
-
 // Calls `body(first, elements)` for each sampled run; returns the number of elements.
 template <typename Body>
 inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
@@ -43,8 +28,9 @@ inline std::size_t for_runs(const SplitShape& shape, Body&& body) noexcept {
   return kElementRuns.total();
 }
 
-template <std::size_t kBytes>
+template <typename Element>
 void count(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
+  constexpr std::size_t kBytes = sizeof(Element);
   Tables tables{};
   // A word of eight bytes at a time if the run is long enough.
   constexpr std::size_t kPerWord = 8 / kBytes;
@@ -56,7 +42,7 @@ void count(const std::byte* data, const SplitShape& shape, Histogram& counts) no
 #pragma GCC unroll 8
       for (std::size_t k = 0; k < kPerWord; ++k) ++tables[k % kTables][word >> (8 * kBytes * k) & 255];
     }
-    for (; at != end; at += kBytes) ++tables[0][load_le<typename Words<kBytes>::Type>(at) >> below & 255];
+    for (; at != end; at += kBytes) ++tables[0][load_le<Element>(at) >> below & 255];
   };
   for_runs(shape, [&](std::size_t first, std::size_t elements) { count_run(data + first * kBytes, elements); });
   for (std::size_t value = 0; value < counts.size(); ++value) {
@@ -64,12 +50,13 @@ void count(const std::byte* data, const SplitShape& shape, Histogram& counts) no
   }
 }
 
-template <std::size_t kBytes>
+template <typename Element>
 bool rest_random(const std::byte* data, const SplitShape& shape) noexcept {
+  constexpr std::size_t kBytes = sizeof(Element);
   std::array<Histogram, kBytes - 1> counts{};
   const std::size_t sampled = for_runs(shape, [&](std::size_t first, std::size_t elements) {
     for (std::size_t i = first; i < first + elements; ++i) {
-      auto element = load_le<typename Words<kBytes>::Type>(data + i * kBytes);
+      auto element = load_le<Element>(data + i * kBytes);
       if (shape.rotated) element = std::rotl(element, 1);
       for (std::size_t k = 0; k + 1 < kBytes; ++k) ++counts[k][static_cast<std::size_t>(element >> (8 * k) & 255)];
     }
@@ -84,9 +71,9 @@ bool rest_random(const std::byte* data, const SplitShape& shape) noexcept {
 
 void count_symbols(const std::byte* data, const SplitShape& shape, Histogram& counts) noexcept {
   switch (shape.element_bytes) {
-    case 1: return count<1>(data, shape, counts);
-    case 2: return count<2>(data, shape, counts);
-    default: return count<4>(data, shape, counts);
+    case 1: return count<std::uint8_t>(data, shape, counts);
+    case 2: return count<std::uint16_t>(data, shape, counts);
+    default: return count<std::uint32_t>(data, shape, counts);
   }
 }
 
@@ -118,8 +105,8 @@ bool has_one_symbol(const std::byte* data, const SplitShape& shape) noexcept {
 bool rest_looks_random(const std::byte* data, const SplitShape& shape) noexcept {
   switch (shape.element_bytes) {
     case 1: return true;
-    case 2: return rest_random<2>(data, shape);
-    default: return rest_random<4>(data, shape);
+    case 2: return rest_random<std::uint16_t>(data, shape);
+    default: return rest_random<std::uint32_t>(data, shape);
   }
 }
 

@@ -33,15 +33,6 @@ inline void put_symbols(__m512i symbols, EncodeLanes& group, const Table& table,
   put_indexes(index, group, table.code);
 }
 
-// Prefetches the bytes that will be read later, because hardware prefetchers follow descending reads less well than
-// ascending ones. The addresses may lie before the elements. 8 KiB was measured in docs/decisions/0007-lane-coder.md.
-inline void prefetch_before(const std::uint8_t* in, std::size_t size) noexcept {
-  constexpr std::uintptr_t kAhead = 8192;
-  for (std::uintptr_t line = 0; line < size; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(in) - kAhead + line), _MM_HINT_T0);
-  }
-}
-
 // Splits 64 elements into symbols and lower bytes.
 template <std::size_t kBytes, bool kRotated>
 struct Elements;

@@ -114,13 +114,6 @@ template <std::size_t kBytes, bool kRotated>
   return out;
 }
 
-// Prefetches the bytes that will be read later, because hardware prefetchers follow descending reads less well than
-// ascending ones. The address may lie before the elements.
-inline void prefetch_before(const std::uint8_t* in) noexcept {
-  constexpr std::uintptr_t kAhead = 8192;
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(in) - kAhead));
-}
-
 template <std::size_t kBytes, bool kRotated>
 void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* in, std::size_t rounds,
             std::uint8_t* rest) noexcept {
@@ -150,7 +143,7 @@ void encode(RansEncoding& at, const RansEncodeTable& table, const std::uint8_t* 
       for (std::size_t row = (group + 1) * kRowsOfGroup; row-- > group * kRowsOfGroup;) {
         in -= kRow * kBytes;
         rest -= kRow * (kBytes - 1);
-        prefetch_before(in);
+        prefetch_before(in, kRow * kBytes);
         alignas(16) std::uint8_t symbols[kRow];
         take_row_apart<kBytes, kRotated>(in, rest, symbols);
         keep_in_memory(symbols);
