@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any
 
 from bitsnap import _bitsnap, _dtypes
@@ -174,9 +173,7 @@ class safe_open:  # noqa: N801  named as safetensors names it
     def __enter__(self) -> safe_open:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._snapshot = None
 
     def keys(self) -> list[str]:
