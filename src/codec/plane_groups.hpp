@@ -2,7 +2,6 @@
 //
 // A chunk is divided into groups of entropy::kBlockBytes elements. Each byte plane of a group is one block of the
 // block coder, and the planes of a group stay in the second-level cache between splitting and coding.
-// entropy coder and a group's planes stay in the second-level cache between splitting and coding.
 #pragma once
 
 #include <algorithm>
