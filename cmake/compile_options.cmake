@@ -63,7 +63,7 @@ target_compile_options(bitsnap_test_options INTERFACE ${test_flags})
 # For what fuzzing is to see the branches of.
 add_library(bitsnap_fuzz_options INTERFACE)
 if(BITSNAP_FUZZ)
-  target_compile_options(bitsnap_fuzz_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(bitsnap_fuzz_options INTERFACE -fsanitize-coverage=${BITSNAP_FUZZ_COVERAGE})
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "BITSNAP_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
   endif()
