@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.__main__ import choose_methods, choose_pairs, parse
-from bench.baselines.safetensors_baseline import Safetensors
+from bench.baselines.reference_baselines import Safetensors
 from bench.baselines.xz_baseline import Xz
 from bench.corpus_runs import PROJECT, all_pairs
 

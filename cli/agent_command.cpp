@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <bitsnap/engine.hpp>
@@ -85,30 +86,25 @@ std::string text_or_dash(const Json& value) {
   return value.is_null() ? "-" : value.dump();
 }
 
+std::string joined(const std::vector<std::string>& words, std::string_view between, const char* if_none) {
+  return words.empty() ? if_none : fmt::format("{}", fmt::join(words, between));
+}
+
 std::string steps_of(const Json& row) {
-  std::string steps;
-  for (const Json& step : row.value("memory_steps", Json::array())) {
-    steps += fmt::format("{}{}", steps.empty() ? "" : " ", step.dump());
-  }
-  return steps.empty() ? "-" : steps;
+  std::vector<std::string> steps;
+  for (const Json& step : row.value("memory_steps", Json::array())) steps.push_back(step.dump());
+  return joined(steps, " ", "-");
 }
 
 std::string doing(const Json& row) {
-  std::string what;
-  const auto add = [&](std::string_view word) { what += fmt::format("{}{}", what.empty() ? "" : ", ", word); };
-  if (row.value("encoding", false)) {
-    add("encoding");
+  std::vector<std::string> words;
+  if (row.value("encoding", false)) words.emplace_back("encoding");
+  if (row.value("writing", false)) words.emplace_back("writing");
+  if (const auto queued = number(row, "queued"); queued != 0) words.push_back(fmt::format("{} queued", queued));
+  if (const auto waiting = number(row, "uncommitted"); waiting != 0) {
+    words.push_back(fmt::format("{} waiting for other ranks", waiting));
   }
-  if (row.value("writing", false)) {
-    add("writing");
-  }
-  if (number(row, "queued") != 0) {
-    add(fmt::format("{} queued", number(row, "queued")));
-  }
-  if (number(row, "uncommitted") != 0) {
-    add(fmt::format("{} waiting for other ranks", number(row, "uncommitted")));
-  }
-  return what.empty() ? "idle" : what;
+  return joined(words, ", ", "idle");
 }
 
 std::string render(const Json& report, std::optional<std::size_t> width) {

@@ -11,7 +11,6 @@
 
 #include <bitsnap/analysis.hpp>
 
-#include "cli/analyze_inputs.hpp"
 #include "cli/analyze_report.hpp"
 #include "cli/baseline_coders.hpp"
 #include "cli/coding_options.hpp"

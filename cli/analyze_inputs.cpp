@@ -1,5 +1,5 @@
 // Finding the states that `analyze` reads.
-#include "cli/analyze_inputs.hpp"
+#include "cli/analyze_report.hpp"
 
 #include <algorithm>
 #include <utility>

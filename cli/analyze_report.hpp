@@ -1,4 +1,4 @@
-// The findings of `analyze` about each state, and their two forms: text and JSON.
+// The states that `analyze` reads, the findings about each, and their two forms: text and JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,40 @@
 
 #include <bitsnap/analysis.hpp>
 
-#include "cli/analyze_inputs.hpp"
 #include "cli/command.hpp"
+#include "cli/run_path.hpp"
 #include "cli/stored_sizes.hpp"
 #include "cli/table.hpp"
+#include "cli/tensor_file.hpp"
 
 namespace bitsnap::cli {
+
+// A file, or a checkpoint of a run.
+struct StatePlace {
+  std::string path;                // for display: "run@20" for a checkpoint
+  std::optional<RunPath> run;      // of a checkpoint, with its step
+  std::vector<std::string> bases;  // further files and folders with bases of a snapshot
+
+  // "20" for a checkpoint, otherwise the name of the file.
+  [[nodiscard]] std::string label() const;
+};
+
+struct StatePair {
+  StatePlace state;
+  std::optional<StatePlace> earlier;
+};
+
+struct AnalyzeArguments {
+  std::vector<std::string> paths;
+  std::optional<std::uint64_t> steps;  // number of checkpoints of a run; nullopt: the newest one
+  std::optional<std::uint64_t> shard;
+};
+
+// analyze_inputs.cpp. One run or checkpoint is compared with the checkpoint before it; of several paths, each with the
+// one before it.
+[[nodiscard]] Result<std::vector<StatePair>> find_states(const AnalyzeArguments& arguments);
+
+[[nodiscard]] Result<TensorFile> open_state(const StatePlace& place, std::optional<std::uint64_t> shard);
 
 struct StateReport {
   StatePlace state;

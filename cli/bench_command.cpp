@@ -41,15 +41,12 @@ static void to_json(Json& json, const BenchResult& result) {
 namespace {
 
 constexpr std::uint64_t kDefaultLimitMb = 64;
-constexpr double kDefaultSeconds = 30;
-constexpr unsigned kDefaultRounds = 5;
 
 struct BenchOptions {
   std::string file;
   std::vector<std::string> bases;
   std::uint64_t limit_mb = kDefaultLimitMb;
-  double seconds = kDefaultSeconds;
-  unsigned rounds = kDefaultRounds;
+  BenchLimits limits;
 };
 
 struct BenchReport {
@@ -170,9 +167,7 @@ Result<int> bench(const BenchOptions& options, const CommonOptions& common) {
   report.processor = processor_name();
   report.threads = common.threads == 0 ? std::max(1U, std::thread::hardware_concurrency()) : common.threads;
 
-  BenchLimits limits;
-  limits.rounds = options.rounds;
-  limits.seconds = options.seconds;
+  BenchLimits limits = options.limits;
   limits.threads = {1};
   if (report.threads > 1) {
     limits.threads.push_back(report.threads);
@@ -211,12 +206,12 @@ Command add_bench(CLI::App& program, const CommonOptions& common) {
       ->type_name("MB")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}).description(""))
       ->capture_default_str();
-  app->add_option("--seconds", options->seconds,
+  app->add_option("--seconds", options->limits.seconds,
                   "Time for all rounds; slow coders get fewer rounds, but at least one measurement")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->capture_default_str();
-  app->add_option("--rounds", options->rounds, "Most measurements of each coder")
+  app->add_option("--rounds", options->limits.rounds, "Most measurements of each coder")
       ->type_name("N")
       ->check(CLI::Range(1U, 1000U).description(""))
       ->capture_default_str();

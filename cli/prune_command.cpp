@@ -1,5 +1,6 @@
 // `bitsnap prune`: removes the checkpoints of a run that no --keep option keeps.
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -24,12 +25,8 @@ struct PruneCommandOptions {
   std::chrono::milliseconds wait{0};
 };
 
-Reencode reencode_from_name(const std::string& name) noexcept {
-  if (name == "never") {
-    return Reencode::never;
-  }
-  return name == "always" ? Reencode::always : Reencode::when_it_pays;
-}
+const std::map<std::string, Reencode> kReencode = {
+    {"auto", Reencode::when_it_pays}, {"never", Reencode::never}, {"always", Reencode::always}};
 
 Result<int> prune(const PruneCommandOptions& options, const CommonOptions& common) {
   StoreOptions write;
@@ -37,7 +34,7 @@ Result<int> prune(const PruneCommandOptions& options, const CommonOptions& commo
   BITSNAP_ASSIGN(auto store,
                  options.dry_run ? open_to_read(options.run) : open_to_write(options.run, write, options.wait));
   PruneOptions prune;
-  prune.reencode = reencode_from_name(options.reencode);
+  prune.reencode = kReencode.at(options.reencode);
   prune.dry_run = options.dry_run;
   ProgressBar bar(run_name(options.run), !common.quiet);
   prune.run.threads = common.threads;
@@ -70,7 +67,7 @@ Command add_prune(CLI::App& program, const CommonOptions& common) {
                   "Rewrite checkpoints that depend on a removed one; auto: if that frees more bytes than it writes; "
                   "never; always")
       ->type_name("WHEN")
-      ->check(CLI::IsMember({"auto", "never", "always"}).description(""))
+      ->check(CLI::IsMember(kReencode).description(""))
       ->capture_default_str();
   app->add_flag("-n,--dry-run", options->dry_run, "Print what would be done, and change nothing");
   add_wait_option(*app, options->wait);

@@ -14,8 +14,7 @@ _MODULES = (
     "blosc2_baseline",
     "pcodec_baseline",
     "trl_sparse_baseline",
-    "safetensors_baseline",
-    "torch_save_baseline",
+    "reference_baselines",
 )
 
 

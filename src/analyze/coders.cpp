@@ -63,14 +63,11 @@ class PlaneWorker final : public CoderWorker {
   Result<std::optional<std::size_t>> encode(const CoderChunk& chunk, ByteSpan out) override {
     const Planes planes = planes_of(chunk.data.size(), chunk.dtype);
     const std::byte* const in = chunk.data.data();
-    switch (kind_) {
-      case BytePlanes::plain: entropy::split_planes(in, planes.elements, planes.width, planes.begin.data()); break;
-      case BytePlanes::rotated:
-        entropy::rotated_split_planes(in, planes.elements, planes.width, planes.begin.data());
-        break;
-      case BytePlanes::of_xor:
-        entropy::xor_split_planes(in, chunk.base.data(), planes.elements, planes.width, planes.begin.data());
-        break;
+    if (kind_ == BytePlanes::of_xor) {
+      entropy::xor_split_planes(in, chunk.base.data(), planes.elements, planes.width, planes.begin.data());
+    } else {
+      const auto split = kind_ == BytePlanes::plain ? entropy::split_planes : entropy::rotated_split_planes;
+      split(in, planes.elements, planes.width, planes.begin.data());
     }
     return worker_->encode(as_bytes(ConstByteSpan(buffer_).first(chunk.data.size())), out);
   }
@@ -78,16 +75,11 @@ class PlaneWorker final : public CoderWorker {
   Result<void> decode(const CoderChunk& chunk, ConstByteSpan payload, ByteSpan out) override {
     const Planes planes = planes_of(out.size(), chunk.dtype);
     BITSNAP_TRY(worker_->decode(as_bytes({}), payload, ByteSpan(buffer_).first(out.size())));
-    switch (kind_) {
-      case BytePlanes::plain:
-        entropy::merge_planes(planes.begin.data(), planes.elements, planes.width, out.data());
-        break;
-      case BytePlanes::rotated:
-        entropy::rotated_merge_planes(planes.begin.data(), planes.elements, planes.width, out.data());
-        break;
-      case BytePlanes::of_xor:
-        entropy::xor_merge_planes(planes.begin.data(), chunk.base.data(), planes.elements, planes.width, out.data());
-        break;
+    if (kind_ == BytePlanes::of_xor) {
+      entropy::xor_merge_planes(planes.begin.data(), chunk.base.data(), planes.elements, planes.width, out.data());
+    } else {
+      const auto merge = kind_ == BytePlanes::plain ? entropy::merge_planes : entropy::rotated_merge_planes;
+      merge(planes.begin.data(), planes.elements, planes.width, out.data());
     }
     return {};
   }
