@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
-#include "cli/console.hpp"
+#include "cli/operating_system.hpp"
 
 namespace bitsnap::cli {
 

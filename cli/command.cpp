@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/console.hpp"
 #include "cli/number_option.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

@@ -18,8 +18,7 @@
 #include <bitsnap/version.hpp>
 
 #include "cli/command.hpp"
-#include "cli/console.hpp"
-#include "cli/external_command.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

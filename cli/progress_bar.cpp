@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
-#include "cli/console.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/text_format.hpp"
 
 namespace bitsnap::cli {

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
-#include "cli/console.hpp"
 #include "cli/file_paths.hpp"
 #include "cli/number_option.hpp"
+#include "cli/operating_system.hpp"
 
 namespace bitsnap::cli {
 

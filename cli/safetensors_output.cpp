@@ -13,7 +13,7 @@
 #include <bitsnap/safetensors.hpp>
 
 #include "cli/command.hpp"
-#include "cli/console.hpp"
+#include "cli/operating_system.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/text_format.hpp"
 

@@ -1,7 +1,9 @@
-// External commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of
-// bitsnap or in PATH, and ends with its exit status. Built-in commands take precedence.
+// The only code of the command that calls the operating system: the terminal, the standard streams, signals, and
+// external commands.
 #pragma once
 
+#include <cstddef>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +11,25 @@
 #include <bitsnap/error.hpp>
 
 namespace bitsnap::cli {
+
+[[nodiscard]] bool is_terminal(std::FILE* stream) noexcept;
+
+// Width of the terminal behind the stream, in columns; nullopt if it is no terminal or its width is unknown.
+[[nodiscard]] std::optional<std::size_t> terminal_width(std::FILE* stream) noexcept;
+
+// Opens closed standard streams on /dev/null, so that no file that the command opens gets their numbers and receives
+// messages.
+void open_standard_streams() noexcept;
+
+// After this call, the first SIGINT, SIGTERM or SIGHUP only asks the command to stop, so that it can remove its
+// temporary files; the second one ends it at once. An ignored signal stays ignored (nohup).
+void catch_interrupts() noexcept;
+
+// The signal that asked the command to stop, or 0. Any thread may ask.
+[[nodiscard]] int interrupt_signal() noexcept;
+
+// ---- external commands, as in git: `bitsnap NAME ...` runs the program `bitsnap-NAME ...`, which is in the folder of
+// bitsnap or in PATH, and ends with its exit status. Built-in commands take precedence.
 
 // An external command that the project provides; --help lists it even if it is not installed.
 struct KnownExternal {
