@@ -229,7 +229,7 @@ def test_training_goes_on_from_an_earlier_step_after_a_rollback(tmp_path: Path) 
     states = filled(tmp_path / "run", 5)
     run = Run(seed=9)
     with bitsnap.Store(tmp_path / "run") as store:
-        with pytest.raises(bitsnap.InvalidArgumentError, match="greater than 50, .*, got 30"):
+        with pytest.raises(bitsnap.InvalidArgumentError, match=r"greater than 50, .*, got 30"):
             store.save(30, run.advance())
         with pytest.raises(bitsnap.InvalidArgumentError, match="50"):
             store.save(50, run.state())
