@@ -43,18 +43,16 @@ bool is_weight(DType dtype) noexcept { return dtype == DType::bf16 || dtype == D
 class Finder {
  public:
   Finder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
-         const std::vector<bool>& wanted)
-      : content_(content),
-        streams_(streams.streams),
-        source_(source),
-        wanted_(wanted),
-        peers_(streams.streams.size()) {}
+         std::vector<std::optional<PeerStream>> given)
+      : content_(content), streams_(streams.streams), source_(source), peers_(std::move(given)) {
+    peers_.resize(streams_.size());
+  }
 
   std::vector<std::optional<PeerStream>> find() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       if (!streams_[i].tensor || streams_[i].elements < kPeerSampleElements) continue;
       if (streams_[i].dtype == DType::f32) masters_by_size_[streams_[i].elements].push_back(i);
-      if (is_weight(streams_[i].dtype) && wanted_[i]) weights_.push_back(i);
+      if (is_weight(streams_[i].dtype) && !peers_[i]) weights_.push_back(i);
     }
     if (masters_by_size_.empty() || weights_.empty()) return std::move(peers_);
     for (const auto& [elements, masters] : masters_by_size_) {
@@ -218,15 +216,7 @@ class Finder {
         const auto known = maybe[filter_bit(key)] ? by_first.find(key) : by_first.end();
         const std::uint64_t taken =
             known == by_first.end() ? 0 : take_slice(master, at + i, dtype, known->second, searched);
-        if (taken > 0) {
-          searched = 0;
-          if (taken >= part.size() - i) {
-            i += static_cast<std::size_t>(taken);
-            break;
-          }
-        } else {
-          ++searched;
-        }
+        searched = taken > 0 ? 0 : searched + 1;
         i += taken > 0 ? static_cast<std::size_t>(taken) : 1;
       }
       at += i;
@@ -273,7 +263,6 @@ class Finder {
   const container::Content& content_;
   const std::vector<StreamInfo>& streams_;
   const StreamSource& source_;
-  const std::vector<bool>& wanted_;
   ReadContext context_;
   std::vector<std::optional<PeerStream>> peers_;
   std::vector<std::size_t> weights_;
@@ -288,8 +277,8 @@ class Finder {
 
 std::vector<std::optional<PeerStream>> find_peers(const container::Content& content,
                                                   const container::StreamTable& streams, const StreamSource& source,
-                                                  const std::vector<bool>& wanted) {
-  return Finder(content, streams, source, wanted).find();
+                                                  std::vector<std::optional<PeerStream>> given) {
+  return Finder(content, streams, source, std::move(given)).find();
 }
 
 }  // namespace bitsnap::save

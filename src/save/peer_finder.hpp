@@ -26,11 +26,12 @@ struct PeerStream {
   friend bool operator==(const PeerStream&, const PeerStream&) = default;
 };
 
-// The masters of the wanted streams, by stream. Tensors that cannot be read are skipped. The number of comparisons is
-// bounded for each weight and for each element of a flat buffer.
+// The masters of all weights, by stream: the given ones, and those that were found for the other weights. `given` is by
+// stream, or empty if there are none. Tensors that cannot be read are skipped. The number of comparisons is bounded for
+// each weight and for each element of a flat buffer.
 [[nodiscard]] std::vector<std::optional<PeerStream>> find_peers(const container::Content& content,
                                                                 const container::StreamTable& streams,
                                                                 const StreamSource& source,
-                                                                const std::vector<bool>& wanted);
+                                                                std::vector<std::optional<PeerStream>> given);
 
 }  // namespace bitsnap::save

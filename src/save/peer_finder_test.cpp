@@ -45,12 +45,11 @@ class PeerFinder : public testing::Test {
   std::vector<std::optional<PeerStream>> found() {
     const container::Content content = lay_out(state_).value();
     const container::StreamTable streams = container::derive_streams(content).value();
-    if (wanted_.empty()) wanted_.assign(streams.streams.size(), true);
-    return find_peers(content, streams, StreamReader(state_, content, streams), wanted_);
+    return find_peers(content, streams, StreamReader(state_, content, streams), given_);
   }
 
   State state_;
-  std::vector<bool> wanted_;  // empty: all
+  std::vector<std::optional<PeerStream>> given_;  // empty: none
 };
 
 using Peers = std::vector<std::optional<PeerStream>>;
@@ -190,14 +189,16 @@ TEST_F(PeerFinder, EndsTheSearchInARepeatedPattern) {
   EXPECT_LT(reads, 5000U);
 }
 
-TEST_F(PeerFinder, SearchesWantedWeightsOnly) {
+TEST_F(PeerFinder, KeepsGivenMastersAndSearchesOtherWeights) {
   const Bytes master = f32_masters(kFinderElements, 1);
   const Bytes weight = rounded(master);
+  const Bytes unlike = f32_masters(kFinderElements, 2);
   add("v", DType::bf16, weight);
   add("w", DType::bf16, weight);
   add("master", DType::f32, master);
-  wanted_ = {false, true, false};
-  EXPECT_EQ(found(), (Peers{{}, PeerStream{2, 0}, {}}));
+  add("unlike", DType::f32, unlike);
+  given_ = {PeerStream{3, 0}, {}, {}, {}};
+  EXPECT_EQ(found(), (Peers{PeerStream{3, 0}, PeerStream{2, 0}, {}, {}}));
 }
 
 TEST_F(PeerFinder, SkipsWeightsThatCannotBeRead) {

@@ -132,14 +132,8 @@ class JobMaker {
         if (squares[i] && !is_all_stored(i) && was_made_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
       }
     } else {
-      OptionalPeers given(parts_.masters.begin(), parts_.masters.end());
-      given.resize(peers_.size());
-      std::vector<bool> wanted(peers_.size());
-      for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !given[i];
-      peers_ = find_peers(index_.content, index_.streams, parts_.source, wanted);
-      for (std::size_t i = 0; i < given.size(); ++i) {
-        if (given[i]) peers_[i] = given[i];
-      }
+      peers_ =
+          find_peers(index_.content, index_.streams, parts_.source, {parts_.masters.begin(), parts_.masters.end()});
     }
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->squares, 0};

@@ -62,6 +62,7 @@ class LossPlanner {
     }
     BITSNAP_TRY(check_adam_of_all(state_, options_));
     if (rules_.empty() && preset_.empty()) return std::move(losses_);
+    aliases_.resize(content_.tensors.size());
     for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
       if (const auto& holder = content_.tensors[i].alias_of) aliases_[*holder].push_back(i);
     }
@@ -85,11 +86,6 @@ class LossPlanner {
  private:
   [[nodiscard]] std::size_t tensor_of(std::size_t stream) const { return *streams_.streams[stream].tensor; }
 
-  [[nodiscard]] std::span<const std::size_t> aliases_of(std::size_t tensor) const noexcept {
-    const auto known = aliases_.find(tensor);
-    return known == aliases_.end() ? std::span<const std::size_t>() : known->second;
-  }
-
   // Tied tensors are quantized only if all of them may be, in the same way.
   [[nodiscard]] const LossRule* agreed_rule(std::size_t tensor) const noexcept {
     const TensorInfo& info = content_.tensors[tensor];
@@ -102,7 +98,7 @@ class LossPlanner {
       if (rule->quantization == Quantization::update_step && other.role != info.role) return false;
       return own->quantization == rule->quantization && own->amount == rule->amount;
     };
-    return std::ranges::all_of(aliases_of(tensor), agrees) ? rule : nullptr;
+    return std::ranges::all_of(aliases_[tensor], agrees) ? rule : nullptr;
   }
 
   Result<void> plan_stream(std::size_t stream, const LossRule& rule) {
@@ -160,7 +156,7 @@ class LossPlanner {
     if (dtype) return *dtype;
     const std::size_t tensor = tensor_of(master);
     std::vector<std::string> names{tensor::bare_name(content_.tensors[tensor].name)};
-    for (const std::size_t alias : aliases_of(tensor)) names.push_back(tensor::bare_name(content_.tensors[alias].name));
+    for (const std::size_t alias : aliases_[tensor]) names.push_back(tensor::bare_name(content_.tensors[alias].name));
     for (const TensorInfo& info : content_.tensors) {
       if (info.role != Role::weight || info.element_count() != streams_.streams[master].elements) continue;
       if (std::ranges::find(names, tensor::bare_name(info.name)) != names.end()) note(info.dtype);
@@ -176,15 +172,9 @@ class LossPlanner {
   void find_weights() {
     if (weights_are_found_) return;
     weights_are_found_ = true;
-    masters_.resize(streams_.streams.size());
     const auto is_f16 = [](const StreamInfo& stream) { return stream.dtype == DType::f16; };
     if (std::ranges::none_of(streams_.streams, is_f16)) return;
-    std::vector<bool> wanted(masters_.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = !masters_[i];
-    const auto found = find_peers(content_, streams_, source_, wanted);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (!masters_[i]) masters_[i] = found[i];
-    }
+    masters_ = find_peers(content_, streams_, source_, std::move(masters_));
   }
 
   Result<void> plan_update_step(std::size_t stream, const LossRule& rule) {
@@ -230,30 +220,25 @@ class LossPlanner {
     const auto chunks = static_cast<std::size_t>(streams_.first_chunk[stream + 1]) - first;
     const std::size_t slots = executor_.default_slots();
     std::vector<ReadContext> contexts(slots);
-    const auto read_chunk = [&](std::size_t chunk, std::size_t slot) -> Result<ConstByteSpan> {
-      ReadContext& context = contexts[slot];
-      context.scratch().reset();
-      context.restart();
-      const std::uint64_t elements = container::chunk_elements(streams_.streams[stream], chunk);
-      BITSNAP_ASSIGN(const ByteSpan bytes, context.scratch().take(static_cast<std::size_t>(elements) * sizeof(float)));
-      BITSNAP_TRY(source_.read(stream, chunk * kChunkElements * sizeof(float), bytes, context));
-      return ConstByteSpan(bytes);
+    const auto read_all = [&](const auto& use) {
+      return executor_.run(chunks, slots, [&](std::size_t chunk, std::size_t slot) -> Result<void> {
+        ReadContext& context = contexts[slot];
+        context.scratch().reset();
+        context.restart();
+        const auto elements = static_cast<std::size_t>(container::chunk_elements(streams_.streams[stream], chunk));
+        BITSNAP_ASSIGN(const ByteSpan bytes, context.scratch().take(elements * sizeof(float)));
+        BITSNAP_TRY(source_.read(stream, chunk * kChunkElements * sizeof(float), bytes, context));
+        use(chunk, slot, bytes);
+        return {};
+      });
     };
     std::vector<quantize::ClusterMoments> moments(chunks);
-    const auto measure = [&](std::size_t chunk, std::size_t slot) -> Result<void> {
-      BITSNAP_ASSIGN(const ConstByteSpan bytes, read_chunk(chunk, slot));
+    BITSNAP_TRY(read_all([&](std::size_t chunk, std::size_t, ConstByteSpan bytes) {
       moments[chunk] = quantize::cluster_moments(bytes);
-      return {};
-    };
-    BITSNAP_TRY(executor_.run(chunks, slots, measure));
+    }));
     const auto labels = rule.amount == 16 ? quantize::ClusterLabels::four_bits : quantize::ClusterLabels::eight_bits;
     std::vector<quantize::ClusterFit> fits(slots, quantize::ClusterFit(labels, moments));
-    const auto extend = [&](std::size_t chunk, std::size_t slot) -> Result<void> {
-      BITSNAP_ASSIGN(const ConstByteSpan bytes, read_chunk(chunk, slot));
-      fits[slot].add(bytes);
-      return {};
-    };
-    BITSNAP_TRY(executor_.run(chunks, slots, extend));
+    BITSNAP_TRY(read_all([&](std::size_t, std::size_t slot, ConstByteSpan bytes) { fits[slot].add(bytes); }));
     for (std::size_t i = 1; i < slots; ++i) fits[0].merge(fits[i]);
     auto made = std::make_unique<quantize::Clusters>(fits[0].clusters());
     for (std::size_t label = 0; label < made->cluster_count(); ++label) {
@@ -276,8 +261,8 @@ class LossPlanner {
   std::vector<StreamLoss> losses_;
   std::vector<std::optional<PeerStream>> masters_;  // of weights, by stream
   bool weights_are_found_ = false;
-  std::unordered_map<std::size_t, std::vector<std::size_t>> aliases_;  // by the tensor that they name
-  std::vector<std::optional<std::size_t>> squares_;                    // of first moments, by stream
+  std::vector<std::vector<std::size_t>> aliases_;    // by the tensor that they name
+  std::vector<std::optional<std::size_t>> squares_;  // of first moments, by stream
 };
 
 }  // namespace
