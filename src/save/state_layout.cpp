@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,19 +16,22 @@
 namespace bitsnap::save {
 namespace {
 
+template <typename... Args>
+tl::unexpected<Error> wrong(fmt::format_string<Args...> text, Args&&... args) {
+  return fail(ErrorKind::invalid_argument, fmt::format(text, std::forward<Args>(args)...));
+}
+
 Result<void> check_shard(const TensorInfo& info) {
   const ShardBox& box = *info.shard;
   if (box.global_shape.size() != info.shape.size() || box.offset.size() != info.shape.size()) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the global shape has {} dimensions and the offset {}, expected {} as in the tensor",
-                            box.global_shape.size(), box.offset.size(), info.shape.size()));
+    return wrong("the global shape has {} dimensions and the offset {}, expected {} as in the tensor",
+                 box.global_shape.size(), box.offset.size(), info.shape.size());
   }
   for (std::size_t i = 0; i < info.shape.size(); ++i) {
     const auto end = checked_add(box.offset[i], info.shape[i]);
     if (!end || *end > box.global_shape[i]) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("dimension {}: offset {} and size {} exceed the global size {}", i, box.offset[i],
-                              info.shape[i], box.global_shape[i]));
+      return wrong("dimension {}: offset {} and size {} exceed the global size {}", i, box.offset[i], info.shape[i],
+                   box.global_shape[i]);
     }
   }
   return {};
@@ -37,44 +41,34 @@ Result<void> check_tensor(const TensorSource& source, const State& state, std::s
   const TensorInfo& info = source.info;
   const DecodeLimits limits;
   if (info.name.size() > limits.name_bytes) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the name must have at most {} bytes, got {}", limits.name_bytes, info.name.size()));
+    return wrong("the name must have at most {} bytes, got {}", limits.name_bytes, info.name.size());
   }
   if (!container::is_utf8(info.name) || !container::is_utf8(info.dtype_name)) {
-    return fail(ErrorKind::invalid_argument, "the name and the dtype's name must be valid UTF-8");
+    return wrong("the name and the dtype's name must be valid UTF-8");
   }
   if (info.shape.size() > limits.dimensions) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the shape must have at most {} dimensions, got {}", limits.dimensions, info.shape.size()));
+    return wrong("the shape must have at most {} dimensions, got {}", limits.dimensions, info.shape.size());
   }
   if (info.size_bytes > limits.tensor_bytes) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the size must be at most {} bytes, got {}", limits.tensor_bytes, info.size_bytes));
+    return wrong("the size must be at most {} bytes, got {}", limits.tensor_bytes, info.size_bytes);
   }
   BITSNAP_ASSIGN(const std::uint64_t expected, shape_size_bytes(info.dtype, info.shape));
-  if (info.dtype != DType::opaque) {
-    if (info.size_bytes != expected) {
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("dtype and shape need {} bytes, got {}", expected, info.size_bytes));
-    }
+  if (info.dtype != DType::opaque && info.size_bytes != expected) {
+    return wrong("dtype and shape need {} bytes, got {}", expected, info.size_bytes);
   }
   if (dtype_from_name(info.dtype_name) != info.dtype) {
-    return fail(ErrorKind::invalid_argument, fmt::format("the dtype's name must be {}, got {}", dtype_name(info.dtype),
-                                                         container::quote_name(info.dtype_name)));
+    return wrong("the dtype's name must be {}, got {}", dtype_name(info.dtype), container::quote_name(info.dtype_name));
   }
   if (info.shard) BITSNAP_TRY(check_shard(info));
   if (info.alias_of) {
     const std::size_t target = *info.alias_of;
     if (target >= index || state.tensors[target].info.alias_of ||
         state.tensors[target].info.size_bytes != info.size_bytes || info.size_bytes == 0) {
-      return fail(
-          ErrorKind::invalid_argument,
-          fmt::format(
-              "alias_of must be an earlier, non-empty tensor of the same size that is not an alias, got tensor {}",
-              target));
+      return wrong("alias_of must be an earlier, non-empty tensor of the same size that is not an alias, got tensor {}",
+                   target);
     }
   } else if (info.size_bytes > 0 && source.data == nullptr && !source.read) {
-    return fail(ErrorKind::invalid_argument, "the tensor has no data: set data or read");
+    return wrong("the tensor has no data: set data or read");
   }
   return {};
 }
@@ -95,25 +89,22 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
   const TensorInfo& info = state.tensors[weight].info;
   const MasterSlice& given = *state.tensors[weight].master;
   if (info.dtype != DType::bf16 && info.dtype != DType::f16) {
-    return fail(ErrorKind::invalid_argument, fmt::format("a tensor with a master ({}) must be BF16 or F16, got {}",
-                                                         container::quote_name(given.tensor), info.dtype_name));
+    return wrong("a tensor with a master ({}) must be BF16 or F16, got {}", container::quote_name(given.tensor),
+                 info.dtype_name);
   }
   const auto found = numbers.find(given.tensor);
   if (found == numbers.end()) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("its master {} is not in the state", container::quote_name(given.tensor)));
+    return wrong("its master {} is not in the state", container::quote_name(given.tensor));
   }
   const TensorInfo& master = state.tensors[found->second].info;
   if (master.dtype != DType::f32) {
-    return fail(ErrorKind::invalid_argument, fmt::format("its master {} must be F32, got {}",
-                                                         container::quote_name(given.tensor), master.dtype_name));
+    return wrong("its master {} must be F32, got {}", container::quote_name(given.tensor), master.dtype_name);
   }
   const std::uint64_t elements = info.element_count();
   const std::uint64_t there = master.element_count();
   if (given.element > there || elements > there - given.element) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("{} elements from element {} exceed its master {} of {} elements", elements, given.element,
-                            container::quote_name(given.tensor), there));
+    return wrong("{} elements from element {} exceed its master {} of {} elements", elements, given.element,
+                 container::quote_name(given.tensor), there);
   }
   return GivenMaster{weight, found->second, given.element};
 }
@@ -123,8 +114,7 @@ Result<GivenMaster> check_master(const State& state, std::size_t weight,
 Result<container::Content> lay_out(const State& state) {
   const DecodeLimits limits;
   if (state.tensors.size() > limits.tensors) {
-    return fail(ErrorKind::invalid_argument,
-                fmt::format("the state must have at most {} tensors, got {}", limits.tensors, state.tensors.size()));
+    return wrong("the state must have at most {} tensors, got {}", limits.tensors, state.tensors.size());
   }
   container::Content content;
   content.tree = state.tree;
@@ -138,7 +128,7 @@ Result<container::Content> lay_out(const State& state) {
       return tl::unexpected(std::move(checked).error().within(container::quote_tensor(info.name)));
     }
     if (!names.emplace(info.name, i).second) {
-      return fail(ErrorKind::invalid_argument, fmt::format("{}: duplicate name", container::quote_tensor(info.name)));
+      return wrong("{}: duplicate name", container::quote_tensor(info.name));
     }
     if (info.size_bytes > 0 && info.size_bytes < kPoolTensorBytes && !info.alias_of) {
       content.pool_offsets[i] = content.pool_bytes;
@@ -171,9 +161,8 @@ Result<std::vector<std::optional<PeerStream>>> lay_out_masters(const State& stat
                            container::quote_tensor(state.tensors[one.weight].info.name),
                            container::quote_name(state.tensors[one.master].info.name), one.element);
       };
-      return fail(ErrorKind::invalid_argument,
-                  fmt::format("{}, but {}; tensors that share their bytes must have the same master",
-                              describe(before->second), describe(*checked)));
+      return wrong("{}, but {}; tensors that share their bytes must have the same master", describe(before->second),
+                   describe(*checked));
     }
     // An alias may have another dtype than the stream; the stream's elements are no rounded masters then.
     const std::optional<std::size_t> stream = streams.stream_of[holder];
