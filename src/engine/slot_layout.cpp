@@ -69,7 +69,10 @@ std::string serialize_details(const State& state) {
   return container::serialize_json(details);
 }
 
-Result<void> take_details(Details details, State& state) {
+Result<void> parse_details(std::string_view text, State& state) {
+  auto parsed = container::parse_json<Details>(text, kSlotNesting);
+  if (!parsed) return tl::unexpected(std::move(parsed).error().within("slot: details"));
+  Details& details = *parsed;
   const auto tensor = [&](std::uint64_t number) -> Result<TensorSource*> {
     if (number < state.tensors.size()) return &state.tensors[static_cast<std::size_t>(number)];
     return corrupt(fmt::format("details refer to tensor {}, the state has {} tensors", number, state.tensors.size()));
@@ -82,8 +85,8 @@ Result<void> take_details(Details details, State& state) {
     BITSNAP_ASSIGN(TensorSource* const moment, tensor(number));
     std::array<double, 3> numbers{};
     std::size_t count = 0;
-    for (const std::string* const text : {&beta1, &beta2, &epsilon}) {
-      const std::optional<std::uint64_t> bits = container::parse_hex(*text);
+    for (const std::string* const digits : {&beta1, &beta2, &epsilon}) {
+      const std::optional<std::uint64_t> bits = container::parse_hex(*digits);
       if (!bits) return corrupt("details have a number that is not 16 hexadecimal digits");
       numbers[count++] = std::bit_cast<double>(*bits);
     }
@@ -91,12 +94,6 @@ Result<void> take_details(Details details, State& state) {
   }
   state.safetensors_header = std::move(details.safetensors_header);
   return {};
-}
-
-Result<void> parse_details(std::string_view text, State& state) {
-  auto details = container::parse_json<Details>(text, kSlotNesting);
-  if (!details) return tl::unexpected(std::move(details).error().within("slot: details"));
-  return take_details(std::move(*details), state);
 }
 
 bool takes_room(const TensorInfo& info) noexcept { return !info.alias_of && info.size_bytes > 0; }

@@ -47,9 +47,9 @@ class Finder {
       if (!streams_[i].tensor || streams_[i].dtype != DType::f32) continue;
       const TensorInfo& tensor = content_.tensors[*streams_[i].tensor];
       OfSize& same_size = by_size_[streams_[i].elements];
-      if (is_first_moment(tensor)) {
+      if (tensor.role == Role::exp_avg || tensor.name.ends_with("momentum_buffer")) {
         same_size.moments.push_back({.first = i, .second = {}, .largest = {}});
-      } else if (is_largest_square(tensor)) {
+      } else if (tensor.name.ends_with("max_exp_avg_sq")) {
         same_size.largest.emplace(tensor::bare_name(tensor.name), i);
       } else if (tensor.role == Role::exp_avg_sq) {
         same_size.squares.push_back(i);
@@ -84,12 +84,6 @@ class Finder {
   [[nodiscard]] const std::string& name_of(std::size_t stream) const {
     return content_.tensors[*streams_[stream].tensor].name;
   }
-
-  static bool is_first_moment(const TensorInfo& tensor) {
-    return tensor.role == Role::exp_avg || tensor.name.ends_with("momentum_buffer");
-  }
-
-  static bool is_largest_square(const TensorInfo& tensor) { return tensor.name.ends_with("max_exp_avg_sq"); }
 
   // By name. If a name matches none and there are as many second as first moments, by order.
   void pair_moments(OfSize& same_size) {
