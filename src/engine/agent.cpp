@@ -39,11 +39,7 @@ constexpr std::int64_t kLongMs = 60'000;
 }  // namespace
 
 Result<std::unique_ptr<Agent>> Agent::start(const AgentOptions& options, os::FileSystem& files) {
-  if (!is_job_name(options.job)) {
-    return fail(
-        ErrorKind::invalid_argument,
-        fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, got '{}'", kMaxJobBytes, options.job));
-  }
+  BITSNAP_TRY(check_job_name(options.job));
   BITSNAP_ASSIGN(os::LocalListener listener, os::LocalListener::listen(socket_name(os::user_id(), options.job)));
   BITSNAP_ASSIGN(os::EventSignal woken, os::EventSignal::create());
   return std::unique_ptr<Agent>(new Agent(options, files, std::move(listener), std::move(woken)));
@@ -107,9 +103,7 @@ Result<void> Agent::run() {
   // The socket closes when run() returns. The next trainer then finds no agent and starts another one.
   const os::LocalListener ending = std::move(listener_);
   take_inbox();
-  for (const WaitingStop& stop : std::exchange(stops_, {})) {
-    reply(stop.connection, MessageKind::ok, stop.number, "{}");
-  }
+  for (const Request& stop : std::exchange(stops_, {})) reply(stop, MessageKind::ok, "{}");
   while (!connections_.empty()) close(connections_.begin()->first);
   return {};
 }
@@ -137,12 +131,10 @@ void Agent::stop_as_told() {
     receive_from_trainers();
     stopping_since_ns_ = os::monotonic_ns();
   }
-  if (is_told_to_abandon_ && !is_abandoning_) abandon();
-}
-
-void Agent::abandon() {
-  is_abandoning_ = true;
-  for (const auto& [number, rank] : ranks_) rank->abandon();
+  if (is_told_to_abandon_ && !is_abandoning_) {
+    is_abandoning_ = true;
+    for (const auto& [number, rank] : ranks_) rank->abandon();
+  }
 }
 
 bool Agent::is_idle(bool ignore_uncommitted) const {
@@ -179,14 +171,12 @@ void Agent::accept_some() {
 }
 
 bool Agent::close_oldest_stranger() {
-  for (const auto& [token, connection] : connections_) {  // oldest first
-    const std::uint64_t own = token;
-    const auto is_its = [own](const WaitingStop& stop) { return stop.connection == own; };
-    if (connection->rank || std::ranges::any_of(stops_, is_its)) continue;
-    close(token);
-    return true;
-  }
-  return false;
+  const auto oldest = std::ranges::find_if(connections_, [&](const auto& each) {  // oldest first
+    return !each.second->rank && std::ranges::find(stops_, each.first, &Request::connection) == stops_.end();
+  });
+  if (oldest == connections_.end()) return false;
+  close(oldest->first);
+  return true;
 }
 
 void Agent::watch_connection(std::uint64_t token, const Connection& connection) {
@@ -215,7 +205,7 @@ void Agent::receive_from(std::uint64_t token, std::size_t most) {
     auto packet = parse_packet((*message)->bytes);
     if (!packet) {
       if (packet.error().kind() == ErrorKind::unsupported) {
-        reply(token, MessageKind::refused, packet_number((*message)->bytes), serialize_body(packet.error()));
+        reply({token, packet_number((*message)->bytes)}, MessageKind::refused, serialize_body(packet.error()));
       }
       return close(token);
     }
@@ -233,13 +223,12 @@ void Agent::receive_from_trainers(std::uint64_t but) {
 }
 
 void Agent::handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors) {
-  const std::uint32_t number = packet.number;
   Result<void> handled =
       packet.kind == MessageKind::hello ? on_hello(token, packet) : on_request(token, packet, descriptors);
   if (handled) return;
   // No trainer sends a corrupt message, so the connection is closed.
   const bool is_broken = handled.error().kind() == ErrorKind::corrupt;
-  reply(token, MessageKind::refused, number, serialize_body(handled.error()));
+  reply({token, packet.number}, MessageKind::refused, serialize_body(handled.error()));
   if (is_broken && connections_.contains(token)) close(token);
 }
 
@@ -251,8 +240,9 @@ void Agent::close(std::uint64_t token) {
   waiting_.forget(connection->socket.descriptor());
   waiting_.forget(connection->watch.descriptor());
   if (connection->rank && job_ != nullptr) job_->attempts.note_death(*connection->rank);
-  std::erase_if(lists_, [&](const WaitingList& list) { return list.connection == token; });
-  std::erase_if(stops_, [&](const WaitingStop& stop) { return stop.connection == token; });
+  const auto is_its = [token](const Request& request) { return request.connection == token; };
+  std::erase_if(lists_, is_its);
+  std::erase_if(stops_, is_its);
 }
 
 void Agent::take_inbox() {
@@ -266,56 +256,51 @@ void Agent::take_inbox() {
       // Events for an earlier trainer of the rank are dropped: the present one learned the state of the slots from
       // `welcome`.
       if (connection->rank != told.rank || connection->trainer != told.trainer) continue;
-      reply(token, MessageKind::progress, 0, serialize_body(told.event));
+      reply({token, 0}, MessageKind::progress, serialize_body(told.event));
       break;
     }
   }
   for (Fetch& fetch : inbox.fetches) {
     if (const auto connection = connections_.find(fetch.connection); connection != connections_.end())
       --connection->second->fetching;
-    if (!fetch.result) {
-      reply(fetch.connection, MessageKind::refused, fetch.number, serialize_body(fetch.result.error()));
-      continue;
-    }
-    auto descriptor = fetch.result->memory.duplicate();
+    auto descriptor = fetch.result.and_then([](const auto& found) { return found.memory.duplicate(); });
     if (!descriptor) {
-      reply(fetch.connection, MessageKind::refused, fetch.number, serialize_body(descriptor.error()));
-      continue;
+      reply(fetch, MessageKind::refused, serialize_body(descriptor.error()));
+    } else {
+      reply(fetch, MessageKind::fetched, serialize_body(fetch.result->fetched), std::move(*descriptor));
     }
-    reply(fetch.connection, MessageKind::fetched, fetch.number, serialize_body(fetch.result->fetched),
-          std::move(*descriptor));
   }
 }
 
 bool Agent::is_ready(const WaitingList& list) const {
-  const auto all = [&](auto has_come) {
+  const auto have_all = [&](AgentRank::Reached least) {
     return std::ranges::all_of(list.taken, [&](const auto& taken) {
       const auto rank = ranks_.find(taken.first);
-      return rank == ranks_.end() || has_come(*rank->second, taken.second);
+      return rank == ranks_.end() || rank->second->reached(taken.second) >= least;
     });
   };
-  if (!all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_encoded(saves); })) return false;
+  if (!have_all(AgentRank::Reached::encoded)) return false;
   // If all ranks have the newest step in memory and no rank has a later one, these saves add no later step to the
   // store. Otherwise a later checkpoint could be committed between the requests of two ranks.
   const StepList known = step_list(list.rank);
   const bool is_had = !known.steps.empty() && known.steps.back().everywhere;
   const auto is_newest = [&](const auto& rank) { return rank.second->is_newest(known.steps.back().step); };
   if (is_had && std::ranges::all_of(ranks_, is_newest)) return true;
-  return all([](const AgentRank& rank, std::uint64_t saves) { return rank.is_settled(saves); });
+  return have_all(AgentRank::Reached::settled);
 }
 
 // Ranks that send `list` one after another must get the same steps. A list therefore counts every save that a trainer
 // handed over before, even if the agent has not received the message yet.
 void Agent::count_staged() {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> asked;
+  std::vector<Request> asked;
   for (const WaitingList& list : lists_) {
-    if (!list.is_counted) asked.emplace_back(list.connection, list.number);
+    if (!list.is_counted) asked.push_back(list);
   }
   if (asked.empty()) return;
   receive_from_trainers();
   for (WaitingList& list : lists_) {
     // A list that arrived while messages were received is counted in the next turn.
-    if (std::ranges::find(asked, std::pair(list.connection, list.number)) == asked.end()) continue;
+    if (std::ranges::find(asked, static_cast<const Request&>(list)) == asked.end()) continue;
     for (const auto& [rank, other] : ranks_) list.taken[rank] = other->taken();
     list.is_counted = true;
   }
@@ -330,15 +315,16 @@ void Agent::answer_lists() {
       continue;
     }
     const WaitingList ready = *list;
-    list = lists_.erase(list);
-    reply_text(ready.connection, MessageKind::steps, ready.number, serialize_body(step_list(ready.rank)));
+    lists_.erase(list);
+    reply_text(ready, MessageKind::steps, serialize_body(step_list(ready.rank)));
     // The reply may have closed the connection, which removes its lists.
     list = lists_.begin();
   }
 }
 
-void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string body,
+void Agent::reply(const Request& request, MessageKind kind, std::string body,
                   std::optional<os::Descriptor> descriptor) {
+  const auto& [token, number] = request;
   const auto found = connections_.find(token);
   if (found == connections_.end()) return;
   Connection& connection = *found->second;
@@ -350,10 +336,10 @@ void Agent::reply(std::uint64_t token, MessageKind kind, std::uint32_t number, s
   watch_connection(token, connection);
 }
 
-void Agent::reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text) {
+void Agent::reply_text(const Request& request, MessageKind kind, std::string_view text) {
   auto memory = share_text(text);
-  if (!memory) return reply(token, MessageKind::refused, number, serialize_body(memory.error()));
-  reply(token, kind, number, serialize_body(TextSize{text.size()}), std::move(*memory));
+  if (!memory) return reply(request, MessageKind::refused, serialize_body(memory.error()));
+  reply(request, kind, serialize_body(TextSize{text.size()}), std::move(*memory));
 }
 
 void Agent::flush(Connection& connection) {

@@ -60,23 +60,22 @@ class Agent final : public ProgressSink {
     std::size_t fetching = 0;  // fetches that the rank has not finished
     bool is_deaf = false;      // sending failed; messages received from it still count
   };
-  // A `list` request that waits for the saves that were staged before it.
-  struct WaitingList {
+  // Where an answer goes.
+  struct Request {
     std::uint64_t connection = 0;
-    std::uint32_t number = 0;
+    std::uint32_t number = 0;  // Packet::number
+
+    friend bool operator==(const Request&, const Request&) = default;
+  };
+  // A `list` request that waits for the saves that were staged before it.
+  struct WaitingList : Request {
     std::uint32_t rank = 0;
     std::uint64_t deadline_ns = 0;
     bool is_counted = false;
     std::map<std::uint32_t, std::uint64_t> taken = {};  // the saves that each rank had staged; valid if `is_counted`
   };
-  struct WaitingStop {
-    std::uint64_t connection = 0;
-    std::uint32_t number = 0;
-  };
   // The result of a fetch, on its way from a thread of a rank to the loop.
-  struct Fetch {
-    std::uint64_t connection = 0;
-    std::uint32_t number = 0;
+  struct Fetch : Request {
     Result<AgentRank::FetchResult> result;
   };
   struct Told {
@@ -100,7 +99,6 @@ class Agent final : public ProgressSink {
   void receive_from_trainers(std::uint64_t but = 0);
   // Begins to end after a signal or a `stop` request. Receives first what trainers sent before.
   void stop_as_told();
-  void abandon();
   void handle(std::uint64_t token, const Packet& packet, std::vector<os::Descriptor> descriptors);
   void close(std::uint64_t token);
   void take_inbox();
@@ -117,15 +115,14 @@ class Agent final : public ProgressSink {
                                         std::vector<os::Descriptor>& descriptors);
   // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
-  [[nodiscard]] Result<void> on_report(std::uint64_t token, std::uint32_t number);
   // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
   [[nodiscard]] std::string report() const;
   [[nodiscard]] StepList step_list(std::uint32_t rank) const;
 
-  void reply(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string body,
+  void reply(const Request& request, MessageKind kind, std::string body,
              std::optional<os::Descriptor> descriptor = std::nullopt);
   // Sends a text of any length, in shared memory.
-  void reply_text(std::uint64_t token, MessageKind kind, std::uint32_t number, std::string_view text);
+  void reply_text(const Request& request, MessageKind kind, std::string_view text);
   // Sends as much as possible without waiting. If sending fails, marks the connection as deaf and ends the stream, so
   // that the trainer connects again.
   static void flush(Connection& connection);
@@ -145,7 +142,7 @@ class Agent final : public ProgressSink {
   std::uint64_t last_token_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::vector<WaitingList> lists_;
-  std::vector<WaitingStop> stops_;
+  std::vector<Request> stops_;
   std::optional<std::uint64_t> stopping_since_ns_;
   bool is_told_to_stop_ = false;
   bool is_told_to_abandon_ = false;

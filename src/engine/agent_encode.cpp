@@ -111,22 +111,20 @@ Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_store(const Que
 
 Result<std::shared_ptr<const store::Blob>> AgentRank::encode_for_memory(const QueuedSave& queued, const State& state,
                                                                         ProgressEvent& event) {
-  return no_throw("encoding", [&]() -> Result<std::shared_ptr<const store::Blob>> {
-    SaveOptions options{.settings = memory_settings()};
-    options.settings.max_depth = kMemoryChain;
-    const std::unique_lock gate(job_.encode_gate);
-    const os::Stopwatch stopwatch;
-    std::optional<save::SingleBase> base;
-    if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
-    store::BlobWriter writer(fmt::format("step {} in memory", queued.staged.step));
-    BITSNAP_ASSIGN(const save::WriteSummary written,
-                   save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
-    BITSNAP_TRY(writer.close());
-    event.raw_bytes = written.summary.raw_bytes;
-    event.encode_us = elapsed_us(stopwatch);
-    if (written.references.empty()) event.base.reset();
-    return writer.blob();
-  });
+  SaveOptions options{.settings = memory_settings()};
+  options.settings.max_depth = kMemoryChain;
+  const std::unique_lock gate(job_.encode_gate);
+  const os::Stopwatch stopwatch;
+  std::optional<save::SingleBase> base;
+  if (std::shared_ptr<const Base> newest = memory_base(event)) base.emplace(std::move(newest));
+  store::BlobWriter writer(fmt::format("step {} in memory", queued.staged.step));
+  BITSNAP_ASSIGN(const save::WriteSummary written,
+                 save::write_snapshot(state, options, base ? &*base : nullptr, nullptr, writer, *executor_));
+  BITSNAP_TRY(writer.close());
+  event.raw_bytes = written.summary.raw_bytes;
+  event.encode_us = elapsed_us(stopwatch);
+  if (written.references.empty()) event.base.reset();
+  return writer.blob();
 }
 
 std::shared_ptr<const Base> AgentRank::memory_base(ProgressEvent& event) {

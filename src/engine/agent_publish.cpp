@@ -38,28 +38,16 @@ void AgentRank::publish(Publication& publication) {
     return fail_save(publication.queued, Error(published.error()).within(fmt::format("persisting step {}", step)));
   }
   if (is_in_store || job_.world_size == 1) return finish(publication.event, step);
-  bool is_too_many = false;
-  {
-    const std::lock_guard lock(mutex_);
-    uncommitted_.push_back({step, publication.queued.attempt, publication.event});
-    is_too_many = uncommitted_.size() > kMaxUncommitted;
-  }
-  if (is_too_many) give_up_oldest();
-}
-
-void AgentRank::give_up_oldest() {
-  QueuedSave queued;
-  {
-    const std::lock_guard lock(mutex_);
-    queued.staged.ticket = uncommitted_.front().event.ticket;
-    queued.staged.step = uncommitted_.front().step;
-    uncommitted_.pop_front();
-  }
-  fail_save(
-      queued,
+  const std::lock_guard lock(mutex_);
+  uncommitted_.push_back({step, publication.queued.attempt, publication.event});
+  if (uncommitted_.size() <= kMaxUncommitted) return;
+  const Uncommitted oldest = std::move(uncommitted_.front());
+  uncommitted_.pop_front();
+  fail_save_locked(
+      oldest.event.ticket,
       Error(ErrorKind::busy,
             fmt::format("step {} was not committed: shards of other ranks are missing, and {} later steps are waiting",
-                        queued.staged.step, kMaxUncommitted)));
+                        oldest.step, kMaxUncommitted)));
 }
 
 void AgentRank::commit_complete_attempts() {
@@ -91,9 +79,9 @@ void AgentRank::commit_complete_attempts() {
       std::erase_if(uncommitted_, [&](const Uncommitted& each) { return each.event.ticket == shard.event.ticket; });
     }
     if (!outcome && !was_committed(shard)) {
-      QueuedSave queued;
-      queued.staged.ticket = shard.event.ticket;
-      fail_save(queued, std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
+      const std::lock_guard lock(mutex_);
+      fail_save_locked(shard.event.ticket,
+                       std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
       continue;
     }
     ProgressEvent event = shard.event;

@@ -129,12 +129,6 @@ void AgentRank::fetch(const FetchRequest& request, FetchDone done) {
   changed_.notify_all();
 }
 
-std::vector<std::uint64_t> AgentRank::memory_steps() const {
-  std::vector<std::uint64_t> steps;
-  for (const auto& [step, attempt] : memory_attempts()) steps.push_back(step);
-  return steps;
-}
-
 std::vector<std::pair<std::uint64_t, std::string>> AgentRank::memory_attempts() const {
   auto kept = cache_->attempts();
   // A snapshot may be in the cache without its bases, if only an earlier agent had them.
@@ -152,23 +146,15 @@ std::uint64_t AgentRank::taken() const {
   return taken_;
 }
 
-bool AgentRank::is_encoded(std::uint64_t saves) const {
+AgentRank::Reached AgentRank::reached(std::uint64_t saves) const {
   const std::lock_guard lock(mutex_);
-  return is_encoded_locked(saves);
-}
-
-bool AgentRank::is_encoded_locked(std::uint64_t saves) const {
-  if (is_encoding_ && encoding_number_ <= saves) return false;
-  return std::ranges::none_of(work_, [saves](const Work& work) {
+  const auto is_waiting = [saves](const Work& work) {
     const auto* const queued = std::get_if<QueuedSave>(&work);
     return queued != nullptr && queued->number <= saves;
-  });
-}
-
-bool AgentRank::is_settled(std::uint64_t saves) const {
-  const std::lock_guard lock(mutex_);
+  };
+  if ((encoding_ && *encoding_ <= saves) || std::ranges::any_of(work_, is_waiting)) return Reached::staged;
   const bool is_writing = publication_ != nullptr && publication_->queued.number <= saves;
-  return is_encoded_locked(saves) && !is_writing && !is_committing_;
+  return is_writing || is_committing_ ? Reached::encoded : Reached::settled;
 }
 
 bool AgentRank::is_newest(std::uint64_t step) const {
@@ -188,7 +174,7 @@ bool AgentRank::is_storing(std::uint64_t step) const {
 
 bool AgentRank::is_idle(bool ignore_uncommitted) const {
   const std::lock_guard lock(mutex_);
-  return work_.empty() && !is_encoding_ && publication_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
+  return work_.empty() && !encoding_ && publication_ == nullptr && (ignore_uncommitted || uncommitted_.empty());
 }
 
 void AgentRank::abandon() {
@@ -206,17 +192,16 @@ void AgentRank::abandon() {
 
 RankReport AgentRank::report() const {
   const std::uint64_t memory_bytes = cache_->bytes();
-  std::vector<std::uint64_t> steps = memory_steps();
+  const auto kept = memory_attempts();
   const std::lock_guard lock(mutex_);
   RankReport report = totals_;
-  report.rank = rank_;
   report.arena_bytes = arena_ ? arena_->memory.size_bytes() : 0;
   report.slots = static_cast<std::uint32_t>(slots_.size());
   report.budget_bytes = budget_bytes_;
   report.memory_bytes = memory_bytes;
-  report.memory_steps = std::move(steps);
+  for (const auto& [step, attempt] : kept) report.memory_steps.push_back(step);
   report.queued = work_.size();
-  report.is_encoding = is_encoding_;
+  report.is_encoding = encoding_.has_value();
   report.is_writing = publication_ != nullptr && publication_->is_encoded;
   report.uncommitted = uncommitted_.size();
   return report;
@@ -229,14 +214,13 @@ void AgentRank::run_encoder() {
     if (is_ending_) break;
     Work work = std::move(work_.front());
     work_.pop_front();
-    is_encoding_ = true;
-    encoding_number_ = UINT64_MAX;
-    if (const auto* const queued = std::get_if<QueuedSave>(&work)) encoding_number_ = queued->number;
+    const auto* const save = std::get_if<QueuedSave>(&work);
+    encoding_ = save != nullptr ? save->number : UINT64_MAX;
     lock.unlock();
-    if (auto* const queued = std::get_if<QueuedSave>(&work)) encode(*queued);
+    if (save != nullptr) encode(*save);
     if (auto* const fetch = std::get_if<QueuedFetch>(&work)) gather(std::move(*fetch));
     lock.lock();
-    is_encoding_ = false;
+    encoding_.reset();
     lock.unlock();
     sink_.wake();
   }
@@ -303,10 +287,14 @@ void AgentRank::set_last_error(const Error& error) {
 void AgentRank::fail_save(const QueuedSave& queued, Error error) {
   const std::lock_guard lock(mutex_);
   if (!queued.attempt.empty()) job_.attempts.note_failed(queued.staged.step, rank_, queued.attempt);
+  fail_save_locked(queued.staged.ticket, std::move(error));
+}
+
+void AgentRank::fail_save_locked(std::uint64_t ticket, Error error) {
   ++totals_.failed;
   totals_.last_error = error.message();
   ProgressEvent event;
-  event.ticket = queued.staged.ticket;
+  event.ticket = ticket;
   event.stage = Stage::failed;
   event.error = std::move(error);
   tell(std::move(event));

@@ -78,7 +78,6 @@ struct Job {
 
 // For status output and monitoring.
 struct RankReport {
-  std::uint32_t rank = 0;
   std::uint64_t arena_bytes = 0;
   std::uint32_t slots = 0;
   std::uint64_t budget_bytes = 0;
@@ -120,17 +119,18 @@ class AgentRank {
 
   [[nodiscard]] Result<void> stage(const Staged& staged);
 
-  // The steps in memory that can be restored, ascending.
-  [[nodiscard]] std::vector<std::uint64_t> memory_steps() const;
-  // The same steps, each with its attempt.
+  // The steps in memory that can be restored, ascending, each with its attempt.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> memory_attempts() const;
   // Whether the cache has no later step, not even one that cannot be restored.
   [[nodiscard]] bool is_newest(std::uint64_t step) const;
-  // taken() counts the saves that were staged. is_encoded(n): the first n saves were encoded or failed. is_settled(n):
-  // also, none of them is being written or committed; shards that wait for other ranks do not count.
+  // taken() counts the saves that were staged. reached(n): how far all of the first n saves have come.
+  enum class Reached : std::uint8_t {
+    staged,
+    encoded,  // or failed
+    settled,  // also, none is being written or committed; shards that wait for other ranks do not count
+  };
   [[nodiscard]] std::uint64_t taken() const;
-  [[nodiscard]] bool is_encoded(std::uint64_t saves) const;
-  [[nodiscard]] bool is_settled(std::uint64_t saves) const;
+  [[nodiscard]] Reached reached(std::uint64_t saves) const;
   // Whether a save of this step will be published, or its shard waits for the shards of other ranks.
   [[nodiscard]] bool is_storing(std::uint64_t step) const;
   // Whether nothing is left to encode, write or commit; with `ignore_uncommitted`, shards that wait for other ranks do
@@ -199,7 +199,7 @@ class AgentRank {
   // Precondition of the next four functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
-  [[nodiscard]] bool is_encoded_locked(std::uint64_t saves) const;
+  void fail_save_locked(std::uint64_t ticket, Error error);
   void tell(ProgressEvent event);
   // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another
   // arena.
@@ -238,7 +238,6 @@ class AgentRank {
 
   // agent_publish.cpp
   void publish(Publication& publication);
-  void give_up_oldest();
   void commit_complete_attempts();
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
   void finish(const ProgressEvent& event, std::uint64_t step);
@@ -262,8 +261,7 @@ class AgentRank {
   std::optional<Arena> arena_;
   std::vector<Slot> slots_;
   std::deque<Work> work_;
-  bool is_encoding_ = false;
-  std::uint64_t encoding_number_ = 0;  // of the save that is being encoded
+  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; for a fetch, the largest number
   std::uint64_t taken_ = 0;
   bool is_committing_ = false;
   std::unique_ptr<Publication> publication_;  // from the encoder thread to the writer thread

@@ -138,13 +138,13 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
                         .slots = std::move(arena.slots)};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
-  reply(token, MessageKind::welcome, packet.number, serialize_body(welcome), std::move(descriptor));
+  reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
   return {};
 }
 
 Result<void> Agent::check_owed(std::uint64_t token) const {
   const Connection& connection = *connections_.at(token);
-  const auto is_its = [token](const auto& waiting) { return waiting.connection == token; };
+  const auto is_its = [token](const Request& request) { return request.connection == token; };
   const auto owed = static_cast<std::size_t>(
       std::ranges::count_if(connection.outgoing, [](const Outgoing& each) { return each.descriptor.has_value(); }) +
       std::ranges::count_if(lists_, is_its) + std::ranges::count_if(stops_, is_its));
@@ -157,12 +157,16 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
   const bool is_costly = packet.kind == MessageKind::status || packet.kind == MessageKind::stop ||
                          packet.kind == MessageKind::list || packet.kind == MessageKind::fetch;
   if (is_costly) BITSNAP_TRY(check_owed(token));
-  if (packet.kind == MessageKind::status) return on_report(token, packet.number);
+  const Request asked{token, packet.number};
+  if (packet.kind == MessageKind::status) {
+    reply_text(asked, MessageKind::report, report());
+    return {};
+  }
   if (packet.kind == MessageKind::stop) {
     BITSNAP_ASSIGN(const StopRequest request, parse_body<StopRequest>(packet.body));
     is_told_to_stop_ = true;
     is_told_to_abandon_ |= request.abandon;
-    stops_.push_back({token, packet.number});
+    stops_.push_back(asked);
     return {};
   }
   const std::optional<std::uint32_t> number = connections_.at(token)->rank;
@@ -179,7 +183,7 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       BITSNAP_TRY(rank.set_arena(std::move(memory), offer));
       // What was told of the slots of the last one comes before the answer, and is not taken for these.
       take_inbox();
-      reply(token, MessageKind::ok, packet.number, "{}");
+      reply(asked, MessageKind::ok, "{}");
       return {};
     }
     case MessageKind::staged: {
@@ -190,24 +194,22 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       };
       if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
       BITSNAP_TRY(rank.stage(staged));
-      reply(token, MessageKind::ok, packet.number, "{}");
+      reply(asked, MessageKind::ok, "{}");
       return {};
     }
     case MessageKind::list: {
       BITSNAP_ASSIGN(const ListRequest request, parse_body<ListRequest>(packet.body));
-      lists_.push_back({.connection = token,
-                        .number = packet.number,
-                        .rank = *number,
-                        .deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000});
+      const std::uint64_t deadline_ns = os::monotonic_ns() + std::min(request.wait_ms, kLongestWaitMs) * 1'000'000;
+      lists_.push_back({asked, *number, deadline_ns});
       return {};
     }
     case MessageKind::fetch: {
       BITSNAP_ASSIGN(const FetchRequest request, parse_body<FetchRequest>(packet.body));
       ++connections_.at(token)->fetching;
-      rank.fetch(request, [this, token, packet_number = packet.number](Result<AgentRank::FetchResult> result) {
+      rank.fetch(request, [this, asked](Result<AgentRank::FetchResult> result) {
         {
           const std::lock_guard lock(inbox_mutex_);
-          inbox_.fetches.push_back({token, packet_number, std::move(result)});
+          inbox_.fetches.push_back({asked, std::move(result)});
         }
         woken_.raise();
       });
@@ -288,11 +290,6 @@ std::string Agent::report() const {
   out.end_array();
   out.end_object();
   return container::replace_invalid_utf8(out.text());
-}
-
-Result<void> Agent::on_report(std::uint64_t token, std::uint32_t number) {
-  reply_text(token, MessageKind::report, number, report());
-  return {};
 }
 
 }  // namespace bitsnap::engine

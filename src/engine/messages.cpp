@@ -60,6 +60,13 @@ bool is_job_name(std::string_view name) noexcept {
   return !name.empty() && name.size() <= kMaxJobBytes && std::ranges::all_of(name, is_allowed);
 }
 
+Result<void> check_job_name(std::string_view name) {
+  if (is_job_name(name)) return {};
+  return fail(ErrorKind::invalid_argument, fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, "
+                                                       "got '{}'",
+                                                       kMaxJobBytes, name));
+}
+
 std::string socket_name(std::uint32_t uid, std::string_view job) {
   return fmt::format("bitsnap-{}-{:016x}", uid, hash64(as_byte_span(job)));
 }

@@ -57,6 +57,8 @@ inline constexpr std::uint64_t kLongestWaitMs = std::uint64_t{365} * 86'400'000;
 
 // 1 to 64 of the characters A-Z a-z 0-9 . _ -
 [[nodiscard]] bool is_job_name(std::string_view name) noexcept;
+// invalid_argument if it is none.
+[[nodiscard]] Result<void> check_job_name(std::string_view name);
 // The name of the socket on which the agent of a job listens, without the zero byte before it.
 [[nodiscard]] std::string socket_name(std::uint32_t uid, std::string_view job);
 
