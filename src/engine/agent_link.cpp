@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
-#include "os/clock.hpp"
 #include "os/process.hpp"
 
 namespace bitsnap::engine {
@@ -21,11 +20,6 @@ constexpr std::int64_t kTryMs = 1'000;
 constexpr int kMostStarts = 5;
 constexpr auto kBetweenTries = std::chrono::milliseconds(5);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
-
-std::int64_t left_of(std::uint64_t start_ns, std::int64_t timeout_ms) noexcept {
-  const auto passed = static_cast<std::int64_t>((os::monotonic_ns() - start_ns) / 1'000'000);
-  return std::max<std::int64_t>(timeout_ms - passed, 0);
-}
 
 }  // namespace
 
@@ -50,12 +44,12 @@ Result<os::LocalConnection> connect_to_agent(const std::string& job, std::int64_
 
 Result<os::LocalConnection> connect_or_start(const std::string& job, const os::DetachedProgram& program,
                                              std::int64_t timeout_ms, const Interrupted& interrupted) {
-  const std::uint64_t start = os::monotonic_ns();
+  const auto deadline = deadline_in(static_cast<std::uint64_t>(timeout_ms));
   int starts = 0;
   std::optional<os::ProcessWatch> started;
   for (;;) {
     BITSNAP_TRY(check_interrupt(interrupted));
-    const std::int64_t left = left_of(start, timeout_ms);
+    const std::int64_t left = milliseconds_until(deadline);
     auto connection = connect_to_agent(job, std::min(left, kTryMs));
     if (connection) return connection;
     const ErrorKind kind = connection.error().kind();
@@ -114,7 +108,7 @@ AgentLink::~AgentLink() {
 Result<AgentLink::Answer> AgentLink::call(MessageKind kind, std::string body, MessageKind expected,
                                           std::int64_t timeout_ms, std::span<const int> descriptors,
                                           const Interrupted& interrupted) {
-  const std::uint64_t start = os::monotonic_ns();
+  const auto deadline = deadline_in(static_cast<std::uint64_t>(timeout_ms));
   std::uint32_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -132,12 +126,12 @@ Result<AgentLink::Answer> AgentLink::call(MessageKind kind, std::string body, Me
   }
   std::unique_lock lock(mutex_);
   const auto is_ready = [&] { return answers_[number].has_value() || is_told_; };
-  std::int64_t left = left_of(start, timeout_ms);
+  std::int64_t left = milliseconds_until(deadline);
   while (interrupted && left > 0 && !answered_.wait_for(lock, kBetweenChecks, is_ready)) {
     lock.unlock();
     if (auto checked = check_interrupt(interrupted); !checked) return give_up(std::move(checked).error());
     lock.lock();
-    left = left_of(start, timeout_ms);
+    left = milliseconds_until(deadline);
   }
   const bool in_time = answered_.wait_for(lock, std::chrono::milliseconds(left), is_ready);
   std::optional<Answer> answer = std::move(answers_[number]);
@@ -242,37 +236,28 @@ void AgentLink::receive_all() {
     }
     // Messages that the agent sent before it died still count.
     if (has_message) {
-      if (!receive_one()) return;
+      if (auto received = receive_one(); !received) return lose(received.error());
     } else if (has_died) {
       return lose(lost_error());
     }
   }
 }
 
-bool AgentLink::receive_one() {
+Result<void> AgentLink::receive_one() {
   auto message = connection_.receive(kMaxPacketBytes, 1, 0);
-  if (!message) {
-    if (message.error().kind() == ErrorKind::busy) return true;
-    lose(std::move(message).error());
-    return false;
-  }
-  if (!*message) {
-    lose(lost_error());
-    return false;
-  }
+  if (!message && message.error().kind() == ErrorKind::busy) return {};
+  if (!message) return tl::unexpected(std::move(message).error());
+  if (!*message) return tl::unexpected(lost_error());
+  const auto wrong = [this](Error error) {
+    return tl::unexpected(std::move(error).within(fmt::format("the agent, process {}", watch_.process())));
+  };
   auto packet = parse_packet((*message)->bytes);
-  if (!packet) {
-    lose(std::move(packet).error().within(fmt::format("the agent, process {}", watch_.process())));
-    return false;
-  }
+  if (!packet) return wrong(std::move(packet).error());
   if (packet->kind == MessageKind::progress) {
     auto progress = parse_body<ProgressEvent>(packet->body);
-    if (!progress) {
-      lose(std::move(progress).error().within(fmt::format("the agent, process {}", watch_.process())));
-      return false;
-    }
+    if (!progress) return wrong(std::move(progress).error());
     on_progress_(*progress);
-    return true;
+    return {};
   }
   Answer answer{std::move(*packet), std::move((*message)->descriptors)};
   const std::uint32_t number = answer.packet.number;
@@ -280,14 +265,14 @@ bool AgentLink::receive_one() {
   if (auto handled = handlers_.extract(number)) {
     lock.unlock();
     handled.mapped()(std::move(answer));
-    return true;
+    return {};
   }
   const auto asked = answers_.find(number);
-  if (asked == answers_.end()) return true;  // the call has given up
+  if (asked == answers_.end()) return {};  // the call has given up
   asked->second = std::move(answer);
   lock.unlock();
   answered_.notify_all();
-  return true;
+  return {};
 }
 
 }  // namespace bitsnap::engine

@@ -5,6 +5,8 @@
 // child.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -27,6 +29,16 @@
 #include "os/process_watch.hpp"
 
 namespace bitsnap::engine {
+
+[[nodiscard]] inline std::chrono::steady_clock::time_point deadline_in(std::uint64_t milliseconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_of(milliseconds));
+}
+
+// 0 if the deadline has passed.
+[[nodiscard]] inline std::int64_t milliseconds_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0);
+}
 
 // Called now and then during a wait. If it returns true, the wait ends as `cancelled`. May be empty.
 using Interrupted = std::function<bool()>;
@@ -75,8 +87,8 @@ class AgentLink {
   AgentLink(os::LocalConnection connection, os::ProcessWatch watch, os::EventSignal ending, OnProgress on_progress,
             OnLost on_lost);
   void receive_all();
-  // Returns false if the link is lost.
-  bool receive_one();
+  // An error ends the link.
+  [[nodiscard]] Result<void> receive_one();
   // Sends a request with this number; io if that failed.
   [[nodiscard]] Result<void> send(MessageKind kind, std::uint32_t number, std::string body,
                                   std::span<const int> descriptors, std::int64_t timeout_ms);

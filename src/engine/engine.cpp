@@ -24,7 +24,7 @@ Engine::~Engine() {
 }
 
 Result<SaveState> Engine::save(std::uint64_t step, const State& state, bool persist) {
-  return impl_->save(step, state, persist);
+  return no_throw("save", [&] { return impl_->save(step, state, persist); });
 }
 
 Result<void> Engine::reserve(const State& state) { return impl_->reserve(state); }

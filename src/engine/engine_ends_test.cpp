@@ -194,8 +194,7 @@ TEST_F(EngineEndsTest, AListIncludesMessagesThatWereNotReceivedYet) {
   ASSERT_TRUE(taken && taken->kind == MessageKind::ok);
   const auto answer = first.receive(static_cast<std::int64_t>(kWaitMs));
   ASSERT_TRUE(answer && answer->kind == MessageKind::steps);
-  const auto size = parse_body<TextSize>(answer->body);
-  const auto text = read_shared_text(std::move(first.descriptors()), size->bytes);
+  const auto text = read_shared_text(answer->body, std::move(first.descriptors()));
   const auto list = parse_body<StepList>(text.value());
   ASSERT_TRUE(list.has_value()) << list.error().message();
   ASSERT_EQ(list->steps.size(), 1U);

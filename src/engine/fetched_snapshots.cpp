@@ -92,11 +92,6 @@ Result<std::shared_ptr<const FetchedSnapshots>> FetchedSnapshots::whole() const 
   return whole_;
 }
 
-Result<void> FetchedSnapshots::complete() const {
-  BITSNAP_TRY(whole());
-  return {};
-}
-
 // An opened snapshot owns the provider. The provider keeps no snapshot open, so there is no reference cycle.
 Result<std::shared_ptr<const Snapshot>> FetchedSnapshots::open(std::size_t file) const {
   OpenOptions options;

@@ -32,8 +32,10 @@ class FetchedSnapshots final : public BaseProvider, public std::enable_shared_fr
 
   // Opens the wanted snapshot; its bases are opened when they are needed.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_wanted() const { return open(0); }
-  // Fetches absent payloads.
-  [[nodiscard]] Result<void> complete() const;
+  // The files with all payloads: this object, or the one that the completer fetched.
+  [[nodiscard]] Result<std::shared_ptr<const FetchedSnapshots>> whole() const;
+  // The slot that holds the decoded state, if the agent says so.
+  [[nodiscard]] std::optional<std::uint32_t> slot() const noexcept { return fetched_.slot; }
 
   Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
 
@@ -45,8 +47,6 @@ class FetchedSnapshots final : public BaseProvider, public std::enable_shared_fr
 
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::size_t file) const;
   [[nodiscard]] ConstByteSpan bytes_of(std::size_t file) const noexcept;
-  // The files with all payloads: this object, or the one that the completer fetched.
-  [[nodiscard]] Result<std::shared_ptr<const FetchedSnapshots>> whole() const;
 
   const Fetched fetched_;
   const os::MappedMemory memory_;

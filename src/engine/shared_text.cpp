@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/try.hpp"
-#include "os/shared_memory.hpp"
+#include "engine/messages.hpp"
 
 namespace bitsnap::engine {
 
@@ -20,13 +20,18 @@ Result<os::Descriptor> share_text(std::string_view text) {
   return memory.duplicate();
 }
 
-Result<std::string> read_shared_text(std::vector<os::Descriptor> descriptors, std::uint64_t bytes) {
+Result<os::MappedMemory> map_frozen(std::vector<os::Descriptor> descriptors, std::uint64_t max_bytes) {
   if (descriptors.size() != 1) return fail(ErrorKind::corrupt, "the answer of the agent has no shared memory");
-  BITSNAP_ASSIGN(const os::SharedMemory memory,
-                 os::SharedMemory::adopt(std::move(descriptors.front()), kMaxSharedText));
+  BITSNAP_ASSIGN(const os::SharedMemory memory, os::SharedMemory::adopt(std::move(descriptors.front()), max_bytes));
   if (!memory.is_frozen())
     return fail(ErrorKind::corrupt, "the shared memory from the agent is not sealed against writes");
-  BITSNAP_ASSIGN(const os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
+  return memory.map(os::MemoryAccess::read);
+}
+
+Result<std::string> read_shared_text(std::string_view body, std::vector<os::Descriptor> descriptors) {
+  constexpr std::uint64_t kMaxSharedText = std::uint64_t{1} << 30;
+  BITSNAP_ASSIGN(const auto [bytes], parse_body<TextSize>(body));
+  BITSNAP_ASSIGN(const os::MappedMemory mapping, map_frozen(std::move(descriptors), kMaxSharedText));
   if (bytes > mapping.bytes().size()) {
     return fail(ErrorKind::corrupt, fmt::format("the shared memory from the agent has {} bytes, expected {}",
                                                 mapping.bytes().size(), bytes));

@@ -1,4 +1,4 @@
-// Texts of any length that one process hands another beside a packet, in frozen shared memory.
+// What one process hands another beside a packet, in frozen shared memory: texts of any length, and fetched files.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 #include <bitsnap/error.hpp>
 
 #include "os/descriptor.hpp"
+#include "os/shared_memory.hpp"
 
 namespace bitsnap::engine {
 
-inline constexpr std::uint64_t kMaxSharedText = std::uint64_t{1} << 30;
-
 [[nodiscard]] Result<os::Descriptor> share_text(std::string_view text);
 
-// The first `bytes` bytes of what came with a packet; corrupt where that is no one descriptor of frozen memory, or
-// less.
-[[nodiscard]] Result<std::string> read_shared_text(std::vector<os::Descriptor> descriptors, std::uint64_t bytes);
+// The memory that came with a packet; corrupt unless that is one descriptor of frozen memory.
+[[nodiscard]] Result<os::MappedMemory> map_frozen(std::vector<os::Descriptor> descriptors, std::uint64_t max_bytes);
+
+// The text that came with a packet whose body is a TextSize; corrupt if the memory is smaller.
+[[nodiscard]] Result<std::string> read_shared_text(std::string_view body, std::vector<os::Descriptor> descriptors);
 
 }  // namespace bitsnap::engine

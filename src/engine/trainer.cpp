@@ -52,10 +52,7 @@ Result<void> check_options(const EngineOptions& options) {
   if (!container::is_utf8(options.path)) {
     return wrong(fmt::format("the path of the store must be valid UTF-8, got {}", container::quote_name(options.path)));
   }
-  if (!engine::is_job_name(options.job)) {
-    return wrong(fmt::format("job must have 1 to {} of the characters A-Z a-z 0-9 . _ -, got '{}'",
-                             engine::kMaxJobBytes, options.job));
-  }
+  BITSNAP_TRY(engine::check_job_name(options.job));
   if (options.world_size == 0 || options.world_size > store::kMaxShards) {
     return wrong(fmt::format("world_size must be 1 to {}, got {}", store::kMaxShards, options.world_size));
   }
@@ -127,12 +124,7 @@ Engine::Impl::~Impl() {
     self_->impl = nullptr;
   }
   if (const Link link = this->link()) link->post(MessageKind::bye);
-  Link last;
-  {
-    const std::lock_guard lock(mutex_);
-    last = std::move(link_);
-  }
-  last.reset();  // waits for its thread, which calls this object until it ends
+  drop_link();
 }
 
 bool Engine::Impl::is_forked() const noexcept { return os::process_id() != process_; }
@@ -144,28 +136,18 @@ Result<void> Engine::Impl::check_process() const {
                           process_));
 }
 
-os::DetachedProgram Engine::Impl::agent_command() const {
-  os::DetachedProgram command;
-  command.program = options_.agent_program;
-  command.arguments = {"agent", "run", "--job", options_.job};
-  command.log_path = options_.agent_log;
-  return command;
-}
-
 engine::Hello Engine::Impl::hello() const {
-  engine::Hello hello;
-  hello.job = options_.job;
-  hello.store = options_.path;
-  hello.place = os::nearest_file(options_.path);
-  hello.rank = options_.rank;
-  hello.world_size = options_.world_size;
-  hello.session = options_.session;
-  hello.settings = {.coding = options_.settings, .retention = options_.retention};
-  hello.budget_bytes = options_.budget_bytes;
-  hello.memory_snapshots = options_.memory_snapshots;
-  hello.linger_ms = options_.linger_ms;
-  hello.threads = options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2);
-  return hello;
+  return {.job = options_.job,
+          .store = options_.path,
+          .place = os::nearest_file(options_.path),
+          .rank = options_.rank,
+          .world_size = options_.world_size,
+          .session = options_.session,
+          .settings = {.coding = options_.settings, .retention = options_.retention},
+          .budget_bytes = options_.budget_bytes,
+          .memory_snapshots = options_.memory_snapshots,
+          .linger_ms = options_.linger_ms,
+          .threads = options_.agent_threads != 0 ? options_.agent_threads : std::max(1U, os::usable_threads() / 2)};
 }
 
 Engine::Impl::Link Engine::Impl::link() const {
@@ -173,19 +155,23 @@ Engine::Impl::Link Engine::Impl::link() const {
   return is_lost_ ? nullptr : link_;
 }
 
+void Engine::Impl::drop_link() {
+  Link last;  // ends after the lock: it waits for its thread, which calls this object and takes `mutex_`
+  const std::lock_guard lock(mutex_);
+  last.swap(link_);
+}
+
 Result<Engine::Impl::Link> Engine::Impl::connected(Clock::time_point deadline) {
   if (Link link = this->link()) return link;
-  Link lost;
-  {
-    const std::lock_guard lock(mutex_);
-    lost = std::move(link_);
-  }
-  lost.reset();  // waits for its thread, which takes `mutex_`
+  drop_link();
   settle_lost();
+  const os::DetachedProgram agent{.program = options_.agent_program,
+                                  .arguments = {"agent", "run", "--job", options_.job},
+                                  .environment = {},
+                                  .log_path = options_.agent_log};
   for (;;) {
-    BITSNAP_ASSIGN(
-        os::LocalConnection connection,
-        engine::connect_or_start(options_.job, agent_command(), milliseconds_until(deadline), options_.interrupted));
+    BITSNAP_ASSIGN(os::LocalConnection connection,
+                   engine::connect_or_start(options_.job, agent, milliseconds_until(deadline), options_.interrupted));
     std::uint64_t number = 0;
     {
       const std::lock_guard lock(mutex_);

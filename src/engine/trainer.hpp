@@ -7,7 +7,6 @@
 // thread takes it.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -16,10 +15,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bitsnap/engine.hpp>
 
+#include "base/try.hpp"
 #include "engine/agent_link.hpp"
 #include "engine/fetched_snapshots.hpp"
 #include "engine/messages.hpp"
@@ -29,23 +30,6 @@
 #include "restore/decoded_state.hpp"
 
 namespace bitsnap {
-
-namespace engine {
-
-[[nodiscard]] inline std::chrono::steady_clock::time_point deadline_in(std::uint64_t milliseconds) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_of(milliseconds));
-}
-
-// 0 if the deadline has passed.
-[[nodiscard]] inline std::int64_t milliseconds_until(std::chrono::steady_clock::time_point deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now();
-  return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(left).count(), 0);
-}
-
-// Agents that may die of one request before the call fails.
-inline constexpr int kMostAgentsOfARequest = 4;
-
-}  // namespace engine
 
 class Engine::Impl {
  public:
@@ -110,11 +94,21 @@ class Engine::Impl {
 
   // invalid_argument in a forked child.
   [[nodiscard]] Result<void> check_process() const;
-  [[nodiscard]] os::DetachedProgram agent_command() const;
   [[nodiscard]] engine::Hello hello() const;
   // Returns the present link, or connects to an agent and hands over all unfinished saves that are still in a slot.
   // Precondition: `save_mutex_` is held, or no other thread knows this object.
   [[nodiscard]] Result<Link> connected(Clock::time_point deadline);
+  // Makes a request of the present agent; if the agent dies meanwhile, of the next one.
+  template <typename Request>
+  [[nodiscard]] auto with_agent(Clock::time_point deadline, const Request& request)
+      -> decltype(request(std::declval<const Link&>())) {
+    constexpr int kMostAgents = 4;  // that may die of one request before the call fails
+    for (int left = kMostAgents;; --left) {
+      BITSNAP_ASSIGN(const Link link, connected(deadline));
+      auto result = request(link);
+      if (result || left == 1 || !link->is_lost()) return result;
+    }
+  }
   [[nodiscard]] Result<void> greet(const Link& link, Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over_again(const Link& link, std::uint64_t number, Clock::time_point deadline);
   [[nodiscard]] Result<void> offer_arena(const Link& link, const std::shared_ptr<Arena>& arena,
@@ -134,6 +128,7 @@ class Engine::Impl {
   void end_with(Save& save, Error error);
   void forget_old();
   [[nodiscard]] Link link() const;
+  void drop_link();
 
   // trainer_save.cpp
   [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline);
@@ -141,7 +136,6 @@ class Engine::Impl {
   [[nodiscard]] Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan);
   // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
-  [[nodiscard]] Result<SaveState> stage(std::uint64_t step, const State& state, bool persist);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
 
   // trainer_restore.cpp
@@ -149,11 +143,8 @@ class Engine::Impl {
   [[nodiscard]] Result<engine::AgentLink::Answer> ask(engine::MessageKind kind, const std::string& body,
                                                       engine::MessageKind expected, std::int64_t timeout_ms);
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> fetch(std::uint64_t step, const std::string& attempt);
-  struct FetchedFiles {
-    std::shared_ptr<const engine::FetchedSnapshots> files;
-    std::optional<std::uint32_t> slot;
-  };
-  [[nodiscard]] Result<FetchedFiles> accept_files(engine::AgentLink::Answer answer, std::uint64_t step);
+  [[nodiscard]] Result<std::shared_ptr<const engine::FetchedSnapshots>> accept_files(engine::AgentLink::Answer answer,
+                                                                                     std::uint64_t step);
   // The attempt by which the step is in the store; nullopt if the step is not there.
   [[nodiscard]] Result<std::optional<std::string>> committed_attempt(std::uint64_t step) const;
   // Chooses the attempt to restore, because ranks may have states of different attempts in memory. `agreed`: the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,8 +32,7 @@ Result<engine::StepList> Engine::Impl::list() {
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
                  ask(MessageKind::list, serialize_body(engine::ListRequest{options_.wait_ms}), MessageKind::steps,
                      engine::wait_of(options_.wait_ms) + kAnswerMs));
-  BITSNAP_ASSIGN(const engine::TextSize size, engine::parse_body<engine::TextSize>(answer.packet.body));
-  BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(std::move(answer.descriptors), size.bytes));
+  BITSNAP_ASSIGN(const std::string text, engine::read_shared_text(answer.packet.body, std::move(answer.descriptors)));
   return engine::parse_body<engine::StepList>(text);
 }
 
@@ -69,10 +69,10 @@ Result<std::vector<RestorableStep>> Engine::Impl::steps() {
 
 Result<std::optional<std::uint64_t>> Engine::Impl::newest_common_step() {
   BITSNAP_ASSIGN(const std::vector<RestorableStep> all, steps());
-  const auto found = std::find_if(all.rbegin(), all.rend(),
-                                  [](const RestorableStep& step) { return step.everywhere || step.in_store; });
-  if (found == all.rend()) return std::optional<std::uint64_t>();
-  return std::optional(found->step);
+  for (const RestorableStep& step : all | std::views::reverse) {
+    if (step.everywhere || step.in_store) return std::optional(step.step);
+  }
+  return std::optional<std::uint64_t>();
 }
 
 Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::string& attempt) {
@@ -99,22 +99,16 @@ Result<Engine::Restored> Engine::Impl::restore(std::uint64_t step, const std::st
 Result<engine::AgentLink::Answer> Engine::Impl::ask(MessageKind kind, const std::string& body, MessageKind expected,
                                                     std::int64_t timeout_ms) {
   const Clock::time_point deadline = engine::deadline_in(static_cast<std::uint64_t>(timeout_ms));
-  for (int left = engine::kMostAgentsOfARequest;; --left) {
-    BITSNAP_ASSIGN(const Link link, connected(deadline));
-    auto answer = link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
-    if (answer || left == 1 || !link->is_lost()) return answer;
-  }
+  return with_agent(deadline, [&](const Link& link) {
+    return link->call(kind, body, expected, timeout_ms, {}, options_.interrupted);
+  });
 }
 
-Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink::Answer answer, std::uint64_t step) {
+Result<std::shared_ptr<const engine::FetchedSnapshots>> Engine::Impl::accept_files(engine::AgentLink::Answer answer,
+                                                                                   std::uint64_t step) {
   BITSNAP_ASSIGN(engine::Fetched fetched, engine::parse_body<engine::Fetched>(answer.packet.body));
-  if (answer.descriptors.size() != 1) return fail(ErrorKind::corrupt, "the answer of the agent has no shared memory");
-  BITSNAP_ASSIGN(const os::SharedMemory memory, os::SharedMemory::adopt(std::move(answer.descriptors.front()),
-                                                                        std::numeric_limits<std::int64_t>::max()));
-  if (!memory.is_frozen())
-    return fail(ErrorKind::corrupt, "the shared memory from the agent is not sealed against writes");
-  BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read));
-  const std::optional<std::uint32_t> slot = fetched.slot;
+  BITSNAP_ASSIGN(os::MappedMemory mapping,
+                 engine::map_frozen(std::move(answer.descriptors), std::numeric_limits<std::int64_t>::max()));
   auto complete = [self = self_, step]() -> Result<std::shared_ptr<const engine::FetchedSnapshots>> {
     const std::lock_guard lock(self->mutex);
     Impl* const impl = self->impl;
@@ -127,14 +121,11 @@ Result<Engine::Impl::FetchedFiles> Engine::Impl::accept_files(engine::AgentLink:
         engine::AgentLink::Answer rest,
         link->call(MessageKind::fetch, serialize_body(engine::FetchRequest{step, true}), MessageKind::fetched,
                    engine::wait_of(impl->options_.wait_ms), {}, impl->options_.interrupted));
-    BITSNAP_ASSIGN(FetchedFiles found, impl->accept_files(std::move(rest), step));
-    return std::move(found.files);
+    return impl->accept_files(std::move(rest), step);
   };
-  BITSNAP_ASSIGN(std::shared_ptr<const engine::FetchedSnapshots> files,
-                 engine::FetchedSnapshots::make(std::move(fetched), std::move(mapping),
-                                                fmt::format("step {} in the memory of agent {}", step, agent_process()),
-                                                options_.limits, std::move(complete)));
-  return FetchedFiles{std::move(files), slot};
+  return engine::FetchedSnapshots::make(std::move(fetched), std::move(mapping),
+                                        fmt::format("step {} in the memory of agent {}", step, agent_process()),
+                                        options_.limits, std::move(complete));
 }
 
 Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, const std::string& attempt) {
@@ -150,19 +141,20 @@ Result<std::shared_ptr<const Snapshot>> Engine::Impl::fetch(std::uint64_t step, 
   BITSNAP_ASSIGN(engine::AgentLink::Answer answer,
                  ask(MessageKind::fetch, serialize_body(engine::FetchRequest{step, arena == nullptr, wanted}),
                      MessageKind::fetched, engine::wait_of(options_.wait_ms)));
-  BITSNAP_ASSIGN(const FetchedFiles found, accept_files(std::move(answer), step));
-  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, found.files->open_wanted());
-  if (!found.slot || arena == nullptr || *found.slot >= arena->slots) return snapshot;
+  BITSNAP_ASSIGN(const auto files, accept_files(std::move(answer), step));
+  BITSNAP_ASSIGN(std::shared_ptr<const Snapshot> snapshot, files->open_wanted());
+  const std::optional<std::uint32_t> slot = files->slot();
+  if (!slot || arena == nullptr || *slot >= arena->slots) return snapshot;
 
   // The agent says that a slot still holds the state. Every chunk read from the slot is checked against its hash in the
   // snapshot.
-  const auto state = engine::read_slot(arena->slot(*found.slot), arena->slot_bytes, options_.limits);
+  const auto state = engine::read_slot(arena->slot(*slot), arena->slot_bytes, options_.limits);
   if (!state) return snapshot;
   auto chunks = std::make_shared<restore::DecodedState>(*snapshot, engine::tensor_bytes(*state), arena);
   restore::attach_decoded(*snapshot, chunks);
   const std::lock_guard lock(mutex_);
-  slots_[*found.slot].chunks = chunks;
-  slots_[*found.slot].files = found.files;
+  slots_[*slot].chunks = chunks;
+  slots_[*slot].files = files;
   return snapshot;
 }
 
@@ -188,8 +180,8 @@ Result<std::string> Engine::Impl::wanted_attempt(std::uint64_t step, const std::
 void Engine::Impl::send_readers_away(const Slot& slot) {
   const auto readers = slot.chunks.lock();
   const auto files = slot.files.lock();
-  // If complete() fails, the readers get the error when they read.
-  if (readers != nullptr && files != nullptr) static_cast<void>(files->complete());
+  // If whole() fails, the readers get the error when they read.
+  if (readers != nullptr && files != nullptr) static_cast<void>(files->whole());
   if (readers != nullptr) readers->release();
 }
 

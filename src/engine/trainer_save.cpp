@@ -32,10 +32,6 @@ std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", sta
 
 }  // namespace
 
-Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, bool persist) {
-  return no_throw("save", [&] { return stage(step, state, persist); });
-}
-
 Result<void> Engine::Impl::reserve(const State& state) {
   return no_throw("save", [&]() -> Result<void> {
     BITSNAP_TRY(check_process());
@@ -46,7 +42,7 @@ Result<void> Engine::Impl::reserve(const State& state) {
   });
 }
 
-Result<SaveState> Engine::Impl::stage(std::uint64_t step, const State& state, bool persist) {
+Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, bool persist) {
   BITSNAP_TRY(check_process());
   const os::Stopwatch whole;
   const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
@@ -194,12 +190,8 @@ Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point d
 }
 
 Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline) {
-  for (int left = engine::kMostAgentsOfARequest;; --left) {
-    BITSNAP_ASSIGN(const Link link, connected(deadline));
-    auto fitted = fit_arena_of(link, plan, deadline);
-    // If the agent died meanwhile, the next one gets the arena.
-    if (fitted || left == 1 || !link->is_lost()) return fitted;
-  }
+  // If the agent dies meanwhile, the next one gets the arena.
+  return with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, deadline); });
 }
 
 Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline) {
@@ -257,20 +249,19 @@ Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engi
   const auto slots_total = checked_multiply(slot_bytes, std::uint64_t{options_.slots});
   const auto size = slots_total ? checked_add(*slots_total, engine::kSlotUnit) : std::nullopt;
   if (!size) return fail(ErrorKind::resource_exhausted, "the state needs an arena of more than 2^64 bytes");
+  const auto too_large = [&](const std::string& limit) {
+    return fail(ErrorKind::resource_exhausted, fmt::format("a state of {} needs an arena of {} ({} slots), but {}{}",
+                                                           megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
+                                                           limit, options_.slots > 1 ? "; one slot needs half" : ""));
+  };
   if (options_.budget_bytes != 0 && *size > options_.budget_bytes) {
-    return fail(ErrorKind::resource_exhausted,
-                fmt::format("a state of {} needs an arena of {} ({} slots), but the budget is {}{}",
-                            megabytes(plan.raw_bytes), megabytes(*size), options_.slots,
-                            megabytes(options_.budget_bytes), options_.slots > 1 ? "; one slot needs half" : ""));
+    return too_large("the budget is " + megabytes(options_.budget_bytes));
   }
   // The present arena is freed once the new one is in use, so its memory counts as available.
   const std::uint64_t present = arena_bytes();
   if (const auto available = os::available_memory(); available && available->available_bytes + present < *size) {
-    return fail(
-        ErrorKind::resource_exhausted,
-        fmt::format("a state of {} needs an arena of {} ({} slots), but only {} are available ({}){}",
-                    megabytes(plan.raw_bytes), megabytes(*size), options_.slots, megabytes(available->available_bytes),
-                    available->limit, options_.slots > 1 ? "; one slot needs half" : ""));
+    return too_large(
+        fmt::format("only {} are available ({})", megabytes(available->available_bytes), available->limit));
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
