@@ -12,9 +12,7 @@ from bitsnap._options import PathLike
 from bitsnap.report.report_data import CommandFailed, gather
 from bitsnap.report.report_page import check_packages, check_target, render, write_whole
 
-_USAGE = 2
-_KIND_OFFSET = 10  # of the command's exit statuses
-_KINDS = list(errors.KINDS.values())
+_FIRST_KIND = 11  # of the command's exit statuses
 _MOST_STEPS = 1000
 
 
@@ -84,45 +82,28 @@ def _parser() -> argparse.ArgumentParser:
         "--steps", type=_count, default=8, metavar="N", help="study N checkpoints, spread over the run (8)"
     )
     parser.add_argument("--title", metavar="T", help="title of the page; by default, the name of the run")
-    parser.add_argument(
-        "--timings",
-        metavar="FILE",
-        help="costs of saves, as callbacks.JsonLines writes them",
-    )
+    parser.add_argument("--timings", metavar="FILE", help="costs of saves, as callbacks.JsonLines writes them")
     parser.add_argument("--shard", type=int, metavar="K", help="the shard to study, if checkpoints have several")
     parser.add_argument(
         "--betas", type=_betas, metavar="B1,B2", help="of Adam, with --eps: study the effect of quantizers on updates"
     )
     parser.add_argument("--eps", type=float, metavar="E", help="epsilon of Adam")
-    parser.add_argument("-f", "--force", action="store_true", help="replace the page if it exists")
+    parser.add_argument("-f", "--force", action="store_true", dest="overwrite", help="replace the page if it exists")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
-    output = options.output or f"{Path(options.run).absolute().name}-report.html"
+    options = vars(_parser().parse_args(arguments))
+    quiet = options.pop("quiet")
+    options["output"] = options["output"] or f"{Path(options['run']).absolute().name}-report.html"
     try:
-        write_report(
-            options.run,
-            output,
-            steps=options.steps,
-            title=options.title,
-            timings=options.timings,
-            shard=options.shard,
-            betas=options.betas,
-            eps=options.eps,
-            overwrite=options.force,
-        )
+        write_report(**options)
     except CommandFailed as failed:
         return failed.status
-    except errors.BitsnapError as error:
-        place = next((i for i, kind in enumerate(_KINDS) if isinstance(error, kind)), len(_KINDS) - 1)
+    except (errors.BitsnapError, OSError) as error:
         print(f"bitsnap: error: {error}", file=sys.stderr)
-        return _KIND_OFFSET + 1 + place
-    except OSError as error:
-        print(f"bitsnap: error: {error}", file=sys.stderr)
-        return _KIND_OFFSET + 1 + _KINDS.index(errors.IoError)
-    if not options.quiet:
-        print(output, file=sys.stderr)
+        return _FIRST_KIND + list(errors.KINDS).index(getattr(error, "code", "io"))
+    if not quiet:
+        print(options["output"], file=sys.stderr)
     return 0
