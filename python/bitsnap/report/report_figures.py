@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
-from bitsnap.report.report_data import RunData, Timing
+from bitsnap.report.report_data import RunData
 from bitsnap.report.report_text import (
     ROLE_ORDER,
     plot_text,
@@ -46,9 +47,6 @@ class Figure:
     def add(self, data: list[Trace], layout: dict[str, Any], *choice: int) -> None:
         self.variants[",".join(map(str, choice))] = {"data": data, "layout": layout}
 
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def trace(kind: str, name: str, x: Sequence[Any], y: Sequence[Any], hover: str = "%{customdata}", **more: Any) -> Trace:
     return {"type": kind, "name": name, "x": x, "y": y, "hovertemplate": hover, **more}
@@ -64,14 +62,12 @@ def control(label: str, options: Iterable[str], chosen: int = 0) -> dict[str, An
     return {"label": label, "options": [printable(option) for option in options], "chosen": chosen}
 
 
-def step_axis(count: int) -> dict[str, Any]:
-    axis: dict[str, Any] = {"title": {"text": "step"}}
-    if count <= _MOST_CATEGORIES:
-        axis["type"] = "category"
-    return axis
+def _step_layout(steps: Sequence[int], yaxis: dict[str, Any], **more: Any) -> dict[str, Any]:
+    xaxis = {"title": {"text": "step"}, **({"type": "category"} if len(steps) <= _MOST_CATEGORIES else {})}
+    return {"xaxis": xaxis, "yaxis": yaxis, "hovermode": "x unified", **more}
 
 
-def step_labels(steps: Sequence[int]) -> list[Any]:
+def _step_labels(steps: Sequence[int]) -> list[Any]:
     return [str(step) for step in steps] if len(steps) <= _MOST_CATEGORIES else list(steps)
 
 
@@ -107,44 +103,34 @@ def bytes_figure(data: RunData) -> Figure:
     )
     parts = [_parts(checkpoint) for checkpoint in checkpoints]
     names = _present(checkpoints)
+    raw = [checkpoint["raw_bytes"] for checkpoint in checkpoints]
+    totals = [max(1, sum(stored for _, stored in part.values())) for part in parts]
     for choice in range(3):
         traces: list[Trace] = []
-        raw = [checkpoint["raw_bytes"] for checkpoint in checkpoints]
-        totals = [max(1, sum(part[name][1] for name in part)) for part in parts]
         for name in names:
-            stored: list[float] = [part.get(name, (0, 0))[1] for part in parts]
+            sizes = [part.get(name, (0, 0))[1] for part in parts]
+            stored: list[float] = [*accumulate(sizes)] if choice == 1 else [*sizes]
             said = [size_text(size) for size in stored]
-            if choice == 1:
-                stored = _added_up(stored)
-                said = [size_text(size) for size in stored]
-            elif choice == 2:
-                stored = [100 * size / total for size, total in zip(stored, totals, strict=True)]
+            if choice == 2:
+                stored = [100 * size / total for size, total in zip(sizes, totals, strict=True)]
                 said = [f"{text}, {share_label(share / 100)}" for text, share in zip(said, stored, strict=True)]
             marker = {"color": role_colour(name)}
-            traces.append(trace("bar", role_text(name), step_labels(steps), stored, customdata=said, marker=marker))
+            traces.append(trace("bar", role_text(name), _step_labels(steps), stored, customdata=said, marker=marker))
+        axis: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
         if choice != 2:
-            whole = _added_up(raw) if choice == 1 else raw
+            whole = list(accumulate(raw)) if choice == 1 else raw
+            said = [size_text(size) for size in whole]
             style: dict[str, Any] = {
                 "line": {"color": "@ink", "width": 1.5, "dash": "dot"},
                 "marker": {"color": "@ink", "size": 5},
             }
-            traces.append(curve("raw", step_labels(steps), whole, customdata=[*map(size_text, whole)], **style))
-        axis: dict[str, Any] = {"ticksuffix": " %", "range": [0, 100]}
-        if choice != 2:
+            traces.append(curve("raw", _step_labels(steps), whole, customdata=said, **style))
             unit, suffix = size_unit(max(max(raw), *totals) if choice == 0 else sum(raw))
             axis = {"ticksuffix": f" {suffix}"}
             for each in traces:
                 each["y"] = [size / unit for size in each["y"]]
-        layout = {"barmode": "stack", "xaxis": step_axis(len(steps)), "yaxis": axis, "hovermode": "x unified"}
-        figure.add(traces, {**layout, "bargap": 0.28}, choice)
+        figure.add(traces, _step_layout(steps, axis, barmode="stack", bargap=0.28), choice)
     return figure
-
-
-def _added_up(values: Sequence[float]) -> list[float]:
-    sums: list[float] = []
-    for value in values:
-        sums.append(value + (sums[-1] if sums else 0))
-    return sums
 
 
 def ratio_figure(data: RunData) -> Figure:
@@ -166,12 +152,10 @@ def ratio_figure(data: RunData) -> Figure:
         traces: list[Trace] = []
         for name, colour, sizes in lines:
             ratios = [raw / stored if raw and stored else None for raw, stored in sizes]
-            high = [ratio is not None and ratio > HIGHEST_RATIO for ratio in ratios]
-            values: list[float | None]
+            high = [choice == 0 and ratio is not None and ratio > HIGHEST_RATIO for ratio in ratios]
+            values: list[float | None] = [100 * stored / raw if raw else None for raw, stored in sizes]
             if choice == 0:
-                values = [None if ratio is None else min(ratio, HIGHEST_RATIO) for ratio in ratios]
-            else:
-                values = [100 * stored / raw if raw else None for raw, stored in sizes]
+                values = [ratio and min(ratio, HIGHEST_RATIO) for ratio in ratios]
             said = [
                 f"{ratio_text(ratio)}, {size_text(raw)} → {size_text(stored)}"
                 for ratio, (raw, stored) in zip(ratios, sizes, strict=True)
@@ -179,37 +163,32 @@ def ratio_figure(data: RunData) -> Figure:
             style = {"color": colour, "width": 3 if name == "whole" else 1.75}
             marker = {
                 "color": colour,
-                "size": [10 if choice == 0 and above else 6 for above in high],
-                "symbol": ["triangle-up" if choice == 0 and above else "circle" for above in high],
+                "size": [10 if above else 6 for above in high],
+                "symbol": ["triangle-up" if above else "circle" for above in high],
             }
             more: dict[str, Any] = {"customdata": said, "line": style, "marker": marker, "cliponaxis": False}
-            traces.append(curve(name, step_labels(steps), values, **more))
+            traces.append(curve(name, _step_labels(steps), values, **more))
         ticks = [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]
         axis: dict[str, Any] = {"ticksuffix": " %", "rangemode": "tozero"}
         if choice == 0:
             axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick}×" for tick in ticks]}
-        figure.add(traces, {"xaxis": step_axis(len(steps)), "yaxis": axis, "hovermode": "x unified"}, choice)
+        figure.add(traces, _step_layout(steps, axis), choice)
     return figure
 
 
 # ---- choices
 
 
-def codecs_of(tensor: dict[str, Any]) -> dict[str, float]:
-    """Raw bytes by codec, counting each chunk of a tensor equally."""
-    counts = tensor.get("codecs", {})
-    chunks = sum(counts.values())
-    return {name: tensor["raw_bytes"] * count / chunks for name, count in counts.items()} if chunks else {}
-
-
 def codec_figure(data: RunData) -> Figure | None:
-    """The share of each codec in the bytes of each role, by checkpoint."""
+    """The share of each codec in the bytes of each role, by checkpoint; each chunk of a tensor counts equally."""
     steps = sorted(data.snapshots)
     shares: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     whole: dict[str, float] = defaultdict(float)
     for step in steps:
         for tensor in data.snapshots[step]["tensors"]:
-            for codec, size in codecs_of(tensor).items():
+            counts = tensor.get("codecs", {})
+            for codec, count in counts.items():
+                size = tensor["raw_bytes"] * count / sum(counts.values())
                 shares[tensor["role"]][step][codec] += size
                 shares["all"][step][codec] += size
                 whole[codec] += size
@@ -237,9 +216,9 @@ def codec_figure(data: RunData) -> Figure | None:
             pattern = {"shape": "/" if index >= _CODEC_COLOURS else "", "solidity": 0.25}
             marker = {"color": f"@codec{index % _CODEC_COLOURS}", "pattern": pattern}
             percents = [100 * size / total if total else 0 for size, total in pairs]
-            traces.append(trace("bar", plot_text(codec), step_labels(steps), percents, customdata=said, marker=marker))
-        layout = {"barmode": "stack", "bargap": 0.28, "xaxis": step_axis(len(steps)), "hovermode": "x unified"}
-        figure.add(traces, {**layout, "yaxis": {"ticksuffix": " %", "range": [0, 100]}}, choice)
+            traces.append(trace("bar", plot_text(codec), _step_labels(steps), percents, customdata=said, marker=marker))
+        axis = {"ticksuffix": " %", "range": [0, 100]}
+        figure.add(traces, _step_layout(steps, axis, barmode="stack", bargap=0.28), choice)
     return figure
 
 
@@ -274,33 +253,28 @@ def reasons(data: RunData, most_rows: int = 20_000) -> dict[str, Any]:
 # ---- time
 
 
-def timing_figure(timings: Sequence[Timing], raw_bytes: dict[int, int]) -> Figure | None:
-    if not timings:
-        return None
-    figure = Figure(
-        "timings",
-        "Stall and throughput",
-        "How long each save held up the training, and the raw bytes per second of the whole save.",
-    )
-    steps = step_labels([timing.step for timing in timings])
+def timing_figure(data: RunData) -> Figure | None:
+    raw_bytes = {checkpoint["step"]: checkpoint["raw_bytes"] for checkpoint in data.checkpoints}
+    steps = _step_labels([timing.step for timing in data.timings])
     traces: list[Trace] = []
-    if any(timing.stall_seconds is not None for timing in timings):
-        stalls = [timing.stall_seconds for timing in timings]
+    stalls = [timing.stall_seconds for timing in data.timings]
+    if any(stall is not None for stall in stalls):
         traces.append(trace("bar", "stall", steps, stalls, "%{y:.3~s}s", marker={"color": "@exp_avg"}))
     speeds = [
         raw_bytes[timing.step] / timing.save_seconds if timing.save_seconds and timing.step in raw_bytes else None
-        for timing in timings
+        for timing in data.timings
     ]
     if any(speed is not None for speed in speeds):
         style = {"color": "@weight", "width": 2}
         traces.append(curve("throughput", steps, speeds, "%{y:.3~s}B/s", yaxis="y2", line=style))
     if not traces:
         return None
-    layout = {
-        "xaxis": step_axis(len(timings)),
-        "yaxis": {"tickformat": "~s", "ticksuffix": "s", "rangemode": "tozero"},
-        "yaxis2": {"tickformat": "~s", "ticksuffix": "B/s", "overlaying": "y", "side": "right", "rangemode": "tozero"},
-        "hovermode": "x unified",
-    }
-    figure.add(traces, layout)
+    figure = Figure(
+        "timings",
+        "Stall and throughput",
+        "How long each save held up the training, and the raw bytes per second of the whole save.",
+    )
+    axis = {"tickformat": "~s", "rangemode": "tozero"}
+    speed_axis = {**axis, "ticksuffix": "B/s", "overlaying": "y", "side": "right"}
+    figure.add(traces, _step_layout(steps, {**axis, "ticksuffix": "s"}, yaxis2=speed_axis))
     return figure

@@ -78,8 +78,10 @@ def share_label(share: float) -> str:
     return plot_text(share_text(share))
 
 
-def error_text(error: float) -> str:
+def error_text(error: float | None) -> str:
     """A relative error or a bound of one."""
+    if error is None:
+        return "–"
     if error == 0:
         return "0"
     if 1e-3 <= abs(error) < 1:
