@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from typing import Any
+from collections.abc import Callable
+from itertools import product
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from bitsnap.report.report_data import RunData
 from bitsnap.report.report_figures import HIGHEST_RATIO, Figure, Trace, control, role_colour, trace
@@ -23,12 +26,13 @@ def _compared(data: RunData) -> list[dict[str, Any]]:
     return [state for state in data.states if any(role["change"] for role in state["roles"])]
 
 
-def role_labels(state: dict[str, Any]) -> list[str]:
-    """The labels of the groups of a state, which are by role and dtype."""
-    names = [role["role"] for role in state["roles"]]
+def _groups(state: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The groups of a state, which are by role and dtype, with their labels."""
+    names = [group["role"] for group in state["roles"]]
+    place = {role: i for i, role in enumerate(ROLE_ORDER)}
     return [
-        role_text(role["role"]) + (f" {role['dtype']}" if names.count(role["role"]) > 1 else "")
-        for role in state["roles"]
+        (role_text(group["role"]) + (f" {group['dtype']}" if names.count(group["role"]) > 1 else ""), group)
+        for group in sorted(state["roles"], key=lambda group: (place.get(group["role"], len(place)), group["dtype"]))
     ]
 
 
@@ -37,11 +41,6 @@ def _step_control(states: list[dict[str, Any]]) -> dict[str, Any]:
         f"{state['step']}" + (f" (after {state['against']['step']})" if state["against"] else "") for state in states
     ]
     return control("Step", options, len(states) - 1)
-
-
-def _in_order(groups: list[dict[str, Any]]) -> list[int]:
-    place = {role: i for i, role in enumerate(ROLE_ORDER)}
-    return sorted(range(len(groups)), key=lambda i: (place.get(groups[i]["role"], len(place)), groups[i]["dtype"]))
 
 
 # ---- layer by step
@@ -62,17 +61,32 @@ def _distance(change: dict[str, Any]) -> float:
     return float(sum(math.log2(part["from"]) * part["share"] for part in change["ulp"] if part["from"] > 1))
 
 
-def _weighted(tensors: list[dict[str, Any]], value: Any) -> float | None:
-    found = [(value(tensor), tensor["elements"]) for tensor in tensors]
-    found = [(each, count) for each, count in found if each is not None]
-    total = sum(count for _, count in found)
-    return sum(each * count for each, count in found) / total if total else None
+def _mean(tensors: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float | None:
+    """The mean over elements of what `value` gives for the change of a tensor."""
+    compared = [tensor for tensor in tensors if tensor["change"]]
+    total = sum(tensor["elements"] for tensor in compared)
+    return sum(value(tensor["change"]) * tensor["elements"] for tensor in compared) / total if total else None
 
 
 def _ratio(tensors: list[dict[str, Any]]) -> float | None:
-    sizes = [(tensor["raw_bytes"], tensor["stored_bytes"]) for tensor in tensors if tensor["stored_bytes"] is not None]
-    stored = sum(size for _, size in sizes)
-    return sum(size for size, _ in sizes) / stored if stored else None
+    sized = [tensor for tensor in tensors if tensor["stored_bytes"] is not None]
+    stored = sum(tensor["stored_bytes"] for tensor in sized)
+    return sum(tensor["raw_bytes"] for tensor in sized) / stored if stored else None
+
+
+# Rows, by place and name, of steps, of tensors.
+_Cells: TypeAlias = dict[tuple[float, str], dict[int, list[dict[str, Any]]]]
+_RATIO_TICKS = [1, 2, 4, 8, 16, 32, 64]
+# The value of the tensors of one cell, its text, and the colour bar.
+_METRICS: dict[str, tuple[Callable[[list[dict[str, Any]]], float | None], Callable[[float], str], dict[str, Any]]] = {
+    "changed": (lambda tensors: _mean(tensors, itemgetter("changed")), share_label, {"tickformat": ".0%"}),
+    "distance": (lambda tensors: _mean(tensors, _distance), "{:.1f} bits".format, {"ticksuffix": " bits"}),
+    "ratio": (
+        _ratio,
+        ratio_text,
+        {"tickvals": [math.log2(tick) for tick in _RATIO_TICKS], "ticktext": [f"{tick}×" for tick in _RATIO_TICKS]},
+    ),
+}
 
 
 def layers_figure(data: RunData) -> Figure | None:
@@ -97,69 +111,46 @@ def layers_figure(data: RunData) -> Figure | None:
     )
     tallest = 1
     for i, role in enumerate(roles):
-        cells: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-        order: dict[str, float] = {}
+        cells: _Cells = defaultdict(lambda: defaultdict(list))
         for step, tensor in tensors:
             if tensor["role"] == role:
-                place, row = _row_of(tensor)
-                order[row] = place
-                cells[row][step].append(tensor)
-        rows = sorted(order, key=lambda row: (order[row], row))
-        loose = [row for row in rows if order[row] == math.inf]
+                cells[_row_of(tensor)][step].append(tensor)
+        loose = [row for row in cells if row[0] == math.inf]
         if len(loose) > _MOST_OTHER_ROWS:
             rest: dict[int, list[dict[str, Any]]] = defaultdict(list)
             for row in loose:
                 for step, some in cells.pop(row).items():
                     rest[step] += some
-            cells["all others"] = rest
-            rows = [row for row in rows if row not in loose] + ["all others"]
-        tallest = max(tallest, len(rows))
+            cells[math.inf, "all others"] = rest
+        tallest = max(tallest, len(cells))
         for j, metric in enumerate(metrics):
-            figure.add(*_heat_map(metric, rows, steps if metric == "ratio" else compared, cells), i, j)
+            figure.add(*_heat_map(metric, cells, steps if metric == "ratio" else compared), i, j)
     figure.height = max(300, min(110 + 30 * tallest, 900))
     return figure
 
 
-def _heat_map(
-    metric: str, rows: list[str], steps: list[int], cells: dict[str, dict[int, list[dict[str, Any]]]]
-) -> tuple[list[Trace], dict[str, Any]]:
-    values: list[list[float | None]] = []
-    texts: list[list[str]] = []
-    for row in rows:
-        some = [cells[row][step] for step in steps]
-        if metric == "ratio":
-            line = [_ratio(each) for each in some]
-            texts.append([ratio_text(each) for each in line])
-            line = [None if each is None else math.log2(min(each, HIGHEST_RATIO)) for each in line]
-        elif metric == "changed":
-            line = [_weighted(each, lambda t: t["change"]["changed"] if t["change"] else None) for each in some]
-            texts.append(["–" if each is None else share_label(each) for each in line])
-        else:
-            line = [_weighted(each, lambda t: _distance(t["change"]) if t["change"] else None) for each in some]
-            texts.append(["–" if each is None else f"{each:.1f} bits" for each in line])
-        values.append(line)
-    ticks = [1, 2, 4, 8, 16, 32, 64]
-    bars: dict[str, dict[str, Any]] = {
-        "changed": {"tickformat": ".0%"},
-        "distance": {"ticksuffix": " bits"},
-        "ratio": {"tickvals": [math.log2(tick) for tick in ticks], "ticktext": [f"{tick}×" for tick in ticks]},
-    }
-    known = [value for line in values for value in line if value is not None]
-    top = {"changed": 1.0}.get(metric, max(known, default=1.0) or 1.0)
+def _heat_map(metric: str, cells: _Cells, steps: list[int]) -> tuple[list[Trace], dict[str, Any]]:
+    value, text, bar = _METRICS[metric]
+    rows = sorted(cells)
+    values = [[value(cells[row][step]) for step in steps] for row in rows]
+    texts = [["–" if each is None else text(each) for each in line] for line in values]
+    if metric == "ratio":
+        values = [[each and math.log2(min(each, HIGHEST_RATIO)) for each in line] for line in values]
+    known = [each for line in values for each in line if each is not None]
     shown: Trace = {
         "type": "heatmap",
         "x": [str(step) for step in steps],
-        "y": [plot_text(row) for row in rows],
+        "y": [plot_text(name) for _, name in rows],
         "z": values,
         "text": texts,
         "texttemplate": "%{text}" if len(steps) <= 14 and len(rows) <= 40 else "",
         "hovertemplate": f"%{{y}}, step %{{x}}<br>{metric}: %{{text}}<extra></extra>",
         "colorscale": "@sequential",
         "zmin": 0,
-        "zmax": top,
+        "zmax": 1.0 if metric == "changed" else max(known, default=1.0) or 1.0,
         "xgap": 2,
         "ygap": 2,
-        "colorbar": bars[metric],
+        "colorbar": bar,
     }
     axes = {
         "xaxis": {"type": "category", "title": {"text": "step"}, "showgrid": False},
@@ -185,19 +176,17 @@ def distance_figure(data: RunData) -> Figure | None:
         height=300,
     )
     for choice, state in enumerate(states):
-        labels = role_labels(state)
         traces: list[Trace] = []
         highest = 1
-        for i in _in_order(state["roles"]):
-            role = state["roles"][i]
-            if not role["change"]:
+        for label, group in _groups(state):
+            if not group["change"]:
                 continue
-            bins = role["change"]["ulp"]
+            bins = group["change"]["ulp"]
             highest = max([highest, *(place for place, part in enumerate(bins) if part["share"] > 0)])
-            name, percents = plot_text(labels[i]), [100 * part["share"] for part in bins]
+            name, percents = plot_text(label), [100 * part["share"] for part in bins]
             said = [f"{share_label(part['share'])} moved {_range_text(part)}" for part in bins]
             hover = f"{name}<br>%{{customdata}}<extra></extra>"
-            style = {"color": role_colour(role["role"]), "width": 2, "shape": "spline", "smoothing": 0.5}
+            style = {"color": role_colour(group["role"]), "width": 2, "shape": "spline", "smoothing": 0.5}
             more = {"mode": "lines", "customdata": said, "line": style, "fill": "tozeroy"}
             traces.append(trace("scatter", name, list(range(len(bins))), percents, hover, **more))
         places = [place for place in _DISTANCE_TICKS if place <= highest + 1]
@@ -234,19 +223,22 @@ def bits_figure(data: RunData) -> Figure | None:
         height=280,
     )
     for j, state in enumerate(states):
-        groups = _in_order(state["roles"])
-        labels = role_labels(state)
-        width = max((len(state["roles"][i]["bits"]["ones"]) for i in groups), default=0)
+        groups = _groups(state)
+        width = max((len(group["bits"]["ones"]) for _, group in groups), default=0)
+        layout = {
+            "xaxis": {"title": {"text": "bit, from the sign down"}, "showgrid": False, "dtick": 4},
+            "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
+            "shapes": [_mark(row, edge) for row, (_, group) in enumerate(groups) for edge in _edges(group["dtype"])],
+        }
         for i, metric in enumerate(metrics):
             key = "same" if metric == "same as before" else "ones"
-            lines = [state["roles"][group]["bits"][key] or [] for group in groups]
-            places = [[_bit_name(state["roles"][group]["dtype"], bit) for bit in range(width)] for group in groups]
+            lines = [group["bits"][key] or [] for _, group in groups]
             shown: Trace = {
                 "type": "heatmap",
                 "x": list(range(width)),
-                "y": [plot_text(labels[group]) for group in groups],
+                "y": [plot_text(label) for label, _ in groups],
                 "z": [[*line, *[None] * (width - len(line))] for line in lines],
-                "text": places,
+                "text": [[_bit_name(group["dtype"], bit) for bit in range(width)] for _, group in groups],
                 "customdata": [[*map(share_label, line), *[""] * (width - len(line))] for line in lines],
                 "hovertemplate": f"%{{y}}, %{{text}}<br>{metric}: %{{customdata}}<extra></extra>",
                 "colorscale": "@sequential" if key == "same" else "@diverging",
@@ -255,15 +247,6 @@ def bits_figure(data: RunData) -> Figure | None:
                 "xgap": 2,
                 "ygap": 6,
                 "colorbar": {"tickformat": ".0%"},
-            }
-            layout = {
-                "xaxis": {"title": {"text": "bit, from the sign down"}, "showgrid": False, "dtick": 4},
-                "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
-                "shapes": [
-                    _mark(row, edge)
-                    for row, group in enumerate(groups)
-                    for edge in _edges(state["roles"][group]["dtype"])
-                ],
             }
             figure.add([shown], layout, i, j)
     return figure
@@ -294,30 +277,30 @@ def planes_figure(data: RunData) -> Figure | None:
     """Entropy of order 0 of each byte plane, alone and XORed with the checkpoint before."""
     if not data.states:
         return None
-    states = data.states
     figure = Figure(
         "planes",
         "Entropy by byte plane",
         "Bits of order 0 for each byte, from the most significant one on; 8 is noise. Pale is the byte alone, full its "
         "XOR with the checkpoint before.",
-        [_step_control(states)],
+        [_step_control(data.states)],
         height=300,
     )
-    for choice, state in enumerate(states):
-        groups = _in_order(state["roles"])
-        labels = role_labels(state)
-        alone = [(i, p, v) for i in groups for p, v in enumerate(state["roles"][i]["entropy"]["planes"])]
-        changed = [(i, p, v) for i in groups for p, v in enumerate(state["roles"][i]["entropy"]["xor_planes"] or [])]
+    for choice, state in enumerate(data.states):
         traces: list[Trace] = []
-        for name, parts, opacity in (("alone", alone, 0.4), ("XOR with the one before", changed, 1)):
+        for name, key, opacity in (("alone", "planes", 0.4), ("XOR with the one before", "xor_planes", 1)):
+            parts = [
+                (plot_text(label), group["role"], str(byte), bits)
+                for label, group in _groups(state)
+                for byte, bits in enumerate(group["entropy"][key] or [])
+            ]
             if not parts:
                 continue
-            places = [[plot_text(labels[i]) for i, _, _ in parts], [str(p) for _, p, _ in parts]]
-            said = [f"{plot_text(labels[i])}, byte {p}" for i, p, _ in parts]
-            colours = [role_colour(state["roles"][i]["role"]) for i, _, _ in parts]
+            labels, roles, planes, values = (list(column) for column in zip(*parts, strict=True))
+            said = [f"{label}, byte {byte}" for label, byte in zip(labels, planes, strict=True)]
+            colours = [role_colour(role) for role in roles]
             more = {"customdata": said, "marker": {"color": colours, "opacity": opacity}, "showlegend": False}
             hover = f"%{{customdata}}<br>{name}: %{{y:.2f}} bits of 8<extra></extra>"
-            traces.append(trace("bar", name, places, [value for _, _, value in parts], hover, **more))
+            traces.append(trace("bar", name, [labels, planes], values, hover, **more))
         layout = {
             "barmode": "group",
             "bargap": 0.25,
@@ -336,23 +319,21 @@ def coders_figure(data: RunData) -> Figure | None:
     state = next((each for each in reversed(data.states) if any(role["codecs"] for role in each["roles"])), None)
     if state is None:
         return None
-    groups = [i for i in _in_order(state["roles"]) if state["roles"][i]["codecs"]]
-    labels = role_labels(state)
+    groups = [(label, group) for label, group in _groups(state) if group["codecs"]]
     figure = Figure(
         "coders",
         "What coders make of it",
         f"Bits per element at step {state['step']}, without the help of other tensors: bitsnap's codecs in blue, "
         "baselines, at their best with or without byte planes and XOR, in grey. The line is what the run stores.",
-        [control("Of", [labels[i] for i in groups], min(1, len(groups) - 1))],
+        [control("Of", [label for label, _ in groups], min(1, len(groups) - 1))],
+        height=420,
     )
-    for choice, i in enumerate(groups):
-        role = state["roles"][i]
-        best: dict[str, tuple[float, str, bool]] = {}
-        for own, coded in [*((True, each) for each in role["codecs"]), *((False, each) for each in role["baselines"])]:
+    for choice, (_, group) in enumerate(groups):
+        best: dict[str, tuple[float, str, str]] = {}
+        for own, coded in [*product([True], group["codecs"]), *product([False], group["baselines"])]:
             name = coded["name"] + (" + base" if "base" in coded["form"] and own else "")
-            known = best.get(name)
-            if known is None or coded["bits"] < known[0]:
-                best[name] = (coded["bits"], coded["form"], own)
+            if name not in best or coded["bits"] < best[name][0]:
+                best[name] = (coded["bits"], coded["form"], "@weight" if own else "@pool")
         order = sorted(best, key=lambda name: best[name][0], reverse=True)
         shown: Trace = {
             "type": "bar",
@@ -360,7 +341,7 @@ def coders_figure(data: RunData) -> Figure | None:
             "x": [best[name][0] for name in order],
             "y": [plot_text(name) for name in order],
             "customdata": [best[name][1] for name in order],
-            "marker": {"color": ["@weight" if best[name][2] else "@pool" for name in order]},
+            "marker": {"color": [best[name][2] for name in order]},
             "hovertemplate": "%{y}, %{customdata}<br>%{x:.2f} bits per element<extra></extra>",
             "showlegend": False,
         }
@@ -370,13 +351,12 @@ def coders_figure(data: RunData) -> Figure | None:
             "yaxis": {"type": "category", "showgrid": False},
             "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
         }
-        if role["stored_bytes"] is not None and role["elements"]:
-            bits = 8 * role["stored_bytes"] / role["elements"]
+        if group["stored_bytes"] is not None and group["elements"]:
+            bits = 8 * group["stored_bytes"] / group["elements"]
             place = {"x0": bits, "x1": bits, "y0": 0, "y1": 1, "yref": "paper"}
             layout["shapes"] = [{"type": "line", **place, "line": {"color": "@used", "width": 2, "dash": "dot"}}]
             place = {"x": bits, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
             font = {"color": "@used", "size": 12}
             layout["annotations"] = [{**place, "text": f"stored: {bits:.2f}", "font": font}]
         figure.add([shown], layout, choice)
-    figure.height = 420
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
@@ -35,19 +36,18 @@ def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
         found = [tensor["quantizer"] for tensor in tensors]
         updates = [quantizer["update"] for quantizer in found if quantizer.get("update")]
         bounds = [quantizer["bound"] for quantizer in found]
-        reached = {"of the update": [update["largest"] for update in updates]}.get(
-            found[0]["bound_of"],
-            [quantizer["max_absolute" if name == "clusters" else "max_relative"] for quantizer in found],
-        )
+        reached = [quantizer["max_absolute" if name == "clusters" else "max_relative"] for quantizer in found]
+        if found[0]["bound_of"] == "of the update":
+            reached = [update["largest"] for update in updates]
         moved = _mean((update["mean_of_updates"], update["elements"]) for update in updates)
+        elements = sum(quantizer["elements"] for quantizer in found)
         lines.append(
             {
                 "role": role,
                 "rule": f"{name} {amount:g}",
-                "name": name,
                 "tensors": len(tensors),
-                "elements": sum(quantizer["elements"] for quantizer in found),
-                "stored_bytes": sum(tensor["stored_bytes"] for tensor in tensors),
+                "elements": elements,
+                "bits": 8 * sum(tensor["stored_bytes"] for tensor in tensors) / elements if elements else None,
                 "bound": None if None in bounds else max(bounds),
                 "unit": found[0]["bound_of"],
                 "reached": max(reached, default=None),
@@ -79,7 +79,7 @@ def rate_figure(data: RunData) -> Figure | None:
     roles = [role for role in state["roles"] if role["quantizers"]]
     used = losses(data.snapshots[state["step"]]) if state["step"] in data.snapshots else []
     of_updates = _update_errors(data)
-    sweeps = {role["role"]: traces for role in roles if (traces := _traces(role["quantizers"], _update_error))}
+    sweeps = {role["role"]: traces for role in roles if (traces := _rate_traces(role["quantizers"], _update_error))}
     figure = Figure(
         "rate",
         "Bits against error",
@@ -93,16 +93,15 @@ def rate_figure(data: RunData) -> Figure | None:
     )
     for i, role in enumerate(roles):
         for j, (key, name, used_key) in enumerate(_ERRORS):
-            traces = _traces(role["quantizers"], itemgetter(key))
+            traces = _rate_traces(role["quantizers"], itemgetter(key))
             for line in used:
-                if line["role"] != role["role"] or not used_key or not line["elements"]:
+                if line["role"] != role["role"] or not used_key or line["bits"] is None:
                     continue
-                bits = 8 * line["stored_bytes"] / line["elements"]
-                text = f"{plot_text(line['rule'])}<br>{bits:.2f} bits, {error_text(line[used_key])}"
+                text = f"{plot_text(line['rule'])}<br>{line['bits']:.2f} bits, {error_text(line[used_key])}"
                 if line["update"] is not None:
                     text += f"<br>updates off by {error_text(line['update'])} in the mean"
                 marker = {"size": 18, "line": {"color": "@ink", "width": 1}}
-                traces.append(_stars("this run", [(bits, line[used_key], text)], marker))
+                traces.append(_stars("this run", [(line["bits"], line[used_key], text)], marker))
             figure.add(traces, _rate_layout(name), i, j)
         if of_updates or sweeps:
             traces = [*sweeps.get(role["role"], []), *of_updates.get(role["role"], [])]
@@ -130,26 +129,22 @@ def _update_error(point: dict[str, Any]) -> float:
     return float(update["mean"] / update["mean_of_updates"]) if update and update["mean_of_updates"] else 0.0
 
 
-def _traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float]) -> list[Trace]:
-    return [trace for on_base in (False, True) for trace in _rate_traces(points, error, on_base)]
-
-
 def _update_errors(data: RunData) -> dict[str, list[Trace]]:
     """Bits that the run stores for first moments, and the error of updates, by step."""
     points: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for step in sorted(data.snapshots):
         for line in losses(data.snapshots[step]):
-            if line["update"] is not None and line["elements"]:
-                bits = 8 * line["stored_bytes"] / line["elements"]
-                text = f"step {step}, {plot_text(line['rule'])}<br>{bits:.2f} bits, {error_text(line['update'])}"
-                points[line["role"]].append((bits, line["update"], text))
+            if line["update"] is not None and line["bits"] is not None:
+                said = f"{line['bits']:.2f} bits, {error_text(line['update'])}"
+                text = f"step {step}, {plot_text(line['rule'])}<br>{said}"
+                points[line["role"]].append((line["bits"], line["update"], text))
     return {role: [_stars("this run, each step", some, {"size": 13})] for role, some in points.items()}
 
 
-def _rate_traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float], on_base: bool) -> list[Trace]:
-    """A line for each family. The axis is logarithmic, so points with an error of 0 are left out."""
+def _rate_traces(points: list[dict[str, Any]], error: Callable[[dict[str, Any]], float]) -> list[Trace]:
+    """Two lines for each family, alone and against the base. The axis is logarithmic: errors of 0 are left out."""
     traces: list[Trace] = []
-    for family, (label, colour) in _FAMILIES.items():
+    for on_base, (family, (label, colour)) in product((False, True), _FAMILIES.items()):
         chosen = [
             (point["bits_on_base"] if on_base else point["nominal_bits"] or point["bits"], point)
             for point in points
