@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from bitsnap import _bitsnap
-from bitsnap._bitsnap import RestorableStep, Settings
-from bitsnap._options import native_path
+from bitsnap._bitsnap import RestorableStep
 from bitsnap._ranks import Ranks
-from bitsnap._reading import Device
 from bitsnap.errors import (
     BitsnapError,
     CorruptError,
@@ -23,7 +22,9 @@ from bitsnap.errors import (
     TruncatedError,
     UnsupportedError,
 )
-from bitsnap.state import Keys, load_native
+from bitsnap.snapshot import Snapshot
+from bitsnap.state import load
+from bitsnap.store import Store
 
 
 @dataclass(frozen=True)
@@ -35,60 +36,32 @@ class Restored:
     state: Any = field(repr=False)
 
 
-@dataclass(frozen=True)
-class Loading:
-    """How a state is loaded."""
-
-    into: Any
-    keys: Keys | None
-    strict: bool
-    map_location: Device | None
-    threads: int
-    fallback: bool
-
-    def __call__(self, native: _bitsnap.Snapshot) -> Any:
-        return load_native(
-            native,
-            into=self.into,
-            keys=self.keys,
-            strict=self.strict,
-            map_location=self.map_location,
-            threads=self.threads,
-            progress=None,
-        )
-
-
 class Restoring:
-    """The steps that this rank can restore from the engine's memory and from the store."""
+    """The steps that this rank can restore from the engine's memory and from the store.
+
+    `options` are arguments of load().
+    """
 
     def __init__(self, native: _bitsnap.Engine, path: Path, ranks: Ranks) -> None:
         self._native, self._path, self._ranks = native, path, ranks
 
-    def store(self) -> _bitsnap.Store:
+    def store(self) -> Store:
         """The store as it is now."""
-        return _bitsnap.Store.open(
-            native_path(self._path),
-            access="read",
-            create=False,
-            settings=Settings(),
-            keep_last=None,
-            keep_every=None,
-            base_memory_bytes=0,
-            wait_ms=0,
-        )
+        return Store(self._path, read_only=True, create=False)
 
-    def step(self, step: int, loading: Loading) -> Restored:
+    def step(self, step: int, options: Mapping[str, Any], fallback: bool) -> Restored:
         """One step, without falling back to another one."""
-        agreed = self._agreed(loading.fallback) if self._ranks.agree else {}
-        return self._load(step, agreed.get(step, ""), loading)
+        agreed = self._agreed(fallback) if self._ranks.agree else {}
+        return self._load(step, agreed.get(step, ""), options, fallback)
 
-    def newest(self, loading: Loading) -> Restored | None:
+    def newest(self, options: Mapping[str, Any], fallback: bool) -> Restored | None:
         """The newest step that can be restored."""
         # Ranks that cannot communicate must not choose different steps.
-        may_fall_back = loading.fallback and (self._ranks.world_size == 1 or self._ranks.agree)
+        may_fall_back = fallback and (self._ranks.world_size == 1 or self._ranks.agree)
         first: BaseException | None = None
-        for candidate, attempt in sorted(self._agreed(loading.fallback).items(), reverse=True):
-            restored, failure = self._ranks.together(partial(self._load, candidate, attempt, loading), _is_damage)
+        for candidate, attempt in sorted(self._agreed(fallback).items(), reverse=True):
+            attempted = partial(self._load, candidate, attempt, options, fallback)
+            restored, failure = self._ranks.together(attempted, _is_damage)
             if failure is None:
                 return restored
             if failure.is_hopeless:
@@ -144,27 +117,28 @@ class Restoring:
                 raise
             return []
 
-    def _load(self, step: int, attempt: str, loading: Loading) -> Restored:
+    def _load(self, step: int, attempt: str, options: Mapping[str, Any], fallback: bool) -> Restored:
         found = self._native.restore(step, attempt)
         if found.memory_error is not None:
             _warn(f"step {step} is read from the store, not from memory: {found.memory_error}")
+        snapshot = Snapshot._of(found.snapshot)
         if not found.from_memory:
-            return Restored(step, "store", loading(found.snapshot))
+            return Restored(step, "store", load(snapshot, **options))
         try:
-            return Restored(step, "memory", loading(found.snapshot))
+            return Restored(step, "memory", load(snapshot, **options))
         except BitsnapError as error:
-            if not loading.fallback or not _is_damage(error):
+            if not fallback or not _is_damage(error):
                 raise
             try:
                 stored = self._from_store(step)
             except BitsnapError:
                 raise error from None
             _warn(f"step {step} is read from the store, because it is damaged in memory: {error}")
-            return Restored(step, "store", loading(stored))
+            return Restored(step, "store", load(stored, **options))
 
-    def _from_store(self, step: int) -> _bitsnap.Snapshot:
+    def _from_store(self, step: int) -> Snapshot:
         store = self.store()
-        return store.snapshot(step, 0 if store.info(step).shards == 1 else self._ranks.rank)
+        return store.snapshot(step, 0 if store.checkpoint(step).shards == 1 else self._ranks.rank)
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ from bitsnap._options import Masters, PathLike, Role, absolute_path, native_path
 from bitsnap._packing import PackedState, pack
 from bitsnap._ranks import Ranks
 from bitsnap._reading import Device
-from bitsnap._restoring import Loading, Restored, Restoring
+from bitsnap._restoring import Restored, Restoring
 from bitsnap.agents import agent_status
 from bitsnap.errors import BackgroundSaveWarning, BitsnapError, InvalidArgumentError
 from bitsnap.settings import may_lose, settings_of
@@ -127,7 +127,7 @@ class Checkpointer:
         self._saves = Saves(native, timeout_ms, on_progress)
         self._restoring = Restoring(native, self.path, self._ranks)
         # Also at exit: calls that wait in the library must not outlive the interpreter.
-        self._end = weakref.finalize(self, _let_go, self._saves)
+        self._end = weakref.finalize(self, self._saves.let_go)
         self._flush = Flush(self._saves) if flush_on_sigterm else None
 
     @property
@@ -278,10 +278,16 @@ class Checkpointer:
         self._check_usable()
         if keys is not None and not isinstance(keys, str) and not callable(keys):
             keys = list(keys)  # which several attempts may go through
-        loading = Loading(into, keys, strict, map_location, self._threads, bool(fallback))
+        options = {
+            "into": into,
+            "keys": keys,
+            "strict": strict,
+            "map_location": map_location,
+            "threads": self._threads,
+        }
         if step is not None:
-            return self._restoring.step(number_of(step, "step"), loading)
-        return self._restoring.newest(loading)
+            return self._restoring.step(number_of(step, "step"), options, bool(fallback))
+        return self._restoring.newest(options, bool(fallback))
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until no save of this process makes further progress.
@@ -367,7 +373,3 @@ def _given(options: Any, kind: type[Any], name: str) -> Any:
     if options is not None and not isinstance(options, kind):
         raise TypeError(f"{name} must be bitsnap.{kind.__name__} or None, got {options!r}")
     return kind() if options is None else options
-
-
-def _let_go(saves: Saves) -> None:
-    saves.let_go()

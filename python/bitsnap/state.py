@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from bitsnap import _bitsnap, _dtypes
+from bitsnap import _dtypes
 from bitsnap._adam import Adam
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorRef
@@ -121,28 +121,7 @@ def load(
         InvalidArgumentError: `into` does not fit. The message names the keys.
         CorruptError, TruncatedError: the file is damaged.
     """
-    return load_native(
-        native_snapshot(path, bases),
-        into=into,
-        keys=keys,
-        strict=strict,
-        map_location=map_location,
-        threads=threads,
-        progress=progress,
-    )
-
-
-def load_native(
-    native: _bitsnap.Snapshot,
-    *,
-    into: Any,
-    keys: Keys | None,
-    strict: bool,
-    map_location: Device | None,
-    threads: int,
-    progress: Progress | None,
-) -> Any:
-    """load() for an open snapshot."""
+    native = native_snapshot(path, bases)
     infos = native.tensors
     has_tree = native.has_tree
     tree = native.tree(decode) if has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
@@ -161,14 +140,14 @@ def load_native(
             return loader.want(reference.index, tensors, device)
         return loader.want(reference.index, "np", None)
 
-    def give(reference: TensorRef, path: Path) -> Any:
-        if path in filled:
-            return filled[path]
+    def give(reference: TensorRef, place: Path) -> Any:
+        if place in filled:
+            return filled[place]
         value = loader.get(want(reference))
         return value[()] if reference.kind == "scalar" else value
 
-    for path, reference in references(tree):
-        if path not in filled:
+    for place, reference in references(tree):
+        if place not in filled:
             want(reference)
     loader.run(threads, progress)
     for value in filled.values():

@@ -27,7 +27,7 @@ from bitsnap._reading import Device
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of, warn_of_idle_rules
 from bitsnap.snapshot import Snapshot, describe_damage
-from bitsnap.state import Keys, load_native
+from bitsnap.state import Keys, load
 
 Reencode: TypeAlias = Literal["auto", "never", "always"]
 
@@ -216,8 +216,8 @@ class Store:
                 and `shard` is None.
             CorruptError, TruncatedError: a file is damaged.
         """
-        return load_native(
-            self.snapshot(step, shard)._native,
+        return load(
+            self.snapshot(step, shard),
             into=into,
             keys=keys,
             strict=strict,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bitsnap
-from bitsnap.state import load_native
+from bitsnap.state import load
 from python.checkpointer_jobs import Jobs, saved
 from python.run_states import Run, frozen, state_of
 from python.same_bits import assert_same
@@ -109,11 +109,11 @@ def test_a_state_that_is_damaged_in_memory_is_read_from_the_store(jobs: Jobs, mo
         calls += 1
         if calls == 1:
             raise bitsnap.CorruptError("a bit has flipped")
-        return load_native(*arguments, **options)
+        return load(*arguments, **options)
 
     with jobs() as checkpointer:
         saved(checkpointer, 1, state_of(1)).result()
-        monkeypatch.setattr("bitsnap._restoring.load_native", load_second)
+        monkeypatch.setattr("bitsnap._restoring.load", load_second)
         with pytest.warns(bitsnap.RestoreWarning, match="a bit has flipped"):
             restored = checkpointer.restore()
         assert restored is not None
