@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,40 +16,6 @@
 
 namespace bitsnap::store {
 namespace {
-
-// A file of a step, as parsed from its name.
-struct Candidate {
-  std::string name;
-  std::uint32_t shard = 0;
-  std::uint64_t rewriting = 0;
-};
-
-// Files of one attempt share the number of shards and the attempt's name.
-using Group = std::pair<std::uint32_t, std::string>;
-
-struct NamedFile {
-  Group group;
-  Candidate candidate;
-};
-
-std::optional<NamedFile> parse_candidate(const std::string& name) {
-  const std::optional<ShardFileName> parsed = parse_shard_file_name(name);
-  if (!parsed) return std::nullopt;
-  const std::string plain = shard_file_name(parsed->shard, parsed->shards, "");
-  constexpr std::size_t kSuffix = std::string_view(".bsnap").size();
-  // The part between the shard numbers and the extension: "", ".ATTEMPT", ".rN" or ".ATTEMPT.rN".
-  std::string middle = name.substr(plain.size() - kSuffix, name.size() - plain.size());
-  NamedFile file{{parsed->shards, ""}, {name, parsed->shard, 0}};
-  if (const std::size_t dot = middle.rfind(".r"); dot != std::string::npos && dot + 2 < middle.size()) {
-    const std::string digits = middle.substr(dot + 2);
-    if (digits.size() <= 9 && digits.find_first_not_of("0123456789") == std::string::npos) {
-      file.candidate.rewriting = std::stoull(digits);
-      middle.resize(dot);
-    }
-  }
-  file.group.second = middle.empty() ? "" : middle.substr(1);
-  return file;
-}
 
 // How a file uses one of its bases, according to its index.
 struct BaseUse {
@@ -110,13 +77,14 @@ Result<Rebuilt> rebuild_file(os::FileSystem& file_system, const RunLayout& layou
 Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const RunLayout& layout, std::uint64_t step,
                                            const FindSnapshot& find, const DecodeLimits& limits) {
   BITSNAP_ASSIGN(const auto names, file_system.list_directory(layout.step_directory(step)));
-  std::map<Group, std::vector<std::vector<Candidate>>> groups;  // per shard
+  // Files of one attempt share the number of shards and the attempt's name. Each shard may have been rewritten.
+  std::map<std::pair<std::uint32_t, std::string>, std::vector<std::multimap<std::uint32_t, std::string>>> groups;
   for (const std::string& name : names) {
-    std::optional<NamedFile> file = parse_candidate(name);
-    if (!file) continue;
-    auto& shards = groups[file->group];
-    shards.resize(file->group.first);
-    shards[file->candidate.shard].push_back(std::move(file->candidate));
+    const std::optional<ShardFileName> parsed = parse_shard_file_name(name);
+    if (!parsed) continue;
+    auto& shards = groups[{parsed->shards, parsed->attempt}];
+    shards.resize(parsed->shards);
+    shards[parsed->shard].emplace(parsed->rewriting, name);
   }
   std::erase_if(groups, [](const auto& group) {
     return std::ranges::any_of(group.second, [](const auto& shard) { return shard.empty(); });
@@ -134,11 +102,10 @@ Result<CommitRecord> rebuild_commit_record(os::FileSystem& file_system, const Ru
     return fail(ErrorKind::corrupt,
                 fmt::format("invalid attempt '{}' in the names of the shard files", record.attempt));
   }
-  for (auto& candidates : groups.begin()->second) {
-    std::ranges::sort(candidates, std::ranges::greater(), &Candidate::rewriting);
+  for (const auto& candidates : groups.begin()->second) {
     Result<Rebuilt> rebuilt = fail(ErrorKind::corrupt, "no file");
-    for (const Candidate& candidate : candidates) {
-      rebuilt = rebuild_file(file_system, layout, step, candidate.name, find, limits);
+    for (const auto& [rewriting, name] : std::views::reverse(candidates)) {
+      rebuilt = rebuild_file(file_system, layout, step, name, find, limits);
       if (rebuilt) break;
     }
     if (!rebuilt) return tl::unexpected(std::move(rebuilt).error());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,14 @@ std::optional<Number> parse_number(std::string_view text) noexcept {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
   return number;
+}
+
+// Splits "a.r2" into "a" and 2. Without a number at the end, the text stays whole and the number is 0.
+std::pair<std::string_view, std::uint32_t> split_rewriting(std::string_view stem) noexcept {
+  if (const std::size_t dot = stem.rfind(".r"); dot != std::string_view::npos) {
+    if (const auto number = parse_number<std::uint32_t>(stem.substr(dot + 2))) return {stem.substr(0, dot), *number};
+  }
+  return {stem, 0};
 }
 
 std::string shard_stem(std::uint32_t shard, std::uint32_t shards, std::string_view attempt) {
@@ -53,17 +62,11 @@ std::string shard_record_name(std::uint32_t shard, std::uint32_t shards, std::st
 
 std::string rewritten_file_name(std::string_view name) {
   name.remove_suffix(name.ends_with(kSnapshotSuffix) ? kSnapshotSuffix.size() : 0);
-  std::uint64_t next = 1;
-  if (const std::size_t dot = name.rfind(".r"); dot != std::string_view::npos) {
-    if (const auto number = parse_number<std::uint32_t>(name.substr(dot + 2))) {
-      next = std::uint64_t{*number} + 1;
-      name = name.substr(0, dot);
-    }
-  }
-  const std::string end = fmt::format(".r{}{}", next, kSnapshotSuffix);
+  const auto [stem, rewriting] = split_rewriting(name);
+  const std::string end = fmt::format(".r{}{}", std::uint64_t{rewriting} + 1, kSnapshotSuffix);
   // A record may name a file of another writer whose name has the maximum length, so the new name is cut to that
   // length.
-  return std::string(name.substr(0, kMaxFileNameBytes - end.size())) + end;
+  return std::string(stem.substr(0, kMaxFileNameBytes - end.size())) + end;
 }
 
 bool is_snapshot_file_name(std::string_view name) noexcept {
@@ -85,7 +88,7 @@ bool is_own_file_name(std::string_view name) noexcept {
   return name.starts_with("shard-") && (is_snapshot_file_name(name) || name.ends_with(kRecordSuffix));
 }
 
-std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexcept {
+std::optional<ShardFileName> parse_shard_file_name(std::string_view name) {
   constexpr std::string_view kFirst = "shard-";
   constexpr std::string_view kMiddle = "-of-";
   constexpr std::size_t kDigits = 5;
@@ -97,7 +100,9 @@ std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexce
   const auto shard = parse_number<std::uint32_t>(name.substr(kFirst.size(), kDigits));
   const auto shards = parse_number<std::uint32_t>(name.substr(kStem - kDigits, kDigits));
   if (!shard || !shards || *shard >= *shards) return std::nullopt;
-  return ShardFileName{*shard, *shards};
+  // The rest is "", ".ATTEMPT", ".rN" or ".ATTEMPT.rN".
+  const auto [attempt, rewriting] = split_rewriting(name.substr(kStem, name.size() - kStem - kSnapshotSuffix.size()));
+  return ShardFileName{*shard, *shards, std::string(attempt.substr(attempt.empty() ? 0 : 1)), rewriting};
 }
 
 std::string RunLayout::in_root(std::string_view name) const { return os::join_path(root_, name); }

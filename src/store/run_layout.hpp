@@ -31,6 +31,9 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // The next name of a file that is rewritten: "a.bsnap" -> "a.r1.bsnap" -> "a.r2.bsnap".
 [[nodiscard]] std::string rewritten_file_name(std::string_view name);
 
+// The name of the record of a committed or retired step.
+[[nodiscard]] constexpr std::string_view record_file_name(bool retired) { return retired ? kRetiredName : kCommitName; }
+
 // Whether a record may name this file.
 [[nodiscard]] bool is_snapshot_file_name(std::string_view name) noexcept;
 [[nodiscard]] bool is_attempt_name(std::string_view name) noexcept;
@@ -38,12 +41,14 @@ inline constexpr std::size_t kMaxFileNameBytes = 200;
 // Whether bitsnap may remove this file from a step's directory if no record names it.
 [[nodiscard]] bool is_own_file_name(std::string_view name) noexcept;
 
-// The numbers in a shard's file name.
+// The parts of a shard's file name.
 struct ShardFileName {
   std::uint32_t shard = 0;
   std::uint32_t shards = 0;
+  std::string attempt;          // empty: none
+  std::uint32_t rewriting = 0;  // 0: as it was first written
 };
-[[nodiscard]] std::optional<ShardFileName> parse_shard_file_name(std::string_view name) noexcept;
+[[nodiscard]] std::optional<ShardFileName> parse_shard_file_name(std::string_view name);
 
 // The paths of one store.
 class RunLayout {
