@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "base/bytes.hpp"
@@ -20,8 +21,25 @@ constexpr std::size_t kHeaderBytes = 16;
 constexpr std::size_t kEntryBytes = 96;
 constexpr std::size_t kHashBytes = 8;
 constexpr std::uint64_t kMaxCatalogBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kBase = 56;
+constexpr std::size_t kFlags = 76;
 constexpr std::uint32_t kHasBase = 1;
 constexpr std::int64_t kSettledNs = 1'000'000'000;
+
+// Calls `each` with the offset of each number of an entry, and the number.
+template <typename Entry, typename Each>
+void for_each_number(Entry& entry, const Each& each) {
+  each(0, entry.info.step);
+  each(8, entry.modified_ns);
+  each(16, entry.file_id);
+  each(24, entry.record_bytes);
+  each(32, entry.info.time_unix_ms);
+  each(40, entry.info.raw_bytes);
+  each(48, entry.info.stored_bytes);
+  each(64, entry.info.shards);
+  each(68, entry.info.links);
+  each(72, entry.info.depth);
+}
 
 }  // namespace
 
@@ -40,18 +58,10 @@ Catalog Catalog::read(os::FileSystem& file_system, const std::string& path) {
   catalog.entries_.resize(static_cast<std::size_t>(count));
   const std::byte* at = data + kHeaderBytes;
   for (Entry& entry : catalog.entries_) {
-    entry.info.step = load_le<std::uint64_t>(at);
-    entry.modified_ns = static_cast<std::int64_t>(load_le<std::uint64_t>(at + 8));
-    entry.file_id = load_le<std::uint64_t>(at + 16);
-    entry.record_bytes = load_le<std::uint64_t>(at + 24);
-    entry.info.time_unix_ms = static_cast<std::int64_t>(load_le<std::uint64_t>(at + 32));
-    entry.info.raw_bytes = load_le<std::uint64_t>(at + 40);
-    entry.info.stored_bytes = load_le<std::uint64_t>(at + 48);
-    const std::uint64_t base = load_le<std::uint64_t>(at + 56);
-    entry.info.shards = load_le<std::uint32_t>(at + 64);
-    entry.info.links = load_le<std::uint32_t>(at + 68);
-    entry.info.depth = load_le<std::uint32_t>(at + 72);
-    if ((load_le<std::uint32_t>(at + 76) & kHasBase) != 0) entry.info.base = base;
+    for_each_number(entry, [&]<typename Number>(std::size_t offset, Number& number) {
+      number = static_cast<Number>(load_le<std::make_unsigned_t<Number>>(at + offset));
+    });
+    if ((load_le<std::uint32_t>(at + kFlags) & kHasBase) != 0) entry.info.base = load_le<std::uint64_t>(at + kBase);
     at += kEntryBytes;
   }
   return catalog;
@@ -76,18 +86,12 @@ Result<void> Catalog::write(os::FileSystem& file_system, const std::string& path
   store_le<std::uint64_t>(bytes.data() + 8, entries_.size());
   std::byte* at = bytes.data() + kHeaderBytes;
   for (const Entry& entry : entries_) {
-    store_le<std::uint64_t>(at, entry.info.step);
-    store_le<std::uint64_t>(at + 8, static_cast<std::uint64_t>(entry.modified_ns));
-    store_le<std::uint64_t>(at + 16, entry.file_id);
-    store_le<std::uint64_t>(at + 24, entry.record_bytes);
-    store_le<std::uint64_t>(at + 32, static_cast<std::uint64_t>(entry.info.time_unix_ms));
-    store_le<std::uint64_t>(at + 40, entry.info.raw_bytes);
-    store_le<std::uint64_t>(at + 48, entry.info.stored_bytes);
-    store_le<std::uint64_t>(at + 56, entry.info.base.value_or(0));
-    store_le<std::uint32_t>(at + 64, entry.info.shards);
-    store_le<std::uint32_t>(at + 68, entry.info.links);
-    store_le<std::uint32_t>(at + 72, entry.info.depth);
-    store_le<std::uint32_t>(at + 76, entry.info.base ? kHasBase : 0);
+    for_each_number(entry, [&]<typename Number>(std::size_t offset, Number number) {
+      using Stored = std::make_unsigned_t<Number>;
+      store_le<Stored>(at + offset, static_cast<Stored>(number));
+    });
+    store_le<std::uint64_t>(at + kBase, entry.info.base.value_or(0));
+    store_le<std::uint32_t>(at + kFlags, entry.info.base ? kHasBase : 0);
     at += kEntryBytes;
   }
   const std::size_t body = bytes.size() - kHashBytes;
