@@ -48,13 +48,11 @@ void CheckpointReader::assume(CommitRecord record) {
 
 Result<CommitRecord> CheckpointReader::record(std::uint64_t step) const {
   if (const auto assumed = assumed_.find(step); assumed != assumed_.end()) return assumed->second;
-  auto committed = read_commit_record(file_system_, layout_, step);
-  if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
-  auto retired = read_commit_record(file_system_, layout_, step, true);
-  if (retired || retired.error().kind() != ErrorKind::not_found) return retired;
-  // The step may have been retired between the two reads.
-  committed = read_commit_record(file_system_, layout_, step);
-  if (committed || committed.error().kind() != ErrorKind::not_found) return committed;
+  // The step may have been retired between the first two reads.
+  for (const bool retired : {false, true, false}) {
+    auto record = read_commit_record(file_system_, layout_, step, retired);
+    if (record || record.error().kind() != ErrorKind::not_found) return record;
+  }
   return fail(ErrorKind::not_found, fmt::format("{}: step {} not found", layout_.root(), step));
 }
 
@@ -67,10 +65,8 @@ Result<std::shared_ptr<const Snapshot>> CheckpointReader::open(std::uint64_t ste
                               record.shards.size(), step, shard));
     }
     auto opened = open_file(step, record.shards[shard]);
-    if (opened || opened.error().kind() != ErrorKind::not_found || attempt == kOpenAttempts) {
-      if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
-      return fail(ErrorKind::corrupt, opened.error().message());
-    }
+    if (opened || opened.error().kind() != ErrorKind::not_found) return opened;
+    if (attempt == kOpenAttempts) return fail(ErrorKind::corrupt, opened.error().message());
     // A file was removed after the record was read, or is missing.
     auto again = read_commit_record(file_system_, layout_, step);
     if (!again && again.error().kind() == ErrorKind::not_found) {
@@ -138,7 +134,7 @@ Result<std::shared_ptr<const BaseProvider>> CheckpointReader::open_references(st
         return fail(ErrorKind::corrupt, fmt::format("shard {} of step {} is not snapshot {}", reference.shard,
                                                     reference.step, reference.id.to_hex()));
       }
-      return open_with(reference.step, record.shards[reference.shard], reference.standalone, nesting + 1);
+      return open_with(reference.step, record.shards[reference.shard], reference.standalone, nesting + 1, nullptr);
     };
     auto opened = open_one();
     if (!opened) {

@@ -41,18 +41,12 @@ class CheckpointReader {
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(std::uint64_t step, std::uint32_t shard);
 
   // Opens a file that a record names, with everything that the file refers to, even if the checkpoint is retired or
-  // gone.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(std::uint64_t step, const ShardFile& file) {
-    return open_with(step, file, false, 0);
-  }
-  // Like open_file(), but reads the file from `opened`, which need not be on disk yet.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_as(std::uint64_t step, const ShardFile& file,
-                                                                std::unique_ptr<os::RandomAccessFile> opened) {
-    return open_with(step, file, false, 0, std::move(opened));
-  }
-  // Like open_file(), but opens no references: chunks that need another snapshot cannot be read.
-  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_alone(std::uint64_t step, const ShardFile& file) {
-    return open_with(step, file, true, 0);
+  // gone. `alone`: opens no references, so chunks that need another snapshot cannot be read. Reads the file from
+  // `opened`, if given, which need not be on disk yet.
+  [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open_file(
+      std::uint64_t step, const ShardFile& file, bool alone = false,
+      std::unique_ptr<os::RandomAccessFile> opened = nullptr) {
+    return open_with(step, file, alone, 0, std::move(opened));
   }
 
   // Makes this reader use `record` for its step instead of the record on disk, to try out a repair. No other thread may
@@ -74,7 +68,7 @@ class CheckpointReader {
  private:
   Result<std::shared_ptr<const Snapshot>> open_with(std::uint64_t step, const ShardFile& file, bool alone,
                                                     std::uint32_t nesting,
-                                                    std::unique_ptr<os::RandomAccessFile> opened = nullptr);
+                                                    std::unique_ptr<os::RandomAccessFile> opened);
   Result<std::shared_ptr<const BaseProvider>> open_references(std::uint64_t step, const ShardFile& file,
                                                               std::uint32_t nesting);
   void remember(const std::string& path, bool alone, const std::shared_ptr<const Snapshot>& snapshot);

@@ -155,7 +155,7 @@ Result<void> read_run(JsonReader& in, RunRecord& record) {
 
 Result<CommitRecord> read_commit_record(os::FileSystem& file_system, const RunLayout& layout, std::uint64_t step,
                                         bool retired) {
-  const std::string path = retired ? layout.retired(step) : layout.commit(step);
+  const std::string path = layout.step_file(step, record_file_name(retired));
   CommitRecord record;
   BITSNAP_TRY(
       read_sealed_json(file_system, path, kCommitKey, [&](JsonReader& in) { return read_commit(in, record, step); }));
@@ -173,7 +173,7 @@ Result<bool> write_commit_record(os::FileSystem& file_system, const RunLayout& l
 
 Result<bool> replace_commit_record(os::FileSystem& file_system, const RunLayout& layout, const CommitRecord& record,
                                    bool retired) {
-  const std::string path = retired ? layout.retired(record.step) : layout.commit(record.step);
+  const std::string path = layout.step_file(record.step, record_file_name(retired));
   return write_sealed_json(file_system, path, kCommitKey, container::serialize_json(record), true);
 }
 
@@ -203,13 +203,31 @@ Result<bool> write_run_record(os::FileSystem& file_system, const std::string& pa
   return write_sealed_json(file_system, path, kRunKey, out.text(), overwrite);
 }
 
+bool refers_to(const ShardFile& file, const std::set<std::uint64_t>& steps) {
+  return std::ranges::any_of(file.references, [&](const auto& reference) { return steps.contains(reference.step); });
+}
+
+bool refers_to(const CommitRecord& record, const std::set<std::uint64_t>& steps) {
+  return std::ranges::any_of(record.shards, [&](const ShardFile& file) { return refers_to(file, steps); });
+}
+
+StoreDamage record_damage(std::uint64_t step, bool retired, Error error) {
+  return {step, RunLayout::relative_file(step, record_file_name(retired)), "", std::move(error)};
+}
+
+std::uint64_t raw_bytes(const CommitRecord& record) {
+  std::uint64_t bytes = 0;
+  for (const ShardFile& file : record.shards) bytes += file.raw_bytes;
+  return bytes;
+}
+
 CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes) {
   CheckpointInfo info;
   info.step = record.step;
   info.time_unix_ms = record.time_unix_ms;
+  info.raw_bytes = raw_bytes(record);
   info.stored_bytes = record_bytes;
   for (const ShardFile& file : record.shards) {
-    info.raw_bytes += file.raw_bytes;
     info.stored_bytes += file.bytes;
     info.depth = std::max(info.depth, file.depth);
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,15 @@ struct RunRecord {
          error.kind() == ErrorKind::not_found;
 }
 
+// Whether a file refers to one of the steps.
+[[nodiscard]] bool refers_to(const ShardFile& file, const std::set<std::uint64_t>& steps);
+[[nodiscard]] bool refers_to(const CommitRecord& record, const std::set<std::uint64_t>& steps);
+
+// The damage of a whole record.
+[[nodiscard]] StoreDamage record_damage(std::uint64_t step, bool retired, Error error);
+
+// The sum over all shards.
+[[nodiscard]] std::uint64_t raw_bytes(const CommitRecord& record);
 // The summary of a checkpoint for users; `record_bytes` is the size of its commit.json.
 [[nodiscard]] CheckpointInfo checkpoint_info(const CommitRecord& record, std::uint64_t record_bytes);
 

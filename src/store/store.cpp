@@ -64,14 +64,18 @@ Result<std::shared_ptr<const Snapshot>> Store::snapshot(std::optional<std::uint6
 }
 
 Result<CheckpointInfo> Store::save(std::uint64_t step, const State& state, const RunOptions& options) {
-  auto saved = no_throw("saving", [&] { return impl_->save(step, state, options); });
+  auto saved = no_throw("saving", [&] {
+    return impl_->save(step, std::nullopt, state, options).map([](store::PendingSave save) { return save.info; });
+  });
   if (saved) impl_->apply_retention(*saved, options);
   return saved;
 }
 
 Result<SaveSummary> Store::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
                                       const RunOptions& options) {
-  return no_throw("saving", [&] { return impl_->save_shard(step, place, state, options); });
+  return no_throw("saving", [&] {
+    return impl_->save(step, place, state, options).map([](store::PendingSave save) { return save.summary; });
+  });
 }
 
 Result<CommitOutcome> Store::commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt) {

@@ -65,8 +65,7 @@ Result<CheckpointInfo> Store::Impl::commit_record(const store::CommitRecord& rec
 CheckpointInfo Store::Impl::note_committed(const store::CommitRecord& record) {
   Known& known = known_[record.step];
   known.state = store::StepState::committed;
-  known.record_bytes = store::serialize_commit_record(record).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(record);
+  known.set_record(record);
   update_catalog();
   return store::checkpoint_info(record, known.record_bytes);
 }

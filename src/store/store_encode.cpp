@@ -74,14 +74,10 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
       static_cast<std::uint32_t>((*record)->shards.size()), own,
       [this, &reader, record, own, watch](std::uint32_t shard, Opening opening) -> Result<std::shared_ptr<const Base>> {
         const store::CommitRecord& base = **record;
-        const auto watched = [&](std::shared_ptr<const Base> there) {
-          return std::make_shared<store::WatchedBase>(std::move(there), watch);
-        };
         std::shared_ptr<const Snapshot> snapshot = shard == own.shard ? cache_->base(base.step) : nullptr;
         if (snapshot == nullptr) {
           const store::ShardFile& file = base.shards[shard];
-          auto opened =
-              opening == Opening::look ? reader.open_alone(base.step, file) : reader.open_file(base.step, file);
+          auto opened = reader.open_file(base.step, file, opening == Opening::look);
           // Damage in another rank's shard does not matter, because this shard may need nothing from it.
           if (!opened && opening == Opening::look && store::is_damage(opened.error())) return nullptr;
           if (!opened) {
@@ -91,7 +87,7 @@ std::unique_ptr<save::BaseFinder> Store::Impl::find_bases(const store::PendingSa
           snapshot = std::move(*opened);
         }
         if (shard == own.shard) cache_->attach_decoded(*snapshot);
-        return watched(std::move(snapshot));
+        return std::make_shared<store::WatchedBase>(std::move(snapshot), watch);
       });
 }
 
@@ -124,12 +120,12 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   if (in_memory != nullptr) save.blob = in_memory->blob();
 
   save.summary = result->summary;
-  save.file = {};
-  save.file.file = save.file_name;
-  save.file.id = result->summary.id;
-  save.file.bytes = result->summary.stored_bytes;
-  save.file.raw_bytes = result->summary.raw_bytes;
-  save.file.depth = result->depth;
+  save.file = {.file = save.file_name,
+               .id = result->summary.id,
+               .bytes = result->summary.stored_bytes,
+               .raw_bytes = result->summary.raw_bytes,
+               .depth = result->depth,
+               .references = {}};
   // From here on, a failure means that the base is unusable: the file must open with everything that it refers to.
   const auto refer = [&]() -> Result<void> {
     for (const save::Reference& reference : result->references) {
@@ -143,7 +139,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
     } else {
       BITSNAP_ASSIGN(written, file_system_.open(path));
     }
-    BITSNAP_ASSIGN(save.snapshot, fresh.open_as(save.step, save.file, std::move(written)));
+    BITSNAP_ASSIGN(save.snapshot, fresh.open_file(save.step, save.file, false, std::move(written)));
     return {};
   };
   if (Result<void> referred = refer(); !referred) {

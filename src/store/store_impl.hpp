@@ -36,9 +36,6 @@ class Store::Impl {
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(os::FileSystem& file_system, const std::string& path,
                                                           const StoreOptions& options,
                                                           std::shared_ptr<store::BaseCache> cache = nullptr);
-  // Reads no record and changes nothing, but takes the lock unless `dry_run`.
-  [[nodiscard]] static Result<std::unique_ptr<Impl>> open_for_repair(os::FileSystem& file_system,
-                                                                     const std::string& path, bool dry_run);
 
   [[nodiscard]] static Impl& of(Store& store) noexcept { return *store.impl_; }
 
@@ -65,9 +62,8 @@ class Store::Impl {
   // returns.
   [[nodiscard]] Result<void> publish(store::PendingSave& save);
   // begin(), encode() and publish().
-  [[nodiscard]] Result<CheckpointInfo> save(std::uint64_t step, const State& state, const RunOptions& options);
-  [[nodiscard]] Result<SaveSummary> save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                               const RunOptions& options);
+  [[nodiscard]] Result<store::PendingSave> save(std::uint64_t step, const std::optional<ShardPlace>& place,
+                                                const State& state, const RunOptions& options);
   // store_commit.cpp
   [[nodiscard]] Result<CommitOutcome> commit(std::uint64_t step, std::uint32_t shards, const std::string& attempt);
   // store_prune.cpp
@@ -77,8 +73,9 @@ class Store::Impl {
   [[nodiscard]] Result<RollbackReport> rollback(std::uint64_t step);
   // store_verify.cpp
   [[nodiscard]] Result<StoreVerification> verify(const StoreVerifyOptions& options) const;
-  // store_repair.cpp; for a handle of open_for_repair()
-  [[nodiscard]] Result<RepairReport> repair(const RepairOptions& options);
+  // store_repair.cpp
+  [[nodiscard]] static Result<RepairReport> repair(os::FileSystem& file_system, const std::string& path,
+                                                   const RepairOptions& options);
 
  private:
   // A step as the writing handle knows it. Its record is read when it is first needed.
@@ -86,6 +83,11 @@ class Store::Impl {
     store::StepState state = store::StepState::uncommitted;
     std::uint64_t record_bytes = 0;
     std::shared_ptr<const Result<store::CommitRecord>> record;
+
+    void set_record(store::CommitRecord written) {
+      record_bytes = store::serialize_commit_record(written).size();
+      record = std::make_shared<const Result<store::CommitRecord>>(std::move(written));
+    }
   };
   // Which steps the writing handle knows. A handle that holds no lock between its calls starts each call with
   // `nothing`.
@@ -133,7 +135,9 @@ class Store::Impl {
   Result<std::vector<store::ShardRecord>> pending_shards(std::uint64_t step) const;
 
   // store_save.cpp
-  [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, const ShardPlace& place) const;
+  // The name, or the next one as a rewritten file that the step does not hold.
+  [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
+  [[nodiscard]] store::CommitHeader header_of(const store::PendingSave& save) const;
   Result<void> write_blob(const store::PendingSave& save);
   Result<void> publish_checkpoint(store::PendingSave& save);
   Result<void> publish_shard(const store::PendingSave& save);

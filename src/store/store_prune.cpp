@@ -61,13 +61,12 @@ Result<void> Store::Impl::Pruner::look() {
     store::StepNode& node = nodes_.emplace_back();
     node.step = step;
     node.state = known.state;
+    const auto add_references = [&](const store::ShardFile& file) {
+      for (const auto& reference : file.references) node.references.push_back({reference.step, reference.standalone});
+    };
     if (known.state == store::StepState::uncommitted) {
       BITSNAP_ASSIGN(const std::vector<store::ShardRecord> pending, store_.pending_shards(step));
-      for (const store::ShardRecord& shard : pending) {
-        for (const store::StepReference& reference : shard.file.references) {
-          node.references.push_back({reference.step, reference.standalone});
-        }
-      }
+      for (const store::ShardRecord& shard : pending) add_references(shard.file);
       continue;
     }
     const Result<store::CommitRecord>& record = store_.record_of(step, known);
@@ -84,9 +83,7 @@ Result<void> Store::Impl::Pruner::look() {
     node.bytes = known.record_bytes;
     for (const store::ShardFile& file : record->shards) {
       node.bytes += file.bytes;
-      for (const store::StepReference& reference : file.references) {
-        node.references.push_back({reference.step, reference.standalone});
-      }
+      add_references(file);
     }
   }
   return note_missing_files();
@@ -153,7 +150,7 @@ Result<std::set<std::uint64_t>> Store::Impl::Pruner::choose_dropped() {
     std::uint64_t live_bytes = 0;
     const store::CommitRecord& record = *record_of(node);
     for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
-      BITSNAP_ASSIGN(const auto snapshot, store_.reader_->open_alone(node.step, record.shards[shard]));
+      BITSNAP_ASSIGN(const auto snapshot, store_.reader_->open_file(node.step, record.shards[shard], true));
       live_bytes += live.bytes(node.step, shard, *snapshot);
     }
     if (live_bytes < node.bytes / 2) {
@@ -282,22 +279,22 @@ Result<PruneReport> Store::Impl::prune(const Retention& retention, const PruneOp
 
 Result<void> Store::Impl::remove_step(std::uint64_t step) {
   Result<void> removed = directories_.remove(step);
-  if (!removed) {
+  if (removed) {
+    known_.erase(step);
+  } else {
     lose_sight();
-    return removed;
   }
-  known_.erase(step);
-  return {};
+  return removed;
 }
 
 Result<void> Store::Impl::retire_step(std::uint64_t step) {
   Result<void> retired = directories_.retire(step);
-  if (!retired) {
+  if (retired) {
+    known_[step].state = store::StepState::retired;
+  } else {
     lose_sight();
-    return retired;
   }
-  known_[step].state = store::StepState::retired;
-  return {};
+  return retired;
 }
 
 Result<std::vector<std::string>> Store::Impl::remove_strays(bool dry_run, bool is_alone) {
@@ -357,7 +354,7 @@ Result<RollbackReport> Store::Impl::rollback(std::uint64_t step) {
     std::uint64_t bytes = last->second.record_bytes;
     if (last->second.state != store::StepState::uncommitted) {
       if (const Result<store::CommitRecord>& record = record_of(removed, last->second)) {
-        for (const store::ShardFile& file : record->shards) bytes += file.bytes;
+        bytes = store::checkpoint_info(*record, bytes).stored_bytes;
       }
     }
     BITSNAP_TRY(remove_step(removed));

@@ -20,6 +20,15 @@ std::string list_steps(const std::vector<std::uint64_t>& steps) {
   return text;
 }
 
+// `record_bytes` is the size of the record's file.
+CheckpointInfo info_or_damage(std::uint64_t step, Result<store::CommitRecord> record, std::uint64_t record_bytes) {
+  if (record) return store::checkpoint_info(*record, record_bytes);
+  CheckpointInfo damaged;
+  damaged.step = step;
+  damaged.damage = std::move(record).error();
+  return damaged;
+}
+
 // An error about a missing step names this many steps on each side of it.
 constexpr std::size_t kNearbySteps = 2;
 constexpr int kListAgain = 3;
@@ -57,13 +66,8 @@ Result<std::vector<CheckpointInfo>> Store::Impl::list() const {
       continue;
     }
     auto record = store::read_commit_record(file_system_, layout_, entry.step);
-    if (record) {
-      checkpoints.push_back(store::checkpoint_info(*record, entry.record.size_bytes));
-    } else if (record.error().kind() != ErrorKind::not_found) {  // otherwise it was pruned meanwhile
-      CheckpointInfo& damaged = checkpoints.emplace_back();
-      damaged.step = entry.step;
-      damaged.damage = std::move(record).error();
-    }
+    if (!record && record.error().kind() == ErrorKind::not_found) continue;  // pruned meanwhile
+    checkpoints.push_back(info_or_damage(entry.step, std::move(record), entry.record.size_bytes));
   }
   return checkpoints;
 }
@@ -89,13 +93,7 @@ Result<CheckpointInfo> Store::Impl::info(std::uint64_t step) const {
   if (!file.exists) return tl::unexpected(step_not_found(step));
   auto record = store::read_commit_record(file_system_, layout_, step);
   if (!record && record.error().kind() == ErrorKind::not_found) return tl::unexpected(step_not_found(step));
-  if (!record) {
-    CheckpointInfo damaged;
-    damaged.step = step;
-    damaged.damage = std::move(record).error();
-    return damaged;
-  }
-  return store::checkpoint_info(*record, file.size_bytes);
+  return info_or_damage(step, std::move(record), file.size_bytes);
 }
 
 Result<std::shared_ptr<const Snapshot>> Store::Impl::snapshot(std::optional<std::uint64_t> step,

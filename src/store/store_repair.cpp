@@ -19,35 +19,14 @@
 namespace bitsnap {
 namespace {
 
-bool refers(const store::CommitRecord& record, const std::set<std::uint64_t>& steps) {
-  return std::ranges::any_of(record.shards, [&](const store::ShardFile& file) {
-    return std::ranges::any_of(file.references, [&](const auto& r) { return steps.contains(r.step); });
-  });
+// The place of the snapshot `id`, if the record names it.
+std::optional<store::StepReference> find_in(const store::CommitRecord& record, const SnapshotId& id) {
+  const auto file = std::ranges::find(record.shards, id, &store::ShardFile::id);
+  if (file == record.shards.end()) return std::nullopt;
+  return store::StepReference{id, record.step, static_cast<std::uint32_t>(file - record.shards.begin()), true};
 }
 
 }  // namespace
-
-Result<std::unique_ptr<Store::Impl>> Store::Impl::open_for_repair(os::FileSystem& file_system, const std::string& path,
-                                                                  bool dry_run) {
-  if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
-  StoreOptions options;
-  options.access = dry_run ? StoreAccess::read : StoreAccess::write;
-  std::unique_ptr<Impl> impl(new Impl(file_system, path, options, nullptr));
-  BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl->layout_.checkpoints()));
-  BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl->layout_.run_record()));
-  BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl->layout_.lock()));
-  bool is_store = checkpoints.is_directory && (record.exists || lock.exists);
-  if (checkpoints.is_directory && !is_store) {
-    BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, impl->directories_.list());
-    is_store = std::ranges::any_of(steps, [](const auto& s) { return s.state != store::StepState::uncommitted; });
-  }
-  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: no store found", impl->layout_.root()));
-  if (!dry_run) {
-    BITSNAP_ASSIGN(store::WriteGuard guard, impl->begin_writing(os::LockKind::exclusive));
-    impl->lock_ = std::move(guard.lock);
-  }
-  return impl;
-}
 
 // One repair. It rebuilds records first, from the oldest on, because a record is rebuilt with the records before it.
 class Store::Impl::Repairer {
@@ -61,7 +40,8 @@ class Store::Impl::Repairer {
   Result<std::optional<Policy>> newest_policy();
   Result<void> mend_records();
   Result<void> mend_record(std::uint64_t step, Known& known);
-  Result<void> mend_unneeded(std::uint64_t step, Known& known);
+  // Rebuilds the record of a step that has none. Returns whether the files of the step form a checkpoint.
+  Result<bool> mend_missing(std::uint64_t step, Known& known, const std::string& why);
   // The place of the snapshot `id` in a step before `before`.
   std::optional<store::StepReference> find(const SnapshotId& id, std::uint64_t before);
   // Like find(), but searches steps without a record, and gives the step that it finds a new record. That step may have
@@ -95,12 +75,10 @@ class Store::Impl::Repairer {
 // The policy of the newest checkpoint whose record can be read.
 Result<std::optional<Policy>> Store::Impl::Repairer::newest_policy() {
   BITSNAP_ASSIGN(const std::vector<store::StepEntry> steps, store_.directories_.list());
-  std::map<std::uint64_t, store::StepState> newest;
-  for (const store::StepEntry& entry : steps) newest.emplace(entry.step, entry.state);
-  for (const auto& [step, state] : std::views::reverse(newest)) {
-    if (state == store::StepState::uncommitted) continue;
-    const auto record =
-        store::read_commit_record(store_.file_system_, store_.layout_, step, state == store::StepState::retired);
+  for (const store::StepEntry& entry : std::views::reverse(steps)) {
+    if (entry.state == store::StepState::uncommitted) continue;
+    const auto record = store::read_commit_record(store_.file_system_, store_.layout_, entry.step,
+                                                  entry.state == store::StepState::retired);
     if (!record) continue;
     if (const auto policy = policy_from_name(record->policy)) return policy;
   }
@@ -168,12 +146,9 @@ Result<store::CommitRecord> Store::Impl::Repairer::rebuild_as(std::uint64_t step
 Result<void> Store::Impl::Repairer::mend_newest() {
   for (auto& [step, known] : std::views::reverse(store_.known_)) {
     if (known.state != store::StepState::uncommitted) continue;
-    auto rebuilt = rebuild(step);
-    if (failure_) return tl::unexpected(*failure_);
-    if (!rebuilt && !store::is_damage(rebuilt.error())) return tl::unexpected(std::move(rebuilt).error());
-    if (!rebuilt) continue;
-    known.state = store::StepState::committed;
-    return replace_record(step, known, std::move(*rebuilt), "it was missing, and the store has no other checkpoint");
+    BITSNAP_ASSIGN(const bool is_mended,
+                   mend_missing(step, known, "it was missing, and the store has no other checkpoint"));
+    if (is_mended) return {};
   }
   return {};
 }
@@ -184,7 +159,10 @@ Result<void> Store::Impl::Repairer::mend_records() {
     if (known.state == store::StepState::uncommitted) {
       // A step that others refer to was committed once, so it has lost its record.
       if (!store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) {
-        if (last && step < *last) BITSNAP_TRY(mend_unneeded(step, known));
+        // A removal takes the record first and then the files. A step with all its files has probably lost its record.
+        if (last && step < *last) {
+          BITSNAP_TRY(mend_missing(step, known, "it was missing, and all shard files of the step exist"));
+        }
         continue;
       }
     }
@@ -194,46 +172,45 @@ Result<void> Store::Impl::Repairer::mend_records() {
   return {};
 }
 
-// A removal takes the record first and then the files. A step with all its files has probably lost its record.
-Result<void> Store::Impl::Repairer::mend_unneeded(std::uint64_t step, Known& known) {
+Result<bool> Store::Impl::Repairer::mend_missing(std::uint64_t step, Known& known, const std::string& why) {
   auto rebuilt = rebuild(step);
   if (failure_) return tl::unexpected(*failure_);
-  if (!rebuilt) return store::is_damage(rebuilt.error()) ? Result<void>() : tl::unexpected(std::move(rebuilt).error());
+  if (!rebuilt && store::is_damage(rebuilt.error())) return false;
+  if (!rebuilt) return tl::unexpected(std::move(rebuilt).error());
   known.state = store::StepState::committed;
-  return replace_record(step, known, std::move(*rebuilt), "it was missing, and all shard files of the step exist");
+  BITSNAP_TRY(replace_record(step, known, std::move(*rebuilt), why));
+  return true;
 }
 
 std::optional<store::StepReference> Store::Impl::Repairer::find(const SnapshotId& id, std::uint64_t before) {
   std::optional<store::StepReference> result;
-  for (auto entry = store_.known_.lower_bound(before); entry != store_.known_.begin();) {
-    --entry;
-    if (entry->second.state == store::StepState::uncommitted) continue;
-    const Result<store::CommitRecord>& earlier = store_.record_of(entry->first, entry->second);
+  const std::ranges::subrange earlier_steps(store_.known_.begin(), store_.known_.lower_bound(before));
+  for (auto& [step, known] : std::views::reverse(earlier_steps)) {
+    if (known.state == store::StepState::uncommitted) continue;
+    const Result<store::CommitRecord>& earlier = store_.record_of(step, known);
     if (!earlier) {
       // This step may hold the snapshot: a file that the system refuses to read now may be whole.
       if (!failure_ && !store::is_damage(earlier.error())) failure_ = earlier.error();
       continue;
     }
-    const auto file = std::ranges::find(earlier->shards, id, &store::ShardFile::id);
-    if (file == earlier->shards.end()) continue;
+    const std::optional<store::StepReference> found = find_in(*earlier, id);
+    if (!found) continue;
     // If several steps hold the same content in different codings, nobody knows which one was meant. Then all that the
     // found one refers to counts as needed.
     if (result) {
       result->standalone = false;
       return result;
     }
-    result = store::StepReference{id, entry->first, static_cast<std::uint32_t>(file - earlier->shards.begin()), true};
+    result = found;
   }
   return result ? result : find_uncommitted(id, before);
 }
 
 std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(const SnapshotId& id,
                                                                             std::uint64_t before) {
-  for (auto entry = store_.known_.lower_bound(before); entry != store_.known_.begin();) {
-    --entry;
-    auto& [step, known] = *entry;
-    if (known.state != store::StepState::uncommitted) continue;
-    if (beyond_rebuilding_.contains(step)) continue;
+  const std::ranges::subrange earlier_steps(store_.known_.begin(), store_.known_.lower_bound(before));
+  for (auto& [step, known] : std::views::reverse(earlier_steps)) {
+    if (known.state != store::StepState::uncommitted || beyond_rebuilding_.contains(step)) continue;
     store::StepState state = store::StepState::uncommitted;
     auto rebuilt = rebuild_as(step, state);
     if (!rebuilt) {
@@ -242,16 +219,15 @@ std::optional<store::StepReference> Store::Impl::Repairer::find_uncommitted(cons
       if (!failure_ && !store::is_damage(rebuilt.error())) failure_ = std::move(rebuilt).error();
       continue;
     }
-    const auto file = std::ranges::find(rebuilt->shards, id, &store::ShardFile::id);
-    if (file == rebuilt->shards.end()) continue;
-    const auto shard = static_cast<std::uint32_t>(file - rebuilt->shards.begin());
+    const std::optional<store::StepReference> found = find_in(*rebuilt, id);
+    if (!found) continue;
     known.state = state;
     if (auto replaced =
             replace_record(step, known, std::move(*rebuilt), "it was missing, and other checkpoints refer to the step");
         !replaced) {
       failure_ = std::move(replaced).error();
     }
-    return store::StepReference{id, step, shard, true};
+    return found;
   }
   return std::nullopt;
 }
@@ -266,8 +242,7 @@ Result<void> Store::Impl::Repairer::replace_record(std::uint64_t step, Known& kn
                                                                    known.state == store::StepState::retired));
     store_.directories_.note_sync(synced);
   }
-  known.record_bytes = store::serialize_commit_record(record).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
+  known.set_record(std::move(record));
   return {};
 }
 
@@ -302,8 +277,8 @@ Result<void> Store::Impl::Repairer::find_damages() {
   for (auto& [step, known] : store_.known_) {
     if (known.state == store::StepState::uncommitted) {
       if (!unclear_.contains(step)) continue;
-      damages_[step].push_back({step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                                Error(ErrorKind::corrupt, "the record is missing and cannot be rebuilt")});
+      damages_[step].push_back(
+          store::record_damage(step, false, Error(ErrorKind::corrupt, "the record is missing and cannot be rebuilt")));
       continue;
     }
     const bool is_retired = known.state == store::StepState::retired;
@@ -313,8 +288,7 @@ Result<void> Store::Impl::Repairer::find_damages() {
       continue;
     }
     if (!store::is_damage(record.error())) return tl::unexpected(record.error());
-    const std::string_view name = is_retired ? store::kRetiredName : store::kCommitName;
-    damages_[step].push_back({step, store::RunLayout::relative_file(step, name), "", record.error()});
+    damages_[step].push_back(store::record_damage(step, is_retired, record.error()));
   }
   // A retired step need not be restorable, but no damage may stay in it, because a later checkpoint could come to need
   // it.
@@ -347,7 +321,7 @@ Result<void> Store::Impl::Repairer::rewrite_what_is_whole() {
     if (known.state == store::StepState::committed) {
       whole.push_back(step);
       ++report_.checkpoints;
-    } else if (refers(record, dropped)) {
+    } else if (store::refers_to(record, dropped)) {
       dropped.insert(step);
     }
   }
@@ -381,9 +355,8 @@ Result<void> Store::Impl::Repairer::set_aside_what_is_not() {
     const auto known = store_.known_.find(step);
     if (known == store_.known_.end() || known->second.state != store::StepState::retired) continue;
     if (store_.is_referred_to(step, UnreadableRecord::refers_to_nothing)) continue;
-    BITSNAP_TRY(set_aside(
-        step, {{step, store::RunLayout::relative_file(step, store::kCommitName), "",
-                Error(ErrorKind::corrupt, "the record was missing, and only lost checkpoints refer to the step")}}));
+    const Error lost(ErrorKind::corrupt, "the record was missing, and only lost checkpoints refer to the step");
+    BITSNAP_TRY(set_aside(step, {store::record_damage(step, false, lost)}));
   }
   std::ranges::sort(report_.dropped, {}, &RepairReport::Dropped::step);
   return {};
@@ -407,15 +380,29 @@ Result<RepairReport> Store::Impl::Repairer::run() {
   return std::move(report_);
 }
 
-Result<RepairReport> Store::Impl::repair(const RepairOptions& options) { return Repairer(*this, options).run(); }
+Result<RepairReport> Store::Impl::repair(os::FileSystem& file_system, const std::string& path,
+                                         const RepairOptions& options) {
+  if (path.empty()) return fail(ErrorKind::invalid_argument, "the path of the store must not be empty");
+  Impl impl(file_system, path, {.access = options.dry_run ? StoreAccess::read : StoreAccess::write}, nullptr);
+  BITSNAP_ASSIGN(const os::FileInfo checkpoints, file_system.stat(impl.layout_.checkpoints()));
+  BITSNAP_ASSIGN(const os::FileInfo record, file_system.stat(impl.layout_.run_record()));
+  BITSNAP_ASSIGN(const os::FileInfo lock, file_system.stat(impl.layout_.lock()));
+  bool is_store = checkpoints.is_directory && (record.exists || lock.exists);
+  if (checkpoints.is_directory && !is_store) {
+    BITSNAP_ASSIGN(is_store, impl.has_checkpoints());
+  }
+  if (!is_store) return fail(ErrorKind::not_found, fmt::format("{}: no store found", impl.layout_.root()));
+  if (!options.dry_run) {
+    BITSNAP_ASSIGN(store::WriteGuard guard, impl.begin_writing(os::LockKind::exclusive));
+    impl.lock_ = std::move(guard.lock);
+  }
+  return Repairer(impl, options).run();
+}
 
 namespace store {
 
 Result<RepairReport> repair_store(os::FileSystem& file_system, const std::string& path, const RepairOptions& options) {
-  return no_throw("repairing", [&]() -> Result<RepairReport> {
-    BITSNAP_ASSIGN(const auto impl, Store::Impl::open_for_repair(file_system, path, options.dry_run));
-    return impl->repair(options);
-  });
+  return no_throw("repairing", [&] { return Store::Impl::repair(file_system, path, options); });
 }
 
 }  // namespace store

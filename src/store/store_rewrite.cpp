@@ -28,16 +28,6 @@ class Store::Impl::Rewriter {
                    std::vector<PruneReport::Rewritten>& rewritten);
 
  private:
-  [[nodiscard]] bool is_dropped(const store::StepReference& reference) const {
-    return dropped_.contains(reference.step);
-  }
-  [[nodiscard]] bool refers_to_dropped(const store::ShardFile& file) const {
-    return std::ranges::any_of(file.references, [this](const auto& reference) { return is_dropped(reference); });
-  }
-  [[nodiscard]] bool refers_to_dropped(const store::CommitRecord& record) const {
-    return std::ranges::any_of(record.shards, [this](const auto& file) { return refers_to_dropped(file); });
-  }
-
   Result<PruneReport::Rewritten> rewrite(std::uint64_t step, const Progress& progress);
   // Rewrites the files of the record that refer to dropped steps, and updates the record. `progress` covers all files.
   Result<void> rewrite_files(store::CommitRecord& record, const Progress& progress);
@@ -46,7 +36,6 @@ class Store::Impl::Rewriter {
   // The shards of the previous checkpoint, where chunks of dropped steps are searched. Returns nullptr if there is
   // none.
   Result<std::unique_ptr<save::ShardedBases>> bases_for(std::uint32_t shard, std::uint32_t shards);
-  Result<std::string> unused_name(std::uint64_t step, std::string name) const;
 
   Impl& store_;
   const std::set<std::uint64_t>& dropped_;
@@ -67,31 +56,21 @@ Result<std::unique_ptr<save::ShardedBases>> Store::Impl::Rewriter::bases_for(std
   const store::CommitRecord& record = *found;
   const auto open = [this, &record](std::uint32_t number, Opening opening) -> Result<std::shared_ptr<const Base>> {
     const store::ShardFile& file = record.shards[number];
-    BITSNAP_ASSIGN(auto opened, opening == Opening::look ? reader_->open_alone(record.step, file)
-                                                         : reader_->open_file(record.step, file));
-    return opened;
+    return reader_->open_file(record.step, file, opening == Opening::look);
   };
   return std::make_unique<save::ShardedBases>(static_cast<std::uint32_t>(record.shards.size()),
                                               save::ShardedBases::Place{shard, shards}, open);
-}
-
-Result<std::string> Store::Impl::Rewriter::unused_name(std::uint64_t step, std::string name) const {
-  for (;;) {
-    name = store::rewritten_file_name(name);
-    BITSNAP_ASSIGN(const os::FileInfo there, store_.file_system_.stat(store_.layout_.step_file(step, name)));
-    if (!there.exists) return name;
-  }
 }
 
 Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& record, std::uint32_t shard,
                                                  store::ShardFile& file, const Progress& progress) {
   std::vector<SnapshotId> dropped_ids;
   for (const store::StepReference& reference : file.references) {
-    if (is_dropped(reference)) dropped_ids.push_back(reference.id);
+    if (dropped_.contains(reference.step)) dropped_ids.push_back(reference.id);
   }
   BITSNAP_ASSIGN(const auto source, reader_->open_file(record.step, file));
   BITSNAP_ASSIGN(const auto bases, bases_for(shard, static_cast<std::uint32_t>(record.shards.size())));
-  BITSNAP_ASSIGN(const std::string name, unused_name(record.step, file.file));
+  BITSNAP_ASSIGN(const std::string name, store_.free_file_name(record.step, store::rewritten_file_name(file.file)));
   const std::string path = store_.layout_.step_file(record.step, name);
   BITSNAP_ASSIGN(std::unique_ptr<os::WritableFile> out, store_.file_system_.create(path));
   written_.push_back(name);
@@ -108,7 +87,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
   std::vector<store::StepReference> references;
   for (const save::Reference& reference : written->references) {
     const auto before = std::ranges::find(file.references, reference.id, &store::StepReference::id);
-    if (before != file.references.end() && !is_dropped(*before)) {
+    if (before != file.references.end() && !dropped_.contains(before->step)) {
       references.push_back(*before);
       references.back().standalone = before->standalone && reference.standalone;
       continue;
@@ -129,11 +108,11 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
 
 Result<void> Store::Impl::Rewriter::rewrite_files(store::CommitRecord& record, const Progress& progress) {
   std::uint64_t total = 0;
-  for (const store::ShardFile& file : record.shards) total += refers_to_dropped(file) ? file.raw_bytes : 0;
+  for (const store::ShardFile& file : record.shards) total += store::refers_to(file, dropped_) ? file.raw_bytes : 0;
   store::SummedProgress summed(progress, total);
   for (std::uint32_t shard = 0; shard < record.shards.size(); ++shard) {
     store::ShardFile& file = record.shards[shard];
-    if (!refers_to_dropped(file)) continue;
+    if (!store::refers_to(file, dropped_)) continue;
     BITSNAP_TRY(rewrite_file(record, shard, file, summed.next(file.raw_bytes)));
   }
   // A checkpoint whose base was dropped is a keyframe now. Any other is as many links from its keyframe as before.
@@ -165,26 +144,19 @@ Result<PruneReport::Rewritten> Store::Impl::Rewriter::rewrite(std::uint64_t step
     return tl::unexpected(replaced.error());
   }
   store_.directories_.note_sync(*replaced);
-  PruneReport::Rewritten report{step, known.record_bytes, store::serialize_commit_record(record).size()};
-  for (const store::ShardFile& file : old->shards) report.bytes_before += file.bytes;
-  for (const store::ShardFile& file : record.shards) report.bytes_after += file.bytes;
-  known.record_bytes = store::serialize_commit_record(record).size();
-  known.record = std::make_shared<const Result<store::CommitRecord>>(std::move(record));
+  PruneReport::Rewritten report{step, store::checkpoint_info(*old, known.record_bytes).stored_bytes, 0};
+  known.set_record(std::move(record));
+  report.bytes_after = store::checkpoint_info(**known.record, known.record_bytes).stored_bytes;
   for (const std::string& name : replaced_) BITSNAP_TRY(store_.directories_.remove_file(step, name));
   return report;
 }
 
 Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole, const Progress& progress,
                                         std::vector<PruneReport::Rewritten>& rewritten) {
-  const auto raw_bytes = [](const store::CommitRecord& record) {
-    std::uint64_t bytes = 0;
-    for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
-    return bytes;
-  };
   std::uint64_t total = 0;
   for (const std::uint64_t step : whole) {
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);
-    if (record && refers_to_dropped(*record)) total += raw_bytes(*record);
+    if (record && store::refers_to(*record, dropped_)) total += store::raw_bytes(*record);
   }
   store::SummedProgress summed(progress, total);
   store_.cache_->forget_base();  // the base's references will move
@@ -192,8 +164,8 @@ Result<void> Store::Impl::Rewriter::run(const std::vector<std::uint64_t>& whole,
     if (dropped_.contains(step)) continue;
     const Result<store::CommitRecord>& record = store_.record_of(step, store_.known_[step]);  // until it is replaced
     if (!record) continue;
-    if (refers_to_dropped(*record)) {
-      BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(raw_bytes(*record))));
+    if (store::refers_to(*record, dropped_)) {
+      BITSNAP_ASSIGN(PruneReport::Rewritten report, rewrite(step, summed.next(store::raw_bytes(*record))));
       rewritten.push_back(report);
     }
     earlier_ = step;

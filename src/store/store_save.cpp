@@ -16,19 +16,12 @@ std::string record_name(const ShardPlace& place) {
 
 }  // namespace
 
-Result<CheckpointInfo> Store::Impl::save(std::uint64_t step, const State& state, const RunOptions& options) {
-  BITSNAP_ASSIGN(store::PendingSave save, begin(step, std::nullopt));
-  BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
-  BITSNAP_TRY(publish(save));
-  return save.info;
-}
-
-Result<SaveSummary> Store::Impl::save_shard(std::uint64_t step, const ShardPlace& place, const State& state,
-                                            const RunOptions& options) {
+Result<store::PendingSave> Store::Impl::save(std::uint64_t step, const std::optional<ShardPlace>& place,
+                                             const State& state, const RunOptions& options) {
   BITSNAP_ASSIGN(store::PendingSave save, begin(step, place));
   BITSNAP_TRY(encode(save, state, options, store::Destination::disk));
   BITSNAP_TRY(publish(save));
-  return save.summary;
+  return save;
 }
 
 Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::optional<ShardPlace>& place) {
@@ -38,7 +31,9 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   BITSNAP_TRY(check_new_step(step));
   std::string name = store::shard_file_name(0, 1, "");
   if (place) {
-    BITSNAP_ASSIGN(name, free_file_name(step, *place));
+    // Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the
+    // new file gets another name.
+    BITSNAP_ASSIGN(name, free_file_name(step, store::shard_file_name(place->shard, place->shards, place->attempt)));
   } else {
     if (known_.contains(step)) BITSNAP_TRY(directories_.remove(step));  // uncommitted, because the step is new
     known_.erase(step);
@@ -54,10 +49,7 @@ Result<store::PendingSave> Store::Impl::begin(std::uint64_t step, const std::opt
   return save;
 }
 
-// Another rank may commit this rank's file of an earlier try at any moment. So that file is never changed, and the new
-// file gets another name.
-Result<std::string> Store::Impl::free_file_name(std::uint64_t step, const ShardPlace& place) const {
-  std::string name = store::shard_file_name(place.shard, place.shards, place.attempt);
+Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string name) const {
   for (;;) {
     BITSNAP_ASSIGN(const os::FileInfo info, file_system_.stat(layout_.step_file(step, name)));
     if (!info.exists) return name;
@@ -90,6 +82,16 @@ Result<void> Store::Impl::write_blob(const store::PendingSave& save) {
   return file->close();
 }
 
+store::CommitHeader Store::Impl::header_of(const store::PendingSave& save) const {
+  return {.step = save.step,
+          .time_unix_ms = os::unix_time_ms(),
+          .policy = std::string(policy_name(*settings_.policy)),
+          .attempt = save.place ? save.place->attempt : "",
+          .base = save.coding.base,
+          .links = save.coding.links,
+          .directory_sync = directories_.is_durable()};
+}
+
 Result<void> Store::Impl::publish_checkpoint(store::PendingSave& save) {
   const auto sync_file = [&]() -> Result<void> {
     BITSNAP_TRY(directories_.sync_step(save.step));
@@ -99,15 +101,7 @@ Result<void> Store::Impl::publish_checkpoint(store::PendingSave& save) {
     take_back(save);
     return synced;
   }
-  store::CommitRecord record;
-  record.step = save.step;
-  record.time_unix_ms = os::unix_time_ms();
-  record.policy = policy_name(*settings_.policy);
-  record.base = save.coding.base;
-  record.links = save.coding.links;
-  record.directory_sync = directories_.is_durable();
-  record.shards.push_back(save.file);
-  BITSNAP_ASSIGN(save.info, commit_record(record));
+  BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}}));
   save.info.damage = std::move(save.coding.damage);
   return {};
 }
@@ -116,17 +110,7 @@ Result<void> Store::Impl::publish_shard(const store::PendingSave& save) {
   const ShardPlace& place = *save.place;
   const auto write_record = [&]() -> Result<void> {
     BITSNAP_TRY(directories_.sync_checkpoints());
-    store::ShardRecord record;
-    record.file = save.file;
-    record.step = save.step;
-    record.time_unix_ms = os::unix_time_ms();
-    record.policy = policy_name(*settings_.policy);
-    record.attempt = place.attempt;
-    record.base = save.coding.base;
-    record.links = save.coding.links;
-    record.directory_sync = directories_.is_durable();
-    record.shard = place.shard;
-    record.shards = place.shards;
+    const store::ShardRecord record{header_of(save), place.shard, place.shards, save.file};
     // The sync of the directory covers the file, too. The committing rank checks that both record and file are there.
     const std::string path = layout_.step_file(save.step, record_name(place));
     BITSNAP_ASSIGN(const bool synced, store::write_shard_record(file_system_, path, record));

@@ -1,7 +1,6 @@
 // Verification: every record, every file, and every chunk of every checkpoint.
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,20 +19,6 @@ namespace {
 constexpr std::size_t kTogether = 16;
 constexpr int kOpenAgain = 3;
 
-std::uint64_t raw_bytes(const store::CommitRecord& record) {
-  std::uint64_t bytes = 0;
-  for (const store::ShardFile& file : record.shards) bytes += file.raw_bytes;
-  return bytes;
-}
-
-// Sorts by step. Damages of one step keep the order in which they were found.
-void sort_by_step(std::vector<StoreDamage>& damages) {
-  std::map<std::uint64_t, std::vector<StoreDamage>> by_step;
-  for (StoreDamage& damage : damages) by_step[damage.step].push_back(std::move(damage));
-  damages.clear();
-  for (auto& [step, found] : by_step) std::ranges::move(found, std::back_inserter(damages));
-}
-
 // Appends damages to `damages`. Fails if verification could not continue.
 Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
                            bool decode, const RunOptions& options, std::vector<StoreDamage>& damages) {
@@ -41,7 +26,7 @@ Result<void> verify_window(store::CheckpointReader& reader, std::span<const stor
   std::uint64_t total = 0;
   for (const store::CommitRecord* const record : window) {
     shards = std::max(shards, record->shards.size());
-    total += raw_bytes(*record);
+    total += store::raw_bytes(*record);
   }
   store::SummedProgress progress(options.progress, total);
   for (std::size_t shard = 0; shard < shards; ++shard) {
@@ -56,10 +41,10 @@ Result<void> verify_window(store::CheckpointReader& reader, std::span<const stor
       if (shard >= record->shards.size()) continue;
       const store::ShardFile& file = record->shards[shard];
       bytes += file.raw_bytes;
-      auto snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
+      auto snapshot = reader.open_file(record->step, file, !decode);
       // A rewrite may be replacing a file that this one refers to.
       for (int again = 0; again < kOpenAgain && !snapshot && snapshot.error().kind() == ErrorKind::not_found; ++again) {
-        snapshot = decode ? reader.open_file(record->step, file) : reader.open_alone(record->step, file);
+        snapshot = reader.open_file(record->step, file, !decode);
       }
       if (!snapshot) {
         if (restore::ends_verification(snapshot.error())) return tl::unexpected(std::move(snapshot).error());
@@ -93,20 +78,21 @@ Result<std::vector<StoreDamage>> Store::Impl::verify_records(store::CheckpointRe
                                                              std::span<const store::CommitRecord* const> records,
                                                              bool decode, const RunOptions& options) const {
   std::uint64_t total = 0;
-  for (const store::CommitRecord* const record : records) total += raw_bytes(*record);
+  for (const store::CommitRecord* const record : records) total += store::raw_bytes(*record);
   store::SummedProgress progress(options.progress, total);
   std::vector<StoreDamage> damages;
   for (std::size_t first = 0; first < records.size();) {
     std::size_t end = first + 1;
-    std::uint64_t bytes = raw_bytes(*records[first]);
+    std::uint64_t bytes = store::raw_bytes(*records[first]);
     while (end < records.size() && end - first < kTogether && records[end]->links > 0) {
-      bytes += raw_bytes(*records[end++]);
+      bytes += store::raw_bytes(*records[end++]);
     }
     BITSNAP_TRY(verify_window(reader, records.subspan(first, end - first), decode,
                               {options.threads, progress.next(bytes)}, damages));
     first = end;
   }
-  sort_by_step(damages);
+  // Damages of one step keep the order in which they were found.
+  std::ranges::stable_sort(damages, {}, &StoreDamage::step);
   return damages;
 }
 
@@ -142,9 +128,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
     if (!is_retired) ++verification.checkpoints;
     if (!record) {
-      const std::string_view name = is_retired ? store::kRetiredName : store::kCommitName;
-      verification.damages.push_back(
-          {entry.step, store::RunLayout::relative_file(entry.step, name), "", std::move(record).error()});
+      verification.damages.push_back(store::record_damage(entry.step, is_retired, std::move(record).error()));
       continue;
     }
     // The needed chunks of a retired step are read with the checkpoints that need them.
@@ -175,7 +159,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
     damage = next;
   }
-  sort_by_step(verification.damages);
+  std::ranges::stable_sort(verification.damages, {}, &StoreDamage::step);
   return verification;
 }
 
