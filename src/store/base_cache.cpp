@@ -148,13 +148,6 @@ std::optional<BaseCache::Newest> BaseCache::newest() const {
   return Newest{step, id, is_whole, is_whole ? links_of(id) : 0};
 }
 
-std::vector<std::uint64_t> BaseCache::steps() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::uint64_t> steps;
-  for (const Record& record : records_) steps.push_back(record.step);
-  return steps;
-}
-
 std::vector<std::pair<std::uint64_t, std::string>> BaseCache::attempts() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::pair<std::uint64_t, std::string>> attempts;
@@ -172,8 +165,6 @@ std::optional<std::vector<BaseCache::Held>> BaseCache::chain(std::uint64_t step)
   for (const SnapshotId& id : *ids) chain.push_back({id, entries_.at(id).blob});
   return chain;
 }
-
-Result<std::shared_ptr<const Base>> BaseCache::find(const SnapshotId& id) const { return open(id); }
 
 Result<std::shared_ptr<const Snapshot>> BaseCache::open(const SnapshotId& id) const {
   return no_throw("snapshot in memory", [&]() -> Result<std::shared_ptr<const Snapshot>> {

@@ -94,9 +94,8 @@ class BaseCache final : public BaseProvider {
   // Returns nullopt if no step is held, for example because the newest snapshot does not fit.
   [[nodiscard]] std::optional<Newest> newest() const;
 
-  // In ascending order. A step is incomplete only if it is the newest, or was incomplete when it was the newest.
-  [[nodiscard]] std::vector<std::uint64_t> steps() const;
-  // The same steps, each with its attempt.
+  // The steps in ascending order. A step is incomplete only if it is the newest, or was incomplete when it was the
+  // newest. Each with its attempt.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> attempts() const;
 
   struct Held {
@@ -110,7 +109,7 @@ class BaseCache final : public BaseProvider {
   // Opens a snapshot with everything that it depends on, and with its decoded chunks. Returns not_found unless the
   // cache holds all these files.
   [[nodiscard]] Result<std::shared_ptr<const Snapshot>> open(const SnapshotId& id) const;
-  [[nodiscard]] Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override;
+  [[nodiscard]] Result<std::shared_ptr<const Base>> find(const SnapshotId& id) const override { return open(id); }
 
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] bool holds(const Blob& blob) const;

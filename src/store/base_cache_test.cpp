@@ -37,13 +37,19 @@ std::vector<std::uint64_t> chain(const BaseCache& cache, std::uint64_t step) {
   return ids;
 }
 
+Steps steps_of(const BaseCache& cache) {
+  Steps steps;
+  for (const auto& [step, attempt] : cache.attempts()) steps.push_back(step);
+  return steps;
+}
+
 TEST(BaseCache, KeepsTheNewestAndTheirDependencies) {
   BaseCache cache({.snapshots = 2});
   EXPECT_FALSE(cache.newest());
   EXPECT_TRUE(cache.put(made(1, 1, 10, {})));
   EXPECT_TRUE(cache.put(made(2, 2, 10, {1})));
   EXPECT_TRUE(cache.put(made(3, 3, 10, {2})));
-  EXPECT_EQ(cache.steps(), (Steps{2, 3}));
+  EXPECT_EQ(steps_of(cache), (Steps{2, 3}));
   EXPECT_EQ(cache.bytes(), 30U);
   EXPECT_EQ(chain(cache, 3), (Steps{3, 2, 1}));
   EXPECT_EQ(chain(cache, 1), Steps{});  // held only for its dependants
@@ -51,7 +57,7 @@ TEST(BaseCache, KeepsTheNewestAndTheirDependencies) {
   EXPECT_EQ(cache.newest()->links, 2U);
   EXPECT_TRUE(cache.put(made(4, 4, 10, {})));
   EXPECT_TRUE(cache.put(made(5, 5, 10, {4})));
-  EXPECT_EQ(cache.steps(), (Steps{4, 5}));
+  EXPECT_EQ(steps_of(cache), (Steps{4, 5}));
   EXPECT_EQ(cache.bytes(), 20U);
 }
 
@@ -82,14 +88,14 @@ TEST(BaseCache, DropsTheOldestWithTheirDependants) {
   cache.put(made(2, 2, 10, {1}));
   cache.put(made(3, 3, 10, {}));
   cache.put(made(4, 4, 10, {3}));
-  EXPECT_EQ(cache.steps(), (Steps{1, 2, 3, 4}));
+  EXPECT_EQ(steps_of(cache), (Steps{1, 2, 3, 4}));
   cache.put(made(5, 5, 10, {4}));
-  EXPECT_EQ(cache.steps(), (Steps{3, 4, 5}));
+  EXPECT_EQ(steps_of(cache), (Steps{3, 4, 5}));
   cache.set_limits({.snapshots = 8, .bytes = 30});
-  EXPECT_EQ(cache.steps(), (Steps{3, 4, 5}));
+  EXPECT_EQ(steps_of(cache), (Steps{3, 4, 5}));
   // The newest depends on 3, so 4 and 5 are dropped first.
   EXPECT_TRUE(cache.put(made(6, 6, 10, {3})));
-  EXPECT_EQ(cache.steps(), (Steps{3, 6}));
+  EXPECT_EQ(steps_of(cache), (Steps{3, 6}));
   EXPECT_EQ(chain(cache, 6), (Steps{6, 3}));
 }
 
@@ -98,7 +104,7 @@ TEST(BaseCache, KeepsTheNewestAloneIfItsChainDoesNotFit) {
   cache.put(made(1, 1, 10, {}));
   cache.put(made(2, 2, 10, {1}));
   EXPECT_FALSE(cache.put(made(3, 3, 10, {2})));
-  EXPECT_EQ(cache.steps(), (Steps{3}));
+  EXPECT_EQ(steps_of(cache), (Steps{3}));
   EXPECT_FALSE(cache.newest()->is_whole);
   EXPECT_EQ(chain(cache, 3), Steps{});
   EXPECT_EQ(cache.bytes(), 10U);
@@ -107,11 +113,11 @@ TEST(BaseCache, KeepsTheNewestAloneIfItsChainDoesNotFit) {
   EXPECT_EQ(opened.error().kind(), ErrorKind::not_found);
   EXPECT_NE(opened.error().message().find(SnapshotId{2, 0}.to_hex()), std::string::npos);
   EXPECT_FALSE(cache.put(made(4, 4, 26, {})));
-  EXPECT_EQ(cache.steps(), Steps{});
+  EXPECT_EQ(steps_of(cache), Steps{});
   EXPECT_EQ(cache.bytes(), 0U);
   EXPECT_FALSE(cache.newest());
   EXPECT_TRUE(cache.put(made(5, 5, 25, {})));
-  EXPECT_EQ(cache.steps(), (Steps{5}));
+  EXPECT_EQ(steps_of(cache), (Steps{5}));
 }
 
 TEST(BaseCache, DropsLaterStepsOfAnAbandonedFuture) {
@@ -120,12 +126,12 @@ TEST(BaseCache, DropsLaterStepsOfAnAbandonedFuture) {
   cache.put(made(20, 2, 10, {1}));
   cache.put(made(30, 3, 10, {2}));
   EXPECT_TRUE(cache.put(made(20, 4, 10, {1})));
-  EXPECT_EQ(cache.steps(), (Steps{10, 20}));
+  EXPECT_EQ(steps_of(cache), (Steps{10, 20}));
   EXPECT_EQ(chain(cache, 20), (Steps{4, 1}));
   EXPECT_EQ(cache.bytes(), 20U);
   // Step 20 again, coded against its earlier version: that one is no step any more, but its file stays.
   EXPECT_TRUE(cache.put(made(20, 5, 10, {4})));
-  EXPECT_EQ(cache.steps(), (Steps{10, 20}));
+  EXPECT_EQ(steps_of(cache), (Steps{10, 20}));
   EXPECT_EQ(chain(cache, 20), (Steps{5, 4, 1}));
 }
 
@@ -134,7 +140,7 @@ TEST(BaseCache, HoldsTheSameContentOnce) {
   cache.put(made(1, 7, 10, {}));
   // This file only says that nothing has changed: it refers to its own content, in the earlier file.
   EXPECT_TRUE(cache.put(made(2, 7, 3, {7})));
-  EXPECT_EQ(cache.steps(), (Steps{1, 2}));
+  EXPECT_EQ(steps_of(cache), (Steps{1, 2}));
   EXPECT_EQ(cache.bytes(), 10U);
   EXPECT_EQ(cache.chain(2)->at(0).blob->size_bytes(), 10U);
   EXPECT_TRUE(cache.put(made(3, 8, 10, {7})));
@@ -231,7 +237,7 @@ TEST(BaseCache, MatchesANaiveModel) {
 
       Steps steps;
       for (const auto& [at, content] : model.steps) steps.push_back(at);
-      ASSERT_EQ(cache.steps(), steps) << seed << " " << i;
+      ASSERT_EQ(steps_of(cache), steps) << seed << " " << i;
       ASSERT_EQ(cache.bytes(), model.bytes()) << seed << " " << i;
       ASSERT_LE(cache.bytes(), budget);
       ASSERT_EQ(is_whole, model.is_whole(id));
