@@ -54,68 +54,59 @@ void Blob::copy(std::uint64_t offset, ByteSpan out) const noexcept {
   }
 }
 
-Result<void> BlobBuilder::append(ConstByteSpan bytes) {
-  return no_throw("file in memory", [&]() -> Result<void> {
-    // Allocates all pieces first, so that a failure leaves the bytes as they were.
-    const std::uint64_t needed = blob_.size_bytes_ + bytes.size();
-    while (std::uint64_t{blob_.pieces_.size()} * Blob::kPieceBytes < needed) {
-      os::Pages piece = os::allocate_pages(Blob::kPieceBytes);
-      if (piece != nullptr) {
-        blob_.pieces_.push_back(std::move(piece));
-        continue;
-      }
-      return fail(ErrorKind::resource_exhausted, fmt::format("file in memory: cannot allocate {} bytes at offset {}",
-                                                             bytes.size(), blob_.size_bytes_));
-    }
-    while (!bytes.empty()) {
-      const auto used = static_cast<std::size_t>(blob_.size_bytes_ % Blob::kPieceBytes);
-      std::byte* const to = blob_.pieces_[static_cast<std::size_t>(blob_.size_bytes_ / Blob::kPieceBytes)].get() + used;
-      const std::size_t size = std::min(Blob::kPieceBytes - used, bytes.size());
-      std::memcpy(to, bytes.data(), size);
-      blob_.size_bytes_ += size;
-      bytes = bytes.subspan(size);
-    }
-    return {};
-  });
-}
-
-Result<std::shared_ptr<const Blob>> BlobBuilder::finish() {
-  return no_throw("file in memory", [&]() -> Result<std::shared_ptr<const Blob>> {
-    std::shared_ptr<Blob> whole(new Blob);
-    // Frees pieces that a failed append left, and the unused end of the last piece: there are many small files.
-    blob_.pieces_.resize(static_cast<std::size_t>((blob_.size_bytes_ + Blob::kPieceBytes - 1) / Blob::kPieceBytes));
-    if (!blob_.pieces_.empty()) {
-      os::shrink_pages(blob_.pieces_.back(), blob_.piece(blob_.pieces_.size() - 1).size());
-    }
-    whole->pieces_ = std::exchange(blob_.pieces_, {});
-    whole->size_bytes_ = std::exchange(blob_.size_bytes_, 0);
-    return whole;
-  });
-}
-
 std::unique_ptr<os::RandomAccessFile> blob_file(std::shared_ptr<const Blob> blob, std::string name) {
   return std::make_unique<BlobFile>(std::move(blob), std::move(name));
 }
 
 Result<void> BlobWriter::usable(std::string_view operation) const {
   if (error_) return tl::unexpected(*error_);
-  if (is_closed_) return fail(ErrorKind::invalid_argument, fmt::format("{} {}: the file is closed", operation, name_));
+  if (blob_ != nullptr)
+    return fail(ErrorKind::invalid_argument, fmt::format("{} {}: the file is closed", operation, name_));
   return {};
+}
+
+Result<void> BlobWriter::gather(ConstByteSpan bytes) {
+  return no_throw("file in memory", [&]() -> Result<void> {
+    std::uint64_t& size_bytes = gathered_.size_bytes_;
+    const std::uint64_t offset = size_bytes;
+    const std::size_t asked_for = bytes.size();
+    while (!bytes.empty()) {
+      const auto used = static_cast<std::size_t>(size_bytes % Blob::kPieceBytes);
+      if (used == 0) {
+        os::Pages piece = os::allocate_pages(Blob::kPieceBytes);
+        if (piece == nullptr) {
+          return fail(ErrorKind::resource_exhausted,
+                      fmt::format("file in memory: cannot allocate {} bytes at offset {}", asked_for, offset));
+        }
+        gathered_.pieces_.push_back(std::move(piece));
+      }
+      const std::size_t size = std::min(Blob::kPieceBytes - used, bytes.size());
+      std::memcpy(gathered_.pieces_.back().get() + used, bytes.data(), size);
+      size_bytes += size;
+      bytes = bytes.subspan(size);
+    }
+    return {};
+  });
 }
 
 Result<void> BlobWriter::append(ConstByteSpan bytes) {
   BITSNAP_TRY(usable("append to"));
   size_bytes_ += bytes.size();
-  Result<void> appended = builder_.append(bytes);
+  Result<void> appended = gather(bytes);
   if (!appended) error_ = std::move(appended).error().within(name_);
   return usable("append to");
 }
 
 Result<void> BlobWriter::close() {
   if (error_) return tl::unexpected(*error_);
-  if (is_closed_) return {};
-  is_closed_ = true;
-  auto finished = builder_.finish();
+  if (blob_ != nullptr) return {};
+  auto finished = no_throw("file in memory", [&]() -> Result<std::shared_ptr<const Blob>> {
+    // Frees the unused end of the last piece: there are many small files.
+    if (!gathered_.pieces_.empty()) {
+      os::shrink_pages(gathered_.pieces_.back(), gathered_.piece(gathered_.pieces() - 1).size());
+    }
+    return std::make_shared<const Blob>(std::move(gathered_));
+  });
   if (!finished) {
     error_ = std::move(finished).error().within(name_);
     return tl::unexpected(*error_);

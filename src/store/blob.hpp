@@ -1,8 +1,8 @@
-// Blob: the bytes of a file in memory. A BlobBuilder gathers them piece by piece and never moves them; the finished
-// Blob is immutable and shared.
+// Blob: the bytes of a file in memory. A BlobWriter gathers them piece by piece and never moves them; the finished Blob
+// is immutable and shared.
 //
-// Any number of threads may read a Blob. It lives as long as anyone holds it. A BlobBuilder and a BlobWriter belong to
-// one thread at a time.
+// Any number of threads may read a Blob. It lives as long as anyone holds it. A BlobWriter belongs to one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -36,23 +36,11 @@ class Blob {
   void copy(std::uint64_t offset, ByteSpan out) const noexcept;
 
  private:
-  friend class BlobBuilder;
+  friend class BlobWriter;
   Blob() = default;
 
   std::vector<os::Pages> pieces_;
   std::uint64_t size_bytes_ = 0;
-};
-
-class BlobBuilder {
- public:
-  // Returns resource_exhausted if memory runs out. Bytes that were appended before stay.
-  [[nodiscard]] Result<void> append(ConstByteSpan bytes);
-  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return blob_.size_bytes_; }
-  // Returns the appended bytes and leaves the builder empty.
-  [[nodiscard]] Result<std::shared_ptr<const Blob>> finish();
-
- private:
-  Blob blob_;
 };
 
 // Makes a blob readable as a file with this name.
@@ -63,6 +51,7 @@ class BlobWriter final : public os::WritableFile {
  public:
   explicit BlobWriter(std::string name) : name_(std::move(name)) {}
 
+  // Returns resource_exhausted if memory runs out.
   Result<void> append(ConstByteSpan bytes) override;
   // Memory survives no crash, so there is nothing to sync.
   Result<void> sync() override { return usable("sync"); }
@@ -76,11 +65,12 @@ class BlobWriter final : public os::WritableFile {
  private:
   [[nodiscard]] Result<void> usable(std::string_view operation) const;
 
+  Result<void> gather(ConstByteSpan bytes);
+
   const std::string name_;
-  BlobBuilder builder_;
+  Blob gathered_;
   std::uint64_t size_bytes_ = 0;
   std::shared_ptr<const Blob> blob_;
-  bool is_closed_ = false;
   std::optional<Error> error_;
 };
 

@@ -34,26 +34,27 @@ TEST(Blob, HoldsTheAppendedBytesForAnySizesOfPieces) {
                                  Blob::kPieceBytes + 1, 3 * Blob::kPieceBytes + 77}) {
     const Bytes bytes = noise(size);
     for (const std::size_t cut : {std::size_t{700'001}, 2 * Blob::kPieceBytes, std::size_t{1} << 25}) {
-      BlobBuilder builder;
+      BlobWriter writer("a.bsnap");
       for (ConstByteSpan left = bytes; !left.empty();) {
         const ConstByteSpan part = left.first(std::min(cut, left.size()));
-        ASSERT_TRUE(builder.append(part));
+        ASSERT_TRUE(writer.append(part));
         left = left.subspan(part.size());
       }
-      EXPECT_EQ(builder.size_bytes(), size);
-      const auto blob = builder.finish().value();
-      EXPECT_EQ(blob->size_bytes(), size);
-      EXPECT_EQ(contents(*blob), bytes);
-      EXPECT_EQ(builder.size_bytes(), 0U);
+      EXPECT_EQ(writer.size_bytes(), size);
+      ASSERT_TRUE(writer.close());
+      EXPECT_EQ(writer.blob()->size_bytes(), size);
+      EXPECT_EQ(contents(*writer.blob()), bytes);
+      EXPECT_EQ(writer.size_bytes(), size);
     }
   }
 }
 
 TEST(Blob, ReadsAsAFileAtAnyOffset) {
   const Bytes bytes = noise(2 * Blob::kPieceBytes + 100);
-  BlobBuilder builder;
-  ASSERT_TRUE(builder.append(bytes));
-  const auto file = blob_file(builder.finish().value(), "in/memory");
+  BlobWriter writer("a.bsnap");
+  ASSERT_TRUE(writer.append(bytes));
+  ASSERT_TRUE(writer.close());
+  const auto file = blob_file(writer.blob(), "in/memory");
   EXPECT_EQ(file->path(), "in/memory");
   EXPECT_EQ(file->size_bytes(), bytes.size());
   std::mt19937 random(3);

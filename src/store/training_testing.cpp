@@ -14,9 +14,9 @@ using save::Bytes;
 using save::source;
 
 std::shared_ptr<const Blob> to_blob(const Bytes& bytes) {
-  BlobBuilder builder;
-  if (!builder.append(bytes)) throw std::logic_error("no memory");
-  return builder.finish().value();
+  BlobWriter writer("in memory");
+  if (!writer.append(bytes) || !writer.close()) throw std::logic_error("no memory");
+  return writer.blob();
 }
 
 CachedSnapshot from_file(std::uint64_t step, const Snapshot& snapshot, const Bytes& file) {
