@@ -32,16 +32,13 @@ Result<StepEntry> StepDirectories::look(std::uint64_t step) const {
   return entry;
 }
 
-Result<StepEntry> StepDirectories::look_at(std::uint64_t step) const {
+Result<std::optional<StepEntry>> StepDirectories::look_at(std::uint64_t step) const {
   auto entry = look(step);
-  if (entry) return entry;
+  if (entry) return *entry;
   // Another program's file may have a name like a step.
   BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(step)));
-  if (there.exists && there.is_directory) return entry;
-  StepEntry foreign;
-  foreign.step = step;
-  foreign.state = StepState::foreign;
-  return foreign;
+  if (there.exists && there.is_directory) return tl::unexpected(std::move(entry).error());
+  return std::nullopt;
 }
 
 Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
@@ -57,18 +54,22 @@ Result<std::vector<std::uint64_t>> StepDirectories::list_names() const {
 
 Result<std::vector<StepEntry>> StepDirectories::list() const {
   BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, list_names());
-  std::vector<StepEntry> entries(steps.size());
+  std::vector<std::optional<StepEntry>> looked(steps.size());
   // Listing costs one query per file. They run in parallel, because each is slow on a network file system.
-  const std::size_t blocks = (entries.size() + kLookBlock - 1) / kLookBlock;
+  const std::size_t blocks = (looked.size() + kLookBlock - 1) / kLookBlock;
   const auto executor = exec::make_executor(0);
   BITSNAP_TRY(executor->run(blocks, executor->default_slots(), [&](std::size_t block, std::size_t) -> Result<void> {
-    const std::size_t end = std::min(entries.size(), (block + 1) * kLookBlock);
+    const std::size_t end = std::min(looked.size(), (block + 1) * kLookBlock);
     for (std::size_t i = block * kLookBlock; i < end; ++i) {
-      BITSNAP_ASSIGN(entries[i], look_at(steps[i]));
+      BITSNAP_ASSIGN(looked[i], look_at(steps[i]));
     }
     return {};
   }));
-  std::erase_if(entries, [](const StepEntry& entry) { return entry.state == StepState::foreign; });
+  std::vector<StepEntry> entries;
+  entries.reserve(looked.size());
+  for (const std::optional<StepEntry>& entry : looked) {
+    if (entry) entries.push_back(*entry);
+  }
   return entries;
 }
 
@@ -77,19 +78,18 @@ Result<NewestSteps> StepDirectories::list_newest() const {
   NewestSteps newest;
   newest.all_steps = steps.size();
   for (const std::uint64_t step : std::views::reverse(steps)) {
-    BITSNAP_ASSIGN(StepEntry entry, look_at(step));
-    if (entry.state == StepState::foreign) continue;
-    newest.entries.push_back(std::move(entry));
-    if (newest.entries.back().state == StepState::committed) break;
+    BITSNAP_ASSIGN(const std::optional<StepEntry> entry, look_at(step));
+    if (!entry) continue;
+    newest.entries.push_back(*entry);
+    if (entry->state == StepState::committed) break;
   }
   std::ranges::reverse(newest.entries);
   return newest;
 }
 
 Result<std::optional<StepEntry>> StepDirectories::find(std::uint64_t step) const {
-  BITSNAP_ASSIGN(StepEntry entry, look_at(step));
-  if (entry.state == StepState::foreign) return std::nullopt;
-  if (entry.state == StepState::uncommitted) {
+  BITSNAP_ASSIGN(const std::optional<StepEntry> entry, look_at(step));
+  if (entry && entry->state == StepState::uncommitted) {
     BITSNAP_ASSIGN(const os::FileInfo there, file_system_.stat(layout_.step_directory(step)));
     if (!there.exists || !there.is_directory) return std::nullopt;
   }

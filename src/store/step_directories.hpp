@@ -26,7 +26,6 @@ enum class StepState : std::uint8_t {
   committed,    // a checkpoint
   retired,      // its files are kept for other checkpoints
   uncommitted,  // neither: readers do not see it, and it is removed
-  foreign,      // not a directory; never listed
 };
 
 struct StepEntry {
@@ -92,8 +91,8 @@ class StepDirectories {
 
  private:
   [[nodiscard]] Result<std::vector<std::uint64_t>> list_names() const;
-  // Like look(), but the state is `foreign` if the path is not a directory.
-  [[nodiscard]] Result<StepEntry> look_at(std::uint64_t step) const;
+  // Like look(), but returns nullopt if the path is not a directory.
+  [[nodiscard]] Result<std::optional<StepEntry>> look_at(std::uint64_t step) const;
 
   os::FileSystem& file_system_;
   RunLayout layout_;
