@@ -139,8 +139,7 @@ class Store::Impl {
   [[nodiscard]] Result<std::string> free_file_name(std::uint64_t step, std::string name) const;
   [[nodiscard]] store::CommitHeader header_of(const store::PendingSave& save) const;
   Result<void> write_blob(const store::PendingSave& save);
-  Result<void> publish_checkpoint(store::PendingSave& save);
-  Result<void> publish_shard(const store::PendingSave& save);
+  Result<void> write_shard_record(const store::PendingSave& save);
   // Removes the files that an unfinished save has written.
   void take_back(const store::PendingSave& save);
 

@@ -58,13 +58,20 @@ Result<std::string> Store::Impl::free_file_name(std::uint64_t step, std::string 
 }
 
 Result<void> Store::Impl::publish(store::PendingSave& save) {
-  if (save.blob != nullptr) {
-    if (Result<void> written = write_blob(save); !written) {
-      take_back(save);
-      return written;
-    }
+  const auto write_durably = [&]() -> Result<void> {
+    if (save.blob != nullptr) BITSNAP_TRY(write_blob(save));
+    if (!save.place) BITSNAP_TRY(directories_.sync_step(save.step));
+    BITSNAP_TRY(directories_.sync_checkpoints());
+    return save.place ? write_shard_record(save) : Result<void>();
+  };
+  if (Result<void> written = write_durably(); !written) {
+    take_back(save);
+    return written;
   }
-  BITSNAP_TRY(save.place ? publish_shard(save) : publish_checkpoint(save));
+  if (!save.place) {
+    BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}}));
+    save.info.damage = std::move(save.coding.damage);
+  }
   if (save.blob != nullptr) {
     cache_->note_published(file_system_, layout_.step_file(save.step, save.file_name), *save.blob);
   } else if (is_next_base(save)) {
@@ -92,34 +99,13 @@ store::CommitHeader Store::Impl::header_of(const store::PendingSave& save) const
           .directory_sync = directories_.is_durable()};
 }
 
-Result<void> Store::Impl::publish_checkpoint(store::PendingSave& save) {
-  const auto sync_file = [&]() -> Result<void> {
-    BITSNAP_TRY(directories_.sync_step(save.step));
-    return directories_.sync_checkpoints();
-  };
-  if (Result<void> synced = sync_file(); !synced) {
-    take_back(save);
-    return synced;
-  }
-  BITSNAP_ASSIGN(save.info, commit_record({header_of(save), {save.file}}));
-  save.info.damage = std::move(save.coding.damage);
+// The sync of the directory covers the file, too. The committing rank checks that both record and file are there.
+Result<void> Store::Impl::write_shard_record(const store::PendingSave& save) {
+  const store::ShardRecord record{header_of(save), save.place->shard, save.place->shards, save.file};
+  const std::string path = layout_.step_file(save.step, record_name(*save.place));
+  BITSNAP_ASSIGN(const bool synced, store::write_shard_record(file_system_, path, record));
+  directories_.note_sync(synced);
   return {};
-}
-
-Result<void> Store::Impl::publish_shard(const store::PendingSave& save) {
-  const ShardPlace& place = *save.place;
-  const auto write_record = [&]() -> Result<void> {
-    BITSNAP_TRY(directories_.sync_checkpoints());
-    const store::ShardRecord record{header_of(save), place.shard, place.shards, save.file};
-    // The sync of the directory covers the file, too. The committing rank checks that both record and file are there.
-    const std::string path = layout_.step_file(save.step, record_name(place));
-    BITSNAP_ASSIGN(const bool synced, store::write_shard_record(file_system_, path, record));
-    directories_.note_sync(synced);
-    return {};
-  };
-  Result<void> written = write_record();
-  if (!written) take_back(save);
-  return written;
 }
 
 void Store::Impl::take_back(const store::PendingSave& save) {
