@@ -175,7 +175,8 @@ Result<void> CheckpointReader::check_references(std::uint64_t step, const ShardF
   return {};
 }
 
-Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& path, const SnapshotId& id) const {
+Result<StepReference> CheckpointReader::reference_to(const save::Reference& used) const {
+  const std::string& path = used.name;
   const std::optional<std::uint64_t> step = step_from_name(os::file_name(os::parent_directory(path)));
   if (!step) return fail(ErrorKind::internal, fmt::format("{}: not a file of the store {}", path, layout_.root()));
   BITSNAP_ASSIGN(const CommitRecord record, this->record(*step));
@@ -183,11 +184,11 @@ Result<CheckpointReader::Place> CheckpointReader::place_of(const std::string& pa
   if (file == record.shards.end()) {
     return fail(ErrorKind::corrupt, fmt::format("{}: not named by the record of step {}", path, *step));
   }
-  if (file->id != id) {
+  if (file->id != used.id) {
     return fail(ErrorKind::corrupt,
-                fmt::format("{}: expected snapshot {}, found {}", path, id.to_hex(), file->id.to_hex()));
+                fmt::format("{}: expected snapshot {}, found {}", path, used.id.to_hex(), file->id.to_hex()));
   }
-  return Place{*step, static_cast<std::uint32_t>(file - record.shards.begin())};
+  return StepReference{used.id, *step, static_cast<std::uint32_t>(file - record.shards.begin()), used.standalone};
 }
 
 }  // namespace bitsnap::store

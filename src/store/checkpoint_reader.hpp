@@ -19,6 +19,7 @@
 #include <bitsnap/snapshot.hpp>
 
 #include "os/file_system.hpp"
+#include "save/snapshot_writer.hpp"
 #include "store/base_cache.hpp"
 #include "store/commit_record.hpp"
 #include "store/run_layout.hpp"
@@ -53,14 +54,9 @@ class CheckpointReader {
   // use the reader meanwhile.
   void assume(CommitRecord record);
 
-  // The place of a snapshot in the store.
-  struct Place {
-    std::uint64_t step = 0;
-    std::uint32_t shard = 0;
-  };
-  // Finds the place of a snapshot from the path by which it was opened. Returns corrupt if the record now names another
-  // snapshot there.
-  [[nodiscard]] Result<Place> place_of(const std::string& path, const SnapshotId& id) const;
+  // Finds the place of a snapshot from the path by which it was opened, `used.name`. Returns corrupt if the record now
+  // names another snapshot there.
+  [[nodiscard]] Result<StepReference> reference_to(const save::Reference& used) const;
 
   // Checks that the records name every snapshot that the file needs. Opens no snapshot.
   [[nodiscard]] Result<void> check_references(std::uint64_t step, const ShardFile& file) const;

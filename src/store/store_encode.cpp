@@ -27,7 +27,7 @@ store::Coding Store::Impl::choose_coding() {
   coding.finder = step;
   const std::uint32_t max_depth = *settings_.max_depth;
   if (record->links >= max_depth) return coding;  // a keyframe: it refers only to unchanged chunks
-  coding.base = step;
+  std::uint64_t base = step;
   if (settings_.base == BaseRule::keyframe) {
     std::shared_ptr<const Result<store::CommitRecord>> at = known_[step].record;
     while ((*at)->base) {
@@ -35,13 +35,11 @@ store::Coding Store::Impl::choose_coding() {
       Result<Known*> known = find_known(earlier);
       if (!known || *known == nullptr) {  // pruned, as nobody needed it: there is no keyframe to code against
         if (!known) coding.damage = std::move(known).error();
-        coding.base.reset();
         return coding;
       }
       const Result<store::CommitRecord>& next = record_of(earlier, **known);
       if (!next) {
         coding.damage = next.error();
-        coding.base.reset();
         return coding;
       }
       at = (*known)->record;
@@ -53,12 +51,12 @@ store::Coding Store::Impl::choose_coding() {
     // A prune may have removed what a retired keyframe refers to, unless the prune kept it as the next base.
     if (known_[keyframe.step].state == store::StepState::retired &&
         !std::ranges::all_of(keyframe.shards, refers_to_what_is_there)) {
-      coding.base.reset();
       return coding;
     }
-    coding.base = keyframe.step;
-    coding.finder = coding.base;
+    base = keyframe.step;
+    coding.finder = base;
   }
+  coding.base = base;
   coding.max_depth = max_depth;
   coding.links = record->links + 1;
   return coding;
@@ -129,8 +127,7 @@ Result<void> Store::Impl::encode_file(store::PendingSave& save, const State& sta
   // From here on, a failure means that the base is unusable: the file must open with everything that it refers to.
   const auto refer = [&]() -> Result<void> {
     for (const save::Reference& reference : result->references) {
-      BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader.place_of(reference.name, reference.id));
-      save.file.references.push_back({reference.id, place.step, place.shard, reference.standalone});
+      BITSNAP_ASSIGN(save.file.references.emplace_back(), reader.reference_to(reference));
     }
     store::CheckpointReader fresh(file_system_, layout_, options_.limits, cache_.get());
     std::unique_ptr<os::RandomAccessFile> written;

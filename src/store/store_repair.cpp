@@ -292,11 +292,9 @@ Result<void> Store::Impl::Repairer::find_damages() {
   }
   // A retired step need not be restorable, but no damage may stay in it, because a later checkpoint could come to need
   // it.
-  const auto verify = [&](std::span<const store::CommitRecord* const> records, bool decode, const RunOptions& run) {
-    return store_.verify_records(*store_.reader_, records, decode, run);
-  };
-  BITSNAP_ASSIGN(std::vector<StoreDamage> found, verify(committed, true, options_.run));
-  BITSNAP_ASSIGN(std::vector<StoreDamage> found_in_retired, verify(retired, false, {options_.run.threads, nullptr}));
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found, store_.verify_records(*store_.reader_, committed, true, options_.run));
+  BITSNAP_ASSIGN(std::vector<StoreDamage> found_in_retired,
+                 store_.verify_records(*store_.reader_, retired, false, {options_.run.threads, nullptr}));
   std::ranges::move(found_in_retired, std::back_inserter(found));
   for (StoreDamage& damage : found) {
     // A file that the system refuses to read may be whole.

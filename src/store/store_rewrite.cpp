@@ -92,8 +92,7 @@ Result<void> Store::Impl::Rewriter::rewrite_file(const store::CommitRecord& reco
       references.back().standalone = before->standalone && reference.standalone;
       continue;
     }
-    BITSNAP_ASSIGN(const store::CheckpointReader::Place place, reader_->place_of(reference.name, reference.id));
-    references.push_back({reference.id, place.step, place.shard, reference.standalone});
+    BITSNAP_ASSIGN(references.emplace_back(), reader_->reference_to(reference));
   }
   replaced_.push_back(file.file);
   file.file = name;
