@@ -22,10 +22,10 @@ class Run:
     beta2: float
     peak_lr: float
     final_lr: float
-    warmup: int
-    steps: int
     phases: dict[str, int]
     about: str
+    warmup: int = 0
+    steps: int = 100
     parent: str = ""
     trained: tuple[str, ...] = ()
     seed: int = 1
@@ -67,8 +67,6 @@ RUNS = (
         beta2=0.999,
         peak_lr=1e-6,
         final_lr=1e-6,
-        warmup=0,
-        steps=100,
         phases={"finetune": 50},
         about="from the last bf16 weights of beta95 at a learning rate of 1e-6, betas 0.9 and 0.999, no weight decay",
         parent="beta95",
@@ -80,8 +78,6 @@ RUNS = (
         beta2=0.999,
         peak_lr=1e-4,
         final_lr=1e-4,
-        warmup=0,
-        steps=100,
         phases={"frozen": 20},
         about="from the same weights at 1e-4, the last of 8 blocks and the last norm trained, all else frozen",
         parent="beta95",

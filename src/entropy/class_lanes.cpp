@@ -30,14 +30,7 @@ void fill_class(const std::array<std::uint8_t, kClassSymbols>& frequencies, std:
 }
 
 ClassDecodeTable kernel_table(const ClassTables& from) noexcept {
-  ClassDecodeTable table{};
-  for (std::size_t context = 0; context < kClassContexts; ++context) {
-    const std::uint8_t plan = from.plans[context];
-    table.plans[context] = plan;
-    table.has_bits |= (plan & 7) != 0;
-    table.has_bytes |= (plan & 8) != 0;
-    table.has_octaves |= (plan & kPlanCoarseness) != 0;
-  }
+  auto table = table_of_plans<ClassDecodeTable>(from);
   for (std::size_t i = 0; i < from.classes; ++i) fill_class(from.frequencies[i], i * kClassSymbols, table);
   for (std::size_t i = 0; i < 4; ++i) {
     const std::size_t ahead = std::size_t{8} >> i;

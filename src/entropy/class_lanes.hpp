@@ -40,6 +40,20 @@ struct ClassTables {
 // Reads tables of class_tables_size(tables.classes) bytes from the front of `bytes`.
 [[nodiscard]] Result<void> read_class_tables(ConstByteSpan bytes, ClassTables& tables);
 
+// Starts the table of kernels that decode or encode: the plans of the contexts, and what any of them needs.
+template <typename Table>
+[[nodiscard]] Table table_of_plans(const ClassTables& from) noexcept {
+  Table table{};
+  for (std::size_t context = 0; context < kClassContexts; ++context) {
+    const std::uint8_t plan = from.plans[context];
+    table.plans[context] = plan;
+    table.has_bits |= (plan & 7) != 0;
+    table.has_bytes |= (plan & 8) != 0;
+    table.has_octaves |= (plan & kPlanCoarseness) != 0;
+  }
+  return table;
+}
+
 class ClassLanesDecoder {
  public:
   // Reads everything before the streams; truncated or corrupt if `payload` is no payload.

@@ -13,14 +13,7 @@ namespace bitsnap::entropy {
 namespace {
 
 ClassEncodeTable kernel_table(const ClassTables& from) noexcept {
-  ClassEncodeTable table{};
-  for (std::size_t context = 0; context < kClassContexts; ++context) {
-    const std::uint8_t plan = from.plans[context];
-    table.plans[context] = plan;
-    table.has_bits |= (plan & 7) != 0;
-    table.has_bytes |= (plan & 8) != 0;
-    table.has_octaves |= (plan & kPlanCoarseness) != 0;
-  }
+  auto table = table_of_plans<ClassEncodeTable>(from);
   for (std::size_t i = 0; i < from.classes; ++i) {
     unsigned start = 0;
     for (std::size_t symbol = 0; symbol < kClassSymbols; ++symbol) {

@@ -26,45 +26,33 @@ inline __m512i broadcast_table(const std::uint8_t* sixteen) noexcept {
 
 inline std::size_t count_lanes(__mmask64 lanes) noexcept { return static_cast<std::size_t>(_mm_popcnt_u64(lanes)); }
 
-// 0 to 63, twice: the 64 bytes from place n on rotate a register down by n places.
+// The numbers of the lanes of a register, twice: the register from place n on rotates a register down by n lanes.
+template <typename Lane>
 struct Turns {
-  alignas(64) std::uint8_t places[128];
+  static constexpr unsigned kLanes = 64 / sizeof(Lane);
+  alignas(64) Lane places[2 * kLanes];
+
+  constexpr Turns() noexcept : places{} {
+    for (unsigned i = 0; i < 2 * kLanes; ++i) places[i] = static_cast<Lane>(i % kLanes);
+  }
 };
 
-constexpr Turns make_turns() noexcept {
-  Turns turns{};
-  for (unsigned i = 0; i < 128; ++i) turns.places[i] = static_cast<std::uint8_t>(i % 64);
-  return turns;
-}
-
-constexpr Turns kTurns = make_turns();
+template <typename Lane>
+inline constexpr Turns<Lane> kTurns;
 
 // Writes the bytes that `chosen` marks, in order, so that they end at `end`; returns where they begin. The 64 bytes
 // below `end` are overwritten, because masked stores are ten times as slow on some processors.
 inline std::uint8_t* write_below(std::uint8_t* end, __mmask64 chosen, __m512i bytes) noexcept {
   const auto count = count_lanes(chosen);
-  const __m512i turn = _mm512_loadu_si512(kTurns.places + count);
+  const __m512i turn = _mm512_loadu_si512(kTurns<std::uint8_t>.places + count);
   _mm512_storeu_si512(end - 64, _mm512_permutexvar_epi8(turn, _mm512_maskz_compress_epi8(chosen, bytes)));
   return end - count;
 }
 
-// 0 to 31, twice, for words.
-struct WordTurns {
-  alignas(64) std::uint16_t places[64];
-};
-
-constexpr WordTurns make_word_turns() noexcept {
-  WordTurns turns{};
-  for (unsigned i = 0; i < 64; ++i) turns.places[i] = static_cast<std::uint16_t>(i % 32);
-  return turns;
-}
-
-constexpr WordTurns kWordTurns = make_word_turns();
-
 // The same for 32 words.
 inline std::uint8_t* write_words_below(std::uint8_t* end, __mmask32 chosen, __m512i words) noexcept {
   const auto count = static_cast<std::size_t>(_mm_popcnt_u32(chosen));
-  const __m512i turn = _mm512_loadu_si512(kWordTurns.places + count);
+  const __m512i turn = _mm512_loadu_si512(kTurns<std::uint16_t>.places + count);
   _mm512_storeu_si512(end - 64, _mm512_permutexvar_epi16(turn, _mm512_maskz_compress_epi16(chosen, words)));
   return end - 2 * count;
 }

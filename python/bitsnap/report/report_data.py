@@ -65,14 +65,6 @@ class RunData:
         return [step for step in self.sizes["steps"] if "damage" not in step]
 
 
-def find_command() -> str:
-    """The bitsnap that runs this program, or the one that came with the package, or the one on PATH."""
-    name = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
-    if name:
-        return name
-    return str(find_program(Path(sys.argv[0]).parent))
-
-
 def ask(command: str, *arguments: str) -> Any:
     """What the command prints as JSON. Its messages go to standard error."""
     done = subprocess.run([command, *arguments], stdout=subprocess.PIPE, check=False)
@@ -124,7 +116,9 @@ def gather(
 ) -> RunData:
     """Runs the command. Only the studied steps are decoded. `adam` has the values of --betas and --eps."""
     times = [] if timings is None else read_timings(timings)
-    command = find_command()
+    # The bitsnap that runs this program, or the one that came with the package, or the one on PATH.
+    named = os.environ.get("BITSNAP_COMMAND") or os.environ.get("BITSNAP_CLI")
+    command = named or str(find_program(Path(sys.argv[0]).parent))
     path = str(run)
     which = [] if shard is None else ["--shard", str(shard)]
     sizes = ask(command, "du", "--json", "--", path)
