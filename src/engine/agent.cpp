@@ -301,7 +301,7 @@ void Agent::count_staged() {
   for (WaitingList& list : lists_) {
     // A list that arrived while messages were received is counted in the next turn.
     if (std::ranges::find(asked, static_cast<const Request&>(list)) == asked.end()) continue;
-    for (const auto& [rank, other] : ranks_) list.taken[rank] = other->taken();
+    for (const auto& [rank, other] : ranks_) list.taken[rank] = other->staged_count();
     list.is_counted = true;
   }
 }

@@ -70,7 +70,7 @@ void AgentRank::end_encoding(Publication& publication, bool is_encoded, const Pr
   }
   {
     const std::lock_guard lock(mutex_);
-    // The handle is opened again after a failure, because it may not know what it has written.
+    // The handle is opened again after a failure, because its view of the store may be stale.
     must_reopen_ |= !is_encoded;
     publication.event = event;
     publication.is_encoded = is_encoded;
@@ -175,8 +175,8 @@ Result<void> AgentRank::keep(const QueuedSave& queued, std::span<const ConstByte
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (i != queued.staged.slot && slots_[i].state == SlotState::held) free_slot_locked(i);
   }
-  // With two slots, the slot is held until the next state is encoded. It is the base of the next save. If this agent
-  // dies before publishing, the trainer stages the slot again at the next agent.
+  // With two slots, the slot is held until the next state is encoded. It may be the base of the next save. If
+  // this agent dies before publishing, the trainer stages the slot again with the next agent.
   if (slots_.size() < 2) {
     free_slot_locked(queued.staged.slot);
   } else {

@@ -141,7 +141,7 @@ std::size_t AgentRank::slot_count() const {
   return slots_.size();
 }
 
-std::uint64_t AgentRank::taken() const {
+std::uint64_t AgentRank::staged_count() const {
   const std::lock_guard lock(mutex_);
   return taken_;
 }

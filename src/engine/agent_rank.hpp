@@ -3,8 +3,8 @@
 //
 // An AgentRank owns two threads. The encoder thread turns each staged state into a snapshot file in memory, in the
 // order of staging. The writer thread publishes the snapshots that go to the store: it writes, commits and prunes. At
-// most one snapshot waits between the two, because it is the base of the next save to the store; saves for memory only
-// are encoded meanwhile, however slow the disk is.
+// most one snapshot waits between the two, because it is the base of the next save to the store. Saves for memory only
+// are encoded while one is published; behind a second save to the store, they wait with it.
 //
 // All public functions may be called from any thread, and none waits for a disk or an encoding. Both threads report to
 // a ProgressSink.
@@ -48,15 +48,14 @@ class ProgressSink {
   ProgressSink& operator=(const ProgressSink&) = delete;
   virtual ~ProgressSink() = default;
 
-  // `trainer`: the number of the trainer, as renew() counts them. Called with the rank's lock held, so that events and
-  // renew() have one order. An implementation must not call the rank.
+  // `trainer`: how many trainers of this rank had called renew() when the trainer of the event did. Called with the
+  // rank's lock held, so that events and renew() have one order. An implementation must not call the rank.
   virtual void tell(std::uint32_t rank, std::uint64_t trainer, ProgressEvent event) = 0;
-  // Something that the loop may wait for has changed: a fetch, a list, or whether the rank is idle.
+  // Wakes the loop: a fetch has finished, the steps in memory have changed, or the rank has become idle.
   virtual void wake() = 0;
 };
 
-// The training job that the agent serves: what its ranks share. Work that a trainer queues is a QueuedSave or a
-// QueuedFetch of its rank (AgentRank).
+// The training job that the agent serves: what its ranks share.
 struct Job {
   Job(os::FileSystem& file_system, std::string store, std::uint32_t ranks, std::string session,
       std::string attempt_prefix, unsigned encoder_threads)
@@ -123,13 +122,13 @@ class AgentRank {
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> memory_attempts() const;
   // Whether the cache has no later step, not even one that cannot be restored.
   [[nodiscard]] bool is_newest(std::uint64_t step) const;
-  // taken() counts the saves that were staged. reached(n): how far all of the first n saves have come.
+  // staged_count() counts the saves that were staged. reached(n): how far all of the first n saves have come.
   enum class Reached : std::uint8_t {
     staged,
     encoded,  // or failed
-    settled,  // also, none is being written or committed; shards that wait for other ranks do not count
+    settled,  // encoded, and none is being written or committed; shards that wait for other ranks do not count
   };
-  [[nodiscard]] std::uint64_t taken() const;
+  [[nodiscard]] std::uint64_t staged_count() const;
   [[nodiscard]] Reached reached(std::uint64_t saves) const;
   // Whether a save of this step will be published, or its shard waits for the shards of other ranks.
   [[nodiscard]] bool is_storing(std::uint64_t step) const;
@@ -261,7 +260,7 @@ class AgentRank {
   std::optional<Arena> arena_;
   std::vector<Slot> slots_;
   std::deque<Work> work_;
-  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; for a fetch, the largest number
+  std::optional<std::uint64_t> encoding_;  // number of the save that is being encoded; UINT64_MAX for a fetch
   std::uint64_t taken_ = 0;
   bool is_committing_ = false;
   std::unique_ptr<Publication> publication_;  // from the encoder thread to the writer thread

@@ -12,7 +12,8 @@
 namespace bitsnap::plan {
 namespace {
 
-// The shares below are parts of a chunk or of a score: 1 / kX. docs/decisions/0011-objectives.md gives the reasons.
+// Each constant k stands for the share 1 / k of a chunk or of a score. docs/decisions/0011-objectives.md gives the
+// reasons.
 
 // Estimates are off by about this share. A base has to save more than that, because it makes a chain longer.
 constexpr std::uint64_t kBaseHandicap = 256;
@@ -34,8 +35,8 @@ constexpr std::uint64_t kEnoughShrinkingByMultiples = 2;
 
 std::uint64_t enough_shrinking(const Candidate& candidate, bool is_sampled, bool has_lattice) noexcept {
   if (has_lattice) return candidate.inputs == CandidateInputs::peer ? kEnoughShrinkingByMultiples : kEnoughShrinking;
-  // Small chunks are not sampled: estimates are exact and cheap, so that all candidates are compared. Another one may
-  // do without the base, which keeps the chain short.
+  // Estimates of small chunks are exact and cheap, so that all candidates are compared: one without a base may be
+  // nearly as small, and keeps the chain short.
   const bool is_step = candidate.inputs == CandidateInputs::optimizer_step;
   return is_step && is_sampled ? kEnoughShrinkingByStep : kEnoughShrinking;
 }
@@ -99,7 +100,7 @@ std::vector<std::size_t> StreamPlanner::contenders_of(const Surroundings& around
   return contenders;
 }
 
-// Codecs for floats leave out the zero bits of rounded elements themselves.
+// Rounded elements end in zero bits. Codecs for floats leave these out already, so that general codecs gain nothing.
 bool StreamPlanner::general_codecs_are_pointless(ConstByteSpan data, ConstByteSpan base) const noexcept {
   if (quantization_ == Quantization::mantissa_bits || quantization_ == Quantization::master_bits) return true;
   return has_random_mantissas(dtype_, data, base);
@@ -113,8 +114,8 @@ bool StreamPlanner::needs_no_estimate(const Choice& choice) const noexcept {
   if (std::ranges::count_if(choice.contenders, is_for_floats) != 1) return false;
   const Candidate& first = candidates_[choice.contenders.front()];
   if (first.is_general || first.inputs != CandidateInputs::none) return false;
-  // Coding the exponents of trained numbers saves at least an eighth of a chunk. The cost model says whether that is
-  // worth the time.
+  // Coding the exponents of trained parameters saves about an eighth of a chunk or more. The cost model says whether
+  // that is worth the time.
   const std::uint64_t raw_bytes = choice.raw_bytes;
   return score(first, raw_bytes, raw_bytes - raw_bytes / 8, 0) < score({}, raw_bytes, raw_bytes, choice.base_depth);
 }
@@ -132,7 +133,7 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_candidate_siz
   for (const std::size_t i : choice.contenders) {
     const Candidate& candidate = candidates_[i];
     if (candidate.is_general && choice.skips_general_codecs && !ranking.empty()) continue;
-    // A candidate whose coding alone takes longer than the best one cannot win.
+    // Skips a candidate whose coding alone takes longer than the best one.
     if (counts_time && score(candidate, data.size(), 0, around.base_depth) >= best_score) continue;
 
     std::optional<codec::Estimate> found;

@@ -37,8 +37,9 @@ struct KnownSize {
 // What to encode one chunk with.
 struct Choice {
   Candidate candidate;  // encoder nullptr: store the chunk raw
-  // All candidates that beat raw, the best first; `candidate` is the first. The next ones are tried if a sample was
-  // misleading and the first cannot express the whole chunk.
+  // All candidates that were estimated and beat raw, the best first; `candidate` is the first. The next ones are tried
+  // if the first cannot express the chunk or does not shrink it, because a sample was misleading. A choice without
+  // estimates has one entry.
   std::vector<Candidate> ranked = {};
   std::shared_ptr<const codec::Analysis> analysis = nullptr;  // of `candidate`; may be nullptr
   std::uint64_t expected_bytes = kNoEstimate;                 // the estimate of `candidate`
@@ -53,7 +54,7 @@ struct Choice {
   std::uint64_t raw_bytes = 0;
   std::vector<std::size_t> contenders = {};  // the candidates of the stream whose inputs existed
   std::uint32_t base_depth = 0;
-  // General codecs were estimated only if nothing else beat raw: the mantissas look random, or elements were rounded.
+  // The mantissas look random, or elements were rounded: general codecs were estimated only if nothing else beat raw.
   bool skips_general_codecs = false;
   bool is_followed = false;  // copied from another chunk's choice
   std::size_t origin = 0;    // the stream of that other chunk; set by the caller
@@ -80,8 +81,8 @@ class StreamPlanner {
   [[nodiscard]] static bool is_precedent(const Choice& choice) noexcept {
     return choice.expected_bytes != kNoEstimate && !choice.is_followed;
   }
-  // Copies the choice of a similar chunk, made by a planner with the same candidates. Returns nullopt if a quick look
-  // shows that this chunk differs, so that it needs a choice of its own.
+  // Copies the choice of a similar chunk, made by a planner with the same candidates. Precondition: is_precedent().
+  // Returns nullopt if a quick look shows that this chunk differs, so that it needs a choice of its own.
   [[nodiscard]] std::optional<Choice> follow(const Choice& precedent, ConstByteSpan data,
                                              const Surroundings& around) const;
   // Whether a followed choice gave a payload that is tiny, or within 1/16 of the expected size plus 1/1024 of the
@@ -94,8 +95,8 @@ class StreamPlanner {
     tally_.note(choice, codec, raw_bytes, like);
   }
 
-  // One line for people: "float_split 41/43, constant 2/43; balanced: float_split 1.9 MB in 1.2 ms, raw 2.8 MB in 1.6
-  // ms".
+  // One line for people, such as
+  // "float_split 41/43, constant 2/43; balanced: float_split 1.9 MB in 1.2 ms, raw 2.8 MB in 1.6 ms".
   [[nodiscard]] std::string reason() const;
 
  private:

@@ -52,7 +52,7 @@ class Finder {
       } else if (tensor.name.ends_with("max_exp_avg_sq")) {
         same_size.largest.emplace(tensor::bare_name(tensor.name), i);
       } else if (tensor.role == Role::exp_avg_sq) {
-        same_size.squares.push_back(i);
+        same_size.second_moments.push_back(i);
       } else if (bases_[i]) {
         same_size.parameters.push_back(i);
       }
@@ -76,7 +76,7 @@ class Finder {
   };
   struct OfSize {
     std::vector<Moments> moments;
-    std::vector<std::size_t> squares;
+    std::vector<std::size_t> second_moments;
     std::unordered_map<std::string, std::size_t> largest;  // by name
     std::vector<std::size_t> parameters;
   };
@@ -88,15 +88,16 @@ class Finder {
   // By name. If a name matches none and there are as many second as first moments, by order.
   void pair_moments(OfSize& same_size) {
     std::unordered_map<std::string, std::size_t> by_name;
-    for (const std::size_t square : same_size.squares) by_name.emplace(tensor::without_moment(name_of(square)), square);
-    const bool in_order = same_size.squares.size() == same_size.moments.size();
+    for (const std::size_t square : same_size.second_moments)
+      by_name.emplace(tensor::without_moment(name_of(square)), square);
+    const bool in_order = same_size.second_moments.size() == same_size.moments.size();
     for (std::size_t i = 0; i < same_size.moments.size(); ++i) {
       Moments& moments = same_size.moments[i];
       const std::string name = tensor::without_moment(name_of(moments.first));
       if (const auto known = by_name.find(name); known != by_name.end()) {
         moments.second = known->second;
       } else if (in_order) {
-        moments.second = same_size.squares[i];
+        moments.second = same_size.second_moments[i];
       }
       const auto largest = same_size.largest.find(name);
       if (largest != same_size.largest.end()) moments.largest = largest->second;

@@ -88,9 +88,9 @@ class JobMaker {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
       const auto multiples = multiples_of(i);
       if (!multiples) continue;
-      const PeerStream squares{multiples->squares, 0};
-      encodings_[i].rank = rank_behind(i, {&squares, 1});
-      if (bases_[i]) steps_[i] = StepStreams{.before = {}, .after = {squares}};
+      const PeerStream second_moments{multiples->second_moments, 0};
+      encodings_[i].rank = rank_behind(i, {&second_moments, 1});
+      if (bases_[i]) steps_[i] = StepStreams{.before = {}, .after = {second_moments}};
     }
   }
 
@@ -98,13 +98,13 @@ class JobMaker {
     if (parts_.rules.max_depth == 0 || std::ranges::none_of(bases_, &std::optional<BaseStream>::has_value)) return;
     const auto found = find_steps(index_.content, index_.streams, parts_.source, bases_);
     // Second moments first, because the ranks of parameters depend on theirs.
-    for (const bool squares : {true, false}) {
+    for (const bool second_moments : {true, false}) {
       for (std::size_t i = 0; i < found.size(); ++i) {
-        if (!found[i] || found[i]->is_square != squares) continue;
+        if (!found[i] || found[i]->is_square != second_moments) continue;
         // Multiples are coded against their second moments, which therefore cannot be coded against them.
-        if (squares && multiples_of(found[i]->moment)) continue;
+        if (second_moments && multiples_of(found[i]->moment)) continue;
         StepStreams step;
-        if (squares) step.before = bases_[found[i]->moment];
+        if (second_moments) step.before = bases_[found[i]->moment];
         step.after.push_back({found[i]->moment, 0});
         if (found[i]->square) step.after.push_back({*found[i]->square, 0});
         encodings_[i].rank = rank_behind(i, step.after);
@@ -127,16 +127,17 @@ class JobMaker {
     if (parts_.stored != nullptr) {
       peers_ = peers_of_old_file();
       // Chunks that are encoded again may have had no peer, because they were coded against a base.
-      const auto squares = second_moments_of(index_.content, index_.streams);
+      const auto second_moments = second_moments_of(index_.content, index_.streams);
       for (std::size_t i = 0; i < peers_.size(); ++i) {
-        if (squares[i] && !is_all_stored(i) && was_made_multiples(i)) peers_[i] = PeerStream{*squares[i], 0};
+        if (second_moments[i] && !is_all_stored(i) && was_made_multiples(i))
+          peers_[i] = PeerStream{*second_moments[i], 0};
       }
     } else {
       peers_ =
           find_peers(index_.content, index_.streams, parts_.source, {parts_.masters.begin(), parts_.masters.end()});
     }
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->squares, 0};
+      if (const auto multiples = multiples_of(i)) peers_[i] = PeerStream{multiples->second_moments, 0};
     }
     rank_peers();
   }

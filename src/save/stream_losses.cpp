@@ -26,7 +26,7 @@ std::optional<double> finite(double number) noexcept {
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-// Also if no rule needs them: they are stored, and errors are measured with them.
+// Checks Adam's values even if no rule needs them: the file stores them, and errors are measured with them.
 Result<void> check_adam_of_all(const State& state, const SaveOptions& options) {
   if (options.adam) BITSNAP_TRY(quantize::check_adam(*options.adam));
   for (const TensorSource& tensor : state.tensors) {
@@ -64,9 +64,9 @@ class LossPlanner {
     if (rules_.empty() && preset_.empty()) return std::move(losses_);
     aliases_.resize(content_.tensors.size());
     for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
-      if (const auto& holder = content_.tensors[i].alias_of) aliases_[*holder].push_back(i);
+      if (const auto& target = content_.tensors[i].alias_of) aliases_[*target].push_back(i);
     }
-    squares_ = second_moments_of(content_, streams_);
+    second_moments_ = second_moments_of(content_, streams_);
     std::vector<std::pair<std::size_t, const LossRule*>> first_moments;  // planned after their second moments
     for (std::size_t i = 0; i < losses_.size(); ++i) {
       const auto& tensor = streams_.streams[i].tensor;
@@ -111,7 +111,7 @@ class LossPlanner {
     if (content_.tensors[tensor_of(stream)].role == Role::exp_avg) {
       const auto& own = state_.tensors[tensor_of(stream)].adam;
       report.adam = own ? own : options_.adam;
-      loss.squares = squares_[stream];
+      loss.second_moments = second_moments_[stream];
     }
     switch (rule.quantization) {
       case Quantization::exact: return {};
@@ -135,17 +135,17 @@ class LossPlanner {
         if (dtype != DType::f32) return {};
         return fit(stream, rule);
       case Quantization::update_step:
-        if (dtype != DType::f32 || !loss.squares) return {};
+        if (dtype != DType::f32 || !loss.second_moments) return {};
         return plan_update_step(stream, rule);
     }
     return {};
   }
 
-  // The dtype of the weights that a master is rounded to: of weights that were given or found to be its roundings, else
-  // of weights with its name, else of any weights. F16 wins over BF16, because it has more mantissa bits: a master that
-  // is precise enough for F16 is precise enough for BF16.
+  // The dtype of the weights that a master is rounded to: of the weights that were matched to it, else of weights with
+  // its name and size, else of any 16-bit tensor that is not a moment. F16 wins over BF16, because it has more mantissa
+  // bits: a master that is precise enough for F16 is precise enough for BF16.
   DType dtype_of_weights(std::size_t master) {
-    find_weights();
+    match_weights_to_masters();
     std::optional<DType> dtype;
     const auto note = [&dtype](DType one) {
       if (one == DType::f16 || (one == DType::bf16 && !dtype)) dtype = one;
@@ -168,10 +168,11 @@ class LossPlanner {
     return dtype.value_or(DType::bf16);
   }
 
-  // Compares bits before anything is quantized. Without F16 tensors there is nothing to find out: all weights are BF16.
-  void find_weights() {
-    if (weights_are_found_) return;
-    weights_are_found_ = true;
+  // Matches weights to masters by their bits, before anything is quantized. Without F16 tensors there is nothing to
+  // find out: all 16-bit weights are BF16.
+  void match_weights_to_masters() {
+    if (weights_are_matched_) return;
+    weights_are_matched_ = true;
     const auto is_f16 = [](const StreamInfo& stream) { return stream.dtype == DType::f16; };
     if (std::ranges::none_of(streams_.streams, is_f16)) return;
     masters_ = find_peers(content_, streams_, source_, std::move(masters_));
@@ -193,8 +194,8 @@ class LossPlanner {
     if (adam.step == 0) return {};  // before the first step, moments are kept exact
     auto made = quantize::UpdateStep::of(quantize::parameters_of(adam, rule.amount));
     if (!made) return tl::unexpected(std::move(made).error().within(place));
-    loss.multiples = Multiples{made->lattice(), *loss.squares};
-    const double error = square_error(*loss.squares);
+    loss.multiples = Multiples{made->lattice(), *loss.second_moments};
+    const double error = second_moment_error(*loss.second_moments);
     const double later = made->largest_update(adam.step < UINT64_MAX ? adam.step + 1 : adam.step);
     report.bound = finite(made->bound(made->largest_update(), error));
     report.next_update_bound = finite(made->next_bound(later, error));
@@ -203,10 +204,11 @@ class LossPlanner {
     return {};
   }
 
-  // The largest relative error of a stored second moment; infinity if there is no bound. master_bits may move an
-  // element past the nearest value, to keep its weight, by up to twice the bound.
-  [[nodiscard]] double square_error(std::size_t squares) const noexcept {
-    const StreamLoss& loss = losses_[squares];
+  // The largest relative error of a stored second moment; infinity if there is no bound. A rule of the caller may round
+  // second moments with master_bits, too, which takes a value other than the nearest where that keeps the 16-bit
+  // rounding: the error is then up to twice the bound.
+  [[nodiscard]] double second_moment_error(std::size_t second_moments) const noexcept {
+    const StreamLoss& loss = losses_[second_moments];
     if (loss.quantizer == nullptr) return 0;
     switch (loss.report.quantization) {
       case Quantization::mantissa_bits: return *loss.report.bound;
@@ -260,9 +262,9 @@ class LossPlanner {
   exec::Executor& executor_;
   std::vector<StreamLoss> losses_;
   std::vector<std::optional<PeerStream>> masters_;  // of weights, by stream
-  bool weights_are_found_ = false;
-  std::vector<std::vector<std::size_t>> aliases_;    // by the tensor that they name
-  std::vector<std::optional<std::size_t>> squares_;  // of first moments, by stream
+  bool weights_are_matched_ = false;
+  std::vector<std::vector<std::size_t>> aliases_;           // by the tensor that they name
+  std::vector<std::optional<std::size_t>> second_moments_;  // of first moments, by stream
 };
 
 }  // namespace
@@ -277,7 +279,7 @@ Result<std::vector<StreamLoss>> plan_losses(const State& state, const SaveOption
 
 std::vector<std::optional<std::size_t>> second_moments_of(const container::Content& content,
                                                           const container::StreamTable& streams) {
-  std::vector<std::optional<std::size_t>> squares(streams.streams.size());
+  std::vector<std::optional<std::size_t>> second_moments(streams.streams.size());
   std::unordered_map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < content.tensors.size(); ++i) {
     const TensorInfo& info = content.tensors[i];
@@ -287,24 +289,25 @@ std::vector<std::optional<std::size_t>> second_moments_of(const container::Conte
       by_name.emplace(tensor::without_moment(info.name), *stream);
     }
   }
-  const auto squares_by = [&](std::size_t tensor, std::size_t stream) -> std::optional<std::size_t> {
+  const auto second_moments_by = [&](std::size_t tensor, std::size_t stream) -> std::optional<std::size_t> {
     const auto found = by_name.find(tensor::without_moment(content.tensors[tensor].name));
     if (found == by_name.end() || streams.streams[found->second].elements != streams.streams[stream].elements) {
       return std::nullopt;
     }
     return found->second;
   };
-  for (std::size_t i = 0; i < squares.size(); ++i) {
+  for (std::size_t i = 0; i < second_moments.size(); ++i) {
     const auto& [dtype, elements, tensor] = streams.streams[i];
     const bool is_first = tensor && dtype == DType::f32 && content.tensors[*tensor].role == Role::exp_avg;
-    if (is_first) squares[i] = squares_by(*tensor, i);
+    if (is_first) second_moments[i] = second_moments_by(*tensor, i);
   }
   for (std::size_t i = 0; i < content.tensors.size(); ++i) {
     const auto& holder = content.tensors[i].alias_of;
     const auto stream = holder ? streams.stream_of[*holder] : std::nullopt;
-    if (stream && squares[*stream] && squares_by(i, *stream) != squares[*stream]) squares[*stream].reset();
+    if (stream && second_moments[*stream] && second_moments_by(i, *stream) != second_moments[*stream])
+      second_moments[*stream].reset();
   }
-  return squares;
+  return second_moments;
 }
 
 }  // namespace bitsnap::save
