@@ -121,11 +121,15 @@ void add_adam_options(CLI::App& app, AdamOptions& options, const std::string& gr
          "--betas", [&options](const std::string& text) { options.betas = parse_betas(text); }, betas)
       ->type_name("B1,B2")
       ->group(group);
-  app.add_option("--eps", options.epsilon, "Epsilon of Adam")
+  // Not by CLI11, which rounds to long double first: Adam's values are stored and take part in update steps.
+  app.add_option_function<std::string>(
+         "--eps",
+         [&options](const std::string& text) {
+           options.epsilon = parse_real(text);
+           if (!options.epsilon) throw CLI::ValidationError("--eps", fmt::format("'{}' is not a number", text));
+         },
+         "Epsilon of Adam")
       ->type_name("E")
-      ->check([](const std::string& text) {
-        return parse_real(text) ? std::string() : fmt::format("'{}' is not a number", text);
-      })
       ->group(group);
   add_number_option(app, "--adam-step", options.step, 0, step)->group(group);
 }

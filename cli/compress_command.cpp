@@ -73,7 +73,6 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   report.input = options.input;
   report.output = options.output.empty() ? replace_extension(options.input, ".safetensors", ".bsnap") : options.output;
 
-  const auto start = std::chrono::steady_clock::now();
   BITSNAP_ASSIGN(auto state, open_input(options.input, "compress"));
   BITSNAP_ASSIGN(report.input_bytes, file_size(options.input));
   std::vector<std::string> inputs = options.bases;
@@ -91,6 +90,7 @@ Result<int> compress(const CompressOptions& options, const CommonOptions& common
   if (!common.quiet) {
     warn_of_idle_rules(report.settings, state);
   }
+  const auto start = std::chrono::steady_clock::now();
   {
     ProgressBar bar(file_name(options.input), !common.quiet);
     save.base = report.base;

@@ -93,7 +93,7 @@ Result<SnapshotSizes> measure_sizes(const Snapshot& snapshot) {
     const auto stream = snapshot.stream_of(i);
     sizes.total += {1, elements, 0, 0};
     if (!tensor.alias_of && !stream && tensor.size_bytes > 0) {
-      ++sizes.pool.tensors;
+      sizes.pool += {1, elements, 0, 0};
     } else if (stream && !tensor.alias_of) {
       const StreamSizes& own = sizes.streams[*stream];
       sizes.roles[tensor.role] += {1, elements, own.raw_bytes, own.stored_bytes};
