@@ -76,9 +76,7 @@ class Runner {
       decoded_offsets_.push_back(at);
       at += sample.chunks[i].data.size();
     }
-    for (const auto& coder : coders) {
-      entries_.emplace_back().coder = coder.get();
-    }
+    for (const auto& coder : coders) entries_.emplace_back().coder = coder.get();
   }
 
   Result<BenchOutcome> run(std::size_t codecs) {

@@ -182,9 +182,7 @@ Result<int> du(const DuOptions& options, const CommonOptions& common) {
     ProgressBar bar(run_name(options.run), !common.quiet, ProgressBar::Unit::share);
     BITSNAP_ASSIGN(report.checkpoints, measure_run(*store, bar));
   }
-  for (const CheckpointSizes& checkpoint : report.checkpoints) {
-    report.total += checkpoint;
-  }
+  for (const CheckpointSizes& checkpoint : report.checkpoints) report.total += checkpoint;
   find_needed(*store, report);
   if (is_given(options.retention)) {
     BITSNAP_ASSIGN(report.pruning, foresee_pruning(*store, options.retention));

@@ -189,10 +189,6 @@ Result<void> AgentRank::keep(const QueuedSave& queued, std::span<const ConstByte
   return {};
 }
 
-void AgentRank::gather(QueuedFetch fetch) {
-  fetch.done(no_throw("fetch", [&] { return gather_step(fetch.request); }));
-}
-
 std::optional<AgentRank::SlotFile> AgentRank::slot_of(std::uint64_t step) const {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "engine/slot_layout.hpp"
 
@@ -218,7 +219,9 @@ void AgentRank::run_encoder() {
     encoding_ = save != nullptr ? save->number : UINT64_MAX;
     lock.unlock();
     if (save != nullptr) encode(*save);
-    if (auto* const fetch = std::get_if<QueuedFetch>(&work)) gather(std::move(*fetch));
+    if (const auto* const fetch = std::get_if<QueuedFetch>(&work)) {
+      fetch->done(no_throw("fetch", [&] { return gather_step(fetch->request); }));
+    }
     lock.lock();
     encoding_.reset();
     lock.unlock();

@@ -225,7 +225,6 @@ class AgentRank {
   // Keeps a snapshot in memory, and holds or frees its slot. Reports the stage `memory`.
   [[nodiscard]] Result<void> keep(const QueuedSave& queued, std::span<const ConstByteSpan> tensors,
                                   const std::shared_ptr<const store::Blob>& blob, ProgressEvent& event);
-  void gather(QueuedFetch fetch);
   [[nodiscard]] Result<FetchResult> gather_step(const FetchRequest& request);
   struct SlotFile {
     std::uint32_t slot = 0;

@@ -80,10 +80,6 @@ void ShardedBases::compare_with_own(const Base* own) {
   looks_left_ = has_moved ? kLooksInVainMoved : kLooksInVain;
 }
 
-bool ShardedBases::has_anything_missing(const Base& base) const {
-  return std::ranges::any_of(*missing_, [&](const TensorInfo* tensor) { return holds(base, *tensor); });
-}
-
 std::optional<std::uint32_t> ShardedBases::next_other() {
   // With another number of shards, the search starts where the tensors would have been.
   const std::uint64_t centre = std::uint64_t{own_.shard} * base_shards_ / std::max(own_.shards, 1U);
@@ -110,13 +106,14 @@ Result<std::optional<BaseStream>> ShardedBases::find(const TensorInfo& tensor, c
     const std::optional<std::uint32_t> number = next_other();
     if (!number) return std::nullopt;
     BITSNAP_ASSIGN(std::shared_ptr<const Base> other, open_(*number, Opening::look));
-    if (other == nullptr || !has_anything_missing(*other)) {
+    const auto is_there = [&](const TensorInfo* missing) { return holds(*other, *missing); };
+    if (other == nullptr || std::ranges::none_of(*missing_, is_there)) {
       --looks_left_;
       continue;
     }
     BITSNAP_ASSIGN(other, open_(*number, Opening::use));
     if (other == nullptr) continue;
-    std::erase_if(*missing_, [&](const TensorInfo* missing) { return holds(*other, *missing); });
+    std::erase_if(*missing_, is_there);
     others_.push_back(other);
     if (auto found = match_tensor(other, tensor, stream)) return found;
   }

@@ -94,7 +94,6 @@ class ShardedBases final : public BaseFinder {
   Result<std::shared_ptr<const Base>> own_base();
   // Sets missing_ and looks_left_.
   void compare_with_own(const Base* own);
-  [[nodiscard]] bool has_anything_missing(const Base& base) const;
   // The next shard to look into, by distance from the own one; nullopt after the last one.
   std::optional<std::uint32_t> next_other();
 

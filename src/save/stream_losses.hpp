@@ -36,10 +36,9 @@ struct StreamLoss {
 };
 
 // Returns one loss per stream. Precondition: the policy in `options` has a value. `masters` are the given masters
-// (lay_out_masters()). A rule that does not fit a tensor (its dtype, too few bits to drop, no second moments, a step
-// count of 0) leaves the tensor exact: `quantizer` is nullptr, and the rest of the report does not count. Reads tensors
-// twice if clusters must be fitted to them. Fails with invalid_argument, naming the tensor, if an amount is out of
-// range or if Adam's values are needed and unknown.
+// (lay_out_masters()). A rule that does not fit a tensor leaves it exact: `quantizer` is nullptr, and the report
+// does not count. Reads tensors twice if clusters must be fitted to them. Fails with invalid_argument, naming the
+// tensor, if an amount is out of range or if Adam's values are needed and unknown.
 [[nodiscard]] Result<std::vector<StreamLoss>> plan_losses(const State& state, const SaveOptions& options,
                                                           const container::Content& content,
                                                           const container::StreamTable& streams,
@@ -48,8 +47,7 @@ struct StreamLoss {
                                                           exec::Executor& executor);
 
 // For each stream of F32 first moments the stream of F32 second moments with the same name (except for the name of the
-// moment) and number of elements. A first moment whose aliases have different second moments has
-// none.
+// moment) and number of elements. A first moment whose aliases have different second moments has none.
 [[nodiscard]] std::vector<std::optional<std::size_t>> second_moments_of(const container::Content& content,
                                                                         const container::StreamTable& streams);
 

@@ -1,7 +1,9 @@
 // Verification: every record, every file, and every chunk of every checkpoint.
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,6 +20,14 @@ namespace {
 // cache.
 constexpr std::size_t kTogether = 16;
 constexpr int kOpenAgain = 3;
+
+// Sorts by step. Damages of one step keep the order in which they were found.
+void sort_by_step(std::vector<StoreDamage>& damages) {
+  std::map<std::uint64_t, std::vector<StoreDamage>> by_step;
+  for (StoreDamage& damage : damages) by_step[damage.step].push_back(std::move(damage));
+  damages.clear();
+  for (auto& [step, found] : by_step) std::ranges::move(found, std::back_inserter(damages));
+}
 
 // Appends damages to `damages`. Fails if verification could not continue.
 Result<void> verify_window(store::CheckpointReader& reader, std::span<const store::CommitRecord* const> window,
@@ -91,8 +101,7 @@ Result<std::vector<StoreDamage>> Store::Impl::verify_records(store::CheckpointRe
                               {options.threads, progress.next(bytes)}, damages));
     first = end;
   }
-  // Damages of one step keep the order in which they were found.
-  std::ranges::stable_sort(damages, {}, &StoreDamage::step);
+  sort_by_step(damages);
   return damages;
 }
 
@@ -159,7 +168,7 @@ Result<StoreVerification> Store::Impl::verify(const StoreVerifyOptions& options)
     }
     damage = next;
   }
-  std::ranges::stable_sort(verification.damages, {}, &StoreDamage::step);
+  sort_by_step(verification.damages);
   return verification;
 }
 

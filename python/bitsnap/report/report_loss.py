@@ -18,11 +18,9 @@ def lossy_tensors(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _mean(pairs: Iterable[tuple[float, float]]) -> float:
-    total, weight = 0.0, 0.0
-    for value, count in pairs:
-        total += value * count
-        weight += count
-    return total / weight if weight else 0.0
+    numbers = list(pairs)
+    weight = sum(count for _, count in numbers)
+    return sum(value * count for value, count in numbers) / weight if weight else 0.0
 
 
 def losses(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
