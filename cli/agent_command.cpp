@@ -46,12 +46,12 @@ Result<std::string> job_of(const AgentCommandOptions& options) {
 }
 
 Result<int> run(const AgentCommandOptions& options, const CommonOptions& common) {
-  AgentOptions agent{.hello_ms = static_cast<std::uint64_t>(options.hello.count()),
-                     .lower_priority = !options.full_speed};
-  BITSNAP_ASSIGN(agent.job, job_of(options));
+  BITSNAP_ASSIGN(const std::string job, job_of(options));
+  const AgentOptions agent{
+      .job = job, .hello_ms = static_cast<std::uint64_t>(options.hello.count()), .lower_priority = !options.full_speed};
   BITSNAP_ASSIGN(const AgentEnd ended, run_agent(agent));
   if (ended == AgentEnd::not_needed && !common.quiet) {
-    print_note(fmt::format("bitsnap: job '{}' already has an agent\n", agent.job));
+    print_note(fmt::format("bitsnap: job '{}' already has an agent\n", job));
   }
   return kExitOk;
 }
