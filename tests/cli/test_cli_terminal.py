@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import signal
 import struct
 import subprocess
@@ -40,16 +41,14 @@ def run_on_terminal(*arguments: object, streams: str, columns: int = 80, cwd: Pa
         stderr=terminal if "err" in streams else subprocess.DEVNULL,
         cwd=cwd,
     ) as process:
-        os.close(terminal)
+        # The terminal stays open here until the command has ended: closing it last may drop what was written last.
         text = b""
         while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # the other end is closed
+            if select.select([master], [], [], 0.05)[0]:
+                text += os.read(master, 65536)
+            elif process.poll() is not None:
                 break
-            if not piece:
-                break
-            text += piece
+        os.close(terminal)
         os.close(master)
         return process.wait(60), text.decode()
 
