@@ -1,6 +1,6 @@
-// The contexts of libzstd, one of each kind per thread. Making one costs as much as compressing several kilobytes: it
-// allocates, and asks the processor what it can do, which a virtual machine answers by leaving the guest (40 us). What
-// opens small files spent half of its time there.
+// The contexts of libzstd, one of each kind per thread. Making one took 13 us (libzstd 1.5.4 in a virtual machine, mean
+// of 500): it allocates, and asks the processor what it can do, for which the guest is left. The crash tests of the
+// store, which open small files, spent two fifths of their time there.
 #pragma once
 
 #include <memory>
