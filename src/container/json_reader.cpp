@@ -32,10 +32,12 @@ double parse_real(std::string_view text) noexcept {
   if (exponent_at < text.size()) {
     std::string_view power = text.substr(exponent_at + 1);
     if (power.starts_with('+')) power.remove_prefix(1);
+    // Half the range leaves room for the digits before the point.
+    constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 2;
     if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec != std::errc()) {
-      exponent = power.starts_with('-') ? std::numeric_limits<std::int64_t>::min() / 2
-                                        : std::numeric_limits<std::int64_t>::max() / 2;
+      exponent = power.starts_with('-') ? -limit : limit;
     }
+    exponent = std::clamp(exponent, -limit, limit);
   }
   exponent += static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
   return exponent > 0 ? std::numeric_limits<double>::infinity() : text.starts_with('-') ? -0.0 : 0.0;

@@ -63,6 +63,7 @@ TEST(JsonReader, ReadsTheNumbersThatNlohmannReads) {
                                  "2e-324",
                                  "1e-400",
                                  "-1e-400",
+                                 "0.001e-9223372036854775808",
                                  "1e-99999999999999999999",
                                  "0.00000000000000000000000000001e-310",
                                  "1.7976931348623157e308",
@@ -85,7 +86,7 @@ TEST(JsonReader, ReadsTheNumbersThatNlohmannReads) {
       EXPECT_EQ(number->negative, !expected.is_number_unsigned() && expected.get<std::int64_t>() < 0) << text;
     }
   }
-  for (const std::string text : {"1e309", "-1e309", "1e99999999999999999999", "0.001e999"}) {
+  for (const std::string text : {"1e309", "-1e309", "1e99999999999999999999", "100e9223372036854775807", "0.001e999"}) {
     EXPECT_FALSE(is_accepted(text)) << text;
     EXPECT_FALSE(nlohmann::json::accept(text)) << text;
   }
