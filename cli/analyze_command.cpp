@@ -24,13 +24,12 @@ namespace bitsnap::cli {
 
 namespace {
 
-constexpr std::uint64_t kDefaultLimitMb = 32;
 constexpr std::uint64_t kMega = 1'000'000;
 
 struct AnalyzeOptions {
   AnalyzeArguments arguments;
   std::vector<std::string> globs;
-  std::uint64_t limit_mb = kDefaultLimitMb;
+  std::uint64_t limit_mb = 32;
   bool full = false;
   AdamOptions adam;
 };

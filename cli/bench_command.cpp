@@ -40,12 +40,10 @@ static void to_json(Json& json, const BenchResult& result) {
 
 namespace {
 
-constexpr std::uint64_t kDefaultLimitMb = 64;
-
 struct BenchOptions {
   std::string file;
   std::vector<std::string> bases;
-  std::uint64_t limit_mb = kDefaultLimitMb;
+  std::uint64_t limit_mb = 64;
   BenchLimits limits;
 };
 
