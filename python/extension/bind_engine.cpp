@@ -160,8 +160,8 @@ PyEngine attach(nb::bytes path, const std::string& job, std::uint32_t rank, std:
 }
 
 // A failure does not end a training: the result has the error, except for invalid arguments, which the caller can fix.
-SaveState save(const PyEngine& self, std::uint64_t step, Tensors tensors, nb::object tree,
-               std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
+SaveState save_step(const PyEngine& self, std::uint64_t step, Tensors tensors, nb::object tree,
+                    std::vector<std::pair<std::string, std::string>> metadata, bool persist) {
   RunContext context{nb::none()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
   const std::shared_ptr<HeldEngine> held = self.in_use();
@@ -274,7 +274,7 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("job", [](const PyEngine& self) { return self.job; })
       .def_prop_ro("agent_process", [](const PyEngine& self) { return number_of(self, &Engine::agent_process); })
       .def_prop_ro("arena_bytes", [](const PyEngine& self) { return number_of(self, &Engine::arena_bytes); })
-      .def("save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
+      .def("save", &save_step, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
            nb::arg("persist"))
       .def("reserve", &reserve, nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"))
       .def("look", &look, nb::arg("ticket"))

@@ -87,7 +87,7 @@ void check_range(const TensorInfo& info, std::uint64_t offset, std::uint64_t siz
   }
 }
 
-PySnapshot open(nb::bytes path, const std::vector<nb::bytes>& base_paths) {
+PySnapshot open_snapshot(nb::bytes path, const std::vector<nb::bytes>& base_paths) {
   OpenOptions options;
   for (const nb::bytes& base : base_paths) options.base_paths.push_back(to_path(base));
   const std::string file = to_path(path);
@@ -119,7 +119,7 @@ void read_bytes(const PySnapshot& self, std::size_t tensor, std::uint64_t offset
   });
 }
 
-std::vector<Damage> verify(const PySnapshot& self, bool decode, unsigned threads, nb::object progress) {
+std::vector<Damage> verify_snapshot(const PySnapshot& self, bool decode, unsigned threads, nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   return context.call([&] { return self.snapshot->verify(decode, options); });
@@ -200,7 +200,7 @@ void bind_reading(nb::module_& module) {
   bind_tensor_info(module);
 
   nb::class_<PySnapshot>(module, "Snapshot")
-      .def_static("open", &open, nb::arg("path"), nb::arg("base_paths"))
+      .def_static("open", &open_snapshot, nb::arg("path"), nb::arg("base_paths"))
       .def_prop_ro("id", [](const PySnapshot& self) { return self.snapshot->id().to_hex(); })
       .def_prop_ro("path",
                    [](const PySnapshot& self) {
@@ -248,7 +248,7 @@ void bind_reading(nb::module_& module) {
              RunContext context{nb::none()};
              return context.call([&] { return summarize(*self.snapshot); });
            })
-      .def("verify", &verify, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none());
+      .def("verify", &verify_snapshot, nb::arg("decode"), nb::arg("threads"), nb::arg("progress").none());
 
   module.def(
       "scatter",

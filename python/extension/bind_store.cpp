@@ -28,7 +28,7 @@ namespace bitsnap::python {
 namespace {
 
 // Waiting for the lock checks for signals this often.
-constexpr std::uint64_t kWaitSliceMs = 100;
+constexpr std::uint64_t kLockSliceMs = 100;
 
 struct PyStore {
   std::shared_ptr<Store> store;  // nullptr: closed
@@ -73,9 +73,9 @@ CheckpointInfo raise_prune_error(CheckpointInfo info) {
   return info;
 }
 
-PyStore open(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
-             std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
-             std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
+PyStore open_store(nb::bytes path, std::string_view access, bool create, const CodingSettings& settings,
+                   std::optional<std::uint64_t> keep_last, std::optional<std::uint64_t> keep_every,
+                   std::uint64_t base_memory_bytes, std::uint64_t wait_ms) {
   StoreOptions options;
   options.access = to_access(access);
   options.create = create;
@@ -88,7 +88,7 @@ PyStore open(nb::bytes path, std::string_view access, bool create, const CodingS
     options.lock_wait_ms = wait_ms;
     wait_ms = 0;
   }
-  return {call_in_slices(wait_ms, kWaitSliceMs,
+  return {call_in_slices(wait_ms, kLockSliceMs,
                          [&](std::uint64_t slice_ms, bool) {
                            if (options.access != StoreAccess::shared) options.lock_wait_ms = slice_ms;
                            return Store::open(directory, options);
@@ -102,8 +102,9 @@ void close(PyStore& self) {
   store.reset();
 }
 
-CheckpointInfo save(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
-                    std::vector<std::pair<std::string, std::string>> metadata, unsigned threads, nb::object progress) {
+CheckpointInfo save_checkpoint(const PyStore& self, std::uint64_t step, Tensors tensors, nb::object tree,
+                               std::vector<std::pair<std::string, std::string>> metadata, unsigned threads,
+                               nb::object progress) {
   RunContext context(std::move(progress));
   const RunOptions options{usable_threads(threads), context.progress()};
   const State state = state_from_python(std::move(tensors), std::move(tree), std::move(metadata), context);
@@ -146,8 +147,8 @@ RollbackReport rollback(const PyStore& self, std::uint64_t step) {
   return self.call([&](Store& store) { return store.rollback(step); });
 }
 
-StoreVerification verify(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
-                         nb::object progress) {
+StoreVerification verify_store(const PyStore& self, bool decode, std::vector<std::uint64_t> steps, unsigned threads,
+                               nb::object progress) {
   RunContext context(std::move(progress));
   StoreVerifyOptions options;
   options.decode = decode;
@@ -172,7 +173,7 @@ void bind_store(nb::module_& module) {
   module.def("is_store", [](nb::bytes path) { return is_store(to_path(path)); }, nb::arg("path"));
 
   nb::class_<PyStore>(module, "Store")
-      .def_static("open", &open, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
+      .def_static("open", &open_store, nb::arg("path"), nb::kw_only(), nb::arg("access"), nb::arg("create"),
                   nb::arg("settings"), nb::arg("keep_last").none(), nb::arg("keep_every").none(),
                   nb::arg("base_memory_bytes"), nb::arg("wait_ms"))
       .def_static("repair", &repair, nb::arg("path"), nb::kw_only(), nb::arg("dry_run"), nb::arg("threads"),
@@ -192,7 +193,7 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("step"))
       .def("snapshot", &snapshot, nb::arg("step").none(), nb::arg("shard"))
-      .def("save", &save, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
+      .def("save", &save_checkpoint, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
            nb::kw_only(), nb::arg("threads"), nb::arg("progress").none())
       .def("save_shard", &save_shard, nb::arg("step"), nb::arg("tensors"), nb::arg("tree").none(), nb::arg("metadata"),
            nb::kw_only(), nb::arg("shard"), nb::arg("shards"), nb::arg("attempt"), nb::arg("threads"),
@@ -201,7 +202,7 @@ void bind_store(nb::module_& module) {
       .def("prune", &prune, nb::kw_only(), nb::arg("keep_last").none(), nb::arg("keep_every").none(), nb::arg("keep"),
            nb::arg("reencode"), nb::arg("dry_run"), nb::arg("threads"), nb::arg("progress").none())
       .def("rollback", &rollback, nb::arg("step"))
-      .def("verify", &verify, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
+      .def("verify", &verify_store, nb::kw_only(), nb::arg("decode"), nb::arg("steps"), nb::arg("threads"),
            nb::arg("progress").none());
 }
 
