@@ -16,9 +16,10 @@ if(BITSNAP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(BITSNAP_CCACHE_PROGRAM ccache)
   mark_as_advanced(BITSNAP_CCACHE_PROGRAM)
   if(BITSNAP_CCACHE_PROGRAM)
-    # Without the build folder in the key, build trees with equal flags share their objects. Paths of sources are
-    # absolute, so the debug information stays right.
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${BITSNAP_CCACHE_PROGRAM})
+    # Without the build folder in the key, build trees with equal flags share their objects. They lie at one depth, so
+    # that relative paths in the debug information stay right.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+                                    CCACHE_ABSSTDERR=1 ${BITSNAP_CCACHE_PROGRAM})
   endif()
 endif()
 

@@ -36,7 +36,7 @@ std::string agent_program_in(const std::string& directory) {
   if (size <= 0) throw std::runtime_error("who am I?");
   self.resize(static_cast<std::size_t>(size));
   const std::string path = directory + "/agent";
-  std::ofstream(path) << "#!/bin/sh\n"
+  std::ofstream(path) << "#!/bin/sh\nunset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX\n"
                       << kJobVariable << "=\"$4\" exec '" << self
                       << "' --gtest_also_run_disabled_tests --gtest_filter=AgentProcess.*\n";
   if (::chmod(path.c_str(), 0700) != 0) throw std::runtime_error("no program");
