@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # lint.sh         formatting, ruff, mypy and clang-tidy of everything; what `make lint` runs
-# lint.sh quick   without clang-tidy, which takes many minutes; what CI runs
+# lint.sh quick   without clang-tidy, which takes some minutes
 # Changes nothing. clang-tidy runs over the compile database of the preset `clang`, and skips batches of files whose text,
 # headers and settings have not changed since they passed.
 set -euo pipefail

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ double share(std::uint64_t part, std::uint64_t whole) noexcept {
 std::vector<double> share_of_bits(const std::vector<ByteCounts>& planes, std::uint64_t elements,
                                   std::size_t bit_value) {
   std::vector<double> shares;
-  for (auto plane = planes.rbegin(); plane != planes.rend(); ++plane) {
+  for (const ByteCounts& plane : planes | std::views::reverse) {
     for (unsigned bit = 8; bit-- > 0;) {
       std::uint64_t count = 0;
-      for (std::size_t byte = 0; byte < plane->size(); ++byte) {
-        count += (byte >> bit & 1) == bit_value ? (*plane)[byte] : 0;
+      for (std::size_t byte = 0; byte < plane.size(); ++byte) {
+        count += (byte >> bit & 1) == bit_value ? plane[byte] : 0;
       }
       shares.push_back(share(count, elements));
     }
@@ -32,7 +33,7 @@ std::vector<double> share_of_bits(const std::vector<ByteCounts>& planes, std::ui
 
 std::vector<double> plane_entropies(const std::vector<ByteCounts>& planes) {
   std::vector<double> entropies;
-  for (auto plane = planes.rbegin(); plane != planes.rend(); ++plane) entropies.push_back(entropy_of(*plane));
+  for (const ByteCounts& plane : planes | std::views::reverse) entropies.push_back(entropy_of(plane));
   return entropies;
 }
 

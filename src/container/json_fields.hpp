@@ -225,12 +225,10 @@ void write_json(JsonWriter& out, const T& from) {
     out.boolean(from);
   } else if constexpr (std::is_same_v<T, std::string>) {
     out.string(from);
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
+  } else if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>) {
     out.number(from);
   } else if constexpr (std::is_unsigned_v<T>) {
     out.number(std::uint64_t{from});
-  } else if constexpr (std::is_same_v<T, double>) {
-    out.number(from);
   } else if constexpr (std::is_same_v<T, SnapshotId>) {
     out.string(from.to_hex());
   } else if constexpr (kIsJsonOptional<T>) {

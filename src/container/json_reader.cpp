@@ -33,11 +33,11 @@ double parse_real(std::string_view text) noexcept {
     std::string_view power = text.substr(exponent_at + 1);
     if (power.starts_with('+')) power.remove_prefix(1);
     // Half the range leaves room for the digits before the point.
-    constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 2;
+    constexpr std::int64_t kLimit = std::numeric_limits<std::int64_t>::max() / 2;
     if (std::from_chars(power.data(), power.data() + power.size(), exponent).ec != std::errc()) {
-      exponent = power.starts_with('-') ? -limit : limit;
+      exponent = power.starts_with('-') ? -kLimit : kLimit;
     }
-    exponent = std::clamp(exponent, -limit, limit);
+    exponent = std::clamp(exponent, -kLimit, kLimit);
   }
   exponent += static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first);
   return exponent > 0 ? std::numeric_limits<double>::infinity() : text.starts_with('-') ? -0.0 : 0.0;

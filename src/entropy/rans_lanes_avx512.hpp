@@ -30,9 +30,9 @@ inline std::size_t count_lanes(__mmask64 lanes) noexcept { return static_cast<st
 template <typename Lane>
 struct Turns {
   static constexpr unsigned kLanes = 64 / sizeof(Lane);
-  alignas(64) Lane places[2 * kLanes];
+  alignas(64) Lane places[2 * kLanes] = {};
 
-  constexpr Turns() noexcept : places{} {
+  constexpr Turns() noexcept {
     for (unsigned i = 0; i < 2 * kLanes; ++i) places[i] = static_cast<Lane>(i % kLanes);
   }
 };

@@ -139,7 +139,7 @@ void change(Bytes& bytes, std::size_t stride, unsigned by) {
 
 std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
                                           std::shared_ptr<const BaseProvider> bases,
-                                          std::shared_ptr<container::ReadLog> log) {
+                                          const std::shared_ptr<container::ReadLog>& log) {
   OpenOptions options;
   options.bases = bases ? std::move(bases) : std::make_shared<const restore::MapBases>();
   auto opened = restore::open_snapshot(std::make_unique<container::MemoryFile>(name, std::move(file), log), options,

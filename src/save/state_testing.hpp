@@ -67,7 +67,7 @@ void change(Bytes& bytes, std::size_t stride, unsigned by);
 // The log (may be nullptr) will contain every read of the file from now on.
 [[nodiscard]] std::shared_ptr<const Snapshot> open_file(const std::string& name, Bytes file,
                                                         std::shared_ptr<const BaseProvider> bases = nullptr,
-                                                        std::shared_ptr<container::ReadLog> log = nullptr);
+                                                        const std::shared_ptr<container::ReadLog>& log = nullptr);
 
 // A chain of saves, each against the one before, in files that stay open: "0.bsnap", "1.bsnap", ...
 class Chain {

@@ -84,7 +84,7 @@ Calls repairs() {
 }
 
 // Saves, then damages the store. The journal then holds what a repair must save.
-Calls with_damage(std::function<Result<void>(os::FileSystem&, Journal&)> saves, Damage damage,
+Calls with_damage(const std::function<Result<void>(os::FileSystem&, Journal&)>& saves, const Damage& damage,
                   const std::set<std::uint64_t>& lost) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_TRY(saves(files, journal));
@@ -101,7 +101,7 @@ Calls with_damage(std::function<Result<void>(os::FileSystem&, Journal&)> saves, 
   };
 }
 
-Calls saves(std::uint64_t last, std::vector<std::uint64_t> kept = {}) {
+Calls saves(std::uint64_t last, const std::vector<std::uint64_t>& kept = {}) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options_of(StoreAccess::write)));
     for (std::uint64_t step = 1; step <= last; ++step) BITSNAP_TRY(save_step(*store, journal, step));

@@ -42,7 +42,7 @@ bool holds_more(const TestRun& run, const TestRun& than) {
       run, than, {}, [](const auto& entry) { return entry.first; }, [](const auto& entry) { return entry.first; });
 }
 
-Calls with_store(const StoreOptions& options, OnStore calls, bool was_pruned = false) {
+Calls with_store(const StoreOptions& options, const OnStore& calls, bool was_pruned = false) {
   return [=](os::FileSystem& files, Journal& journal) -> Result<void> {
     BITSNAP_ASSIGN(const auto store, open_store(files, kTestRun, options));
     BITSNAP_ASSIGN(const std::vector<std::uint64_t> steps, store->steps());
