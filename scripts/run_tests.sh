@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 
 fuzz_seconds=${FUZZ_SECONDS:-5}
 jobs=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+workers=$((jobs + 1))  # some tests wait for processes
 
 configure_and_build() {  # PRESET [cmake --build arguments]
   local preset=$1
@@ -19,7 +20,7 @@ configure_and_build() {  # PRESET [cmake --build arguments]
 run_ctest() {  # PRESET [ctest arguments]
   local preset=$1
   shift
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$jobs" "$@"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$workers" "$@"
 }
 
 # Optimised, with the layering check and a program that uses the installed library.
@@ -73,9 +74,9 @@ stage_aarch64() {
   run_ctest aarch64 --tests-regex '^(base_test|tensor_test|entropy_test|rans_fuzz|huffman_fuzz)$'
 }
 
-# One worker per core. The tests of a file share fixtures, so they run in one worker.
+# The tests of a file share fixtures, so they run in one worker.
 stage_pytest() {
-  .venv/bin/python -m pytest --quiet --numprocesses "$jobs" --dist loadfile "$@"
+  .venv/bin/python -m pytest --quiet --numprocesses "$workers" --dist loadfile "$@"
 }
 
 case "${1:-all}" in

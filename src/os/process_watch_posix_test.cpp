@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kSoon = 5000;  // enough for an immediate event on a loaded machine
+constexpr std::int64_t kEventMs = 5000;  // enough for an immediate event on a loaded machine
 
 int do_nothing() { return 0; }
 
@@ -36,7 +36,7 @@ TEST(ProcessWatch, ReportsTheEndOfAProcess) {
   EXPECT_FALSE(*watch->wait(20));
   EXPECT_EQ(::fcntl(watch->descriptor(), F_GETFD), FD_CLOEXEC);
   child.kill();
-  EXPECT_TRUE(*watch->wait(kSoon));
+  EXPECT_TRUE(*watch->wait(kEventMs));
   EXPECT_FALSE(watch->is_alive()) << "a zombie is dead";
   child.reap();
   EXPECT_FALSE(watch->is_alive());
@@ -49,7 +49,7 @@ TEST(ProcessWatch, RejectsProcessesThatDoNotExist) {
   const auto watch = ProcessWatch::open(process);
   ASSERT_TRUE(watch);
   child.kill();
-  ASSERT_TRUE(*watch->wait(kSoon));
+  ASSERT_TRUE(*watch->wait(kEventMs));
   const auto zombie = ProcessWatch::open(process);
   ASSERT_FALSE(zombie);
   EXPECT_EQ(zombie.error().kind(), ErrorKind::not_found);
@@ -79,7 +79,7 @@ TEST(ProcessWatch, SignalsOnlyTheProcessItWasOpenedFor) {
   const auto watch_other = ProcessWatch::open(other.process());
   ASSERT_TRUE(watch_other);
   EXPECT_TRUE(watch_other->kill());
-  EXPECT_TRUE(*watch_other->wait(kSoon));
+  EXPECT_TRUE(*watch_other->wait(kEventMs));
   const auto to_zombie = watch_other->kill();
   ASSERT_FALSE(to_zombie);
   EXPECT_EQ(to_zombie.error().kind(), ErrorKind::not_found);
@@ -91,7 +91,7 @@ TEST(ProcessWatch, ReportsTheEndOfAPeerWhoseChildHoldsTheSocket) {
   ASSERT_TRUE(listener);
   LivingChild child([&] {
     static std::optional<LocalConnection> kept;
-    auto connection = LocalConnection::connect(name, kSoon);
+    auto connection = LocalConnection::connect(name, kEventMs);
     if (!connection) return 1;
     kept.emplace(std::move(connection).value());
     const pid_t heir = ::fork();
@@ -101,14 +101,14 @@ TEST(ProcessWatch, ReportsTheEndOfAPeerWhoseChildHoldsTheSocket) {
     return static_cast<int>(heir);
   });
   ASSERT_GT(child.said(), 1);
-  const auto connection = listener->accept(kSoon);
+  const auto connection = listener->accept(kEventMs);
   ASSERT_TRUE(connection);
   const auto watch = ProcessWatch::open_peer(*connection);
   ASSERT_TRUE(watch) << watch.error().message();
   EXPECT_EQ(watch->process(), child.process());
   EXPECT_FALSE(*watch->wait(0));
   child.kill();
-  EXPECT_TRUE(*watch->wait(kSoon));
+  EXPECT_TRUE(*watch->wait(kEventMs));
   EXPECT_FALSE(connection->receive(10, 0, 0)) << "the stream goes on";
   ::kill(child.said(), SIGKILL);
   const auto late = ProcessWatch::open_peer(*connection);

@@ -29,17 +29,17 @@ TEST(Memory, CountsTouchedAllocations) {
   ASSERT_TRUE(before) << before.error().message();
   EXPECT_GT(before->resident_bytes, 0u);
   EXPECT_GE(before->peak_resident_bytes, before->resident_bytes);
-  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  constexpr std::size_t kTouchedBytes = std::size_t{64} << 20;
   {
-    std::vector<char> block(kBytes);
+    std::vector<char> block(kTouchedBytes);
     volatile char* const touched = block.data();
-    for (std::size_t i = 0; i < kBytes; i += 4096) touched[i] = 1;
+    for (std::size_t i = 0; i < kTouchedBytes; i += 4096) touched[i] = 1;
     const auto during = process_memory();
     ASSERT_TRUE(during);
-    EXPECT_GE(during->anonymous_bytes, before->anonymous_bytes + kBytes * 9 / 10);
-    EXPECT_GE(during->peak_resident_bytes, kBytes);
+    EXPECT_GE(during->anonymous_bytes, before->anonymous_bytes + kTouchedBytes * 9 / 10);
+    EXPECT_GE(during->peak_resident_bytes, kTouchedBytes);
   }
-  EXPECT_GE(process_memory()->peak_resident_bytes, kBytes);
+  EXPECT_GE(process_memory()->peak_resident_bytes, kTouchedBytes);
 }
 
 TEST(Memory, HasPagesOfAPowerOfTwo) {

@@ -36,10 +36,10 @@ constexpr std::size_t kMostCompared = 1024;
 // Empty if the stream cannot be sampled.
 using Sample = std::vector<float>;
 
-class Finder {
+class StepPeersFinder {
  public:
-  Finder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
-         std::span<const std::optional<BaseStream>> bases)
+  StepPeersFinder(const container::Content& content, const container::StreamTable& streams, const StreamSource& source,
+                  std::span<const std::optional<BaseStream>> bases)
       : content_(content), streams_(streams.streams), source_(source), bases_(bases), steps_(streams_.size()) {}
 
   std::vector<std::optional<StepPeers>> find() {
@@ -246,7 +246,7 @@ class Finder {
 std::vector<std::optional<StepPeers>> find_steps(const container::Content& content,
                                                  const container::StreamTable& streams, const StreamSource& source,
                                                  std::span<const std::optional<BaseStream>> bases) {
-  return Finder(content, streams, source, bases).find();
+  return StepPeersFinder(content, streams, source, bases).find();
 }
 
 }  // namespace bitsnap::save

@@ -22,8 +22,8 @@ namespace {
 using restore::DecodedState;
 using save::Bytes;
 
-std::unique_ptr<Store> open(os::FileSystem& files, std::shared_ptr<BaseCache> cache = nullptr,
-                            StoreAccess access = StoreAccess::write) {
+std::unique_ptr<Store> open_cached(os::FileSystem& files, std::shared_ptr<BaseCache> cache = nullptr,
+                                   StoreAccess access = StoreAccess::write) {
   StoreOptions options;
   options.access = access;
   auto opened = open_store(files, "/run", options, std::move(cache));
@@ -61,8 +61,8 @@ TEST(CachedStore, WritesTheSameFilesAndReadsNone) {
   os::FakeFileSystem disk;
   os::FaultyFileSystem counted(disk);
   const auto cache = std::make_shared<BaseCache>(BaseCache::Limits{.snapshots = 2});
-  const auto plain = open(plain_disk);
-  const auto cached = open(counted, cache);
+  const auto plain = open_cached(plain_disk);
+  const auto cached = open_cached(counted, cache);
   std::vector<std::shared_ptr<DecodedState>> slots;
   std::vector<std::vector<Bytes>> memory;
   memory.reserve(4);
@@ -105,8 +105,8 @@ TEST(CachedStore, CodesShardsAgainstSlotsOfTheirRanks) {
       Training& training = trainings[rank];
       training.step();
       const ShardPlace place{rank, 2, "a"};
-      ASSERT_TRUE(open(plain_disk, nullptr, StoreAccess::shared)->save_shard(step, place, training.state()));
-      const auto cached = open(disk, caches[rank], StoreAccess::shared);
+      ASSERT_TRUE(open_cached(plain_disk, nullptr, StoreAccess::shared)->save_shard(step, place, training.state()));
+      const auto cached = open_cached(disk, caches[rank], StoreAccess::shared);
       ASSERT_TRUE(save_through_memory(*cached, *caches[rank], step, training.state(), place));
       const auto snapshot = caches[rank]->open(caches[rank]->newest()->id).value();
       memory.push_back(training.slot());
@@ -114,8 +114,8 @@ TEST(CachedStore, CodesShardsAgainstSlotsOfTheirRanks) {
       slots.push_back(std::make_shared<DecodedState>(*snapshot, spans, nullptr));
       caches[rank]->set_decoded(snapshot->id(), slots.back());
     }
-    ASSERT_TRUE(open(plain_disk, nullptr, StoreAccess::shared)->commit(step, 2, "a").value());
-    ASSERT_TRUE(open(disk, nullptr, StoreAccess::shared)->commit(step, 2, "a").value());
+    ASSERT_TRUE(open_cached(plain_disk, nullptr, StoreAccess::shared)->commit(step, 2, "a").value());
+    ASSERT_TRUE(open_cached(disk, nullptr, StoreAccess::shared)->commit(step, 2, "a").value());
   }
   EXPECT_EQ(snapshots(disk), snapshots(plain_disk));
   for (std::size_t i = 0; i < 4; ++i) {
@@ -128,8 +128,8 @@ TEST(CachedStore, DecodesTheBaseIfItsSlotWasOverwritten) {
   os::FakeFileSystem plain_disk;
   os::FakeFileSystem disk;
   const auto cache = std::make_shared<BaseCache>();
-  const auto plain = open(plain_disk);
-  const auto cached = open(disk, cache);
+  const auto plain = open_cached(plain_disk);
+  const auto cached = open_cached(disk, cache);
   Training training;
   ASSERT_TRUE(plain->save(1, training.state()));
   ASSERT_TRUE(save_through_memory(*cached, *cache, 1, training.state()));
@@ -151,7 +151,7 @@ TEST(CachedStore, EncodingWritesNoSnapshot) {
   os::FakeFileSystem disk;
   os::FaultyFileSystem files(disk);
   const auto cache = std::make_shared<BaseCache>();
-  const auto cached = open(files, cache);
+  const auto cached = open_cached(files, cache);
   ASSERT_TRUE(save_through_memory(*cached, *cache, 1, TestState(1).state()));
   files.reset();
   Store::Impl& impl = Store::Impl::of(*cached);
@@ -172,7 +172,7 @@ TEST(CachedStore, EncodingWritesNoSnapshot) {
 TEST(CachedStore, ContinuesAfterPrunesAndRollbacks) {
   os::FakeFileSystem disk;
   const auto cache = std::make_shared<BaseCache>(BaseCache::Limits{.snapshots = 12});
-  const auto cached = open(disk, cache);
+  const auto cached = open_cached(disk, cache);
   const auto save = [&](std::uint64_t step, std::uint64_t seed = 0) {
     ASSERT_TRUE(save_through_memory(*cached, *cache, step, TestState(step, seed).state()));
     EXPECT_EQ(check_step(*cached, step, TestState(step, seed)), "");
@@ -194,7 +194,7 @@ TEST(CachedStore, ContinuesAfterAFailedWrite) {
     os::FakeFileSystem disk;
     os::FaultyFileSystem faulty(disk);
     const auto cache = std::make_shared<BaseCache>();
-    const auto cached = open(faulty, cache);
+    const auto cached = open_cached(faulty, cache);
     ASSERT_TRUE(save_through_memory(*cached, *cache, 1, TestState(1).state()));
     faulty.reset();
     faulty.fail_at(operation, 0, {});
@@ -207,7 +207,7 @@ TEST(CachedStore, ContinuesAfterAFailedWrite) {
     EXPECT_EQ(check_step(*cached, 2, TestState(2, 5)), "");
     // Committed checkpoints are on disk, whatever the cache holds.
     disk.crash();
-    EXPECT_EQ(check_step(*open(disk), 2, TestState(2, 5)), "");
+    EXPECT_EQ(check_step(*open_cached(disk), 2, TestState(2, 5)), "");
   }
 }
 

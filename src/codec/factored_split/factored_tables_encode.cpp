@@ -13,10 +13,10 @@ constexpr unsigned kWidths = 5;                              // from an eighth o
 constexpr unsigned kEscapeBits = 16;
 
 // The number of counted values before each bin.
-using Sums = std::array<std::uint32_t, kLeftBins + 1>;
+using BinSums = std::array<std::uint32_t, kLeftBins + 1>;
 
 // The first bin of the fullest window; of several consecutive ones, the middle.
-std::size_t fullest(const Sums& sums, std::size_t size) noexcept {
+std::size_t fullest(const BinSums& sums, std::size_t size) noexcept {
   std::size_t best = 0;
   std::size_t last = 0;
   std::uint32_t most = 0;
@@ -41,7 +41,7 @@ void LeftCounts::add(const LeftCounts& other) noexcept {
 }
 
 SymbolWindow choose_window(const LeftCounts& counts, unsigned bin_bits) noexcept {
-  Sums sums;
+  BinSums sums;
   sums[0] = 0;
   for (std::size_t i = 0; i < kLeftBins; ++i) sums[i + 1] = sums[i] + counts.bins[i];
   SymbolWindow best;
