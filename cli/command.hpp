@@ -40,6 +40,7 @@ struct CommonOptions {
   bool quiet = false;
   bool verbose = false;
   bool json = false;
+  std::optional<double> max_cost;
   std::string cpu_level;  // empty: the detected level
 
   // Width to which tables on standard output are narrowed; nullopt if standard output is not a terminal.

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <bitsnap/cpu.hpp>
+#include <bitsnap/limits.hpp>
 #include <bitsnap/version.hpp>
 
 #include "cli/command.hpp"
@@ -181,6 +182,7 @@ class Program {
     if (const auto applied = apply_cpu_level(common_.cpu_level); !applied) {
       return report(applied.error(), common_);
     }
+    if (common_.max_cost) set_max_cost(*common_.max_cost);
     if (show_version_) {
       print_result(version_text());
       return kExitOk;

@@ -58,10 +58,10 @@ tl::unexpected<Error> corrupt(std::string_view tensor, std::string_view what) {
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 Result<void> read_metadata(JsonReader& in, Metadata& metadata) {
-  return in.read_object([&](std::string key) -> Result<void> {
+  return in.read_object([&](std::string_view key) -> Result<void> {
     Result<std::string> text = in.read_string();
     if (!text) return tl::unexpected(container::within_json_key(std::move(text).error(), key));
-    metadata.emplace_back(std::move(key), std::move(*text));
+    metadata.emplace_back(key, std::move(*text));
     return {};
   });
 }
@@ -69,7 +69,7 @@ Result<void> read_metadata(JsonReader& in, Metadata& metadata) {
 // The entries in the order of the header.
 Result<std::vector<Entry>> read_entries(JsonReader& in, Metadata& metadata, const DecodeLimits& limits) {
   std::vector<Entry> entries;
-  const auto read_member = [&](std::string name) -> Result<void> {
+  const auto read_member = [&](std::string_view name) -> Result<void> {
     if (name == kMetadataKey) {
       Result<void> read = read_metadata(in, metadata);
       if (!read) return tl::unexpected(std::move(read).error().within(kMetadataKey));
@@ -86,7 +86,7 @@ Result<std::vector<Entry>> read_entries(JsonReader& in, Metadata& metadata, cons
     entry.limits = &limits;
     Result<void> read =
         container::read_json_fields<Entry>(in, entry, container::json_fields_of<Entry>(), container::reject_as_corrupt);
-    entry.name = std::move(name);
+    entry.name = name;
     if (!read) return tl::unexpected(std::move(read).error().within(place_of(entry.name)));
     return read;
   };

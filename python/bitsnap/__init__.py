@@ -38,6 +38,8 @@ from bitsnap._bitsnap import (
     StoreDamage as StoreDamage,
     StoreVerification as StoreVerification,
     UpdateErrors as UpdateErrors,
+    max_cost as max_cost,
+    set_max_cost as set_max_cost,
 )
 from bitsnap._engine_saves import Save as Save
 from bitsnap._job_options import AgentOptions as AgentOptions, JobOptions as JobOptions, MemoryOptions as MemoryOptions

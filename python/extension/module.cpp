@@ -2,15 +2,19 @@
 #include <optional>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <bitsnap/cpu.hpp>
+#include <bitsnap/error.hpp>
+#include <bitsnap/limits.hpp>
 #include <bitsnap/tensor.hpp>
 #include <bitsnap/version.hpp>
 
 #include "bindings.hpp"
+#include "python_error.hpp"
 #include "python_value.hpp"
 #include "run_context.hpp"
 
@@ -35,6 +39,18 @@ NB_MODULE(_bitsnap, module) {
       "guess_role",
       [](std::string_view name, std::string_view dtype) { return role_name(guess_role(name, dtype_from_name(dtype))); },
       nb::arg("name"), nb::arg("dtype"));
+  module.def("max_cost", &max_cost);
+  module.def(
+      "set_max_cost",
+      [](double factor) {
+        if (!set_max_cost(factor)) {
+          python::raise(Error(ErrorKind::invalid_argument,
+                              fmt::format("max_cost must be finite and at least 1, got {}", factor)));
+        }
+      },
+      nb::arg("factor"),
+      "Multiplies the limits on what reading a file may cost, for all that this process opens from now on. For files "
+      "that are trusted. The environment variable BITSNAP_MAX_COST sets the initial factor; without it, it is 1.");
   module.def("note_fork", &python::note_fork);
   module.def("warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"));
 

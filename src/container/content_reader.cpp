@@ -74,10 +74,10 @@ class ContentReader {
   }
 
   Result<void> read_metadata(JsonReader& in) {
-    return in.read_object([&](std::string key) -> Result<void> {
+    return in.read_object([&](std::string_view key) -> Result<void> {
       Result<std::string> text = in.read_string();
       if (!text) return tl::unexpected(within_json_key(std::move(text).error(), key));
-      content_.metadata.emplace_back(std::move(key), std::move(*text));
+      content_.metadata.emplace_back(key, std::move(*text));
       return {};
     });
   }

@@ -6,13 +6,13 @@
 
 namespace bitsnap::container {
 
-Result<void> skip_unknown_key(JsonReader& in, const std::string&) { return in.skip_value(); }
+Result<void> skip_unknown_key(JsonReader& in, std::string_view) { return in.skip_value(); }
 
-Result<void> reject_as_corrupt(JsonReader&, const std::string& key) {
+Result<void> reject_as_corrupt(JsonReader&, std::string_view key) {
   return fail(ErrorKind::corrupt, fmt::format("unknown key {}", quote_name(key)));
 }
 
-Result<void> reject_as_unsupported(JsonReader&, const std::string& key) {
+Result<void> reject_as_unsupported(JsonReader&, std::string_view key) {
   return fail(ErrorKind::unsupported, fmt::format("unknown key {}", quote_name(key)));
 }
 

@@ -70,10 +70,10 @@ struct JsonField {
 };
 
 // What happens to a key that the table lacks: called with the reader before its value.
-using OnUnknownKey = FunctionRef<Result<void>(JsonReader&, const std::string& key)>;
-[[nodiscard]] Result<void> skip_unknown_key(JsonReader& in, const std::string& key);
-[[nodiscard]] Result<void> reject_as_corrupt(JsonReader& in, const std::string& key);
-[[nodiscard]] Result<void> reject_as_unsupported(JsonReader& in, const std::string& key);
+using OnUnknownKey = FunctionRef<Result<void>(JsonReader&, std::string_view key)>;
+[[nodiscard]] Result<void> skip_unknown_key(JsonReader& in, std::string_view key);
+[[nodiscard]] Result<void> reject_as_corrupt(JsonReader& in, std::string_view key);
+[[nodiscard]] Result<void> reject_as_unsupported(JsonReader& in, std::string_view key);
 
 [[nodiscard]] Error missing_json_key(std::string_view key);
 // "key '...': expected ...", as corrupt.
@@ -88,7 +88,7 @@ template <typename Struct>
                                             OnUnknownKey on_unknown = skip_unknown_key,
                                             std::string_view expected = "an object") {
   std::uint64_t seen = 0;
-  const auto read_member = [&](const std::string& key) -> Result<void> {
+  const auto read_member = [&](std::string_view key) -> Result<void> {
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].key != key) continue;
       seen |= std::uint64_t{1} << i;

@@ -2,8 +2,10 @@
 #include "container/json_reader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -61,6 +63,32 @@ void append_utf8(std::string& to, std::uint32_t code_point) {
     put(0x80 | (code_point & 0x3F));
   }
 }
+
+// The keys of an open object. Most objects have few, and few keys have escapes.
+class Keys {
+ public:
+  // False if it is there already. `in_text`: its characters outlive this.
+  bool insert(std::string_view key, bool in_text) {
+    if (!in_text) key = unescaped_.emplace_back(key);
+    if (many_.empty()) {
+      for (std::size_t i = 0; i < count_; ++i) {
+        if (few_[i] == key) return false;
+      }
+      if (count_ < few_.size()) {
+        few_[count_++] = key;
+        return true;
+      }
+      many_.insert(few_.begin(), few_.end());
+    }
+    return many_.insert(key).second;
+  }
+
+ private:
+  std::array<std::string_view, 12> few_;
+  std::size_t count_ = 0;
+  std::set<std::string_view> many_;     // ordered: no choice of keys makes it slow
+  std::deque<std::string> unescaped_;
+};
 
 std::string_view number_name(const JsonNumber& number) noexcept {
   switch (number.kind) {
@@ -145,21 +173,24 @@ Result<std::int64_t> JsonReader::read_integer() {
   return tl::unexpected(unexpected("an integer that fits in 64 bits with its sign"));
 }
 
-Result<void> JsonReader::read_object(FunctionRef<Result<void>(std::string)> read_member, std::string_view expected) {
+Result<void> JsonReader::read_object(FunctionRef<Result<void>(std::string_view)> read_member,
+                                     std::string_view expected) {
   BITSNAP_ASSIGN(const JsonType type, peek());
   if (type != JsonType::object) return tl::unexpected(unexpected(expected));
   BITSNAP_TRY(enter());
   if (!accept('}')) {
-    std::set<std::string> keys;  // ordered: no choice of keys makes it slow
+    Keys keys;
+    std::string unescaped;
     do {
       skip_space();
       if (at_ == text_.size() || text_[at_] != '"') return malformed();
-      BITSNAP_ASSIGN(std::string key, lex_string());
+      unescaped.clear();
+      BITSNAP_ASSIGN(const std::string_view key, lex_text(unescaped));
       if (!accept(':')) return malformed();
-      if (!keys.insert(key).second) {
+      if (!keys.insert(key, unescaped.empty())) {
         return fail(ErrorKind::corrupt, fmt::format("JSON: key {} appears twice in an object", quote_name(key)));
       }
-      BITSNAP_TRY(read_member(std::move(key)));
+      BITSNAP_TRY(read_member(key));
     } while (accept(','));
     if (!accept('}')) return malformed();
   }
@@ -187,10 +218,14 @@ Result<void> JsonReader::skip_value() {
     case JsonType::null: return read_null();
     case JsonType::boolean: BITSNAP_TRY(read_bool()); return {};
     case JsonType::number: BITSNAP_TRY(lex_number()); return {};
-    case JsonType::string: BITSNAP_TRY(lex_string()); return {};
+    case JsonType::string: {
+      std::string unescaped;
+      BITSNAP_TRY(lex_text(unescaped));
+      return {};
+    }
     // As deep as max_depth_ at most.
     case JsonType::array: return read_array([this] { return skip_value(); });
-    case JsonType::object: return read_object([this](const std::string&) { return skip_value(); });
+    case JsonType::object: return read_object([this](std::string_view) { return skip_value(); });
   }
   return {};
 }
@@ -221,21 +256,32 @@ Error JsonReader::unexpected(std::string_view expected) {
 }
 
 Result<std::string> JsonReader::lex_string() {
-  std::string text;
-  for (++at_; at_ < text_.size();) {
+  std::string unescaped;
+  BITSNAP_ASSIGN(const std::string_view text, lex_text(unescaped));
+  if (unescaped.empty()) unescaped = text;
+  return unescaped;
+}
+
+// The string's characters: in the text, or in `unescaped`, which was empty, if the string has escapes.
+Result<std::string_view> JsonReader::lex_text(std::string& unescaped) {
+  std::size_t begin = ++at_;  // of what has not been appended
+  while (at_ < text_.size()) {
     const auto c = static_cast<unsigned char>(text_[at_]);
     if (c == '"') {
+      const std::string_view rest = text_.substr(begin, at_ - begin);
       ++at_;
-      return text;
+      if (unescaped.empty()) return rest;
+      return unescaped.append(rest);
     }
     if (c == '\\') {
+      unescaped.append(text_, begin, at_ - begin);
       ++at_;
-      BITSNAP_TRY(lex_escape(text));
+      BITSNAP_TRY(lex_escape(unescaped));
+      begin = at_;
       continue;
     }
-    const std::size_t size = c < 0x20 ? 0 : utf8_sequence(text_, at_);
+    const std::size_t size = c < 0x20 ? 0 : c < 0x80 ? 1 : utf8_sequence(text_, at_);
     if (size == 0) return malformed();
-    text.append(text_, at_, size);
     at_ += size;
   }
   return malformed();

@@ -54,8 +54,8 @@ class JsonReader {
                                                     std::string_view expected = {});
   [[nodiscard]] Result<std::int64_t> read_integer();
 
-  // Calls read_member(key) for each member; it must read the member's value.
-  [[nodiscard]] Result<void> read_object(FunctionRef<Result<void>(std::string)> read_member,
+  // Calls read_member(key) for each member; it must read the member's value. The key is valid during the call.
+  [[nodiscard]] Result<void> read_object(FunctionRef<Result<void>(std::string_view)> read_member,
                                          std::string_view expected = "an object");
   // Calls read_item() for each item; it must read the item.
   [[nodiscard]] Result<void> read_array(FunctionRef<Result<void>()> read_item, std::string_view expected = "an array");
@@ -71,6 +71,7 @@ class JsonReader {
 
  private:
   [[nodiscard]] Result<std::string> lex_string();
+  [[nodiscard]] Result<std::string_view> lex_text(std::string& unescaped);
   [[nodiscard]] Result<void> lex_escape(std::string& to);
   [[nodiscard]] Result<std::uint32_t> lex_hex4();
   [[nodiscard]] Result<JsonNumber> lex_number();

@@ -116,6 +116,15 @@ TEST(JsonReader, RejectsRepeatedKeysDeepNestingAndByteOrderMarks) {
     return read ? std::string() : read.error().message();
   };
   EXPECT_EQ(error_of(R"({"a":[{"b":1,"\u0062":2}]})"), "JSON: key 'b' appears twice in an object");
+  std::string many = R"({"\u006b0":0)";
+  for (int key = 1; key < 100; ++key) {
+    many += ",\"k" + std::to_string(key) + "\":0";
+    for (const int twice : {0, key / 2, key}) {
+      EXPECT_EQ(error_of(many + ",\"k" + std::to_string(twice) + "\":1}"),
+                "JSON: key 'k" + std::to_string(twice) + "' appears twice in an object");
+    }
+  }
+  EXPECT_EQ(error_of(many + "}"), "");
   EXPECT_EQ(error_of("[[[[[[[[1]]]]]]]]"), "");
   EXPECT_EQ(error_of("[[[[[[[[[1]]]]]]]]]"), "JSON: nested deeper than 8");
   EXPECT_EQ(error_of("[{},{},{},{},{},{},{},{},{},[],[],[[[[[[{}]]]]]]]"), "");

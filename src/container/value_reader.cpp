@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +18,9 @@
 
 namespace bitsnap::container {
 namespace {
+
+// Converting a decimal integer takes more than linear time.
+constexpr std::size_t kDigitsPerNode = 8;
 
 Result<Value> parse_int_text(std::string text) {
   if (!is_decimal(text)) return fail(ErrorKind::corrupt, fmt::format("{} is not a decimal integer", quote_name(text)));
@@ -71,10 +73,7 @@ class TreeReader {
       return fail(ErrorKind::resource_exhausted,
                   fmt::format("the nesting exceeds the limit of {} levels", limits_.tree_depth));
     }
-    if (++nodes_ > limits_.tree_nodes) {
-      return fail(ErrorKind::resource_exhausted,
-                  fmt::format("the number of values exceeds the limit of {}", limits_.tree_nodes));
-    }
+    BITSNAP_TRY(count_nodes(1));
     BITSNAP_ASSIGN(const JsonType type, in_.peek());
     switch (type) {
       case JsonType::null: BITSNAP_TRY(in_.read_null()); return Value();
@@ -96,22 +95,36 @@ class TreeReader {
     return Value();
   }
 
-  // "tree['\"key\"'][3]": where reading stopped.
+  // "tree['\"key\"'][3]": where reading failed.
   [[nodiscard]] std::string place() const {
     constexpr std::size_t kLongestPlace = 400;
-    std::string text = "tree";
-    for (const PathEntry& entry : path_) {
-      if (text.size() > kLongestPlace) return text + "...";
-      text += entry.key.empty() ? fmt::format("[{}]", entry.index) : fmt::format("[{}]", quote_name(entry.key));
-    }
-    return text;
+    return "tree" + (place_.size() > kLongestPlace ? place_.substr(0, kLongestPlace) + "..." : place_);
   }
 
  private:
-  struct PathEntry {
-    std::size_t index = 0;  // in a list or tuple
-    std::string key = {};   // in a dict, as JSON; empty: the index counts
-  };
+  // A value inside of another one. Errors find their place from the inside out.
+  template <typename WriteComponent>
+  Result<Value> read_inside(std::size_t depth, const WriteComponent& component) {
+    Result<Value> value = read(depth + 1);
+    if (!value) place_.insert(0, fmt::format("[{}]", component()));
+    return value;
+  }
+
+  Result<void> count_nodes(std::uint64_t nodes) {
+    nodes_ += nodes;
+    if (nodes_ <= limits_.tree_nodes) return {};
+    return fail(ErrorKind::resource_exhausted,
+                fmt::format("the number of values exceeds the limit of {}", limits_.tree_nodes));
+  }
+
+  Result<void> check_digits(std::string_view integer) {
+    const std::size_t digits = integer.size() - (integer.starts_with('-') ? 1 : 0);
+    if (digits > limits_.integer_digits) {
+      return fail(ErrorKind::resource_exhausted,
+                  fmt::format("an integer of {} digits exceeds the limit of {}", digits, limits_.integer_digits));
+    }
+    return count_nodes(digits / kDigitsPerNode);
+  }
 
   Result<Value> read_number() {
     BITSNAP_ASSIGN(const JsonNumber number, in_.read_number());
@@ -130,9 +143,7 @@ class TreeReader {
   Result<ValueList> read_items(std::size_t depth) {
     ValueList items;
     const auto read_item = [&]() -> Result<void> {
-      path_.push_back({.index = items.size()});
-      BITSNAP_ASSIGN(Value item, read(depth + 1));
-      path_.pop_back();
+      BITSNAP_ASSIGN(Value item, read_inside(depth, [&] { return std::to_string(items.size()); }));
       items.push_back(std::move(item));
       return {};
     };
@@ -143,7 +154,7 @@ class TreeReader {
   // An object with one key, which is the type of its value.
   Result<Value> read_tagged(std::size_t depth) {
     std::optional<Value> value;
-    const auto read_member = [&](const std::string& tag) -> Result<void> {
+    const auto read_member = [&](std::string_view tag) -> Result<void> {
       if (value) return fail(ErrorKind::corrupt, "an object has more than one key");
       BITSNAP_ASSIGN(value, read_tagged_value(tag, depth));
       return {};
@@ -156,6 +167,7 @@ class TreeReader {
   Result<Value> read_tagged_value(std::string_view tag, std::size_t depth) {
     if (tag == "int" || tag == "f64" || tag == "bytes") {
       BITSNAP_ASSIGN(std::string text, in_.read_string());
+      if (tag == "int") BITSNAP_TRY(check_digits(text));
       return tag == "int"   ? parse_int_text(std::move(text))
              : tag == "f64" ? parse_f64_text(text)
                             : parse_bytes_text(text);
@@ -201,28 +213,28 @@ class TreeReader {
 
   Result<Value> read_dict(std::size_t depth) {
     ValueDict dict;
-    std::set<std::string> keys;  // as JSON
     const auto read_entry = [&]() -> Result<void> {
-      ValueList pair;
+      std::optional<Value> key;
+      std::optional<Value> item;
       const auto read_half = [&]() -> Result<void> {
-        if (pair.size() == 2) return wrong_pair();
-        BITSNAP_ASSIGN(Value half, read(depth + 1));
-        pair.push_back(std::move(half));
-        if (pair.size() == 2) return {};
-        if (!may_be_key(pair[0])) return fail(ErrorKind::corrupt, "a key of a dict has a type that keys cannot have");
-        BITSNAP_ASSIGN(std::string key, serialize_value(pair[0], limits_));
-        const auto [at, is_new] = keys.insert(std::move(key));
-        if (!is_new) return fail(ErrorKind::corrupt, fmt::format("key {} appears twice in a dict", quote_name(*at)));
-        path_.push_back({.key = *at});
-        return {};
+        if (item) return wrong_pair();
+        if (key) {
+          BITSNAP_ASSIGN(item, read_inside(depth, [&] { return quote_name(serialize_value(*key).value_or("")); }));
+          return {};
+        }
+        BITSNAP_ASSIGN(key, read(depth + 1));
+        if (may_be_key(*key)) return {};
+        return fail(ErrorKind::corrupt, "a key of a dict has a type that keys cannot have");
       };
       BITSNAP_TRY(in_.read_array(read_half, "a pair of key and value"));
-      if (pair.size() != 2) return wrong_pair();
-      path_.pop_back();
-      dict.entries.emplace_back(std::move(pair[0]), std::move(pair[1]));
+      if (!item) return wrong_pair();
+      dict.entries.emplace_back(std::move(*key), std::move(*item));
       return {};
     };
     BITSNAP_TRY(in_.read_array(read_entry));
+    if (std::optional<std::string> repeated = find_repeated_key(dict)) {
+      return fail(ErrorKind::corrupt, std::move(*repeated));
+    }
     return Value(std::move(dict));
   }
 
@@ -245,7 +257,7 @@ class TreeReader {
     BITSNAP_ASSIGN(const JsonType type, in_.peek());
     if (type == JsonType::object) {
       std::optional<Value> value;
-      const auto read_member = [&](const std::string& tag) -> Result<void> {
+      const auto read_member = [&](std::string_view tag) -> Result<void> {
         if (value || tag != "f64") return tl::unexpected(no_double());
         BITSNAP_ASSIGN(value, read_tagged_value(tag, 0));
         return {};
@@ -271,7 +283,7 @@ class TreeReader {
   JsonReader& in_;
   const DecodeLimits& limits_;
   std::vector<ValueTensor>& references_;
-  std::vector<PathEntry> path_;
+  std::string place_;  // within the tree, of an error
   std::uint64_t nodes_ = 0;
 };
 

@@ -5,8 +5,11 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <set>
+#include <compare>
 #include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 #include <bitsnap/value.hpp>
@@ -47,6 +50,65 @@ std::optional<std::int64_t> to_int64(std::string_view text) noexcept {
 
 namespace {
 
+std::optional<std::int64_t> small_integer(const Value& value) noexcept {
+  if (const auto* const integer = std::get_if<std::int64_t>(&value.get())) return *integer;
+  const auto* const decimal = std::get_if<ValueBigInt>(&value.get());
+  return decimal != nullptr ? to_int64(decimal->decimal) : std::nullopt;
+}
+
+// A total order, equal if kind and value are; doubles by their bits. Precondition: both may be keys.
+std::strong_ordering compare_keys(const Value& a, const Value& b) {
+  const std::optional<std::int64_t> small_a = small_integer(a);
+  const std::optional<std::int64_t> small_b = small_integer(b);
+  if (small_a && small_b) return *small_a <=> *small_b;
+  if (small_a || small_b) return small_b.has_value() <=> small_a.has_value();
+  if (a.get().index() != b.get().index()) return a.get().index() <=> b.get().index();
+  return std::visit(
+      [&](const auto& left) -> std::strong_ordering {
+        using Kind = std::decay_t<decltype(left)>;
+        const auto& right = std::get<Kind>(b.get());
+        if constexpr (std::is_same_v<Kind, double>) {
+          return std::bit_cast<std::uint64_t>(left) <=> std::bit_cast<std::uint64_t>(right);
+        } else if constexpr (std::is_integral_v<Kind> || std::is_same_v<Kind, std::string>) {
+          return left <=> right;
+        } else if constexpr (std::is_same_v<Kind, ValueBigInt>) {
+          return left.decimal <=> right.decimal;
+        } else if constexpr (std::is_same_v<Kind, ValueBytes>) {
+          return left.bytes <=> right.bytes;
+        } else if constexpr (std::is_same_v<Kind, ValueTuple>) {
+          return std::lexicographical_compare_three_way(left.items.begin(), left.items.end(), right.items.begin(),
+                                                        right.items.end(), compare_keys);
+        } else if constexpr (std::is_same_v<Kind, ValueTyped>) {
+          const auto types = left.type <=> right.type;
+          return types != 0 ? types : compare_keys(left.content.front(), right.content.front());
+        } else {
+          return std::strong_ordering::equal;
+        }
+      },
+      a.get());
+}
+
+}  // namespace
+
+std::optional<std::string> find_repeated_key(const ValueDict& dict) {
+  std::vector<const Value*> keys;
+  keys.reserve(dict.entries.size());
+  bool ascends = true;
+  for (const auto& [key, value] : dict.entries) {
+    ascends = ascends && (keys.empty() || compare_keys(*keys.back(), key) < 0);
+    keys.push_back(&key);
+  }
+  if (ascends) return std::nullopt;
+  std::ranges::sort(keys, [](const Value* a, const Value* b) { return compare_keys(*a, *b) < 0; });
+  const auto repeated =
+      std::ranges::adjacent_find(keys, [](const Value* a, const Value* b) { return compare_keys(*a, *b) == 0; });
+  if (repeated == keys.end()) return std::nullopt;
+  const Result<std::string> text = serialize_value(**repeated);
+  return fmt::format("key {} appears twice in a dict", quote_name(text ? *text : ""));
+}
+
+namespace {
+
 class ValueWriter {
  public:
   explicit ValueWriter(const DecodeLimits& limits) : limits_(limits) {}
@@ -78,6 +140,11 @@ class ValueWriter {
                   fmt::format("tree: {} is not a decimal integer", quote_name(value.decimal)));
     }
     if (const std::optional<std::int64_t> small = to_int64(value.decimal)) return write_value(*small, depth, is_key);
+    const std::size_t digits = value.decimal.size() - (value.decimal.starts_with('-') ? 1 : 0);
+    if (digits > limits_.integer_digits) {
+      return fail(ErrorKind::invalid_argument,
+                  fmt::format("tree: an integer of {} digits exceeds the limit of {}", digits, limits_.integer_digits));
+    }
     return put_text("int", value.decimal);
   }
 
@@ -121,23 +188,22 @@ class ValueWriter {
 
   Result<void> write_value(const ValueDict& value, std::size_t depth, bool is_key) {
     if (is_key) return not_a_key();
-    return write_tagged("dict", [&]() -> Result<void> {
-      std::set<std::string> keys;
+    const auto write_entries = [&]() -> Result<void> {
       out_.begin_array();
       for (const auto& [key, item] : value.entries) {
         out_.begin_array();
-        const std::size_t begin = out_.text().size();
         BITSNAP_TRY(write(key, depth + 1, true));
-        if (const auto [at, is_new] = keys.insert(out_.text().substr(begin)); !is_new) {
-          return fail(ErrorKind::invalid_argument,
-                      fmt::format("tree: key {} appears twice in a dict", quote_name(*at)));
-        }
         BITSNAP_TRY(write(item, depth + 1, false));
         out_.end_array();
       }
       out_.end_array();
       return {};
-    });
+    };
+    BITSNAP_TRY(write_tagged("dict", write_entries));
+    if (const std::optional<std::string> repeated = find_repeated_key(value)) {
+      return fail(ErrorKind::invalid_argument, "tree: " + *repeated);
+    }
+    return {};
   }
 
   Result<void> write_value(const ValueTensor& value, std::size_t, bool is_key) {

@@ -1,10 +1,13 @@
-// What reading and writing a typed tree share: integers as text (small ones are JSON numbers, large ones strings), and
-// the names of types.
+// What reading and writing a typed tree share: integers as text (small ones are JSON numbers, large ones strings), the
+// names of types, and the keys of dicts.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include <bitsnap/value.hpp>
 
 namespace bitsnap::container {
 
@@ -21,5 +24,8 @@ inline constexpr std::uint64_t kMaxPlainInteger = (std::uint64_t{1} << 53) - 1;
 
 // Precondition: is_decimal(text). nullopt if the number does not fit in 64 bits.
 [[nodiscard]] std::optional<std::int64_t> to_int64(std::string_view text) noexcept;
+
+// nullopt if no key appears twice, or the error about one that does. Precondition: all of them may be keys.
+[[nodiscard]] std::optional<std::string> find_repeated_key(const ValueDict& dict);
 
 }  // namespace bitsnap::container

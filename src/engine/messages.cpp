@@ -72,7 +72,7 @@ std::string socket_name(std::uint32_t uid, std::string_view job) {
 }
 
 Result<void> WriteSettingsFormat::read(JsonReader& in, WriteSettings& to) {
-  const auto read_other = [&](JsonReader& from, const std::string& key) {
+  const auto read_other = [&](JsonReader& from, std::string_view key) {
     return store::read_setting(from, key, to.coding, store::SettingsScope::all);
   };
   return container::read_json_fields<Retention>(in, to.retention, container::json_fields_of<Retention>(), read_other);

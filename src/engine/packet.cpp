@@ -49,7 +49,7 @@ const KindRow* find_kind(MessageKind kind) noexcept {
 // Whether the text is a JSON object, whatever it contains.
 Result<void> check_object(std::string_view text) {
   const auto skip = [](container::JsonReader& in) {
-    return in.read_object([&](const std::string&) { return in.skip_value(); });
+    return in.read_object([&](std::string_view) { return in.skip_value(); });
   };
   return container::read_whole_json(text, skip, kMaxBodyNesting);
 }

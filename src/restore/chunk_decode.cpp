@@ -32,6 +32,13 @@ std::size_t Snapshot::Impl::chunk_bytes(std::size_t stream_number, std::uint64_t
   return static_cast<std::size_t>(container::chunk_elements(info, chunk)) * element_size(info.dtype);
 }
 
+std::uint64_t Snapshot::Impl::chunk_cost(std::size_t stream_number, std::uint64_t chunk) const noexcept {
+  const std::uint16_t codec = entry(stream_number, chunk).codec;
+  const bool is_fill = codec == static_cast<std::uint16_t>(codec::CodecId::constant) ||
+                       codec == static_cast<std::uint16_t>(codec::CodecId::same);
+  return restore::WorkBudget::cost_of(chunk_bytes(stream_number, chunk), is_fill);
+}
+
 bool Snapshot::Impl::has_chunk(std::size_t stream_number, std::uint64_t chunk) const noexcept {
   return stream_number < index().streams.streams.size() && chunk < stream(stream_number).chunk_count();
 }
@@ -203,6 +210,8 @@ Result<void> Snapshot::Impl::decode_chunk(std::size_t stream_number, std::uint64
       .is_peer = !is_peer_.empty() && is_peer_[stream_number],
       .is_part = is_part,
       .is_reference = chunk_entry.codec == static_cast<std::uint16_t>(codec::CodecId::same),
+      .cost = chunk_cost(stream_number, chunk),
+      .allowance = work_allowance,
   };
   Result<void> decoded = context.decode_once(
       wanted, out, [&] { return decode_unnamed(stream_number, chunk, out, context, payload, failed_in_input); });

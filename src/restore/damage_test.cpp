@@ -1,5 +1,6 @@
 // Damaged files, and hostile files with correct hashes: they never give wrong data or unbounded work, but an error that
 // names file, tensor and chunk.
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -218,6 +219,64 @@ TEST(HostileFile, CannotFanOutWithoutLimit) {
   EXPECT_TRUE(snapshot->read_bytes(5, 0, out).has_value());
   EXPECT_EQ(snapshot->verify().error().kind(), ErrorKind::resource_exhausted);
   EXPECT_TRUE(snapshot->verify(false)->empty());
+}
+
+TEST(HostileFile, CannotMakeAnOperationDecodeManyTimesWhatItsFilesHold) {
+  // Each chunk alone stays within the limit of one chunk.
+  const auto chain = [](std::size_t streams) {
+    StateBuilder builder;
+    constexpr std::size_t kSize = 40 * kChunkElements;
+    builder.add("0", DType::u8, Bytes(kSize), {CodecId::constant, {}, {}});
+    for (std::size_t i = 1; i < streams; ++i) {
+      builder.add(std::to_string(i), DType::u8, Bytes(kSize - i), {CodecId::same, {{{}, i - 1, 1}}, {}});
+    }
+    return builder.build();
+  };
+  OpenOptions options;
+  options.limits.max_cost = 0.125;
+  const auto hostile = must_open(chain(9), options);
+  const auto verified = hostile->verify();
+  ASSERT_FALSE(verified.has_value());
+  EXPECT_EQ(verified.error().kind(), ErrorKind::resource_exhausted);
+  EXPECT_THAT(verified.error().message(), HasSubstr("--max-cost"));
+  std::deque<Bytes> tensors;
+  std::vector<Snapshot::ReadRequest> requests;
+  for (std::size_t i = 0; i < hostile->tensors().size(); ++i) {
+    requests.push_back({i, tensors.emplace_back(static_cast<std::size_t>(hostile->tensors()[i].size_bytes))});
+  }
+  EXPECT_EQ(hostile->read(requests).error().kind(), ErrorKind::resource_exhausted);
+  EXPECT_EQ(hostile->stream_all([](auto) { return Result<void>(); }).error().kind(), ErrorKind::resource_exhausted);
+  Bytes out(1);
+  EXPECT_TRUE(hostile->read_bytes(8, 0, out).has_value());
+  EXPECT_TRUE(must_open(chain(3), options)->verify().has_value());
+  options.limits.max_cost = 100;
+  EXPECT_TRUE(must_open(chain(9), options)->verify().has_value());
+}
+
+TEST(HostileFile, OfEqualConstantsIsVerifiedWithoutDecodingEach) {
+  constexpr std::size_t kChunks = 2000;
+  const auto with_last = [](std::byte value) {
+    RawFile file;
+    file.content = R"({"tensors":[{"name":"x","dtype":"U8","shape":[)" + std::to_string(kChunks * kChunkElements) +
+                   R"(],"role":"other"}]})";
+    file.encoding = R"({"streams":[{}]})";
+    const Bytes zeros(kChunkElements);
+    const Bytes last(kChunkElements, value);
+    const auto id = static_cast<std::uint16_t>(CodecId::constant);
+    for (std::size_t i = 1; i < kChunks; ++i) file.add_chunk(id, ConstByteSpan(zeros).first(1), zeros);
+    file.add_chunk(id, ConstByteSpan(last).first(1), zeros);
+    return file.seal();
+  };
+  OpenOptions options;
+  options.limits.max_cost = 0.01;
+  const RunOptions one_thread{1, nullptr};
+  const auto sound = must_open(with_last(std::byte{0}), options)->verify(true, one_thread);
+  ASSERT_TRUE(sound.has_value()) << sound.error().message();
+  EXPECT_TRUE(sound->empty());
+  const auto damaged = must_open(with_last(std::byte{1}), options)->verify(true, one_thread);
+  ASSERT_TRUE(damaged.has_value()) << damaged.error().message();
+  ASSERT_EQ(damaged->size(), 1U);
+  EXPECT_THAT(damaged->front().where, HasSubstr("1999"));
 }
 
 TEST(HostileFile, CannotNestWithinOneFileWithoutLimit) {

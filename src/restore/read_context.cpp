@@ -41,7 +41,7 @@ class ReadContext::Step {
   const bool is_fork_;
 };
 
-Result<void> ReadContext::check_budget() const {
+Result<void> ReadContext::check_budget(const Chunk& chunk) {
   // The requested chunk itself does not count as a link.
   if (depth_ > max_depth_) {
     return fail(ErrorKind::corrupt, fmt::format("more than {} links from the requested chunk: the chain of bases is "
@@ -52,7 +52,11 @@ Result<void> ReadContext::check_budget() const {
     return fail(ErrorKind::resource_exhausted,
                 fmt::format("decoding the requested chunk needs more than {} other chunks", max_decodes_));
   }
-  return {};
+  if (chunk.key.snapshot != admitted_) {
+    budget_.admit(chunk.key.snapshot, chunk.allowance);
+    admitted_ = chunk.key.snapshot;
+  }
+  return budget_.spend(chunk.cost);
 }
 
 // A cached chunk that would exceed the depth is decoded again, which fails: the limit must not depend on earlier reads.
@@ -73,7 +77,7 @@ bool ReadContext::is_needed_again(const Chunk& chunk) const noexcept {
 
 Result<void> ReadContext::decode_once(const Chunk& chunk, ByteSpan out, FunctionRef<Result<void>()> decode) {
   if (recall(chunk.key, out)) return {};
-  BITSNAP_TRY(check_budget());
+  BITSNAP_TRY(check_budget(chunk));
   std::uint32_t steps_below = 0;
   {
     const Step step(*this, chunk.is_fork);

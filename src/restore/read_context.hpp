@@ -6,9 +6,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include <bitsnap/dtype.hpp>
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 
@@ -16,6 +18,7 @@
 #include "base/function_ref.hpp"
 #include "base/scratch.hpp"
 #include "restore/decoded_chunks.hpp"
+#include "restore/work_budget.hpp"
 
 namespace bitsnap {
 
@@ -32,12 +35,19 @@ class ReadContext {
     return std::clamp(kTogether / std::max<std::uint64_t>(contexts, 1), kLeast, kRememberedBytes);
   }
 
-  explicit ReadContext(const DecodeLimits& limits = {}, std::uint64_t remembered_bytes = kRememberedBytes) noexcept
-      : decoded_(remembered_bytes), max_depth_(limits.chain_depth), max_decodes_(limits.chunk_decodes) {}
+  // `budget`: of the operation, shared by its contexts; must outlive them. nullptr: one for this context alone.
+  explicit ReadContext(const DecodeLimits& limits = {}, std::uint64_t remembered_bytes = kRememberedBytes,
+                       restore::WorkBudget* budget = nullptr) noexcept
+      : decoded_(remembered_bytes),
+        own_budget_(limits),
+        budget_(budget != nullptr ? *budget : own_budget_),
+        max_depth_(limits.chain_depth),
+        max_decodes_(limits.chunk_decodes) {}
 
   [[nodiscard]] Scratch& scratch() noexcept { return scratch_; }
 
-  // Restores the budget; called before each read that a user requests. Cached chunks stay.
+  // Begins a read that a user requests: it may follow chains from the start again. Cached chunks stay, and so does what
+  // the operation has spent.
   void restart() noexcept {
     depth_ = 0;
     decodes_ = 0;
@@ -65,6 +75,8 @@ class ReadContext {
     bool is_peer = false;       // others of its file depend on it
     bool is_part = false;       // only a part of it is needed: somebody else may need the rest
     bool is_reference = false;  // it is what its input is: remembering that is enough
+    std::uint64_t cost = 0;       // of decoding it, see WorkBudget
+    std::uint64_t allowance = 0;  // of its file
   };
   // Fills `out` with a chunk: from the cache, or by `decode`, which may decode other chunks and whose working memory is
   // freed. Fails with corrupt if the chain is too deep, with resource_exhausted if there are too many chunks. Failures
@@ -73,18 +85,34 @@ class ReadContext {
 
   [[nodiscard]] const restore::DecodedChunks& decoded() const noexcept { return decoded_; }
 
+  // A chunk of equal elements. Verification decodes one of several that are the same.
+  struct Constant {
+    DType dtype = DType::opaque;
+    std::size_t size_bytes = 0;
+    std::array<std::byte, 8> element{};
+    std::uint64_t decoded_hash = 0;
+
+    friend bool operator==(const Constant&, const Constant&) = default;
+  };
+  [[nodiscard]] bool is_last_constant(const Constant& constant) const noexcept { return last_constant_ == constant; }
+  void set_last_constant(const Constant& constant) noexcept { last_constant_ = constant; }
+
   // Chunks decoded since restart().
   [[nodiscard]] std::uint32_t decodes() const noexcept { return decodes_; }
 
  private:
   class Step;
 
-  [[nodiscard]] Result<void> check_budget() const;
+  [[nodiscard]] Result<void> check_budget(const Chunk& chunk);
   [[nodiscard]] bool recall(const restore::ChunkKey& key, ByteSpan out) noexcept;
   [[nodiscard]] bool is_needed_again(const Chunk& chunk) const noexcept;
 
   Scratch scratch_;
   restore::DecodedChunks decoded_;
+  restore::WorkBudget own_budget_;
+  restore::WorkBudget& budget_;
+  std::uint64_t admitted_ = 0;  // the opening of the last chunk
+  Constant last_constant_;
   std::uint32_t max_depth_;
   std::uint32_t max_decodes_;
   std::uint32_t depth_ = 0;

@@ -24,6 +24,7 @@ class RunControl {
       : executor_(exec::make_executor(options.threads)),
         slots_(executor_->default_slots()),
         limits_(limits),
+        budget_(limits),
         progress_(options.progress),
         total_bytes_(total_bytes),
         remembered_bytes_(cache_shares * ReadContext::remembered_bytes_of(cache_shares * slots_)),
@@ -42,7 +43,7 @@ class RunControl {
 
   // The slot's working memory, free and with its whole budget; cached chunks stay. For the thread that holds the slot.
   [[nodiscard]] ReadContext& context(std::size_t slot) {
-    if (!contexts_[slot]) contexts_[slot] = std::make_unique<ReadContext>(limits_, remembered_bytes_);
+    if (!contexts_[slot]) contexts_[slot] = std::make_unique<ReadContext>(limits_, remembered_bytes_, &budget_);
     contexts_[slot]->scratch().reset();
     contexts_[slot]->restart();
     return *contexts_[slot];
@@ -60,6 +61,7 @@ class RunControl {
   std::unique_ptr<exec::Executor> executor_;
   std::size_t slots_;
   const DecodeLimits& limits_;
+  WorkBudget budget_;  // of the whole operation
   const Progress& progress_;
   std::uint64_t total_bytes_;
   std::uint64_t remembered_bytes_;

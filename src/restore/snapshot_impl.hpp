@@ -65,6 +65,9 @@ struct Snapshot::Impl {
   // Base `number` of the table, opened when it is first needed.
   [[nodiscard]] Result<std::shared_ptr<const Base>> base(std::size_t number) const;
 
+  // See WorkBudget.
+  [[nodiscard]] std::uint64_t chunk_cost(std::size_t stream, std::uint64_t chunk) const noexcept;
+
   // Decodes a chunk into `out`, which has its size, and checks its hash. `payload`: its payload, if it has been read
   // and checked already. `is_part`: only a part of the chunk is used.
   [[nodiscard]] Result<void> decode_chunk(std::size_t stream, std::uint64_t chunk, ByteSpan out, ReadContext& context,
@@ -81,6 +84,7 @@ struct Snapshot::Impl {
   std::unique_ptr<container::FileReader> reader;
   DecodeLimits limits;
   std::vector<std::size_t> by_name;  // tensors in the order of their names
+  std::uint64_t work_allowance = 0;  // see WorkBudget
 
   void set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const;
 

@@ -47,6 +47,11 @@ Snapshot::Impl::Impl(std::unique_ptr<container::FileReader> file_reader, const D
   std::iota(by_name.begin(), by_name.end(), std::size_t{0});
   std::sort(by_name.begin(), by_name.end(),
             [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+  std::uint64_t cost = 0;
+  for (std::size_t number = 0; number < index().streams.streams.size(); ++number) {
+    for (std::uint64_t chunk = 0; chunk < stream(number).chunk_count(); ++chunk) cost += chunk_cost(number, chunk);
+  }
+  work_allowance = restore::WorkBudget::allowance_of(cost, reader->file_bytes());
 }
 
 Snapshot::Impl::TensorPlace Snapshot::Impl::tensor_place(std::size_t tensor) const noexcept {

@@ -7,6 +7,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "codec/codec_id.hpp"
 #include "container/chunk_table.hpp"
 #include "restore/run_control.hpp"
 #include "restore/snapshot_impl.hpp"
@@ -14,6 +15,25 @@
 
 namespace bitsnap {
 namespace restore {
+namespace {
+
+// nullopt if the chunk is not one of equal elements.
+std::optional<ReadContext::Constant> constant_of(const Snapshot::Impl& impl, std::size_t stream, std::uint64_t chunk,
+                                                 ConstByteSpan payload) {
+  const container::ChunkEntry& entry = impl.entry(stream, chunk);
+  ReadContext::Constant constant;
+  if (entry.codec != static_cast<std::uint16_t>(codec::CodecId::constant) || entry.inputs[0] != container::kNoInput ||
+      entry.parameters != container::kNoParameters || payload.size() != element_size(impl.stream(stream).dtype)) {
+    return std::nullopt;
+  }
+  constant.dtype = impl.stream(stream).dtype;
+  constant.size_bytes = impl.chunk_bytes(stream, chunk);
+  std::ranges::copy(payload, constant.element.begin());
+  constant.decoded_hash = entry.decoded_hash;
+  return constant;
+}
+
+}  // namespace
 
 Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::uint64_t chunk, bool decode,
                           ReadContext& context) {
@@ -22,8 +42,12 @@ Result<void> verify_chunk(const Snapshot::Impl& impl, std::size_t stream, std::u
   Result<void> read = impl.reader->read_payload(entry, payload);
   if (!read) return tl::unexpected(std::move(read).error().within(impl.place(stream, chunk)));
   if (!decode) return {};
+  const std::optional<ReadContext::Constant> constant = constant_of(impl, stream, chunk, payload);
+  if (constant && context.is_last_constant(*constant)) return {};
   BITSNAP_ASSIGN(const ByteSpan out, context.scratch().take(impl.chunk_bytes(stream, chunk)));
-  return impl.decode_chunk(stream, chunk, out, context, payload);
+  BITSNAP_TRY(impl.decode_chunk(stream, chunk, out, context, payload));
+  if (constant) context.set_last_constant(*constant);
+  return {};
 }
 
 }  // namespace restore

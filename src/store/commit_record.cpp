@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "base/checked.hpp"
 #include "base/try.hpp"
 #include "container/json_fields.hpp"
+#include "container/json_text.hpp"
 #include "store/sealed_json.hpp"
 #include "store/settings_json.hpp"
 
@@ -113,6 +116,17 @@ Result<void> check_references(const ShardFile& file, std::uint64_t step) {
   return {};
 }
 
+// A file that many shards named would be read as often.
+Result<void> check_files(const CommitRecord& record) {
+  std::vector<std::string_view> names;
+  names.reserve(record.shards.size());
+  for (const ShardFile& file : record.shards) names.push_back(file.file);
+  std::ranges::sort(names);
+  const auto repeated = std::ranges::adjacent_find(names);
+  if (repeated == names.end()) return {};
+  return fail(ErrorKind::corrupt, fmt::format("two shards name the file {}", container::quote_name(*repeated)));
+}
+
 Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t step) {
   BITSNAP_TRY(read_json(in, record));
   BITSNAP_TRY(check_header(record));
@@ -128,7 +142,7 @@ Result<void> read_commit(JsonReader& in, CommitRecord& record, std::uint64_t ste
       return fail(ErrorKind::corrupt, "the sizes of the shards add up to more than 2^62 bytes");
     bytes = *sum;
   }
-  return {};
+  return check_files(record);
 }
 
 Result<void> read_shard(JsonReader& in, ShardRecord& record) {
@@ -140,7 +154,7 @@ Result<void> read_shard(JsonReader& in, ShardRecord& record) {
 Result<void> read_run(JsonReader& in, RunRecord& record) {
   CodingSettings& settings = record.settings;
   settings = {.objective = Objective::ratio};  // of stores without this key
-  const auto read_other = [&](JsonReader& from, const std::string& key) {
+  const auto read_other = [&](JsonReader& from, std::string_view key) {
     return read_setting(from, key, settings, SettingsScope::remembered);
   };
   BITSNAP_TRY(container::read_json_fields<RunRecord>(in, record, container::json_fields_of<RunRecord>(), read_other));

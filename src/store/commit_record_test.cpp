@@ -257,6 +257,8 @@ TEST(CommitRecord, RejectsInvalidValues) {
       {"/shards/0/file", ".a.bsnap", "'file'"},
       {"/shards/0/file", "commit.json", "'file'"},
       {"/shards/0/file", std::string(200, 'a') + ".bsnap", "'file'"},
+      {"/shards/1/file", "shard-00000-of-00002.a1.bsnap",
+       "two shards name the file 'shard-00000-of-00002.a1.bsnap'"},
       {"/shards/0/id", "", "'id'"},
       {"/shards/0/id", std::string(31, '0'), "'id'"},
       {"/shards/0/id", std::string(33, '0'), "'id'"},
@@ -278,7 +280,10 @@ TEST(CommitRecord, RejectsInvalidValues) {
 TEST(CommitRecord, AllowsTheMaximumNumberOfShards) {
   CommitRecord record = full_record();
   record.shards.assign(kMaxShards, record.shards.front());
-  for (ShardFile& file : record.shards) file.references.clear();
+  for (std::uint32_t shard = 0; shard < kMaxShards; ++shard) {
+    record.shards[shard].file = shard_file_name(shard, kMaxShards, "");
+    record.shards[shard].references.clear();
+  }
   EXPECT_TRUE(read_text(serialize_commit_record(record)));
   record.shards.push_back(record.shards.front());
   expect_refused(read_text(serialize_commit_record(record)), ErrorKind::corrupt, "1 to 99999");

@@ -48,7 +48,7 @@ void write_settings(container::JsonWriter& out, const CodingSettings& settings, 
   }
 }
 
-Result<void> read_setting(container::JsonReader& in, const std::string& key, CodingSettings& settings,
+Result<void> read_setting(container::JsonReader& in, std::string_view key, CodingSettings& settings,
                           SettingsScope scope) {
   const SettingField* const field = find_setting(key);
   if (field == nullptr || (scope == SettingsScope::remembered && !field->is_remembered)) return in.skip_value();

@@ -24,7 +24,7 @@ void write_setting_value(container::JsonWriter& out, const SettingValue& value);
 // Reads the member of that key into `settings`; skips it if no setting of the scope has that name. For use as
 // OnUnknownKey (container/json_fields.hpp). unsupported for a name or a rule that this version does not know, because a
 // later version may; corrupt for any other value that the setting does not allow.
-[[nodiscard]] Result<void> read_setting(container::JsonReader& in, const std::string& key, CodingSettings& settings,
+[[nodiscard]] Result<void> read_setting(container::JsonReader& in, std::string_view key, CodingSettings& settings,
                                         SettingsScope scope);
 
 }  // namespace bitsnap::store
