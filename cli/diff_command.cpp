@@ -164,7 +164,9 @@ Result<int> diff(const DiffOptions& options, const CommonOptions& common) {
     BITSNAP_ASSIGN(report.tensors, compare(*a, *b, run));
   }
   report.metadata_equal = metadata_equal(*a, *b);
-  report.tree_equal = trees_equal(a->tree(), b->tree());
+  BITSNAP_ASSIGN(const auto tree_a, a->tree());
+  BITSNAP_ASSIGN(const auto tree_b, b->tree());
+  report.tree_equal = trees_equal(tree_a, tree_b);
   for (const TensorDifference& difference : report.tensors) {
     report.differing += difference.kind == TensorDifference::Kind::equal ? 0 : 1;
     if (is_comparable(difference)) {

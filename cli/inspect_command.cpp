@@ -178,7 +178,7 @@ std::string render_header(const Snapshot& snapshot, const SnapshotSizes& sizes, 
     add_line(out, "base", fmt::format("{} {}", base.id.to_hex(), printable(base.name)));
   }
   add_line(out, "depth", fmt::format("{}{}", sizes.depth, snapshot.bases().empty() ? " (needs no base)" : ""));
-  if (snapshot.tree()) {
+  if (snapshot.has_tree()) {
     add_line(out, "tree", "values that are stored with the tensors; --json shows them");
   }
   add_metadata(out, snapshot.metadata(), verbose);
@@ -237,8 +237,9 @@ Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* che
   BITSNAP_ASSIGN(auto sizes, measure_sizes(snapshot));
   if (common.json) {
     Json tree;
-    if (snapshot.tree()) {
-      BITSNAP_ASSIGN(auto text, serialize_value(*snapshot.tree()));
+    BITSNAP_ASSIGN(const auto values, snapshot.tree());
+    if (values) {
+      BITSNAP_ASSIGN(auto text, serialize_value(*values));
       tree = Json::parse(text);
     }
     Json document = snapshot_json(snapshot, sizes, tree, common.verbose);

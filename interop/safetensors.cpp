@@ -98,8 +98,9 @@ Result<std::string> header_of(const Snapshot& snapshot) {
   interop::SafetensorsHeader header;
   header.tensors.assign(snapshot.tensors().begin(), snapshot.tensors().end());
   header.metadata = snapshot.metadata();
-  if (snapshot.tree()) {
-    BITSNAP_ASSIGN(std::string tree, serialize_value(*snapshot.tree()));
+  BITSNAP_ASSIGN(const std::optional<Value> values, snapshot.tree());
+  if (values) {
+    BITSNAP_ASSIGN(std::string tree, serialize_value(*values));
     const auto found = std::ranges::find(header.metadata, kTreeKey, &std::pair<std::string, std::string>::first);
     (found != header.metadata.end() ? *found : header.metadata.emplace_back(kTreeKey, "")).second = std::move(tree);
   }

@@ -155,7 +155,10 @@ class Snapshot final : public Base {
 
   [[nodiscard]] std::uint64_t file_bytes() const noexcept;
   [[nodiscard]] std::span<const BaseReference> bases() const noexcept;
-  [[nodiscard]] const std::optional<Value>& tree() const noexcept;
+  [[nodiscard]] bool has_tree() const noexcept;
+  // The tree of values, read from the index by each call; nullopt: the file has none. corrupt or resource_exhausted for
+  // what docs/spec/typed_tree.md or the limits forbid: opening does not look into it.
+  [[nodiscard]] Result<std::optional<Value>> tree() const;
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const noexcept;
   // The header of the safetensors file that the snapshot was made from, verbatim; nullopt: made from something else.
   [[nodiscard]] const std::optional<std::string>& safetensors_header() const noexcept;
@@ -190,9 +193,9 @@ class Snapshot final : public Base {
   using Sink = std::function<Result<void>(std::span<const std::byte> piece)>;
   [[nodiscard]] Result<void> stream_all(const Sink& sink, const RunOptions& options = {}) const;
 
-  // Checks every payload against its hash. With `decode`, also decodes every chunk, together with the bases that it
-  // depends on, and checks its hash. Damage is part of the result; the call fails only if it cannot continue, as when
-  // it is cancelled.
+  // Checks every payload against its hash, and the tree of values. With `decode`, also decodes every chunk, together
+  // with the bases that it depends on, and checks its hash. Damage is part of the result; the call fails only if it
+  // cannot continue, as when it is cancelled.
   [[nodiscard]] Result<std::vector<Damage>> verify(bool decode = true, const RunOptions& options = {}) const;
 
   // Call this before you replace a file: invalid_argument if the file at `path` is this snapshot or one that it depends

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bitsnap import _bitsnap, _dtypes
 from bitsnap._arguments import check_callable
 from bitsnap._arrays import Place, new_tensor
-from bitsnap._bitsnap import TensorInfo
+from bitsnap._bitsnap import TensorInfo, TensorInfos
 from bitsnap._options import Progress
 from bitsnap.errors import InvalidArgumentError
 
@@ -63,7 +63,7 @@ def device_of(device: Device | None, framework: _dtypes.Framework) -> pt.device 
     return None if found.type == "cpu" else found
 
 
-def canonical(infos: Sequence[TensorInfo], index: int) -> int:
+def canonical(infos: TensorInfos, index: int) -> int:
     """The tensor whose memory this one shares after loading: tied tensors come back tied."""
     info = infos[index]
     if info.alias_of is None or info.size_bytes == 0:
@@ -75,9 +75,9 @@ def canonical(infos: Sequence[TensorInfo], index: int) -> int:
 class Loader:
     """Collects the tensors to load, each once, and reads them together."""
 
-    def __init__(self, native: _bitsnap.Snapshot, infos: Sequence[TensorInfo]) -> None:
+    def __init__(self, native: _bitsnap.Snapshot) -> None:
         self._native = native
-        self._infos = infos
+        self._infos = native.tensors
         self._jobs: list[Job] = []
         self._loaded: dict[tuple[int, str], Any] = {}
 

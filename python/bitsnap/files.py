@@ -15,7 +15,7 @@ from bitsnap._reading import Device, Loader, device_of
 from bitsnap._slicing import read_part
 from bitsnap.errors import InvalidArgumentError
 from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, find_tensor, native_snapshot
+from bitsnap.snapshot import Snapshot, find_tensor, names_of, native_snapshot
 
 
 def save_file(
@@ -104,7 +104,7 @@ def load_file(
         UnsupportedError: the framework does not have a dtype of the file.
     """
     opened = safe_open(path, framework, device, bases=bases, threads=threads)
-    return opened._read({info.name: i for i, info in enumerate(opened._infos)}, progress)
+    return opened._read({name: i for i, name in enumerate(opened.keys())}, progress)
 
 
 class TensorSlice:
@@ -114,7 +114,7 @@ class TensorSlice:
         self._opened = opened
         self._native = opened._native()
         self._index = find_tensor(self._native, name)
-        self._info = opened._infos[self._index]
+        self._info = self._native.tensors[self._index]
 
     def get_shape(self) -> list[int]:
         """The shape, in elements."""
@@ -163,7 +163,6 @@ class safe_open:  # noqa: N801  named as safetensors names it
         self._device = device_of(device, self._framework)
         self._threads = threads
         self._snapshot: _bitsnap.Snapshot | None = native_snapshot(path, bases)
-        self._infos = self._snapshot.tensors
 
     def _native(self) -> _bitsnap.Snapshot:
         if self._snapshot is None:
@@ -178,8 +177,7 @@ class safe_open:  # noqa: N801  named as safetensors names it
 
     def keys(self) -> list[str]:
         """The names of the tensors, in the order in which they were saved."""
-        self._native()
-        return [info.name for info in self._infos]
+        return names_of(self._native())
 
     def metadata(self) -> dict[str, str] | None:
         """The strings that were saved with the tensors; None if there are none."""
@@ -195,7 +193,7 @@ class safe_open:  # noqa: N801  named as safetensors names it
         return self._read({name: find_tensor(native, name) for name in names}, None)
 
     def _read(self, indexes: dict[str, int], progress: Progress | None) -> dict[str, Any]:
-        loader = Loader(self._native(), self._infos)
+        loader = Loader(self._native())
         tickets = {name: loader.want(index, self._framework, self._device) for name, index in indexes.items()}
         loader.run(self._threads, progress)
         return {name: loader.get(ticket) for name, ticket in tickets.items()}

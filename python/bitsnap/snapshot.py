@@ -163,7 +163,7 @@ def inspect(path: PathLike | Snapshot) -> Inspection:
     Reads the index and no tensor, and needs no base.
     """
     native = native_snapshot(path)
-    infos = native.tensors
+    infos = [native.tensors[i] for i in range(len(native.tensors))]
     streams = native.streams()
     by_tensor = {stream.tensor: stream for stream in streams if stream.tensor is not None}
     pool = next((stream for stream in streams if stream.tensor is None), None)
@@ -298,6 +298,12 @@ def decompress(
     )
 
 
+def names_of(native: _bitsnap.Snapshot) -> list[str]:
+    """The names of the tensors, in order."""
+    infos = native.tensors
+    return [infos[i].name for i in range(len(infos))]
+
+
 def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
     """The index of a tensor. Raises NotFoundError, with similar names, if there is none."""
     index = native.find(name)
@@ -307,5 +313,5 @@ def find_tensor(native: _bitsnap.Snapshot, name: str) -> int:
 
 
 def _alike(native: _bitsnap.Snapshot, name: str) -> str:
-    found = difflib.get_close_matches(name, [info.name for info in native.tensors[:10_000]], n=3)
+    found = difflib.get_close_matches(name, names_of(native)[:10_000], n=3)
     return f"; did you mean {', '.join(map(repr, found))}?" if found else ""

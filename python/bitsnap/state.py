@@ -11,7 +11,7 @@ import numpy as np
 from bitsnap import _dtypes
 from bitsnap._adam import Adam
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
-from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorRef
+from bitsnap._bitsnap import SaveSummary, Settings, TensorInfos, TensorRef
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
@@ -19,7 +19,7 @@ from bitsnap._tree import Path, place_of, prune, rebuild, references
 from bitsnap._typed_values import decode, items_of
 from bitsnap.errors import InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
-from bitsnap.snapshot import Snapshot, native_snapshot
+from bitsnap.snapshot import Snapshot, names_of, native_snapshot
 
 if TYPE_CHECKING:
     import torch
@@ -122,18 +122,19 @@ def load(
         CorruptError, TruncatedError: the file is damaged.
     """
     native = native_snapshot(path, bases)
-    infos = native.tensors
-    has_tree = native.has_tree
-    tree = native.tree(decode) if has_tree else {info.name: TensorRef(i, "tensor") for i, info in enumerate(infos)}
+    if native.has_tree:
+        tree = native.tree(decode)
+    else:
+        tree = {name: TensorRef(i, "tensor") for i, name in enumerate(names_of(native))}
     if keys is not None:
         tree = _select(tree, keys)
 
     tensors: _dtypes.Framework = "pt" if _dtypes.has_torch() else "np"
     device = device_of(map_location, tensors)
-    loader = Loader(native, infos)
+    loader = Loader(native)
     filled: dict[Path, Any] = {}
     if into is not None:
-        filled = _match(infos, into, strict, tree, loader)
+        filled = _match(native.tensors, into, strict, tree, loader)
 
     def want(reference: TensorRef) -> tuple[int, str]:
         if reference.kind == "tensor":
@@ -188,7 +189,7 @@ def _no_such_keys(problem: str) -> NotFoundError:
     return error
 
 
-def _match(infos: list[TensorInfo], into: Any, strict: bool, tree: Any, loader: Loader) -> dict[Path, Any]:
+def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loader) -> dict[Path, Any]:
     """Matches the tensors of a file with those of `into`: checks every dtype and shape, then adds the tensors to fill
     to the loader; returns them by path."""
     filled: dict[Path, Any] = {}

@@ -161,18 +161,43 @@ Result<std::vector<StreamSummary>> summarize(const Snapshot& snapshot) {
   return summaries;
 }
 
+// The tensors of a snapshot, and one of them. Python objects of them exist only as long as they are used.
+struct PyTensorInfos {
+  std::shared_ptr<const Snapshot> snapshot;
+};
+struct PyTensorInfo {
+  std::shared_ptr<const Snapshot> snapshot;
+  const TensorInfo* info = nullptr;  // of the snapshot
+};
+
+nb::typed<nb::tuple, int, nb::ellipsis> shape_of(const PyTensorInfo& self) {
+  const std::vector<std::uint64_t>& shape = self.info->shape;
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  if (!tuple.is_valid()) throw nb::python_error();
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::cast(shape[i]).release().ptr());
+  }
+  return nb::borrow<nb::typed<nb::tuple, int, nb::ellipsis>>(tuple);
+}
+
 void bind_tensor_info(nb::module_& module) {
-  nb::class_<TensorInfo>(module, "TensorInfo")
-      .def_ro("name", &TensorInfo::name)
-      .def_ro("dtype", &TensorInfo::dtype_name)
-      .def_prop_ro("shape",
-                   [](const TensorInfo& self) {
-                     return nb::borrow<nb::typed<nb::tuple, int, nb::ellipsis>>(nb::tuple(nb::cast(self.shape)));
-                   })
-      .def_ro("size_bytes", &TensorInfo::size_bytes)
-      .def_prop_ro("item_bytes", [](const TensorInfo& self) { return element_size(self.dtype); })
-      .def_prop_ro("role", [](const TensorInfo& self) { return role_name(self.role); })
-      .def_ro("alias_of", &TensorInfo::alias_of);
+  nb::class_<PyTensorInfo>(module, "TensorInfo")
+      .def_prop_ro("name", [](const PyTensorInfo& self) { return std::string_view(self.info->name); })
+      .def_prop_ro("dtype", [](const PyTensorInfo& self) { return std::string_view(self.info->dtype_name); })
+      .def_prop_ro("shape", &shape_of)
+      .def_prop_ro("size_bytes", [](const PyTensorInfo& self) { return self.info->size_bytes; })
+      .def_prop_ro("item_bytes", [](const PyTensorInfo& self) { return element_size(self.info->dtype); })
+      .def_prop_ro("role", [](const PyTensorInfo& self) { return role_name(self.info->role); })
+      .def_prop_ro("alias_of", [](const PyTensorInfo& self) { return self.info->alias_of; });
+
+  nb::class_<PyTensorInfos>(module, "TensorInfos", "The tensors of a snapshot, in order.")
+      .def("__len__", [](const PyTensorInfos& self) { return self.snapshot->tensors().size(); })
+      .def(
+          "__getitem__",
+          [](const PyTensorInfos& self, std::size_t index) {
+            return PyTensorInfo{self.snapshot, &tensor_at(*self.snapshot, index)};
+          },
+          nb::arg("index"));
 
   nb::class_<StreamSummary>(module, "StreamSummary")
       .def_ro("tensor", &StreamSummary::tensor)
@@ -223,20 +248,16 @@ void bind_reading(nb::module_& module) {
                      const auto bases = self.snapshot->bases();
                      return std::vector<BaseReference>(bases.begin(), bases.end());
                    })
-      .def_prop_ro("tensors",
-                   [](const PySnapshot& self) {
-                     const auto tensors = self.snapshot->tensors();
-                     return std::vector<TensorInfo>(tensors.begin(), tensors.end());
-                   })
+      .def_prop_ro("tensors", [](const PySnapshot& self) { return PyTensorInfos{self.snapshot}; })
       .def(
           "find", [](const PySnapshot& self, std::string_view name) { return self.snapshot->find(name); },
           nb::arg("name"))
-      .def_prop_ro("has_tree", [](const PySnapshot& self) { return self.snapshot->tree().has_value(); })
+      .def_prop_ro("has_tree", [](const PySnapshot& self) { return self.snapshot->has_tree(); })
       .def(
           "tree",
           [](const PySnapshot& self,
              const nb::typed<nb::callable, nb::object(std::string, nb::any)>& decode) -> nb::any {
-            const std::optional<Value>& tree = self.snapshot->tree();
+            const std::optional<Value> tree = value_or_raise(self.snapshot->tree());
             return nb::borrow<nb::any>(tree ? value_to_python(*tree, decode) : nb::none());
           },
           nb::arg("decode"), "The tree of values, with decode(name, content) for each value of a type of its own.")

@@ -88,9 +88,8 @@ Result<std::string> serialize_content(const Content& content) {
       BITSNAP_TRY(write_metadata(out, content.metadata));
     }
     if (content.tree) {
-      BITSNAP_ASSIGN(const std::string tree, serialize_value(*content.tree));
       out.key("tree");
-      out.json(tree);
+      out.json(*content.tree);
     }
     out.end_object();
     return out.take_text();

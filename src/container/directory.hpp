@@ -15,7 +15,8 @@
 #include <bitsnap/quantization.hpp>
 #include <bitsnap/snapshot.hpp>
 #include <bitsnap/tensor.hpp>
-#include <bitsnap/value.hpp>
+
+#include "container/name_index.hpp"
 
 namespace bitsnap::container {
 
@@ -24,7 +25,9 @@ struct Content {
   std::vector<std::optional<std::uint64_t>> pool_offsets;  // one per tensor
   std::uint64_t pool_bytes = 0;                            // 0: no pool
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::optional<Value> tree;
+  std::optional<std::string>
+      tree;              // JSON of docs/spec/typed_tree.md; parse_content() leaves checking it to parse_tree()
+  NameIndex names = {};  // set by parse_content()
 };
 
 // The streams that the content implies, in order, and for each tensor its stream.

@@ -2,11 +2,15 @@
 #include "container/directory.hpp"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "container/value_reader.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -70,7 +74,7 @@ TEST(Content, ReadsTheExampleOfTheSpecification) {
             R"({"name":"lm_head","dtype":"BF16","shape":[512,128],"role":"weight","alias":0},)"
             R"({"name":"step","dtype":"F32","shape":[],"role":"other","pool":0},)"
             R"({"name":"packed","dtype":"F4","shape":[7],"role":"other","bytes":4}],)"
-            R"("pool":4,"metadata":{"framework":"torch"},"tree":{"dict":[["step",{"tensor":2}]]}})");
+            R"("pool":4,"metadata":{"framework":"torch"},"tree":{"dict": [["step", {"tensor": 2}]]}})");
 
   const auto streams = derive_streams(*content);
   ASSERT_TRUE(streams.has_value());
@@ -135,7 +139,10 @@ TEST(Content, RejectsMalformedJson) {
       {R"({"tensors":[],"tree":NaN})", ErrorKind::corrupt, "malformed"},
       {R"({"tensors":[],"tree":1e999})", ErrorKind::corrupt, "malformed"},
       {std::string(100000, '['), ErrorKind::corrupt, "expected an object"},
-      {R"({"tensors":[],"tree":)" + std::string(100000, '['), ErrorKind::corrupt, "nested deeper"},
+      {R"({"tensors":[],"tree":)" + std::string(100000, '['), ErrorKind::corrupt, "malformed"},
+      {R"({"tensors":[],"tree":["}]\"]})", ErrorKind::corrupt, "malformed"},
+      {R"({"tensors":[],"tree":["a\)", ErrorKind::corrupt, "malformed"},
+      {R"({"tensors":[],"tree":{"dict":[]}]})", ErrorKind::corrupt, "malformed"},
   });
 }
 
@@ -243,15 +250,48 @@ TEST(Content, RejectsShardsThatLeaveTheirTensor) {
   });
 }
 
-TEST(Content, ChecksReferencesOfTheTree) {
-  expect_bad_content({
+TEST(Content, LeavesTheTreeToBeCheckedWhenItIsRead) {
+  const std::vector<Bad> cases = {
       {one("", "F32", "[2]", R"(,"tree":[{"tensor":1}])"), ErrorKind::corrupt,
        "refers to tensor 1, the state has 1 tensors"},
       {R"({"tree":{"array":0},"tensors":[]})", ErrorKind::corrupt, "refers to tensor 0, the state has 0 tensors"},
       {one("", "F32", "[2]", R"(,"tree":{"scalar":0})"), ErrorKind::corrupt,
        "tensor 'x' is a scalar with 1 dimensions"},
       {one("", "F32", "[2]", R"(,"tree":{"what":0})"), ErrorKind::corrupt, "tree: unknown value type 'what'"},
-  });
+      {one("", "F32", "[2]", R"(,"tree":["]}",{"tuple":[NaN]}])"), ErrorKind::corrupt, "malformed at byte 17"},
+      {one("", "F32", "[2]", R"(,"tree":[1,{]})"), ErrorKind::corrupt, "malformed at byte 5"},
+      {R"({"tensors":[],"tree":)" + std::string(100000, '[') + std::string(100000, ']') + "}", ErrorKind::corrupt,
+       "nested deeper"},
+  };
+  for (const Bad& bad : cases) {
+    const auto content = parse_content(bad.json, {});
+    ASSERT_TRUE(content.has_value()) << bad.json << content.error().message();
+    const auto tree = parse_tree(content->tree.value(), content->tensors, {});
+    ASSERT_FALSE(tree.has_value()) << bad.json;
+    EXPECT_EQ(tree.error().kind(), bad.kind) << bad.json;
+    EXPECT_THAT(tree.error().message(), HasSubstr(bad.part)) << bad.json;
+  }
+}
+
+// Entries in the writer's spelling are read in a way of their own.
+TEST(Content, MeansTheSameInAnySpelling) {
+  const auto content_of = [](std::string_view entry) {
+    auto content = parse_content(fmt::format(R"({{"tensors":[{}],"pool":64}})", entry), {});
+    EXPECT_TRUE(content.has_value()) << entry << content.error().message();
+    return serialize_content(*content).value();
+  };
+  const std::string written = R"({"name":"w","dtype":"F32","shape":[2,3],"role":"weight","pool":8})";
+  for (const char* const other : {R"({"name": "w","dtype":"F32","shape":[2,3],"role":"weight","pool":8})",
+                                  R"({"name":"\u0077","dtype":"F32","shape":[2,3],"role":"weight","pool":8})",
+                                  R"({"name":"w","dtype":"F32","shape":[2 ,3],"role":"weight","pool":8})",
+                                  R"({"name":"w","dtype":"F32","shape":[2,3],"pool":8,"role":"weight"})",
+                                  R"({"name":"w","dtype":"F32","shape":[2,3],"role":"weight","pool":8 })"}) {
+    EXPECT_EQ(content_of(other), content_of(written)) << other;
+  }
+  const std::string large = R"({"name":"w","dtype":"U8","shape":[0,12345678901234567890],"role":"other"})";
+  EXPECT_EQ(content_of(large), fmt::format(R"({{"tensors":[{}],"pool":64}})", large));
+  const std::string unicode = R"({"name":"größe","dtype":"U8","shape":[],"role":"other"})";
+  EXPECT_EQ(content_of(unicode), fmt::format(R"({{"tensors":[{}],"pool":64}})", unicode));
 }
 
 TEST(Content, RejectsWritingWhatCannotBeRead) {

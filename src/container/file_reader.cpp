@@ -95,6 +95,12 @@ Result<std::string> FileReader::read_content_text(const DecodeLimits& limits) co
   });
 }
 
+Result<std::optional<Value>> FileReader::tree(const DecodeLimits& limits) const {
+  Result<std::optional<Value>> tree = tree_of(index_, file_bytes_, limits);
+  if (tree) return tree;
+  return tl::unexpected(std::move(tree).error().within(file_->path()));
+}
+
 Result<Footer> read_footer(const os::RandomAccessFile& file) {
   return no_throw("snapshot", [&]() -> Result<Footer> {
     Result<Footer> footer = read_frame(file);

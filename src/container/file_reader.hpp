@@ -32,6 +32,9 @@ class FileReader {
   // Reads the JSON of the content from the file again, for writing an index with the same id.
   [[nodiscard]] Result<std::string> read_content_text(const DecodeLimits& limits) const;
 
+  // The typed tree, checked; nullopt if the file has none.
+  [[nodiscard]] Result<std::optional<Value>> tree(const DecodeLimits& limits) const;
+
  private:
   FileReader() = default;
 

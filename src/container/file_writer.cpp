@@ -43,12 +43,18 @@ Result<void> FileWriter::finish(Index& index) {
     footer.id = serialized.id;
     // A file that this version cannot read must not replace anything: for example a state beyond the limits, or a tree
     // with a reference to a missing tensor.
-    if (auto readable = parse_index(serialized.bytes, footer, DecodeLimits()); !readable) {
+    const std::uint64_t file_bytes = offset_ + serialized.bytes.size() + kFooterBytes;
+    const auto check = [&]() -> Result<void> {
+      BITSNAP_ASSIGN(const Index readable, parse_index(serialized.bytes, footer, DecodeLimits()));
+      BITSNAP_TRY(tree_of(readable, file_bytes, DecodeLimits()));
+      return {};
+    };
+    if (auto readable = check(); !readable) {
       return fail(ErrorKind::invalid_argument, "the state cannot be stored: " + readable.error().message());
     }
     BITSNAP_TRY(file_.append(serialized.bytes));
     BITSNAP_TRY(file_.append(serialize_footer(footer)));
-    offset_ += serialized.bytes.size() + kFooterBytes;
+    offset_ = file_bytes;
     return {};
   });
 }

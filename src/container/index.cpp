@@ -11,7 +11,9 @@
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
 #include "container/chunk_table.hpp"
+#include "container/file_limits.hpp"
 #include "container/section.hpp"
+#include "container/value_reader.hpp"
 
 namespace bitsnap::container {
 namespace {
@@ -34,19 +36,6 @@ SnapshotId compute_id(ConstByteSpan content, ConstByteSpan safetensors_header, c
   }
   const Hash128 hash = hasher.digest();
   return SnapshotId{hash.low, hash.high};
-}
-
-// What a file may cost, by its size: several times what any state of that size needs. 300,000 tensors that are all
-// unchanged, the largest index for its file, take 1.7 MB: 45 MB of JSON, and 900,000 values in the tree.
-DecodeLimits limits_for(std::uint64_t file_bytes, DecodeLimits limits) {
-  const auto bound = [&](std::uint64_t& limit, double floor, double per_byte) {
-    const double derived = limits.max_cost * (floor + per_byte * static_cast<double>(file_bytes));
-    if (derived < static_cast<double>(limit)) limit = static_cast<std::uint64_t>(derived);
-  };
-  bound(limits.index_bytes, 64 << 20, 20);
-  bound(limits.tensors, 320'000, 0.2);
-  bound(limits.tree_nodes, 1'000'000, 0.5);
-  return limits;
 }
 
 Result<void> split_parameters(const std::optional<std::vector<std::byte>>& section, Index& index) {
@@ -140,12 +129,16 @@ Result<Index> parse_index(ConstByteSpan bytes, const Footer& footer, const Decod
     const std::uint64_t file_bytes = footer.index_offset + footer.index_bytes + kFooterBytes;
     Result<Index> index = parse_checked(bytes, footer, limits_for(file_bytes, limits));
     if (index) return index;
-    Error error = std::move(index).error().within("index");
-    if (error.kind() != ErrorKind::resource_exhausted) return tl::unexpected(std::move(error));
-    return fail(error.kind(), fmt::format("{}; limits for a file of {} bytes, which BITSNAP_MAX_COST or --max-cost, now "
-                                          "{}, raises",
-                                          error.message(), file_bytes, limits.max_cost));
+    return tl::unexpected(with_remedy(std::move(index).error().within("index"), file_bytes, limits));
   });
+}
+
+Result<std::optional<Value>> tree_of(const Index& index, std::uint64_t file_bytes, const DecodeLimits& limits) {
+  const Content& content = index.content;
+  if (!content.tree) return std::nullopt;
+  Result<Value> tree = parse_tree(*content.tree, content.tensors, limits_for(file_bytes, limits));
+  if (tree) return std::move(*tree);
+  return tl::unexpected(with_remedy(std::move(tree).error(), file_bytes, limits));
 }
 
 }  // namespace bitsnap::container

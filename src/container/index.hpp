@@ -9,6 +9,7 @@
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/value.hpp>
 
 #include "base/bytes.hpp"
 #include "container/directory.hpp"
@@ -41,5 +42,9 @@ struct SerializedIndex {
 // Checks everything that the format requires of an index: sections, JSON, streams, chunk entries (sizes, inputs,
 // parameters, payloads that cover [64, index_offset) exactly), and that the id equals the footer's.
 [[nodiscard]] Result<Index> parse_index(ConstByteSpan bytes, const Footer& footer, const DecodeLimits& limits);
+
+// The typed tree, read from its text and checked; nullopt if there is none.
+[[nodiscard]] Result<std::optional<Value>> tree_of(const Index& index, std::uint64_t file_bytes,
+                                                   const DecodeLimits& limits);
 
 }  // namespace bitsnap::container

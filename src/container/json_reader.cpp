@@ -86,7 +86,7 @@ class Keys {
  private:
   std::array<std::string_view, 12> few_;
   std::size_t count_ = 0;
-  std::set<std::string_view> many_;     // ordered: no choice of keys makes it slow
+  std::set<std::string_view> many_;  // ordered: no choice of keys makes it slow
   std::deque<std::string> unescaped_;
 };
 
@@ -228,6 +228,54 @@ Result<void> JsonReader::skip_value() {
     case JsonType::object: return read_object([this](std::string_view) { return skip_value(); });
   }
   return {};
+}
+
+Result<std::string_view> JsonReader::read_text() {
+  BITSNAP_ASSIGN(const JsonType type, peek());
+  const std::size_t begin = at_;
+  if (type != JsonType::array && type != JsonType::object) {
+    BITSNAP_TRY(skip_value());
+    return text_.substr(begin, at_ - begin);
+  }
+  std::size_t open = 0;
+  while (at_ < text_.size()) {
+    const char c = text_[at_++];
+    if (c == '[' || c == '{') {
+      ++open;
+    } else if (c == ']' || c == '}') {
+      if (--open == 0) return text_.substr(begin, at_ - begin);
+    } else if (c == '"') {
+      while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2U : 1U;
+      ++at_;
+    }
+  }
+  at_ = text_.size();
+  return tl::unexpected(malformed());
+}
+
+bool JsonReader::accept_plain_string(std::string_view& to) noexcept {
+  if (at_ == text_.size() || text_[at_] != '"') return false;
+  std::size_t end = at_ + 1;
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+  while (end < text_.size() && is_plain(text_[end])) ++end;
+  if (end == text_.size() || text_[end] != '"') return false;
+  to = text_.substr(at_ + 1, end - at_ - 1);
+  at_ = end + 1;
+  return true;
+}
+
+bool JsonReader::accept_plain_unsigned(std::uint64_t& to) noexcept {
+  constexpr std::size_t kMostDigits = 18;
+  std::size_t end = at_;
+  std::uint64_t number = 0;
+  while (end < text_.size() && is_digit(text_[end]) && end - at_ < kMostDigits) {
+    number = 10 * number + static_cast<std::uint64_t>(text_[end++] - '0');
+  }
+  const bool ends_there = end < text_.size() && (text_[end] == ',' || text_[end] == ']' || text_[end] == '}');
+  if (end == at_ || !ends_there || (text_[at_] == '0' && end - at_ > 1)) return false;
+  to = number;
+  at_ = end;
+  return true;
 }
 
 Result<void> JsonReader::finish() {

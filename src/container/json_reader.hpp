@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -62,6 +63,24 @@ class JsonReader {
 
   // Reads a value of any type and drops it.
   [[nodiscard]] Result<void> skip_value();
+
+  // The text of the next value. Of an array or object only the quotes and brackets are checked: another reader reads
+  // it.
+  [[nodiscard]] Result<std::string_view> read_text();
+
+  // For what is mostly written in one way. Each moves on only if exactly this comes next, without white space before
+  // it: the literal, a string of printable ASCII without escapes, an integer of at most 18 digits.
+  template <std::size_t kSize>
+  [[nodiscard]] bool accept_literal(const char (&literal)[kSize]) noexcept {
+    constexpr std::size_t kLength = kSize - 1;
+    if (text_.size() - at_ < kLength || std::memcmp(text_.data() + at_, literal, kLength) != 0) return false;
+    at_ += kLength;
+    return true;
+  }
+  [[nodiscard]] bool accept_plain_string(std::string_view& to) noexcept;
+  [[nodiscard]] bool accept_plain_unsigned(std::uint64_t& to) noexcept;
+  [[nodiscard]] std::size_t position() const noexcept { return at_; }
+  void return_to(std::size_t position) noexcept { at_ = position; }  // within the same array or object
 
   // corrupt unless nothing but white space is left.
   [[nodiscard]] Result<void> finish();

@@ -6,6 +6,7 @@
 #include <bitsnap/value.hpp>
 
 #include "container/directory.hpp"
+#include "container/value_reader.hpp"
 
 namespace {
 
@@ -32,6 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto again = container::parse_content(*written, limits);
     require(again.has_value() && *container::serialize_content(*again) == *written);
     (void)container::derive_streams(*content);
+    if (content->tree) (void)container::parse_tree(*content->tree, content->tensors, limits);
   }
   for (const std::size_t streams : {0U, 1U, 2U}) {
     if (const auto encoding = container::parse_encoding(json, streams, limits)) {

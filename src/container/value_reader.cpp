@@ -1,4 +1,4 @@
-// read_tree() and parse_value(). docs/spec/typed_tree.md.
+// parse_tree() and parse_value(). docs/spec/typed_tree.md.
 #include "container/value_reader.hpp"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 
 #include "base/no_throw.hpp"
 #include "base/try.hpp"
+#include "container/json_reader.hpp"
 #include "container/json_text.hpp"
 #include "container/value_text.hpp"
 
@@ -287,13 +288,38 @@ class TreeReader {
   std::uint64_t nodes_ = 0;
 };
 
+Result<Value> parse_referring(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits,
+                              std::vector<ValueTensor>& references) {
+  BITSNAP_ASSIGN(Value value, read_whole_json(json, [&](JsonReader& in) -> Result<Value> {
+                   TreeReader reader(in, limits, references);
+                   Result<Value> read = reader.read(1);
+                   if (read) return read;
+                   return tl::unexpected(std::move(read).error().within(reader.place()));
+                 }));
+  for (const ValueTensor& reference : references) {
+    if (reference.index >= tensor_count) {
+      return fail(ErrorKind::corrupt,
+                  fmt::format("tree: refers to tensor {}, the state has {} tensors", reference.index, tensor_count));
+    }
+  }
+  return value;
+}
+
 }  // namespace
 
-Result<Value> read_tree(JsonReader& in, const DecodeLimits& limits, std::vector<ValueTensor>& references) {
-  TreeReader reader(in, limits, references);
-  Result<Value> value = reader.read(1);
-  if (value) return value;
-  return tl::unexpected(std::move(value).error().within(reader.place()));
+Result<Value> parse_tree(std::string_view json, std::span<const TensorInfo> tensors, const DecodeLimits& limits) {
+  return no_throw("typed tree", [&]() -> Result<Value> {
+    std::vector<ValueTensor> references;
+    BITSNAP_ASSIGN(Value value, parse_referring(json, tensors.size(), limits, references));
+    for (const ValueTensor& reference : references) {
+      const TensorInfo& info = tensors[reference.index];
+      if (reference.kind == ValueTensor::Kind::scalar && !info.shape.empty()) {
+        return fail(ErrorKind::corrupt, fmt::format("tree: tensor {} is a scalar with {} dimensions, expected none",
+                                                    quote_name(info.name), info.shape.size()));
+      }
+    }
+    return value;
+  });
 }
 
 }  // namespace bitsnap::container
@@ -303,16 +329,7 @@ namespace bitsnap {
 Result<Value> parse_value(std::string_view json, std::size_t tensor_count, const DecodeLimits& limits) {
   return no_throw("typed tree", [&]() -> Result<Value> {
     std::vector<ValueTensor> references;
-    BITSNAP_ASSIGN(Value value, container::read_whole_json(json, [&](container::JsonReader& in) {
-                     return container::read_tree(in, limits, references);
-                   }));
-    for (const ValueTensor& reference : references) {
-      if (reference.index >= tensor_count) {
-        return fail(ErrorKind::corrupt,
-                    fmt::format("tree: refers to tensor {}, the state has {} tensors", reference.index, tensor_count));
-      }
-    }
-    return value;
+    return container::parse_referring(json, tensor_count, limits, references);
   });
 }
 

@@ -2,21 +2,22 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <span>
+#include <string_view>
 
 #include <bitsnap/error.hpp>
 #include <bitsnap/limits.hpp>
+#include <bitsnap/tensor.hpp>
 #include <bitsnap/value.hpp>
-
-#include "container/json_reader.hpp"
 
 namespace bitsnap::container {
 
 // Deepest nesting that the format allows; a single value is one deep.
 inline constexpr std::size_t kMaxTreeDepth = 128;
 
-// Reads the next value as a typed tree. Errors name the place within the tree. `references` receives all references to
-// tensors, in their order; the caller checks that the tensors exist.
-[[nodiscard]] Result<Value> read_tree(JsonReader& in, const DecodeLimits& limits, std::vector<ValueTensor>& references);
+// Errors name the place within the tree. References must be to one of `tensors`, those of numpy scalars to one without
+// dimensions.
+[[nodiscard]] Result<Value> parse_tree(std::string_view json, std::span<const TensorInfo> tensors,
+                                       const DecodeLimits& limits);
 
 }  // namespace bitsnap::container

@@ -19,6 +19,7 @@
 #include "container/directory.hpp"
 #include "container/json_fields.hpp"
 #include "container/json_text.hpp"
+#include "container/value_reader.hpp"
 #include "save/state_layout.hpp"
 
 namespace bitsnap::engine {
@@ -215,7 +216,9 @@ Result<State> read_slot(ConstByteSpan slot, std::uint64_t bytes, const DecodeLim
     }
     State state;
     state.metadata = std::move(content.metadata);
-    state.tree = std::move(content.tree);
+    if (content.tree) {
+      BITSNAP_ASSIGN(state.tree, container::parse_tree(*content.tree, content.tensors, limits));
+    }
     state.tensors.resize(content.tensors.size());
     for (std::size_t i = 0; i < content.tensors.size(); ++i) {
       state.tensors[i].info = std::move(content.tensors[i]);

@@ -71,10 +71,10 @@ class ReadContext {
 
   struct Chunk {
     restore::ChunkKey key;
-    bool is_fork = false;       // it has several inputs, which may depend on the same chunks
-    bool is_peer = false;       // others of its file depend on it
-    bool is_part = false;       // only a part of it is needed: somebody else may need the rest
-    bool is_reference = false;  // it is what its input is: remembering that is enough
+    bool is_fork = false;         // it has several inputs, which may depend on the same chunks
+    bool is_peer = false;         // others of its file depend on it
+    bool is_part = false;         // only a part of it is needed: somebody else may need the rest
+    bool is_reference = false;    // it is what its input is: remembering that is enough
     std::uint64_t cost = 0;       // of decoding it, see WorkBudget
     std::uint64_t allowance = 0;  // of its file
   };

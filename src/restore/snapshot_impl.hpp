@@ -83,7 +83,6 @@ struct Snapshot::Impl {
   const std::uint64_t opening;
   std::unique_ptr<container::FileReader> reader;
   DecodeLimits limits;
-  std::vector<std::size_t> by_name;  // tensors in the order of their names
   std::uint64_t work_allowance = 0;  // see WorkBudget
 
   void set_decoded(std::shared_ptr<const restore::DecodedState> decoded) const;

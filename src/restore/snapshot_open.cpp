@@ -1,7 +1,6 @@
 // Opens snapshots, and answers everything that needs no decoding.
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,14 +38,9 @@ Snapshot::Impl::Impl(std::unique_ptr<container::FileReader> file_reader, const D
     : opening(next_opening()),
       reader(std::move(file_reader)),
       limits(decode_limits),
-      by_name(index().content.tensors.size()),
       is_peer_(find_peers(index())),
       bases_(index().encoding.bases.size()),
       accepted_parameters_(index().parameters.size()) {
-  const std::vector<TensorInfo>& tensors = index().content.tensors;
-  std::iota(by_name.begin(), by_name.end(), std::size_t{0});
-  std::sort(by_name.begin(), by_name.end(),
-            [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
   std::uint64_t cost = 0;
   for (std::size_t number = 0; number < index().streams.streams.size(); ++number) {
     for (std::uint64_t chunk = 0; chunk < stream(number).chunk_count(); ++chunk) cost += chunk_cost(number, chunk);
@@ -149,7 +143,10 @@ std::span<const TensorInfo> Snapshot::tensors() const noexcept { return impl_->i
 std::span<const StreamInfo> Snapshot::streams() const noexcept { return impl_->index().streams.streams; }
 std::uint64_t Snapshot::file_bytes() const noexcept { return impl_->reader->file_bytes(); }
 std::span<const BaseReference> Snapshot::bases() const noexcept { return impl_->index().encoding.bases; }
-const std::optional<Value>& Snapshot::tree() const noexcept { return impl_->index().content.tree; }
+bool Snapshot::has_tree() const noexcept { return impl_->index().content.tree.has_value(); }
+
+Result<std::optional<Value>> Snapshot::tree() const { return impl_->reader->tree(impl_->limits); }
+
 const std::string& Snapshot::writer() const noexcept { return impl_->index().encoding.writer; }
 const std::string& Snapshot::policy() const noexcept { return impl_->index().encoding.policy; }
 
@@ -164,13 +161,8 @@ const std::optional<std::string>& Snapshot::safetensors_header() const noexcept 
 }
 
 std::optional<std::size_t> Snapshot::find(std::string_view tensor_name) const noexcept {
-  const std::vector<TensorInfo>& tensors = impl_->index().content.tensors;
-  const std::vector<std::size_t>& order = impl_->by_name;
-  const auto at = std::lower_bound(
-      order.begin(), order.end(), tensor_name,
-      [&](std::size_t tensor, std::string_view n) { return std::string_view(tensors[tensor].name) < n; });
-  if (at == order.end() || tensors[*at].name != tensor_name) return std::nullopt;
-  return *at;
+  const container::Content& content = impl_->index().content;
+  return content.names.find(content.tensors, tensor_name);
 }
 
 std::optional<std::size_t> Snapshot::stream_of(std::size_t tensor) const noexcept {

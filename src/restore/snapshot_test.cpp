@@ -122,7 +122,8 @@ TEST_F(Reading, ListsTheContents) {
   EXPECT_EQ(snapshot_->stream_of(1000), std::nullopt);
   ASSERT_EQ(snapshot_->bases().size(), 1U);
   EXPECT_EQ(snapshot_->bases()[0].id, base_->id());
-  EXPECT_TRUE(snapshot_->tree().has_value());
+  EXPECT_TRUE(snapshot_->has_tree());
+  EXPECT_TRUE(snapshot_->tree().value().has_value());
   EXPECT_EQ(snapshot_->reason(99), "");
 
   const auto info = snapshot_->chunk_info(1, 2);

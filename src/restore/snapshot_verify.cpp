@@ -93,6 +93,10 @@ Result<std::vector<Damage>> Snapshot::verify(bool decode, const RunOptions& opti
     BITSNAP_TRY(control.executor().run_ordered(groups.batches(), control.slots(), work, commit, &control.cancel()));
     std::ranges::sort(found, {}, &std::pair<std::size_t, Error>::first);
     std::vector<Damage> damages;
+    if (const auto values = tree(); !values) {
+      if (restore::ends_verification(values.error())) return tl::unexpected(values.error());
+      damages.push_back(Damage{"the tree of values", values.error()});
+    }
     for (auto& [number, error] : found) {
       const auto [stream, chunk] = impl_->chunk_numbered(number);
       damages.push_back(Damage{container::chunk_place(index.content, impl_->stream(stream), chunk), std::move(error)});

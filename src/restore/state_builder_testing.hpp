@@ -39,7 +39,7 @@ class StateBuilder {
   std::uint32_t add_base(const SnapshotId& id, const std::string& name);
 
   void set_metadata(const std::string& key, const std::string& value) { index_.content.metadata = {{key, value}}; }
-  void set_tree(Value tree) { index_.content.tree = std::move(tree); }
+  void set_tree(const Value& tree) { index_.content.tree = serialize_value(tree).value(); }
 
   // Known before build(), from the content alone.
   [[nodiscard]] SnapshotId id() const;

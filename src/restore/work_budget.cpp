@@ -18,12 +18,13 @@ constexpr double kClaimFloor = 16e9;
 
 }  // namespace
 
-WorkBudget::WorkBudget(const DecodeLimits& limits) noexcept : max_cost_(limits.max_cost), allowed_(kFloor * max_cost_) {}
+WorkBudget::WorkBudget(const DecodeLimits& limits) noexcept
+    : max_cost_(limits.max_cost), allowed_(kFloor * max_cost_) {}
 
 std::uint64_t WorkBudget::allowance_of(std::uint64_t cost, std::uint64_t file_bytes) noexcept {
   constexpr double kMost = 1e18;
-  return static_cast<std::uint64_t>(std::min({kTimes * static_cast<double>(cost),
-                                              kClaimFloor + kPerStoredByte * static_cast<double>(file_bytes), kMost}));
+  return static_cast<std::uint64_t>(std::min(
+      {kTimes * static_cast<double>(cost), kClaimFloor + kPerStoredByte * static_cast<double>(file_bytes), kMost}));
 }
 
 void WorkBudget::admit(std::uint64_t opening, std::uint64_t allowance) {

@@ -35,9 +35,9 @@ void expect_same_content(const Snapshot& a, const Snapshot& b) {
   for (const TensorDifference& difference : *differences) {
     EXPECT_EQ(difference.kind, TensorDifference::Kind::equal) << difference.name;
   }
-  ASSERT_EQ(a.tree().has_value(), b.tree().has_value());
-  if (a.tree()) {
-    EXPECT_EQ(serialize_value(*a.tree()).value(), serialize_value(*b.tree()).value());
+  ASSERT_EQ(a.has_tree(), b.has_tree());
+  if (a.has_tree()) {
+    EXPECT_EQ(serialize_value(a.tree().value().value()).value(), serialize_value(b.tree().value().value()).value());
   }
   EXPECT_EQ(a.metadata(), b.metadata());
   EXPECT_EQ(a.safetensors_header(), b.safetensors_header());

@@ -117,7 +117,9 @@ Result<container::Content> lay_out(const State& state) {
     return wrong("the state must have at most {} tensors, got {}", limits.tensors, state.tensors.size());
   }
   container::Content content;
-  content.tree = state.tree;
+  if (state.tree) {
+    BITSNAP_ASSIGN(content.tree, serialize_value(*state.tree));
+  }
   content.metadata = state.metadata;
   content.tensors.reserve(state.tensors.size());
   content.pool_offsets.resize(state.tensors.size());
