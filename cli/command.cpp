@@ -67,8 +67,18 @@ void print_warning(std::string_view message, std::string_view kind) {
   print_note(fmt::format("bitsnap: warning: {} [{}]\n", printable(message), kind));
 }
 
-void print_json(const Json& document) {
-  print_result(document.dump(2, ' ', false, Json::error_handler_t::replace) + '\n');
+namespace {
+
+std::string indented(const Json& document) { return document.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+void print_json(const Json& document) { print_result(indented(document) + '\n'); }
+
+void print_json(const Json& object, std::string_view last_key, std::string_view last_value) {
+  std::string text = indented(object);
+  text.erase(text.rfind('\n'));
+  print_result(fmt::format("{},\n  \"{}\": {}\n}}\n", text, last_key, last_value));
 }
 
 Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes) {

@@ -74,6 +74,9 @@ void print_warning(std::string_view message, std::string_view kind);
 // A command prints one document. Indented by two spaces, with a line end; bytes that are not UTF-8, which paths may
 // contain, become U+FFFD.
 void print_json(const Json& document);
+// The same, with one more member at the end of the object, whose value is given as JSON text: for values that are many
+// times larger as a document than as text.
+void print_json(const Json& object, std::string_view last_key, std::string_view last_value);
 
 // raw / stored; null if nothing is stored.
 [[nodiscard]] Json ratio_json(std::uint64_t raw_bytes, std::uint64_t stored_bytes);

@@ -11,6 +11,7 @@
 
 #include <bitsnap/safetensors.hpp>
 #include <bitsnap/snapshot.hpp>
+#include <bitsnap/value.hpp>
 #include <bitsnap/version.hpp>
 
 #include "cli/command.hpp"
@@ -45,10 +46,11 @@ void add_metadata(std::string& out, const Metadata& metadata, bool whole) {
   }
 }
 
+// The keys are known to differ, so none is looked for: Json searches all of an object's keys for each that is set.
 Json metadata_json(const Metadata& metadata) {
   Json object = Json::object();
   for (const auto& [key, value] : metadata) {
-    object[key] = value;
+    object.get_ref<Json::object_t&>().emplace_back(key, value);
   }
   return object;
 }
@@ -108,7 +110,7 @@ Json tensor_json(const Snapshot& snapshot, const SnapshotSizes& sizes, std::size
   return object;
 }
 
-Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const Json& tree, bool with_chunks) {
+Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, bool with_chunks) {
   Json document = {{"path", snapshot.name()},
                    {"kind", "snapshot"},
                    {"id", snapshot.id().to_hex()},
@@ -124,7 +126,6 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const J
     document["bases"].push_back({{"id", base.id.to_hex()}, {"name", base.name}});
   }
   document["metadata"] = metadata_json(snapshot.metadata());
-  document["tree"] = tree;
   document["tensors"] = Json::array();
   for (std::size_t i = 0; i < snapshot.tensors().size(); ++i) {
     document["tensors"].push_back(tensor_json(snapshot, sizes, i, with_chunks));
@@ -138,6 +139,13 @@ Json snapshot_json(const Snapshot& snapshot, const SnapshotSizes& sizes, const J
   document["index_bytes"] = sizes.overhead_bytes;
   document["total"] = sizes.total;
   return document;
+}
+
+// The tree of values as JSON text: many times smaller than a document of it.
+Result<std::string> tree_json(const Snapshot& snapshot) {
+  BITSNAP_ASSIGN(const std::optional<Value> tree, snapshot.tree());
+  if (!tree) return "null";
+  return serialize_value(*tree);
 }
 
 Json checkpoint_json(const OpenCheckpoint& checkpoint) {
@@ -236,17 +244,12 @@ std::string render_tensors(const Snapshot& snapshot, const SnapshotSizes& sizes,
 Result<int> inspect_snapshot(const Snapshot& snapshot, const OpenCheckpoint* checkpoint, const CommonOptions& common) {
   BITSNAP_ASSIGN(auto sizes, measure_sizes(snapshot));
   if (common.json) {
-    Json tree;
-    BITSNAP_ASSIGN(const auto values, snapshot.tree());
-    if (values) {
-      BITSNAP_ASSIGN(auto text, serialize_value(*values));
-      tree = Json::parse(text);
-    }
-    Json document = snapshot_json(snapshot, sizes, tree, common.verbose);
+    BITSNAP_ASSIGN(const std::string tree, tree_json(snapshot));
+    Json document = snapshot_json(snapshot, sizes, common.verbose);
     if (checkpoint != nullptr) {
       document["checkpoint"] = checkpoint_json(*checkpoint);
     }
-    print_json(document);
+    print_json(document, "tree", tree);
     return kExitOk;
   }
   std::string out;
