@@ -11,9 +11,6 @@
 namespace bitsnap::plan {
 namespace {
 
-// Elements that has_random_mantissas() looks at: 8 for each of the 256 values of a byte.
-constexpr std::size_t kExaminedElements = 2048;
-
 std::size_t first_of_run(std::size_t run, std::size_t elements) noexcept {
   return (elements - kRunElements) * run / (kSampleRuns - 1);
 }
@@ -72,6 +69,14 @@ Result<ChunkSample> take_sample(ConstByteSpan data, DType dtype, const Surroundi
   sample.around.step = sample.step;
   sample.around.rows = {};
   return sample;
+}
+
+std::uint32_t count_same_bytes(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept {
+  if (base.empty()) return 0;
+  const std::size_t element_bytes = element_size(dtype);
+  std::uint32_t same = 0;
+  for (std::size_t byte = 0; byte < element_bytes; ++byte) same += count_bytes(data, base, element_bytes, byte)[0];
+  return same;
 }
 
 bool has_random_mantissas(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept {

@@ -33,9 +33,15 @@ struct ChunkSample {
 [[nodiscard]] Result<ChunkSample> take_sample(ConstByteSpan data, DType dtype, const Surroundings& around,
                                               Scratch& scratch);
 
+// A quick look at a chunk examines this many elements: 8 for each of the 256 values of a byte.
+inline constexpr std::size_t kExaminedElements = 2048;
+
+// How many bytes of the examined elements are the same as in `base`; 0 if that is empty. Precondition as below.
+[[nodiscard]] std::uint32_t count_same_bytes(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept;
+
 // Whether the mantissas of floats look random, so that only sign and exponent can be coded, and whether they changed
-// since the base by arithmetic rather than in a few bits. Codecs for floats are then smaller than general ones. Looks
-// at 2,048 elements. Precondition: is_sampled(); `base` is empty or as long as `data`.
+// since the base by arithmetic rather than in a few bits. Codecs for floats are then smaller than general ones.
+// Precondition: is_sampled(); `base` is empty or as long as `data`.
 [[nodiscard]] bool has_random_mantissas(DType dtype, ConstByteSpan data, ConstByteSpan base) noexcept;
 
 }  // namespace bitsnap::plan

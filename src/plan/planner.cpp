@@ -22,9 +22,18 @@ constexpr std::uint64_t kBaseHandicap = 256;
 // come from another machine, so sizes are more reliable than small differences in time.
 constexpr std::uint64_t kTimeTolerance = 128;
 
-// A followed choice may be off by this share of the expected payload plus this share of the chunk.
+// A choice may be off by this share of the expected payload plus this share of the chunk.
 constexpr std::uint64_t kPayloadTolerance = 16;
 constexpr std::uint64_t kChunkTolerance = 1024;
+
+// If only bytes count, chunks are not similar if the shares of bytes that are the same as in the base differ by more
+// than this: a codec without a base that suits both might be far from the best of the second. Four deviations of a
+// sample.
+constexpr std::size_t kSameBytesTolerance = 32;
+
+// Estimates are close if they differ by less than this share of the score plus this share of the chunk.
+constexpr std::uint64_t kCloseScores = 4;
+constexpr std::uint64_t kCloseSizes = 256;
 
 // Once a candidate shrinks a chunk this many times, the remaining candidates are skipped. optimizer_step and scaled_by
 // shrink a chunk that much only if they found the arithmetic that made the elements; then no other codec comes near
@@ -39,6 +48,11 @@ std::uint64_t enough_shrinking(const Candidate& candidate, bool is_sampled, bool
   // nearly as small, and keeps the chain short.
   const bool is_step = candidate.inputs == CandidateInputs::optimizer_step;
   return is_step && is_sampled ? kEnoughShrinkingByStep : kEnoughShrinking;
+}
+
+// How far a payload may be from what the choice expects.
+std::uint64_t leeway(const Choice& choice) noexcept {
+  return choice.expected_bytes / kPayloadTolerance + choice.raw_bytes / kChunkTolerance;
 }
 
 }  // namespace
@@ -74,8 +88,9 @@ Result<Choice> StreamPlanner::choose(ConstByteSpan data, const Surroundings& aro
   }
   const bool any_for_floats =
       std::ranges::any_of(choice.contenders, [this](std::size_t i) { return !candidates_[i].is_general; });
-  choice.skips_general_codecs = any_for_floats && is_sampled(data.size() / element_size(dtype_)) &&
-                                general_codecs_are_pointless(data, around.base.bytes);
+  const bool is_large = is_sampled(data.size() / element_size(dtype_));
+  choice.skips_general_codecs = any_for_floats && is_large && general_codecs_are_pointless(data, around.base.bytes);
+  if (is_large && settings_.seeks_fewest_bytes()) choice.same_bytes = count_same_bytes(dtype_, data, around.base.bytes);
 
   if (needs_no_estimate(choice)) {
     choice.candidate = candidates_[choice.contenders.front()];
@@ -106,12 +121,17 @@ bool StreamPlanner::general_codecs_are_pointless(ConstByteSpan data, ConstByteSp
   return has_random_mantissas(dtype_, data, base);
 }
 
+// Time is well spent on a codec that rarely wins if only bytes count: changes need not be arithmetic.
+bool StreamPlanner::is_pointless_for_floats(const Candidate& candidate) const noexcept {
+  return candidate.is_general && !(settings_.seeks_fewest_bytes() && candidate.uses_base());
+}
+
 // True if a single codec remains: it is tried without an estimate, and gives up early if it does not pay.
 bool StreamPlanner::needs_no_estimate(const Choice& choice) const noexcept {
   if (settings_.forced != nullptr) return choice.contenders.size() == 1;
   if (!choice.skips_general_codecs) return false;
-  const auto is_for_floats = [this](std::size_t i) { return !candidates_[i].is_general; };
-  if (std::ranges::count_if(choice.contenders, is_for_floats) != 1) return false;
+  const auto may_win = [this](std::size_t i) { return !is_pointless_for_floats(candidates_[i]); };
+  if (std::ranges::count_if(choice.contenders, may_win) != 1) return false;
   const Candidate& first = candidates_[choice.contenders.front()];
   if (first.is_general || first.inputs != CandidateInputs::none) return false;
   // Coding the exponents of trained parameters saves about an eighth of a chunk or more. The cost model says whether
@@ -132,7 +152,7 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_candidate_siz
   std::vector<Ranked> ranking;
   for (const std::size_t i : choice.contenders) {
     const Candidate& candidate = candidates_[i];
-    if (candidate.is_general && choice.skips_general_codecs && !ranking.empty()) continue;
+    if (choice.skips_general_codecs && !ranking.empty() && is_pointless_for_floats(candidate)) continue;
     // Skips a candidate whose coding alone takes longer than the best one.
     if (counts_time && score(candidate, data.size(), 0, around.base_depth) >= best_score) continue;
 
@@ -158,19 +178,54 @@ Result<std::vector<StreamPlanner::Ranked>> StreamPlanner::estimate_candidate_siz
     const std::uint64_t sufficient = enough_shrinking(candidate, is_sampled(elements), around.lattice.has_value());
     if (found->payload_bytes * sufficient <= data.size()) break;
   }
+  if (settings_.seeks_fewest_bytes() && is_sampled(elements))
+    BITSNAP_TRY(measure_close_contenders(data, around, known, scratch, ranking, choice));
   return ranking;
+}
+
+// A sample misjudges changes that are rare or lie close together, and each codec by another amount. So general codecs
+// are compared with others by the payloads of the whole chunk.
+Result<void> StreamPlanner::measure_close_contenders(ConstByteSpan data, const Surroundings& around,
+                                                     const std::optional<KnownSize>& known, Scratch& scratch,
+                                                     std::vector<Ranked>& ranking, Choice& choice) const {
+  if (ranking.empty()) return {};
+  const std::uint64_t best = std::ranges::min_element(ranking, {}, &Ranked::score)->score;
+  const std::uint64_t close = best + best / kCloseScores + data.size() / kCloseSizes;
+  const auto is_close = [&](const Ranked& ranked) { return ranked.score <= close; };
+  const auto is_general_on_base = [&](const Ranked& ranked) {
+    const Candidate& candidate = candidates_[ranked.candidate];
+    return is_close(ranked) && candidate.is_general && candidate.uses_base();
+  };
+  if (std::ranges::count_if(ranking, is_close) < 2 || std::ranges::none_of(ranking, is_general_on_base)) return {};
+  for (Ranked& ranked : ranking) {
+    if (!is_close(ranked) || (known && known->candidate == candidates_[ranked.candidate])) continue;
+    const Scratch::Frame frame(scratch);
+    const Candidate& candidate = candidates_[ranked.candidate];
+    const std::size_t elements = data.size() / element_size(dtype_);
+    codec::EncodeContext context = context_of(candidate, data, around);
+    context.analysis = ranked.analysis.get();
+    BITSNAP_ASSIGN(const ByteSpan out, scratch.take(candidate.encoder->max_encoded_size(dtype_, elements)));
+    BITSNAP_ASSIGN(const codec::PayloadSize size, candidate.encoder->encode(data, context, out, scratch));
+    ranked.payload_bytes = size.value_or(data.size());
+    ranked.score = score(candidate, data.size(), ranked.payload_bytes, around.base_depth);
+    choice.estimates[ranked.candidate] = ranked.payload_bytes;
+  }
+  return {};
 }
 
 // `data` and `around` are the chunk of `elements` elements, or a sample of it.
 Result<std::optional<codec::Estimate>> StreamPlanner::estimate(const Candidate& candidate, ConstByteSpan data,
                                                                const Surroundings& around, std::size_t elements,
                                                                Scratch& scratch) const {
-  const codec::EncodeContext context{
-      {.dtype = dtype_, .elements = data.size() / element_size(dtype_), .inputs = *around.inputs_of(candidate)},
-      around.rows,
-      around.lattice,
-      around.clusters};
-  return candidate.encoder->analyze(data, context, elements, scratch);
+  return candidate.encoder->analyze(data, context_of(candidate, data, around), elements, scratch);
+}
+
+codec::EncodeContext StreamPlanner::context_of(const Candidate& candidate, ConstByteSpan data,
+                                               const Surroundings& around) const noexcept {
+  return {{.dtype = dtype_, .elements = data.size() / element_size(dtype_), .inputs = *around.inputs_of(candidate)},
+          around.rows,
+          around.lattice,
+          around.clusters};
 }
 
 void StreamPlanner::put_best_first(std::vector<Ranked>& ranking) const {
@@ -205,6 +260,11 @@ std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSp
   if (was_sampled(data.size()) != was_sampled(precedent.raw_bytes)) return std::nullopt;
   if (settings_.counts_time() && around.base_depth != precedent.base_depth) return std::nullopt;
   if (precedent.skips_general_codecs && !general_codecs_are_pointless(data, around.base.bytes)) return std::nullopt;
+  if (precedent.same_bytes) {
+    const std::uint32_t same = count_same_bytes(dtype_, data, around.base.bytes);
+    const std::uint32_t difference = std::max(same, *precedent.same_bytes) - std::min(same, *precedent.same_bytes);
+    if (difference > kExaminedElements * element_size(dtype_) / kSameBytesTolerance) return std::nullopt;
+  }
   Choice followed = precedent;
   followed.is_followed = true;
   followed.estimates.assign(candidates_.size(), kNoEstimate);
@@ -216,12 +276,17 @@ std::optional<Choice> StreamPlanner::follow(const Choice& precedent, ConstByteSp
   return followed;
 }
 
+bool StreamPlanner::is_misjudged(const Choice& choice, std::uint64_t payload_bytes) const noexcept {
+  if (!settings_.seeks_fewest_bytes() || choice.contenders.size() < 2) return false;
+  return choice.expected_bytes != kNoEstimate && payload_bytes > choice.expected_bytes + leeway(choice);
+}
+
 bool StreamPlanner::is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept {
   const bool is_step = followed.candidate.inputs == CandidateInputs::optimizer_step;
   const std::uint64_t sufficient = is_step ? kEnoughShrinkingByStep : kEnoughShrinking;
   if (payload_bytes * sufficient <= followed.raw_bytes) return true;
-  const std::uint64_t leeway = followed.expected_bytes / kPayloadTolerance + followed.raw_bytes / kChunkTolerance;
-  return payload_bytes <= followed.expected_bytes + leeway && payload_bytes + leeway >= followed.expected_bytes;
+  const std::uint64_t off = leeway(followed);
+  return payload_bytes <= followed.expected_bytes + off && payload_bytes + off >= followed.expected_bytes;
 }
 
 std::string StreamPlanner::reason() const {

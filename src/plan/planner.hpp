@@ -56,6 +56,9 @@ struct Choice {
   std::uint32_t base_depth = 0;
   // The mantissas look random, or elements were rounded: general codecs were estimated only if nothing else beat raw.
   bool skips_general_codecs = false;
+  // Of the elements that a quick look examines, the bytes that are the same as in the base; nullopt unless only bytes
+  // count and the chunk was sampled.
+  std::optional<std::uint32_t> same_bytes = {};
   bool is_followed = false;  // copied from another chunk's choice
   std::size_t origin = 0;    // the stream of that other chunk; set by the caller
 };
@@ -89,6 +92,10 @@ class StreamPlanner {
   // chunk. If not, the chunks are not similar.
   [[nodiscard]] static bool is_as_expected(const Choice& followed, std::uint64_t payload_bytes) noexcept;
 
+  // Whether a chunk's own choice gave a payload so much larger than expected that another candidate may be smaller, if
+  // only bytes count. choose() with the known size decides anew.
+  [[nodiscard]] bool is_misjudged(const Choice& choice, std::uint64_t payload_bytes) const noexcept;
+
   // Adds a chunk to the reason: its choice, and the codec that it was stored with ("same", "raw", ...). `like` names
   // the tensor whose choice it followed.
   void note(const Choice& choice, std::string_view codec, std::uint64_t raw_bytes, std::string_view like = {}) {
@@ -109,6 +116,8 @@ class StreamPlanner {
 
   [[nodiscard]] std::vector<std::size_t> contenders_of(const Surroundings& around) const;
   [[nodiscard]] bool general_codecs_are_pointless(ConstByteSpan data, ConstByteSpan base) const noexcept;
+  // Of a candidate for a chunk that skips general codecs.
+  [[nodiscard]] bool is_pointless_for_floats(const Candidate& candidate) const noexcept;
   [[nodiscard]] bool needs_no_estimate(const Choice& choice) const noexcept;
   [[nodiscard]] Result<std::vector<Ranked>> estimate_candidate_sizes(ConstByteSpan data, const Surroundings& around,
                                                                      const std::optional<KnownSize>& known,
@@ -116,6 +125,11 @@ class StreamPlanner {
   [[nodiscard]] Result<std::optional<codec::Estimate>> estimate(const Candidate& candidate, ConstByteSpan data,
                                                                 const Surroundings& around, std::size_t elements,
                                                                 Scratch& scratch) const;
+  [[nodiscard]] Result<void> measure_close_contenders(ConstByteSpan data, const Surroundings& around,
+                                                      const std::optional<KnownSize>& known, Scratch& scratch,
+                                                      std::vector<Ranked>& ranking, Choice& choice) const;
+  [[nodiscard]] codec::EncodeContext context_of(const Candidate& candidate, ConstByteSpan data,
+                                                const Surroundings& around) const noexcept;
   void put_best_first(std::vector<Ranked>& ranking) const;
   // Bytes or picoseconds, depending on the objective. The least is the best.
   [[nodiscard]] std::uint64_t score(const Candidate& candidate, std::uint64_t raw_bytes, std::uint64_t payload_bytes,

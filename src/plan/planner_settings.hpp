@@ -21,6 +21,10 @@ struct PlannerSettings {
   [[nodiscard]] bool counts_time() const noexcept {
     return chooses_by_objective(policy) && objective != Objective::ratio;
   }
+  // Whether time matters less than bytes, so that more candidates are looked at, and more closely.
+  [[nodiscard]] bool seeks_fewest_bytes() const noexcept {
+    return chooses_by_objective(policy) && objective == Objective::ratio && forced == nullptr;
+  }
 };
 
 // Settings without a value have their defaults. invalid_argument for one that is out of range.

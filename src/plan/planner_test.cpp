@@ -205,6 +205,48 @@ TEST(StreamPlanner, EstimatesGeneralCodecsUnlessMantissasAreRandom) {
   }
 }
 
+// bf16 weights of which the signs of one in ten changed: ordinal_delta sees far distances.
+struct FlippedSigns {
+  Bytes base = bf16_weights(kChunkElements, 1);
+  Bytes now = base;
+  FlippedSigns() {
+    std::mt19937 random(1);
+    for (std::size_t i = 1; i < now.size(); i += 2) now[i] ^= random() % 10 == 0 ? std::byte{0x80} : std::byte{0};
+  }
+};
+
+TEST(StreamPlanner, AsksGeneralCodecsOnTheBaseIfOnlyBytesCount) {
+  const FlippedSigns flipped;
+  const StreamTraits weights{.dtype = DType::bf16, .role = Role::weight, .has_base = true};
+  EXPECT_EQ(chosen({kRatio, weights}, flipped.now, flipped.base), "byte_group+base");
+  Scratch scratch;
+  const StreamPlanner balanced(settings_of(Objective::balanced), weights);
+  const Choice choice = balanced.choose(flipped.now, on_base(flipped.base), scratch).value();
+  EXPECT_TRUE(choice.skips_general_codecs);
+  EXPECT_EQ(choice.estimates[2], kNoEstimate) << names(balanced)[2];
+}
+
+TEST(StreamPlanner, DoesNotFollowIfOtherBytesAreTheSameAsInTheBase) {
+  const Bytes before = bf16_weights(kChunkElements, 2);
+  const Bytes unrelated = bf16_weights(kChunkElements, 3);
+  const FlippedSigns flipped;
+  const StreamPlanner planner(kRatio, {.dtype = DType::bf16, .role = Role::weight, .has_base = true});
+  Scratch scratch;
+  const Choice precedent = planner.choose(before, on_base(unrelated), scratch).value();
+  EXPECT_FALSE(precedent.candidate.uses_base());
+  EXPECT_TRUE(planner.follow(precedent, unrelated, on_base(before)).has_value());
+  EXPECT_FALSE(planner.follow(precedent, flipped.now, on_base(flipped.base)).has_value());
+}
+
+TEST(StreamPlanner, LooksAgainAtAPayloadThatIsLargerThanExpectedIfOnlyBytesCount) {
+  const StreamTraits weights{.dtype = DType::bf16, .role = Role::weight, .has_base = true};
+  const Choice choice{.candidate = {}, .expected_bytes = 100'000, .raw_bytes = 500'000, .contenders = {0, 1}};
+  EXPECT_TRUE(StreamPlanner(kRatio, weights).is_misjudged(choice, 108'000));
+  EXPECT_FALSE(StreamPlanner(kRatio, weights).is_misjudged(choice, 105'000));
+  EXPECT_FALSE(StreamPlanner({}, weights).is_misjudged(choice, 108'000));
+  EXPECT_FALSE(StreamPlanner({.policy = Policy::lmc}, weights).is_misjudged(choice, 108'000));
+}
+
 TEST(StreamPlanner, FindsScalesOfRowsAndColumnsInWholeChunks) {
   constexpr std::size_t kRow = 4096;
   const auto moments = [](double row_octaves, double column_octaves) {

@@ -222,11 +222,20 @@ Result<EncodedChunk> ChunkEncoder::code(const StreamJob& job, const Inputs& inpu
     seat.settle(std::move(precedent));
   }
   if (known && encoded.choice.candidate == known->candidate) return encoded;
+  BITSNAP_TRY(encode_again(job, inputs, encoded));
+  if (known || !job.planner->is_misjudged(encoded.choice, encoded.payload.size())) return encoded;
+  known = plan::KnownSize{encoded.choice.candidate, encoded.payload.size()};
+  BITSNAP_ASSIGN(encoded.choice, job.planner->choose(data_, around, scratch, known));
+  if (encoded.choice.candidate != known->candidate) BITSNAP_TRY(encode_again(job, inputs, encoded));
+  return encoded;
+}
+
+Result<void> ChunkEncoder::encode_again(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded) {
   plan::Choice choice = std::move(encoded.choice);
   encoded = raw();
   encoded.choice = std::move(choice);
   BITSNAP_TRY(encode_as_chosen(job, inputs, encoded));
-  return encoded;
+  return {};
 }
 
 Result<bool> ChunkEncoder::encode_as_chosen(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded) {

@@ -101,6 +101,8 @@ class ChunkEncoder {
   [[nodiscard]] EncodedChunk raw() const;
   Result<EncodedChunk> code(const StreamJob& job, const Inputs& inputs, plan::Seat& seat);
   [[nodiscard]] plan::Surroundings surroundings_of(const StreamJob& job, const Inputs& inputs) const;
+  // Replaces the payload by one of the choice that `encoded` holds.
+  Result<void> encode_again(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded);
   // Encodes with the first ranked candidate that shrinks the chunk; false if none does.
   Result<bool> encode_as_chosen(const StreamJob& job, const Inputs& inputs, EncodedChunk& encoded);
 
