@@ -253,7 +253,11 @@ def test_stall_and_throughput_are_shown_where_they_are_known(some_run: Path, tmp
     stall, speed = traces(figure)
     assert (stall["x"], stall["y"]) == (["10", "20"], [0.25, 0.5])
     raw = run_json("du", some_run)["steps"][1]["raw_bytes"]
-    assert speed["y"] == [None, raw / 2]
+    assert speed["y"] == [None, raw / 2 / 1000]
+    assert speed["customdata"] == ["", f"{raw / 2000:.1f} kB/s"]
+    (variant,) = figure["variants"].values()
+    axis = variant["layout"]["yaxis2"]
+    assert (axis["ticksuffix"], axis["tickformat"]) == (" kB/s", ".3~r")
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"step": "x"}', '{"step": 1, "stall_seconds": []}', "{"])

@@ -264,9 +264,13 @@ def timing_figure(data: RunData) -> Figure | None:
         raw_bytes[timing.step] / timing.save_seconds if timing.save_seconds and timing.step in raw_bytes else None
         for timing in data.timings
     ]
-    if any(speed is not None for speed in speeds):
+    fastest = max((speed for speed in speeds if speed is not None), default=None)
+    unit, suffix = size_unit(fastest or 1)
+    if fastest is not None:
+        shown = [speed and speed / unit for speed in speeds]
+        said = [f"{size_text(speed)}/s" if speed is not None else "" for speed in speeds]
         style = {"color": "@weight", "width": 2}
-        traces.append(curve("throughput", steps, speeds, "%{y:.3~s}B/s", yaxis="y2", line=style))
+        traces.append(curve("throughput", steps, shown, customdata=said, yaxis="y2", line=style))
     if not traces:
         return None
     figure = Figure(
@@ -274,7 +278,14 @@ def timing_figure(data: RunData) -> Figure | None:
         "Stall and throughput",
         "How long each save held up the training, and the raw bytes per second of the whole save.",
     )
-    axis = {"tickformat": "~s", "rangemode": "tozero"}
-    speed_axis = {**axis, "ticksuffix": "B/s", "overlaying": "y", "side": "right"}
-    figure.add(traces, _step_layout(steps, {**axis, "ticksuffix": "s"}, yaxis2=speed_axis))
+    # Three digits: the ends of a range may be ticks.
+    axis = {"tickformat": ".3~s", "ticksuffix": "s", "rangemode": "tozero"}
+    speed_axis = {
+        "tickformat": ".3~r",
+        "ticksuffix": f" {suffix}/s",
+        "rangemode": "tozero",
+        "overlaying": "y",
+        "side": "right",
+    }
+    figure.add(traces, _step_layout(steps, axis, yaxis2=speed_axis))
     return figure
