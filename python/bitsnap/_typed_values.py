@@ -15,10 +15,11 @@ import pathlib
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bitsnap import _bitsnap, _dtypes
-from bitsnap._bitsnap import TypedValue
+from bitsnap._bitsnap import TensorRef, TypedValue
 from bitsnap.errors import BitsnapError, CorruptError, InvalidArgumentError, UnsupportedError
 
 _FACTORIES = {
@@ -29,6 +30,26 @@ _METADATA = "_metadata"  # the attribute of state dicts in which torch keeps the
 
 class NotStorableError(Exception):
     """A value cannot be stored; the message says why and what to do. The caller names the value."""
+
+
+# --- long values
+
+
+@dataclass
+class StoredValue:
+    """In a loaded tree: bytes, or a str in UTF-8, whose content is a tensor of the file. Not hashable, as no key is."""
+
+    index: int
+    kind: str  # "bytes" or "str"
+
+
+_STORED_KINDS = ("bytes", "str")
+
+
+def _stored_value(kind: str, content: Any) -> StoredValue:
+    if not isinstance(content, TensorRef) or content.kind != "tensor":
+        raise TypeError
+    return StoredValue(content.index, kind)
 
 
 # --- containers
@@ -281,6 +302,8 @@ def decode(name: str, content: Any) -> Any:
             return _CONTAINERS[name](content)
         if name == "enum":
             return _enum_member(content)
+        if name in _STORED_KINDS:
+            return _stored_value(name, content)
         leaf = _leaves_by_name().get(name)
         if leaf is None:
             raise UnsupportedError(f"the state holds a value of type {name!r}, which this version does not know")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,22 +10,23 @@ import numpy as np
 
 from bitsnap import _dtypes
 from bitsnap._adam import Adam
+from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
 from bitsnap._bitsnap import SaveSummary, Settings, TensorInfos, TensorRef
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
-from bitsnap._tree import Path, place_of, prune, rebuild, references
-from bitsnap._typed_values import decode, items_of
-from bitsnap.errors import InvalidArgumentError, NotFoundError
+from bitsnap._tree import Path, Reference, place_of, places, prune, rebuild, references
+from bitsnap._typed_values import StoredValue, decode, items_of
+from bitsnap.errors import CorruptError, InvalidArgumentError, NotFoundError
 from bitsnap.settings import settings_of
 from bitsnap.snapshot import Snapshot, names_of, native_snapshot
 
 if TYPE_CHECKING:
     import torch
 
-# The part of a state to load: dotted names, or a function of one.
-Keys: TypeAlias = str | Iterable[str] | Callable[[str], bool]
+# The part of a state to load: dotted names, paths as tuples of keys, or a function of a dotted name.
+Keys: TypeAlias = str | Iterable[str | tuple[Any, ...]] | Callable[[str], bool]
 
 # Longer lists of keys are cut in messages.
 _LISTED_KEYS = 20
@@ -104,8 +105,9 @@ def load(
             used: the returned state has those of the file. Every dtype and shape is checked before anything is
             written; if the file turns out to be damaged, some tensors have been filled.
         keys: the part of the state to load: dotted names, each with all that is below it, such as "model" or
-            "optimizer.state"; or a function of such a name. Dicts are reduced to what is selected; lists and tuples are
-            loaded completely if any part of them is selected.
+            "optimizer.state"; or a function of such a name. If two places have the same name, as in
+            ``{"a.b": 1, "a": {"b": 2}}``, give the path of one as a tuple in the list: ``keys=[("a", "b")]``. Dicts are
+            reduced to what is selected; lists and tuples are loaded completely if any part of them is selected.
         strict: with `into`, raise an error if the tensors of `into` and of the file (after `keys`) are not the same.
             False leaves additional tensors of `into` unchanged and loads additional tensors of the file as new ones.
         map_location: the device of new torch tensors; None for the CPU. The file does not store devices.
@@ -118,7 +120,7 @@ def load(
 
     Raises:
         NotFoundError: the file or one of its bases does not exist, or nothing of `keys`.
-        InvalidArgumentError: `into` does not fit. The message names the keys.
+        InvalidArgumentError: `into` does not fit; the message names the keys. Or two places have a name of `keys`.
         CorruptError, TruncatedError: the file is damaged.
     """
     native = native_snapshot(path, bases)
@@ -136,18 +138,22 @@ def load(
     if into is not None:
         filled = _match(native.tensors, into, strict, tree, loader)
 
-    def want(reference: TensorRef) -> tuple[int, str]:
+    def want(reference: Reference) -> tuple[int, str]:
         if reference.kind == "tensor":
             return loader.want(reference.index, tensors, device)
         return loader.want(reference.index, "np", None)
 
-    def give(reference: TensorRef, place: Path) -> Any:
+    def give(reference: Reference, place: Path) -> Any:
         if place in filled:
             return filled[place]
         value = loader.get(want(reference))
+        if isinstance(reference, StoredValue):
+            return _value_in(value, reference, place)
         return value[()] if reference.kind == "scalar" else value
 
     for place, reference in references(tree):
+        if isinstance(reference, StoredValue):
+            _check_stored(reference, infos[reference.index], place)
         if place not in filled:
             want(reference)
     loader.run(threads, progress)
@@ -156,31 +162,57 @@ def load(
     return rebuild(tree, give)
 
 
+def _check_stored(reference: StoredValue, info: TensorInfo, place: Path) -> None:
+    if info.dtype != "U8" or len(info.shape) != 1:
+        raise CorruptError(
+            f"{place_of(place, 'state')} is a {reference.kind} stored as a tensor of dtype {info.dtype} and shape "
+            f"{info.shape}, not of dtype U8 and one dimension"
+        )
+
+
+def _value_in(content: np.ndarray[Any, Any], reference: StoredValue, place: Path) -> bytes | str:
+    if reference.kind == "bytes":
+        return content.tobytes()
+    try:
+        return str(content.data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"{place_of(place, 'state')} is a str that is not stored as UTF-8: {error}") from None
+
+
 def _select(tree: Any, keys: Keys) -> Any:
     if callable(keys):
-        selected = prune(tree, keys)
+        selected = prune(tree, lambda name, _: keys(name))
         if selected is ...:
             raise _no_such_keys("the function selects nothing of the snapshot")
         return selected
-    names = [keys] if isinstance(keys, str) else list(keys)
-    missed = dict.fromkeys(names)
-    wanted = set(names)
-
-    def is_below(path: str) -> bool:
-        end = len(path)
-        while end >= 0:
-            if path[:end] in wanted:
-                missed.pop(path[:end], None)
-                return True
-            end = path.rfind(".", 0, end)
-        return False
-
-    selected = prune(tree, is_below)
-    # A name below another wanted name was never asked for by itself.
-    missed_alone = [name for name in missed if prune(tree, name.__eq__) is ...]
-    if missed_alone:
-        raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed_alone))}")
+    wanted = dict.fromkeys([keys] if isinstance(keys, str) else keys)
+    found: dict[Any, Path] = {}  # by what was wanted; the path of the place with exactly that name, if there is one
+    for name, path in places(tree):
+        for prefix in _prefixes(name):
+            if prefix in wanted:
+                exact = path if prefix == name else ()
+                if exact and found.get(name):
+                    raise invalid(
+                        "keys",
+                        f"holds {name!r}, which names both {place_of(found[name], 'state')} and "
+                        f"{place_of(path, 'state')}; give the path of one as a tuple, as in keys=[{path!r}]",
+                    )
+                found[prefix] = exact or found.get(prefix, ())
+        if path in wanted:
+            found[path] = path
+    missed = [each for each in wanted if each not in found]
+    if missed:
+        raise _no_such_keys(f"the snapshot holds nothing under {', '.join(map(repr, missed))}")
+    selected = prune(tree, lambda name, path: path in wanted or any(each in wanted for each in _prefixes(name)))
     return {} if selected is ... else selected
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """A dotted name, and the names that it is below."""
+    end = len(name)
+    while end >= 0:
+        yield name[:end]
+        end = name.rfind(".", 0, end)
 
 
 def _no_such_keys(problem: str) -> NotFoundError:
@@ -194,7 +226,7 @@ def _match(infos: TensorInfos, into: Any, strict: bool, tree: Any, loader: Loade
     to the loader; returns them by path."""
     filled: dict[Path, Any] = {}
     targets = dict(_tensors_of(into, ()))
-    found = {path: reference for path, reference in references(tree) if reference.kind != "scalar"}
+    found = {path: reference for path, reference in references(tree) if reference.kind in ("tensor", "array")}
     missing = [path for path in targets if path not in found]
     unexpected = [path for path in found if path not in targets]
     if strict and (missing or unexpected):

@@ -213,6 +213,8 @@ FORGED: dict[str, Any] = {
     "datetime.datetime": [{"tuple": [2026, 1, 1]}, {"tuple": [0, 1, 1, 0, 0, 0, 0, 0, None]}],
     "datetime.timedelta": [{"tuple": [0, 86400, 0]}, {"tuple": [1.0, 0, 0]}, {"tuple": [10**10, 0, 0]}],
     "datetime.timezone": [{"tuple": [1, 0, 0]}, {"tuple": [0, 0, 0, 5]}, None],
+    "bytes": ["AA==", [1]],
+    "str": ["text", {"tuple": []}],
     "enum": ["signal", {"tuple": ["signal", "Signals"]}, {"tuple": [1, 2, 3]}],
 }
 

@@ -12,7 +12,10 @@ from second_reader.typed_tree import TensorRef, Typed
 def describe_state(snapshot: Snapshot) -> Any:
     """The tree, with each tensor in its place."""
 
-    def describe_other(value: TensorRef | Typed) -> dict[str, Any]:
+    def describe_other(value: TensorRef | Typed) -> Any:
+        if isinstance(value, Typed) and value.name in ("bytes", "str"):
+            content = snapshot.read_tensor(value.content.index)
+            return describe(content if value.name == "bytes" else content.decode(), describe_other)
         if isinstance(value, Typed):
             return {"typed": [value.name, describe(value.content, describe_other)]}
         return _describe_reference(snapshot, value)

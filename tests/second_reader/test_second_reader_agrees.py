@@ -305,6 +305,14 @@ def test_a_state_saved_again_unchanged_finds_its_base(tmp_path: Path) -> None:
         assert describe_state(snapshot) == describe(state)
 
 
+def test_long_values_are_read(tmp_path: Path) -> None:
+    state = {"bytes": np.random.default_rng(1).bytes(65_537), "texts": ["ä" * 40_000, "short"]}
+    bitsnap.save(tmp_path / "a.bsnap", state)
+    snapshot = open_file(tmp_path / "a.bsnap")
+    assert [tensor.dtype for tensor in snapshot.tensors] == ["U8", "U8"]
+    assert describe_state(snapshot) == describe(state)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_safetensors_file_that_the_command_compressed_is_read(policy: str, seed: int, tmp_path: Path) -> None:
