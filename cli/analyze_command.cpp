@@ -91,6 +91,7 @@ Result<StateReport> analyze_pair(const StatePair& pair, bool is_last, const Anal
     AnalysisOptions analysis;
     analysis.sample_bytes = options.full ? 0 : options.limit_mb * kMega;
     analysis.quantizers = is_last;
+    analysis.codes_all_tensors = common.verbose || !options.globs.empty();
     if (is_last) {
       BITSNAP_ASSIGN(auto said, adam_of(options.adam, pair.state.run ? pair.state.run->step : std::nullopt));
       report.adam = said;

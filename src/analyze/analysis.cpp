@@ -1,7 +1,8 @@
 // analyze_state(): measures the runs of a sample in parallel, and turns the tally of each tensor into findings.
 //
-// Three passes: one counts, codes and rounds; two are for clusters, which have to be fitted to a tensor before they can
-// quantize it. Each pass reads its input again, so that memory is bounded by the runs in flight.
+// Three passes: one counts all runs, and codes and rounds those of coded tensors; two are for clusters, which have to
+// be fitted to a tensor before they can quantize it. Each pass reads its input again, so that memory is bounded by the
+// runs in flight.
 #include <bitsnap/analysis.hpp>
 
 #include <algorithm>
@@ -96,15 +97,16 @@ class StateAnalysis {
         forms_(baseline_forms(options.baselines)) {
     choose_tensors();
     match_bases();
-    runs_ = sample_runs(state.tensors, analysis_.tensors, options.sample_bytes);
+    runs_ = sample_runs(state.tensors, analysis_.tensors, options.sample_bytes, options.codes_all_tensors);
     for (const SampleRun& run : runs_) {
       analysis_.looked_at_bytes += bytes_of(run);
-      if (is_clustered(run.tensor)) clustered_.push_back(run);
+      if (is_clustered(run)) clustered_.push_back(run);
     }
   }
 
   Result<Analysis> run() {
-    std::uint64_t total = kFirstPassCost * analysis_.looked_at_bytes;
+    std::uint64_t total = 0;
+    for (const SampleRun& run : runs_) total += first_cost(run);
     for (const SampleRun& run : clustered_) total += 2 * bytes_of(run);
     const DecodeLimits limits;
     restore::RunControl control(options_.run, limits, total);
@@ -124,8 +126,11 @@ class StateAnalysis {
   [[nodiscard]] std::uint64_t bytes_of(const SampleRun& run) const noexcept {
     return run.elements * element_size(info(run).dtype);
   }
-  [[nodiscard]] bool is_clustered(std::size_t tensor) const noexcept {
-    return options_.quantizers && state_.tensors[tensor].dtype == DType::f32;
+  [[nodiscard]] std::uint64_t first_cost(const SampleRun& run) const noexcept {
+    return (run.is_coded ? kFirstPassCost : 1) * bytes_of(run);
+  }
+  [[nodiscard]] bool is_clustered(const SampleRun& run) const noexcept {
+    return run.is_coded && options_.quantizers && info(run).dtype == DType::f32;
   }
 
   void choose_tensors() {
@@ -231,7 +236,7 @@ class StateAnalysis {
     if (with_base && bases_[run.tensor]) {
       BITSNAP_ASSIGN(bytes.base, read_of(*earlier_, *bases_[run.tensor]));
     }
-    if (const UpdateMeasurements* const of_updates = updates(run)) {
+    if (const UpdateMeasurements* const of_updates = updates(run); of_updates != nullptr && run.is_coded) {
       BITSNAP_ASSIGN(bytes.squares, read_of(state_, of_updates->squares));
       if (!bytes.base.empty() && of_updates->earlier_squares) {
         BITSNAP_ASSIGN(bytes.base_squares, read_of(*earlier_, *of_updates->earlier_squares));
@@ -248,6 +253,7 @@ class StateAnalysis {
     if (!bytes.base.empty()) {
       BITSNAP_ASSIGN(tally.changes, count_changes(bytes.dtype, bytes.data, bytes.base, scratch));
     }
+    if (!run.is_coded) return tally;
     for (const Coding& coding : measured.codings) {
       BITSNAP_ASSIGN(const CodedBytes coded, measure_codec(coding, bytes, scratch));
       tally.codecs.push_back(coded);
@@ -277,18 +283,18 @@ class StateAnalysis {
       const SampleRun& run = runs_[item];
       BITSNAP_ASSIGN(const RunBytes bytes, read(run, true, scratch));
       BITSNAP_ASSIGN(tallies[slot], measure(run, bytes, control, workers[slot], scratch));
-      if (is_clustered(run.tensor)) moments[slot] = quantize::cluster_moments(bytes.data);
+      if (is_clustered(run)) moments[slot] = quantize::cluster_moments(bytes.data);
       return {};
     };
     const auto commit = [&](std::size_t item, std::size_t slot) -> Result<void> {
       const SampleRun& run = runs_[item];
       of_tensor.add(tallies[slot]);
-      if (is_clustered(run.tensor)) clusters_[run.tensor].moments.push_back(moments[slot]);
+      if (is_clustered(run)) clusters_[run.tensor].moments.push_back(moments[slot]);
       if (item + 1 == runs_.size() || runs_[item + 1].tensor != run.tensor) {
         set_tensor_findings(run, of_tensor);
         of_tensor = {};
       }
-      control.add(kFirstPassCost * bytes_of(run));
+      control.add(first_cost(run));
       return {};
     };
     return control.executor().run_ordered(runs_.size(), control.slots(), work, commit, &control.cancel());
@@ -303,6 +309,7 @@ class StateAnalysis {
     Findings& findings = analysis_.tensors[run.tensor].findings;
     set_findings(tally.elements, tensor.dtype, elements, findings);
     if (tally.changes.elements > 0) findings.change = make_findings(tally.changes, tensor.dtype, elements);
+    if (!run.is_coded) return;
     const auto add = [&](std::vector<CodedFindings>& list, std::string_view name, CodedFindings::Form form,
                          const CodedBytes& coded) {
       if (coded.expressed == 0) return;

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "analyze/sample_runs.hpp"
@@ -160,6 +162,43 @@ TEST(Analysis, SkipsSmallTensorsAliasesAndUnwantedTensors) {
   EXPECT_EQ(analysis.raw_bytes, 16'004U);
   EXPECT_EQ(analysis.analyzed_bytes, 8'000U);
   EXPECT_EQ(analysis.looked_at_bytes, 8'000U);
+}
+
+TEST(Analysis, CodesAPartOfManySmallTensorsAndCountsAll) {
+  constexpr std::size_t kSmall = 1000;
+  constexpr std::size_t kElements = 2048;
+  MemoryState state;
+  state.add("large", DType::f32, Role::weight, weights(3 * kLeastElements, 1));
+  for (std::size_t i = 0; i < kSmall; ++i) {
+    std::vector<float> values(kElements, 0.0F);
+    values[i % kElements] = 1.0F;
+    state.add("small" + std::to_string(i), DType::f32, i % 20 == 0 ? Role::exp_avg : Role::weight, values);
+  }
+  const auto coded_elements = [&](std::uint64_t sample_bytes, bool codes_all) {
+    auto coded = std::make_shared<std::atomic<std::uint64_t>>(0);
+    AnalysisOptions options{.sample_bytes = sample_bytes, .quantizers = false, .codes_all_tensors = codes_all};
+    options.baselines = {std::make_shared<SizeOnlyCoder>("count", [coded](std::span<const std::byte> bytes) {
+      *coded += bytes.size() / sizeof(float);
+      return bytes.size();
+    })};
+    Analysis analysis = analyzed(state, nullptr, options);
+    return std::pair(std::move(analysis), coded->load() / 2 /* plain, and in planes */);
+  };
+  constexpr std::uint64_t kAll = 3 * kLeastElements + kSmall * kElements;
+  EXPECT_EQ(coded_elements(0, false).second, kAll);
+  EXPECT_EQ(coded_elements(1U << 20, true).second, kLeastElements + kSmall * kElements);
+  const auto [analysis, coded] = coded_elements(1U << 20, false);
+  // One in fifteen of the weights; there are too few moments to leave any out.
+  EXPECT_EQ(coded, kLeastElements + 64 * kElements + 50 * kElements);
+  EXPECT_EQ(analysis.looked_at_bytes, (kLeastElements + kSmall * kElements) * sizeof(float));
+  const Findings& group = analysis.groups.at(0).findings;
+  EXPECT_EQ(group.elements, 3 * kLeastElements + 950 * kElements);
+  EXPECT_EQ(group.baselines.at(0).elements, 3 * kLeastElements + 64 * kElements);
+  for (const TensorAnalysis& tensor : analysis.tensors) {
+    EXPECT_EQ(tensor.kind, Kind::analyzed);
+    EXPECT_TRUE(tensor.tensor == 0 || tensor.findings.zeros == 1.0 - 1.0 / kElements);
+    EXPECT_EQ(tensor.findings.best_alone.has_value(), !tensor.findings.codecs.empty());
+  }
 }
 
 TEST(Analysis, WeightsTensorsOfAGroupByTheirElements) {

@@ -193,8 +193,8 @@ ChangeFindings make_findings(const ChangeCounts& counts, DType dtype, std::uint6
   const double low_bits = share(counts.low_bits, counts.elements);
   std::vector<std::uint64_t> symbols(kDifferenceSymbols);
   double by_context = 0;
-  for (std::size_t at = 0; at < counts.differences.size(); at += kDifferenceSymbols) {
-    const std::span context = std::span(counts.differences).subspan(at, kDifferenceSymbols);
+  for (const std::vector<std::uint64_t>& context : counts.differences) {
+    if (context.empty()) continue;
     std::uint64_t in_context = 0;
     for (std::size_t i = 0; i < kDifferenceSymbols; ++i) {
       symbols[i] += context[i];

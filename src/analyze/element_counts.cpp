@@ -69,7 +69,7 @@ Difference symbol_of(T difference) noexcept {
 }
 
 template <typename T>
-void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, ChangeCounts& counts) noexcept {
+void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, ChangeCounts& counts) {
   const tensor::OrdinalKind kind = tensor::ordinal_kind(dtype);
   const bool ordered = has_order(dtype);
   const bool has_sign = ordered && kind != tensor::OrdinalKind::unsigned_integer;
@@ -87,7 +87,9 @@ void count_differences(DType dtype, ConstByteSpan elements, ConstByteSpan base, 
     const Difference difference = symbol_of(delta);
     const std::size_t context =
         fields.exponent_bits > 0 ? static_cast<std::size_t>(exponent_of(other, fields)) >> dropped : 0;
-    ++counts.differences[context * kDifferenceSymbols + difference.symbol];
+    std::vector<std::uint64_t>& symbols = counts.differences[context];
+    if (symbols.empty()) symbols.resize(kDifferenceSymbols);
+    ++symbols[difference.symbol];
     counts.low_bits += difference.low_bits;
   }
 }
@@ -167,7 +169,13 @@ void ChangeCounts::add(const ChangeCounts& other) {
   low_bits += other.low_bits;
   add_planes(planes, other.planes);
   add_counts(distances, other.distances);
-  add_counts(differences, other.differences);
+  for (std::size_t i = 0; i < differences.size(); ++i) {
+    if (differences[i].empty()) {
+      differences[i] = other.differences[i];
+    } else if (!other.differences[i].empty()) {
+      add_counts(differences[i], other.differences[i]);
+    }
+  }
 }
 
 Result<ElementCounts> count_elements(DType dtype, ConstByteSpan elements, Scratch& scratch) {
@@ -186,7 +194,7 @@ Result<ChangeCounts> count_changes(DType dtype, ConstByteSpan elements, ConstByt
   ChangeCounts counts;
   counts.elements = elements.size() / element_bytes;
   if (has_order(dtype)) {
-    counts.differences.assign((is_float(dtype) ? kExponentContexts : 1) * kDifferenceSymbols, 0);
+    counts.differences.resize(is_float(dtype) ? kExponentContexts : 1);
   }
   BITSNAP_ASSIGN(counts.planes, count_planes(element_bytes, elements, base, scratch));
   with_integer(element_bytes, [&](auto zero) { count_differences<decltype(zero)>(dtype, elements, base, counts); });

@@ -55,8 +55,9 @@ struct ChangeCounts {
   std::vector<ByteCounts> planes;                // of the XOR
   std::array<std::uint64_t, 65> distances = {};  // [0] for 0, [k] for 2^(k-1) to 2^k - 1
   std::uint64_t low_bits = 0;                    // low bits of differences that symbols do not hold
-  // By context (exponent of the base) and symbol. One context for integers, none for dtypes without an order.
-  std::vector<std::uint64_t> differences;
+  // By context (exponent of the base) and symbol; empty for a context without elements. One context for integers, none
+  // for dtypes without an order.
+  std::vector<std::vector<std::uint64_t>> differences;
 
   void add(const ChangeCounts& other);
 };

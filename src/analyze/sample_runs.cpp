@@ -2,6 +2,9 @@
 #include "analyze/sample_runs.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include <bitsnap/tensor.hpp>
 
@@ -14,6 +17,32 @@ constexpr std::uint64_t kAlignment = 64;
 // Multiples of the golden ratio modulo 1 are spread evenly. Runs begin at different offsets in their chunks because a
 // chunk often holds whole rows of a matrix: equal offsets would sample the same columns.
 constexpr std::uint32_t kGoldenRatio = 0x9E3779B9;
+
+using SmallGroup = std::pair<Role, std::string_view>;
+
+// The small tensors of one role and dtype. The coded ones are spread evenly over them.
+class SmallTensors {
+ public:
+  void add(std::uint64_t elements) noexcept {
+    ++tensors_;
+    elements_ += elements;
+  }
+  [[nodiscard]] bool next_is_coded() noexcept {
+    const std::uint64_t coded = tensors_ * std::min(kCodedSmallElements, elements_) / elements_;
+    return passed_++ * coded % tensors_ < coded;
+  }
+
+ private:
+  std::uint64_t tensors_ = 0;
+  std::uint64_t elements_ = 0;
+  std::uint64_t passed_ = 0;
+};
+
+bool is_small(const TensorInfo& tensor, const TensorAnalysis& kind) {
+  return kind.kind == TensorAnalysis::Kind::analyzed && tensor.element_count() <= kLeastElements;
+}
+
+SmallGroup group_of(const TensorInfo& tensor) { return {tensor.role, tensor.dtype_name}; }
 
 }  // namespace
 
@@ -40,21 +69,31 @@ std::vector<SampleRun> spread_runs(std::size_t tensor, std::uint64_t elements, s
 }
 
 std::vector<SampleRun> sample_runs(std::span<const TensorInfo> tensors, std::span<const TensorAnalysis> kinds,
-                                   std::uint64_t sample_bytes) {
+                                   std::uint64_t sample_bytes, bool codes_all) {
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     total += kinds[i].kind == TensorAnalysis::Kind::analyzed ? tensors[i].size_bytes : 0;
   }
   const bool whole = sample_bytes == 0 || sample_bytes >= total;
   const double share = whole ? 1.0 : static_cast<double>(sample_bytes) / static_cast<double>(total);
+  std::map<SmallGroup, SmallTensors> groups;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (is_small(tensors[i], kinds[i])) groups[group_of(tensors[i])].add(tensors[i].element_count());
+  }
+  const auto is_coded = [&](std::size_t i) {
+    return whole || codes_all || !is_small(tensors[i], kinds[i]) || groups[group_of(tensors[i])].next_is_coded();
+  };
   std::vector<SampleRun> runs;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (kinds[i].kind != TensorAnalysis::Kind::analyzed) continue;
+    const bool coded = is_coded(i);
     const std::uint64_t elements = tensors[i].element_count();
     const auto wanted =
         whole ? elements : std::max(kLeastElements, static_cast<std::uint64_t>(share * static_cast<double>(elements)));
-    const std::vector<SampleRun> own = spread_runs(i, elements, wanted);
-    runs.insert(runs.end(), own.begin(), own.end());
+    for (SampleRun run : spread_runs(i, elements, wanted)) {
+      run.is_coded = coded;
+      runs.push_back(run);
+    }
   }
   return runs;
 }
