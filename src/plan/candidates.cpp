@@ -37,18 +37,24 @@ constexpr std::array<Rule, 12> kLosslessRules{{
     {.codec = "zstd", .is_general = true},
 }};
 constexpr std::array<Rule, 1> kLosslessPoolRules{{{.codec = "zstd"}}};
+// If only bytes count. Other objectives let a chain of the pool end: it is small, and most of it changes at every step.
+constexpr std::array<Rule, 4> kSmallestPoolRules{{{.codec = "zstd"},
+                                                  {.codec = "byte_group", .inputs = base, .is_general = true},
+                                                  {.codec = "bitmask", .inputs = base, .is_general = true},
+                                                  {.codec = "byte_group", .is_general = true}}};
 constexpr std::array<Rule, 2> kLmcRules{{{.codec = "byte_group", .inputs = base}, {.codec = "byte_group"}}};
 // The mask is BitSnap's method for model states; its method for optimizer states is a quantizer.
 constexpr std::array<Rule, 2> kBitsnapRules{
     {{.codec = "bitmask", .inputs = base}, {.codec = "clustered", .only_after = Quantization::clusters}}};
 constexpr std::span<const Rule> kBitsnapOptimizerRules = std::span(kBitsnapRules).last(1);
 
-std::span<const Rule> rules_of(Policy policy, Role role, bool is_pool) noexcept {
-  switch (policy) {
+std::span<const Rule> rules_of(const PlannerSettings& settings, Role role, bool is_pool) noexcept {
+  switch (settings.policy) {
     case Policy::lossless:
     case Policy::bounded:
-      if (is_pool) return kLosslessPoolRules;
-      return kLosslessRules;
+      if (!is_pool) return kLosslessRules;
+      if (settings.seeks_fewest_bytes()) return kSmallestPoolRules;
+      return kLosslessPoolRules;
     case Policy::lmc: return kLmcRules;
     case Policy::bitsnap:
       if (role == Role::weight || role == Role::other) return kBitsnapRules;
@@ -100,7 +106,7 @@ std::vector<Candidate> candidates_of(const PlannerSettings& settings, const Stre
     }
     return candidates;
   }
-  for (const Rule& rule : rules_of(settings.policy, stream.role, stream.is_pool)) {
+  for (const Rule& rule : rules_of(settings, stream.role, stream.is_pool)) {
     if (!applies(rule, stream)) continue;
     add_if_accepted(candidates,
                     {.encoder = codec::find_encoder(rule.codec), .inputs = rule.inputs, .is_general = rule.is_general},
@@ -114,13 +120,13 @@ bool codes_with_peers(const PlannerSettings& settings) noexcept {
     const codec::Input master{codec::InputKind::peer, DType::f32, {}};
     return settings.forced->decoder().accepts(DType::bf16, {&master, 1});
   }
-  return std::ranges::any_of(rules_of(settings.policy, Role::weight, false),
+  return std::ranges::any_of(rules_of(settings, Role::weight, false),
                              [](const Rule& rule) { return rule.inputs == peer; });
 }
 
 bool codes_with_optimizer_steps(const PlannerSettings& settings) noexcept {
   if (settings.forced != nullptr) return settings.forced->decoder().id() == codec::CodecId::optimizer_step;
-  return std::ranges::any_of(rules_of(settings.policy, Role::master, false),
+  return std::ranges::any_of(rules_of(settings, Role::master, false),
                              [](const Rule& rule) { return rule.inputs == optimizer_step; });
 }
 

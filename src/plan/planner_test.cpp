@@ -81,6 +81,8 @@ TEST(StreamPlanner, TakesCandidatesByPolicyDtypeAndBase) {
   EXPECT_EQ(names({{.policy = Policy::bitsnap}, {.dtype = DType::f32, .role = Role::exp_avg, .has_base = true}}),
             Names());
   EXPECT_EQ(names({{}, {.dtype = DType::u8, .role = Role::other, .is_pool = true, .has_base = true}}), (Names{"zstd"}));
+  EXPECT_EQ(names({kRatio, {.dtype = DType::u8, .role = Role::other, .is_pool = true, .has_base = true}}),
+            (Names{"zstd", "byte_group+base", "bitmask+base", "byte_group"}));
   EXPECT_EQ(names({{}, {.dtype = DType::i64, .role = Role::other}}), (Names{"byte_group", "zstd"}));
   EXPECT_EQ(names({{}, {.dtype = DType::bf16, .role = Role::weight, .has_base = true}}),
             (Names{"float_split", "ordinal_delta+base", "byte_group+base", "bitmask+base", "byte_group", "zstd"}));
