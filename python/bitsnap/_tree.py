@@ -245,9 +245,9 @@ class _Flattener:
         if metadata is None:
             return None
         tensors = len(self._entries.items)
-        self._max_value_bytes = math.inf
+        before, self._max_value_bytes = self._max_value_bytes, math.inf
         encoded = self.value(metadata, (*path, "_metadata"))
-        self._max_value_bytes = MAX_VALUE_BYTES
+        self._max_value_bytes = before
         if len(self._entries.items) > tensors:
             raise InvalidArgumentError(f"{place_of(path, 'state')}._metadata holds a tensor and cannot be stored")
         return encoded

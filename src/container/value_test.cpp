@@ -70,6 +70,8 @@ TEST(TypedTree, RoundTripsTypedValues) {
                     R"({"typed":["a",{"typed":["B_1",null]}]})");
   expect_round_trip(Value(ValueTyped{std::string(64, 'z'), {Value(ValueDict{})}}),
                     R"({"typed":[")" + std::string(64, 'z') + R"(",{"dict":[]}]})");
+  // A long value.
+  expect_round_trip(Value(ValueTyped{"bytes", {Value(ValueTensor{3})}}), R"({"typed":["bytes",{"tensor":3}]})");
 }
 
 TEST(TypedTree, AcceptsTypedValuesOfKeysAsKeys) {

@@ -52,7 +52,9 @@ def test_values_become_streams_above_the_limit(tmp_path: Path, value: Any, is_st
 
 def test_long_values_come_back_from_every_container(tmp_path: Path) -> None:
     first: Any = OrderedDict(a=NOISE, b=("x" * LONG,))
-    first._metadata = {"": {"version": NOISE}}
+    inner: Any = OrderedDict()
+    inner._metadata = {"": 1}
+    first._metadata = {"": {"version": NOISE}, "inner": inner, "more": NOISE}
     state = {
         "exp_avg": first,
         "twice": [NOISE, NOISE],
@@ -64,7 +66,7 @@ def test_long_values_come_back_from_every_container(tmp_path: Path) -> None:
     bitsnap.save(path, state)
     loaded = bitsnap.load(path)
     assert_same(loaded, state)
-    assert loaded["exp_avg"]._metadata == {"": {"version": NOISE}}
+    assert loaded["exp_avg"]._metadata == first._metadata
 
 
 def test_a_value_alone_is_a_state(tmp_path: Path) -> None:
