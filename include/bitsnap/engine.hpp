@@ -61,7 +61,7 @@ struct EngineOptions {
 
 // How far a save has come.
 enum class SaveStage : std::uint8_t {
-  skipped,    // no slot was free, and WhenBusy::skip was set
+  skipped,    // a rank had no free slot and skips (WhenBusy::skip), or not all ranks saved the step
   staged,     // copied: the caller may change the state
   memory,     // compressed in the agent: it survives the trainer
   persisted,  // committed to the store: it survives the machine

@@ -36,6 +36,7 @@ class Save:
         self._state = state
         self._adam = adam
         self._stall_seconds = stall_seconds
+        self._was_staged = state.ticket != 0 and state.stage != "skipped"
 
     def __repr__(self) -> str:
         return f"Save(step={self.step}, {self.stage})"
@@ -72,8 +73,8 @@ class Save:
         return self.state().is_over
 
     def staged(self) -> bool:
-        """Whether the state was copied. False if the step was skipped or nothing could be copied. Does not wait."""
-        return self._state.ticket != 0 and self._state.stage != "skipped"
+        """Whether the state was copied. False if no slot was free or nothing could be copied. Does not wait."""
+        return self._was_staged
 
     def wait_memory(self, timeout: float | None = None) -> bool:
         """Waits until the state is compressed in the agent's memory, where it survives this process.
@@ -118,14 +119,15 @@ class Save:
             timeout: the longest wait in seconds; None for the `timeout` of the Checkpointer.
 
         Raises:
-            BusyError: the time was over first; or the step was skipped, because no slot was free.
+            BusyError: the time was over first; or the step was skipped, because no slot was free or because not all
+                ranks saved it.
             BitsnapError: the save failed.
         """
         if not self._wait("persisted", timeout):
             raise BusyError(f"step {self.step} is {self._state.stage} and not finished yet")
         self._raise_error()
         if self._state.stage == "skipped":
-            raise BusyError(f"step {self.step} was skipped: no slot was free")
+            raise BusyError(f"step {self.step} was skipped: {self._why_skipped}")
         return self.state()
 
     def _wait(self, stage: str, timeout: float | None) -> bool:
@@ -138,6 +140,10 @@ class Save:
         except BusyError:
             return self.done()
         return True
+
+    @property
+    def _why_skipped(self) -> str:
+        return "not all ranks saved it" if self._was_staged else "no slot was free"
 
     def _raise_error(self) -> None:
         error = self.error
@@ -202,6 +208,8 @@ class Saves:
                 del self._pending[ticket]
                 if save._state.error is not None:
                     self._note_failure(save)
+                elif save._state.stage == "skipped":
+                    self._unwarned.append(f"step {save.step} was skipped: {save._why_skipped}")
 
     def wait_in_memory(self, seconds: float) -> None:
         """Waits until no save is merely staged. For signal handlers: takes no lock, and looks for no agent."""

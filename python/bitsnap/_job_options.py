@@ -43,7 +43,8 @@ class MemoryOptions:
         slots: states that the shared memory holds, 1 or 2; 2 is the default. With 1, a save waits until the previous
             one is encoded.
         snapshots: the number of newest snapshots that the agent keeps in memory, at least 1; 2 is the default.
-        when_busy: what save() does while no slot is free: "wait", the default, or "skip" the step.
+        when_busy: what save() does while no slot is free: "wait", the default, or "skip" the step. All ranks of a
+            machine skip the same steps.
     """
 
     budget: SupportsIndex | None = None

@@ -65,8 +65,8 @@ class Checkpointer:
         threads: for copying; 0 for all that this process may use.
         timeout: the longest wait of any call, in seconds, unless the call has its own.
         on_progress: called with the Save, on a separate thread, when a save has reached memory, was persisted or
-            failed; once for several of these that follow quickly. bitsnap.callbacks has such functions. Its exceptions
-            become warnings.
+            failed, or was skipped because not all ranks saved it; once for several of these that follow quickly.
+            bitsnap.callbacks has such functions. Its exceptions become warnings.
         flush_on_sigterm: on SIGTERM, wait up to 10 seconds until staged states are in the agent's memory, then do what
             the process would have done. For the main thread only.
 

@@ -69,7 +69,7 @@ class InternalError(BitsnapError, RuntimeError):
 
 
 class BackgroundSaveWarning(UserWarning):
-    """A save of a Checkpointer, or its `on_progress`, failed."""
+    """A save of a Checkpointer, or its `on_progress`, failed; or not all ranks saved a step, so it was skipped."""
 
 
 class RestoreWarning(UserWarning):

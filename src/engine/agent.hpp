@@ -23,6 +23,7 @@
 #include "engine/agent_rank.hpp"
 #include "engine/messages.hpp"
 #include "engine/packet.hpp"
+#include "engine/step_decisions.hpp"
 #include "os/file_system.hpp"
 #include "os/local_socket.hpp"
 #include "os/poll_set.hpp"
@@ -113,6 +114,8 @@ class Agent final : public ProgressSink {
   void close_ended(std::uint64_t but);
   [[nodiscard]] Result<void> on_request(std::uint64_t token, const Packet& packet,
                                         std::vector<os::Descriptor>& descriptors);
+  // Whether the ranks of this agent save the step, of which `rank` asks.
+  [[nodiscard]] bool decide(std::uint32_t rank, const DecideRequest& request);
   // busy if the connection has too many requests without an answer that it has read.
   [[nodiscard]] Result<void> check_owed(std::uint64_t token) const;
   // As JSON, for people and monitoring. docs/guide/engine.md lists the keys.
@@ -158,6 +161,7 @@ class Agent final : public ProgressSink {
   std::optional<Hello> first_;
   std::unique_ptr<Job> job_;
   std::map<std::uint32_t, std::unique_ptr<AgentRank>> ranks_;
+  StepDecisions decisions_;
 };
 
 }  // namespace bitsnap::engine

@@ -16,6 +16,8 @@ namespace {
 
 // Limit for shards that wait for other ranks; each round of commits checks all of them.
 constexpr std::size_t kMaxUncommitted = 64;
+// How long a shard waits for that of a rank that has left, which may come back.
+constexpr std::uint64_t kComeBackNs = 2'000'000'000;
 
 }  // namespace
 
@@ -39,7 +41,8 @@ void AgentRank::publish(Publication& publication) {
   }
   if (is_in_store || job_.world_size == 1) return finish(publication.event, step);
   const std::lock_guard lock(mutex_);
-  uncommitted_.push_back({step, publication.queued.attempt, publication.event});
+  uncommitted_.push_back(
+      {step, publication.queued.attempt, publication.event, publication.queued.joined, os::monotonic_ns()});
   if (uncommitted_.size() <= kMaxUncommitted) return;
   const Uncommitted oldest = std::move(uncommitted_.front());
   uncommitted_.pop_front();
@@ -66,8 +69,12 @@ void AgentRank::commit_complete_attempts() {
         "committing", [&] { return Store::Impl::of(**store).commit(shard.step, job_.world_size, shard.attempt); });
     // An empty outcome: shards of other ranks are missing. invalid_argument: this call cannot commit the shard any
     // more; either it was committed before, or its step or attempt is too old. Other errors may be temporary.
+    const bool is_missing = outcome && !*outcome;
+    const bool is_patient = os::monotonic_ns() - shard.since_ns < kComeBackNs;
+    const bool is_given_up =
+        is_missing && job_.attempts.has_gone_on(shard.step, rank_, shard.attempt, shard.joined, !is_patient);
     const bool is_settled =
-        outcome ? static_cast<bool>(*outcome) : outcome.error().kind() == ErrorKind::invalid_argument;
+        outcome ? !is_missing || is_given_up : outcome.error().kind() == ErrorKind::invalid_argument;
     if (!outcome && !is_settled) {
       set_last_error(outcome.error());
       const std::lock_guard lock(mutex_);
@@ -78,10 +85,13 @@ void AgentRank::commit_complete_attempts() {
       const std::lock_guard lock(mutex_);
       std::erase_if(uncommitted_, [&](const Uncommitted& each) { return each.event.ticket == shard.event.ticket; });
     }
-    if (!outcome && !was_committed(shard)) {
+    if (is_given_up || (!outcome && !was_committed(shard))) {
+      // A later step was committed without this one, or never will this one be: not all ranks saved it.
+      const bool is_skip = is_given_up || !has_other_attempt(shard);
+      Error error = is_given_up ? Error(ErrorKind::busy, "not all ranks saved it") : std::move(outcome).error();
       const std::lock_guard lock(mutex_);
-      fail_save_locked(shard.event.ticket,
-                       std::move(outcome).error().within(fmt::format("committing step {}", shard.step)));
+      fail_save_locked(shard.event.ticket, std::move(error).within(fmt::format("committing step {}", shard.step)),
+                       is_skip);
       continue;
     }
     ProgressEvent event = shard.event;
@@ -97,6 +107,15 @@ bool AgentRank::was_committed(const Uncommitted& shard) {
   if (job_.attempts.was_committed(shard.step, shard.attempt)) return true;
   const auto retired = store::read_commit_record(job_.files, store::RunLayout(job_.store_path), shard.step, true);
   return retired && retired->attempt == shard.attempt;
+}
+
+bool AgentRank::has_other_attempt(const Uncommitted& shard) const {
+  const store::RunLayout layout(job_.store_path);
+  const auto has = [&](bool retired) {
+    const auto record = store::read_commit_record(job_.files, layout, shard.step, retired);
+    return record || record.error().kind() != ErrorKind::not_found;
+  };
+  return has(false) || has(true);
 }
 
 void AgentRank::finish(const ProgressEvent& event, std::uint64_t step) {

@@ -116,10 +116,16 @@ Result<void> AgentRank::stage(const Staged& staged) {
     const ConstByteSpan bytes =
         arena_->mapping->bytes().subspan(static_cast<std::size_t>(kSlotUnit + staged.slot * arena_->slot_bytes),
                                          static_cast<std::size_t>(arena_->slot_bytes));
-    work_.emplace_back(QueuedSave{staged, std::move(attempt), bytes, arena_->mapping, ++taken_});
+    work_.emplace_back(QueuedSave{staged, std::move(attempt), bytes, arena_->mapping, ++taken_, job_.attempts.now()});
   }
   changed_.notify_all();
   return {};
+}
+
+std::optional<std::size_t> AgentRank::free_slots() const {
+  const std::lock_guard lock(mutex_);
+  if (!arena_) return std::nullopt;
+  return static_cast<std::size_t>(std::ranges::count(slots_, SlotState::free, &Slot::state));
 }
 
 void AgentRank::fetch(const FetchRequest& request, FetchDone done) {
@@ -293,11 +299,16 @@ void AgentRank::fail_save(const QueuedSave& queued, Error error) {
   fail_save_locked(queued.staged.ticket, std::move(error));
 }
 
-void AgentRank::fail_save_locked(std::uint64_t ticket, Error error) {
-  ++totals_.failed;
-  totals_.last_error = error.message();
+void AgentRank::fail_save_locked(std::uint64_t ticket, Error error, bool is_skip) {
+  if (is_skip) {
+    ++totals_.skipped;
+  } else {
+    ++totals_.failed;
+    totals_.last_error = error.message();
+  }
   ProgressEvent event;
   event.ticket = ticket;
+  event.skipped = is_skip;
   event.stage = Stage::failed;
   event.error = std::move(error);
   tell(std::move(event));

@@ -89,6 +89,7 @@ struct RankReport {
   std::uint64_t saves = 0;      // saves that reached memory
   std::uint64_t persisted = 0;
   std::uint64_t failed = 0;
+  std::uint64_t skipped = 0;    // saves that were not committed, because not all ranks saved the step
   std::uint64_t raw_bytes = 0;  // of all encoded states, even if they did not fit in memory
   std::uint64_t stored_bytes = 0;
   std::uint64_t encode_us = 0;
@@ -117,6 +118,8 @@ class AgentRank {
   [[nodiscard]] Result<void> set_arena(os::SharedMemory memory, const ArenaOffer& offer);
 
   [[nodiscard]] Result<void> stage(const Staged& staged);
+  // How many slots the trainer may write; nullopt without an arena.
+  [[nodiscard]] std::optional<std::size_t> free_slots() const;
 
   // The steps in memory that can be restored, ascending, each with its attempt.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::string>> memory_attempts() const;
@@ -171,6 +174,7 @@ class AgentRank {
     ConstByteSpan slot;
     std::shared_ptr<const os::MappedMemory> mapping;
     std::uint64_t number = 0;  // counted from 1
+    std::uint64_t joined = 0;  // when it joined the attempt (Attempts::now)
   };
   struct QueuedFetch {
     FetchRequest request;
@@ -190,6 +194,8 @@ class AgentRank {
     std::uint64_t step = 0;
     std::string attempt;
     ProgressEvent event;
+    std::uint64_t joined = 0;  // as in QueuedSave
+    std::uint64_t since_ns = 0;
   };
 
   // agent_rank.cpp
@@ -198,7 +204,7 @@ class AgentRank {
   // Precondition of the next four functions: `mutex_` is held.
   [[nodiscard]] store::BaseCache::Limits memory_limits() const;
   void free_slot_locked(std::uint32_t slot);
-  void fail_save_locked(std::uint64_t ticket, Error error);
+  void fail_save_locked(std::uint64_t ticket, Error error, bool is_skip = false);
   void tell(ProgressEvent event);
   // Precondition of the next two functions: the slot's save is being encoded. Later, the slot may belong to another
   // arena.
@@ -237,7 +243,9 @@ class AgentRank {
   // agent_publish.cpp
   void publish(Publication& publication);
   void commit_complete_attempts();
+  // Whether the store has, or had, the step by this attempt, or by another one.
   [[nodiscard]] bool was_committed(const Uncommitted& shard);
+  [[nodiscard]] bool has_other_attempt(const Uncommitted& shard) const;
   void finish(const ProgressEvent& event, std::uint64_t step);
   void prune(std::uint64_t step);
   [[nodiscard]] Result<std::shared_ptr<Store>> open_store();

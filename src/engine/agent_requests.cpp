@@ -126,6 +126,7 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
     job_ = std::make_unique<Job>(files_, hello.store, hello.world_size, hello.session, prefix, threads);
   }
   job_->attempts.note_hello(hello.rank);
+  decisions_.note_hello(hello.rank);
   std::unique_ptr<AgentRank>& rank = ranks_[hello.rank];
   if (rank == nullptr) rank = std::make_unique<AgentRank>(*job_, hello, *this);
   AgentRank::ArenaView arena = rank->renew(hello);
@@ -135,7 +136,8 @@ Result<void> Agent::on_hello(std::uint64_t token, const Packet& packet) {
   const Welcome welcome{.agent_pid = os::process_id(),
                         .version = std::string(version()),
                         .slot_bytes = arena.slot_bytes,
-                        .slots = std::move(arena.slots)};
+                        .slots = std::move(arena.slots),
+                        .decides = true};
   std::optional<os::Descriptor> descriptor;
   if (arena.descriptor.is_open()) descriptor = std::move(arena.descriptor);
   reply({token, packet.number}, MessageKind::welcome, serialize_body(welcome), std::move(descriptor));
@@ -194,7 +196,17 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       };
       if (stopping_since_ns_ && !(staged.persist && std::ranges::any_of(ranks_, is_others))) return ending_error();
       BITSNAP_TRY(rank.stage(staged));
+      decisions_.note_staged(*number, staged.step);
       reply(asked, MessageKind::ok, "{}");
+      return {};
+    }
+    case MessageKind::decide: {
+      BITSNAP_ASSIGN(const DecideRequest request, parse_body<DecideRequest>(packet.body));
+      if (stopping_since_ns_) return ending_error();
+      const bool is_saved = decide(*number, request);
+      // The decision may count on slots whose trainers have not heard yet that they are free.
+      take_inbox();
+      reply(asked, MessageKind::decided, serialize_body(Decided{is_saved}));
       return {};
     }
     case MessageKind::list: {
@@ -215,9 +227,21 @@ Result<void> Agent::on_request(std::uint64_t token, const Packet& packet, std::v
       });
       return {};
     }
-    case MessageKind::bye: close(token); return {};
+    case MessageKind::bye:
+      job_->attempts.note_left(*number);
+      close(token);
+      return {};
     default: return fail(ErrorKind::corrupt, fmt::format("'{}' is not a request", message_kind_name(packet.kind)));
   }
+}
+
+bool Agent::decide(std::uint32_t rank, const DecideRequest& request) {
+  std::vector<FreeSlots> slots;
+  for (const auto& [token, connection] : connections_) {
+    if (!connection->rank) continue;
+    slots.push_back({*connection->rank, ranks_.at(*connection->rank)->free_slots().value_or(request.slots)});
+  }
+  return decisions_.decide(rank, request.step, slots);
 }
 
 StepList Agent::step_list(std::uint32_t rank) const {
@@ -279,6 +303,7 @@ std::string Agent::report() const {
     put("saves", report.saves);
     put("persisted", report.persisted);
     put("failed", report.failed);
+    put("skipped", report.skipped);
     put("raw_bytes", report.raw_bytes);
     put("stored_bytes", report.stored_bytes);
     put("encode_seconds", static_cast<double>(report.encode_us) * 1e-6);

@@ -36,14 +36,18 @@ void Attempts::begin_restart(const std::string& session) {
 void Attempts::note_hello(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
   Trainer& trainer = trainers_[rank];
-  ++trainer.number;
-  trainer.began = ++now_;
+  trainer = {.number = trainer.number + 1, .began = ++now_, .died = trainer.died};
   std::erase_if(saves_, [rank](const auto& save) { return save.first.second == rank; });
 }
 
 void Attempts::note_death(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
   trainers_[rank].died = ++now_;
+}
+
+void Attempts::note_left(std::uint32_t rank) {
+  const std::lock_guard lock(mutex_);
+  trainers_[rank].left = ++now_;
 }
 
 // A trainer that delivered to the attempt and died before this rank's trainer said hello belongs to an earlier restart.
@@ -60,20 +64,50 @@ bool Attempts::may_join(const Attempt& attempt, std::uint32_t rank) const {
 
 std::string Attempts::join(std::uint64_t step, std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
+  Trainer& trainer = trainers_[rank];
+  if (trainer.number == 0) trainer = {.number = 1, .began = ++now_};
+  trainer.joined = ++now_;
+  trainer.step = step;
   if (!session_.empty()) {
     const auto [save, is_new] = saves_.try_emplace({step, rank}, 0);
     if (is_new) forget_oldest(saves_, saves_begun_, save->first, kMaxSaves);
     return fmt::format("{}-{}", session_, ++save->second);
   }
-  if (!trainers_.contains(rank)) trainers_[rank] = {1, ++now_, 0};
   const auto [begun, is_new] = steps_.try_emplace(step);
   if (is_new) forget_oldest(steps_, steps_begun_, step, kMaxSteps);
   std::vector<Attempt>& attempts = begun->second;
   if (attempts.empty() || !may_join(attempts.back(), rank)) {
     attempts.push_back({fmt::format("{}-{}", prefix_, ++begun_), {}});
   }
-  attempts.back().delivered[rank] = trainers_[rank].number;
+  attempts.back().delivered[rank] = trainer.number;
   return attempts.back().name;
+}
+
+std::uint64_t Attempts::now() {
+  const std::lock_guard lock(mutex_);
+  return ++now_;
+}
+
+bool Attempts::has_delivered(std::uint64_t step, std::uint32_t rank, const std::string& attempt) const {
+  if (!session_.empty()) {
+    const auto save = saves_.find({step, rank});
+    return save != saves_.end() && save->second != 0;
+  }
+  const auto attempts = steps_.find(step);
+  return attempts != steps_.end() && std::ranges::any_of(attempts->second, [&](const Attempt& each) {
+           return each.name == attempt && each.delivered.contains(rank);
+         });
+}
+
+bool Attempts::has_gone_on(std::uint64_t step, std::uint32_t rank, const std::string& attempt, std::uint64_t joined,
+                           bool count_left) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(trainers_, [&](const auto& each) {
+    const auto& [other, trainer] = each;
+    if (other == rank || has_delivered(step, other, attempt)) return false;
+    const bool is_later = trainer.step > step && trainer.joined > joined;
+    return is_later || (count_left && trainer.left > trainers_.at(rank).began);
+  });
 }
 
 void Attempts::note_failed(std::uint64_t step, std::uint32_t rank, const std::string& attempt) {

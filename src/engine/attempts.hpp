@@ -23,9 +23,18 @@ class Attempts {
   // A rank said hello; its connection closed because the trainer died or left.
   void note_hello(std::uint32_t rank);
   void note_death(std::uint32_t rank);
+  // The rank's trainer said that it leaves.
+  void note_left(std::uint32_t rank);
 
   // Returns the attempt of this rank's save of the step. Must be called once per save, in the order of staging.
   [[nodiscard]] std::string join(std::uint64_t step, std::uint32_t rank);
+
+  // A moment after all events so far, for has_gone_on().
+  [[nodiscard]] std::uint64_t now();
+  // Whether another rank will not deliver to the attempt, which `rank` joined at `joined`: it has begun to save a later
+  // step since; or, with `count_left`, it has left since this rank's trainer said hello, and is not back.
+  [[nodiscard]] bool has_gone_on(std::uint64_t step, std::uint32_t rank, const std::string& attempt,
+                                 std::uint64_t joined, bool count_left);
 
   // The save failed and added no shard to the attempt. The rank's next save of the step may take its place.
   void note_failed(std::uint64_t step, std::uint32_t rank, const std::string& attempt);
@@ -44,8 +53,13 @@ class Attempts {
     std::uint64_t number = 0;  // 0: never said hello
     std::uint64_t began = 0;   // value of `now_` at the last hello
     std::uint64_t died = 0;    // value of `now_` at the last death
+    std::uint64_t left = 0;    // value of `now_` when it said that it leaves; 0: it did not
+    std::uint64_t joined = 0;  // value of `now_` at its last save; 0: it saved nothing
+    std::uint64_t step = 0;    // of its last save
   };
 
+  // Precondition of the next two functions: `mutex_` is held.
+  [[nodiscard]] bool has_delivered(std::uint64_t step, std::uint32_t rank, const std::string& attempt) const;
   [[nodiscard]] bool may_join(const Attempt& attempt, std::uint32_t rank) const;
 
   const std::string prefix_;

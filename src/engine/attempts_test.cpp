@@ -229,6 +229,35 @@ TEST(Attempts, RanksShareAnAttemptAfterManyUncommittedHigherSteps) {
   }
 }
 
+TEST(Attempts, RanksGoOnWithoutAStep) {
+  for (const std::string session : {"", "s"}) {
+    Attempts attempts(session, "a");
+    for (const std::uint32_t rank : {0U, 1U, 2U}) attempts.note_hello(rank);
+    // Rank 1 is ahead, which says nothing of what it saves after this.
+    static_cast<void>(attempts.join(9, 1));
+    const std::string name = attempts.join(5, 0);
+    const std::uint64_t joined = attempts.now();
+    EXPECT_FALSE(attempts.has_gone_on(5, 0, name, joined, true));
+    // A rank that delivered may go on; an earlier step is none to go on to.
+    static_cast<void>(attempts.join(4, 1));
+    static_cast<void>(attempts.join(5, 2));
+    static_cast<void>(attempts.join(6, 2));
+    EXPECT_FALSE(attempts.has_gone_on(5, 0, name, joined, true));
+    static_cast<void>(attempts.join(6, 1));
+    EXPECT_TRUE(attempts.has_gone_on(5, 0, name, joined, false));
+    // Its next trainer may save the step.
+    attempts.note_death(1);
+    attempts.note_hello(1);
+    EXPECT_FALSE(attempts.has_gone_on(5, 0, name, joined, true));
+    attempts.note_left(1);
+    EXPECT_FALSE(attempts.has_gone_on(5, 0, name, joined, false));
+    EXPECT_TRUE(attempts.has_gone_on(5, 0, name, joined, true));
+    // What left before this rank's trainer came belongs to an earlier run of the job.
+    attempts.note_hello(0);
+    EXPECT_FALSE(attempts.has_gone_on(5, 0, name, joined, true));
+  }
+}
+
 TEST(Attempts, NamesOfTwoAgentsDiffer) {
   Attempts here("", "a");
   Attempts there("", "b");

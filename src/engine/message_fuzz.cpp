@@ -44,6 +44,8 @@ void read_body(const Packet& packet) {
     case MessageKind::list: return read_twice<ListRequest>(packet);
     case MessageKind::fetch: return read_twice<FetchRequest>(packet);
     case MessageKind::stop: return read_twice<StopRequest>(packet);
+    case MessageKind::decide: return read_twice<DecideRequest>(packet);
+    case MessageKind::decided: return read_twice<Decided>(packet);
     case MessageKind::welcome: return read_twice<Welcome>(packet);
     case MessageKind::steps: return read_twice<TextSize>(packet);
     case MessageKind::fetched: return read_twice<Fetched>(packet);

@@ -149,10 +149,12 @@ struct Welcome {
   std::string version;
   std::uint64_t slot_bytes = 0;  // 0: there is no arena
   std::vector<HeldSlot> slots;
+  bool decides = false;  // the agent knows `decide`
 };
 
 constexpr auto json_fields(std::type_identity<Welcome>) {
   return std::array{json_field<&Welcome::agent_pid>("agent_pid"), json_field<&Welcome::version>("version"),
+                    json_field<&Welcome::decides>("decides", JsonNeed::optional),
                     json_field<&Welcome::slot_bytes>("slot_bytes"),
                     json_field<&Welcome::slots>("slots").must(
                         "at most 2 slots", [](const Welcome& welcome) { return welcome.slots.size() <= kMaxSlots; })};
@@ -186,6 +188,22 @@ constexpr auto json_fields(std::type_identity<Staged>) {
                     json_field<&Staged::persist>("persist", JsonNeed::defaulted),
                     json_field<&Staged::again>("again", JsonNeed::defaulted)};
 }
+
+// Asks whether the ranks of this agent save a step.
+struct DecideRequest {
+  std::uint64_t step = 0;
+  std::uint32_t slots = 1;  // of this rank's arena; those of a rank that has none yet are taken to be as many
+};
+
+constexpr auto json_fields(std::type_identity<DecideRequest>) {
+  return std::array{json_field<&DecideRequest::step>("step"), json_field<&DecideRequest::slots>("slots")};
+}
+
+struct Decided {
+  bool save = true;
+};
+
+constexpr auto json_fields(std::type_identity<Decided>) { return std::array{json_field<&Decided::save>("save")}; }
 
 struct ListRequest {
   std::uint64_t wait_ms = 0;
@@ -284,6 +302,7 @@ struct ProgressEvent {
   std::optional<std::uint32_t> free;
   std::optional<Stage> stage;
   std::optional<Error> error;
+  bool skipped = false;  // with the stage failed: because not all ranks saved the step
   // With a stage:
   std::uint64_t raw_bytes = 0;
   std::uint64_t stored_bytes = 0;
@@ -301,6 +320,7 @@ constexpr auto json_fields(std::type_identity<ProgressEvent>) {
                     json_field<&Event::stage, JsonName<kStages>>("stage", JsonNeed::optional),
                     json_field<&Event::error, ErrorFormat>("error", JsonNeed::optional)
                         .must("an error with the stage failed", kHasReason),
+                    json_field<&Event::skipped>("skipped", JsonNeed::optional),
                     json_field<&Event::raw_bytes>("raw_bytes").only_if(kHasStage),
                     json_field<&Event::stored_bytes>("stored_bytes").only_if(kHasStage),
                     json_field<&Event::encode_us>("encode_us").only_if(kHasStage),

@@ -115,6 +115,14 @@ TEST(Messages, SmallMessagesRoundTrip) {
   EXPECT_TRUE(welcome->slots[1].is_held);
   EXPECT_EQ(welcome->slots[1].step, kMost);
 
+  EXPECT_FALSE(welcome->decides);
+  EXPECT_TRUE(parse<Welcome>(sent(to_json(Welcome{-1, "1.2.3", 0, {}, true})))->decides);
+
+  const auto decide = parse<DecideRequest>(sent(to_json(DecideRequest{kMost, 2})));
+  EXPECT_EQ(decide->step, kMost);
+  EXPECT_EQ(decide->slots, 2u);
+  for (const bool save : {false, true}) EXPECT_EQ(parse<Decided>(sent(to_json(Decided{save})))->save, save);
+
   const auto arena = parse<ArenaOffer>(sent(to_json(ArenaOffer{2, kMost})));
   EXPECT_EQ(arena->slots, 2u);
   EXPECT_EQ(arena->slot_bytes, kMost);

@@ -28,12 +28,14 @@ enum class MessageKind : std::uint16_t {
   bye = 6,
   status = 7,
   stop = 8,
+  decide = 9,
   ok = 64,
   refused = 65,
   welcome = 66,
   steps = 67,
   fetched = 68,
   report = 69,
+  decided = 70,
   progress = 96,
 };
 

@@ -216,6 +216,11 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
                  link->call(MessageKind::hello, serialize_body(hello()), MessageKind::welcome,
                             milliseconds_until(deadline), {}, options_.interrupted));
   BITSNAP_ASSIGN(const engine::Welcome welcome, engine::parse_body<engine::Welcome>(answer.packet.body));
+  {
+    const std::lock_guard lock(mutex_);
+    is_deciding_ = welcome.decides;
+    is_silent_ = false;
+  }
   // If the trainer has an arena, the agent is new and gets that arena later.
   if (arena_ != nullptr || welcome.slots.size() != options_.slots || answer.descriptors.size() != 1) return {};
   // The pages of the last trainer's arena are already allocated. If this trainer cannot use it, a new one is made

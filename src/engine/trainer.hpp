@@ -130,6 +130,10 @@ class Engine::Impl {
   [[nodiscard]] Link link() const;
   void drop_link();
 
+  // trainer_decision.cpp
+  // Whether this step is to be saved, as the agent decides for all its ranks; true where nobody decides.
+  [[nodiscard]] Result<bool> is_decided_to_save(std::uint64_t step);
+
   // trainer_save.cpp
   [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline);
   [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline);
@@ -175,6 +179,9 @@ class Engine::Impl {
   bool is_lost_ = true;  // there is no usable link
   std::uint64_t link_number_ = 0;
   std::uint64_t arena_link_ = 0;  // number of the link that sent the arena
+  // The agent of the present link decides which steps its ranks save, and did not fail to answer since it spoke last.
+  bool is_deciding_ = false;
+  bool is_silent_ = false;
 };
 
 }  // namespace bitsnap

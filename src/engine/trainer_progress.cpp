@@ -22,6 +22,7 @@ void Engine::Impl::on_progress(std::uint64_t link, const engine::ProgressEvent& 
   {
     const std::lock_guard lock(mutex_);
     if (link != link_number_) return;
+    is_silent_ = false;
     const auto found = saves_.find(event.ticket);
     if (found != saves_.end() && event.stage && !found->second.state.is_over()) {
       SaveState& state = found->second.state;
@@ -37,6 +38,10 @@ void Engine::Impl::on_progress(std::uint64_t link, const engine::ProgressEvent& 
           break;
         case engine::Stage::persisted: state.stage = SaveStage::persisted; break;
         case engine::Stage::failed:
+          if (event.skipped) {
+            state.stage = SaveStage::skipped;
+            break;
+          }
           end_with(found->second, event.error.value_or(Error(ErrorKind::internal, "failed")));
           break;
       }

@@ -51,7 +51,11 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
   BITSNAP_TRY(fit_arena(plan, deadline));
 
   const os::Stopwatch waiting;
-  BITSNAP_ASSIGN(const std::optional<std::uint32_t> slot, take_slot(deadline));
+  std::optional<std::uint32_t> slot;
+  BITSNAP_ASSIGN(const bool is_wanted, is_decided_to_save(step));
+  if (is_wanted) {
+    BITSNAP_ASSIGN(slot, take_slot(deadline));
+  }
   Save save;
   save.state.step = step;
   save.state.persist = persist;

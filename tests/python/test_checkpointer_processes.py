@@ -301,6 +301,42 @@ with attach(job=bitsnap.JobOptions(job, rank, 2)) as checkpointer:
             assert_same(store.load(6, shard=rank), state_of(6, rank))
 
 
+def test_a_step_that_one_rank_does_not_save_is_skipped_once_and_is_no_error(jobs: Jobs) -> None:
+    script = (
+        IMPORTS
+        + """
+rank = int(sys.argv[3])
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as told:
+    with attach(job=bitsnap.JobOptions(job, rank, 2), every=2 if rank == 1 else 1) as checkpointer:
+        saves = [checkpointer.save(step, state_of(step, rank)) for step in (2, 3, 4)]
+        checkpointer.wait()
+        saves += [checkpointer.save(step, state_of(step, rank)) for step in (5, 6)]
+        checkpointer.wait()
+        if saves[1] is not None:
+            assert saves[1].staged() and saves[1].wait_memory() and saves[1].error is None
+            assert not saves[1].wait_persisted()
+            try:
+                saves[1].result()
+            except bitsnap.BusyError as error:
+                print(error)
+        saves.append(checkpointer.save(7, state_of(7, rank)))
+print([save and save.stage for save in saves], [str(each.message) for each in told])
+"""
+    )
+    ranks = [start_script(script, jobs.path, jobs.job, rank) for rank in (0, 1)]
+    lines = [finish_script(rank, 60) for rank in ranks]
+    skipped = "was skipped: not all ranks saved it"
+    stages = ["persisted", "skipped", "persisted", "skipped", "persisted", "skipped"]
+    assert lines[0] == f"step 3 {skipped}\n{stages} ['step 3 {skipped}', 'step 5 {skipped}']\n"
+    assert lines[1] == f"{[None if stage == 'skipped' else stage for stage in stages]} []\n"
+    with bitsnap.Store(jobs.path, read_only=True) as store:
+        assert store.steps() == [2, 4, 6]
+        store.verify()
+        for rank in (0, 1):
+            assert_same(store.load(6, shard=rank), state_of(6, rank))
+
+
 @pytest.mark.slow
 def test_ranks_agree_by_torch_distributed(jobs: Jobs, tmp_path: Path) -> None:
     script = """

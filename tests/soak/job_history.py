@@ -145,7 +145,7 @@ class History:
         """Whether this failure is allowed.
 
         A save may fail if it had left its slot when the agent was killed, or if another rank was started alone after
-        it. A restore may fail if the agent is killed meanwhile.
+        it; then the saves of the other ranks may be skipped. A restore may fail if the agent is killed meanwhile.
         """
         if failure.kind == "failed" and not any(reason in failure.text for reason in _REASONS):
             return False
@@ -187,7 +187,7 @@ class History:
                 is_again = rank.find(event) is not None
                 rank.saves.append(ReportedSave(event.step, event.restart, rank.agent, event.time, is_again))
                 rank.under_way.append(rank.saves[-1])
-            case "staged" | "memory" | "persisted" | "failed":
+            case "staged" | "memory" | "persisted" | "failed" | "skipped":
                 self._note_progress(rank, event)
             case "descriptors":
                 self.largest_descriptors = max(self.largest_descriptors, int(event.text))
@@ -196,7 +196,7 @@ class History:
 
     def _note_progress(self, rank: RankHistory, event: Event) -> None:
         save = rank.find(event)
-        if event.kind == "failed":
+        if event.kind in ("failed", "skipped"):
             if save is not None:
                 save.has_failed = True
             return

@@ -296,7 +296,7 @@ class KilledJob:
         for event in events:
             if event.kind in ("wrong", "error"):
                 self._break(str(event))
-            if event.kind in ("failed", "warned"):
+            if event.kind in ("failed", "skipped", "warned"):
                 if not self._history.is_excused(event):
                     self._break(f"unexpected: {event}")
                 self.tally.excused += 1

@@ -78,12 +78,14 @@ def test_steps_beyond_the_memory_limit_are_not_expected(tmp_path: Path) -> None:
     assert history.kept_everywhere(AGENT, "memory", FOREVER) == set()
 
 
-def test_a_save_may_fail_only_if_its_agent_was_killed_meanwhile(tmp_path: Path) -> None:
-    lost = "IoError: step 1 was compressed but not persisted: the agent has died"
-    history = history_of(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, "failed", 1, lost))
+@pytest.mark.parametrize("kind", ["failed", "skipped"])
+def test_a_save_may_fail_only_if_its_agent_was_killed_meanwhile(tmp_path: Path, kind: str) -> None:
+    lost = "IoError: step 1 was compressed but not persisted: the agent has died" if kind == "failed" else ""
+    history = history_of(tmp_path, (0, 1, "start", -1, ""), *saved(0, 1, 1, "staged"), (0, 1, kind, 1, lost))
     history_again = History([tmp_path / "rank-0.log", tmp_path / "rank-1.log"], MemoryRule(2, 1))
     failure = history_again.read()[-1]
-    assert failure.kind == "failed"
+    assert failure.kind == kind
+    assert history.ranks[0].is_settled(1e18, every=1)
     assert not history.is_excused(failure)
     history.agent_deaths.append((failure.time, failure.time))
     assert history.is_excused(failure)
