@@ -2,11 +2,23 @@
 #include "os/descriptor_posix.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "os/errno_error.hpp"
+
 namespace bitsnap::os {
+namespace {
+
+void set_flags(int fd, int flags) noexcept {
+  if ((flags & O_CLOEXEC) != 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  if ((flags & O_NONBLOCK) != 0) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+}  // namespace
 
 // Not retried after a signal: the descriptor is closed, and another thread may have its number already.
 void Descriptor::close() noexcept {
@@ -26,6 +38,28 @@ Descriptor duplicate_descriptor(int fd, int lowest) noexcept {
   // fcntl() returns EINVAL for a number above the limit on open files.
   if (!copy.is_open() && errno == EINVAL) errno = EMFILE;
   return copy;
+}
+
+Pipe open_pipe(int flags) noexcept {
+  int ends[2];
+  bool is_open = ::pipe2(ends, flags) == 0;
+#ifdef SYS_pipe
+  // By number: the function of the C library makes the call that was refused.
+  if (!is_open && is_refused_call(errno)) {
+    is_open = ::syscall(SYS_pipe, ends) == 0;
+    for (int i = 0; is_open && i < 2; ++i) set_flags(ends[i], flags);
+  }
+#endif
+  if (!is_open) return {};
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+Descriptor accept_descriptor(int listener) noexcept {
+  Descriptor accepted(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  if (accepted.is_open() || !is_refused_call(errno)) return accepted;
+  accepted = Descriptor(::accept(listener, nullptr, nullptr));
+  if (accepted.is_open()) set_flags(accepted.get(), O_CLOEXEC);
+  return accepted;
 }
 
 }  // namespace bitsnap::os

@@ -1,5 +1,5 @@
-// Opens and duplicates file descriptors. Used by src/os only. Both return a closed Descriptor, with errno set, if the
-// system call fails.
+// Opens and duplicates file descriptors. Used by src/os only. All return a closed Descriptor, with errno set, if the
+// system call fails. Containers may refuse newer system calls; the last two functions do without them.
 #pragma once
 
 #include "os/descriptor.hpp"
@@ -11,5 +11,15 @@ namespace bitsnap::os {
 
 // Duplicates `fd` to a number that is at least `lowest`.
 [[nodiscard]] Descriptor duplicate_descriptor(int fd, int lowest = 0) noexcept;
+
+struct Pipe {
+  Descriptor reader;
+  Descriptor writer;
+};
+// `flags`: O_CLOEXEC, O_NONBLOCK.
+[[nodiscard]] Pipe open_pipe(int flags) noexcept;
+
+// Accepts a connection to a listening socket, with close-on-exec.
+[[nodiscard]] Descriptor accept_descriptor(int listener) noexcept;
 
 }  // namespace bitsnap::os

@@ -34,6 +34,8 @@ ErrorKind errno_kind(int error) noexcept {
   }
 }
 
+bool is_refused_call(int error) noexcept { return error == ENOSYS || error == EPERM; }
+
 Error errno_error(int error, std::string_view operation, std::string_view path) {
   std::string reason;
   try {

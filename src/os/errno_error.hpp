@@ -10,6 +10,9 @@ namespace bitsnap::os {
 
 [[nodiscard]] ErrorKind errno_kind(int error) noexcept;
 
+// Whether the system lacks a call, or a filter of system calls, as containers have, takes it away.
+[[nodiscard]] bool is_refused_call(int error) noexcept;
+
 // "create /a/b: no space left on device"
 [[nodiscard]] Error errno_error(int error, std::string_view operation, std::string_view path);
 

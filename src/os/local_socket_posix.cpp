@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "base/try.hpp"
+#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
 #include "os/poll_posix.hpp"
 #include "os/process.hpp"
@@ -229,6 +230,10 @@ Result<LocalListener> LocalListener::listen(std::string_view name) {
     if (errno == EADDRINUSE) return fail(ErrorKind::busy, "listen as " + object + ": another process has the name");
     return fail_errno(errno, "listen as", object);
   }
+  // Before anybody can connect and wait: EINVAL is the answer of a system that lets this process accept.
+  if (const Descriptor none = accept_descriptor(fd.get()); !none.is_open() && is_refused_call(errno)) {
+    return fail_errno(errno, "listen as", object + ": the system calls accept4 and accept");
+  }
   if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen as", object);
   return LocalListener(std::move(fd), name);
 }
@@ -241,7 +246,7 @@ Result<LocalConnection> LocalListener::accept(std::int64_t timeout_ms) const {
     const int error = poll_one(descriptor_.get(), POLLIN, deadline);
     if (error == ETIMEDOUT) return fail_timeout("accept a connection to", object, timeout_ms, "nobody came");
     if (error != 0) return fail_errno(error, "accept a connection to", object);
-    Descriptor fd(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Descriptor fd = accept_descriptor(descriptor_.get());
     if (fd.is_open()) return LocalConnection::adopt(std::move(fd));
     // The connection may be gone again, or another thread may have accepted it.
     if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {

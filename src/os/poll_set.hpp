@@ -39,7 +39,8 @@ class PollSet {
   std::vector<Watched> watched_;
 };
 
-// Any thread or signal handler may raise it; it stays raised until it is cleared.
+// Any thread or signal handler may raise it; it stays raised until it is cleared. An eventfd, or a pipe where the
+// system refuses eventfds.
 class EventSignal {
  public:
   [[nodiscard]] static Result<EventSignal> create();
@@ -52,9 +53,10 @@ class EventSignal {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:
-  explicit EventSignal(Descriptor descriptor) noexcept;
+  EventSignal(Descriptor descriptor, Descriptor writer) noexcept;
 
   Descriptor descriptor_;
+  Descriptor writer_;  // the other end of a pipe
   std::int64_t process_;
 };
 

@@ -1,6 +1,7 @@
 // poll() and eventfd. There are few descriptors, and poll() has no kernel state that a fork would share.
 #include "os/poll_set.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 
 #include "base/try.hpp"
+#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
 #include "os/poll_posix.hpp"
 #include "os/process.hpp"
@@ -78,29 +80,36 @@ Result<std::vector<PollEvent>> PollSet::wait(std::int64_t timeout_ms) const {
   return events;
 }
 
-EventSignal::EventSignal(Descriptor descriptor) noexcept : descriptor_(std::move(descriptor)), process_(process_id()) {}
+EventSignal::EventSignal(Descriptor descriptor, Descriptor writer) noexcept
+    : descriptor_(std::move(descriptor)), writer_(std::move(writer)), process_(process_id()) {}
 
 Result<EventSignal> EventSignal::create() {
   Descriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.is_open()) return fail_errno(errno, "create", "an event signal");
-  return EventSignal(std::move(fd));
+  if (fd.is_open()) return EventSignal(std::move(fd), Descriptor());
+  if (!is_refused_call(errno)) return fail_errno(errno, "create", "an event signal");
+  Pipe pipe = open_pipe(O_CLOEXEC | O_NONBLOCK);
+  if (!pipe.reader.is_open()) return fail_errno(errno, "create", "an event signal: the system calls eventfd2 and pipe");
+  return EventSignal(std::move(pipe.reader), std::move(pipe.writer));
 }
 
 void EventSignal::raise() const noexcept {
   if (process_ != process_id()) return;
   const int error = errno;
   const std::uint64_t one = 1;
-  // Retried after an interruption. EAGAIN: it was raised 2^64 - 1 times, so it is raised.
-  while (::write(descriptor_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  const int fd = writer_.is_open() ? writer_.get() : descriptor_.get();
+  // Retried after an interruption. EAGAIN: it was raised 2^64 - 1 times, or the pipe is full, so it is raised.
+  while (::write(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
   errno = error;
 }
 
 void EventSignal::clear() const noexcept {
   if (process_ != process_id()) return;
-  std::uint64_t count = 0;
-  while (::read(descriptor_.get(), &count, sizeof(count)) < 0 && errno == EINTR) {
-  }
+  std::uint64_t counts[64];
+  ssize_t got;
+  do {
+    got = ::read(descriptor_.get(), counts, sizeof(counts));
+  } while (got == sizeof(counts) || (got < 0 && errno == EINTR));
 }
 
 }  // namespace bitsnap::os

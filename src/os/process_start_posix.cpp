@@ -96,7 +96,8 @@ int run_program(void* argument) {
   const Start& start = *static_cast<const Start*>(argument);
   int report = start.report;
   if (::chdir("/") == 0 && ::dup2(start.input, 0) == 0 && ::dup2(start.output, 1) == 1 &&
-      ::dup2(start.output, 2) == 2 && ::dup3(start.report, kReportFd, O_CLOEXEC) == kReportFd) {
+      ::dup2(start.output, 2) == 2 && ::dup2(start.report, kReportFd) == kReportFd &&
+      ::fcntl(kReportFd, F_SETFD, FD_CLOEXEC) == 0) {
     report = kReportFd;
     close_descriptors_from(kReportFd + 1);
     reset_signals();
@@ -186,10 +187,8 @@ Result<std::int64_t> start_detached(const DetachedProgram& program) {
   BITSNAP_TRY(check_path("open the log", log_path));
   Descriptor output = open_descriptor(log_path.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0600);
   if (!output.is_open()) return fail_errno(errno, "open the log", log_path);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_start(errno);
-  const Descriptor reports(ends[0]);
-  Descriptor report(ends[1]);
+  auto [reports, report] = open_pipe(O_CLOEXEC);
+  if (!reports.is_open()) return fail_start(errno);
   for (Descriptor* const moved : {&input, &output, &report}) {
     *moved = duplicate_descriptor(moved->get(), kLowestFreeFd);
     if (!moved->is_open()) return fail_start(errno);

@@ -1,4 +1,8 @@
 // Watches another process, by a descriptor that means this process even after its number is reused. Thread-safe.
+//
+// Where the system refuses such descriptors (before Linux 5.3, and in some containers), the number is used: another
+// process may have it after this one has ended, and nothing reports the end. Connections to the process still close,
+// unless a child that it forked holds them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +18,7 @@ class LocalConnection;
 
 class ProcessWatch {
  public:
-  // not_found if there is no such process or it is a zombie; unsupported before Linux 5.3.
+  // not_found if there is no such process or it is a zombie.
   [[nodiscard]] static Result<ProcessWatch> open(std::int64_t process);
 
   // The process that made the other end of a connection. Before Linux 6.5 it is found by its number, which another
@@ -31,7 +35,7 @@ class ProcessWatch {
   [[nodiscard]] Result<void> ask_to_end() const;  // SIGTERM
   [[nodiscard]] Result<void> kill() const;        // SIGKILL
 
-  // Readable once the process has ended, whoever inherited its descriptors.
+  // Readable once the process has ended, whoever inherited its descriptors; -1 if there is none.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
  private:

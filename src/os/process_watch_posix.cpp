@@ -1,16 +1,20 @@
 // Process descriptors (pidfd), by raw system calls: the C library that packages are built against lacks the functions.
 #include "os/process_watch.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <limits>
+#include <string_view>
 
 #include "base/try.hpp"
+#include "os/descriptor_posix.hpp"
 #include "os/errno_error.hpp"
 #include "os/local_socket.hpp"
 #include "os/poll_posix.hpp"
@@ -22,6 +26,21 @@ namespace {
 constexpr long kPidfdSendSignal = 424;
 constexpr long kPidfdOpen = 434;
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
+
+constexpr unsigned kBetweenLooksUs = 5000;
+
+// Whether there is a process of this number that is no zombie.
+bool is_running(std::int64_t process) noexcept {
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
+  const std::string path = "/proc/" + std::to_string(process) + "/stat";
+  const Descriptor file = open_descriptor(path.c_str(), O_RDONLY);
+  // "1234 (name) S ...": the name may have any characters, and at most 64 of them.
+  char text[256];
+  const ssize_t size = file.is_open() ? ::read(file.get(), text, sizeof(text)) : 0;
+  const std::string_view stat(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  const std::size_t end = stat.rfind(") ");
+  return end == std::string_view::npos || end + 2 >= stat.size() || (stat[end + 2] != 'Z' && stat[end + 2] != 'X');
+}
 
 std::string name_of(std::int64_t process) { return "process " + std::to_string(process); }
 
@@ -40,13 +59,9 @@ Result<ProcessWatch> ProcessWatch::open(std::int64_t process) {
   if (process <= 0 || process > std::numeric_limits<pid_t>::max()) return fail_not_found(kOperation, process);
   Descriptor fd(static_cast<int>(::syscall(kPidfdOpen, static_cast<pid_t>(process), 0)));
   if (!fd.is_open()) {
-    if (errno == ENOSYS) {
-      return fail(ErrorKind::unsupported,
-                  "watch " + name_of(process) + ": this system has no descriptors of processes");
-    }
     // EINVAL, and since Linux 6.15 ENOENT: the number is that of a thread other than its process's first.
     if (errno == ESRCH || errno == EINVAL || errno == ENOENT) return fail_not_found(kOperation, process);
-    return fail_errno(errno, kOperation, name_of(process));
+    if (!is_refused_call(errno)) return fail_errno(errno, kOperation, name_of(process));
   }
   ProcessWatch watch(std::move(fd), process);
   if (!watch.is_alive()) return fail_not_found(kOperation, process);
@@ -65,9 +80,20 @@ Result<ProcessWatch> ProcessWatch::open_peer(const LocalConnection& connection) 
   return watch;
 }
 
-bool ProcessWatch::is_alive() const noexcept { return poll_one(descriptor_.get(), POLLIN, Deadline(0)) == ETIMEDOUT; }
+bool ProcessWatch::is_alive() const noexcept {
+  if (!descriptor_.is_open()) return is_running(process_);
+  return poll_one(descriptor_.get(), POLLIN, Deadline(0)) == ETIMEDOUT;
+}
 
 Result<bool> ProcessWatch::wait(std::int64_t timeout_ms) const {
+  if (!descriptor_.is_open()) {
+    const Deadline deadline(timeout_ms);
+    while (is_running(process_)) {
+      if (deadline.left_ms() == 0) return false;
+      ::usleep(kBetweenLooksUs);
+    }
+    return true;
+  }
   const int error = poll_one(descriptor_.get(), POLLIN, Deadline(timeout_ms));
   if (error == 0) return true;
   if (error == ETIMEDOUT) return false;
@@ -78,7 +104,12 @@ Result<void> ProcessWatch::send(int signal) const {
   constexpr std::string_view kOperation = "send a signal to";
   // Signals to a zombie succeed without effect.
   if (!is_alive()) return fail_not_found(kOperation, process_);
-  if (::syscall(kPidfdSendSignal, descriptor_.get(), signal, nullptr, 0) == 0) return {};
+  if (descriptor_.is_open()) {
+    if (::syscall(kPidfdSendSignal, descriptor_.get(), signal, nullptr, 0) == 0) return {};
+  } else {
+    errno = ENOSYS;
+  }
+  if (is_refused_call(errno) && ::kill(static_cast<pid_t>(process_), signal) == 0) return {};
   if (errno == ESRCH) return fail_not_found(kOperation, process_);
   return fail_errno(errno, kOperation, name_of(process_));
 }

@@ -34,7 +34,7 @@ int rename_by_placeholder(const char* from, const char* to) noexcept {
 
 int rename_no_replace(const char* from, const char* to) noexcept {
   int error = rename_exclusive(from, to);
-  if (error == EINVAL || error == ENOSYS || error == EOPNOTSUPP) error = rename_by_link(from, to);
+  if (error == EINVAL || error == ENOSYS || error == EPERM || error == EOPNOTSUPP) error = rename_by_link(from, to);
   if (error == EPERM || error == ENOSYS || error == EOPNOTSUPP) error = rename_by_placeholder(from, to);
   return error;
 }

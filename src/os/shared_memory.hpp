@@ -5,6 +5,9 @@
 // kill it. A forked child inherits descriptors, but no mappings: a trainer that maps the memory and drops the
 // SharedMemory leaves nothing to the data loaders that it forks.
 //
+// Where the system refuses memfd_create() or seals, as containers may, the memory is an unnamed file in /dev/shm that
+// no seals protect: that the other process does not shrink or change it is then a matter of trust.
+//
 // When the machine has no memory left, touching a page that is not present kills the process; populate() returns an
 // error instead. At the limit of a control group the system kills in any case, so check available_memory() first.
 //
@@ -67,7 +70,7 @@ class SharedMemory {
                                                                     std::uint64_t size_bytes);
 
   // Memory that another process passed. Fails with invalid_argument unless its size is sealed, which makes mapping it
-  // safe, and with resource_exhausted above `max_bytes`.
+  // safe, or seals are refused here; and with resource_exhausted above `max_bytes`.
   [[nodiscard]] static Result<SharedMemory> adopt(Descriptor descriptor, std::uint64_t max_bytes);
 
   // From now on no process can change a byte. busy while a process has it mapped for writing (before Linux 6.7: or for

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,20 @@ Descriptor create_anonymous(const char* name) noexcept {
   const int fd = ::memfd_create(name, kFlags | kNoExecSeal);
   if (fd >= 0 || errno != EINVAL) return Descriptor(fd);
   return Descriptor(::memfd_create(name, kFlags));
+}
+
+// The same without memfd_create(): an unnamed file, which nothing can seal.
+Descriptor create_in_shared_folder() noexcept { return open_descriptor("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR, 0600); }
+
+bool is_size_sealed(int fd) noexcept {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (static_cast<unsigned>(seals) & kSizeSeals) == kSizeSeals;
+}
+
+// Whether this process may make memory and seal it. If it may not, then neither may the other process.
+bool has_seals() noexcept {
+  const Descriptor fd = create_anonymous("bitsnap-probe");
+  return (fd.is_open() && ::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) == 0) || !is_refused_call(errno);
 }
 
 }  // namespace
@@ -112,9 +127,24 @@ Result<SharedMemory> SharedMemory::make(std::string_view debug_name, std::uint64
     return fail(ErrorKind::invalid_argument, "create " + object + ": expected 1 to " + std::to_string(kMaxBytes));
   }
   Descriptor fd = create_anonymous(name.c_str());
+  if (!fd.is_open() && is_refused_call(errno)) {
+    const int error = errno;
+    fd = create_in_shared_folder();
+    struct ::statvfs folder{};
+    if (!fd.is_open())
+      return fail_errno(error, "create", object + ", also not in /dev/shm: the system call memfd_create");
+    // Touching a page for which the folder has no room would kill the process.
+    if (::fstatvfs(fd.get(), &folder) == 0 && folder.f_blocks != 0 && folder.f_bavail < size_bytes / folder.f_frsize) {
+      return fail(ErrorKind::resource_exhausted,
+                  "create " + object + ": the system refuses memfd_create, and /dev/shm " + "has room for " +
+                      std::to_string(folder.f_bavail * folder.f_frsize) + " bytes only");
+    }
+  }
   if (!fd.is_open()) return fail_errno(errno, "create", object);
   if (::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0) return fail_errno(errno, "create", object);
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | more_seals) != 0) return fail_errno(errno, "seal", object);
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | more_seals) != 0 && !is_refused_call(errno)) {
+    return fail_errno(errno, "seal", object);
+  }
   return SharedMemory(std::move(fd), size_bytes);
 }
 
@@ -136,7 +166,7 @@ Result<SharedMemory> SharedMemory::adopt(Descriptor descriptor, std::uint64_t ma
   }
   const int seals = S_ISREG(info.st_mode) ? ::fcntl(descriptor.get(), F_GET_SEALS) : -1;
   if (seals < 0) return refuse(ErrorKind::invalid_argument, "it is not anonymous memory");
-  if ((static_cast<unsigned>(seals) & kSizeSeals) != kSizeSeals) {
+  if (!is_size_sealed(descriptor.get()) && has_seals()) {
     return refuse(ErrorKind::invalid_argument, "its size is not sealed against shrinking and growing");
   }
   if (info.st_size <= 0) return refuse(ErrorKind::invalid_argument, "it is empty");
@@ -150,6 +180,14 @@ Result<SharedMemory> SharedMemory::adopt(Descriptor descriptor, std::uint64_t ma
 
 Result<void> SharedMemory::freeze() {
   if (is_frozen()) return {};
+  if (!is_size_sealed(descriptor_.get())) {
+    // Without seals, those who get the memory get a descriptor by which they cannot write.
+    const std::string path = "/proc/self/fd/" + std::to_string(descriptor_.get());
+    Descriptor reader = open_descriptor(path.c_str(), O_RDONLY);
+    if (!reader.is_open()) return fail_errno(errno, "open for reading");
+    descriptor_ = std::move(reader);
+    return {};
+  }
   if (::fcntl(descriptor_.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0) return {};
   if (errno == EBUSY) return fail(ErrorKind::busy, "freeze shared memory: it is still mapped");
   if (errno == EPERM) {
@@ -160,7 +198,8 @@ Result<void> SharedMemory::freeze() {
 
 bool SharedMemory::is_frozen() const noexcept {
   const int seals = ::fcntl(descriptor_.get(), F_GET_SEALS);
-  return seals >= 0 && (static_cast<unsigned>(seals) & F_SEAL_WRITE) != 0;
+  if (seals >= 0 && (static_cast<unsigned>(seals) & F_SEAL_WRITE) != 0) return true;
+  return !is_size_sealed(descriptor_.get()) && (::fcntl(descriptor_.get(), F_GETFL) & O_ACCMODE) == O_RDONLY;
 }
 
 Result<MappedMemory> SharedMemory::map(MemoryAccess access, std::uint64_t offset, std::uint64_t size_bytes) const {
@@ -194,7 +233,9 @@ Result<MappedMemory> SharedMemory::map(MemoryAccess access, std::uint64_t offset
   mapped.offset_ = offset;
   mapped.access_ = access;
   mapped.process_ = process_id();
-  if (::madvise(address, static_cast<std::size_t>(size_bytes), MADV_DONTFORK) != 0) {
+  // Where the system refuses this, forked children inherit the mapping: it is not used there, but the memory stays
+  // allocated as long as they live.
+  if (::madvise(address, static_cast<std::size_t>(size_bytes), MADV_DONTFORK) != 0 && !is_refused_call(errno)) {
     return fail_errno(errno, "keep from forked children what is mapped of");
   }
   // No huge pages, which few systems provide for shared memory: with them, copying 1 GiB into it took as long, and
