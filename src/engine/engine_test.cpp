@@ -2,15 +2,17 @@
 #include <bitsnap/engine.hpp>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
-
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/agent_thread_testing.hpp"
+#include "os/forked_child_testing.hpp"
 #include "os/temporary_directory_testing.hpp"
 #include "store/training_testing.hpp"
 
@@ -268,6 +270,39 @@ TEST_F(EngineTest, GrowsTheArenaWithTheState) {
   std::vector<std::byte> read(more.size());
   ASSERT_TRUE(restored->snapshot->read_bytes(*restored->snapshot->find("more"), 0, read).has_value());
   EXPECT_EQ(read, more);
+}
+
+TEST_F(EngineTest, ForksAndClosesWhileItTakesThePagesOfTheOtherSlot) {
+  const AgentThread agent(job_);
+  auto engine = attach(options());
+  const std::vector<std::byte> large(std::size_t{64} << 20, std::byte{7});
+  State state;
+  state.tensors.push_back(TensorSource::of("w", DType::u8, {large.size()}, large).value());
+  ASSERT_TRUE(engine->save(1, state, false).has_value());
+  EXPECT_EQ(os::returned_by_child([&] {
+              ::alarm(20);
+              const bool is_refused = !engine->save(2, state) && !engine->reserve(state);
+              engine.reset();
+              return is_refused ? 0 : 1;
+            }),
+            0);
+  engine.reset();
+  // The next trainer gets the arena as it is, and takes what is missing.
+  engine = attach(options());
+  ASSERT_GT(engine->arena_bytes(), 2 * large.size());
+  for (std::uint64_t step = 2; step <= 4; ++step) {
+    const auto save = engine->save(step, state, false);
+    ASSERT_TRUE(save.has_value()) << save.error().message();
+    if (step == 2) {
+      EXPECT_TRUE(engine->reserve(state).has_value());
+    }
+  }
+  EXPECT_TRUE(engine->wait_all(kWaitMs).has_value());
+  EXPECT_TRUE(engine->take_failures().empty());
+  std::vector<std::byte> read(large.size());
+  const auto restored = engine->restore(4);
+  ASSERT_TRUE(restored->snapshot->read_bytes(*restored->snapshot->find("w"), 0, read).has_value());
+  EXPECT_EQ(read, large);
 }
 
 TEST_F(EngineTest, AnAgentWithoutTrainersEnds) {

@@ -234,6 +234,7 @@ Result<void> Engine::Impl::greet(const Link& link, Clock::time_point deadline) {
   const std::lock_guard lock(mutex_);
   arena_ = std::make_shared<Arena>(Arena{std::move(*memory), std::move(*mapping),
                                          static_cast<std::uint32_t>(welcome.slots.size()), welcome.slot_bytes});
+  pages_ = pages_of(arena_);
   arena_link_ = link_number_;
   slots_.assign(welcome.slots.size(), {});
   for (std::size_t i = 0; i < slots_.size(); ++i) {

@@ -24,6 +24,7 @@
 #include "engine/agent_link.hpp"
 #include "engine/fetched_snapshots.hpp"
 #include "engine/messages.hpp"
+#include "engine/page_taker.hpp"
 #include "engine/slot_layout.hpp"
 #include "exec/executor.hpp"
 #include "os/shared_memory.hpp"
@@ -135,9 +136,15 @@ class Engine::Impl {
   [[nodiscard]] Result<bool> is_decided_to_save(std::uint64_t step);
 
   // trainer_save.cpp
-  [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline);
-  [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline);
+  // `pages`: how much of a new arena is present when the agent gets it.
+  enum class Pages : std::uint8_t { of_a_slot, all };
+  [[nodiscard]] Result<void> fit_arena(const engine::SlotPlan& plan, Pages pages, Clock::time_point deadline);
+  [[nodiscard]] Result<void> fit_arena_of(const Link& link, const engine::SlotPlan& plan, Pages pages,
+                                          Clock::time_point deadline);
   [[nodiscard]] Result<std::shared_ptr<Arena>> make_arena(const engine::SlotPlan& plan);
+  [[nodiscard]] static std::unique_ptr<engine::PageTaker> pages_of(const std::shared_ptr<Arena>& arena);
+  // Makes the pages of a slot present.
+  [[nodiscard]] Result<void> take_pages(std::uint32_t slot);
   // nullopt: all slots are in use and WhenBusy::skip is set.
   [[nodiscard]] Result<std::optional<std::uint32_t>> take_slot(Clock::time_point deadline);
   [[nodiscard]] Result<void> hand_over(std::uint64_t ticket, const engine::Staged& staged, Clock::time_point deadline);
@@ -169,6 +176,7 @@ class Engine::Impl {
   mutable std::condition_variable changed_;
   Link link_;
   std::shared_ptr<Arena> arena_;
+  std::unique_ptr<engine::PageTaker> pages_;  // of `arena_`; guarded by `save_mutex_`
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> early_frees_;  // slots freed right after `welcome`, before `slots_` was set
   std::uint64_t last_ticket_ = 0;

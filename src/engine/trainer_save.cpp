@@ -23,8 +23,6 @@ using engine::milliseconds_until;
 // Spare room in a slot: a state may grow by this much, as lists of numbers in it do, without a new arena.
 constexpr std::uint64_t kSpareShare = 256;
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
-// Part of an arena whose pages one thread allocates at a time.
-constexpr std::uint64_t kPopulatePiece = std::uint64_t{64} << 20;
 constexpr auto kBetweenArenas = std::chrono::milliseconds(20);
 constexpr auto kBetweenChecks = std::chrono::milliseconds(50);  // for interrupts
 
@@ -38,7 +36,8 @@ Result<void> Engine::Impl::reserve(const State& state) {
     const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
     BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
     BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
-    return fit_arena(plan, deadline);
+    BITSNAP_TRY(fit_arena(plan, Pages::all, deadline));
+    return pages_->take(0, arena_->memory.size_bytes(), *executor_);
   });
 }
 
@@ -48,7 +47,7 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
   const Clock::time_point deadline = engine::deadline_in(options_.wait_ms);
   BITSNAP_ASSIGN(const auto saving, lock_saving(deadline));
   BITSNAP_ASSIGN(const engine::SlotPlan plan, engine::plan_slot(state));
-  BITSNAP_TRY(fit_arena(plan, deadline));
+  BITSNAP_TRY(fit_arena(plan, Pages::of_a_slot, deadline));
 
   const os::Stopwatch waiting;
   std::optional<std::uint32_t> slot;
@@ -82,6 +81,7 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
     changed_.notify_all();
     return tl::unexpected(std::move(error).within(fmt::format("staging step {}", step)));
   };
+  if (auto taken = take_pages(*slot); !taken) return give_back(std::move(taken).error());
   if (auto filled = engine::fill_slot(state, plan, arena_->slot(*slot), *executor_); !filled) {
     return give_back(std::move(filled).error());
   }
@@ -106,6 +106,8 @@ Result<SaveState> Engine::Impl::save(std::uint64_t step, const State& state, boo
     slots_[*slot] = {};
     return tl::unexpected(std::move(told).error().within(fmt::format("staging step {}", step)));
   }
+  // The pages of the other slot, for the next save. Half of the threads, as the training goes on.
+  pages_->take_rest_in_background(std::max(1U, executor_->threads() / 2));
   known.stall_seconds = whole.elapsed_seconds();
   const std::lock_guard lock(mutex_);
   if (const auto found = saves_.find(known.ticket); found != saves_.end()) {
@@ -193,13 +195,15 @@ Result<std::optional<std::uint32_t>> Engine::Impl::take_slot(Clock::time_point d
   }
 }
 
-Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Clock::time_point deadline) {
+Result<void> Engine::Impl::fit_arena(const engine::SlotPlan& plan, Pages pages, Clock::time_point deadline) {
   // If the agent dies meanwhile, the next one gets the arena.
-  return with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, deadline); });
+  return with_agent(deadline, [&](const Link& link) { return fit_arena_of(link, plan, pages, deadline); });
 }
 
-Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan& plan, Clock::time_point deadline) {
+Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan& plan, Pages pages,
+                                        Clock::time_point deadline) {
   std::shared_ptr<Arena> arena = arena_;
+  std::unique_ptr<engine::PageTaker> taker;
   const bool fits = arena != nullptr && arena->slot_bytes >= plan.bytes && arena->slots == options_.slots;
   {
     const std::lock_guard lock(mutex_);
@@ -226,6 +230,10 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
     }
     lock.unlock();
     BITSNAP_ASSIGN(arena, make_arena(plan));
+    // Before the agent has the arena: if there is not enough memory, nothing of it remains allocated.
+    taker = pages_of(arena);
+    const std::uint64_t slots = pages == Pages::all ? arena->slots : 1;
+    BITSNAP_TRY(taker->take(0, engine::kSlotUnit + slots * arena->slot_bytes, *executor_));
   }
   for (;;) {
     auto offered = offer_arena(link, arena, deadline);
@@ -238,6 +246,7 @@ Result<void> Engine::Impl::fit_arena_of(const Link& link, const engine::SlotPlan
   std::vector<Slot> before;
   if (arena != arena_) before = slots_;
   for (const Slot& slot : before) send_readers_away(slot);
+  if (taker != nullptr) pages_ = std::move(taker);
   const std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
     if (slot.ticket && saves_.contains(*slot.ticket)) saves_.at(*slot.ticket).slot.reset();
@@ -269,13 +278,18 @@ Result<std::shared_ptr<Engine::Impl::Arena>> Engine::Impl::make_arena(const engi
   }
   BITSNAP_ASSIGN(os::SharedMemory memory, os::SharedMemory::create("bitsnap-arena", *size));
   BITSNAP_ASSIGN(os::MappedMemory mapping, memory.map(os::MemoryAccess::read_write));
-  // All threads allocate the pages now: the first touch of a page costs several times as much as the copy.
-  const auto pieces = static_cast<std::size_t>((*size + kPopulatePiece - 1) / kPopulatePiece);
-  BITSNAP_TRY(executor_->run(pieces, executor_->default_slots(), [&](std::size_t piece, std::size_t) -> Result<void> {
-    const std::uint64_t begin = piece * kPopulatePiece;
-    return mapping.populate(begin, std::min(kPopulatePiece, *size - begin));
-  }));
+  mapping.prefer_huge_pages();
   return std::make_shared<Arena>(Arena{std::move(memory), std::move(mapping), options_.slots, slot_bytes});
+}
+
+std::unique_ptr<engine::PageTaker> Engine::Impl::pages_of(const std::shared_ptr<Arena>& arena) {
+  return std::make_unique<engine::PageTaker>(
+      arena->memory.size_bytes(),
+      [arena](std::uint64_t offset, std::uint64_t bytes) { return arena->mapping.populate(offset, bytes); });
+}
+
+Result<void> Engine::Impl::take_pages(std::uint32_t slot) {
+  return pages_->take(engine::kSlotUnit + slot * arena_->slot_bytes, arena_->slot_bytes, *executor_);
 }
 
 }  // namespace bitsnap

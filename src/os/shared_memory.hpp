@@ -44,6 +44,8 @@ class MappedMemory {
   // Makes all pages of the range present and keeps their contents; resource_exhausted if the system has no memory left.
   // Several threads may call it at once.
   [[nodiscard]] Result<void> populate(std::uint64_t offset, std::uint64_t size_bytes) const;
+  // Asks for huge pages, of which populate() then takes fewer. Few systems provide them for shared memory.
+  void prefer_huge_pages() const noexcept;
 
  private:
   friend class SharedMemory;
