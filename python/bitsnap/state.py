@@ -12,7 +12,7 @@ from bitsnap import _dtypes
 from bitsnap._adam import Adam
 from bitsnap._arguments import invalid
 from bitsnap._arrays import copy_into, is_tensor, note_filled, target_of
-from bitsnap._bitsnap import SaveSummary, Settings, TensorInfos, TensorRef
+from bitsnap._bitsnap import SaveSummary, Settings, TensorInfo, TensorInfos, TensorRef
 from bitsnap._options import Bases, Masters, PathLike, Progress, Role
 from bitsnap._packing import pack, write
 from bitsnap._reading import Device, Job, Loader, canonical, device_of
@@ -153,7 +153,7 @@ def load(
 
     for place, reference in references(tree):
         if isinstance(reference, StoredValue):
-            _check_stored(reference, infos[reference.index], place)
+            _check_stored(reference, native.tensors[reference.index], place)
         if place not in filled:
             want(reference)
     loader.run(threads, progress)
