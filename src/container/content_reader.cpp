@@ -79,7 +79,8 @@ class ContentReader {
     const auto read_shape = [&] {
       if (in.accept_literal("]")) return true;
       do {
-        if (dimensions == shape.size() || !in.accept_plain_unsigned(shape[dimensions++])) return false;
+        if (dimensions == shape.size() || !in.accept_plain_unsigned(shape[dimensions])) return false;
+        ++dimensions;
       } while (in.accept_literal(","));
       return in.accept_literal("]");
     };
